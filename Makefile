@@ -1,0 +1,48 @@
+# Needs only python3 (3.11 or newer, with venv) and make. `make help` prints the targets.
+PYTHON ?= python3
+BIN := .venv/bin
+SEEDS ?= 1000
+
+help: ## print this
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
+
+setup: .venv/ready ## make the virtual environment, once; leaves .venv/bin/fenceline
+
+.venv/ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "fenceline needs Python 3.11 or newer; name one: make $(MAKECMDGOALS) PYTHON=python3.11"; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[aws,infra,server,test]'
+	@touch $@
+
+demo: setup ## load real events through the HTTP API, read them back, verify them
+	$(BIN)/python examples/demo.py
+
+test: setup ## every test; the last ones deploy two regions to an emulated AWS, which needs Node 20
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not deploy'
+	$(BIN)/python -m pytest -m deploy tests/e2e
+
+test-deploy: setup ## the tests on two deployed regions alone
+	$(BIN)/python -m pytest -m deploy tests/e2e
+
+test-servers: setup ## the tests on real servers, none left out: needs Go, Java 17 and Maven
+	FENCELINE_REQUIRE_SERVERS=1 $(BIN)/python -m pytest -n 2 --dist worksteal tests/contract tests/processes/test_faults.py
+
+check: setup ## lint, types and the fast tests, in under two minutes
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -n 2 -m 'not slow' --hypothesis-profile quick
+
+simulate: setup ## run the simulation over SEEDS seeds (1000)
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
+	$(BIN)/python -m tests.simulation --scenario access --seeds $(SEEDS)
+
+bench: setup ## measure, as ratios in one run: embedded, on real S3 and DynamoDB servers, the functions' cold start
+	$(BIN)/fenceline bench
+	$(BIN)/python -m tests.servers.bench
+	$(BIN)/python -m infra.measure
+
+clean: ## remove what setup and demo made
+	rm -rf .venv build cdk.out demo-data* *.egg-info
+
+.PHONY: help setup demo test test-deploy test-servers check simulate bench clean

@@ -1,0 +1,38 @@
+"""One stack per region: ``cdk deploy --all -c regions=us-east-1,eu-west-1``; infra/README.md tells the rest."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import aws_cdk as cdk
+from cdk_nag import AwsSolutionsChecks
+
+from infra import bundling
+from infra.context import BadContext, parse
+from infra.regional_stack import RegionalStack
+
+
+def main() -> int:
+    app = cdk.App()
+    cdk.Validations.of(app).add_plugins(AwsSolutionsChecks(app))
+    try:
+        deployment = parse(
+            app.node.get_all_context(),
+            default_region=os.environ.get("CDK_DEFAULT_REGION") or os.environ.get("AWS_REGION") or "",
+        )
+        code = bundling.bundled(deployment.target)
+    except (BadContext, bundling.CannotBundle) as error:
+        print(f"fenceline: {error}", file=sys.stderr)
+        return 1
+    if not bundling.is_compiled(deployment.target):
+        print(f"fenceline: {bundling.NOT_COMPILED}", file=sys.stderr)
+    for region in deployment.regions:
+        environment = cdk.Environment(account=os.environ.get("CDK_DEFAULT_ACCOUNT"), region=region)
+        RegionalStack(app, f"{deployment.name}-{region}", deployment=deployment, code=code, env=environment)
+    app.synth()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""What Lambda calls, and what `fenceline dev` calls in its place."""

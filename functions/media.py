@@ -1,0 +1,75 @@
+"""What a body is, and what an answer is wanted as.
+
+The rule: two media types are spoken, JSON in UTF-8 and version 2 of Kafka's record batches; no other body is taken.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from fenceline.errors import UnsupportedMediaTypeError
+
+JSON_TYPE = "application/json"
+PROBLEM_TYPE = "application/problem+json"
+BATCH_TYPE = "application/vnd.apache.kafka.records; version=2"
+_BATCH_NAME = "application/vnd.apache.kafka.records"
+
+
+class Media(Enum):
+    JSON = JSON_TYPE
+    BATCH = BATCH_TYPE
+
+
+def of_body(content_type: str | None) -> Media:
+    """Return what a body with this content type is; without one it is JSON.
+
+    Raises:
+        UnsupportedMediaTypeError: It is neither.
+    """
+    if content_type is None or not content_type.strip():
+        return Media.JSON
+    name, parameters = _parsed(content_type)
+    if name == JSON_TYPE and parameters.get("charset", "utf-8").lower() in ("utf-8", "utf8"):
+        return Media.JSON
+    if name == _BATCH_NAME and parameters.get("version") == "2":
+        return Media.BATCH
+    raise UnsupportedMediaTypeError(f"send {JSON_TYPE} or {BATCH_TYPE}: content_type={content_type[:200]}")
+
+
+def of_answer(accept: str | None) -> Media:
+    """Return what to answer with: batches where they are accepted, and JSON is not preferred or named before them."""
+    best, best_quality = Media.JSON, 0.0
+    for piece in (accept or "").split(","):
+        name, parameters = _parsed(piece)
+        if name == _BATCH_NAME and parameters.get("version") == "2":
+            media = Media.BATCH
+        elif name in (JSON_TYPE, "application/*", "*/*"):
+            media = Media.JSON
+        else:
+            continue
+        quality = _quality(parameters.get("q", "1"))
+        if quality > best_quality:
+            best, best_quality = media, quality
+    return best
+
+
+def accepts_json(accept: str | None) -> bool:
+    """Whether JSON may be answered to one who would rather have batches."""
+    names = [_parsed(piece)[0] for piece in (accept or "*/*").split(",")]
+    return any(name in (JSON_TYPE, "application/*", "*/*") for name in names)
+
+
+def _parsed(text: str) -> tuple[str, dict[str, str]]:
+    name, *rest = text.split(";")
+    parameters = {}
+    for piece in rest:
+        key, _, value = piece.partition("=")
+        parameters[key.strip().lower()] = value.strip().strip('"')
+    return name.strip().lower(), parameters
+
+
+def _quality(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0

@@ -1,0 +1,21 @@
+"""What is measured of the functions, by name, once: the functions write it, dashboard and alarms read it.
+
+The rule: numbers, codes and names of functions only. No key, no value, and nothing of a request's body is ever told.
+"""
+
+from __future__ import annotations
+
+NAMESPACE = "Fenceline"
+SERVICE = "service"  # the dimension of every metric: the stack's name
+CODE = "code"  # a second dimension, of REFUSALS_BY_CODE
+
+APPEND_MS = "AppendMs"  # of a produce request, as the function saw it
+CREATES = "CreateAttempts"
+LOST_RACES = "LostRaces"  # creates that found an object there
+CONFLICTS = "CreateConflicts"  # creates that met another under way
+DUPLICATES = "Duplicates"
+CHECKPOINT_AGE = "CheckpointAgeMs"  # of the partitions appended to; the oldest
+REFUSALS = "Refusals"
+REFUSALS_BY_CODE = "RefusalsByCode"
+CONTENDED = "Contended"
+CORRUPT_LOG = "CorruptLog"

@@ -1,0 +1,91 @@
+"""Queries that ask for a part of a partition: a page, a time, segments.
+
+The rule: sizes above their maximum are cut, everything else out of its bounds is refused with its parameter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fenceline import limits
+from fenceline.errors import InvalidRequestError
+from fenceline.read import ReadRequest
+
+from . import door, media
+from .fields import refuse
+from .media import Media
+
+_STARTS = ("offset", "timestamp", "tail_offset")
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A page to read, and how to show it."""
+
+    request: ReadRequest
+    media: Media
+    encoding: str
+
+
+def read(event: door.Event) -> Read:
+    asked = door.query(event)
+    starts = {name: asked.integer(name) for name in _STARTS}
+    if sum(start is not None for start in starts.values()) != 1:
+        raise InvalidRequestError("give exactly one of offset, timestamp and tail_offset", field="offset")
+    accept = door.header(event, "accept")
+    wanted = media.of_answer(accept)
+    is_compacted = asked.choice("compacted", ("false", "true")) == "true"
+    if is_compacted and starts["offset"] is None:
+        refuse("compacted", "false without an offset")
+    if is_compacted and wanted is Media.BATCH:
+        if not media.accepts_json(accept):
+            refuse("compacted", "false for binary batches")
+        wanted = Media.JSON
+    request = ReadRequest(
+        **starts,
+        max_records=asked.capped("max_records", default=limits.RECORDS_DEFAULT, maximum=limits.RECORDS_MAX),
+        max_bytes=asked.capped("max_bytes", default=limits.BYTES_DEFAULT, maximum=limits.BYTES_MAX),
+        wait_ms=asked.integer("wait_ms", high=limits.WAIT_MS_MAX) or 0,
+        is_read_committed=asked.choice("isolation", ("read_uncommitted", "read_committed")) == "read_committed",
+        is_compacted=is_compacted,
+        group=asked.text("group"),
+        session_id=asked.text("session_id"),
+    )
+    encoding = asked.choice("encoding", ("utf8", "base64"))
+    asked.end()
+    if request.group is not None and not 1 <= len(request.group.encode()) <= limits.TOPIC_NAME_CHARS_MAX:
+        refuse("group", "of 1 to 249 bytes")
+    return Read(request, wanted, encoding)
+
+
+def timestamp(event: door.Event) -> int | None:
+    asked = door.query(event)
+    value = asked.integer("timestamp")
+    asked.end()
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """Which segments are asked for."""
+
+    offset: int | None
+    limit: int
+    own_only: bool
+
+
+def segments(event: door.Event) -> Segments:
+    asked = door.query(event)
+    wanted = Segments(
+        offset=asked.integer("offset"),
+        limit=asked.capped("limit", default=limits.SEGMENTS_MAX, maximum=limits.SEGMENTS_MAX),
+        own_only=_is_own(asked.text("origin")),
+    )
+    asked.end()
+    return wanted
+
+
+def _is_own(origin: str | None) -> bool:
+    if origin not in (None, "own"):
+        refuse("origin", "own, or left out")
+    return origin == "own"

@@ -1,0 +1,89 @@
+"""Requests about sessions and named producers.
+
+The rule: members and their types are judged here; which of them go together, and their bounds, by ``fenceline.claims``,
+which also serves callers without HTTP.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from fenceline import limits
+from fenceline.access import MODES
+from fenceline.claims import ClaimRequest
+
+from . import door
+from .fields import integer, refuse
+from .strict import member
+
+_PARTITION = re.compile(r"0|[1-9][0-9]{0,8}", re.ASCII)
+
+
+def lease_ms(event: door.Event) -> int | None:
+    fields = door.members(event, is_optional=True)
+    value = fields.integer("lease_ms")
+    fields.end()
+    return value
+
+
+def claim(event: door.Event) -> ClaimRequest:
+    fields = door.members(event)
+    access_mode = fields.require_text("access_mode")
+    if access_mode not in MODES:
+        refuse("access_mode", "one of " + ", ".join(MODES))
+    request = ClaimRequest(
+        access_mode=access_mode,
+        partitions=_partitions(fields.take("partitions")),
+        producer_name=fields.text("producer_name"),
+        session_id=fields.text("session_id"),
+        lease_ms=fields.integer("lease_ms"),
+        topic_epochs=_topic_epochs(fields.take("topic_epochs")),
+        wait_ms=fields.integer("wait_ms", high=limits.WAIT_MS_MAX) or 0,
+    )
+    fields.end()
+    return request
+
+
+def _partitions(tree: Any) -> list[int] | None:
+    if tree is None:
+        return None
+    if type(tree) is not list:
+        refuse("partitions", "a list")
+    return [integer(one, f"partitions[{index}]") for index, one in enumerate(tree)]
+
+
+def _topic_epochs(tree: Any) -> dict[int, int] | None:
+    if tree is None:
+        return None
+    if type(tree) is not dict:
+        refuse("topic_epochs", "an object of epochs by partition")
+    for name in tree:
+        if not _PARTITION.fullmatch(name):
+            refuse(member("topic_epochs", name), "left out: the name is no partition")
+    return {int(name): integer(epoch, member("topic_epochs", name), low=-1) for name, epoch in tree.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Poll:
+    """Whose producer is asked for, if it is a poll, and how long that may wait."""
+
+    session_id: str | None
+    wait_ms: int
+
+
+def poll(event: door.Event) -> Poll:
+    asked = door.query(event)
+    wanted = Poll(asked.text("session_id"), asked.integer("wait_ms", high=limits.WAIT_MS_MAX) or 0)
+    asked.end()
+    return wanted
+
+
+def session_id(event: door.Event) -> str:
+    asked = door.query(event)
+    value = asked.text("session_id")
+    asked.end()
+    if value is None:
+        refuse("session_id", "given")
+    return value

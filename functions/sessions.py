@@ -1,0 +1,110 @@
+"""Sessions, the named producers that have write access under them, and what they own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fenceline.producers import QUEUED
+
+from . import answers, door, own_requests, session_requests, wiring
+from .answers import Answer
+from .resolver import Event, Resolver
+
+app = Resolver()
+
+
+@app.post("/v1/sessions")
+def create_session() -> Answer:
+    lease_ms = session_requests.lease_ms(app.event)
+    made = wiring.service().log.create_session(lease_ms=lease_ms, principal=door.principal(app.event))
+    return answers.json(answers.made_session(made), 201)
+
+
+@app.get("/v1/sessions/{session_id}")
+def show_session(session_id: str) -> Answer:
+    door.no_parameters(app.event)
+    shown = wiring.service().log.session(session_id, principal=door.principal(app.event))
+    return answers.json(answers.session(shown))
+
+
+@app.post("/v1/sessions/{session_id}/heartbeat")
+def heartbeat(session_id: str) -> Answer:
+    door.nothing(app.event)
+    renewed = wiring.service().log.heartbeat(session_id, principal=door.principal(app.event))
+    return answers.json({"expires_at": renewed.expires_at})
+
+
+@app.delete("/v1/sessions/{session_id}")
+def close_session(session_id: str) -> Answer:
+    door.no_parameters(app.event)
+    wiring.service().log.close_session(session_id, principal=door.principal(app.event))
+    return answers.empty(204)
+
+
+@app.post("/v1/topics/{topic}/producers")
+def claim(topic: str) -> Answer:
+    request = session_requests.claim(app.event)
+    principal = door.principal(app.event)
+    producer = wiring.service().log.claim(door.topic(topic), request, principal=principal)
+    status = 202 if producer.state == QUEUED else 201
+    return answers.json({"producer": answers.producer(producer, principal)}, status)
+
+
+@app.get("/v1/topics/{topic}/producers/{producer_name}")
+def show_producer(topic: str, producer_name: str) -> Answer:
+    asked = session_requests.poll(app.event)
+    principal = door.principal(app.event)
+    producer = wiring.service().log.producer(
+        door.topic(topic), producer_name, session_id=asked.session_id, wait_ms=asked.wait_ms, principal=principal
+    )
+    return answers.json({"producer": answers.producer(producer, principal)})
+
+
+@app.delete("/v1/topics/{topic}/producers/{producer_name}")
+def close_producer(topic: str, producer_name: str) -> Answer:
+    session_id = session_requests.session_id(app.event)
+    log = wiring.service().log
+    log.close_producer(door.topic(topic), producer_name, session_id, principal=door.principal(app.event))
+    return answers.empty(204)
+
+
+@app.get("/v1/topics/{topic}/producers")
+def list_producers(topic: str) -> Answer:
+    door.no_parameters(app.event)
+    producers, waiting = wiring.service().log.producers(door.topic(topic))
+    principal = door.principal(app.event)
+    return answers.json(
+        {
+            "producers": [answers.producer(one, principal) for one in producers],
+            "waiting": [answers.producer(one, principal) for one in waiting],
+        }
+    )
+
+
+@app.post("/v1/own")
+def own() -> Answer:
+    wanted = own_requests.own(app.event)
+    owned = wiring.service().log.own(
+        wanted.session_id, wanted.resources, group=wanted.group, principal=door.principal(app.event)
+    )
+    return answers.json({"group": wanted.group, "resources": [answers.owned(one) for one in owned]})
+
+
+@app.post("/v1/own/release")
+def release() -> Answer:
+    wanted = own_requests.release(app.event)
+    wiring.service().log.release(
+        wanted.session_id, wanted.resources, group=wanted.group, principal=door.principal(app.event)
+    )
+    return answers.empty(204)
+
+
+@app.get("/v1/own")
+def show_owner() -> Answer:
+    asked = own_requests.look(app.event)
+    shown = wiring.service().log.ownership(asked.resource, group=asked.group, principal=door.principal(app.event))
+    return answers.json(answers.ownership(shown))
+
+
+def handler(event: Event, context: object) -> dict[str, Any]:
+    return app.resolve(event, context)

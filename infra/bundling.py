@@ -1,0 +1,218 @@
+"""The functions' code: one directory with all that they need, made by pip, without docker.
+
+The rule: the same source and the same constraints give the same bytes, whenever and wherever it is made: every version
+is pinned (constraints.txt), and what tells of the making (pip's records, the times of what is compiled) is left out. So
+the hash of the asset changes exactly when the functions do, and with the Python that compiles them: only one of
+Lambda's version can. Where there is none, each cold start does.
+
+All functions share one bundle: what each may do is its role's business, what each imports its handler's, and Lambda
+loads only what is imported.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+import tomllib
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from infra.context import Target
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = ROOT / "build"
+
+# What the handlers import, beside what is ours; their own dependencies follow by themselves.
+REQUIREMENTS = ("aiokafka", "aws-lambda-powertools", "aws-xray-sdk", "botocore", "cramjam", "google-crc32c")
+PYTHON = "3.13"
+PLATFORMS = ("manylinux_2_28_aarch64", "manylinux2014_aarch64")  # arm64: a fifth cheaper, and no slower
+
+_OURS = (("lib/fenceline", "fenceline"), ("functions", "fenceline_functions"))
+_NOT_OURS = shutil.ignore_patterns("__pycache__", "*.md", "py.typed", "client", "testing.py")
+_SERVICES = {
+    "dynamodb",
+    "s3",
+    "xray",
+}  # (the last for the tracer) of the four hundred whose descriptions botocore carries, 27 MB
+# Of aiokafka only its record codec is used; its client would be a third of the import time.
+_AIOKAFKA = {"codec.py", "errors.py", "record", "util.py", "structs.py"}
+_POWERTOOLS_UTILITIES = {"__init__.py", "data_classes", "jmespath_utils"}  # what its resolver and its logger import
+_PLACE = "/var/task"  # where Lambda unpacks the bundle, as tracebacks name it
+_KEPT_S = 3_600
+NOT_COMPILED = f"the functions are not compiled: that needs a python{PYTHON} that runs; each cold start takes longer"
+_PIP_RECORDS = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"}
+
+
+class CannotBundle(Exception):
+    """The functions' dependencies could not be fetched, or not compiled. The message says why, in one line."""
+
+
+def bundled(target: Target = "lambda") -> Path:
+    """Return the directory that becomes the functions' asset, made unless it stands there already.
+
+    Args:
+        target: Lambda's platform and Python, or those of this process.
+
+    Raises:
+        CannotBundle: pip could not fetch what it takes, or a module is no Python.
+    """
+    place = BUILD / f"functions-{target}-{_key(target)}"
+    if not place.exists():
+        BUILD.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=BUILD) as scratch:
+            made = Path(scratch, "bundle")
+            shutil.copytree(_dependencies(target), made)
+            for source, name in _OURS:
+                shutil.copytree(ROOT / source, made / name, ignore=_NOT_OURS)
+            _write_metadata(made)
+            _compile(made, target)
+            _settle(made, place)
+        _forget_old(place)
+    return place
+
+
+def bytes_of(bundle: Path) -> int:
+    """Return how large a bundle is, unzipped: Lambda takes 250 MB."""
+    return sum(path.stat().st_size for path in bundle.rglob("*") if path.is_file())
+
+
+def _key(target: Target) -> str:
+    """Return a name for the content: by every file that goes in, and everything that decides what pip fetches."""
+    _, compiler = _compiler(target) or ("", "none")
+    digest = hashlib.sha256(f"{_dependencies_key(target)} {compiler}".encode())
+    for path in sorted(_sources()):
+        digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def _sources() -> Iterator[Path]:
+    yield ROOT / "pyproject.toml"
+    for source, _ in _OURS:
+        for directory, names, files in os.walk(ROOT / source):
+            left_out = _NOT_OURS(directory, [*names, *files])
+            names[:] = [name for name in names if name not in left_out]
+            yield from (Path(directory, name) for name in files if name not in left_out)
+
+
+def _dependencies(target: Target) -> Path:
+    place = BUILD / f"dependencies-{target}-{_dependencies_key(target)}"
+    if not place.exists():
+        BUILD.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=BUILD) as scratch:
+            made = Path(scratch, "dependencies")
+            _pip(made, target)
+            _prune(made)
+            _settle(made, place)
+    return place
+
+
+def is_compiled(target: Target = "lambda") -> bool:
+    """Whether bundles for ``target`` are compiled here: that needs a Python of its version."""
+    return _compiler(target) is not None
+
+
+def _compiler(target: Target) -> tuple[str, str] | None:
+    """Return the Python that compiles for ``target``, and what it is, if there is one that runs."""
+    if target == "here":
+        return sys.executable, sys.version
+    for found in filter(None, (sys.executable, shutil.which(f"python{PYTHON}"))):
+        # One that is found may be none: version managers put a command there for each version they know of.
+        with suppress(OSError):
+            command = [found, "-c", "import sys; print(sys.version)"]
+            told = subprocess.run(command, env=_environment(), capture_output=True, text=True, check=False).stdout
+            if told.startswith(f"{PYTHON}."):
+                return found, told
+    return None
+
+
+def _environment() -> dict[str, str]:
+    """Return the environment in which the same source is compiled to the same bytes."""
+    return {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")} | {"PYTHONHASHSEED": "0"}
+
+
+def _compile(directory: Path, target: Target) -> None:
+    """Compile every module, so that no cold start does: Lambda keeps nothing of what a process compiles.
+
+    What is compiled is never compared with its source, whose times are not the same twice.
+    """
+    compiler = _compiler(target)
+    if compiler is None:
+        return
+    command = [compiler[0], "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"]
+    command += ["-s", str(directory), "-p", _PLACE, str(directory)]
+    done = subprocess.run(command, env=_environment(), capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise CannotBundle(f"the functions could not be compiled: {_last_line(done.stdout + done.stderr)}")
+
+
+def _last_line(told: str) -> str:
+    return "".join([line.strip() for line in told.splitlines() if line.strip()][-1:])[:300]
+
+
+def _dependencies_key(target: Target) -> str:
+    told = [Path(__file__).read_text(), (ROOT / "constraints.txt").read_text(), target]
+    if target == "here":
+        told += [sysconfig.get_platform(), sys.version]
+    return hashlib.sha256("\0".join(told).encode()).hexdigest()[:16]
+
+
+def _pip(directory: Path, target: Target) -> None:
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
+    command += ["--target", str(directory), "-c", str(ROOT / "constraints.txt"), "--only-binary=:all:"]
+    if target == "lambda":
+        command += ["--implementation", "cp", "--python-version", PYTHON]
+        command += [word for platform in PLATFORMS for word in ("--platform", platform)]
+    done = subprocess.run([*command, *REQUIREMENTS], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise CannotBundle(f"pip could not fetch the functions' dependencies: {_last_line(done.stderr)}")
+
+
+def _prune(directory: Path) -> None:
+    """Take away what no function reads."""
+    shutil.rmtree(directory / "bin", ignore_errors=True)
+    _keep(directory / "botocore" / "data", _SERVICES, files_too=False)
+    _keep(directory / "aiokafka", _AIOKAFKA, files_too=True)
+    _keep(directory / "aws_lambda_powertools" / "utilities", _POWERTOOLS_UTILITIES, files_too=True)
+    (directory / "aiokafka" / "__init__.py").write_text('"""Only the record codec of aiokafka is here."""\n')
+    for path in [*directory.rglob("*")]:
+        is_unread = path.name in _PIP_RECORDS or path.name.startswith("examples-1.")
+        if path.is_file() and (is_unread or path.suffix in {".pyi", ".pyx", ".pxd", ".c"}):
+            path.unlink()
+
+
+def _keep(directory: Path, names: set[str], *, files_too: bool) -> None:
+    for path in directory.iterdir():
+        if path.name not in names and (path.is_dir() or files_too):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def _write_metadata(directory: Path) -> None:
+    """Let ``importlib.metadata`` find our version, as it would if we were installed."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    place = directory / f"{project['name']}-{project['version']}.dist-info"
+    place.mkdir()
+    (place / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
+
+
+def _forget_old(place: Path) -> None:
+    """Delete what was made for earlier sources, but for those of the last hour, which somebody may be deploying."""
+    kind = place.name.rpartition("-")[0]
+    for old in BUILD.glob(f"{kind}-*"):
+        if old != place and time.time() - old.stat().st_ctime > _KEPT_S:
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def _settle(made: Path, place: Path) -> None:
+    """Give it its name by one rename: what stands under it is whole, whoever else makes it, too."""
+    try:
+        made.rename(place)
+    except OSError:
+        if not place.exists():
+            raise

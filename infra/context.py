@@ -1,0 +1,185 @@
+"""What ``-c name=value`` may say, parsed at the door.
+
+The rule: an unknown name, or a value that is not one, ends the synthesis with one line; nothing is guessed. Behind this
+module there are only types.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cache
+from typing import Any, Literal
+
+import botocore.session
+
+Target = Literal["lambda", "here"]
+
+# The toolkit's own context; everything else must be ours.
+_TOOLKIT = re.compile(r"aws:|@aws-cdk/|cli-|availability-zones:|hosted-zone:|ami:|vpc-provider:|ssm:|cdk-")
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,39}")
+_ROLE = re.compile(r"arn:[a-z0-9-]+:iam::[0-9]{12}:role/.+")
+_TOPIC = re.compile(r"arn:[a-z0-9-]+:sns:([a-z0-9-]+):[0-9]{12}:[A-Za-z0-9_.-]+")
+_ORIGIN = re.compile(r"https?://[A-Za-z0-9.\-]+(:\d+)?")
+_LOG_DAYS = (1, 7, 14, 30, 90, 180, 365, 731)
+
+
+class BadContext(Exception):
+    """What was asked for with ``-c`` can't be deployed. The message says what to write instead, in one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """What is deployed, everywhere alike.
+
+    Args:
+        name: What the stacks' names begin with.
+        regions: One stack each.
+        auth: ``iam``: every request is signed (SigV4) by who may invoke the API. ``none`` lets everybody in.
+        cors_origins: Whose pages may call the API; none by default.
+        throttle_rate, throttle_burst: Requests in a second, and at once, beyond which the gateway answers 429.
+        deletion_protection: Whether the table refuses to be deleted until this is turned off.
+        keeps_data: Whether bucket and table outlive the stack.
+        restore_role: The ARN of the one role that may put objects unconditionally, while a backup is brought back.
+        alarm_topics: By region the ARN of the SNS topic that is told of its alarms.
+        log_days: How long the functions' and the API's logs are kept.
+        log_level: Of the functions' own lines: DEBUG, INFO, WARNING or ERROR.
+        tracing: Whether requests are traced by X-Ray.
+        target: What the functions are built for: Lambda, or this machine, for an emulator that runs them here.
+    """
+
+    name: str = "Fenceline"
+    regions: Sequence[str] = field(default_factory=tuple)
+    auth: Literal["iam", "none"] = "iam"
+    cors_origins: Sequence[str] = ()
+    throttle_rate: int = 5_000
+    throttle_burst: int = 2_000
+    deletion_protection: bool = True
+    keeps_data: bool = True
+    restore_role: str = ""
+    alarm_topics: Mapping[str, str] = field(default_factory=dict)
+    log_days: int = 30
+    log_level: str = "INFO"
+    tracing: bool = False
+    target: Target = "lambda"
+
+
+def parse(context: Mapping[str, Any], *, default_region: str) -> Deployment:
+    """Return what the context asks for.
+
+    Args:
+        context: Everything that ``-c`` and cdk.json say.
+        default_region: The region that the CLI is set to; "" if it told none.
+
+    Raises:
+        BadContext: It asks for what there isn't.
+    """
+    given = {name: value for name, value in context.items() if not _TOOLKIT.match(name)}
+    known = {one.name for one in fields(Deployment)} | {"unauthenticated"}
+    for name in sorted(given.keys() - known):
+        raise BadContext(f"there is no -c {name}; there are: {', '.join(sorted(known))}")
+    regions = _regions(given, default_region)
+    return Deployment(
+        name=_matching(given, "name", _NAME, "Fenceline", "letters, digits and hyphens, at most 40, a letter first"),
+        regions=regions,
+        auth=_auth(given),
+        cors_origins=_origins(given),
+        throttle_rate=_number(given, "throttle_rate", 5_000),
+        throttle_burst=_number(given, "throttle_burst", 2_000),
+        deletion_protection=_flag(given, "deletion_protection", True),
+        keeps_data=_flag(given, "keeps_data", True),
+        restore_role=_matching(given, "restore_role", _ROLE, "", "a role's ARN"),
+        alarm_topics=_alarm_topics(given, regions),
+        log_days=_one_of(given, "log_days", _LOG_DAYS, 30),
+        log_level=_one_of(given, "log_level", ("DEBUG", "INFO", "WARNING", "ERROR"), "INFO"),
+        tracing=_flag(given, "tracing", False),
+        target=_one_of(given, "target", ("lambda", "here"), "lambda"),
+    )
+
+
+def _regions(given: Mapping[str, Any], default_region: str) -> tuple[str, ...]:
+    asked = _words(given, "regions") or ((default_region,) if default_region else ())
+    if not asked:
+        raise BadContext("no region: name one or several, -c regions=us-east-1,eu-west-1, or set AWS_REGION")
+    for region in asked:
+        if region not in _known_regions():
+            raise BadContext(f"there is no region {region}; write them as AWS does: -c regions=us-east-1,eu-west-1")
+        if asked.count(region) > 1:
+            raise BadContext(f"the region {region} is named twice")
+    return asked
+
+
+def _alarm_topics(given: Mapping[str, Any], regions: Sequence[str]) -> dict[str, str]:
+    """Return the topics by region: CloudWatch tells none of another region's."""
+    topics: dict[str, str] = {}
+    for arn in _words(given, "alarm_topics"):
+        match = _TOPIC.fullmatch(arn)
+        if match is None:
+            raise BadContext(f"-c alarm_topics takes ARNs of SNS topics, not {arn!r}")
+        if match[1] not in regions:
+            raise BadContext(f"no stack goes to the region of {arn}; alarms are told to a topic in their own region")
+        if match[1] in topics:
+            raise BadContext(f"-c alarm_topics names two topics in {match[1]}; each region's alarms have one")
+        topics[match[1]] = arn
+    return topics
+
+
+@cache
+def _known_regions() -> frozenset[str]:
+    session = botocore.session.get_session()
+    partitions = session.get_available_partitions()
+    return frozenset(region for one in partitions for region in session.get_available_regions("lambda", one))
+
+
+def _auth(given: Mapping[str, Any]) -> Literal["iam", "none"]:
+    auth: Literal["iam", "none"] = _one_of(given, "auth", ("iam", "none"), "iam")
+    is_accepted = _flag(given, "unauthenticated", False)
+    if auth == "none" and not is_accepted:
+        raise BadContext(
+            "-c auth=none lets everybody on the internet read and write; if that is meant, add -c unauthenticated=true"
+        )
+    if auth == "iam" and is_accepted:
+        raise BadContext("-c unauthenticated=true goes with -c auth=none, and only with it")
+    return auth
+
+
+def _origins(given: Mapping[str, Any]) -> tuple[str, ...]:
+    origins = _words(given, "cors_origins")
+    for origin in origins:
+        if not _ORIGIN.fullmatch(origin):
+            raise BadContext(f"-c cors_origins takes origins such as https://example.com, not {origin}")
+    return origins
+
+
+def _words(given: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in str(given.get(name, "")).split(",") if word.strip())
+
+
+def _matching(given: Mapping[str, Any], name: str, pattern: re.Pattern[str], default: str, wanted: str) -> str:
+    value = str(given.get(name, default))
+    if value != default and not pattern.fullmatch(value):
+        raise BadContext(f"-c {name} is {wanted}, not {value!r}")
+    return value
+
+
+def _number(given: Mapping[str, Any], name: str, default: int) -> int:
+    value = str(given.get(name, default))
+    if not (value.isascii() and value.isdigit() and len(value) <= 7 and 0 < int(value) <= 1_000_000):
+        raise BadContext(f"-c {name} is a number from 1 to 1000000, not {value!r}")
+    return int(value)
+
+
+def _flag(given: Mapping[str, Any], name: str, default: bool) -> bool:
+    value = str(given.get(name, default)).lower()
+    if value not in ("true", "false"):
+        raise BadContext(f"-c {name} is true or false, not {value!r}")
+    return value == "true"
+
+
+def _one_of(given: Mapping[str, Any], name: str, choices: Sequence[Any], default: Any) -> Any:
+    value = str(given.get(name, default))
+    for choice in choices:
+        if str(choice) == value:
+            return choice
+    raise BadContext(f"-c {name} is one of {', '.join(map(str, choices))}, not {value!r}")

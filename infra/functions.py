@@ -1,0 +1,108 @@
+"""The functions, each with a role of its own that may do what that function does, and nothing else.
+
+The rule: memory and time are reasoned here and nowhere else; a function's settings are what ``Settings`` writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import aws_cdk as cdk
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_sqs as sqs
+from constructs import Construct
+
+from fenceline.settings import Settings
+from infra.context import Deployment
+from infra.logs import log_group
+from infra.nag import accept
+
+_API_S = 29  # the gateway gives up at 30: a function that goes on answers nobody
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """What a function gets. Its share of CPU grows with memory: 1,769 MB are one core."""
+
+    memory_mb: int
+    timeout_s: int
+    is_scheduled: bool = False
+
+
+SIZES: Mapping[str, Size] = {
+    # Checks and decompresses up to 4 MiB, which may become 64, on the caller's time: a whole core.
+    "produce": Size(1_769, _API_S),
+    # Fetches 32 segments side by side and turns 4 MiB into JSON: a whole core. A long poll holds for 20 s of the 29.
+    "read": Size(1_769, _API_S),
+    # Small items; a compaction within a request reads 64 MiB in pieces of 16.
+    "admin": Size(1_024, _API_S),
+    # Reads as read does; marks and seeks are small items.
+    "subscriptions": Size(1_769, _API_S),
+    # Small items; a claim's markers are appended side by side, and its wait holds for 20 s of the 29.
+    "sessions": Size(1_024, _API_S),
+    # Ends before the next one begins, a minute later; compacts up to 256 MiB within a run.
+    "sweeper": Size(1_769, 60, is_scheduled=True),
+    # The largest there is of time; 2 million keys at 171 bytes, a file of 64 MiB, and 16 MiB of segments.
+    "compactor": Size(3_008, 900, is_scheduled=True),
+}
+
+
+class Function(Construct):
+    """One function, its role and its log.
+
+    Args:
+        name: The one it has in ``SIZES`` and in the handlers' module.
+        code: The bundle.
+        settings: What it reads from its environment.
+        may: What it may do to the stores.
+        dead_letters: Where a call goes that nobody waits for, and that failed.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        name: str,
+        deployment: Deployment,
+        code: lambda_.Code,
+        settings: Settings,
+        may: Sequence[iam.PolicyStatement],
+        dead_letters: sqs.IQueue | None = None,
+    ) -> None:
+        super().__init__(scope, id)
+        size = SIZES[name]
+        log = log_group(self, "Log", deployment)
+        self.role = iam.Role(
+            self,
+            "Role",
+            assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
+            description=f"What fenceline's {name} function may do",
+        )
+        for statement in may:
+            self.role.add_to_policy(statement)
+        self.role.add_to_policy(
+            iam.PolicyStatement(actions=["logs:CreateLogStream", "logs:PutLogEvents"], resources=[log.log_group_arn])
+        )
+        self.function = lambda_.Function(
+            self,
+            "Function",
+            description=f"fenceline: {name}",
+            code=code,
+            handler=f"fenceline_functions.entry.{name}",
+            runtime=lambda_.Runtime.PYTHON_3_13,
+            architecture=lambda_.Architecture.ARM_64,
+            memory_size=size.memory_mb,
+            timeout=cdk.Duration.seconds(size.timeout_s),
+            environment=settings.to_env(),
+            role=self.role,
+            log_group=log,
+            tracing=lambda_.Tracing.ACTIVE if deployment.tracing else lambda_.Tracing.DISABLED,
+            dead_letter_queue=dead_letters,
+            retry_attempts=0 if size.is_scheduled else None,  # the next one comes by itself
+        )
+        accept(self.function, "L1", "the bundle's compiled parts are built for Python 3.13, and tested with it")
+        if deployment.tracing:
+            accept(self.role, "IAM5[Resource::*]", "X-Ray takes no resources")

@@ -1,0 +1,55 @@
+"""``python -m infra.measure``: how large each function's bundle is, and how long its cold import takes.
+
+The rule: what is imported is what is deployed, from the bundle alone, by a fresh process; CPU time, not the clock's, so
+that a busy machine changes it little.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from fenceline_functions import entry
+from infra import bundling
+
+RUNS = 3
+MIB = 1024 * 1024
+_STORES = "import fenceline.adapters.s3, fenceline.adapters.dynamodb"
+
+
+def import_ms(bundle: Path | None, name: str) -> float:
+    """Return the CPU time of importing a function with all that it needs, or, without a bundle, a module."""
+    wanted = f"import {name}" if bundle is None else f"from fenceline_functions import entry; entry.load('{name}')"
+    if bundle is not None:
+        wanted += f"\n{_STORES}"
+    code = f"import time\nbegan = time.process_time()\n{wanted}\nprint((time.process_time() - began) * 1000)"
+    # Without site-packages: the bundle, or what is installed here, and not both.
+    command = [sys.executable, *(["-S"] if bundle else []), "-c", code]
+    env = {"PYTHONPATH": str(bundle)} if bundle else None
+    told = [
+        float(subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout) for _ in range(RUNS)
+    ]
+    return min(told)
+
+
+def main() -> int:
+    try:
+        bundle = bundling.bundled("here")
+        deployed = bundling.bundled("lambda")
+    except bundling.CannotBundle as error:
+        print(f"functions not measured: {error}", file=sys.stderr)
+        return 0
+    if not bundling.is_compiled():
+        print(bundling.NOT_COMPILED, file=sys.stderr)
+    size = bundling.bytes_of(deployed) / MIB
+    boto3_ms = import_ms(None, "boto3")
+    print(f"function\tbundle MB (goal 25)\timport ms\timport / boto3 alone, {boto3_ms:.0f} ms (goal 2.3)")
+    for name in entry.FUNCTIONS:
+        taken_ms = import_ms(bundle, name)
+        print(f"{name}\t{size:.1f}\t{taken_ms:.0f}\t{taken_ms / boto3_ms:.2f}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

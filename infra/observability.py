@@ -1,0 +1,184 @@
+"""One dashboard and the alarms of a region. infra/README.md says of each alarm what it means and what to do.
+
+The rule: an alarm is for what somebody should act upon. What the functions measure, and under which names, is written
+by functions/metrics.py alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import aws_cdk as cdk
+from aws_cdk import aws_apigatewayv2 as apigateway
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_cloudwatch_actions as actions
+from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_sns as sns
+from aws_cdk import aws_sqs as sqs
+from constructs import Construct
+
+from fenceline_functions import metrics
+from infra.context import Deployment
+
+FIVE_MINUTES = cdk.Duration.minutes(5)
+HALF_HOUR = cdk.Duration.minutes(30)
+
+Comparison = cloudwatch.ComparisonOperator
+Missing = cloudwatch.TreatMissingData
+
+
+class Observability(Construct):
+    """What tells how a region is."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        deployment: Deployment,
+        stage: str,
+        api: apigateway.HttpApi,
+        functions: Mapping[str, lambda_.IFunction],
+        table: dynamodb.ITableV2,
+        dead_letters: sqs.IQueue,
+    ) -> None:
+        super().__init__(scope, id)
+        self._stage = stage
+        told = deployment.alarm_topics.get(cdk.Stack.of(self).region)
+        self._action = actions.SnsAction(sns.Topic.from_topic_arn(self, "Told", told)) if told else None
+        self._alarms: list[cloudwatch.Alarm] = []
+        self._alarms_of_the_log()
+        self._alarms_of_the_service(api, functions, table)
+        self._alarms_of_schedules(functions["sweeper"], dead_letters)
+        self.dashboard = self._dashboard(api, functions)
+
+    def _alarms_of_the_log(self) -> None:
+        self._alarm(
+            "CorruptLog",
+            self._ours(metrics.CORRUPT_LOG, "Sum"),
+            1,
+            "Stored data breaks an invariant (CORRUPT_LOG); nothing more is written there. Find it: fenceline verify.",
+        )
+        self._alarm(
+            "Contention",
+            self._ours(metrics.CONTENDED, "Sum"),
+            10,
+            "Appends gave up because others kept winning (CONTENDED). Fewer writers per partition, or more partitions.",
+        )
+
+    def _alarms_of_the_service(
+        self, api: apigateway.HttpApi, functions: Mapping[str, lambda_.IFunction], table: dynamodb.ITableV2
+    ) -> None:
+        self._alarm(
+            "ServerErrors",
+            api.metric_server_error(period=FIVE_MINUTES, statistic="Sum"),
+            5,
+            "Requests were answered with 5xx. The functions' logs name the codes.",
+        )
+        for name, function in functions.items():
+            self._alarm(
+                f"{name.capitalize()}Errors",
+                function.metric_errors(period=FIVE_MINUTES, statistic="Sum"),
+                1,
+                f"The {name} function ended with an error that is none of the documented ones, or ran out of time.",
+            )
+            self._alarm(
+                f"{name.capitalize()}Throttles",
+                function.metric_throttles(period=FIVE_MINUTES, statistic="Sum"),
+                1,
+                f"Lambda refused calls of the {name} function: raise the account's concurrency quota.",
+            )
+        self._alarm(
+            "TableThrottles",
+            cloudwatch.Metric(
+                namespace="AWS/DynamoDB",
+                metric_name="WriteThrottleEvents",
+                dimensions_map={"TableName": table.table_name},
+                period=FIVE_MINUTES,
+                statistic="Sum",
+            ),
+            1,
+            "DynamoDB refused writes: an item is written too often, or the table's quota is reached.",
+        )
+
+    def _alarms_of_schedules(self, sweeper: lambda_.IFunction, dead_letters: sqs.IQueue) -> None:
+        self._alarm(
+            "SweeperSilent",
+            sweeper.metric_invocations(period=HALF_HOUR, statistic="Sum"),
+            1,
+            "The sweeper did not run for half an hour: nothing expires, and nothing is collected.",
+            comparison=Comparison.LESS_THAN_THRESHOLD,
+            missing=Missing.BREACHING,
+        )
+        self._alarm(
+            "DeadLetters",
+            dead_letters.metric_approximate_number_of_messages_visible(period=FIVE_MINUTES, statistic="Maximum"),
+            1,
+            "A run of the sweeper or the compactor failed, or could not be started.",
+        )
+
+    def _alarm(
+        self,
+        id: str,
+        metric: cloudwatch.IMetric,
+        threshold: float,
+        description: str,
+        *,
+        comparison: cloudwatch.ComparisonOperator = Comparison.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
+        missing: cloudwatch.TreatMissingData = Missing.NOT_BREACHING,
+    ) -> None:
+        alarm = cloudwatch.Alarm(
+            self,
+            id,
+            metric=metric,
+            threshold=threshold,
+            evaluation_periods=1,
+            alarm_description=description,
+            comparison_operator=comparison,
+            treat_missing_data=missing,
+        )
+        if self._action is not None:
+            alarm.add_alarm_action(self._action)
+        self._alarms.append(alarm)
+
+    def _ours(self, name: str, statistic: str, *, label: str | None = None) -> cloudwatch.Metric:
+        return cloudwatch.Metric(
+            namespace=metrics.NAMESPACE,
+            metric_name=name,
+            dimensions_map={metrics.SERVICE: self._stage},
+            period=FIVE_MINUTES,
+            statistic=statistic,
+            label=label,
+        )
+
+    def _dashboard(self, api: apigateway.HttpApi, functions: Mapping[str, lambda_.IFunction]) -> cloudwatch.Dashboard:
+        dashboard = cloudwatch.Dashboard(self, "Dashboard", default_interval=cdk.Duration.hours(3))
+        dashboard.add_widgets(cloudwatch.AlarmStatusWidget(alarms=self._alarms, width=24))
+        percentiles = ("p50", "p99")
+        dashboard.add_widgets(
+            _graph("Appends, ms", [self._ours(metrics.APPEND_MS, one, label=one) for one in percentiles]),
+            _graph(
+                "Creates",
+                [
+                    self._ours(name, "Sum")
+                    for name in (metrics.CREATES, metrics.LOST_RACES, metrics.CONFLICTS, metrics.DUPLICATES)
+                ],
+            ),
+            _graph("Refused, given up", [self._ours(name, "Sum") for name in (metrics.REFUSALS, metrics.CONTENDED)]),
+        )
+        dashboard.add_widgets(
+            _graph("API: requests", [api.metric_count(), api.metric_client_error(), api.metric_server_error()]),
+            _graph("API: latency, ms", [api.metric_latency(statistic=one) for one in percentiles]),
+            _graph("Checkpoints, age in ms", [self._ours(metrics.CHECKPOINT_AGE, "Maximum")]),
+        )
+        dashboard.add_widgets(
+            _graph("Functions: duration, ms", [one.metric_duration(statistic="p99") for one in functions.values()]),
+            _graph("Functions: errors", [one.metric_errors() for one in functions.values()]),
+            _graph("Functions: throttled", [one.metric_throttles() for one in functions.values()]),
+        )
+        return dashboard
+
+
+def _graph(title: str, left: list[cloudwatch.Metric]) -> cloudwatch.GraphWidget:
+    return cloudwatch.GraphWidget(title=title, left=left, width=8)

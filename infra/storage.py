@@ -1,0 +1,130 @@
+"""The bucket and the table: the only things of a region that can't be made anew.
+
+The rule: what the protocol leans on is held by the stores' own policies, too, whatever credentials a program has: an
+object of the log is created once (I1), and only the collector deletes (I6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import aws_cdk as cdk
+from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_s3 as s3
+from constructs import Construct
+
+from fenceline.adapters.dynamodb import PARTITION, SORT
+from infra.context import Deployment
+from infra.nag import accept
+
+CREATED_ONCE = ("log", "state", "topic", "compacted")  # the prefix of every key that lasts
+PREFIXES = (*CREATED_ONCE, "clock")
+TTL = "expires_at"  # seconds; items that have it vanish by themselves, some time after it
+
+
+class Storage(Construct):
+    """A region's objects and items."""
+
+    def __init__(self, scope: Construct, id: str, *, deployment: Deployment) -> None:
+        super().__init__(scope, id)
+        self._deployment = deployment
+        removal = cdk.RemovalPolicy.RETAIN if deployment.keeps_data else cdk.RemovalPolicy.DESTROY
+        self.bucket = s3.Bucket(
+            self,
+            "Bucket",
+            versioned=False,  # nothing is overwritten, and what is collected should be gone
+            block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
+            object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
+            encryption=s3.BucketEncryption.S3_MANAGED,
+            enforce_ssl=True,
+            minimum_tls_version=1.2,
+            lifecycle_rules=[
+                s3.LifecycleRule(id="incomplete-uploads", abort_incomplete_multipart_upload_after=cdk.Duration.days(1))
+            ],
+            removal_policy=removal,
+        )
+        accept(
+            self.bucket,
+            "S1",
+            "an access log would add an object for each of ours; who did what is told by CloudTrail's data events",
+        )
+        self.table = dynamodb.TableV2(
+            self,
+            "Table",
+            partition_key=dynamodb.Attribute(name=PARTITION, type=dynamodb.AttributeType.STRING),
+            sort_key=dynamodb.Attribute(name=SORT, type=dynamodb.AttributeType.STRING),
+            billing=dynamodb.Billing.on_demand(),
+            encryption=dynamodb.TableEncryptionV2.dynamo_owned_key(),
+            point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(
+                point_in_time_recovery_enabled=True
+            ),
+            time_to_live_attribute=TTL,
+            deletion_protection=deployment.deletion_protection,
+            removal_policy=removal,
+        )
+
+        self._accept_prefixes()
+
+    def protect(self, *, collectors: Sequence[iam.IRole]) -> None:
+        """Let the bucket itself refuse what would break the log, whoever asks.
+
+        Args:
+            collectors: The roles that may delete objects.
+        """
+        self.bucket.add_to_resource_policy(self._create_once())
+        if self._deployment.keeps_data:  # else the bucket is to be emptied, which somebody must be able to do
+            self.bucket.add_to_resource_policy(self._delete_by(collectors))
+
+    def reads(self, *prefixes: str) -> list[iam.PolicyStatement]:
+        """Return leave to read objects with these prefixes, and to list: else S3 says 403 of an absent key."""
+        return [
+            iam.PolicyStatement(actions=["s3:GetObject"], resources=self._objects(prefixes)),
+            iam.PolicyStatement(actions=["s3:ListBucket"], resources=[self.bucket.bucket_arn]),
+        ]
+
+    def creates(self, *prefixes: str) -> list[iam.PolicyStatement]:
+        return [iam.PolicyStatement(actions=["s3:PutObject"], resources=self._objects(prefixes))]
+
+    def deletes(self, *prefixes: str) -> list[iam.PolicyStatement]:
+        return [iam.PolicyStatement(actions=["s3:DeleteObject"], resources=self._objects(prefixes))]
+
+    def items(self, *actions: str) -> list[iam.PolicyStatement]:
+        """Return leave for actions on the table; a transaction needs that of each of its parts."""
+        return [iam.PolicyStatement(actions=[f"dynamodb:{one}" for one in actions], resources=[self.table.table_arn])]
+
+    def _objects(self, prefixes: Sequence[str]) -> list[str]:
+        return [self.bucket.arn_for_objects(f"{prefix}/*") for prefix in prefixes]
+
+    def _accept_prefixes(self) -> None:
+        stack = cdk.Stack.of(self)
+        bucket = stack.get_logical_id(cast(cdk.CfnElement, self.bucket.node.default_child))
+        for prefix in PREFIXES:
+            finding = f"IAM5[Resource::<{bucket}.Arn>/{prefix}/*]"
+            accept(stack, finding, "a prefix is the narrowest there is: the objects' names are made while it runs")
+
+    def _create_once(self) -> iam.PolicyStatement:
+        """I1: a put that would overwrite never reaches the log. S3 knows no other value of the header than ``*``."""
+        conditions: dict[str, dict[str, str]] = {"Null": {"s3:if-none-match": "true"}}
+        if self._deployment.restore_role:
+            conditions["ArnNotEquals"] = {"aws:PrincipalArn": self._deployment.restore_role}
+        return iam.PolicyStatement(
+            sid="CreateOnce",
+            effect=iam.Effect.DENY,
+            principals=[iam.AnyPrincipal()],
+            actions=["s3:PutObject"],
+            resources=self._objects(CREATED_ONCE),
+            conditions=conditions,
+        )
+
+    def _delete_by(self, collectors: Sequence[iam.IRole]) -> iam.PolicyStatement:
+        """I6: what is deleted, the collector deletes, after its grace."""
+        return iam.PolicyStatement(
+            sid="DeleteByCollector",
+            effect=iam.Effect.DENY,
+            principals=[iam.AnyPrincipal()],
+            actions=["s3:DeleteObject", "s3:DeleteObjectVersion"],
+            resources=[self.bucket.arn_for_objects("*")],
+            conditions={"ArnNotEquals": {"aws:PrincipalArn": [role.role_arn for role in collectors]}},
+        )

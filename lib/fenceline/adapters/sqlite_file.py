@@ -1,0 +1,131 @@
+"""Open an SQLite database file of ours, or make it, so that its commits are durable.
+
+The rule: whoever opens a file knows that it is ours and not newer than we are; nobody else's is changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fenceline.ports import StoreFact
+
+CHECKPOINT_BYTES = 16 * 1024 * 1024  # of write-ahead log, copied into the database when it has grown so far
+MEMORY_MAX = 256  # reads that one connection remembers
+MAY_WE_WRITE = "may we write to this directory and its files? verify needs that, too (or a copy where we may)."
+
+
+class CannotOpen(StoreFact):
+    """A path that can't hold a database of ours. The message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """What a database file holds. Stored: never renumber."""
+
+    application_id: int  # in the file's header, so that nobody's other database is taken for ours
+    version: int
+    page_bytes: int
+    statements: tuple[str, ...]  # make the tables in an empty file
+    if_damaged: str  # what to do
+
+
+class Connection(sqlite3.Connection):
+    """A connection, and what was read through it since another one last committed."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._version: int | None = None  # of the data, as this connection sees it
+        self._memory: dict[Sequence[str], Any] = {}
+
+    def remember(self) -> dict[Sequence[str], Any]:
+        """Return what is remembered, which is what stands there now."""
+        ((version,),) = self.execute("PRAGMA data_version").fetchall()
+        if version != self._version or len(self._memory) >= MEMORY_MAX:
+            self._version, self._memory = version, {}
+        return self._memory
+
+
+def connect(path: str, *, busy_ms: int) -> Connection:
+    # Several threads use it, one at a time. Statements begin and end its transactions, not the module.
+    seconds = busy_ms / 1000
+    return sqlite3.connect(path, timeout=seconds, isolation_level=None, check_same_thread=False, factory=Connection)
+
+
+def open_file(path: str, schema: Schema) -> Connection:
+    """Return a connection for writing, which doesn't wait for other processes.
+
+    Raises:
+        CannotOpen: There is no such database at ``path``, and none could be made.
+    """
+    directory = os.path.dirname(os.path.abspath(path))
+    try:
+        with _locked(directory) as descriptor:
+            connection = connect(path, busy_ms=5_000)
+            try:
+                _prepare(connection, path, schema)
+            except BaseException:
+                connection.close()
+                raise
+            os.fsync(descriptor)
+            return connection
+    except sqlite3.Error as error:
+        if is_damaged(error):
+            raise CannotOpen(f"{error}; {schema.if_damaged}: path={path}") from error
+        raise CannotOpen(f"{error}; is there room, and {MAY_WE_WRITE} path={path}") from error
+    except OSError as error:
+        raise CannotOpen(f"{error.strerror}; is this a directory, and {MAY_WE_WRITE} path={path}") from error
+
+
+def is_damaged(error: sqlite3.Error) -> bool:
+    """Whether the file is not, or not any more, what SQLite wrote."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+@contextlib.contextmanager
+def _locked(directory: str) -> Iterator[int]:
+    """Hold the directory against other processes that open a database in it.
+
+    SQLite answers "locked", without waiting, to two that switch a new file to write-ahead logging at once.
+    """
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _prepare(connection: sqlite3.Connection, path: str, schema: Schema) -> None:
+    connection.execute(f"PRAGMA page_size={schema.page_bytes}")  # counts for an empty file only
+    is_new = _is_new(connection, path, schema)
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=FULL")
+    connection.execute("PRAGMA fullfsync=ON")
+    connection.execute("PRAGMA checkpoint_fullfsync=ON")
+    connection.execute(f"PRAGMA wal_autocheckpoint={CHECKPOINT_BYTES // schema.page_bytes}")
+    connection.execute("BEGIN IMMEDIATE")  # also for an old one: the place to learn that it can't be written
+    if is_new:
+        for statement in schema.statements:
+            connection.execute(statement)
+        connection.execute(f"PRAGMA application_id={schema.application_id}")
+        connection.execute(f"PRAGMA user_version={schema.version}")
+    connection.execute("COMMIT")
+    connection.execute("PRAGMA busy_timeout=0")
+
+
+def _is_new(connection: sqlite3.Connection, path: str, schema: Schema) -> bool:
+    tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
+    if tables == 0:  # Also a file that a crash left before its tables were made.
+        return True
+    if connection.execute("PRAGMA application_id").fetchone()[0] != schema.application_id:
+        raise CannotOpen(f"the file is another program's database; choose another directory: path={path}")
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if version > schema.version:
+        raise CannotOpen(f"a newer fenceline wrote this; upgrade fenceline: path={path} schema={version}")
+    return False

@@ -1,0 +1,166 @@
+"""Records that wait to be sent: one queue of batches for each partition.
+
+The rules: batches of one partition are taken in order, and the next only after the one before was settled. The bytes of
+all that is not settled stay below a bound: who gives more waits. It knows nothing of HTTP, sequences or retries.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from fenceline import limits
+from fenceline.batch import Record
+from fenceline.client.delivery import PendingBatch
+from fenceline.client.problems import again
+from fenceline.errors import FencelineError
+from fenceline.runtime import Runtime
+
+RECORD_OVERHEAD_BYTES = 24  # at least what a record takes in a batch beside its key, value and headers
+BATCH_RECORDS_MAX = limits.RECORDS_MAX  # more than a page may show would be decoded again for every page
+
+
+class Accumulator:
+    """Safe to share between threads.
+
+    Args:
+        linger_ms: How long a batch that is not full waits for more records.
+        batch_bytes: A batch that has reached it takes no further record.
+        buffer_bytes: The bound of all that is not settled.
+    """
+
+    def __init__(self, runtime: Runtime, *, linger_ms: int, batch_bytes: int, buffer_bytes: int) -> None:
+        self._runtime = runtime
+        self._linger_ms = linger_ms
+        self._batch_bytes = batch_bytes
+        self._buffer_bytes = buffer_bytes
+        self._changed = runtime.condition()
+        self._queues: dict[int, deque[PendingBatch]] = {}  # those that hold something, least lately served first
+        self._in_flight: dict[int, PendingBatch] = {}
+        self._bytes = 0
+        self._is_closed = False
+        self._failure: FencelineError | None = None  # by which it was closed
+
+    def put(self, partition: int, records: Iterable[Record]) -> tuple[PendingBatch, int]:
+        """Add records, in order, and return the batch that the last one is in and its place there.
+
+        Raises:
+            RuntimeError: The accumulator was closed. What of ``records`` is not in a batch by then never will be.
+            FencelineError: It was closed by ``fail``, as above.
+        """
+        with self._changed:
+            batch: PendingBatch | None = None
+            for record in records:  # about half of what a record costs a sender: so few calls
+                size = RECORD_OVERHEAD_BYTES + len(record.key or b"") + len(record.value or b"")
+                if record.headers:
+                    size += _bytes_of_headers(record)
+                if self._bytes + size > self._buffer_bytes or self._is_closed:
+                    self._wait_for_room(size)
+                if batch is None:
+                    batch = self._open_batch(partition)
+                if batch.is_sealed or (batch.bytes and batch.bytes + size > self._batch_bytes):
+                    self._seal(batch)
+                    batch = self._open_batch(partition)
+                batch.records.append(record)
+                batch.bytes += size
+                self._bytes += size
+                if batch.bytes >= self._batch_bytes or len(batch.records) >= BATCH_RECORDS_MAX:
+                    self._seal(batch)
+            if batch is None:
+                raise ValueError("no records")
+            return batch, len(batch.records) - 1
+
+    def take(self) -> PendingBatch | None:
+        """Wait for a batch that is full or due, and return it, to be settled; ``None`` once closed and empty."""
+        with self._changed:
+            while True:
+                now = self._runtime.monotonic_ms()
+                due_ms: int | None = None
+                for partition, queue in self._queues.items():
+                    head = queue[0]
+                    if partition in self._in_flight:
+                        continue
+                    if head.is_sealed or self._is_closed or head.due_ms <= now:
+                        return self._take(partition)
+                    due_ms = head.due_ms if due_ms is None else min(due_ms, head.due_ms)
+                if self._is_closed and not self._queues:
+                    return None
+                self._changed.wait(None if due_ms is None else (due_ms - now) / 1000)
+
+    def settle(self, batch: PendingBatch) -> None:
+        """Let go of a batch that was taken, whatever became of it: the next one of its partition may be taken."""
+        with self._changed:
+            del self._in_flight[batch.partition]
+            self._bytes -= batch.bytes
+            self._changed.notify_all()
+
+    def seal(self) -> list[PendingBatch]:
+        """Make all that waits due at once, and return every batch that is not settled."""
+        with self._changed:
+            waiting = [batch for queue in self._queues.values() for batch in queue]
+            for batch in waiting:
+                if not batch.is_sealed:  # else two that wait for room would wake each other forever
+                    self._seal(batch)
+            return [*self._in_flight.values(), *waiting]
+
+    def close(self, *, drop: bool = False) -> None:
+        """Take no more records; with ``drop``, also cancel those that were not taken."""
+        with self._changed:
+            self._is_closed = True
+            if drop:
+                for queue in self._queues.values():
+                    for batch in queue:
+                        batch.outcome.cancel()
+                        self._bytes -= batch.bytes
+                self._queues.clear()
+            self._changed.notify_all()
+
+    def fail(self, error: FencelineError) -> bool:
+        """Take no more records, and fail those that were not taken; return whether there were any."""
+        with self._changed:
+            if self._is_closed:
+                return False
+            self._is_closed = True
+            self._failure = error
+            dropped = [batch for queue in self._queues.values() for batch in queue]
+            self._queues.clear()
+            self._bytes -= sum(batch.bytes for batch in dropped)
+            self._changed.notify_all()
+        for batch in dropped:
+            batch.outcome.set_exception(error)
+        return bool(dropped)
+
+    def _wait_for_room(self, size: int) -> None:
+        while self._bytes and self._bytes + size > self._buffer_bytes and not self._is_closed:
+            self.seal()  # or a long linger would be waited for
+            self._changed.wait()
+        if self._failure is not None:
+            raise again(self._failure) from self._failure
+        if self._is_closed:
+            raise RuntimeError("the producer was closed")
+
+    def _open_batch(self, partition: int) -> PendingBatch:
+        queue = self._queues.setdefault(partition, deque())
+        if queue and not queue[-1].is_sealed:
+            return queue[-1]
+        queue.append(PendingBatch(partition, self._runtime.monotonic_ms() + self._linger_ms))
+        self._changed.notify_all()
+        return queue[-1]
+
+    def _seal(self, batch: PendingBatch) -> None:
+        batch.is_sealed = True
+        self._changed.notify_all()
+
+    def _take(self, partition: int) -> PendingBatch:
+        queue = self._queues.pop(partition)
+        batch = queue.popleft()
+        batch.is_sealed = True
+        if queue:
+            self._queues[partition] = queue
+        self._in_flight[partition] = batch
+        return batch
+
+
+def _bytes_of_headers(record: Record) -> int:
+    # A character has at most four bytes in UTF-8.
+    return sum(len(name) * 4 + len(value or b"") + 4 for name, value in record.headers)

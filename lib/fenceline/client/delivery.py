@@ -1,0 +1,63 @@
+"""What becomes of a record that was given to a producer.
+
+The rule: records of one batch share one outcome, so a delivery is a place in a batch, and costs no lock of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+from fenceline.append import Appended
+from fenceline.batch import Record
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """Where a record stands in the log; ``is_duplicate`` where an attempt whose answer was lost had put it."""
+
+    partition: int
+    offset: int
+    is_duplicate: bool
+
+
+@dataclass(slots=True, eq=False)
+class PendingBatch:
+    """Records of one partition that will be appended together."""
+
+    partition: int
+    due_ms: int  # sent then, also when it is not full (monotonic clock)
+    records: list[Record] = field(default_factory=list)
+    bytes: int = 0
+    is_sealed: bool = False
+    outcome: Future[Appended] = field(default_factory=Future)
+
+
+class Delivery:
+    """One record on its way: like a future, it is done once the record was acknowledged or failed for good."""
+
+    __slots__ = ("_batch", "_index")
+
+    def __init__(self, batch: PendingBatch, index: int) -> None:
+        self._batch = batch
+        self._index = index
+
+    @property
+    def is_done(self) -> bool:
+        return self._batch.outcome.done()
+
+    def result(self, timeout_ms: int | None = None) -> Delivered:
+        """Wait for the acknowledgement.
+
+        Raises:
+            FencelineError: It failed for good, with the promise of that error's ``next_step`` for this record.
+            CancelledError: The producer was left by an exception before the record was sent. Nothing was written.
+            TimeoutError: It is still on its way after ``timeout_ms``.
+        """
+        appended = self._batch.outcome.result(None if timeout_ms is None else timeout_ms / 1000)
+        return Delivered(self._batch.partition, appended.base_offset + self._index, appended.duplicate)
+
+    def on_done(self, callback: Callable[[Delivery], None]) -> None:
+        """Call ``callback`` with this delivery once it is done, in the thread that sent it: it should return soon."""
+        self._batch.outcome.add_done_callback(lambda _: callback(self))

@@ -1,0 +1,79 @@
+"""Pages of several partitions, fetched ahead by threads: what a reader and a subscriber share.
+
+The rules: there is at most one page of each partition on its way or waiting, so memory stays below partitions × page.
+A failure of a fetch is the caller's, and asked for again only if the caller does.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from queue import SimpleQueue
+from typing import Generic, TypeVar
+
+from fenceline import errors, limits
+
+THREADS_MAX = 16
+_WAIT_ALONE_MS = limits.WAIT_MS_MAX // 2
+_WAIT_SHARED_MS = 500  # where more partitions are followed than there are threads to hold a poll
+
+PageT = TypeVar("PageT")
+At = TypeVar("At")
+
+
+class Fetching(Generic[At, PageT]):
+    """Threads that ask for pages.
+
+    Args:
+        fetch: Return the page of a partition from a position on, held back for so many ms while there is none.
+        partitions: How many will be asked for.
+        is_following: Whether to hold polls back.
+    """
+
+    def __init__(self, fetch: Callable[[int, At, int], PageT], partitions: int, *, is_following: bool) -> None:
+        self._fetch = fetch
+        self._is_following = is_following
+        threads = min(partitions, THREADS_MAX)
+        self._wait_ms = 0
+        if is_following:
+            self._wait_ms = _WAIT_ALONE_MS if threads == partitions else _WAIT_SHARED_MS
+        self._is_closed = False
+        self._wanted: SimpleQueue[tuple[int, At] | None] = SimpleQueue()
+        self._fetched: SimpleQueue[tuple[int, At, PageT | BaseException]] = SimpleQueue()
+        self.threads = [threading.Thread(target=self._run, daemon=True) for _ in range(threads)]
+
+    def start(self, positions: Iterable[tuple[int, At]]) -> None:
+        for partition, position in positions:
+            self.want(partition, position)
+        for thread in self.threads:
+            thread.start()
+
+    def want(self, partition: int, position: At) -> None:
+        self._wanted.put((partition, position))
+
+    def next(self) -> tuple[int, At, PageT | BaseException]:
+        """Wait for a page that was wanted, and return it, or why there is none, with its partition and position."""
+        return self._fetched.get()
+
+    def close(self) -> None:
+        """Ask for no more pages. Long polls that are held end by themselves, in threads that nobody waits for."""
+        self._is_closed = True
+        for _ in self.threads:
+            self._wanted.put(None)
+        if not self._is_following:
+            for thread in self.threads:
+                thread.join()  # at most for the page that it asks for
+
+    def _run(self) -> None:
+        while (wanted := self._wanted.get()) is not None and not self._is_closed:
+            partition, position = wanted
+            try:
+                page = self._fetch(partition, position, self._wait_ms)
+            except errors.FencelineError as error:
+                self._fetched.put((partition, position, error))
+            except BaseException as error:  # A fault of our own: whoever waits must hear of it, then this thread ends.
+                self._fetched.put((partition, position, error))
+                if not self._is_closed:
+                    raise
+            else:
+                self._fetched.put((partition, position, page))

@@ -1,0 +1,369 @@
+"""A producer: many records on their way to one topic, in batches, several partitions at once.
+
+The rules:
+
+- One batch of a partition is in flight at a time, so a partition keeps the order in which records were given.
+- An idempotent producer (KIP-98) gives each batch its id and the next sequence. When an answer was lost, the same bytes
+  with the same sequence are sent again: stored once, answered with the first offsets.
+- When a batch of an idempotent producer fails for good, what follows on its partition fails, too: storing it would put
+  it before records that the caller, told of the failure, may still send again. ``renew`` begins anew, with a new id.
+  Without idempotence each batch stands for itself.
+- A producer with write access of its own has all of it or none: fenced in one partition it is fenced for good, and all
+  that was not sent fails with the error that said so.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from fenceline import batch as record_batch
+from fenceline import errors
+from fenceline.append import Appended
+from fenceline.batch import Codec, Record
+from fenceline.client.access import FENCING, Grant, WriteAccess
+from fenceline.client.accumulator import Accumulator
+from fenceline.client.delivery import Delivery, PendingBatch
+from fenceline.client.holdings import Claim
+from fenceline.client.sessions import Held
+from fenceline.limits import INT64_MAX
+from fenceline.topics import Topic
+
+if TYPE_CHECKING:
+    from fenceline.client.client import Client
+
+BATCH_BYTES = 512 * 1024  # before compression; a topic takes 1 MiB by default
+BUFFER_BYTES = 32 * 1024 * 1024
+DELIVERY_MS = 120_000
+_SEQUENCES = 2**31
+_RECORDS_PER_PUT = 2_000
+_OCTETS = (bytes, type(None))
+
+
+@dataclass(slots=True)
+class _Identity:
+    """A producer id, and what depends on it. A sender keeps to the one that it began with."""
+
+    producer_id: int
+    producer_epoch: int
+    sequences: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    broken: dict[int, errors.FencelineError] = field(default_factory=dict)  # partition → why nothing can follow there
+
+
+class Producer:
+    """Made by ``Client.producer``. Safe to share between threads; a context manager that flushes and closes.
+
+    Left by an exception it does not flush: what was not yet sent is cancelled.
+
+    Args:
+        linger_ms: How long a batch that is not full waits for more records.
+        batch_bytes: A batch that has reached it, before compression, takes no further record.
+        max_in_flight: How many batches, of as many partitions, are sent at once.
+        buffer_bytes: How much may wait; ``send`` waits while there is more.
+        delivery_ms: How long a batch is sent again before it fails for good.
+        partitioner: The partition of a key among so many. Records without a key go to one partition until its batch is
+            full, then to the next.
+        access: Under what it writes; ``None`` is under no session.
+        expected_offsets: For a partition the offset that its next record must get; each batch is expected right behind
+            the one before, and lands there or nowhere (KIP-27).
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        topic: Topic,
+        *,
+        is_idempotent: bool,
+        linger_ms: int,
+        batch_bytes: int,
+        compression: Codec,
+        max_in_flight: int,
+        buffer_bytes: int,
+        delivery_ms: int,
+        partitioner: Callable[[bytes, int], int],
+        access: WriteAccess | None = None,
+        expected_offsets: Mapping[int, int] | None = None,
+    ) -> None:
+        self._client = client
+        self._runtime = client.runtime
+        self._topic = topic
+        self._partitions = topic.partitions
+        self._compression = compression
+        self._delivery_ms = delivery_ms
+        self._partitioner = partitioner
+        self._access = access
+        self._expected_offsets = dict(expected_offsets or {})
+        self._held = sorted(range(topic.partitions) if access is None else access.topic_epochs)
+        self._is_idempotent = is_idempotent
+        self._identity = self._new_identity()
+        self._failure: BaseException | None = None  # the first since the last flush
+        self._keyless = self._held[0]
+        self._keyless_batch: PendingBatch | None = None
+        self._acknowledged = 0
+        self._lock = threading.Lock()
+        max_message_bytes = topic.setting("max.message.bytes")
+        self._accumulator = Accumulator(
+            client.runtime,
+            linger_ms=linger_ms,
+            batch_bytes=min(batch_bytes, max_message_bytes * 15 // 16),  # what can't be compressed grows a little
+            buffer_bytes=buffer_bytes,
+        )
+        self._threads = [
+            threading.Thread(target=self._run, name=f"fenceline-producer-{n}", daemon=True)
+            for n in range(max_in_flight)
+        ]
+        for thread in self._threads:
+            thread.start()
+        if access is not None:
+            access.holding.when_lost(self._lose)
+
+    @property
+    def claim(self) -> Claim | None:
+        """The claim that it writes under, with its epochs and the offsets right after it was granted."""
+        holding = None if self._access is None else self._access.holding
+        return holding.claim if isinstance(holding, Grant) else None
+
+    @property
+    def held(self) -> Held:
+        """Its write access: whether and why it was lost.
+
+        Raises:
+            ValueError: It writes under no session.
+        """
+        if self._access is None:
+            raise ValueError("this producer claimed no access")
+        return self._access.holding
+
+    @property
+    def acknowledged(self) -> int:
+        """How many records were acknowledged so far."""
+        return self._acknowledged
+
+    @property
+    def failure(self) -> BaseException | None:
+        """The first failure since the last flush, as far as is known; ``flush`` raises it."""
+        return self._failure
+
+    def __enter__(self) -> Producer:
+        return self
+
+    def __exit__(self, exception: type[BaseException] | None, *exc: object) -> None:
+        if exception is None:
+            self.close()
+        else:
+            self._give_up(CancelledError("the producer was left by an exception"))
+            self._give_back()
+
+    def send(
+        self,
+        *,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+        timestamp: int | None = None,
+        partition: int | None = None,
+    ) -> Delivery:
+        """Give one record on its way, and return at once unless the buffer is full.
+
+        Args:
+            timestamp: In ms; left out, it is now.
+            partition: Instead of the key's.
+
+        Raises:
+            ProducerFencedError, SessionSeveredError: It may no longer write. The record was not sent.
+        """
+        if timestamp is None:
+            timestamp = self._runtime.now_ms()
+        record = _checked(Record(value, key, headers, timestamp))
+        if partition is None:
+            partition = self._partition_of(record.key)
+        return self._put(self._known(partition), [record])
+
+    def send_many(self, records: Iterable[Record], *, partition: int | None = None) -> None:
+        """Give many records on their way, each to its key's partition or all to ``partition``.
+
+        There are no deliveries: ``flush`` tells if one failed, and ``acknowledged`` how many did not.
+        """
+        for some in _chunks(records, _RECORDS_PER_PUT):
+            for record in some:
+                _checked(record)
+            by_partition: dict[int, list[Record]] = defaultdict(list)
+            if partition is not None:
+                by_partition[partition] = some
+            else:
+                for record in some:
+                    by_partition[self._partition_of(record.key)].append(record)
+            for target, group in by_partition.items():
+                self._put(self._known(target), group)
+
+    def flush(self) -> None:
+        """Send all that was given so far, and wait until every record of it is acknowledged or failed.
+
+        Raises:
+            FencelineError: The first failure since the last flush; deliveries tell each record's own.
+        """
+        self._wait()
+        with self._lock:
+            failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def renew(self) -> None:
+        """Wait for all that was given, and begin anew after a failure, with a new producer id.
+
+        What failed as ``OutcomeUnknownError`` may stand in the log. The new id knows nothing of it: look before you
+        send it again, or it may be stored twice.
+
+        Raises:
+            ProducerFencedError, SessionSeveredError: It may no longer write, and never will.
+        """
+        self._wait()
+        if self._access is not None:
+            self._access.holding.check()
+        identity = self._new_identity()
+        with self._lock:
+            self._identity = identity
+            self._failure = None
+
+    def close(self) -> None:
+        """Flush, and take no more records.
+
+        Raises:
+            FencelineError: As ``flush``; the producer is closed all the same.
+        """
+        try:
+            self.flush()
+        finally:
+            self._accumulator.close()
+            for thread in self._threads:
+                thread.join()
+            self._give_back()
+
+    def _give_back(self) -> None:
+        if self._access is not None and self._access.is_producers_own:
+            self._access.close()
+
+    def _put(self, partition: int, records: Sequence[Record]) -> Delivery:
+        batch, index = self._accumulator.put(partition, records)
+        if partition == self._keyless:
+            self._keyless_batch = batch
+        return Delivery(batch, index)
+
+    def _partition_of(self, key: bytes | None) -> int:
+        if key is not None:
+            return self._partitioner(key, self._partitions)
+        if self._keyless_batch is not None and self._keyless_batch.is_sealed:
+            self._keyless = self._held[(self._held.index(self._keyless) + 1) % len(self._held)]
+            self._keyless_batch = None
+        return self._keyless
+
+    def _known(self, partition: int) -> int:
+        if not 0 <= partition < self._partitions:
+            detail = f"no such partition: topic={self._topic.name} partition={partition}"
+            raise errors.UnknownTopicOrPartitionError(detail)
+        if self._access is not None and partition not in self._access.topic_epochs:
+            raise ValueError(f"this producer claimed other partitions: partition={partition} claimed={self._held}")
+        return partition
+
+    def _wait(self) -> None:
+        for batch in self._accumulator.seal():
+            with suppress(CancelledError):  # `_failure` tells
+                batch.outcome.exception()
+
+    def _new_identity(self) -> _Identity:
+        return _Identity(*(self._client.producer_id() if self._is_idempotent else (-1, -1)))
+
+    def _give_up(self, error: BaseException) -> None:
+        with self._lock:
+            self._failure = self._failure or error
+        self._accumulator.close(drop=True)
+
+    def _run(self) -> None:
+        while (batch := self._accumulator.take()) is not None:
+            try:
+                appended = self._deliver(batch)
+            except errors.FencelineError as error:
+                self._fail(batch, error)
+            except BaseException as error:  # A fault of our own: whoever waits must hear of it, then this thread ends.
+                self._give_up(error)
+                self._fail(batch, error)
+                raise
+            else:
+                with self._lock:
+                    self._acknowledged += len(batch.records)
+                self._accumulator.settle(batch)
+                batch.outcome.set_result(appended)
+
+    def _lose(self, error: errors.FencelineError) -> None:
+        if self._accumulator.fail(error):
+            with self._lock:
+                self._failure = self._failure or error
+
+    def _fail(self, batch: PendingBatch, error: BaseException) -> None:
+        with self._lock:
+            self._failure = self._failure or error
+        # After an answer that was lost a refusal is no proof for this batch, but one that the next ones would fail.
+        refusal = error.__cause__ if isinstance(error, errors.OutcomeUnknownError) else error
+        if self._access is not None and isinstance(refusal, FENCING):
+            self._access.holding.lose(refusal)
+        self._accumulator.settle(batch)
+        batch.outcome.set_exception(error)
+
+    def _deliver(self, batch: PendingBatch) -> Appended:
+        partition, identity = batch.partition, self._identity
+        if (cause := identity.broken.get(partition)) is not None:
+            detail = f"an earlier batch failed, renew the producer: partition={partition} code={cause.code}"
+            raise errors.OutOfOrderSequenceNumberError(detail) from cause
+        sequence = identity.sequences[partition] if self._is_idempotent else -1
+        try:
+            encoded = record_batch.encode(
+                batch.records,
+                now_ms=self._runtime.now_ms(),
+                codec=self._compression,
+                producer_id=identity.producer_id,
+                producer_epoch=identity.producer_epoch,
+                base_sequence=sequence,
+            )
+            appended = self._client.produce_batch(
+                self._topic.name,
+                partition,
+                encoded.body,
+                effect="repeatable" if self._is_idempotent else "once",
+                expected_offset=self._expected_offsets.get(partition),
+                session=None if self._access is None else self._access.ref(partition),
+                retry_ms=self._delivery_ms,
+            )
+        except errors.FencelineError as error:
+            if self._is_idempotent:
+                identity.broken[partition] = error
+            raise
+        if partition in self._expected_offsets:
+            self._expected_offsets[partition] = appended.next_offset  # behind its marker, if it took one along
+        if self._is_idempotent:
+            identity.sequences[partition] = (sequence + len(batch.records)) % _SEQUENCES
+        return appended
+
+
+def _checked(record: Record) -> Record:
+    """Return ``record`` if it can be encoded; the batch of one that can't would take its neighbours with it."""
+    if not isinstance(record.value, _OCTETS) or not isinstance(record.key, _OCTETS):
+        raise TypeError(f"key and value must be bytes or None: key={record.key!r} value={record.value!r}")
+    timestamp = record.timestamp
+    if timestamp is not None and not (isinstance(timestamp, int) and 0 <= timestamp <= INT64_MAX):
+        raise ValueError(f"a timestamp is an integer of ms, not below 0: timestamp={timestamp!r}")
+    for name, value in record.headers:
+        if not isinstance(name, str) or not isinstance(value, _OCTETS):
+            raise TypeError(f"a header is a name and bytes or None: name={name!r} value={value!r}")
+    return record
+
+
+def _chunks(records: Iterable[Record], size: int) -> Iterator[list[Record]]:
+    each = iter(records)
+    while some := list(islice(each, size)):
+        yield some

@@ -1,0 +1,154 @@
+"""A reader: all records of some partitions, from a start on.
+
+The rules: a partition's records come in order, each once; partitions come as their answers arrive. Batches come as they
+are stored and are decoded here; records of the first that lie below the start are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from fenceline import batch as record_batch
+from fenceline import errors
+from fenceline.batch import StoredRecord
+from fenceline.client.fetching import Fetching
+from fenceline.read import BatchPage
+
+if TYPE_CHECKING:
+    from fenceline.client.client import Client
+    from fenceline.client.subscription_requests import Isolation
+
+Start = Literal["earliest", "latest"] | int | Mapping[int, int]
+
+
+class Reader:
+    """Made by ``Client.reader``. An iterator for one thread; a context manager that stops its fetches.
+
+    Iterating yields ``(partition, record)``, ``pages`` the same in lists, which is faster; each goes on where the other
+    left off. A reader that does not follow ends at the offsets that were next when each partition first answered.
+
+    Args:
+        start: ``earliest``, ``latest``, an offset for every partition, or a mapping of partition to offset.
+        is_following: Never end, and wait for new records.
+        max_bytes: How much one page may hold, as stored.
+        group, session_id: Read as a group that this session owns the partitions for.
+
+    Attributes:
+        positions: For each partition the offset to go on with: behind the last record that was yielded.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        topic: str,
+        partitions: Sequence[int],
+        *,
+        start: Start,
+        is_following: bool,
+        isolation: Isolation,
+        max_bytes: int,
+        group: str | None = None,
+        session_id: str | None = None,
+    ) -> None:
+        self._client = client
+        self._topic = topic
+        self._group = group
+        self._session_id = session_id
+        self._is_following = is_following
+        self._isolation: Isolation = isolation
+        self._max_bytes = max_bytes
+        self.positions = {partition: self._first_offset(partition, start) for partition in partitions}
+        self._ends: dict[int, int] = {}
+        self._open = set(self.positions)
+        self._rest: tuple[int, Iterator[StoredRecord], int] | None = None  # of a page that was left in the middle
+        self._fetching: Fetching[int, BatchPage] = Fetching(self._fetch, len(self.positions), is_following=is_following)
+        self._fetching.start(self.positions.items())
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ask for no more pages. Long polls that are held end by themselves, in threads that nobody waits for."""
+        self._fetching.close()
+
+    def __iter__(self) -> Iterator[tuple[int, StoredRecord]]:
+        """Yield each record with its partition.
+
+        Raises:
+            OffsetOutOfRangeError: The log start has passed a partition's position: retention or a trim took records
+                that were not read.
+            CorruptLogError: The service answered what is no batch.
+        """
+        while (page := self._next_page()) is not None:
+            partition, records, position = page
+            each = iter(records)
+            self._rest = (partition, each, position)
+            for record in each:
+                self.positions[partition] = record.offset + 1
+                yield partition, record
+            self._rest = None
+            self.positions[partition] = position
+
+    def pages(self) -> Iterator[tuple[int, Sequence[StoredRecord]]]:
+        """Yield records in lists, each with its partition; raises as iterating does."""
+        while (page := self._next_page()) is not None:
+            partition, records, position = page
+            self.positions[partition] = position
+            if records:
+                yield partition, records
+
+    def _next_page(self) -> tuple[int, Sequence[StoredRecord], int] | None:
+        if self._rest is not None:
+            partition, each, position = self._rest
+            self._rest = None
+            return partition, list(each), position
+        if not self._open:
+            return None
+        partition, offset, page = self._fetching.next()
+        if isinstance(page, BaseException):
+            self._fetching.want(partition, offset)  # so that a caller who goes on asks again
+            raise page
+        bounds = page.bounds
+        end = bounds.last_stable_offset if self._isolation == "read_committed" else bounds.next_offset
+        if self._is_following or page.position < self._ends.setdefault(partition, end):
+            self._fetching.want(partition, page.position)  # fetched while this page is decoded and used
+        else:
+            self._open.remove(partition)
+        return partition, _records_from(page.body, offset), page.position
+
+    def _fetch(self, partition: int, offset: int, wait_ms: int) -> BatchPage:
+        return self._client.read_batches(
+            self._topic,
+            partition,
+            offset,
+            max_bytes=self._max_bytes,
+            wait_ms=wait_ms,
+            isolation=self._isolation,
+            group=self._group,
+            session_id=self._session_id,
+        )
+
+    def _first_offset(self, partition: int, start: Start) -> int:
+        if isinstance(start, int):
+            return start
+        if isinstance(start, Mapping):
+            return start[partition]
+        bounds = self._client.offsets(self._topic, partition).bounds
+        return bounds.log_start_offset if start == "earliest" else bounds.next_offset
+
+
+def _records_from(body: bytes, start: int) -> list[StoredRecord]:
+    records: list[StoredRecord] = []
+    try:
+        for at, header in record_batch.headers(body):
+            decoded = record_batch.decode(body, at)
+            if header.base_offset < start:
+                decoded = [record for record in decoded if record.offset >= start]
+            records += decoded
+    except record_batch.MalformedBatch as error:
+        raise errors.CorruptLogError(f"a page that is no batches: start={start} reason={error}") from error
+    return records

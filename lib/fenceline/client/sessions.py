@@ -1,0 +1,264 @@
+"""A session that keeps its own lease, and what is held under one.
+
+The rules:
+
+- A thread renews the lease when a third of it is spent, and then looks whether what is held under it is still held.
+  What was lost is told once, for good, to everybody who asked to be told.
+- Only the service says that a session is over (I9). A lease that nobody could renew in time is a reason to stop for
+  those whose right is nothing but the lease (a lock), and none for a producer: the log decides about that one.
+- Giving back is a courtesy: what is not given back lapses by itself.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from fenceline import errors
+from fenceline.client.problems import again
+
+if TYPE_CHECKING:
+    from fenceline.client.client import Client
+
+OnLost = Callable[[errors.FencelineError], None]
+
+GIVE_BACK_MS = 2_000  # how long it is tried
+_BEATS_PER_LEASE = 3
+_PAUSES_PER_LEASE = 20  # while nobody answers
+
+
+class Held:
+    """What somebody has until it is given back or lost. Safe to share between threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loss: errors.FencelineError | None = None
+        self._is_over = False
+        self._told: list[OnLost] = []
+
+    @property
+    def loss(self) -> errors.FencelineError | None:
+        """Why it was lost; ``None`` as far as is known."""
+        return self._loss
+
+    def check(self) -> None:
+        """Raise the error by which it was lost, if it was."""
+        if self._loss is not None:
+            raise again(self._loss) from self._loss
+
+    def when_lost(self, tell: OnLost) -> None:
+        """Call ``tell`` once it is lost, or at once if it is; in the thread that learns of it."""
+        with self._lock:
+            if self._loss is None:
+                self._told.append(tell)
+                return
+        tell(self._loss)
+
+    def lose(self, error: errors.FencelineError) -> None:
+        """Say that it is lost for good; what was given back before, or lost, stays as it is."""
+        with self._lock:
+            if self._is_over or self._loss is not None:
+                return
+            self._loss = error
+        for tell in self._told:
+            tell(error)
+
+    def _end(self) -> bool:
+        """Say that it is being given back; return whether it was neither given back nor lost before."""
+        with self._lock:
+            was_held = not self._is_over and self._loss is None
+            self._is_over = True
+        return was_held
+
+
+class Holding(Held, ABC):
+    """What is held under a session, and ends with it.
+
+    Args:
+        is_session_own: The session is for this alone, and is closed with it.
+    """
+
+    def __init__(self, session: Session, *, is_session_own: bool) -> None:
+        super().__init__()
+        self.session = session
+        self._is_session_own = is_session_own
+        session.hold(self)
+
+    @property
+    def session_id(self) -> str:
+        return self.session.session_id
+
+    def close(self) -> None:
+        """Give it back."""
+        self.session.drop(self)
+        if self._end() and not self._is_session_own:
+            with suppress(errors.FencelineError):  # It lapses with the session.
+                self.give_back()
+        if self._is_session_own:
+            self.session.close()
+
+    @abstractmethod
+    def give_back(self) -> None:
+        """Ask the service to end it, while the session goes on."""
+
+    def look(self, timeout_ms: int) -> None:
+        """Raise the error by which it was lost, though the session goes on."""
+
+    def reconnect(self) -> bool:
+        """Bring the session back whose lease lapsed; return whether this is one that can.
+
+        Raises:
+            FixError: It could not, for good: this is lost.
+        """
+        return False
+
+    def lapse(self, error: errors.FencelineError) -> None:
+        """Hear that the lease could not be renewed in time."""
+        self.lose(error)
+
+
+class Session(Held):
+    """Made by ``Client.session``; a context manager that closes it. A thread keeps its lease until then.
+
+    Attributes:
+        session_id: What requests name.
+        lease_ms: How long it lives without a renewal.
+    """
+
+    def __init__(self, client: Client, lease_ms: int | None) -> None:
+        super().__init__()
+        self._renewed_ms = client.runtime.monotonic_ms()  # the service counts from a later moment
+        lease = client.create_session(lease_ms=lease_ms)
+        self.session_id = lease.session_id
+        self.lease_ms = lease.lease_ms
+        self._client = client
+        self._runtime = client.runtime
+        self._beat_ms = max(lease.lease_ms // _BEATS_PER_LEASE, 1)
+        self._pause_ms = max(lease.lease_ms // _PAUSES_PER_LEASE, 1)
+        self._holdings: list[Holding] = []
+        self._on_renewed: list[Callable[[], None]] = []
+        self._changed = self._runtime.condition()
+        self._is_stopping = False
+        threading.Thread(target=self._run, name="fenceline-session", daemon=True).start()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    @property
+    def is_lapsed(self) -> bool:
+        """Whether the lease was not renewed in time, by this machine's clock: somebody else may have come since."""
+        return self.left_ms == 0
+
+    @property
+    def left_ms(self) -> int:
+        """How long the lease goes on without a further renewal, by this machine's clock; 0 once it lapsed."""
+        return max(self._renewed_ms + self.lease_ms - self._runtime.monotonic_ms(), 0)
+
+    def when_renewed(self, tell: Callable[[], None]) -> None:
+        """Call ``tell`` after each renewal, in the thread that renews: it should return soon."""
+        self._on_renewed.append(tell)
+
+    def hold(self, holding: Holding) -> None:
+        """Take ``holding`` into care, until the session ends or it is dropped."""
+        with self._changed:
+            self._holdings.append(holding)
+        if self.loss is not None:
+            holding.lose(self.loss)
+
+    def drop(self, holding: Holding) -> None:
+        with self._changed:
+            self._holdings = [one for one in self._holdings if one is not holding]
+
+    def lose(self, error: errors.FencelineError) -> None:
+        super().lose(error)
+        if self.loss is not None:
+            for holding in self._held():  # one that comes now is told when it is taken into care
+                holding.lose(self.loss)
+
+    def close(self) -> None:
+        """End the session, and all that it holds."""
+        with self._changed:
+            self._is_stopping = True
+            self._changed.notify_all()
+        if self._end():
+            with suppress(errors.FencelineError):  # It lapses by itself.
+                self._client.close_session(self.session_id, retry_ms=GIVE_BACK_MS)
+
+    def _run(self) -> None:
+        due_ms = self._renewed_ms + self._beat_ms
+        while self._wait_until(due_ms) and not self._client.is_closed:
+            is_answered = self._beat()
+            if self.loss is not None:
+                return
+            if is_answered:
+                self._look()
+                due_ms = self._renewed_ms + self._beat_ms
+            else:
+                self._tell_if_lapsed()
+                due_ms = self._runtime.monotonic_ms() + self._pause_ms
+
+    def _wait_until(self, due_ms: int) -> bool:
+        """Return whether to go on."""
+        with self._changed:
+            while not self._is_stopping and (left_ms := due_ms - self._runtime.monotonic_ms()) > 0:
+                self._changed.wait(left_ms / 1000)
+            return not self._is_stopping
+
+    def _beat(self) -> bool:
+        """Renew the lease, and return whether the service answered."""
+        began_ms = self._runtime.monotonic_ms()
+        timeout_ms = min(self._beat_ms, self.left_ms) or self._beat_ms
+        try:
+            self._client.heartbeat(self.session_id, retry_ms=0, timeout_ms=timeout_ms)
+        except errors.SessionExpiredError as error:
+            if not self._came_back(error):
+                return False
+        except errors.FixError as error:
+            self.lose(error)
+        except errors.FencelineError:  # Nobody answered. The lease may go on; asked again after a pause.
+            return False
+        if self.loss is None:
+            self._renewed_ms = began_ms  # the service counts from a later moment
+            for tell in self._on_renewed:
+                tell()
+        return True
+
+    def _came_back(self, expired: errors.SessionExpiredError) -> bool:
+        """Reconnect by what is held, or lose the session; return whether the service answered."""
+        for holding in self._held():
+            try:
+                if holding.reconnect():
+                    return True
+            except errors.FixError as error:
+                self.drop(holding)
+                holding.lose(error)
+            except errors.FencelineError:  # Nobody answered: the next heartbeat is told the same as this one.
+                return False
+        self.lose(expired)
+        return True
+
+    def _look(self) -> None:
+        for holding in self._held():
+            try:
+                holding.look(self._beat_ms)
+            except errors.FixError as error:
+                self.drop(holding)
+                holding.lose(error)
+            except errors.FencelineError:
+                return  # Nobody answered; the next beat looks again.
+
+    def _tell_if_lapsed(self) -> None:
+        if self.is_lapsed:
+            detail = f"no heartbeat was answered in time: session_id={self.session_id} lease_ms={self.lease_ms}"
+            for holding in self._held():
+                holding.lapse(errors.SessionExpiredError(detail))
+
+    def _held(self) -> list[Holding]:
+        with self._changed:
+            return list(self._holdings)

@@ -1,0 +1,148 @@
+"""Requests about subscriptions, and the same cursors as Kafka's consumer groups see them (API.md, "Subscriptions").
+
+The rule: these keep no position. ``Client.subscribe`` does, and is made of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+from fenceline import limits
+from fenceline.client import answers, cursors
+from fenceline.client.cursors import CommittedOffset, Subscription
+from fenceline.client.requests import Requests, given, part, topic_path
+from fenceline.read import Page
+
+Isolation = Literal["read_uncommitted", "read_committed"]
+InitialPosition = Literal["latest", "earliest"]
+
+
+class SubscriptionRequests(Requests):
+    """The part of ``Client`` that is about cursors."""
+
+    def create_subscription(
+        self,
+        topic: str,
+        name: str,
+        *,
+        initial_position: InitialPosition = "latest",
+        replicate_subscription_state: bool | None = None,
+    ) -> Subscription:
+        """Create a subscription, or return the one that there is, where it is."""
+        body = given(initial_position=initial_position, replicate_subscription_state=replicate_subscription_state)
+        answer = self._call("PUT", _path(topic, name), "repeatable", body=body)
+        return cursors.subscription_of(answer, answer.get("partitions", []))
+
+    def subscriptions(self, topic: str) -> Sequence[Subscription]:
+        """Return the subscriptions of a topic, without their partitions."""
+        answer = self._call("GET", topic_path(topic) + "/subscriptions", "none")
+        return [cursors.subscription_of(one, []) for one in answer["subscriptions"]]
+
+    def subscription(self, topic: str, name: str) -> Subscription:
+        """Return a subscription with all its partitions, or raise ``UnknownSubscriptionError``."""
+        found: list[Any] = []
+        while True:
+            answer = self._call("GET", _path(topic, name), "none", params={"start_partition": len(found)})
+            found += answer["partitions"]
+            if not answer["has_more"]:
+                return cursors.subscription_of(answer, found)
+
+    def delete_subscription(self, topic: str, name: str) -> None:
+        """Delete a subscription.
+
+        Raises:
+            OutcomeUnknownError: The answer was lost. It is not sent again by itself, since somebody may have created
+                the name anew in between.
+        """
+        self._transport.request("DELETE", _path(topic, name), effect="once")
+
+    def read_subscription(
+        self,
+        topic: str,
+        name: str,
+        partition: int,
+        *,
+        offset: int | None = None,
+        max_records: int = limits.RECORDS_DEFAULT,
+        max_bytes: int = limits.BYTES_DEFAULT,
+        wait_ms: int = 0,
+        isolation: Isolation = "read_uncommitted",
+        session_id: str | None = None,
+    ) -> Page:
+        """Return records that are not acknowledged, from the mark or from ``offset`` on.
+
+        Raises:
+            OwnerFencedError: Another session owns this partition for this group.
+        """
+        params = {
+            "partition": partition,
+            "offset": offset,
+            "max_records": max_records,
+            "max_bytes": max_bytes,
+            "wait_ms": wait_ms,
+            "isolation": isolation,
+            "encoding": "base64",  # exact for any bytes
+            "session_id": session_id,
+        }
+        return answers.page_of(
+            self._call("GET", _path(topic, name) + "/records", "none", params=params, hold_ms=wait_ms)
+        )
+
+    def acknowledge(
+        self,
+        topic: str,
+        name: str,
+        partition: int,
+        *,
+        cumulative: int | None = None,
+        individual: Iterable[int] | None = None,
+        session_id: str | None = None,
+    ) -> int:
+        """Acknowledge all up to and including ``cumulative``, or the ``individual`` offsets; return the mark after it.
+
+        Raises:
+            OffsetOutOfRangeError: An offset that is not in the log yet; nothing was acknowledged.
+            OwnerFencedError: Another session owns this partition for this group; nothing was acknowledged.
+        """
+        body = given(
+            partition=partition,
+            cumulative=cumulative,
+            individual=None if individual is None else list(individual),
+            session_id=session_id,
+        )
+        answer = self._call("POST", _path(topic, name) + "/acknowledgements", "repeatable", body=body)
+        return int(answer["mark_delete_offset"])
+
+    def seek(
+        self, topic: str, name: str, partition: int, *, offset: int | None = None, timestamp: int | None = None
+    ) -> int:
+        """Set the mark to an offset, or to the first record at or after a time; return the mark after it."""
+        body = given(partition=partition, offset=offset, timestamp=timestamp)
+        answer = self._call("POST", _path(topic, name) + "/seek", "repeatable", body=body)
+        return int(answer["mark_delete_offset"])
+
+    def committed_offsets(
+        self, group: str, *, topic: str | None = None, partition: int | None = None, require_stable: bool = False
+    ) -> Sequence[CommittedOffset]:
+        """Return what a group has committed: everywhere, on a topic, or in one partition of it."""
+        params = {"topic": topic, "partition": partition, "require_stable": True if require_stable else None}
+        answer = self._call("GET", f"/v1/groups/{part(group)}/offsets", "none", params=params)
+        return [cursors.committed_of(one) for one in answer["offsets"]]
+
+    def commit_offsets(self, group: str, offsets: Iterable[CommittedOffset], *, session_id: str | None = None) -> None:
+        """Commit the next offsets that ``group`` will read, all of them or none.
+
+        Raises:
+            OwnerFencedError: Another session owns one of the partitions for this group; nothing was committed.
+        """
+        entries = [
+            {"topic": one.topic, "partition": one.partition, "offset": one.offset, "metadata": one.metadata}
+            for one in offsets
+        ]
+        body = given(offsets=entries, session_id=session_id)
+        self._transport.request("POST", f"/v1/groups/{part(group)}/offsets", effect="repeatable", body=body)
+
+
+def _path(topic: str, name: str) -> str:
+    return f"{topic_path(topic)}/subscriptions/{part(name)}"

@@ -1,0 +1,238 @@
+"""What stands behind a batch's header: its records, compressed or not, read within bounds.
+
+The rule: bytes from outside may ask for anything, and cost only what the bounds allow. Nothing grows beyond a bound
+first and is refused then; and aiokafka's decoder, which is fast because it trusts its input, never reads beyond memory
+that is ours. Formats are those that Kafka's own clients read and write. It does not know what a header means, nor what
+a record may say.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from itertools import chain
+from types import ModuleType
+
+import cramjam
+from aiokafka.codec import lz4_encode, snappy_encode, zstd_encode
+from aiokafka.errors import CorruptRecordException
+from aiokafka.record.default_records import DefaultRecord, DefaultRecordBatch
+from aiokafka.record.util import decode_varint
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")  # by Kafka's number; stored: never renumber
+
+# One decoded header takes 80 bytes and more of memory, and as little as two in a batch; a record 200, and seven.
+RECORDS_PER_BATCH_MAX = 1_000_000  # as librdkafka's largest batch
+HEADERS_PER_BATCH_MAX = 1_000_000
+
+HEADER_BYTES = 61
+_CODEC_AT = 22  # the lower byte of the attributes
+_COUNT_AT = 57
+_SLACK = bytes(64)  # aiokafka reads two varints (20 bytes) beyond the end before it looks where it is
+_WINDOW_BYTES = 1024 * 1024
+_GZIP_STEP_BYTES = 16 * 1024
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER_BYTES = 16
+
+
+class UndecodableError(ValueError):
+    """Bytes that are no records, or more than the bounds allow. What was read of them tells nothing."""
+
+
+def compress(codec: int, data: bytes) -> bytes:
+    """Compress as Kafka's clients do; the same bytes give the same bytes."""
+    return _COMPRESS[codec](data)
+
+
+def _gzip(data: bytes) -> bytes:
+    gzip = zlib.compressobj(wbits=31)  # Unlike the gzip module's, its header holds no time of day.
+    return gzip.compress(data) + gzip.flush()
+
+
+_COMPRESS: Mapping[int, Callable[[bytes], bytes]] = {
+    1: _gzip,
+    2: snappy_encode,
+    3: lz4_encode,
+    4: zstd_encode,
+}
+
+
+def payload(batch: memoryview, codec: int, *, bytes_max: int) -> memoryview:
+    """Return the bytes of a batch's records, decompressed; behind what is larger than a window there is slack.
+
+    ``batch`` goes from its header to its last byte; ``codec`` is Kafka's number, 0 to 4.
+
+    Raises:
+        UndecodableError: They cannot be decompressed, or have more than ``bytes_max`` bytes.
+    """
+    data = batch[HEADER_BYTES:]
+    if codec:
+        return _decompress(codec, data, bytes_max)
+    if len(data) > bytes_max:
+        raise _too_large(bytes_max)
+    return data if len(data) <= _WINDOW_BYTES else _with_slack(data)
+
+
+def _with_slack(*pieces: memoryview | bytearray) -> memoryview:
+    return memoryview(b"".join((*pieces, _SLACK)))[: -len(_SLACK)]
+
+
+def records(batch: memoryview, payload: memoryview, count: int) -> Iterator[DefaultRecord]:
+    """Decode records as they are asked for; only the end of the iteration says that they were all there is.
+
+    ``batch`` gives its header, ``payload`` is the function's of that name, ``count`` the header's, 1 or more. A
+    timestamp beyond int64 comes out wrapped.
+
+    Raises:
+        UndecodableError: They are more than the bounds allow. The iteration raises what ``DECODE_ERRORS`` names.
+    """
+    if count > RECORDS_PER_BATCH_MAX:
+        raise UndecodableError(f"too many records: count={count} count_max={RECORDS_PER_BATCH_MAX}")
+    head = bytearray(batch[:HEADER_BYTES])
+    head[_CODEC_AT] &= 0xF8
+    if len(payload) <= _WINDOW_BYTES:
+        return iter(_window(head, payload, count))
+    return chain.from_iterable(_windows(head, payload, count))
+
+
+# aiokafka raises OverflowError or MemoryError where a length near 2**63 slips past its look at the bounds.
+DECODE_ERRORS = (UndecodableError, CorruptRecordException, UnicodeDecodeError, OverflowError, MemoryError)
+
+
+def reason(error: BaseException) -> str:
+    """Say in words what one of ``DECODE_ERRORS`` found."""
+    match error:
+        case CorruptRecordException():
+            return str(error.args[0]) if error.args else "a record is cut short"
+        case UnicodeDecodeError():
+            return "a header's name is not UTF-8"
+        case OverflowError() | MemoryError():
+            return "a length or a time beyond 64 bits"
+    return str(error)
+
+
+def _window(head: bytearray, payload: memoryview, count: int) -> DefaultRecordBatch:
+    struct.pack_into(">i", head, _COUNT_AT, count)
+    return DefaultRecordBatch(_with_slack(head, payload))
+
+
+def _windows(head: bytearray, payload: memoryview, count: int) -> Iterator[DefaultRecordBatch]:
+    """Cut a large payload between records: aiokafka heeds a record's length only once it has made all its headers."""
+    start = at = seen = first = 0
+    end = len(payload)
+    while at < end:
+        length, body_at = _varint(payload, at)
+        record_end = body_at + length
+        if length <= 0 or record_end > end:
+            raise UndecodableError(f"a record ends outside its batch: index={seen}")
+        if record_end - start > _WINDOW_BYTES and at > start:
+            yield _window(head, payload[start:at], seen - first)
+            start, first = at, seen
+        if record_end - at > _WINDOW_BYTES:
+            _check_header_count(payload, body_at, record_end)
+        at, seen = record_end, seen + 1
+    if seen != count:
+        raise UndecodableError(f"the batch holds another number of records: count={count} records={seen}")
+    yield _window(head, payload[start:], seen - first)
+
+
+def _varint(payload: memoryview, at: int) -> tuple[int, int]:
+    try:
+        number, behind = decode_varint(payload, at)
+    except ValueError as error:
+        raise UndecodableError("a varint of more than ten bytes") from error
+    return number, behind
+
+
+def _check_header_count(payload: memoryview, at: int, end: int) -> None:
+    for _ in range(3):  # attributes, timestamp delta, offset delta
+        _, at = _varint(payload, at)
+    for _ in range(2):  # key, value
+        length, at = _varint(payload, at)
+        at += max(length, 0)
+        if at >= end:
+            raise UndecodableError("a record's fields end outside it")
+    count, _ = _varint(payload, at)
+    if count > HEADERS_PER_BATCH_MAX:
+        raise UndecodableError(f"too many headers: count={count} count_max={HEADERS_PER_BATCH_MAX}")
+
+
+def _decompress(codec: int, data: memoryview, bytes_max: int) -> memoryview:
+    # Pages of a private mapping cost memory only once they are written to: the bound reserves addresses, nothing else.
+    reserved = mmap.mmap(-1, bytes_max + len(_SLACK), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    into = memoryview(reserved)[:bytes_max]
+    try:
+        size = _DECOMPRESS[codec](data, into)
+    except (cramjam.DecompressionError, zlib.error, struct.error) as error:
+        raise UndecodableError(f"{CODECS[codec]} data that cannot be decompressed: {error}") from error
+    if size is None:
+        raise _too_large(bytes_max)
+    return into[:size]
+
+
+def _too_large(bytes_max: int) -> UndecodableError:
+    return UndecodableError(f"the records have too many bytes, decompressed: bytes_max={bytes_max}")
+
+
+def _gunzip_into(data: memoryview, into: memoryview) -> int | None:
+    """Decompress every member (RFC 1952), in small steps: zlib copies what it leaves of each piece."""
+    member, size = zlib.decompressobj(wbits=31), 0
+    for start in range(0, len(data), _GZIP_STEP_BYTES):
+        left = bytes(data[start : start + _GZIP_STEP_BYTES])
+        while left:
+            if member.eof:
+                member = zlib.decompressobj(wbits=31)
+            # One byte more than there is room for tells a bomb from what just fits.
+            piece = member.decompress(left, min(len(into) - size + 1, _WINDOW_BYTES))
+            if size + len(piece) > len(into):
+                return None
+            into[size : size + len(piece)] = piece
+            size += len(piece)
+            left = member.unused_data if member.eof else member.unconsumed_tail
+    if not member.eof:
+        raise UndecodableError("gzip data that is cut short")
+    return size
+
+
+def _unsnappy_into(data: memoryview, into: memoryview) -> int | None:
+    """Decompress snappy, raw or in the blocks of xerial's stream, which Java's clients write."""
+    if data[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
+        return _unsnappy_block_into(data, into)
+    at, size = _XERIAL_HEADER_BYTES, 0
+    while at < len(data):
+        (length,) = struct.unpack_from(">i", data, at)
+        at += 4
+        if length <= 0 or at + length > len(data):
+            raise UndecodableError("a snappy block ends outside the data")
+        block_size = _unsnappy_block_into(data[at : at + length], into[size:])
+        if block_size is None:
+            return None
+        at, size = at + length, size + block_size
+    return size
+
+
+def _unsnappy_block_into(data: memoryview, into: memoryview) -> int | None:
+    if cramjam.snappy.decompress_raw_len(data) > len(into):
+        return None
+    return int(cramjam.snappy.decompress_raw_into(data, into))
+
+
+def _unframe_into(frames: ModuleType, data: memoryview, into: memoryview) -> int | None:
+    try:
+        return int(frames.decompress_into(data, into))
+    except cramjam.DecompressionError as error:
+        if str(error) == "failed to write whole buffer":
+            return None
+        raise
+
+
+# Each returns the size of what it wrote, or None where there was no room for all of it.
+_DECOMPRESS: Mapping[int, Callable[[memoryview, memoryview], int | None]] = {
+    1: _gunzip_into,
+    2: _unsnappy_into,
+    3: partial(_unframe_into, cramjam.lz4),
+    4: partial(_unframe_into, cramjam.zstd),
+}

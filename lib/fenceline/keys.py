@@ -1,0 +1,268 @@
+"""Where everything is stored: each key's format and its parser, side by side (DESIGN.md, section 3).
+
+Stored: never renumber, never rename.
+"""
+
+from __future__ import annotations
+
+import re
+
+from fenceline.ports import ItemKey
+
+# Object store
+
+
+def log_prefix(topic_id: str, partition: int) -> str:
+    return f"log/{topic_id}/{partition:05d}/"
+
+
+def segment_key(topic_id: str, partition: int, base_offset: int) -> str:
+    return f"log/{topic_id}/{partition:05d}/{base_offset:020d}.log"
+
+
+def parse_segment_key(key: str) -> tuple[str, int, int]:
+    """Return (topic_id, partition, base_offset).
+
+    Raises:
+        ValueError: ``key`` is no segment's key.
+    """
+    kind, topic_id, partition, name = key.split("/")
+    if kind != "log" or not name.endswith(".log"):
+        raise ValueError(key)
+    return topic_id, int(partition), int(name.removesuffix(".log"))
+
+
+def state_prefix(topic_id: str, partition: int) -> str:
+    return f"state/{topic_id}/{partition:05d}/"
+
+
+def state_key(topic_id: str, partition: int, log_start: int) -> str:
+    return f"state/{topic_id}/{partition:05d}/{log_start:020d}.json"
+
+
+def parse_state_key(key: str) -> tuple[str, int, int]:
+    """Return (topic_id, partition, log_start).
+
+    Raises:
+        ValueError: ``key`` is no state object's key.
+    """
+    kind, topic_id, partition, name = key.split("/")
+    if kind != "state" or not name.endswith(".json"):
+        raise ValueError(key)
+    return topic_id, int(partition), int(name.removesuffix(".json"))
+
+
+def compacted_prefix(topic_id: str, partition: int) -> str:
+    return f"compacted/{topic_id}/{partition:05d}/"
+
+
+def view_prefix(topic_id: str, partition: int, horizon: int, attempt: str) -> str:
+    """One attempt at a compacted view: two with the same horizon share no file."""
+    return f"compacted/{topic_id}/{partition:05d}/{horizon:020d}/{attempt}/"
+
+
+def compacted_key(topic_id: str, partition: int, horizon: int, attempt: str, base_offset: int) -> str:
+    return f"compacted/{topic_id}/{partition:05d}/{horizon:020d}/{attempt}/{base_offset:020d}.log"
+
+
+def parse_compacted_key(key: str) -> tuple[str, int, int, str, int]:
+    """Return (topic_id, partition, horizon, attempt, base_offset).
+
+    Raises:
+        ValueError: ``key`` is no key of a compacted view's file.
+    """
+    kind, topic_id, partition, horizon, attempt, name = key.split("/")
+    if kind != "compacted" or not name.endswith(".log"):
+        raise ValueError(key)
+    return topic_id, int(partition), int(horizon), attempt, int(name.removesuffix(".log"))
+
+
+TOPIC_PREFIX = "topic/"
+LIFE_PREFIXES = ("log/", "state/", "compacted/")  # what a life has beside its topic objects, each under its topic_id
+
+
+def life_prefixes(topic_id: str) -> tuple[str, ...]:
+    return tuple(f"{prefix}{topic_id}/" for prefix in LIFE_PREFIXES)
+
+
+def parse_life(key: str) -> str:
+    """Return the topic_id that a key of any life begins with, behind its kind."""
+    return key.split("/")[1]
+
+
+def topic_prefix(topic_id: str) -> str:
+    return f"topic/{topic_id}/"
+
+
+def topic_key(topic_id: str, n: int) -> str:
+    return f"topic/{topic_id}/{n:010d}.json"
+
+
+def parse_topic_key(key: str) -> tuple[str, int]:
+    """Return (topic_id, n).
+
+    Raises:
+        ValueError: ``key`` is no topic object's key.
+    """
+    kind, topic_id, name = key.split("/")
+    if kind != "topic" or not name.endswith(".json"):
+        raise ValueError(key)
+    return topic_id, int(name.removesuffix(".json"))
+
+
+CLOCK_PREFIX = "clock/"
+
+
+def clock_key(fresh_id: str) -> str:
+    """An object that is made, listed and deleted again, to learn the store's time."""
+    return f"{CLOCK_PREFIX}{fresh_id}"
+
+
+PROBE_PREFIX = "probe/"  # what is tried on a store before it is served from, and deleted again
+
+
+# Item store
+
+TOPICS = "topics"
+GONE = "gone"
+
+
+def topic_item(name: str) -> ItemKey:
+    return ItemKey(TOPICS, name)
+
+
+def gone_item(topic_id: str) -> ItemKey:
+    """The item of a life that was deleted, until all of it is collected."""
+    return ItemKey(GONE, topic_id)
+
+
+def partition_items(topic_id: str, partition: int) -> str:
+    return f"partition/{topic_id}/{partition:05d}"
+
+
+def parse_partition_items(key: ItemKey) -> tuple[str, int]:
+    """Return the (topic_id, partition) that an item of a partition belongs to."""
+    _, topic_id, partition = key.partition.split("/")
+    return topic_id, int(partition)
+
+
+def head_item(topic_id: str, partition: int) -> ItemKey:
+    return ItemKey(partition_items(topic_id, partition), "head")
+
+
+PRODUCER_SORT = "producer/"
+ABORTED_SORT = "aborted/"
+
+
+def producer_item(topic_id: str, partition: int, producer_id: int) -> ItemKey:
+    return ItemKey(partition_items(topic_id, partition), f"{PRODUCER_SORT}{producer_id:020d}")
+
+
+def parse_producer_item(key: ItemKey) -> int:
+    """Return the producer id."""
+    return int(key.sort.removeprefix(PRODUCER_SORT))
+
+
+def aborted_sort(last_offset: int) -> str:
+    return f"{ABORTED_SORT}{last_offset:020d}"
+
+
+def aborted_item(topic_id: str, partition: int, last_offset: int) -> ItemKey:
+    return ItemKey(partition_items(topic_id, partition), aborted_sort(last_offset))
+
+
+def ownership_item(topic_id: str, partition: int, group: str | None) -> ItemKey:
+    """The ownership of a partition: of writing to it, or of a group's reading and committing."""
+    return ItemKey(partition_items(topic_id, partition), "own" if group is None else f"own/{group}")
+
+
+def lock_item(group: str | None, resource: str) -> ItemKey:
+    """The ownership of a string that guards no partition. No group is not the same as any."""
+    return ItemKey("own" if group is None else f"own/{group}", resource)
+
+
+def access_item(topic_id: str, partition: int) -> ItemKey:
+    """Who holds write access to a partition, who waits for it, and the highest epoch ever reserved."""
+    return ItemKey(partition_items(topic_id, partition), "access")
+
+
+SESSION_SHARDS = "0123456789abcdef"
+_SESSION_ID = re.compile(r"[0-9a-f]{32}", re.ASCII)
+
+
+def sessions_of(shard: str) -> str:
+    """The partition key of the sessions whose id begins with this digit."""
+    return f"sessions/{shard}"
+
+
+def session_item(session_id: str) -> ItemKey:
+    return ItemKey(sessions_of(session_id[:1]), session_id)
+
+
+def is_session_id(text: str) -> bool:
+    """Whether a session of that id can exist: what callers send may be anything."""
+    return _SESSION_ID.fullmatch(text) is not None
+
+
+def producers_of(topic_id: str) -> str:
+    """The partition key of a topic's named producers."""
+    return f"producers/{topic_id}"
+
+
+def named_producer_item(topic_id: str, producer_name: str) -> ItemKey:
+    return ItemKey(producers_of(topic_id), producer_name)
+
+
+def tickets_item(topic_id: str) -> ItemKey:
+    """The counter that waiters of a topic draw their tickets from."""
+    return ItemKey(f"tickets/{topic_id}", "next")
+
+
+def subscription_items(topic_id: str) -> str:
+    return f"subscriptions/{topic_id}"
+
+
+def subscription_item(topic_id: str, name: str) -> ItemKey:
+    return ItemKey(subscription_items(topic_id), name)
+
+
+def unowned_items(topic_id: str) -> str:
+    return f"unowned/{topic_id}"
+
+
+def unowned_item(topic_id: str, subscription_id: str) -> ItemKey:
+    """Says of cursors that no subscription has them: not yet, or not any more."""
+    return ItemKey(unowned_items(topic_id), subscription_id)
+
+
+def cursor_items(name: str) -> str:
+    """All that a group has, over all topics, stands together."""
+    return f"cursors/{name}"
+
+
+def cursors_prefix(topic_id: str, subscription_id: str) -> str:
+    return f"{topic_id}/{subscription_id}/"
+
+
+def cursor_item(name: str, topic_id: str, subscription_id: str, partition: int) -> ItemKey:
+    return ItemKey(cursor_items(name), f"{cursors_prefix(topic_id, subscription_id)}{partition:05d}")
+
+
+def parse_cursor_item(key: ItemKey) -> tuple[str, str, int]:
+    """Return (topic_id, subscription_id, partition)."""
+    topic_id, subscription_id, partition = key.sort.split("/")
+    return topic_id, subscription_id, int(partition)
+
+
+def chunk_items(subscription_id: str) -> str:
+    return f"acknowledged/{subscription_id}"
+
+
+def chunk_item(subscription_id: str, partition: int, chunk_id: str) -> ItemKey:
+    """Some of the ranges of a cursor that has many."""
+    return ItemKey(chunk_items(subscription_id), f"{partition:05d}/{chunk_id}")
+
+
+PRODUCER_ID_BLOCK = ItemKey("producer-ids", "next")
+SWEEP_CURSOR = ItemKey("sweep", "cursor")
+REBUILDING = ItemKey("rebuild", "under-way")  # there as long as a rebuild is not done

@@ -1,0 +1,145 @@
+"""A topic's named producers: looked at, listed, closed (API.md, "Sessions and producers").
+
+The rule: what is shown of one is told by its record, its session, and what the partitions say now. Closing a producer
+ends what it holds, not its session; until somebody comes, a reconnection undoes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+from fenceline import access, fences, keys, limits, sessions
+from fenceline.access import access_from_item
+from fenceline.context import Context
+from fenceline.errors import FencelineError, ProducerFencedError
+from fenceline.fences import AppenderOf
+from fenceline.ports import Change, Item, ItemKey
+from fenceline.producers import CLOSED, QUEUED, Producer, ProducerRecord, record_from_item
+from fenceline.retry import Attempts
+from fenceline.scene import Scene, Wanted, read_scene
+from fenceline.sessions import SessionItem, session_from_item
+from fenceline.topics import Topic
+from fenceline.waiting import judge_record, read_record, shown, unknown_producer
+
+
+def look(context: Context, appender_of: AppenderOf, topic: Topic, name: str) -> Producer:
+    """Return a producer as anybody may see it; nothing is renewed.
+
+    Raises:
+        UnknownProducerError, ProducerFencedError, SessionExpiredError, SessionSeveredError: As API.md says.
+        LifeEnded: The name does not lead to this life any more.
+    """
+    record = read_record(context, topic, name)
+    partitions = () if record is None else record.partitions
+    scene = read_scene(context, Wanted(topic, partitions, None, name), appender_of)
+    record = judge_record(scene, name, None)
+    session = sessions.judge_known(scene.sessions.get(record.session_id), record.session_id, record.principal)
+    return shown(scene, record, session)
+
+
+def listed(context: Context, topic: Topic) -> tuple[list[Producer], list[Producer]]:
+    """Return the producers that hold access, by name, and those that wait for it, in line; by the items alone.
+
+    Raises:
+        Unavailable: The item store.
+    """
+    records = _records(context, topic)
+    partitions = sorted({p for record in records for p in record.partitions})
+    access_keys = {p: keys.access_item(topic.topic_id, p) for p in partitions}
+    items = _read(context, list(access_keys.values()))
+    ids = sorted({record.session_id for record in records})
+    found = _read(context, [keys.session_item(session_id) for session_id in ids])
+    scene = Scene(
+        topic=topic,
+        views={},
+        others={p: access_from_item(items.get(key)) for p, key in access_keys.items()},
+        sessions={key.sort: session_from_item(item) for key, item in found.items()},
+        records={record.producer_name: record for record in records},
+        tickets=None,
+        held={},
+        now_ms=context.runtime.now_ms(),
+    )
+    producers: list[Producer] = []
+    waiting: list[tuple[int, Producer]] = []
+    for record in records:
+        session = scene.sessions.get(record.session_id)
+        if session is None or session.is_final or record.state == CLOSED:
+            continue
+        try:
+            producer = shown(scene, record, session)
+        except FencelineError:  # fenced, failed or lapsed: not listed
+            continue
+        if producer.state == QUEUED:
+            waiting.append((record.ticket, producer))
+        else:
+            producers.append(producer)
+    return producers, [producer for _, producer in sorted(waiting, key=lambda one: one[0])]
+
+
+def _records(context: Context, topic: Topic) -> list[ProducerRecord]:
+    sort, after = keys.producers_of(topic.topic_id), ""
+    records: list[ProducerRecord] = []
+    while True:
+        found = context.items.query(sort, start_after=after, limit=limits.LIST_MAX)
+        records += map(record_from_item, found)
+        if len(found) < limits.LIST_MAX:
+            return records
+        after = found[-1].key.sort
+
+
+def _read(context: Context, wanted: Sequence[ItemKey]) -> Mapping[ItemKey, Item]:
+    """Return those of the items that exist, whatever their number."""
+    step = limits.TRANSACTION_ITEMS_MAX
+    calls = [partial(context.items.get, wanted[at : at + step]) for at in range(0, len(wanted), step)]
+    found: dict[ItemKey, Item] = {}
+    for read in context.runtime.gather(calls):
+        found |= read
+    return found
+
+
+def close(
+    context: Context,
+    appender_of: AppenderOf,
+    topic: Topic,
+    name: str,
+    session_id: str,
+    principal: str,
+    note: Callable[[SessionItem], None],
+) -> None:
+    """Close a producer: what it holds, has reserved, or waits for. Closed before, or fenced, it stays as it is.
+
+    Raises:
+        UnknownSessionError, NotAuthorizedError, SessionSeveredError: Nothing was changed.
+        UnknownProducerError, ProducerFencedError: There is none, or it is another session's. Nothing was changed.
+        StoreUnavailableError, ContendedError, OutcomeUnknownError: Close it again.
+    """
+    for attempt in Attempts(context.runtime, "the producer"):
+        with attempt:
+            record = read_record(context, topic, name)
+            partitions = () if record is None else record.partitions
+            access_keys = {p: keys.access_item(topic.topic_id, p) for p in partitions}
+            known = fences.read_sessions(context, [session_id])
+            fences.meet(context, known.values(), appender_of)
+            session = sessions.judge_known(known.get(session_id), session_id, principal)
+            found = context.items.get(list(access_keys.values())) if access_keys else {}
+            if record is None:
+                raise unknown_producer(name)
+            if record.session_id != session_id:
+                raise ProducerFencedError(f"the name is another session's producer: producer_name={name}")
+            if record.state == CLOSED or session.is_final:
+                note(session)  # by an answer that was lost, or in another process
+                return
+            changes: list[Change] = []
+            for key in access_keys.values():
+                before = access_from_item(found.get(key))
+                after = access.closed(before, record.name)
+                if after != before:
+                    changes.append(after.put(key, context.runtime))
+            over = sessions.without_producer(session, topic.topic_id, name)
+            put = over.put(context.runtime)
+            # Whoever ends the access meanwhile writes the same items: then this is judged again.
+            context.items.write([*changes, put, replace(record, state=CLOSED).put(context.runtime)])
+            note(SessionItem.from_value(session_id, put.value, put.version))
+            return

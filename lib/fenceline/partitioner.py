@@ -1,0 +1,43 @@
+"""Which partition a key goes to: Kafka's default partitioner, so that keys go where a Kafka client would send them.
+
+The rule: the partition is ``(murmur2(key) & 0x7fffffff) mod partitions``, over the key's bytes as they are sent. A
+record without a key has no partition of its own; who sends it picks one.
+"""
+
+from __future__ import annotations
+
+import struct
+
+_SEED = 0x9747B28C
+_M = 0x5BD1E995
+_MASK = 0xFFFFFFFF
+_SHORT_BYTES = 64  # shifting one integer is fastest for keys up to here; beyond, it would cost the square of the length
+
+
+def murmur2(data: bytes) -> int:
+    """Return Kafka's 32-bit murmur2 of ``data``, signed as in Java (``common.utils.Utils.murmur2``)."""
+    left = len(data)
+    h = _SEED ^ left
+    if left > _SHORT_BYTES:
+        left &= 3
+        whole = len(data) - left
+        for (word,) in struct.iter_unpack("<I", memoryview(data)[:whole]):
+            k = word * _M & _MASK
+            h = (h * _M ^ (k ^ k >> 24) * _M) & _MASK
+        data = data[whole:]
+    rest = int.from_bytes(data, "little")
+    while left >= 4:
+        k = (rest & _MASK) * _M & _MASK
+        h = (h * _M ^ (k ^ k >> 24) * _M) & _MASK
+        rest >>= 32
+        left -= 4
+    if left:
+        h = (h ^ rest) * _M & _MASK
+    h = (h ^ h >> 13) * _M & _MASK
+    h ^= h >> 15
+    return h - (1 << 32) if h & 0x80000000 else h
+
+
+def partition_of(key: bytes, partitions: int) -> int:
+    """Return the partition of ``key`` among ``partitions``."""
+    return (murmur2(key) & 0x7FFFFFFF) % partitions

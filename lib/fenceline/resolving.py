@@ -1,0 +1,147 @@
+"""Names of topics, resolved to the lives that they lead to, and each partition's appender.
+
+The rule: a name is resolved by a look at its item, and what was remembered of an earlier life is dropped when the log
+itself says that it ended (DESIGN.md, section 4, "Old knowledge of a topic"). Store facts become errors here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+from fenceline import limits, topics
+from fenceline.appender import Appender
+from fenceline.context import Context
+from fenceline.errors import ContendedError, OutcomeUnknownError, StoreUnavailableError
+from fenceline.partition import LifeEnded, Partition
+from fenceline.ports import NoAnswer, Unavailable, VersionMoved
+from fenceline.topics import Topic, TopicItem
+
+T = TypeVar("T")
+
+LIVES_PER_REQUEST = 3  # how often one request follows its topic into a new life
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A topic as it was seen, and when the look began."""
+
+    item: TopicItem
+    wall_ms: int
+    monotonic_ms: int
+
+
+class Resolver:
+    """What one process knows of topics. Safe to share between threads.
+
+    Args:
+        item_age_ms: How old a topic's item may be that an append is judged by; 0 looks on each append.
+    """
+
+    def __init__(self, context: Context, item_age_ms: int) -> None:
+        self._context = context
+        # Where each append looks for itself, the name's id may be as old as anywhere: that look would tell.
+        self._age_ms = item_age_ms or limits.ITEM_AGE_MS_MAX
+        self._lock = context.runtime.lock()
+        self._known: dict[str, Known] = {}
+        self._appenders: dict[tuple[str, int], Appender] = {}
+
+    def resolve(self, name: str, partition: int) -> tuple[Known, bool]:
+        """Return the topic by what is known of it, and whether this looked; an unknown one only after a look."""
+        known = self._known.get(name)
+        is_new = known is None or not self._is_young(known) or not 0 <= partition < known.item.topic.partitions
+        if known is None or is_new:
+            known = self.look(name)
+        if not 0 <= partition < known.item.topic.partitions:
+            raise topics.unknown_partition(known.item.topic, partition)
+        return known, is_new
+
+    def _is_young(self, known: Known) -> bool:
+        runtime, age_ms = self._context.runtime, self._age_ms
+        return 0 <= runtime.now_ms() - known.wall_ms < age_ms and runtime.monotonic_ms() - known.monotonic_ms < age_ms
+
+    def look(self, name: str) -> Known:
+        """Return the topic from a look that began after the call."""
+        runtime = self._context.runtime
+        wall_ms, monotonic_ms = runtime.now_ms(), runtime.monotonic_ms()
+        known = Known(topics.get(self._context, name), wall_ms, monotonic_ms)
+        with self._lock:
+            if len(self._known) >= limits.TOPICS_CACHED_MAX:
+                self._known.clear()
+            self._known[name] = known
+        return known
+
+    def forget(self, name: str, ended: TopicItem | None = None) -> None:
+        """Look anew when the name is used next; of a life that has ended keep nothing."""
+        with self._lock:
+            self._known.pop(name, None)
+            if ended is not None:
+                for partition in range(ended.topic.partitions):
+                    self._appenders.pop((ended.topic.topic_id, partition), None)
+
+    def appender(self, topic: Topic, partition: int) -> Appender:
+        return self.appender_of(topic.name, topic.topic_id, partition)
+
+    def appender_of(self, name: str, topic_id: str, partition: int) -> Appender:
+        """Return the appender of one life's partition; whether the name leads there is for it to see."""
+        key = (topic_id, partition)
+        with self._lock:
+            appender = self._appenders.get(key)
+            if appender is None:
+                appender = Appender(Partition(self._context, name, topic_id, partition))
+                self._appenders[key] = appender
+            return appender
+
+    def partitions(self) -> Sequence[Partition]:
+        """Return those that were used."""
+        with self._lock:
+            return [appender.partition for appender in self._appenders.values()]
+
+    # Into new lives
+
+    def with_partition(self, name: str, partition: int, use: Callable[[Partition], T]) -> T:
+        """Use a partition of the topic of that name, by what is known of it."""
+        for _ in range(LIVES_PER_REQUEST):
+            known, _ = answer(lambda: self.resolve(name, partition))
+            try:
+                return answer(partial(use, self.appender(known.item.topic, partition).partition))
+            except LifeEnded:
+                self.forget(name, known.item)
+        raise always_another_life(name)
+
+    def in_life(self, name: str, use: Callable[[Topic], T]) -> T:
+        """Use the topic of that name, from a fresh look, with all that a rebuild needs to find it."""
+        for _ in range(LIVES_PER_REQUEST):
+            known = answer(lambda: topics.make_object(self._context, self.look(name).item))
+            try:
+                return answer(partial(use, known.topic))
+            except LifeEnded:
+                self.forget(name)
+        raise always_another_life(name)
+
+
+def in_lives(use: Callable[[], T]) -> T:
+    """Use several topics, each from a fresh look."""
+    for _ in range(LIVES_PER_REQUEST):
+        with suppress(LifeEnded):
+            return answer(use)
+    raise ContendedError("a topic is being deleted and created again; send it again")
+
+
+def always_another_life(name: str) -> ContendedError:
+    return ContendedError(f"the topic is being deleted and created again; send it again: topic={name}")
+
+
+def answer(call: Callable[[], T]) -> T:
+    """Make a call, and tell what a store did as the error that its caller is answered."""
+    try:
+        return call()
+    except Unavailable as fact:
+        raise StoreUnavailableError(f"a store could not be reached; send it again: {fact}") from fact
+    except VersionMoved as fact:
+        raise ContendedError(f"others were faster; send it again: {fact}") from fact
+    except NoAnswer as fact:
+        raise OutcomeUnknownError(f"a store did not answer; look before sending it again: {fact}") from fact

@@ -1,0 +1,74 @@
+"""Trying again: item writes and small objects that are safe to repeat, with a bound and jitter.
+
+The rule: only what may be repeated is repeated here: a conditional write whose loser reads again, or a create of equal
+bytes. Appends have a loop of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import TracebackType
+
+from fenceline.errors import ContendedError, FixError, OutcomeUnknownError, RetryError, StoreUnavailableError
+from fenceline.ports import Conflict, NoAnswer, Unavailable, VersionMoved
+from fenceline.runtime import Runtime
+
+ATTEMPTS_MAX = 12
+PAUSE_MS_MAX = 1_000
+
+
+def pause(runtime: Runtime, attempt: int, first_ms: int = 10) -> None:
+    """Wait before another attempt: up to ``first_ms`` doubled each time, all of it jitter."""
+    runtime.sleep_ms(runtime.random() * min(first_ms * 2**attempt, PAUSE_MS_MAX))
+
+
+class Attempts:
+    """Iterate over attempts; one that ends in a store fact which asks for it is followed by another.
+
+    Args:
+        is_refusal_final: Whether an attempt that is refused tells the refusal, also behind one that was not answered.
+            Else the outcome is unknown then: the earlier one may have been carried out.
+
+    Raises:
+        ContendedError: Rivals won each. Nothing was written.
+        StoreUnavailableError: The store could not be reached. Nothing was written.
+        OutcomeUnknownError: An attempt was not answered, and none succeeded.
+    """
+
+    def __init__(self, runtime: Runtime, what: str, *, is_refusal_final: bool = True) -> None:
+        self._runtime = runtime
+        self._what = what
+        self._is_refusal_final = is_refusal_final
+        self._is_done = False
+        self._is_unknown = False
+        self._fact: Exception | None = None
+
+    def __iter__(self) -> Iterator[Attempts]:
+        for attempt in range(ATTEMPTS_MAX):
+            if attempt:
+                pause(self._runtime, attempt)
+            yield self
+            if self._is_done:
+                return
+        if self._is_unknown:
+            raise OutcomeUnknownError(f"the store did not answer; look before sending it again: {self._what}")
+        if isinstance(self._fact, Unavailable):
+            what = f"{self._what}; {self._fact}"
+            raise StoreUnavailableError(f"the store could not be reached; send it again: {what}") from self._fact
+        raise ContendedError(f"others changed it each time; send it again: {self._what}")
+
+    def __enter__(self) -> None:
+        self._fact = None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        self._is_done = error is None
+        if isinstance(error, VersionMoved | Conflict | Unavailable | NoAnswer):
+            self._fact = error
+            self._is_unknown = self._is_unknown or isinstance(error, NoAnswer)
+            return True
+        if self._is_unknown and not self._is_refusal_final and isinstance(error, FixError | RetryError):
+            detail = f"refused, but an earlier attempt was not answered: code={error.code} detail={error.detail}"
+            raise OutcomeUnknownError(f"{detail}; look before sending it again: {self._what}") from error
+        return False

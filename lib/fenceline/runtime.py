@@ -1,0 +1,150 @@
+"""Time, chance and waiting, as arguments.
+
+The rule: the protocol takes its clock, its randomness and every way to wait from here, so that a simulation can put in
+its own and replay a bad day from a seed. It does not know what is done with them.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class Lock(Protocol):
+    """A re-entrant lock, as ``threading.RLock``."""
+
+    def __enter__(self) -> object: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> object: ...
+
+
+class Condition(Lock, Protocol):
+    """A lock with a place to wait, as ``threading.Condition``."""
+
+    def wait(self, timeout: float | None = None) -> bool: ...
+    def notify_all(self) -> None: ...
+
+
+class Runtime(Protocol):
+    """What surrounds the protocol while it runs."""
+
+    def now_ms(self) -> int:
+        """Return the wall clock, in ms since the epoch. It may jump."""
+
+    def monotonic_ms(self) -> int:
+        """Return a clock that never goes back, in ms. It may stand still while the process is frozen."""
+
+    def sleep_ms(self, duration_ms: float) -> None:
+        """Return after ``duration_ms``."""
+
+    def random(self) -> float:
+        """Return a number in [0, 1), for jitter."""
+
+    def fresh_id(self) -> str:
+        """Return 32 hexadecimal digits that were never returned before, anywhere."""
+
+    def fresh_version(self) -> int:
+        """Return a random 62-bit number, for an item that begins (DESIGN.md, section 2)."""
+
+    def lock(self) -> Lock:
+        """Return a new lock. It is much faster than a condition."""
+
+    def condition(self, lock: Any = None) -> Condition:
+        """Return a new condition on ``lock``, which this runtime made, or on one of its own."""
+
+    def gather(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        """Make the calls, side by side where that helps, and return their results in order.
+
+        Raises:
+            Exception: The first call's, in order, that raised one; the others were made to their end.
+        """
+
+
+class ThreadRuntime:
+    """The real surroundings: the machine's clocks and chance, threads, and a pool for calls made side by side.
+
+    Args:
+        parallel: How many calls of all ``gather`` run at once beside those that wait for them; 1 makes them one after
+            the other, which is faster on a store in the same process.
+    """
+
+    def __init__(self, parallel: int = 1) -> None:
+        self._inside = threading.local()
+        self._pool = ThreadPoolExecutor(parallel, "gather", self._enter_pool) if parallel > 1 else None
+
+    def _enter_pool(self) -> None:
+        self._inside.is_pool = True
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000
+
+    def sleep_ms(self, duration_ms: float) -> None:
+        time.sleep(duration_ms / 1000)
+
+    def random(self) -> float:
+        return random.random()
+
+    def fresh_id(self) -> str:
+        return os.urandom(16).hex()
+
+    def fresh_version(self) -> int:
+        return secrets.randbits(62)
+
+    def lock(self) -> Lock:
+        return threading.RLock()
+
+    def condition(self, lock: Any = None) -> Condition:
+        return threading.Condition(lock)
+
+    def gather(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        # A thread of the pool never waits for the pool: with all of them waiting, none would be left to work.
+        if self._pool is None or len(calls) < 2 or getattr(self._inside, "is_pool", False):
+            return _one_by_one(calls)
+        futures = [self._pool.submit(call) for call in calls[1:]]
+        try:
+            first = calls[0]()
+        finally:
+            for future in futures:
+                future.exception()
+        return [first, *(future.result() for future in futures)]
+
+
+def _one_by_one(calls: Sequence[Callable[[], T]]) -> list[T]:
+    kept, results = _Kept(), list[T]()
+    for call in calls:
+        with kept:
+            results.append(call())
+    if kept.failures:
+        raise kept.failures[0]
+    return results
+
+
+class _Kept:
+    """Keeps what the calls raise until all of them were made."""
+
+    def __init__(self) -> None:
+        self.failures: list[Exception] = []
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if not isinstance(error, Exception):
+            return False
+        self.failures.append(error)
+        return True

@@ -1,0 +1,94 @@
+"""What a deployment sets, by name, once: infrastructure writes it, wiring reads it.
+
+The rule: no setting's name stands anywhere else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fenceline import limits
+
+_PREFIX = "FENCELINE_"
+_OBJECTS = re.compile(r"s3://([a-zA-Z0-9][a-zA-Z0-9.\-_]*)(?:/(.*))?")
+_ITEMS = re.compile(r"dynamodb://([a-zA-Z0-9.\-_]+)")
+_NOT_YET = "${"  # infrastructure knows a name before there is one, by a placeholder; what is read is a name
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The settings of one region's functions, or of one local server.
+
+    Args:
+        data_dir: The directory of the embedded stores, or "" where the two that follow are given.
+        region: The region's name, as topics and segments show it.
+        item_age_ms: How old a look at topic and head may be (I4, I7); 0 looks on each append.
+        objects: "" or s3://BUCKET[/PREFIX].
+        items: "" or dynamodb://TABLE.
+        service: What its metrics and log lines are told apart by; the stack's name.
+        log_level: DEBUG, INFO, WARNING or ERROR.
+        tracing: Whether requests are traced.
+
+    Raises:
+        ValueError: They name no pair of stores. The message says what to do.
+    """
+
+    data_dir: str = ""
+    region: str = "local"
+    item_age_ms: int = limits.ITEM_AGE_MS_MAX
+    objects: str = ""
+    items: str = ""
+    service: str = "fenceline"
+    log_level: str = "INFO"
+    tracing: bool = False
+
+    def __post_init__(self) -> None:
+        if bool(self.objects) != bool(self.items):
+            missing = "items" if self.objects else "objects"
+            raise ValueError(f"objects and items belong together; name {missing}, too")
+        if bool(self.data_dir) == bool(self.objects):
+            raise ValueError("name either a data directory, or objects and items")
+        if self.objects and _NOT_YET not in self.objects + self.items:
+            _ = self.bucket_and_prefix, self.table
+
+    @property
+    def is_embedded(self) -> bool:
+        return not self.objects
+
+    @property
+    def bucket_and_prefix(self) -> tuple[str, str]:
+        found = _OBJECTS.fullmatch(self.objects)
+        if found is None:
+            raise ValueError(f"objects are s3://BUCKET or s3://BUCKET/PREFIX, not {self.objects}")
+        return found[1], found[2] or ""
+
+    @property
+    def table(self) -> str:
+        found = _ITEMS.fullmatch(self.items)
+        if found is None:
+            raise ValueError(f"items are dynamodb://TABLE, not {self.items}")
+        return found[1]
+
+    def to_env(self) -> dict[str, str]:
+        """Return every setting as a variable, "" where it has none."""
+        return {_variable(name): str(value) for name, value in dataclasses.asdict(self).items()}
+
+    @classmethod
+    def from_env(cls, environment: Mapping[str, str]) -> Settings:
+        """Return what ``to_env`` wrote; what is not there has its default.
+
+        Raises:
+            ValueError: ``item_age_ms`` is no number, or the stores are not named.
+        """
+        names = [field.name for field in dataclasses.fields(cls)]
+        given = {name: environment[_variable(name)] for name in names if _variable(name) in environment}
+        item_age_ms = int(given.pop("item_age_ms", limits.ITEM_AGE_MS_MAX))
+        tracing = given.pop("tracing", str(False)) == str(True)
+        return cls(**given, item_age_ms=item_age_ms, tracing=tracing)
+
+
+def _variable(field: str) -> str:
+    return _PREFIX + field.upper()

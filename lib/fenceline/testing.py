@@ -1,0 +1,195 @@
+"""A fenceline of one's own, for the tests of programs that use one.
+
+In ``conftest.py``::
+
+    pytest_plugins = ["fenceline.testing"]
+
+and in a test::
+
+    def test_an_order_is_sent_once(fenceline_in_memory):
+        client = fenceline_in_memory.client
+        client.create_topic("orders")
+        my_program.send_order(client, "book")
+        assert [record.value for record in client.read("orders", 0, offset=0).records] == [b"book"]
+
+``fenceline_in_memory`` takes milliseconds. ``fenceline_on_moto`` is the same service on moto's S3 and DynamoDB, with
+the requests that would go to AWS. Both run the functions that Lambda runs, in this process, without a socket; each
+test gets an empty one. It takes ``fenceline[server]`` and pytest, and for the second ``fenceline[aws]`` and moto.
+
+The rule: what a test learns here holds for a deployed service, races included. moto lets two writers win one key in one
+of eight races of threads, so every request to it runs under one lock.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+from unittest import mock
+
+import httpx
+import pytest
+
+from fenceline.client import Client
+from fenceline.runtime import ThreadRuntime
+from fenceline.settings import Settings
+from fenceline_functions import routes, wiring
+from fenceline_functions.meter import Meter, MeteredItems, MeteredObjects
+
+URL = "http://fenceline.test"
+MOTO_REGION = "us-east-1"
+_BUCKET, _TABLE = "fenceline-test", "fenceline-test"
+
+
+@dataclass(frozen=True, slots=True)
+class Fenceline:
+    """A service within this process.
+
+    Args:
+        client: Speaks to it. More of them: ``another_client()``.
+        service: What the functions work with: the log, the stores, and the meter of what these were asked.
+    """
+
+    client: Client
+    service: wiring.Service
+
+    def another_client(self) -> Client:
+        """Return a client that shares nothing with the first, to be closed by the caller."""
+        return _client(self.service)
+
+    def fetch(self, url: str) -> bytes:
+        """Return what stands behind a segment's URL."""
+        key = "log/" + url.partition("/log/")[2].partition("?")[0]
+        return self.service.objects.get(key).body
+
+
+@contextmanager
+def in_memory(*, item_age_ms: int = 0) -> Iterator[Fenceline]:
+    """Lend an empty service on the embedded stores, in memory.
+
+    Args:
+        item_age_ms: As in ``Settings``; a deployed service's is 60,000.
+    """
+    from fenceline.adapters.sqlite import SqliteItemStore, SqliteObjectStore
+
+    settings = Settings(":memory:", item_age_ms=item_age_ms)
+    runtime = wiring.runtime_of(settings)
+    objects = SqliteObjectStore(":memory:", now_ms=runtime.now_ms)
+    with _lent(settings, objects, SqliteItemStore(":memory:"), runtime) as lent:
+        yield lent
+
+
+@contextmanager
+def on_moto() -> Iterator[Fenceline]:
+    """Lend an empty service on S3 and DynamoDB as moto has them, its requests one at a time."""
+    from fenceline.adapters.dynamodb import DynamoItemStore, dynamodb_client
+    from fenceline.adapters.s3 import S3ObjectStore, s3_client
+
+    elsewhere = {name: value for name, value in os.environ.items() if not name.startswith("AWS_ENDPOINT_URL")}
+    with mock.patch.dict(os.environ, elsewhere, clear=True), locked_moto():
+        settings = Settings(region=MOTO_REGION, objects=f"s3://{_BUCKET}", items=f"dynamodb://{_TABLE}")
+        objects = S3ObjectStore(_BUCKET, client=s3_client(region=MOTO_REGION))
+        objects.create_bucket()
+        items = DynamoItemStore(_TABLE, client=dynamodb_client(region=MOTO_REGION))
+        items.create_table()
+        with _lent(settings, objects, items, wiring.runtime_of(settings)) as lent:
+            yield lent
+
+
+@pytest.fixture
+def fenceline_in_memory() -> Iterator[Fenceline]:
+    """An empty fenceline in memory."""
+    with in_memory() as lent:
+        yield lent
+
+
+@pytest.fixture
+def fenceline_on_moto() -> Iterator[Fenceline]:
+    """An empty fenceline on moto's S3 and DynamoDB."""
+    with on_moto() as lent:
+        yield lent
+
+
+_moto_lock = threading.RLock()
+
+
+@contextmanager
+def locked_moto() -> Iterator[None]:
+    """Let AWS clients that are made inside this block speak to an empty moto, one request at a time."""
+    from moto import mock_aws
+    from moto.core.botocore_stubber import BotocoreStubber
+
+    unlocked = BotocoreStubber.__call__
+
+    def locked(self: BotocoreStubber, *args: Any, **named: Any) -> Any:
+        with _moto_lock:
+            return unlocked(self, *args, **named)
+
+    with mock.patch.object(BotocoreStubber, "__call__", locked), mock_aws():
+        yield
+
+
+@contextmanager
+def _lent(
+    settings: Settings, objects: wiring.Objects, items: wiring.Items, runtime: ThreadRuntime
+) -> Iterator[Fenceline]:
+    meter = Meter(runtime.monotonic_ms)
+    log = wiring.log_of(settings, MeteredObjects(objects, meter), MeteredItems(items, meter), runtime)
+    service = wiring.Service(settings, log, objects, items, ThreadRuntime(4), "0.0.0", meter)
+    with mock.patch.object(wiring, "service", _at_work.get), _client(service) as client:
+        try:
+            yield Fenceline(client, service)
+        finally:
+            service.close()
+
+
+_at_work: ContextVar[wiring.Service] = ContextVar("fenceline")  # whose request this thread is working on
+
+
+def _client(service: wiring.Service) -> Client:
+    return Client(URL, http=_Functions(service))
+
+
+class _Functions(httpx.BaseTransport):
+    """Carries a request to the function that the gateway would choose, as the event that it would send."""
+
+    def __init__(self, service: wiring.Service) -> None:
+        self._service = service
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        name = routes.function_of(request.method, request.url.path)
+        handler = import_module(f"fenceline_functions.{name}").handler
+        token = _at_work.set(self._service)
+        try:
+            answer: Mapping[str, Any] = handler(_event(request), None)
+        finally:
+            _at_work.reset(token)
+        body = answer["body"] or ""
+        content = base64.b64decode(body) if answer["isBase64Encoded"] else body.encode()
+        return httpx.Response(answer["statusCode"], headers=answer["headers"], content=content, request=request)
+
+
+def _event(request: httpx.Request) -> dict[str, Any]:
+    """Return an event of an HTTP API, payload version 2.0; its body in base64, as for all that is not text."""
+    body = request.read()
+    path, host = request.url.path, request.url.host
+    return {
+        "version": "2.0",
+        "routeKey": "$default",
+        "rawPath": path,
+        "rawQueryString": request.url.query.decode(),
+        "headers": {name.lower(): value for name, value in request.headers.items()} | {"x-forwarded-proto": "http"},
+        "requestContext": {
+            "stage": "$default",
+            "domainName": host,
+            "http": {"method": request.method, "path": path},
+        },
+        "body": base64.b64encode(body).decode() if body else None,
+        "isBase64Encoded": bool(body),
+    }

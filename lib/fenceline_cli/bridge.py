@@ -1,0 +1,132 @@
+"""Requests on a socket as the events that a gateway would send to the same handlers.
+
+The rule: it adds no behaviour of its own: a request takes the route, and meets the handler, that it would in a deployed
+region. Bodies are never turned to base64 and back (``isRaw``, see the resolver). Long polls have threads of their own,
+so that however many wait, a produce never waits for a thread behind them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeAlias
+
+from fenceline import limits
+from fenceline.adapters.sqlite import SqliteObjectStore
+from fenceline_cli import objects
+from fenceline_functions import admin, produce, read, routes, sessions, subscriptions
+from fenceline_functions.wiring import Service
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Handler: TypeAlias = Callable[[Mapping[str, Any], object], Mapping[str, Any]]
+
+CALLS_AT_ONCE = 64  # enough to fill a group commit; more would only wait for the interpreter
+POLLS_AT_ONCE = 2_048  # each is a sleeping thread
+DRAIN_BYTES_MAX = 64 * 1024 * 1024  # of a body too large: read and dropped, so that its sender hears the answer
+
+HANDLERS: Mapping[str, Handler] = {
+    "produce": produce.handler,
+    "read": read.handler,
+    "admin": admin.handler,
+    "subscriptions": subscriptions.handler,
+    "sessions": sessions.handler,
+}
+
+
+class Bridge:
+    """An ASGI application over the handlers. Close it when its server has stopped."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._calls = ThreadPoolExecutor(CALLS_AT_ONCE, "call")
+        self._polls = ThreadPoolExecutor(POLLS_AT_ONCE, "poll")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body, is_whole = await _body(scope, receive)
+        pool = self._polls if b"wait_ms" in scope["query_string"] else self._calls
+        loop = asyncio.get_running_loop()
+        answer = await loop.run_in_executor(pool, self._answer, scope, body)
+        headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer["headers"].items()]
+        content = answer["body"]
+        if isinstance(content, str):
+            content = content.encode()
+        headers.append((b"content-length", b"%d" % len(content)))
+        if not is_whole:
+            headers.append((b"connection", b"close"))
+        await send({"type": "http.response.start", "status": answer["statusCode"], "headers": headers})
+        await send({"type": "http.response.body", "body": content})
+
+    def close(self, wait_ms: int) -> bool:
+        """Take no more work; return whether all that was under way ended within ``wait_ms``."""
+
+        def end() -> None:
+            self._calls.shutdown(cancel_futures=True)
+            self._polls.shutdown(cancel_futures=True)
+
+        ending = threading.Thread(target=end, daemon=True)
+        ending.start()
+        ending.join(wait_ms / 1000)
+        return not ending.is_alive()
+
+    def _answer(self, scope: Scope, body: bytes) -> Mapping[str, Any]:
+        event = _event(scope, body)
+        path, method = scope["path"], scope["method"]
+        store = self._service.objects
+        if method == "GET" and path.startswith(objects.PREFIX) and isinstance(store, SqliteObjectStore):
+            return objects.answer(store, event, self._service.runtime.now_ms())
+        return HANDLERS[routes.function_of(method, path)](event, None)
+
+
+async def _body(scope: Scope, receive: Receive) -> tuple[bytes, bool]:
+    """Return the body, one byte beyond the limit at most, and whether all of it was taken off the socket."""
+    if _announced_bytes(scope) > DRAIN_BYTES_MAX:
+        return bytes(limits.BODY_BYTES_MAX + 1), False
+    chunks: list[bytes] = []
+    kept = seen = 0
+    while seen <= DRAIN_BYTES_MAX:
+        message = await receive()
+        chunk = message.get("body", b"")
+        seen += len(chunk)
+        if kept <= limits.BODY_BYTES_MAX:
+            chunk = chunk[: limits.BODY_BYTES_MAX + 1 - kept]
+            kept += len(chunk)
+            chunks.append(chunk)
+        if not message.get("more_body", False):
+            return chunks[0] if len(chunks) == 1 else b"".join(chunks), True
+    return b"".join(chunks), False
+
+
+def _announced_bytes(scope: Scope) -> int:
+    for name, value in scope["headers"]:
+        if name == b"content-length":
+            return int(value)
+    return 0
+
+
+def _event(scope: Scope, body: bytes) -> dict[str, Any]:
+    """Return the request as an HTTP API's event, payload version 2.0, ``rawPath`` percent-decoded as there."""
+    headers: dict[str, str] = {}
+    for raw_name, raw_value in scope["headers"]:
+        name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
+        headers[name] = f"{headers[name]},{value}" if name in headers else value
+    headers.setdefault("x-forwarded-proto", scope["scheme"])
+    host, port = scope["server"]
+    return {
+        "version": "2.0",
+        "routeKey": "$default",
+        "rawPath": scope["path"],
+        "rawQueryString": scope["query_string"].decode("latin-1"),
+        "headers": headers,
+        "requestContext": {
+            "stage": "$default",
+            "domainName": headers.get("host", f"{host}:{port}"),
+            "http": {"method": scope["method"], "path": scope["path"]},
+        },
+        "body": body,
+        "isBase64Encoded": False,
+        "isRaw": True,
+    }

@@ -1,0 +1,51 @@
+"""What commands that hold something share: at their end it is given back, or they say how it was lost."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from fenceline.client.sessions import Held
+
+EXIT_NOT_HELD = 75  # sysexits' EX_TEMPFAIL: what was to be held was not had in time, or was lost
+
+LeaseSeconds = Annotated[
+    float, typer.Option("--lease", metavar="SECONDS", min=1, max=300, help="How long it outlives this process.")
+]
+WaitSeconds = Annotated[
+    float | None,
+    typer.Option("--wait", metavar="SECONDS", min=0, help="How long to wait for it; left out, as long as it takes."),
+]
+
+
+def in_ms(seconds: float) -> int:
+    return round(seconds * 1000)
+
+
+def hold(held: Held) -> None:
+    """Return never: wait until ``held`` is lost, and raise the error that says how."""
+    lost = threading.Event()
+    held.when_lost(lambda _: lost.set())
+    while not lost.wait(3600):
+        pass
+    held.check()
+
+
+@contextmanager
+def ending_in_order() -> Iterator[None]:
+    """Let SIGTERM unwind the program as Ctrl-C does, so that what it holds is given back."""
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        raise typer.Exit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,190 @@
+"""Records to produce, from lines: of a file, plain or compressed, or of stdin.
+
+The rules: a line is a record as soon as its end was read, whatever comes later. A line that is no record stops the
+command and is named by its number, behind all that stand before it; nothing is guessed.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import json
+import os
+import stat
+import sys
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from fenceline.batch import Record
+from fenceline.limits import INT64_MAX
+from fenceline_cli.output import CommandError
+
+Parse = Callable[[bytes], Record]
+
+BLOCK_BYTES = 256 * 1024
+
+_MEMBERS = {"key", "value", "headers", "timestamp"}
+
+
+class LineError(ValueError):
+    """A line that is no record; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where lines come from.
+
+    Attributes:
+        fd: What becomes readable when there is more; ``None`` where reading never waits long.
+        bytes_read: Tells how many bytes of the file, as it lies on disk, were read.
+    """
+
+    stream: BinaryIO
+    fd: int | None
+    bytes_read: Callable[[], int]
+
+    def read(self) -> bytes:
+        """Return what is there, after a wait for at least one byte of it; ``b""`` at the end."""
+        # Not read(), which waits for a whole block.
+        return cast("io.BufferedReader", self.stream).read1(BLOCK_BYTES)
+
+
+@contextmanager
+def opened(path: Path | None) -> Iterator[Source]:
+    """Open a file by its suffix (``.gz``, ``.bz2``, else plain), or stdin, for its lines."""
+    if path is None:
+        yield Source(sys.stdin.buffer, _waited_for(sys.stdin.buffer), lambda: 0)
+        return
+    with path.open("rb") as raw:
+        match path.suffix:
+            case ".gz":
+                yield Source(cast("BinaryIO", gzip.GzipFile(fileobj=raw)), None, raw.tell)
+            case ".bz2":
+                yield Source(cast("BinaryIO", bz2.BZ2File(raw)), None, raw.tell)
+            case _ if (fd := _waited_for(raw)) is not None:
+                yield Source(raw, fd, lambda: 0)  # a pipe has a name, but no place
+            case _:
+                yield Source(raw, None, raw.tell)
+
+
+def records_of(blocks: Iterable[bytes], parse: Parse) -> Iterator[list[Record]]:
+    """Yield the records of each block's lines, their ends (LF or CRLF) left out.
+
+    Raises:
+        CommandError: A line is no record, or the compressed stream is damaged. All records before were yielded.
+    """
+    count = 0
+    try:
+        for lines in _lines(blocks):
+            records, fault = _parsed(lines, parse)
+            count += len(records)
+            if records:
+                yield records
+            if fault is not None:
+                raise CommandError(f"line {count + 1}: {fault}") from fault
+    except (EOFError, OSError, zlib.error) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # of the file system, not of the unpacking
+        raise CommandError(f"the compressed input is damaged behind line {count}: {error}") from error
+
+
+def _waited_for(stream: BinaryIO) -> int | None:
+    try:
+        fd = stream.fileno()
+    except io.UnsupportedOperation:  # no file at all
+        return None
+    return None if stat.S_ISREG(os.fstat(fd).st_mode) else fd
+
+
+def _lines(blocks: Iterable[bytes]) -> Iterator[list[bytes]]:
+    begun: list[bytes] = []  # pieces of a line whose end was not read yet
+    for block in blocks:
+        lines = block.split(b"\n")
+        if len(lines) > 1:
+            begun.append(lines[0])
+            lines[0] = b"".join(begun)
+            begun = []
+        begun.append(lines.pop())
+        if lines:
+            yield lines
+    if last := b"".join(begun):
+        yield [last]
+
+
+def _parsed(lines: list[bytes], parse: Parse) -> tuple[list[Record], LineError | None]:
+    """Return the records of the lines up to the first that is none, and what is wrong with that one."""
+    records: list[Record] = []
+    try:
+        for line in lines:
+            records.append(parse(line.removesuffix(b"\r")))
+    except LineError as error:
+        return records, error
+    return records, None
+
+
+def value_only(line: bytes) -> Record:
+    return Record(line)
+
+
+def keyed(separator: bytes) -> Parse:
+    """Return a parser of ``key separator value``; the key ends at the first separator."""
+
+    def parse(line: bytes) -> Record:
+        key, found, value = line.partition(separator)
+        if not found:
+            raise LineError(f"no key separator {separator.decode()!r} in {_shown(line)}")
+        return Record(value, key)
+
+    return parse
+
+
+def json_line(line: bytes) -> Record:
+    """Parse a record as API.md "Produce" writes it, with text for key, value and header values."""
+    try:
+        members = json.loads(line)
+    except ValueError as error:
+        raise LineError(f"not JSON: {error}") from error
+    if not isinstance(members, dict) or "value" not in members or not members.keys() <= _MEMBERS:
+        raise LineError(f"a record is an object with a value, and maybe key, headers, timestamp: {_shown(line)}")
+    timestamp = members.get("timestamp")
+    # In JSON true is not 1, though it is in Python.
+    if timestamp is not None and (type(timestamp) is not int or not 0 <= timestamp <= INT64_MAX):
+        raise LineError(f"timestamp is an integer of ms, not below 0: {timestamp!r}")
+    return Record(
+        value=_octets("value", members["value"]),
+        key=_octets("key", members.get("key")),
+        headers=_headers(members.get("headers")),
+        timestamp=timestamp,
+    )
+
+
+def _headers(headers: Any) -> list[tuple[str, bytes | None]]:
+    if headers is None:
+        return []
+    if not isinstance(headers, list):
+        raise LineError(f"headers are a list of [name, value]: {headers!r}")
+    parsed: list[tuple[str, bytes | None]] = []
+    for header in headers:
+        if not isinstance(header, list) or len(header) != 2 or not isinstance(header[0], str):
+            raise LineError(f"a header is [name, value]: {header!r}")
+        parsed.append((header[0], _octets("a header's value", header[1])))
+    return parsed
+
+
+def _octets(name: str, text: Any) -> bytes | None:
+    if text is not None and not isinstance(text, str):
+        raise LineError(f"{name} is text or null: {text!r}")
+    try:
+        return None if text is None else text.encode()
+    except UnicodeEncodeError as error:
+        raise LineError(f"{name} is no valid text: {error.reason}") from error
+
+
+def _shown(line: bytes) -> str:
+    text = line.decode(errors="replace")
+    return repr(text if len(text) <= 60 else text[:60] + "…")

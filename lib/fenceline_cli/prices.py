@@ -1,0 +1,47 @@
+"""What AWS asks for, in US dollars: list prices of us-east-1, first tier, without free tiers and taxes.
+
+The rule: a price stands here and nowhere else. On DATE they were written down from what is publicly told of AWS's
+prices, not fetched from it; compare them with aws.amazon.com/pricing before money depends on it, and set the date anew.
+"""
+
+from __future__ import annotations
+
+DATE = "2026-11-21"
+REGION = "us-east-1"
+
+MILLION = 1_000_000
+GIB = 1024**3
+GB = 1000**3
+
+# Amazon S3, Standard
+S3_PUT = 0.005 / 1_000  # also lists
+S3_GET = 0.0004 / 1_000
+S3_GIB_MONTH = 0.023
+
+# Amazon DynamoDB, on demand: a write unit is 1 KiB, in a transaction two; a strongly consistent read unit is 4 KiB
+DYNAMODB_WRITE_UNIT = 0.625 / MILLION
+DYNAMODB_READ_UNIT = 0.125 / MILLION
+WRITE_UNIT_BYTES = 1024
+READ_UNIT_BYTES = 4096
+
+# AWS Lambda, arm64
+LAMBDA_REQUEST = 0.20 / MILLION
+LAMBDA_GB_SECOND = 0.0000133334
+
+# API Gateway, HTTP API: a request is 512 KiB
+API_REQUEST = 1.00 / MILLION
+API_REQUEST_BYTES = 512 * 1024
+
+# CloudWatch
+LOG_GB = 0.50
+METRIC_MONTH = 0.30
+ALARM_MONTH = 0.10
+DASHBOARD_MONTH = 3.00
+
+# What is not counted but taken as this, since nobody can count it here. Change it to what you measure.
+LAMBDA_GB = 1_769 / 1024
+APPEND_MS = {1: 25, 64: 30, 1024: 80}  # of a produce request by KiB: nearly all of it is S3's time
+READ_MS = 60  # of a page of 1 MiB
+LOG_BYTES = 1_100  # of a request: Lambda's three lines, the gateway's one, and ours
+METRICS, ALARMS = 10, 20
+SWEEP_MS = 300  # of a run of the sweeper over few partitions

@@ -1,0 +1,92 @@
+"""What ``fenceline produce`` tells while it runs: a bar on a terminal, and a line while the server is away.
+
+The rule: it is all on stderr, and only looks. The one thing that it does is to call ``on_failure`` when something could
+not be stored, since whoever waits for input would not notice.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from fenceline.client import Producer
+
+_LOOK_S = 0.2
+_PATIENCE_LOOKS = 15  # so many without an acknowledgement, and it is told
+
+
+class Watch:
+    """A context manager; a thread of its own looks at ``producer`` while it is entered.
+
+    Attributes:
+        given: How many records the producer was given so far.
+    """
+
+    def __init__(
+        self,
+        producer: Producer,
+        url: str,
+        *,
+        file: Path | None,
+        bytes_read: Callable[[], int],
+        on_failure: Callable[[], None],
+    ) -> None:
+        self.given = 0
+        self._producer = producer
+        self._url = url
+        self._bytes_read = bytes_read
+        self._on_failure = on_failure
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="fenceline-watch", daemon=True)
+        self._progress = _bar(is_typed=file is None and sys.stdin.isatty())
+        total = None if file is None else file.stat().st_size or None  # a pipe has a name, but no size
+        self._task = self._progress.add_task("producing", total=total, count=0, rate=0.0)
+
+    def __enter__(self) -> Watch:
+        self._progress.start()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._is_over.set()
+        self._thread.join()
+        self._progress.stop()
+
+    def _run(self) -> None:
+        acknowledged, looks = 0, 0
+        # Looks are counted, not seconds: while this process was stopped it waited for nobody.
+        while not self._is_over.wait(_LOOK_S):
+            before, acknowledged = acknowledged, self._producer.acknowledged
+            self._show(acknowledged)
+            if self._producer.failure is not None:
+                self._on_failure()
+                return
+            is_waiting = acknowledged == before and acknowledged < self.given
+            looks = looks + 1 if is_waiting else 0
+            if looks == _PATIENCE_LOOKS:
+                line = f"waiting for the server: no answer from {self._url}; it is tried again, Ctrl-C ends it"
+                self._progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def _show(self, acknowledged: int) -> None:
+        rate = acknowledged / max(self._progress.tasks[0].elapsed or 0, 0.001)
+        self._progress.update(self._task, completed=self._bytes_read(), count=acknowledged, rate=rate)
+
+
+def _bar(*, is_typed: bool) -> Progress:
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[count]:,} records, {task.fields[rate]:,.0f}/s"),
+        TimeElapsedColumn(),
+    )
+    # Beside lines that somebody types a bar would be in their way.
+    return Progress(*columns, console=console, disable=is_typed or not console.is_terminal, transient=True)

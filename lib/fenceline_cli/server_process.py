@@ -1,0 +1,51 @@
+"""A local server as a child process, for programs that bring their own: the demo and the benchmark."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+
+READY_PREFIX = "http://"
+
+
+class ServerProcess:
+    """``fenceline dev`` on a free port of this machine; a context manager that ends it.
+
+    Raises:
+        RuntimeError: It did not start; the message is what it said.
+    """
+
+    def __init__(self, directory: Path, *, workers: int = 1) -> None:
+        self._command = [sys.executable, "-m", "fenceline_cli.main", "dev", "--data", str(directory), "--port", "0"]
+        self._command += ["--workers", str(workers)]
+        self.url = ""
+
+    def __enter__(self) -> ServerProcess:
+        self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if READY_PREFIX not in line:
+            self._process.wait()
+            self._process.stdout.close()
+            raise RuntimeError(f"the server did not start: {line.strip() or 'see its message above'}")
+        self.url = READY_PREFIX + line.split(READY_PREFIX, 1)[1].split()[0]
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.terminate()
+        self._process.wait(timeout=10)
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+    def cpu_seconds(self) -> float:
+        """Return the CPU time that the server has used, its threads' together (Linux only; else 0)."""
+        try:
+            fields = Path(f"/proc/{self._process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        except FileNotFoundError:
+            return 0.0
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

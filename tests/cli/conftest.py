@@ -1,0 +1,42 @@
+"""A server for each module that asks for one, and the commands against it, run in this process."""
+
+import itertools
+
+import pytest
+from typer.testing import CliRunner
+
+from fenceline.client import Client
+from fenceline_cli.main import app
+from fenceline_cli.server_process import ServerProcess
+
+NUMBERS = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory):
+    with ServerProcess(tmp_path_factory.mktemp("data")) as server:
+        yield server.url
+
+
+@pytest.fixture
+def client(url):
+    with Client(url) as client:
+        yield client
+
+
+@pytest.fixture
+def run(url):
+    """Return a function that runs a command and returns its result."""
+
+    def run(*arguments, stdin=None):
+        return CliRunner().invoke(app, [*map(str, arguments)], input=stdin, env={"FENCELINE_URL": url})
+
+    return run
+
+
+@pytest.fixture
+def topic(client):
+    """Return a fresh topic of two partitions."""
+    name = f"topic-{next(NUMBERS)}"
+    client.create_topic(name, partitions=2)
+    return name

@@ -1,0 +1,34 @@
+"""What a command came to, and how long until something is so."""
+
+import signal
+import time
+
+
+def lines(result):
+    assert result.exit_code == 0, result.output
+    return result.stdout.splitlines()
+
+
+def error_line(result, exit_code=1):
+    """Return the one line that an error is, beside nothing else."""
+    assert result.stdout == ""
+    return last_line(result, exit_code)
+
+
+def last_line(result, exit_code=1):
+    """Return the one line that an error is, behind what was printed before."""
+    assert result.exit_code == exit_code, result.output
+    (line,) = result.stderr.splitlines()
+    return line.removeprefix("error: ")
+
+
+def wait_until(condition, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.01)
+
+
+def hears_ctrl_c():
+    """A shell that runs the tests in the background has them ignore it, and what they start as well."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -1,0 +1,253 @@
+"""``fenceline producers``, ``own`` and ``lock`` as processes: what they hold, how long, and how they end."""
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from datetime import datetime
+
+import pytest
+
+from tests.cli.results import hears_ctrl_c, last_line, wait_until
+
+NUMBERS = itertools.count()
+COMMAND = [sys.executable, "-m", "fenceline_cli.main"]
+
+
+@pytest.fixture
+def resource():
+    return f"resource-{next(NUMBERS)}"
+
+
+@pytest.fixture
+def start(url):
+    """Return a function that starts a command as a process; each is ended with the test."""
+    processes = []
+
+    def start(*arguments):
+        process = subprocess.Popen(
+            [*COMMAND, *map(str, arguments)],
+            env={**os.environ, "FENCELINE_URL": url},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=hears_ctrl_c,
+        )
+        processes.append(process)
+        return process
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        process.stderr.close()
+
+
+def is_gone(pid):
+    """Whether a process has ended; one that nobody waited for yet has."""
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rsplit(")", 1)[1].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+@pytest.mark.slow
+def test_a_claim_is_listed_while_it_is_held_and_given_back_at_ctrl_c(start, run, topic):
+    process = start("producers", "claim", topic, "--partition", 1, "--name", "mine")
+    granted = process.stdout.readline()
+    assert granted.startswith(f"granted {topic} topic_epochs=1:0 next_offsets=1:1 producer_name=mine session_id=")
+
+    (listed,) = json.loads(run("producers", "list", topic, "--json").stdout)
+    assert (listed["producer_name"], listed["state"], listed["topic_epochs"]) == ("mine", "granted", {"1": 0})
+    row = run("producers", "list", topic).stdout.splitlines()[1].split("\t")
+    assert row[:6] == ["mine", "Exclusive", "granted", "", "1:0", "1:1"]
+    assert "PRODUCER_FENCED" in last_line(run("producers", "claim", topic, "--partition", 1))
+
+    process.send_signal(signal.SIGINT)
+    assert (*process.communicate(timeout=60), process.returncode) == ("", "", 130)
+    assert json.loads(run("producers", "list", topic, "--json").stdout) == []
+
+
+@pytest.mark.slow
+def test_a_waiting_claim_says_where_it_stands_and_is_granted_next(start, client, topic):
+    with client.producer(topic, access_mode="Exclusive"):
+        process = start("producers", "claim", topic, "--mode", "WaitForExclusive", "--partition", 0)
+        assert process.stderr.readline() == f"waiting for {topic}: queue_position=0\n"
+    assert process.stdout.readline().startswith(f"granted {topic} topic_epochs=0:1 ")
+    process.terminate()
+    assert process.wait(timeout=60) == 143
+    assert client.producers(topic).granted == []
+
+
+@pytest.mark.slow
+def test_a_claim_that_is_fenced_ends_with_one_line(start, client, topic):
+    process = start("producers", "claim", topic, "--lease", 1)
+    assert process.stdout.readline().startswith("granted")
+    with client.producer(topic, access_mode="ExclusiveWithFencing"):
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert err.startswith("error: PRODUCER_FENCED: ")
+    assert len(err.splitlines()) == 1
+
+
+@pytest.mark.slow
+def test_resources_are_owned_shown_and_given_back(start, run, topic, resource):
+    process = start("own", f"{topic}/0", resource, "--group", "g", "--generation", 7)
+    assert process.stdout.readline().startswith(f"owned {topic}/0 generation=7 fencing_token=")
+    assert process.stdout.readline().startswith(f"owned {resource} generation=7 fencing_token=")
+
+    shown = json.loads(run("own", resource, "--group", "g", "--show", "--json").stdout)[0]
+    assert (shown["generation"], shown["group"]) == (7, "g")
+    assert shown["session_id"]
+    assert "RESOURCE_OWNED" in last_line(run("own", resource, "--group", "g"))
+    assert "STALE_GENERATION" in last_line(run("own", resource, "--group", "g", "--generation", 6))
+
+    process.terminate()
+    assert process.wait(timeout=60) == 143
+    row = run("own", resource, "--group", "g", "--show").stdout.splitlines()[1].split("\t")
+    assert row[:3] == [resource, "g", "7"]
+    assert row[-1] == ""
+
+
+@pytest.mark.slow
+def test_an_owner_who_is_severed_ends_with_one_line(start, client, resource):
+    process = start("own", resource, "--lease", 1)
+    assert process.stdout.readline().startswith("owned")
+    with client.own(resource, generation=9):
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert err.startswith("error: SESSION_SEVERED: ")
+    assert len(err.splitlines()) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("script", "exit_code"), [("exit 7", 7), ("true", 0), ("kill -9 $$", 137)])
+def test_a_locked_command_passes_on_its_exit_code_and_frees_the_lock(run, client, resource, script, exit_code):
+    assert run("lock", resource, "--", "sh", "-c", script).exit_code == exit_code
+    assert client.ownership(resource).session_id is None
+
+
+@pytest.mark.slow
+def test_a_locked_command_knows_its_lock_and_gets_its_own_options(start, client, resource):
+    process = start("lock", resource, "--generation", 4, "--", "printenv", "--null", "FENCELINE_RESOURCE")
+    assert process.communicate(timeout=60) == (f"{resource}\0", "")
+    process = start("lock", resource, "--", "sh", "-c", "echo $FENCELINE_GENERATION $FENCELINE_FENCING_TOKEN")
+    out, _ = process.communicate(timeout=60)
+    assert out == f"5 {client.ownership(resource).fencing_token}\n"
+
+
+@pytest.mark.slow
+def test_a_command_may_take_longer_than_its_lease(start, resource):
+    process = start("lock", resource, "--lease", 1, "--", "sh", "-c", "sleep 2; echo done")
+    assert process.communicate(timeout=60) == ("done\n", "")
+    assert process.returncode == 0
+
+
+@pytest.mark.slow
+def test_a_command_waits_for_the_lock_with_a_line_and_runs_when_it_is_free(start, client, resource):
+    with client.own(resource):
+        process = start("lock", resource, "--", "echo", "ran")
+        assert process.stderr.readline().startswith(f"waiting for {resource}: ")
+        time.sleep(0.2)
+        assert process.poll() is None
+    assert process.communicate(timeout=60)[0] == "ran\n"
+    assert process.returncode == 0
+
+
+@pytest.mark.slow
+def test_a_command_that_cannot_be_run_is_told_in_one_line_and_frees_the_lock(start, client, resource):
+    process = start("lock", resource, "--", "/no/such")
+    assert process.communicate(timeout=60) == ("", "error: cannot run /no/such: No such file or directory\n")
+    assert process.returncode == 127
+    assert client.ownership(resource).session_id is None
+
+
+@pytest.mark.slow
+def test_a_command_is_ended_with_all_it_started_when_the_lock_is_lost(start, client, resource):
+    process = start("lock", resource, "--lease", 1, "--", "sh", "-c", "sleep 600 & echo $!; trap '' TERM; wait; wait")
+    child = int(process.stdout.readline())
+    with client.own(resource, generation=9):
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 75
+    assert err.startswith("error: SESSION_SEVERED: ")
+    assert "the lock was lost, and the command was ended" in err
+    wait_until(lambda: is_gone(child))
+
+
+@pytest.mark.slow
+def test_signals_reach_the_command_which_ends_as_it_likes(start, resource):
+    process = start("lock", resource, "--", "sh", "-c", "trap 'exit 9' TERM; echo ready; while :; do sleep 0.01; done")
+    assert process.stdout.readline() == "ready\n"
+    process.terminate()
+    assert process.wait(timeout=60) == 9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+def test_a_command_does_not_outlive_its_lease_when_nobody_renews_it(start, client, resource, number):
+    """Whoever gets the lock next finds the command gone."""
+    process = start("lock", resource, "--lease", 1, "--", "sh", "-c", "echo $$; sleep 600")
+    command = int(process.stdout.readline())
+    process.send_signal(number)
+    try:
+        with client.own(resource, wait_ms=60_000):
+            assert is_gone(command)
+    finally:
+        process.send_signal(signal.SIGCONT)
+
+
+# Where nothing is held: what is shown, and how a refusal is told
+
+
+def test_who_holds_access_and_who_waits_is_listed(run, client, topic):
+    with client.producer(topic, access_mode="Exclusive", partitions=[1], producer_name="mine") as producer:
+        waiter = client.claim(topic, access_mode="WaitForExclusive", partitions=[1], producer_name="next")
+        holder, queued = json.loads(run("producers", "list", topic, "--json").stdout)
+        rows = [line.split("\t") for line in run("producers", "list", topic).stdout.splitlines()]
+
+        assert (holder["producer_name"], holder["state"], holder["topic_epochs"]) == ("mine", "granted", {"1": 0})
+        assert (queued["producer_name"], queued["state"], queued["queue_position"]) == ("next", "queued", 0)
+        session_id = producer.claim.session_id
+        assert rows[1] == ["mine", "Exclusive", "granted", "", "1:0", "1:1", rows[1][6], session_id]
+        assert rows[2] == ["next", "WaitForExclusive", "queued", "0", "", "", rows[2][6], waiter.session_id]
+        assert rows[0][6] == "expires_at"
+        assert abs(datetime.fromisoformat(rows[1][6]).timestamp() * 1_000 - holder["expires_at"]) < 30_000
+
+
+@pytest.mark.parametrize("mode", ["Shared", "Exclusive"])
+def test_a_refused_claim_is_told_in_one_line(run, client, topic, mode):
+    with client.producer(topic, access_mode="Exclusive"):
+        line = last_line(run("producers", "claim", topic, "--partition", 1, "--mode", mode))
+    assert line.startswith("PRODUCER_BUSY: " if mode == "Shared" else "PRODUCER_FENCED: ")
+
+
+def test_a_claim_that_waits_no_longer_is_told_in_one_line(run, client, topic):
+    with client.producer(topic, access_mode="Exclusive"):
+        result = run("producers", "claim", topic, "--mode", "WaitForExclusive", "--wait", 0.2)
+        assert "PRODUCER_BUSY: still queued" in result.stderr.splitlines()[-1]
+        assert result.exit_code == 1
+        assert client.producers(topic).waiting == []
+
+
+def test_a_lock_that_is_not_had_in_time_is_told_in_one_line(run, client, resource):
+    with client.own(resource):
+        line = last_line(run("lock", resource, "--wait", 0, "--", "echo", "ran"), exit_code=75)
+    assert line.startswith("RESOURCE_OWNED: ")
+
+
+def test_refused_ownerships_are_told_in_one_line_and_owners_shown(run, client, topic, resource):
+    with client.own([f"{topic}/0", resource], group="g", generation=7) as owner:
+        assert "RESOURCE_OWNED: " in last_line(run("own", resource, "--group", "g"))
+        assert "STALE_GENERATION: " in last_line(run("own", resource, "--group", "g", "--generation", 6))
+        shown = json.loads(run("own", resource, f"{topic}/0", "--group", "g", "--show", "--json").stdout)
+        assert [one["generation"] for one in shown] == [7, 7]
+        assert {one["session_id"] for one in shown} == {owner.session_id}
+
+    token = owner.owned[resource].fencing_token
+    row = run("own", resource, "--group", "g", "--show").stdout.splitlines()[1].split("\t")
+    assert row == [resource, "g", "7", str(token), ""]

@@ -1,0 +1,312 @@
+"""``fenceline produce`` and ``consume`` against a server: lines, expected offsets, sessions, compaction."""
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pytest
+
+from fenceline import errors
+from fenceline.batch import Record
+from fenceline.client import Client
+from fenceline.partitioner import partition_of
+from tests.cli.results import last_line, lines
+
+NUMBERS = itertools.count()
+PATIENCE_S = 20
+
+
+def next_offset(client, topic, partition=0):
+    return client.offsets(topic, partition).bounds.next_offset
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.01)
+
+
+@contextmanager
+def fed(feed):
+    """A pipe that ``feed`` writes to in a thread, by ``write``, until it returns; yields where it is read."""
+    read_end, write_end = os.pipe()
+
+    def run():
+        try:
+            feed(lambda line: os.write(write_end, line))
+        finally:
+            os.close(write_end)
+
+    with ThreadPoolExecutor(1) as pool:
+        fed = pool.submit(run)
+        yield f"/dev/fd/{read_end}"
+        fed.result()
+    os.close(read_end)
+
+
+# Lines as they come
+
+
+def test_a_line_is_stored_while_the_next_is_not_there_yet(run, client, topic):
+    def feed(write):
+        for count in range(1, 4):
+            write(b"li")
+            write(b"ne\n")
+            wait_until(lambda count=count: next_offset(client, topic) == count)
+
+    with fed(feed) as pipe:
+        lines(run("produce", topic, "--partition", 0, "--file", pipe))
+
+    assert [record.value for record in client.read(topic, 0, offset=0).records] == [b"line"] * 3
+
+
+def test_lines_are_whole_however_their_bytes_come(run, client, topic):
+    text = b"".join(b"%d\r\n" % number * 3 for number in range(3_000)) + b"a" * 200_000 + b"\r\nlast"
+
+    def feed(write):  # a pipe holds less than that, and a block of it ends in the middle of a line
+        for start in range(0, len(text), 777):
+            write(text[start : start + 777])
+
+    with fed(feed) as pipe:
+        lines(run("produce", topic, "--partition", 0, "--file", pipe))
+
+    values = [record.value for record in client.read(topic, 0, offset=0, max_records=10_000).records]
+    assert b"\r\n".join(values) == text
+
+
+def test_what_stands_before_a_bad_line_is_stored_and_counted(run, client, topic):
+    told = last_line(run("produce", topic, "--partition", 0, "--key-separator", ":", stdin=b"a:1\nb:2\nc\nd:4\n"))
+
+    assert told == "line 3: no key separator ':' in 'c'; 2 records were acknowledged before"
+    assert next_offset(client, topic) == 2
+
+
+def test_a_failure_is_told_while_there_is_nothing_to_read(run, client, topic):
+    ended = threading.Event()
+
+    def feed(write):
+        write(b"line\n")
+        assert ended.wait(PATIENCE_S)
+
+    with fed(feed) as pipe:
+        result = run("produce", topic, "--partition", 0, "--expected-offset", 7, "--file", pipe)
+        ended.set()
+
+    assert last_line(result).startswith("OFFSET_MISMATCH: ")
+
+
+def test_ctrl_c_while_a_command_is_loaded_ends_it_without_a_word():
+    script = "import os; from fenceline_cli.quiet_start import QuietStart\nwith QuietStart(): os.kill(os.getpid(), 2)"
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False, preexec_fn=hears_ctrl_c)
+
+    assert (ended.returncode, ended.stderr) == (-signal.SIGINT, b"")
+
+
+def hears_ctrl_c():
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def test_ctrl_c_is_pythons_again_once_a_command_was_loaded():
+    script = (
+        "import signal; from fenceline_cli.quiet_start import QuietStart\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "with QuietStart(): assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL\n"
+        "assert signal.getsignal(signal.SIGINT) is signal.default_int_handler"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_the_version_is_told(run):
+    (line,) = lines(run("--version"))
+    assert line.removeprefix("fenceline ").count(".") == 2
+
+
+# Expected offsets
+
+
+def test_batches_with_an_expected_offset_stand_one_behind_the_other(run, client, topic):
+    client.produce(topic, 1, [Record(b"first")])
+    given = b"".join(b"%d\n" % number for number in range(25_000))  # three batches
+
+    lines(run("produce", topic, "--partition", 1, "--expected-offset", 1, stdin=given))
+
+    assert next_offset(client, topic, 1) == 25_001
+
+
+def test_a_mismatch_is_one_line_with_the_next_offset_and_nothing_is_written(run, client, topic):
+    client.produce(topic, 1, [Record(b"x"), Record(b"y")])
+
+    told = last_line(run("produce", topic, "--partition", 1, "--expected-offset", 1, stdin=b"line\n"))
+
+    assert told.startswith("OFFSET_MISMATCH: ")
+    assert "next=2" in told
+    assert told.endswith("; 0 records were acknowledged before")
+    assert next_offset(client, topic, 1) == 2
+
+
+def test_who_came_in_between_is_met_by_a_later_batch(run, client, topic):
+    def feed(write):
+        write(b"one\n")
+        wait_until(lambda: next_offset(client, topic) == 1)
+        client.produce(topic, 0, [Record(b"rival")])
+        write(b"two\n")
+
+    with fed(feed) as pipe:
+        told = last_line(run("produce", topic, "--partition", 0, "--expected-offset", 0, "--file", pipe))
+
+    assert "next=2" in told
+    assert told.endswith("; 1 records were acknowledged before")
+    assert [record.value for record in client.read(topic, 0, offset=0).records] == [b"one", b"rival"]
+
+
+def test_an_expected_offset_that_would_not_be_compared_is_refused(run, client, topic):
+    assert "say which one" in last_line(run("produce", topic, "--expected-offset", 0, stdin=b"x\n"))
+    client.alter_topic(topic, config={"check.expected.offsets": False})
+    told = last_line(run("produce", topic, "--partition", 0, "--expected-offset", 9, stdin=b"x\n"))
+    assert "set check.expected.offsets=true" in told
+    assert next_offset(client, topic) == 0
+
+
+# Sessions
+
+
+def test_a_claim_that_somebody_holds_is_written_under(run, client, topic):
+    with client.producer(topic, access_mode="Exclusive", partitions=[1]) as holder:
+        assert "PRODUCER_BUSY" in last_line(run("produce", topic, "--partition", 1, stdin=b"without\n"))
+        lines(run("produce", topic, "--session", holder.held.session_id, stdin=b"keyless\n"))  # where it may write
+
+        key = next(key for key in "abcdefgh" if partition_of(key.encode(), 2) == 0)
+        elsewhere = run(
+            "produce", topic, "--session", holder.held.session_id, "--key-separator", ":", stdin=f"{key}:x\n"
+        )
+        assert "claimed other partitions: partition=0" in last_line(elsewhere)
+
+        records = client.read(topic, 1, offset=0).records
+        assert [(record.value, record.topic_epoch) for record in records] == [(b"keyless", 0)]
+
+
+def test_a_shared_claim_is_written_under_until_an_exclusive_one_comes(run, client, topic):
+    with client.producer(topic, access_mode="Shared") as holder:
+        lines(run("produce", topic, "--session", holder.held.session_id, stdin=b"shared\n"))
+        with client.producer(topic, access_mode="ExclusiveWithFencing"):
+            told = last_line(run("produce", topic, "--session", holder.held.session_id, stdin=b"late\n"))
+    assert told.startswith("PRODUCER_FENCED: ")
+    assert [record.value for record in client.read(topic, 0, offset=0).records] == [b"shared"]
+
+
+def test_partitions_that_somebody_owns_are_written_under_and_no_more_once_he_was_severed(run, client, topic):
+    with client.own(f"{topic}/0") as owner:
+        lines(run("produce", topic, "--session", owner.session_id, stdin=b"mine\n"))
+        with client.own(f"{topic}/0", generation=9):
+            told = last_line(run("produce", topic, "--session", owner.session_id, stdin=b"late\n"))
+    assert told.startswith("SESSION_SEVERED: ")
+    assert [record.value for record in client.read(topic, 0, offset=0).records] == [b"mine"]
+
+
+def test_a_producer_that_is_fenced_while_it_waits_for_lines_ends_with_one(run, client, topic):
+    with client.own(f"{topic}/0") as owner:
+
+        def feed(write):
+            write(b"mine\n")
+            wait_until(lambda: next_offset(client, topic) > 1)
+            with client.own(f"{topic}/0", generation=9):
+                write(b"late\n")
+                assert ended.wait(PATIENCE_S)
+
+        ended = threading.Event()
+        with fed(feed) as pipe:
+            result = run("produce", topic, "--session", owner.session_id, "--file", pipe)
+            ended.set()
+    told = last_line(result)
+    assert told.startswith(("SESSION_SEVERED: ", "PRODUCER_FENCED: "))
+    assert told.endswith("; 1 records were acknowledged before")
+
+
+def test_a_session_that_may_not_write_there_is_told(run, client, topic):
+    with client.session() as session:
+        told = last_line(run("produce", topic, "--session", session.session_id, stdin=b"x\n"))
+        assert told.startswith("PRODUCER_FENCED: the session may not write there")
+    assert "UNKNOWN_SESSION" in last_line(run("produce", topic, "--session", "none", stdin=b"x\n"))
+
+
+def test_a_group_reads_and_acknowledges_what_its_session_owns(run, client, topic):
+    for partition in (0, 1):
+        client.produce(topic, partition, [Record(b"%d" % partition)])
+    with client.own(f"{topic}/1", group="g") as owner:
+        assert lines(run("consume", topic, "--group", "g", "--session", owner.session_id)) == ["1"]
+        subscribed = ("consume", topic, "--subscription", "g", "--session", owner.session_id)
+        assert lines(run(*subscribed)) == ["1"]
+        assert lines(run(*subscribed)) == []
+        assert "owns no partition" in last_line(run("consume", topic, "--group", "h", "--session", owner.session_id))
+        client.produce(topic, 1, [Record(b"2")])
+        with client.own(f"{topic}/1", group="g", generation=9):
+            told = last_line(run(*subscribed, "--partition", 1))
+            assert told.startswith(("SESSION_SEVERED: ", "OWNER_FENCED: "))
+            told = last_line(run("consume", topic, "--subscription", "g", "--partition", 1))
+            assert told.startswith("OWNER_FENCED: ")
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--group", "g"], "--group takes the --session"),
+        (["--session", "s"], "--session takes the --group, or the --subscription"),
+        (["--group", "g", "--subscription", "s", "--session", "x"], "leave out --group or --subscription"),
+        (["--compacted", "--follow"], "leave out --follow"),
+        (["--compacted", "--subscription", "s"], "leave out --follow, --subscription"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(run, options, expected):
+    assert expected in last_line(run("consume", "any", *options))
+
+
+# Compacted
+
+
+def test_a_compacted_topic_is_read_as_its_newest_records(run, client):
+    name = f"table-{next(NUMBERS)}"
+    client.create_topic(name, config={"cleanup.policy": "compact"})
+    client.produce(name, 0, [Record(b"%d" % number, b"k%d" % (number % 3)) for number in range(700)])
+    client.compact(name, 0)
+    wait_until(lambda: client.offsets(name, 0).compaction_horizon == 700)
+    client.produce(name, 0, [Record(b"new", b"k0")])
+
+    read = ("consume", name, "--compacted", "--format", "key-value")
+    assert sorted(lines(run(*read))) == ["k0\t699", "k0\tnew", "k1\t697", "k2\t698"]
+    assert lines(run(*read, "--from", 699)) == ["k0\t699", "k0\tnew"]
+    assert len(lines(run(*read, "--max", 2))) == 2
+    assert len(lines(run("consume", name))) == 701
+
+
+def test_a_view_that_was_compacted_again_while_it_was_read_is_told(run, client, monkeypatch):
+    name = f"table-{next(NUMBERS)}"
+    client.create_topic(name, config={"cleanup.policy": "compact"})
+    client.produce(name, 0, [Record(b"v", b"k")])
+    read = Client.read
+
+    def reads_and_then_compacts(self, *arguments, **options):
+        page = read(self, *arguments, **options)
+        client.compact(name, 0)
+        wait_until(lambda: client.offsets(name, 0).compaction_horizon == 1)
+        return page
+
+    monkeypatch.setattr(Client, "read", reads_and_then_compacts)
+    assert "was compacted again while it was read" in last_line(run("consume", name, "--compacted"))
+
+
+def test_a_producer_of_the_client_keeps_to_its_expected_offsets(client, topic):
+    with client.producer(topic, expected_offsets={0: 0}, linger_ms=0) as producer:
+        assert [producer.send(value=b"x", partition=0).result().offset for _ in range(3)] == [0, 1, 2]
+        client.produce(topic, 0, [Record(b"rival")])
+        with pytest.raises(errors.OffsetMismatchError):
+            producer.send(value=b"y", partition=0).result()
+        assert producer.send(value=b"elsewhere", partition=1).result().offset == 0
+        assert isinstance(producer.failure, errors.OffsetMismatchError)
+        producer.renew()

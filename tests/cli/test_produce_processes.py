@@ -1,0 +1,125 @@
+"""``fenceline produce`` as a process: how a signal ends it, and what it tells while the server is away."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from fenceline.client import Client
+from fenceline_cli.server_process import ServerProcess
+from tests.cli.results import hears_ctrl_c, wait_until
+
+pytestmark = pytest.mark.slow
+
+COMMAND = [sys.executable, "-m", "fenceline_cli.main", "produce", "t", "--url"]
+
+
+@pytest.fixture
+def server(tmp_path):
+    with ServerProcess(tmp_path / "data") as server:
+        with Client(server.url) as client:
+            client.create_topic("t")
+        yield server
+
+
+@pytest.fixture
+def produce(server):
+    """Return ``fenceline produce`` as a process that reads from a pipe."""
+    with subprocess.Popen(
+        [*COMMAND, server.url],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=hears_ctrl_c,
+        bufsize=0,
+    ) as process:
+        yield process
+        process.kill()
+
+
+def next_offset(server):
+    with Client(server.url) as client:
+        return client.offsets("t", 0).bounds.next_offset
+
+
+def ended(process):
+    """Return the exit code and stderr of a process whose input stays open."""
+    process.wait(timeout=60)
+    assert process.stdout.read() == b""
+    return process.returncode, process.stderr.read().decode()
+
+
+@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_what_was_read_before_a_signal_is_stored_and_counted(server, produce, number, exit_code):
+    produce.stdin.write(b"one\n")
+    wait_until(lambda: next_offset(server) == 1)
+    produce.stdin.write(b"two\nthree\nno e")
+    time.sleep(0.01)  # read, and not yet sent: it lingers
+    produce.send_signal(number)
+
+    code, told = ended(produce)
+
+    count = next_offset(server)
+    assert (code, told) == (exit_code, f"interrupted: {count} records were acknowledged, all that were read\n")
+    assert count in (1, 3)
+
+
+def test_a_signal_in_the_middle_of_a_fast_load_loses_nothing_that_was_read(server, produce):
+    line = b"x" * 99 + b"\n"
+
+    def is_stored():
+        produce.stdin.write(line * 600)
+        return next_offset(server) > 10_000
+
+    wait_until(is_stored)
+    produce.send_signal(signal.SIGINT)
+
+    code, told = ended(produce)
+
+    count = next_offset(server)
+    assert (code, told) == (130, f"interrupted: {count} records were acknowledged, all that were read\n")
+
+
+def test_a_server_that_is_away_is_told_once_and_a_signal_ends_it_in_time(server, produce):
+    produce.stdin.write(b"one\n")
+    wait_until(lambda: next_offset(server) == 1)
+    server._process.send_signal(signal.SIGSTOP)
+    try:
+        produce.stdin.write(b"two\nthree\n")
+        assert produce.stderr.readline().startswith(b"waiting for the server: no answer from http://")
+        os.set_blocking(produce.stderr.fileno(), False)
+        time.sleep(4)
+        assert produce.stderr.read() is None
+        os.set_blocking(produce.stderr.fileno(), True)
+
+        began = time.monotonic()
+        produce.send_signal(signal.SIGINT)
+        code, told = ended(produce)
+        assert time.monotonic() - began < 10
+    finally:
+        server._process.send_signal(signal.SIGCONT)
+
+    expected = "interrupted: 1 records were acknowledged, of 3 that were read; the others may be stored or not\n"
+    assert (code, told) == (130, expected)
+
+
+def test_a_second_ctrl_c_does_not_wait_for_the_server(server, produce):
+    produce.stdin.write(b"one\n")
+    wait_until(lambda: next_offset(server) == 1)
+    server._process.send_signal(signal.SIGSTOP)
+    try:
+        produce.stdin.write(b"two\n")
+        time.sleep(0.3)
+        produce.send_signal(signal.SIGINT)
+        time.sleep(0.2)
+        began = time.monotonic()
+        produce.send_signal(signal.SIGINT)
+        code, told = ended(produce)
+        assert time.monotonic() - began < 1.5  # the first one would have waited for two seconds
+    finally:
+        server._process.send_signal(signal.SIGCONT)
+
+    assert (code, told.count("\n")) == (130, 1)

@@ -1,0 +1,89 @@
+"""Every adapter that the contract tests run against, opened by name, so that another process can open the same one."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from fenceline.adapters.sqlite import SqliteItemStore, SqliteObjectStore
+from fenceline.ports import ItemStore, ObjectStore
+from tests.servers.run import REGION, address_of
+
+if TYPE_CHECKING:
+    from fenceline.adapters.dynamodb import DynamoItemStore
+    from fenceline.adapters.s3 import S3ObjectStore
+
+
+class Closable(Protocol):
+    def close(self) -> None: ...
+
+
+class OpenObjects(ObjectStore, Closable, Protocol): ...
+
+
+class OpenItems(ItemStore, Closable, Protocol): ...
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """How to open one kind of store at a place, and whether several processes may."""
+
+    open: Callable[[str], Any]
+    is_shared: bool
+    server: str | None = None  # of ``servers.run``; what it needs to run
+    is_folder: bool = False  # keys are paths: none is both a file and a folder
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _name(place: str) -> str:
+    """Return a name for ``place`` that no other has, and that any process gives it."""
+    return f"test-{hashlib.sha256(place.encode()).hexdigest()[:32]}"
+
+
+# The adapters for AWS are imported where they are opened: rivals on the embedded store, each a new process, need none.
+
+
+def _s3(server: str) -> Callable[[str], S3ObjectStore]:
+    def open_at(place: str) -> S3ObjectStore:
+        from fenceline.adapters.s3 import S3ObjectStore, s3_client
+
+        client = s3_client(endpoint_url=address_of(server), region=REGION)
+        store = S3ObjectStore("fenceline-test", _name(place), client=client)
+        store.create_bucket()
+        return store
+
+    return open_at
+
+
+def _dynamodb(server: str) -> Callable[[str], DynamoItemStore]:
+    def open_at(place: str) -> DynamoItemStore:
+        from fenceline.adapters.dynamodb import DynamoItemStore, dynamodb_client
+
+        store = DynamoItemStore(_name(place), client=dynamodb_client(endpoint_url=address_of(server), region=REGION))
+        store.create_table()
+        return store
+
+    return open_at
+
+
+OBJECT_STORES: Mapping[str, Adapter] = {
+    "sqlite": Adapter(lambda place: SqliteObjectStore(f"{place}/objects.sqlite3", now_ms=now_ms), is_shared=True),
+    "sqlite-memory": Adapter(lambda place: SqliteObjectStore(":memory:", now_ms=now_ms), is_shared=False),
+    "s3-moto": Adapter(_s3("moto"), is_shared=False, server="moto"),
+    "s3-ministack": Adapter(_s3("ministack"), is_shared=True, server="ministack"),
+    "s3-versitygw": Adapter(_s3("versitygw"), is_shared=True, server="versitygw", is_folder=True),
+}
+
+ITEM_STORES: Mapping[str, Adapter] = {
+    "sqlite": Adapter(lambda place: SqliteItemStore(f"{place}/items.sqlite3"), is_shared=True),
+    "sqlite-memory": Adapter(lambda place: SqliteItemStore(":memory:"), is_shared=False),
+    "dynamodb-moto": Adapter(_dynamodb("moto"), is_shared=False, server="moto"),
+    "dynamodb-ministack": Adapter(_dynamodb("ministack"), is_shared=True, server="ministack"),
+    "dynamodb-local": Adapter(_dynamodb("dynamodb_local"), is_shared=True, server="dynamodb_local"),
+}

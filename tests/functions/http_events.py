@@ -1,0 +1,109 @@
+"""Requests as a gateway sends them: HTTP API events, payload version 2.0, to the function that serves the route."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+from urllib.parse import urlencode
+
+from jsonschema import Draft202012Validator
+
+from fenceline_functions import admin, openapi, produce, read, routes, sessions, subscriptions
+
+HANDLERS = {
+    "produce": produce.handler,
+    "read": read.handler,
+    "admin": admin.handler,
+    "subscriptions": subscriptions.handler,
+    "sessions": sessions.handler,
+}
+DOCUMENT = openapi.document("0.0.0")
+BATCH_TYPE = "application/vnd.apache.kafka.records; version=2"
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def code(self) -> str:
+        assert self.headers["content-type"] == "application/problem+json", (self.status, self.body)
+        return str(self.json["code"])
+
+
+def event(
+    method: str, path: str, query: str = "", headers: dict[str, str] | None = None, body: str | bytes | None = None
+) -> dict[str, Any]:
+    """Return the event; a body of bytes comes in base64, as a gateway sends binary media."""
+    is_binary = isinstance(body, bytes)
+    return {
+        "version": "2.0",
+        "routeKey": "$default",
+        "rawPath": path,
+        "rawQueryString": query,
+        "headers": {"host": "abc.execute-api.eu-west-1.amazonaws.com", "x-forwarded-proto": "https", **(headers or {})},
+        "requestContext": {
+            "stage": "$default",
+            "domainName": "abc.execute-api.eu-west-1.amazonaws.com",
+            "http": {"method": method, "path": path},
+        },
+        "body": base64.b64encode(body).decode() if isinstance(body, bytes) else body,
+        "isBase64Encoded": is_binary,
+    }
+
+
+def send(sent: dict[str, Any]) -> Answer:
+    http = sent["requestContext"]["http"]
+    told = HANDLERS[routes.function_of(http["method"], sent["rawPath"])](sent, None)
+    json.dumps(told)  # Lambda must be able to send it.
+    body = told["body"] or ""
+    content = base64.b64decode(body) if told["isBase64Encoded"] else body.encode()
+    assert all(name == name.lower() for name in told["headers"])
+    answer = Answer(told["statusCode"], told["headers"], content)
+    _assert_documented(http["method"], sent["rawPath"], answer)
+    return answer
+
+
+def _assert_documented(method: str, path: str, answer: Answer) -> None:
+    """Every answer of every test is one that the served document promises."""
+    for route in routes.ROUTES:
+        if route.method == method and routes.pattern(route.path).match(path):
+            promised = DOCUMENT["paths"][route.path][method.lower()]["responses"][str(answer.status)]
+            media = answer.headers.get("content-type")
+            if "content" not in promised:
+                assert (media, answer.body) == (None, b"")
+            elif media != BATCH_TYPE:
+                validator(json.dumps(promised["content"][media]["schema"])).validate(answer.json)
+            else:
+                assert set(promised["headers"]) <= set(answer.headers)
+
+
+@cache
+def validator(schema: str) -> Draft202012Validator:
+    return Draft202012Validator({**json.loads(schema), "components": DOCUMENT["components"]})
+
+
+def call(
+    method: str,
+    path: str,
+    query: str | dict[str, Any] = "",
+    *,
+    headers: dict[str, str] | None = None,
+    body: str | bytes | None = None,
+    value: Any = None,
+) -> Answer:
+    """Send a request; ``value`` is the body as what it means in JSON."""
+    if value is not None:
+        body = json.dumps(value)
+    if isinstance(query, dict):
+        query = urlencode(query)
+    return send(event(method, path, query, headers, body))

@@ -1,0 +1,81 @@
+"""The handler that compacts, called as a schedule or an operator calls it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fenceline import errors, limits
+from fenceline.append import AppendRequest
+from fenceline.batch import Record
+from fenceline.read import ReadRequest
+from fenceline_functions import compactor
+from fenceline_functions.wiring import Service
+
+
+class Context:
+    def __init__(self, left_ms: int = 900_000) -> None:
+        self.left_ms = left_ms
+
+    def get_remaining_time_in_millis(self) -> int:
+        return self.left_ms
+
+
+def make(service: Service, name: str, **config: Any) -> None:
+    service.log.create_topic(name, partitions=2, config=config)
+    for _ in range(2):
+        for partition in range(2):
+            service.log.append(name, partition, AppendRequest.of_records([Record(b"v", b"k")]))
+
+
+def horizons(service: Service, name: str) -> list[int]:
+    return [service.log.offsets(name, partition).compaction_horizon for partition in range(2)]
+
+
+def test_a_schedule_compacts_what_is_due_and_touches_no_other_topic(service: Service) -> None:
+    make(service, "plain")
+    make(service, "rows", **{"cleanup.policy": "compact"})
+    make(service, "tables", **{"cleanup.policy": "compact"})
+    answer = compactor.handler({}, Context())
+    assert (horizons(service, "rows"), horizons(service, "tables"), horizons(service, "plain")) == (
+        [2, 2],
+        [2, 2],
+        [0, 0],
+    )
+    assert [one["topic"] for one in answer["compacted"]] == ["rows", "rows", "tables", "tables"]
+    page = service.log.read("rows", 0, ReadRequest(offset=0, is_compacted=True))
+    assert [record.offset for record in page.records] == [1]
+
+
+def test_a_named_partition_is_compacted_whether_it_is_due_or_not(service: Service) -> None:
+    make(service, "rows", **{"cleanup.policy": "compact"})
+    assert compactor.handler({"topic": "rows", "partition": 1}, Context()) == {
+        "compacted": [{"topic": "rows", "partition": 1, "compaction_horizon": 2}],
+        "left": [],
+    }
+    assert horizons(service, "rows") == [0, 2]
+
+
+def test_what_is_too_large_or_would_not_end_in_time_is_left_and_told(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(service, "rows", **{"cleanup.policy": "compact"})
+    assert len(compactor.handler({}, Context(10_000))["left"]) == 2
+    monkeypatch.setattr(limits, "COMPACTION_FUNCTION_BYTES_MAX", 10)
+    assert len(compactor.handler({}, Context())["left"]) == 2
+    assert horizons(service, "rows") == [0, 0]
+
+
+def test_one_that_fails_is_told_and_stops_no_other(service: Service) -> None:
+    make(service, "rows", **{"cleanup.policy": "compact"})
+    topic_id = service.log.topic("rows").topic_id
+    service.objects.delete(f"log/{topic_id}/00000/{0:020d}.log")
+    service.log.checkpoint("rows", 0)
+    with pytest.raises(ExceptionGroup) as failure:
+        compactor.handler({}, Context())
+    assert [type(error) for error in failure.value.exceptions] == [errors.CorruptLogError]
+    assert horizons(service, "rows") == [0, 2]
+    with pytest.raises(ExceptionGroup) as failure:
+        compactor.handler({"topic": "nowhere", "partition": 0}, Context())
+    assert [type(error) for error in failure.value.exceptions] == [errors.UnknownTopicOrPartitionError]

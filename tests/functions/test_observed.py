@@ -1,0 +1,176 @@
+"""What the functions tell of themselves: numbers and codes, and never a key or a value."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from fenceline import errors
+from fenceline.adapters.sqlite import SqliteItemStore, SqliteObjectStore
+from fenceline.ports import Unavailable
+from fenceline.runtime import ThreadRuntime
+from fenceline.settings import Settings
+from fenceline_functions import admin, entry, metrics, produce, wiring
+from fenceline_functions.meter import Meter, MeteredItems, MeteredObjects
+from fenceline_functions.observed import FunctionFailedError, Handler, observed
+from tests.functions.http_events import event
+
+SECRET = "hunter2"
+_names = itertools.count(1)
+
+
+@dataclass
+class Context:
+    """What Lambda says of a call, as far as it is used."""
+
+    aws_request_id: str = "request-1"
+
+
+@pytest.fixture
+def metered(monkeypatch: pytest.MonkeyPatch) -> Iterator[wiring.Service]:
+    """A service in memory whose stores are counted, as a deployed one's are."""
+    runtime = ThreadRuntime()
+    # Powertools keeps a logger of each name, with the output that there was when it was made.
+    settings = Settings(":memory:", service=f"test-{next(_names)}", log_level="DEBUG")
+    objects, items = SqliteObjectStore(":memory:", now_ms=runtime.now_ms), SqliteItemStore(":memory:")
+    meter = Meter(runtime.monotonic_ms)
+    log = wiring.log_of(settings, MeteredObjects(objects, meter), MeteredItems(items, meter), runtime)
+    made = wiring.Service(settings, log, objects, items, ThreadRuntime(4), "0.0.0", meter)
+    monkeypatch.setattr(wiring, "service", lambda: made)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def told(capsys: pytest.CaptureFixture[str]) -> Any:
+    """Return the lines that were logged since the last look."""
+
+    def lines() -> list[dict[str, Any]]:
+        return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    return lines
+
+
+def send(handler: Handler, method: str, path: str, value: Any = None, query: str = "") -> Mapping[str, Any]:
+    sent = event(method, path, query, body=None if value is None else json.dumps(value))
+    return handler({**sent, "routeKey": f"{method} route"}, Context())
+
+
+def metric(lines: list[dict[str, Any]], name: str) -> list[float]:
+    return [value for line in lines for value in line.get(name, [])]
+
+
+def test_an_append_is_one_line_of_metrics_and_of_what_it_asked_of_the_stores(metered: Any, told: Any) -> None:
+    send(observed("admin", admin.handler, metered), "POST", "/v1/topics", {"name": "orders"})
+    told()
+    handler = observed("produce", produce.handler, metered)
+    for _ in range(2):
+        send(handler, "POST", "/v1/topics/orders/partitions/0/records", {"records": [{"value": SECRET, "key": SECRET}]})
+    cold, warm = told()
+    assert warm["calls"] == {"objects.create": 1}
+    assert (warm[metrics.CREATES], warm["status"], warm["route"]) == ([1.0], 200, "POST route")
+    assert warm[metrics.CHECKPOINT_AGE][0] >= 0
+    assert cold["calls"]["items.get"] >= 1
+    [definition] = warm["_aws"]["CloudWatchMetrics"]
+    assert (definition["Namespace"], definition["Dimensions"]) == (metrics.NAMESPACE, [[metrics.SERVICE]])
+    assert SECRET not in json.dumps([cold, warm])
+
+
+def test_a_duplicate_and_a_lost_race_are_counted(metered: Any, told: Any) -> None:
+    metered.log.create_topic("orders")
+    handler = observed("produce", produce.handler, metered)
+    producer = {"producer_id": 7, "producer_epoch": 0, "sequence": 0}
+    for _ in range(2):
+        send(
+            handler,
+            "POST",
+            "/v1/topics/orders/partitions/0/records",
+            {"records": [{"value": "v"}], "producer": producer},
+        )
+    assert metric(told(), metrics.DUPLICATES) == [1.0]
+    rival = wiring.log_of(metered.settings, metered.objects, metered.items, ThreadRuntime())
+    rival.append("orders", 0, produce.records.produce(event("POST", "/", body='{"records": [{"value": "r"}]}')).append)
+    send(handler, "POST", "/v1/topics/orders/partitions/0/records", {"records": [{"value": "v"}]})
+    assert metric(told(), metrics.LOST_RACES) == [1.0]
+    rival.close()
+
+
+def test_refusals_are_told_by_code_also_within_an_answer_for_several(metered: Any, told: Any) -> None:
+    metered.log.create_topic("orders")
+    handler = observed("produce", produce.handler, metered)
+    entries = [
+        {"topic": "orders", "partition": 0, "records": [{"value": "v"}], "expected_offset": 9},
+        {"topic": SECRET, "partition": 0, "records": [{"value": '"code":"CORRUPT_LOG"'}]},
+    ]
+    send(handler, "POST", "/v1/produce", {"partitions": entries})
+    lines = told()
+    [refused] = [line for line in lines if line.get("message") == "refused"]
+    assert refused["codes"] == {"OFFSET_MISMATCH": 1, "UNKNOWN_TOPIC_OR_PARTITION": 1}
+    assert sum(metric(lines, metrics.REFUSALS_BY_CODE)) == 2
+    assert metric(lines, metrics.CORRUPT_LOG) == []
+
+
+def test_damage_and_contention_have_metrics_of_their_own(metered: Any, told: Any) -> None:
+    for error, name in (
+        (errors.CorruptLogError("damaged"), metrics.CORRUPT_LOG),
+        (errors.ContendedError("rivals won"), metrics.CONTENDED),
+    ):
+        handler = observed("sweeper", _raises(error), metered)
+        with pytest.raises(type(error)):
+            handler({}, Context())
+        assert metric(told(), name) == [1.0]
+
+
+def test_a_store_that_fails_a_scheduled_function_is_told(metered: Any, told: Any) -> None:
+    with pytest.raises(Unavailable):
+        observed("sweeper", _raises(Unavailable("there is no such bucket")), metered)({}, Context())
+    [line] = told()
+    assert line["errors"] == ["Unavailable: there is no such bucket"]
+
+
+@pytest.mark.parametrize("error", [KeyError(SECRET), ExceptionGroup("some", [ValueError(SECRET)])], ids=str)
+def test_an_undocumented_error_is_told_by_its_place_and_not_by_its_text(
+    metered: Any, capsys: pytest.CaptureFixture[str], error: Exception
+) -> None:
+    with pytest.raises(FunctionFailedError, match=f"{type(error).__name__} at test_observed.py:") as failed:
+        observed("admin", _raises(error), metered)({}, Context())
+    assert failed.value.__suppress_context__
+    assert SECRET not in str(failed.value) + capsys.readouterr().out
+
+
+def test_one_requests_counts_are_not_anothers(metered: Any, told: Any) -> None:
+    handler = observed("admin", admin.handler, metered)
+    send(handler, "POST", "/v1/topics", {"name": "orders"})
+    send(handler, "GET", "/v1/health")
+    created, health = told()
+    assert created["calls"]["items.write"] >= 1
+    assert health["calls"] == {}
+
+
+def test_traces_hold_neither_requests_nor_answers(metered: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POWERTOOLS_TRACE_DISABLED", "true")
+    traced = replace(metered, settings=replace(metered.settings, tracing=True))
+    answer = send(observed("admin", admin.handler, traced), "GET", "/v1/health")
+    assert answer["statusCode"] == 200
+
+
+def test_every_function_has_an_entry_and_nothing_else_has(monkeypatch: pytest.MonkeyPatch, metered: Any) -> None:
+    entry._handler.cache_clear()
+    for name in entry.FUNCTIONS:
+        assert callable(getattr(entry, name))
+        assert getattr(entry, name) is getattr(entry, name)
+    with pytest.raises(AttributeError, match="no function is called nothing"):
+        _ = entry.nothing
+    entry._handler.cache_clear()
+
+
+def _raises(error: Exception) -> Handler:
+    def handler(event: Mapping[str, Any], context: object) -> dict[str, Any]:
+        raise error
+
+    return handler

@@ -1,0 +1,57 @@
+"""The handler that sweeps, called as a schedule calls it."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from fenceline import keys
+from fenceline.append import AppendRequest
+from fenceline.batch import Record
+from fenceline.errors import CorruptLogError, InvalidRequestError
+from fenceline_functions import sweeper
+from fenceline_functions.wiring import Service
+
+
+@dataclass
+class Remaining:
+    milliseconds: int = 300_000
+
+    def get_remaining_time_in_millis(self) -> int:
+        return self.milliseconds
+
+
+def test_a_run_does_what_is_due_and_returns_its_report(service: Service, topic: str) -> None:
+    service.log.alter_topic(topic, config={"retention.bytes": 0})
+    for partition in range(2):
+        service.log.append(topic, partition, AppendRequest.of_records([Record(b"v")]))
+    service.log.checkpoint(topic, 0)
+    report = sweeper.handler({"version": "0", "detail-type": "Scheduled Event"}, Remaining())
+    assert (report["log_starts"], report["states"], report["is_whole"], report["problems"]) == (2, 2, True, [])
+    assert service.log.offsets(topic, 1).bounds.log_start_offset == 1
+
+
+def test_a_run_ends_in_time_and_the_next_goes_on(service: Service, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = itertools.count()
+    monkeypatch.setattr(service.log.context.runtime, "monotonic_ms", lambda: next(looks))
+    assert not sweeper.handler({}, Remaining(1))["is_whole"]
+    assert sweeper.handler({"deletes_max": 5, "is_thorough": True}, Remaining())["is_whole"]
+
+
+def test_damage_is_an_error_when_all_the_rest_was_swept(service: Service, topic: str) -> None:
+    topic_id = service.log.topic(topic).topic_id
+    service.objects.create(keys.segment_key(topic_id, 0, 7), b"damaged", {})
+    service.log.append(topic, 1, AppendRequest.of_records([Record(b"v")]))
+    service.log.alter_topic(topic, config={"retention.bytes": 0})
+    with pytest.raises(CorruptLogError, match="partition=0"):
+        sweeper.handler({"is_thorough": True}, Remaining())
+    assert service.log.offsets(topic, 1).bounds.log_start_offset == 1
+
+
+@pytest.mark.parametrize("event", [{"deletes_max": 0}, {"deletes_max": True}, {"deletes_max": "5"}, {"is_thorough": 1}])
+def test_an_event_that_makes_no_sense_is_refused(service: Service, event: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequestError):
+        sweeper.handler(event, Remaining())

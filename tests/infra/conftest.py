@@ -1,0 +1,10 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.servers.install import need_node
+from tests.servers.once import tell_once
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    tell_once(config, items, lambda item: item.path.name == "test_stack.py", need_node)

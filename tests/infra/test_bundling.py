@@ -1,0 +1,185 @@
+"""The functions' bundle: small, the same whenever it is made, and quick to import."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from infra import bundling
+from infra.measure import import_ms
+
+MIB = 1024 * 1024
+NEVER_COMPARED = 0b01.to_bytes(4, "little")  # with its source (PEP 552)
+
+
+@pytest.fixture
+def bundle() -> Path:
+    return bundling.bundled("here")
+
+
+def digest_of(directory: Path) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(directory.rglob("*")):
+        if path.is_file():
+            digest.update(str(path.relative_to(directory)).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["lambda", "here"])
+def test_the_same_source_makes_the_same_bytes(
+    target: bundling.Target, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made = bundling.bundled(target)
+    monkeypatch.setattr(bundling, "BUILD", tmp_path)
+    again = bundling.bundled(target)
+    assert again.parent == tmp_path
+    assert again.name == made.name
+    assert digest_of(again) == digest_of(made)
+
+
+@pytest.mark.slow
+def test_other_source_makes_another_bundle(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("lib/fenceline", "functions"):
+        shutil.copytree(bundling.ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "constraints.txt"):
+        shutil.copy(bundling.ROOT / name, tmp_path)
+    before = bundling._key("lambda")
+    monkeypatch.setattr(bundling, "ROOT", tmp_path)
+    assert bundling._key("lambda") == before
+    (tmp_path / "functions" / "produce.py").write_text("# another")
+    assert bundling._key("lambda") != before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["lambda", "here"])
+def test_the_bundle_is_at_most_25_mb(target: bundling.Target) -> None:
+    assert bundling.bytes_of(bundling.bundled(target)) <= 25 * MIB
+
+
+@pytest.mark.slow
+def test_what_is_built_for_lambda_is_built_for_its_machine_and_its_python() -> None:
+    compiled = [path.name for path in bundling.bundled("lambda").rglob("*.so")]
+    assert compiled
+    assert all("x86" not in name for name in compiled)
+    assert any("cpython-313-aarch64" in name for name in compiled)
+    assert any(name.startswith("_crc32c.") for name in compiled)
+
+
+@pytest.mark.slow
+def test_what_is_built_for_lambda_is_compiled_where_its_python_is() -> None:
+    made = bundling.bundled("lambda")
+    sources = {path.relative_to(made).with_suffix("") for path in made.rglob("*.py")}
+    compiled = [path for path in made.rglob("*.pyc") if ".cpython-313.pyc" in path.name]
+    modules = {path.parent.parent.relative_to(made) / path.name.split(".")[0] for path in compiled}
+    assert modules == (sources if bundling.is_compiled("lambda") else set())
+    assert {path.read_bytes()[4:8] for path in compiled} <= {NEVER_COMPARED}
+
+
+@pytest.mark.slow
+def test_the_handlers_import_from_the_bundle_alone(bundle: Path) -> None:
+    code = "import sys, google_crc32c, fenceline.adapters.s3, fenceline.adapters.dynamodb, aws_xray_sdk.core\n"
+    code += "from fenceline_functions import entry\nassert google_crc32c.implementation == 'c'\n"
+    code += "for name in entry.FUNCTIONS:\n    entry.load(name)\nprint(*sys.modules)"
+    env = {"PYTHONPATH": str(bundle)}
+    done = subprocess.run([sys.executable, "-S", "-c", code], env=env, check=True, capture_output=True, text=True)
+    assert imported_by_its_methods(bundle / "fenceline" / "log.py") - set(done.stdout.split()) == set()
+
+
+def imported_by_its_methods(source: Path) -> set[str]:
+    """Return the modules of ours that a first request may import, where its function did not at the start."""
+    functions = [node for node in ast.walk(ast.parse(source.read_text())) if isinstance(node, ast.FunctionDef)]
+    lines = [line for function in functions for line in ast.walk(function) if isinstance(line, ast.ImportFrom)]
+    parts = {line.module for line in lines if line.module != "fenceline"}
+    found = parts | {f"fenceline.{one.name}" for line in lines if line.module == "fenceline" for one in line.names}
+    assert len(found) > 10
+    return {str(one) for one in found}
+
+
+@pytest.mark.slow
+def test_no_cold_start_compiles_what_is_deployed(bundle: Path) -> None:
+    code = """
+import os, sys, fenceline_functions.entry, fenceline_functions.produce, fenceline.adapters.s3
+ours = [module for module in sys.modules.values() if (getattr(module, "__file__", "") or "").startswith(sys.argv[1])]
+cached = [module.__cached__ for module in ours if getattr(module, "__cached__", None)]
+print(len(cached), *[path for path in cached if not os.path.exists(path)])
+"""
+    env = {"PYTHONPATH": str(bundle), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-S", "-c", code, str(bundle)]
+    done = subprocess.run(command, env=env, check=True, capture_output=True, text=True)
+    count, *missing = done.stdout.split()
+    assert int(count) > 100
+    assert missing == []
+    assert {path.read_bytes()[4:8] for path in bundle.rglob("*.pyc")} == {NEVER_COMPARED}
+
+
+@pytest.mark.parametrize(
+    "told",
+    ["#!/bin/sh\nexit 127\n", "#!/bin/sh\necho '3.11.7 (main)'\n", "exit 1\n", "#!/nonexistent/python\n", "\x7fELF"],
+)
+def test_only_a_python_of_lambdas_version_that_runs_compiles_for_it(
+    told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bundling, "PYTHON", "3.99")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert not bundling.is_compiled("lambda")
+    uncompiled = bundling._key("lambda")
+    found = tmp_path / "python3.99"
+    found.write_text(told)
+    found.chmod(0o755)
+    assert not bundling.is_compiled("lambda")
+    assert bundling._key("lambda") == uncompiled
+    for version in ("3.99.1", "3.99.2"):
+        found.write_text(f"#!/bin/sh\necho '{version} (main)'\n")
+        assert bundling.is_compiled("lambda")
+        assert bundling._key("lambda") != uncompiled
+        uncompiled = bundling._key("lambda")
+
+
+def test_source_that_cannot_be_compiled_is_no_bundle(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("def broken(:\n")
+    with pytest.raises(bundling.CannotBundle, match="could not be compiled: SyntaxError"):
+        bundling._compile(tmp_path, "here")
+
+
+UNWANTED = (
+    "fenceline.claiming",
+    "fenceline.compaction",
+    "fenceline.consumers",
+    "fenceline.leases",
+    "fenceline.own",
+    "fenceline.read",
+    "fenceline_functions.openapi",
+    "aws_lambda_powertools.event_handler.openapi.models",
+    "pydantic",
+    "pyarrow",
+    "aws_cdk",
+    "aws_xray_sdk",
+    "httpx",
+    "sqlite3",
+    "typer",
+)
+
+
+@pytest.mark.slow
+def test_the_produce_path_imports_nothing_it_does_not_need(bundle: Path) -> None:
+    code = "import sys, fenceline.adapters.s3, fenceline.adapters.dynamodb\nfrom fenceline_functions import entry\n"
+    code += "entry.load('produce')\nprint(*sys.modules)"
+    env = {"PYTHONPATH": str(bundle)}
+    done = subprocess.run([sys.executable, "-S", "-c", code], env=env, check=True, capture_output=True, text=True)
+    imported = set(done.stdout.split())
+    assert "fenceline.adapters.s3" in imported
+    assert not imported & set(UNWANTED)
+
+
+@pytest.mark.slow
+def test_a_cold_produce_handler_imports_within_2_3_times_boto3(bundle: Path) -> None:
+    """The handler, its observation and the stores' adapters: all that a cold start imports."""
+    best = min(import_ms(bundle, "produce") / import_ms(None, "boto3") for _ in range(3))
+    assert best <= 2.3

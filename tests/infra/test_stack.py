@@ -1,0 +1,328 @@
+"""What the stacks say, where the emulator does not show it: policies, alarms, retention. It needs no account."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any, get_args
+
+import pytest
+
+from fenceline.settings import Settings
+from fenceline_functions import entry, metrics, routes
+from tests.servers.install import CannotInstall, need_node
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PAGER = "arn:aws:sns:eu-west-1:123456789012:pager"
+Resources = Mapping[str, Any]
+
+
+@pytest.fixture(scope="module")
+def stacks() -> ModuleType:
+    """What makes stacks, where it can be."""
+    try:
+        need_node()
+    except CannotInstall as error:
+        if os.environ.get("FENCELINE_REQUIRE_SERVERS") == "1":
+            raise
+        pytest.skip(f"the stacks were not made: {error}")
+    return import_module("tests.infra.stacks")
+
+
+@pytest.fixture(scope="module")
+def make(stacks: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+    """Make a stack; in place of the bundle a file, for what a stack says does not depend on it."""
+    code = tmp_path_factory.mktemp("code")
+    (code / "code.py").write_text("")
+    return partial(stacks.make, code)
+
+
+@pytest.fixture(scope="module")
+def template(stacks: ModuleType, make: Callable[..., Any]) -> Resources:
+    told: Resources = stacks.template_of(make())
+    return told
+
+
+def of_type(template: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    return {name: one for name, one in template["Resources"].items() if one["Type"] == kind}
+
+
+def only(template: Mapping[str, Any], kind: str) -> Any:
+    [found] = of_type(template, kind).values()
+    return found
+
+
+def statements(template: Mapping[str, Any], function: str) -> Iterator[dict[str, Any]]:
+    """Yield what a function's role may do."""
+    for one in of_type(template, "AWS::IAM::Policy").values():
+        if any(role["Ref"].startswith(f"{function.capitalize()}Role") for role in one["Properties"]["Roles"]):
+            yield from one["Properties"]["PolicyDocument"]["Statement"]
+
+
+def actions(template: Mapping[str, Any], function: str) -> set[str]:
+    found: set[str] = set()
+    for statement in statements(template, function):
+        told = statement["Action"]
+        found |= {told} if isinstance(told, str) else set(told)
+    return found
+
+
+# Storage
+
+
+def test_the_bucket_is_closed_encrypted_and_outlives_the_stack(template: Resources) -> None:
+    bucket = only(template, "AWS::S3::Bucket")
+    properties = bucket["Properties"]
+    assert bucket["DeletionPolicy"] == bucket["UpdateReplacePolicy"] == "Retain"
+    assert all(properties["PublicAccessBlockConfiguration"].values())
+    assert "VersioningConfiguration" not in properties
+    assert properties["BucketEncryption"]["ServerSideEncryptionConfiguration"]
+    [rule] = properties["LifecycleConfiguration"]["Rules"]
+    assert rule["AbortIncompleteMultipartUpload"] == {"DaysAfterInitiation": 1}
+    assert "ExpirationInDays" not in rule
+
+
+def policy(template: Resources) -> dict[str, Any]:
+    found = only(template, "AWS::S3::BucketPolicy")["Properties"]["PolicyDocument"]["Statement"]
+    return {one.get("Sid", json.dumps(one["Condition"])): one for one in found}
+
+
+def test_the_bucket_refuses_a_put_without_the_condition_whoever_asks(template: Resources) -> None:
+    statement = policy(template)["CreateOnce"]
+    assert (statement["Effect"], statement["Principal"], statement["Action"]) == ("Deny", {"AWS": "*"}, "s3:PutObject")
+    assert statement["Condition"] == {"Null": {"s3:if-none-match": "true"}}
+    paths = [resource["Fn::Join"][1][-1] for resource in statement["Resource"]]
+    assert paths == ["/log/*", "/state/*", "/topic/*", "/compacted/*"]
+
+
+def test_the_bucket_refuses_a_deletion_by_all_but_the_collector(stacks: ModuleType, template: Resources) -> None:
+    statement = policy(template)["DeleteByCollector"]
+    assert (statement["Effect"], statement["Principal"]) == ("Deny", {"AWS": "*"})
+    assert set(statement["Action"]) == {"s3:DeleteObject", "s3:DeleteObjectVersion"}
+    [excepted] = statement["Condition"]["ArnNotEquals"]["aws:PrincipalArn"]
+    assert excepted["Fn::GetAtt"][0].startswith("SweeperRole")
+    assert [name for name in stacks.SIZES if "s3:DeleteObject" in actions(template, name)] == list(stacks.COLLECTORS)
+
+
+def test_the_bucket_takes_tls_only(template: Resources) -> None:
+    assert any("aws:SecureTransport" in condition for condition in policy(template))
+
+
+def test_the_table_is_paid_by_the_request_and_can_be_brought_back(template: Resources) -> None:
+    table = only(template, "AWS::DynamoDB::GlobalTable")
+    properties = table["Properties"]
+    [replica] = properties["Replicas"]
+    assert table["DeletionPolicy"] == "Retain"
+    assert properties["BillingMode"] == "PAY_PER_REQUEST"
+    assert replica["PointInTimeRecoverySpecification"] == {"PointInTimeRecoveryEnabled": True}
+    assert replica["DeletionProtectionEnabled"] is True
+    assert properties["TimeToLiveSpecification"]["Enabled"] is True
+    assert "StreamSpecification" not in properties
+
+
+def test_data_is_deleted_with_its_stack_only_where_that_was_asked(stacks: ModuleType, make: Callable[..., Any]) -> None:
+    stack = make(keeps_data=False, deletion_protection=False)
+    told = stacks.template_of(stack)
+    assert only(told, "AWS::S3::Bucket")["DeletionPolicy"] == "Delete"
+    assert only(told, "AWS::DynamoDB::GlobalTable")["DeletionPolicy"] == "Delete"
+    assert "DeleteByCollector" not in policy(told)  # somebody must be able to empty it
+
+
+def test_only_the_role_that_was_named_may_bring_objects_back(stacks: ModuleType, make: Callable[..., Any]) -> None:
+    role = "arn:aws:iam::123456789012:role/restore"
+    told = stacks.template_of(make(restore_role=role))
+    assert policy(told)["CreateOnce"]["Condition"]["ArnNotEquals"] == {"aws:PrincipalArn": role}
+
+
+# Functions
+
+
+def test_every_function_has_a_role_of_its_own_and_the_settings_of_its_region(
+    stacks: ModuleType, template: Resources
+) -> None:
+    functions = of_type(template, "AWS::Lambda::Function").values()
+    assert len({json.dumps(one["Properties"]["Role"]) for one in functions}) == len(functions) == len(entry.FUNCTIONS)
+    variables = set(Settings("d").to_env())
+    for one in functions:
+        properties = one["Properties"]
+        assert (properties["Runtime"], properties["Architectures"]) == ("python3.13", ["arm64"])
+        assert set(properties["Environment"]["Variables"]) == variables
+        assert properties["Environment"]["Variables"]["FENCELINE_REGION"] == stacks.REGION
+        assert properties["Environment"]["Variables"]["FENCELINE_SERVICE"] == "Fenceline"
+    told = {one["Properties"]["Handler"] for one in functions}
+    assert told == {f"fenceline_functions.entry.{name}" for name in entry.FUNCTIONS}
+
+
+def test_no_role_may_do_any_action_to_any_resource(template: Resources) -> None:
+    for one in of_type(template, "AWS::IAM::Policy").values():
+        for statement in one["Properties"]["PolicyDocument"]["Statement"]:
+            told = statement["Action"]
+            assert not any("*" in action for action in ([told] if isinstance(told, str) else told))
+            assert statement["Resource"] != "*"
+    assert all("ManagedPolicyArns" not in one["Properties"] for one in of_type(template, "AWS::IAM::Role").values())
+
+
+@pytest.mark.parametrize("function", ["produce", "read", "sessions", "subscriptions"])
+def test_who_appends_or_fences_creates_segments_and_no_states_or_views(template: Resources, function: str) -> None:
+    [creates] = [one for one in statements(template, function) if one["Action"] == "s3:PutObject"]
+    assert [resource["Fn::Join"][1][-1] for resource in creates["Resource"]] == ["/log/*", "/topic/*"]
+    assert ("dynamodb:DeleteItem" in actions(template, function)) == (function == "subscriptions")
+
+
+def test_scheduled_functions_leave_dead_letters_and_are_not_repeated(template: Resources) -> None:
+    schedules = of_type(template, "AWS::Scheduler::Schedule").values()
+    rates = {one["Properties"]["ScheduleExpression"] for one in schedules}
+    assert rates == {"rate(1 minute)", "rate(15 minutes)"}
+    assert all(one["Properties"]["Target"]["RetryPolicy"]["MaximumRetryAttempts"] == 0 for one in schedules)
+    repeated = of_type(template, "AWS::Lambda::EventInvokeConfig").values()
+    assert [one["Properties"]["MaximumRetryAttempts"] for one in repeated] == [0, 0]
+    functions = of_type(template, "AWS::Lambda::Function").values()
+    assert sum("DeadLetterConfig" in one["Properties"] for one in functions) == 2
+
+
+# The API
+
+
+def test_the_api_has_exactly_the_routes_of_the_functions_own_table(stacks: ModuleType, template: Resources) -> None:
+    told = {one["Properties"]["RouteKey"] for one in of_type(template, "AWS::ApiGatewayV2::Route").values()}
+    assert told == {f"{route.method} {route.path}" for route in routes.ROUTES} | {"$default"}
+    assert set(get_args(routes.Function)) <= set(stacks.SIZES)
+
+
+def test_nobody_reaches_a_function_unsigned(template: Resources) -> None:
+    told = {one["Properties"]["AuthorizationType"] for one in of_type(template, "AWS::ApiGatewayV2::Route").values()}
+    assert told == {"AWS_IAM"}
+
+
+def test_the_api_is_throttled_and_its_log_tells_no_path_and_no_query(template: Resources) -> None:
+    stage = only(template, "AWS::ApiGatewayV2::Stage")["Properties"]
+    throttle = stage["DefaultRouteSettings"]
+    assert (throttle["ThrottlingRateLimit"], throttle["ThrottlingBurstLimit"]) == (5_000, 2_000)
+    told = json.loads(stage["AccessLogSettings"]["Format"]).values()
+    assert not [one for one in told if "path" in one.lower() or "query" in one.lower()]
+
+
+def test_other_origins_are_let_in_only_where_they_were_named(
+    stacks: ModuleType, make: Callable[..., Any], template: Resources
+) -> None:
+    assert "CorsConfiguration" not in only(template, "AWS::ApiGatewayV2::Api")["Properties"]
+    told = stacks.template_of(make(cors_origins=("https://example.com",)))
+    assert only(told, "AWS::ApiGatewayV2::Api")["Properties"]["CorsConfiguration"]["AllowOrigins"] == [
+        "https://example.com"
+    ]
+    unsigned = {
+        one["Properties"]["RouteKey"]
+        for one in of_type(told, "AWS::ApiGatewayV2::Route").values()
+        if one["Properties"]["AuthorizationType"] == "NONE"
+    }
+    assert unsigned == {"OPTIONS /{proxy+}"}
+
+
+# Alarms
+
+
+def test_there_is_an_alarm_for_each_thing_that_somebody_should_act_upon(template: Resources) -> None:
+    told = {
+        (one["Properties"]["Namespace"], one["Properties"]["MetricName"])
+        for one in of_type(template, "AWS::CloudWatch::Alarm").values()
+    }
+    assert told >= {
+        (metrics.NAMESPACE, metrics.CORRUPT_LOG),
+        (metrics.NAMESPACE, metrics.CONTENDED),
+        ("AWS/ApiGateway", "5xx"),
+        ("AWS/Lambda", "Errors"),
+        ("AWS/Lambda", "Throttles"),
+        ("AWS/Lambda", "Invocations"),
+        ("AWS/DynamoDB", "WriteThrottleEvents"),
+        ("AWS/SQS", "ApproximateNumberOfMessagesVisible"),
+    }
+
+
+def test_one_damaged_log_is_enough_for_an_alarm(template: Resources) -> None:
+    [alarm] = [
+        one["Properties"]
+        for one in of_type(template, "AWS::CloudWatch::Alarm").values()
+        if one["Properties"]["MetricName"] == metrics.CORRUPT_LOG
+    ]
+    assert (alarm["Threshold"], alarm["ComparisonOperator"]) == (1, "GreaterThanOrEqualToThreshold")
+    assert alarm["Dimensions"] == [{"Name": metrics.SERVICE, "Value": "Fenceline"}]
+
+
+def test_a_sweeper_that_does_not_run_is_an_alarm(template: Resources) -> None:
+    [alarm] = [
+        one["Properties"]
+        for one in of_type(template, "AWS::CloudWatch::Alarm").values()
+        if one["Properties"]["MetricName"] == "Invocations"
+    ]
+    assert (alarm["ComparisonOperator"], alarm["TreatMissingData"]) == ("LessThanThreshold", "breaching")
+
+
+def test_every_alarm_is_explained_on_the_operations_page(template: Resources) -> None:
+    page = (ROOT / "infra" / "README.md").read_text()
+    alarms = of_type(template, "AWS::CloudWatch::Alarm")
+    for name in alarms:
+        kind = name.removeprefix("Observability")[:-8]
+        shown = kind if f"`{kind}`" in page else f"*{'Errors' if kind.endswith('Errors') else 'Throttles'}"
+        assert f"`{shown}`" in page, kind
+
+
+def test_alarms_are_told_to_the_topic_that_was_named(stacks: ModuleType, make: Callable[..., Any]) -> None:
+    told = stacks.template_of(make(alarm_topics={"eu-west-1": PAGER, "us-east-1": "another"}))
+    alarms = of_type(told, "AWS::CloudWatch::Alarm").values()
+    assert all(one["Properties"]["AlarmActions"] == [PAGER] for one in alarms)
+
+
+def test_logs_are_kept_for_the_time_that_was_named(stacks: ModuleType, make: Callable[..., Any]) -> None:
+    told = stacks.template_of(make(log_days=90))
+    assert {one["Properties"]["RetentionInDays"] for one in of_type(told, "AWS::Logs::LogGroup").values()} == {90}
+
+
+# The rules of others
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"tracing": True, "cors_origins": ("https://example.com",), "alarm_topics": {"eu-west-1": PAGER}},
+        {"auth": "none", "keeps_data": False, "deletion_protection": False},
+    ],
+    ids=["plain", "everything", "nothing kept"],
+)
+def test_aws_solutions_and_cfn_lint_find_nothing(
+    stacks: ModuleType, make: Callable[..., Any], tmp_path: Path, options: dict[str, Any]
+) -> None:
+    stack = make(**options)
+    stacks.synth(stack)  # raises what AwsSolutions finds
+    file = tmp_path / "template.json"
+    file.write_text(json.dumps(stacks.template_of(stack)))
+    # W3005: a DependsOn that is implied, too; CDK writes it.
+    command = [str(Path(sys.executable).with_name("cfn-lint")), "-i", "W3005", "-r", stacks.REGION, "-t", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_aws_solutions_is_really_asked(stacks: ModuleType, make: Callable[..., Any]) -> None:
+    stack = make()
+    stacks.add_open_bucket(stack)
+    with pytest.raises(RuntimeError, match="Validation"):
+        stacks.synth(stack)
+
+
+def test_a_wrong_word_ends_the_synthesis_with_one_line(stacks: ModuleType) -> None:
+    env = {"CDK_CONTEXT_JSON": json.dumps({"regions": "us-east-9"}), "PATH": "/usr/local/bin:/usr/bin:/bin"}
+    env["JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION"] = "1"
+    done = subprocess.run([sys.executable, "app.py"], cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    told = [line for line in done.stderr.splitlines() if line.startswith("fenceline: ")]
+    assert told == ["fenceline: there is no region us-east-9; write them as AWS does: -c regions=us-east-1,eu-west-1"]
+    assert "Traceback" not in done.stderr

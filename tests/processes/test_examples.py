@@ -1,0 +1,149 @@
+"""The two programs of several processes, as a stranger runs them, and that their comparisons can fail."""
+
+import dataclasses
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fenceline.batch import StoredRecord
+from fenceline.read import ReadRecord
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture
+def kv(monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    import replicated_kv
+
+    return replicated_kv
+
+
+@pytest.fixture
+def job(monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    import single_reader_job
+
+    return single_reader_job
+
+
+def run(name, tmp_path):
+    ended = subprocess.run(
+        [sys.executable, EXAMPLES / name], cwd=tmp_path, capture_output=True, text=True, timeout=180, check=False
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert ended.stderr == ""
+    assert list(tmp_path.iterdir()) == []
+    return ended.stdout
+
+
+@pytest.mark.slow
+def test_a_replicated_store_survives_a_killed_and_a_stopped_leader(tmp_path):
+    told = run("replicated_kv.py", tmp_path)
+
+    assert re.search(r"[abc] leads, epoch 0\n", told)
+    assert re.search(r"[abc] was killed \(kill -9\): [abc] leads, epoch 1, after \d\.\d\d s\n", told)
+    assert re.search(r"[abc] was stopped \(SIGSTOP\): [abc] leads, epoch 2, after .* continued, and fenced\n", told)
+    assert "late writes of the stopped leader: 20 sent, 20 refused, none in the log" in told
+    assert "replicas: a, b, c end equal, 50 keys, and as the log" in told
+
+
+@pytest.mark.slow
+def test_a_job_that_is_started_again_and_again_writes_each_total_once(tmp_path):
+    told = run("single_reader_job.py", tmp_path)
+
+    assert re.search(r"generation 2 began at [\d,]+ and severed generation 1: (SESSION_SEVERED|\w+_FENCED)\n", told)
+    assert re.search(r"generation 2 was continued, and met (SESSION_\w+|\w+_FENCED)\n", told)
+    assert "generation 1 was started again, and met STALE_GENERATION\n" in told
+    assert "the output: 6,000 totals, each reading once, in order, each total right" in told
+    assert "the group's offset: 6,000, committed by generation 3" in told
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["replicated_kv.py", "single_reader_job.py"])
+def test_a_service_that_is_not_there_is_told_in_one_line(name):
+    command = [sys.executable, EXAMPLES / name, "--url", "http://127.0.0.1:1"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    assert ended.returncode == 1
+    assert ended.stdout.startswith("✗ STORE_UNAVAILABLE: ")
+    assert ended.stderr == ""
+
+
+LOG = [ReadRecord(n, 0, b"k%d" % (n % 2), b"%d" % n, [], 0 if n < 3 else 1, None) for n in (1, 2, 4, 5)]
+STATE = {"k0": "4", "k1": "5"}
+
+
+def changed(records, index, **members):
+    return [dataclasses.replace(one, **members) if n == index else one for n, one in enumerate(records)]
+
+
+def kv_compare(kv, log, states=None, epochs=(0, 1)):
+    writes = [kv.Write("k1", "1", "a", "acknowledged", 1), kv.Write("k0", "4", "b", "acknowledged", 4)]
+    writes += [kv.Write("k1", "7", "a", "refused"), kv.Write("k0", "2", "a", "unanswered")]
+    reigns = [kv.Reign("a", epochs[0], 1, 0.0), kv.Reign("b", epochs[1], 4, 0.0)]
+    return kv.compare(writes, reigns, {"a": STATE, "b": STATE} if states is None else states, log)
+
+
+def test_a_store_that_is_as_it_was_told_compares_equal(kv):
+    assert kv_compare(kv, LOG) == {"acknowledged": 2, "refused": 1, "unanswered": 1}
+
+
+@pytest.mark.parametrize(
+    ("log", "states", "why"),
+    [
+        (LOG[1:], None, "an acknowledged write is lost"),
+        (changed(LOG, 2, value=b"x"), None, "an acknowledged write is lost"),
+        (changed(LOG, 1, key=b"k1", value=b"7"), None, "a refused write is in the log"),
+        (changed(LOG, 1, value=b"late"), None, "a late write"),
+        (changed(LOG, 3, key=b"k1", value=b"1"), None, "twice"),
+        (changed(LOG, 2, topic_epoch=0), None, "somebody wrote who did not lead"),
+        (changed(LOG, 1, topic_epoch=1), None, "somebody wrote who did not lead"),
+        (LOG, {"a": STATE, "b": {"k0": "4"}}, "replica b differs"),
+    ],
+    ids=["lost", "changed", "refused", "late", "twice", "late epoch", "early epoch", "replica"],
+)
+def test_a_store_that_is_otherwise_does_not(kv, log, states, why):
+    with pytest.raises(kv.ComparisonError, match=why):
+        kv_compare(kv, log, states)
+
+
+@pytest.mark.parametrize("epochs", [(1, 1), (1, 0)])
+def test_an_epoch_that_two_led_in_is_seen(kv, epochs):
+    with pytest.raises(kv.ComparisonError, match="an epoch was given twice, or went back"):
+        kv_compare(kv, LOG, epochs=epochs)
+
+
+READINGS = [StoredRecord(n, 0, b"s", b"2", []) for n in range(4)]
+TOTALS = [
+    StoredRecord(5 + n, 0, b"s", json.dumps({"total": 2 * n + 2, "reading": n, "generation": 1 + n // 2}).encode(), [])
+    for n in range(4)
+]
+
+
+def said(**members):
+    return json.dumps({"total": 4, "reading": 1, "generation": 1, **members}).encode()
+
+
+def test_an_output_with_each_reading_once_compares_equal(job):
+    assert job.compare(READINGS, TOTALS) == {1: 2, 2: 2}
+
+
+@pytest.mark.parametrize(
+    ("totals", "why"),
+    [
+        (TOTALS[:3], "lacks readings"),
+        ([*TOTALS, TOTALS[1]], r"twice: \[1\]"),
+        ([TOTALS[1], TOTALS[0], *TOTALS[2:]], "out of order"),
+        (changed(TOTALS, 1, value=said(total=5)), "a total is wrong"),
+        (changed(TOTALS, 1, value=said(generation=3)), "a generation wrote after a later one"),
+    ],
+    ids=["lost", "twice", "order", "total", "zombie"],
+)
+def test_an_output_that_is_otherwise_does_not(job, totals, why):
+    with pytest.raises(job.ComparisonError, match=why):
+        job.compare(READINGS, totals)

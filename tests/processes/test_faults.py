@@ -1,0 +1,380 @@
+"""Real servers on real stores, killed and frozen at random, behind a network that loses what it carries.
+
+The rule: whatever happens, the log agrees with every answer that was given: what was acknowledged stands where it was
+said to, once; what was refused is nowhere; what is not known is there once or not at all; and no offset is missing.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import pytest
+
+from fenceline.adapters.dynamodb import DynamoItemStore, dynamodb_client
+from fenceline.adapters.s3 import S3ObjectStore, s3_client
+from fenceline.context import Context
+from fenceline.runtime import ThreadRuntime
+from fenceline.topics import get
+from fenceline.verify import verify_partition
+from tests.servers.install import CannotInstall
+from tests.servers.proxy import Faults, Proxy, proxied
+from tests.servers.run import CREDENTIALS, REGION, dynamodb_local, ministack, versitygw
+
+SERVERS = 4
+PARTITIONS = 2
+RUN_S = 60
+SHORT_RUN_S = 15
+ANSWER_S = 25  # longer than a server works on a request
+BUCKET, TABLE = "fenceline-faults", "fenceline-faults"
+STORES = ["--objects", f"s3://{BUCKET}/log", "--items", f"dynamodb://{TABLE}"]
+
+OBJECT_FAULTS = Faults(reset=0.01, hold=0.004, drop=0.01, delay=0.03)
+ITEM_FAULTS = Faults(reset=0.01, drop=0.01, delay=0.03)
+
+pytestmark = pytest.mark.slow
+
+
+class Server:
+    """``fenceline dev`` on the stores; started again on another port after each death."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = dict(environment)
+        self.url = ""
+        self.deaths = self.freezes = 0
+
+    def start(self, *options: str) -> None:
+        command = [sys.executable, "-m", "fenceline_cli.main", "dev", *STORES, "--port", "0", *options]
+        while not self.url:  # At start, too, the stores may fail it: whoever runs a server starts it again.
+            self.process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self._environment
+            )
+            assert self.process.stdout is not None
+            assert self.process.stderr is not None
+            line = self.process.stdout.readline()
+            if line:
+                self.url = line.split()[-1]
+                continue
+            told = self.process.stderr.read().splitlines()
+            assert len(told) == 1, told  # one clear line
+            assert "store" in told[0], told
+            self._reap()
+
+    def kill(self) -> None:
+        self.url = ""
+        self.deaths += 1
+        self.process.kill()
+        self._reap()
+
+    def freeze(self, seconds: float) -> None:
+        self.freezes += 1
+        self.process.send_signal(signal.SIGSTOP)
+        time.sleep(seconds)
+        self.process.send_signal(signal.SIGCONT)
+
+    def end(self) -> None:
+        self.process.terminate()
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+        self._reap()
+
+    def _reap(self) -> None:
+        self.process.wait()
+        for stream in (self.process.stdout, self.process.stderr):
+            if stream is not None:
+                stream.close()
+
+
+@dataclass
+class Answers:
+    """What the clients were told of one partition, all of them together."""
+
+    at: dict[str, int] = field(default_factory=dict)  # acknowledged value -> offset
+    unknown: set[str] = field(default_factory=set)
+    refused: set[str] = field(default_factory=set)
+    batches: list[tuple[str, ...]] = field(default_factory=list)
+    next_offset: int = 0  # behind the highest that was acknowledged
+    seen: dict[int, str] = field(default_factory=dict)  # what readers were shown
+    retries: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def acknowledge(self, values: tuple[str, ...], base: int) -> None:
+        with self.lock:
+            self.batches.append(values)
+            for offset, value in enumerate(values, base):
+                assert self.at.setdefault(value, offset) == offset, f"acknowledged at two offsets: {value}"
+            self.next_offset = max(self.next_offset, base + len(values))
+
+
+class Fleet:
+    """The servers, and the clients' threads."""
+
+    def __init__(self, servers: list[Server], run_s: float) -> None:
+        self.servers = servers
+        self.answers = [Answers() for _ in range(PARTITIONS)]
+        self.until = time.monotonic() + run_s
+        self._has_failed = threading.Event()
+        self._client = httpx.Client(timeout=ANSWER_S)
+
+    @property
+    def is_over(self) -> bool:
+        return time.monotonic() > self.until or self._has_failed.is_set()
+
+    def run(self, *clients: Callable[[Fleet, random.Random], None], seed: int) -> None:
+        def work(number: int) -> None:
+            try:
+                clients[number](self, random.Random(f"{seed}/{number}"))
+            except BaseException:
+                self._has_failed.set()  # the others need not go on
+                raise
+
+        with self._client, ThreadPoolExecutor(len(clients)) as pool:
+            working = [pool.submit(work, number) for number in range(len(clients))]
+        for done in working:
+            done.result()
+
+    def ask(self, chance: random.Random, method: str, path: str, **options: Any) -> httpx.Response | None:
+        """Ask one of the servers; ``None`` if it died or was silent."""
+        url = chance.choice(self.servers).url
+        if not url:
+            return None
+        try:
+            return self._client.request(method, f"{url}/v1/topics/t{path}", **options)
+        except httpx.TransportError:
+            return None
+
+
+def is_passing(answer: httpx.Response | None) -> bool:
+    """Whether the same request should be sent again: nobody knows, or nothing was done."""
+    if answer is None:
+        return True
+    if answer.is_success:
+        return False
+    problem = answer.json()
+    return problem["next_step"] in ("retry", "check")
+
+
+def writer(producer_id: int, partition: int) -> Callable[[Fleet, random.Random], None]:
+    """An idempotent producer: one batch at a time, the same one until it is acknowledged (promise 4)."""
+
+    def work(fleet: Fleet, chance: random.Random) -> None:
+        told, sequence = fleet.answers[partition], 0
+        while not fleet.is_over:
+            values = tuple(f"w{producer_id}/{sequence + n}" for n in range(chance.randint(1, 4)))
+            producer = {"producer_id": producer_id, "producer_epoch": 0, "sequence": sequence}
+            body = {"records": [{"value": value} for value in values], "producer": producer}
+            answer = None
+            while is_passing(answer):
+                if fleet.is_over:
+                    told.unknown |= set(values)
+                    return
+                answer = fleet.ask(chance, "POST", f"/partitions/{partition}/records", json=body)
+                told.retries += is_passing(answer)
+            assert answer is not None
+            assert answer.status_code == 200, answer.text
+            told.acknowledge(values, answer.json()["base_offset"])
+            sequence += len(values)
+
+    return work
+
+
+def racer(name: str, partition: int) -> Callable[[Fleet, random.Random], None]:
+    """Appends where it believes the end to be, without a producer: each value is sent once (promise 2)."""
+
+    def work(fleet: Fleet, chance: random.Random) -> None:
+        told, expected, count = fleet.answers[partition], 0, 0
+        while not fleet.is_over:
+            value, count = f"{name}/{count}", count + 1
+            body = {"records": [{"value": value}], "expected_offset": expected}
+            answer = fleet.ask(chance, "POST", f"/partitions/{partition}/records", json=body)
+            if answer is not None and answer.status_code == 200:
+                assert answer.json()["base_offset"] == expected
+                told.acknowledge((value,), expected)
+                expected += 1
+                continue
+            if answer is None or answer.json()["next_step"] == "check":
+                told.unknown.add(value)
+            else:  # `fix` and `retry` promise that nothing was written
+                told.refused.add(value)
+                if answer.status_code == 412:
+                    assert answer.json()["next_offset"] != expected, answer.text
+                    expected = answer.json()["next_offset"]
+                    continue
+                assert answer.json()["next_step"] == "retry", answer.text
+            offsets = fleet.ask(chance, "GET", f"/partitions/{partition}/offsets")
+            if offsets is not None and offsets.is_success:
+                expected = offsets.json()["next_offset"]
+
+    return work
+
+
+def reader(fleet: Fleet, chance: random.Random) -> None:
+    """Reads what was acknowledged before it asked, from whichever server, and never sees it change."""
+    position = [0] * PARTITIONS
+    while not fleet.is_over:
+        partition = chance.randrange(PARTITIONS)
+        told = fleet.answers[partition]
+        acknowledged = told.next_offset
+        start = chance.choice((position[partition], chance.randint(0, position[partition])))
+        query = {"offset": start, "max_records": 200}
+        answer = fleet.ask(chance, "GET", f"/partitions/{partition}/records", params=query)
+        if is_passing(answer):
+            continue
+        assert answer is not None
+        assert answer.status_code == 200, answer.text
+        page = answer.json()
+        assert page["next_offset"] >= acknowledged, "a read does not see what was acknowledged before it"
+        for offset, record in enumerate(page["records"], start):
+            assert record["offset"] == offset
+            assert told.seen.setdefault(offset, record["value"]) == record["value"], f"offset {offset} changed"
+        position[partition] = max(position[partition], page["position"])
+
+
+def trouble(fleet: Fleet, chance: random.Random) -> None:
+    """Kills and freezes servers; who was killed is started again meanwhile."""
+    with ThreadPoolExecutor(SERVERS) as pool:
+        starting: dict[Server, Future[None]] = {}
+        while not fleet.is_over:
+            time.sleep(chance.uniform(0.2, 1.5))
+            ready = [server for server in fleet.servers if server not in starting or starting[server].done()]
+            if len(ready) < SERVERS / 2:
+                continue
+            server = chance.choice(ready)
+            if server in starting:
+                starting.pop(server).result()
+            if chance.random() < 0.4:
+                server.kill()
+                starting[server] = pool.submit(server.start)
+            else:
+                server.freeze(min(chance.uniform(0.5, 7), max(fleet.until - time.monotonic(), 0.1)))
+        for started in starting.values():
+            started.result()
+
+
+@dataclass
+class Places:
+    objects: str
+    items: str
+
+
+@contextmanager
+def places(name: str) -> Iterator[Places]:
+    with ExitStack() as stack:
+        try:
+            if name == "ministack":
+                url = stack.enter_context(ministack())
+                yield Places(url, url)
+            else:
+                yield Places(stack.enter_context(versitygw()), stack.enter_context(dynamodb_local()))
+        except CannotInstall as error:
+            if os.environ.get("FENCELINE_REQUIRE_SERVERS") == "1":
+                raise
+            pytest.skip(f"not run on {name}: {error}")
+
+
+@contextmanager
+def context_on(place: Places) -> Iterator[Context]:
+    runtime = ThreadRuntime(8)
+    objects = S3ObjectStore(BUCKET, "log", client=s3_client(endpoint_url=place.objects, region=REGION))
+    items = DynamoItemStore(TABLE, client=dynamodb_client(endpoint_url=place.items, region=REGION))
+    try:
+        yield Context(objects, items, runtime, "local")
+    finally:
+        objects.close()
+        items.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "run_s"), [("versitygw and DynamoDB Local", RUN_S), ("ministack", SHORT_RUN_S)], ids=["real", "ministack"]
+)
+def test_every_answer_agrees_with_the_log_whatever_dies_freezes_or_is_lost(
+    name: str, run_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Promises 1, 2, 4 and 5, through four servers on one bucket and one table."""
+    for variable, value in CREDENTIALS.items():
+        monkeypatch.setenv(variable, value)
+    with ExitStack() as stack:
+        place = stack.enter_context(places(name))
+        objects = stack.enter_context(proxied(place.objects, seed=1))
+        items = stack.enter_context(proxied(place.items, seed=2))
+        urls = {"AWS_ENDPOINT_URL_S3": objects.url, "AWS_ENDPOINT_URL_DYNAMODB": items.url}
+        servers = [Server({**os.environ, **urls}) for _ in range(SERVERS)]
+        try:
+            with ThreadPoolExecutor(SERVERS) as pool:
+                list(pool.map(lambda server: server.start("--create"), servers))
+            created = httpx.post(f"{servers[0].url}/v1/topics", json={"name": "t", "partitions": PARTITIONS})
+            created.raise_for_status()
+            fleet = Fleet(servers, run_s)
+            objects.faults, items.faults = OBJECT_FAULTS, ITEM_FAULTS
+            writers = [writer(n, n % PARTITIONS) for n in range(5)]
+            fleet.run(*writers, racer("r", 1), racer("s", 1), reader, trouble, seed=20)
+        finally:
+            for server in servers:
+                server.end()
+        with context_on(place) as context:
+            for partition in range(PARTITIONS):
+                compare(fleet.answers[partition], in_log(context, partition))
+                verified = verify_partition(context, get(context, "t").topic, partition)
+                assert verified.broken_at is None, verified.problem
+    assert_was_hard(fleet, objects, items, run_s)
+
+
+def in_log(context: Context, partition: int) -> dict[int, str]:
+    """Return every record, read from the segments themselves."""
+    from fenceline.replay import segments
+    from fenceline.segment import decode_stored
+
+    found: dict[int, str] = {}
+    topic_id = get(context, "t").topic.topic_id
+    for _, segment in segments(context, topic_id, partition, 0):
+        for at, _ in segment.batches:
+            for record in decode_stored(segment, at):
+                assert record.offset not in found
+                assert record.value is not None
+                found[record.offset] = record.value.decode()
+    return found
+
+
+def compare(told: Answers, log: dict[int, str]) -> None:
+    assert sorted(log) == list(range(len(log))), "offsets have a gap"
+    for value, offset in told.at.items():
+        assert log.get(offset) == value, f"acknowledged and not there: {value} at {offset}"
+    assert [value for value, n in Counter(log.values()).items() if n > 1] == [], "stored twice"
+    assert set(log.values()) - told.at.keys() <= told.unknown, "nobody may have written this"
+    assert not told.refused & set(log.values()), "refused, and yet there"
+    for offset, value in told.seen.items():
+        assert log.get(offset) == value, f"a reader was shown what is not there: {value} at {offset}"
+
+
+def assert_was_hard(fleet: Fleet, objects: Proxy, items: Proxy, run_s: float) -> None:
+    """A run that met too little proves nothing."""
+    summary = {
+        "acknowledged": sum(len(told.at) for told in fleet.answers),
+        "unknown": sum(len(told.unknown) for told in fleet.answers),
+        "refused": sum(len(told.refused) for told in fleet.answers),
+        "retries": sum(told.retries for told in fleet.answers),
+        "read": sum(len(told.seen) for told in fleet.answers),
+        "deaths": sum(server.deaths for server in fleet.servers),
+        "freezes": sum(server.freezes for server in fleet.servers),
+        "objects": dict(objects.met),
+        "items": dict(items.met),
+    }
+    print(summary)
+    assert min(summary["acknowledged"], summary["read"]) >= run_s, summary
+    assert min(summary["refused"], summary["retries"]) >= 1, summary
+    assert min(summary["deaths"], summary["freezes"]) >= run_s // 15, summary
+    assert objects.met.total() >= run_s / 5, summary

@@ -1,0 +1,278 @@
+"""The local server as a process: ready line, signals, long polls, several on one directory (`fenceline_cli.server`)."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from fenceline import limits
+from fenceline.batch import Record, encode
+
+pytestmark = pytest.mark.slow
+
+SERVE = """
+import sys
+from fenceline.settings import Settings
+from fenceline_cli.server import serve
+sys.exit(serve(Settings(sys.argv[1], item_age_ms=0), port=int(sys.argv[2]), workers=int(sys.argv[3])))
+"""
+RECORDS = "/v1/topics/orders/partitions/0/records"
+
+Start = Callable[..., tuple[subprocess.Popen[str], httpx.Client]]
+
+
+def spawn(directory: Path, port: int = 0, workers: int = 1) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", SERVE, str(directory), str(port), str(workers)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    with contextlib.ExitStack() as stack:
+
+        def started(directory: Path | None = None, workers: int = 1) -> tuple[subprocess.Popen[str], httpx.Client]:
+            process = stack.enter_context(spawn(directory or tmp_path / "data", workers=workers))
+            stack.callback(process.kill)
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            match = re.search(r"http://127\.0\.0\.1:\d+", line)
+            assert match, line
+            return process, stack.enter_context(httpx.Client(base_url=match[0], timeout=30))
+
+        yield started
+
+
+def create(client: httpx.Client) -> None:
+    assert client.post("/v1/topics", json={"name": "orders", "partitions": 2}).status_code == 201
+
+
+def produce(client: httpx.Client, value: str = "a", **more: Any) -> int:
+    answer = client.post(RECORDS, json={"records": [{"value": value}]}, **more)
+    assert answer.status_code == 200, answer.text
+    return int(answer.json()["base_offset"])
+
+
+@contextlib.contextmanager
+def polls(client: httpx.Client, count: int) -> Iterator[list[Future[list[str]]]]:
+    """Hold long polls from offset 0 open; each becomes the values that it is answered with."""
+    port = client.base_url.port or 0
+    connections = [http.client.HTTPConnection("127.0.0.1", port, timeout=30) for _ in range(count)]
+    for connection in connections:
+        connection.request("GET", f"{RECORDS}?offset=0&wait_ms=20000")
+
+    def values(connection: http.client.HTTPConnection) -> list[str]:
+        records = json.loads(connection.getresponse().read())["records"]
+        return [record["value"] for record in records]
+
+    with ThreadPoolExecutor(count) as pool:
+        yield [pool.submit(values, connection) for connection in connections]
+    for connection in connections:
+        connection.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_signal_ends_the_server_in_good_order_with_long_polls_open(
+    start: Start, number: signal.Signals, workers: int
+) -> None:
+    process, client = start(workers=workers)
+    create(client)
+    with polls(client, 20) as waiting:
+        time.sleep(1)
+        assert not any(poll.done() for poll in waiting)
+        began = time.monotonic()
+        process.send_signal(number)
+        assert process.wait(10) == 0
+        assert time.monotonic() - began < 3
+        assert process.stdout is not None
+        assert process.stdout.read() == ""  # one line was all
+        assert [poll.result(5) for poll in waiting] == [[]] * 20
+
+
+def test_long_polls_hold_back_no_produce_and_all_of_them_see_it(start: Start) -> None:
+    _, client = start()
+    create(client)
+    with polls(client, 200) as waiting:
+        time.sleep(1)
+        took = []
+        for _ in range(20):
+            began = time.monotonic()
+            assert client.post("/v1/topics/orders/partitions/1/records", json={"records": [{"value": "a"}]}).is_success
+            took.append(time.monotonic() - began)
+        assert sorted(took)[10] < 0.5
+        assert not any(poll.done() for poll in waiting)
+        produce(client, "seen")
+        assert [poll.result(15) for poll in waiting] == [["seen"]] * 200
+
+
+def test_produces_that_wait_together_are_stored_together(start: Start) -> None:
+    """Group commit: handlers that were called one by one would make a segment for each."""
+    _, client = start()
+    create(client)
+    with ThreadPoolExecutor(32) as pool:
+        offsets = list(pool.map(lambda n: produce(client, str(n)), range(320)))
+    assert sorted(offsets) == list(range(320))
+    listed = client.get("/v1/topics/orders/partitions/0/segments", params={"limit": 100}).json()
+    covered = listed["segments"][-1]["next_offset"]
+    assert covered > 2 * len(listed["segments"])
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_servers_and_workers_share_one_directory(start: Start, tmp_path: Path, workers: int) -> None:
+    _, one = start(tmp_path / "shared", workers)
+    _, other = start(tmp_path / "shared", workers)
+    create(one)
+    clients = [one, other] * 8
+    with ThreadPoolExecutor(16) as pool:
+        offsets = list(pool.map(lambda n: produce(clients[n % 16], str(n)), range(100)))
+    assert sorted(offsets) == list(range(100))
+    for client in (one, other):
+        page = client.get(RECORDS, params={"offset": 0}).json()
+        values = {record["offset"]: record["value"] for record in page["records"]}
+        assert values == {offset: str(n) for n, offset in enumerate(offsets)}
+
+
+def test_workers_end_with_a_parent_that_was_killed(start: Start) -> None:
+    process, client = start(workers=2)
+    create(client)
+    workers = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    assert len(workers) == 2
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 5
+    while any(os.path.exists(f"/proc/{worker}") for worker in workers):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_worker_that_ends_by_itself_ends_the_server_with_an_error(start: Start) -> None:
+    process, _ = start(workers=2)
+    worker = int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()[0])
+    os.kill(worker, signal.SIGKILL)
+    assert process.wait(10) == 1
+    assert process.stderr is not None
+    assert process.stderr.read().startswith("error: a worker ended by itself")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_port_or_a_directory_that_cannot_be_used_is_one_clear_line(tmp_path: Path, workers: int) -> None:
+    (tmp_path / "file").write_text("")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for directory, wanted_port, told in [
+            (tmp_path / "data", port, f"error: cannot listen on 127.0.0.1:{port}: address already in use"),
+            (tmp_path / "file", 0, "error: cannot open the data directory"),
+            (tmp_path / "file" / "below", 0, "error: cannot open the data directory"),
+        ]:
+            process = spawn(directory, wanted_port, workers)
+            out, err = process.communicate(timeout=20)
+            assert (process.returncode, out) == (1, "")
+            assert err.startswith(told)
+            assert err.count("\n") == 1
+
+
+def test_a_body_too_large_is_refused_and_the_connection_goes_on(start: Start) -> None:
+    _, client = start()
+    create(client)
+    answer = client.post(RECORDS, content=b"x" * (limits.BODY_BYTES_MAX + 1))
+    assert (answer.status_code, answer.json()["code"]) == (413, "RECORD_LIST_TOO_LARGE")
+    assert "connection" not in answer.headers
+    assert produce(client) == 0
+
+
+@pytest.mark.parametrize("announcement", ["content-length: 999999999999", "transfer-encoding: chunked"])
+def test_a_body_without_end_is_refused_without_being_kept(start: Start, announcement: str) -> None:
+    process, client = start()
+    create(client)
+    chunk = b"100000\r\n" + b"x" * 0x100000 + b"\r\n"
+    before = peak_kib(process.pid)
+    with socket.create_connection((client.base_url.host, client.base_url.port or 0), timeout=20) as sender:
+        sender.sendall(f"POST {RECORDS} HTTP/1.1\r\nhost: x\r\n{announcement}\r\n\r\n".encode())
+        answer = b""
+        sending = threading.Thread(target=send_without_end, args=(sender, chunk), daemon=True)
+        sending.start()
+        while b"\r\n\r\n" not in answer:
+            answer += sender.recv(65536)
+    assert answer.startswith(b"HTTP/1.1 413")
+    assert peak_kib(process.pid) - before < 32 * 1024
+    assert produce(client) == 0
+
+
+def send_without_end(sender: socket.socket, chunk: bytes) -> None:
+    with contextlib.suppress(OSError):
+        for _ in range(300):
+            sender.sendall(chunk)
+
+
+def peak_kib(pid: int) -> int:
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    assert found
+    return int(found[1])
+
+
+def test_bytes_go_through_unchanged_both_ways(start: Start) -> None:
+    _, client = start()
+    create(client)
+    every = bytes(range(256)) * 40
+    sent = encode([Record(every, every)], now_ms=time.time_ns() // 1_000_000).body
+    batch_type = "application/vnd.apache.kafka.records; version=2"
+    assert client.post(RECORDS, content=sent, headers={"content-type": batch_type}).status_code == 200
+    answer = client.get(RECORDS, params={"offset": 0}, headers={"accept": batch_type})
+    assert (answer.content[16:], answer.headers["fenceline-position"]) == (sent[16:], "1")
+
+
+def test_a_segments_url_gives_its_bytes_in_whole_or_in_part_and_only_as_signed(start: Start) -> None:
+    _, client = start()
+    create(client)
+    produce(client)
+    (segment,) = client.get("/v1/topics/orders/partitions/0/segments").json()["segments"]
+    whole = httpx.get(segment["url"])
+    assert (whole.status_code, len(whole.content)) == (200, segment["bytes"])
+    for asked, status, content in [
+        ("bytes=0-3", 206, whole.content[:4]),
+        ("bytes=60-", 206, whole.content[60:]),
+        ("bytes=60-9999", 206, whole.content[60:]),
+        ("bytes=9999-", 416, b""),
+        ("bytes=3-1", 200, whole.content),
+        ("bytes=-5", 200, whole.content),
+        ("lines=1-2", 200, whole.content),
+    ]:
+        part = httpx.get(segment["url"], headers={"range": asked})
+        assert (part.status_code, part.content) == (status, content), asked
+    assert httpx.get(segment["url"], headers={"range": "bytes=2-3"}).headers["content-range"] == (
+        f"bytes 2-3/{segment['bytes']}"
+    )
+    for forged in (
+        segment["url"][:-1] + "x",
+        segment["url"].replace("/00000/", "/00001/"),
+        segment["url"].split("?")[0],
+    ):
+        refused = httpx.get(forged)
+        assert (refused.status_code, refused.json()["code"]) == (403, "NOT_AUTHORIZED")
+
+
+def test_an_unknown_path_and_a_wrong_method_are_told_as_a_gateway_would(start: Start) -> None:
+    _, client = start()
+    assert client.get("/v1/nope").json()["code"] == "NOT_FOUND"
+    wrong = client.put("/v1/topics")
+    assert (wrong.status_code, wrong.json()["code"], wrong.headers["allow"]) == (405, "METHOD_NOT_ALLOWED", "POST, GET")
+    assert client.head("/v1/topics").status_code == 405
+    assert client.get("/v1/topics/%6frders").json()["code"] == "UNKNOWN_TOPIC_OR_PARTITION"
+    create(client)
+    assert client.get("/v1/topics/%6frders").json()["name"] == "orders"

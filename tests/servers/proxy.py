@@ -1,0 +1,161 @@
+"""A TCP proxy before a store that loses answers, resets connections, and keeps requests back until nobody waits.
+
+The rule: it looks at nothing that passes, and harms only at the begin of a request or of its answer, as its dice say.
+The dice are seeded; which request meets which throw is up to the threads around it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections import Counter
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+CHUNK_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True)
+class Faults:
+    """How often a request meets what; delays are in seconds."""
+
+    reset: float = 0.0  # the connection is reset before the request goes through
+    hold: float = 0.0  # the request goes through so late that its sender has given up: a late create
+    drop: float = 0.0  # the request goes through, and its answer is lost
+    delay: float = 0.0  # its answer comes late
+    hold_s: tuple[float, float] = (5.5, 9.0)
+    delay_s: tuple[float, float] = (0.05, 1.0)
+
+
+@dataclass
+class Proxy:
+    """A proxy that runs; ``faults`` may be changed meanwhile."""
+
+    target: tuple[str, int]
+    faults: Faults
+    chance: random.Random
+    request_delay_s: float = 0.0  # added to every request
+    url: str = ""
+    met: Counter[str] = field(default_factory=Counter)
+    serving: set[Any] = field(default_factory=set)  # asyncio forgets the task of a client that has left
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        self.serving.add(task)
+        try:
+            await self._pass(reader, writer)
+        finally:
+            self.serving.discard(task)
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            up_reader, up_writer = await asyncio.open_connection(*self.target)
+        except OSError:
+            writer.transport.abort()
+            return
+        link = _Link(self, reader, writer, up_reader, up_writer)
+        try:
+            await asyncio.gather(_quietly(link.requests()), _quietly(link.answers()))
+        except asyncio.CancelledError:  # the proxy ends
+            return
+        finally:
+            for ended in (writer, up_writer):
+                ended.transport.abort()
+
+
+@dataclass
+class _Link:
+    """One client's connection, and the one to the store that was made for it."""
+
+    proxy: Proxy
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    up_reader: asyncio.StreamReader
+    up_writer: asyncio.StreamWriter
+    is_answered: bool = True  # nothing was sent since the last answer
+
+    async def requests(self) -> None:
+        while chunk := await self.reader.read(CHUNK_BYTES):
+            if self.is_answered:
+                self.is_answered = False
+                await self._before_request()
+            self.up_writer.write(chunk)
+            await self.up_writer.drain()
+        if self.is_answered:  # else what it sent shall still be carried out
+            self.up_writer.transport.abort()
+
+    async def answers(self) -> None:
+        while chunk := await self.up_reader.read(CHUNK_BYTES):
+            # "Continue" is asked for by a put before it sends its body: the request has only begun.
+            if not self.is_answered and not chunk.startswith(b"HTTP/1.1 100 "):
+                self.is_answered = True
+                await self._before_answer()
+            with suppress(ConnectionError):
+                self.writer.write(chunk)
+                await self.writer.drain()
+        self.writer.transport.abort()
+
+    async def _before_request(self) -> None:
+        proxy, faults = self.proxy, self.proxy.faults
+        if proxy.request_delay_s:
+            await asyncio.sleep(proxy.request_delay_s)
+        thrown = proxy.chance.random()
+        if thrown < faults.reset:
+            proxy.met["reset"] += 1
+            self._abort()
+        elif thrown < faults.reset + faults.hold:
+            proxy.met["hold"] += 1
+            await asyncio.sleep(proxy.chance.uniform(*faults.hold_s))
+
+    async def _before_answer(self) -> None:
+        proxy, faults = self.proxy, self.proxy.faults
+        thrown = proxy.chance.random()
+        if thrown < faults.drop:
+            proxy.met["drop"] += 1
+            self._abort()
+        elif thrown < faults.drop + faults.delay:
+            proxy.met["delay"] += 1
+            await asyncio.sleep(proxy.chance.uniform(*faults.delay_s))
+
+    def _abort(self) -> None:
+        self.writer.transport.abort()
+        self.up_writer.transport.abort()
+        raise ConnectionAbortedError
+
+
+async def _quietly(passing: Coroutine[None, None, None]) -> None:
+    with suppress(ConnectionError):
+        await passing
+
+
+@contextmanager
+def proxied(url: str, *, faults: Faults | None = None, seed: int = 0, request_delay_s: float = 0.0) -> Iterator[Proxy]:
+    """Lend a proxy before the server at ``url``."""
+    parts = urlsplit(url)
+    assert parts.hostname is not None
+    assert parts.port is not None
+    proxy = Proxy((parts.hostname, parts.port), faults or Faults(), random.Random(seed), request_delay_s)
+    loop = asyncio.new_event_loop()
+    server = loop.run_until_complete(asyncio.start_server(proxy.serve, "127.0.0.1", 0, backlog=1_000))
+    proxy.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    thread = threading.Thread(target=loop.run_forever, name="proxy", daemon=True)
+    thread.start()
+    try:
+        yield proxy
+    finally:
+        asyncio.run_coroutine_threadsafe(_end(server), loop).result(10)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+async def _end(server: asyncio.Server) -> None:
+    server.close()
+    serving = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in serving:
+        task.cancel()
+    await asyncio.gather(*serving, return_exceptions=True)

@@ -1,0 +1,79 @@
+"""The real servers are had or told missing, and end with whoever started them."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.servers import install
+from tests.servers.install import CannotInstall
+from tests.servers.run import Servers, ministack
+
+
+@pytest.mark.parametrize(
+    ("server", "tool"), [(install.versitygw, "go"), (install.dynamodb_local, "java")], ids=["versitygw", "dynamodb"]
+)
+def test_a_server_whose_tool_is_missing_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, server: Callable[[], Path], tool: str
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("FENCELINE_TEST_SERVERS", str(tmp_path))
+    with pytest.raises(CannotInstall, match=f"^{tool} is not installed$"):
+        server()
+    assert not [path for path in tmp_path.iterdir() if path.suffix != ".lock"]
+
+
+def test_a_server_that_could_not_be_had_is_not_tried_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    tries = []
+    monkeypatch.setenv("FENCELINE_TEST_SERVERS", str(tmp_path))
+    monkeypatch.setattr(install, "_need", lambda tool: tries.append(tool))
+    monkeypatch.setattr(install.subprocess, "run", lambda *_, **__: subprocess.CompletedProcess("go", 1, "", "no\n"))
+    with Servers() as servers:
+        for _ in range(3):
+            with pytest.raises(CannotInstall, match=r"^go failed: no$"):
+                servers.need("versitygw")
+    assert tries == ["go"]
+
+
+def is_listening(url: str) -> bool:
+    parts = urlsplit(url)
+    with socket.socket() as client:
+        return client.connect_ex((parts.hostname, parts.port)) == 0
+
+
+def gone_within(url: str, seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while is_listening(url) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not is_listening(url)
+
+
+@pytest.mark.slow
+def test_a_server_ends_with_its_block() -> None:
+    with ministack() as url:
+        assert is_listening(url)
+    assert gone_within(url, 5)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child with its parent")
+def test_a_server_ends_with_a_process_that_is_killed() -> None:
+    lines = ["import time", "from tests.servers.run import ministack", "with ministack() as url:"]
+    code = "\n".join([*lines, " print(url, flush=True)", " time.sleep(60)"])
+    left = set(install.cache_directory().glob("run.*"))
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        assert is_listening(url)
+        process.kill()
+    assert gone_within(url, 5)
+    for path in set(install.cache_directory().glob("run.*")) - left:
+        shutil.rmtree(path, ignore_errors=True)

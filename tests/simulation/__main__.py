@@ -1,0 +1,54 @@
+"""Run seeds: ``python -m tests.simulation --seeds 1000 [--from N]``, or replay one: ``--seed N --print``.
+
+``--scenario access`` is about exclusive access: claims, sessions and ownership.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import traceback
+
+from . import access_scenario, real, scenario
+from .scenario import Failed
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("--scenario", choices=("log", "access"), default="log", help="what is played (default log)")
+    parser.add_argument("--seeds", type=int, default=300, help="how many (default 300)")
+    parser.add_argument("--from", type=int, default=0, dest="first", help="the first (default 0)")
+    parser.add_argument("--seed", type=int, help="only this one")
+    parser.add_argument("--print", action="store_true", dest="prints", help="print each seed's history")
+    parser.add_argument("--keep-going", action="store_true", help="do not stop at the first that fails")
+    arguments = parser.parse_args()
+    seeds = range(arguments.first, arguments.first + arguments.seeds)
+    if arguments.seed is not None:
+        seeds = range(arguments.seed, arguments.seed + 1)
+    is_access = arguments.scenario == "access"
+    draw_plan = access_scenario.draw_plan if is_access else scenario.draw_plan
+    began, failed = time.monotonic(), []
+    for seed in seeds:
+        try:
+            run = access_scenario.run_seed(seed) if is_access else scenario.run_seed(seed, real.subject())
+        except Failed as failure:
+            failed.append(seed)
+            run = failure.run
+            if arguments.prints or not arguments.keep_going:
+                print(*run.history.lines(), sep="\n")
+                print(draw_plan(seed))
+                traceback.print_exception(failure.__cause__)
+            print(failure)
+            if not arguments.keep_going:
+                return 1
+        else:
+            if arguments.prints:
+                print(*run.history.lines(), sep="\n")
+                print(draw_plan(seed))
+    print(f"{len(seeds)} seeds, {len(failed)} failed, {time.monotonic() - began:.1f} s", *failed[:20])
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

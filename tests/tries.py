@@ -1,0 +1,12 @@
+"""How many examples a property is tried on: fewer in ``make check`` than in ``make test`` (conftest.py)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import settings
+
+
+def tries(most: int, **more: Any) -> settings:
+    """Return the settings for a property whose examples take long: so many, or as many as all others are tried on."""
+    return settings(max_examples=min(most, settings().max_examples), **more)

@@ -1,0 +1,181 @@
+"""A fenceline service in a few lines, behind httpx's mock transport: enough for the client's own promises to be tested.
+
+It speaks API.md's words, keeps batches in lists, and knows a producer's last batch. Faults go with produce requests.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import httpx
+
+from fenceline import batch, errors
+from fenceline.batch import BatchHeader
+from fenceline.client import Client
+from fenceline.runtime import ThreadRuntime
+
+BATCH_TYPE = "application/vnd.apache.kafka.records; version=2"
+Fault = Callable[[Callable[[], httpx.Response]], httpx.Response]
+
+_RECORDS = re.compile(r"/v1/topics/([^/]+)/partitions/(\d+)/(records|offsets)")
+
+
+class QuickRuntime(ThreadRuntime):
+    """Threads and clocks as they are, but sleeping costs no time: the monotonic clock jumps instead."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slept_ms: list[float] = []
+
+    def monotonic_ms(self) -> int:
+        return super().monotonic_ms() + int(sum(self.slept_ms))
+
+    def sleep_ms(self, duration_ms: float) -> None:
+        self.slept_ms.append(duration_ms)
+
+
+@dataclass
+class Produced:
+    """A produce request as it came in."""
+
+    partition: int
+    body: bytes
+    header: BatchHeader
+
+
+@dataclass
+class FakeService:
+    """One topic, ``t``."""
+
+    partitions: int = 1
+    config: dict[str, object] = field(default_factory=dict)
+    faults: list[Fault | None] = field(default_factory=list)  # of the next produce requests, in order
+    produced: list[Produced] = field(default_factory=list)
+    requests: list[httpx.Request] = field(default_factory=list)
+    in_flight: set[int] = field(default_factory=set)
+    log_start: int = 0
+
+    def __post_init__(self) -> None:
+        self._lock = threading.Lock()
+        self._logs: dict[int, list[bytes]] = {}
+        self._last: dict[tuple[int, int], tuple[int, int, int]] = {}
+        self._ids = 1000
+
+    def client(self, runtime: ThreadRuntime | None = None, **options: int) -> Client:
+        return Client(
+            "http://fake", runtime=runtime or QuickRuntime(), http=httpx.MockTransport(self.answer), **options
+        )
+
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        self.requests.append(request)
+        path = request.url.path
+        if path == "/v1/producer-ids":
+            with self._lock:
+                self._ids += 1
+                return httpx.Response(200, json={"producer_id": self._ids, "producer_epoch": 0})
+        if path == "/v1/topics/t":
+            topic = {"name": "t", "topic_id": "id", "partitions": self.partitions, "config": self.config}
+            return httpx.Response(200, json={**topic, "regions": ["local"], "created_at": 1})
+        if (found := _RECORDS.fullmatch(path)) is None:
+            return refused(errors.NotFoundError("no such path"))
+        partition = int(found[2])
+        if request.method == "POST":
+            return self._produce(request, partition)
+        if found[3] == "offsets":
+            more = {"topic_epoch": -1, "access_mode": "Shared", "compaction_horizon": 0}
+            return httpx.Response(200, json={**self._bounds(partition), **more})
+        return self._read(request, partition)
+
+    def next_offset(self, partition: int) -> int:
+        with self._lock:
+            log = self._logs.get(partition)
+            return batch.parse_header(log[-1]).next_offset if log else 0
+
+    def stored(self, partition: int) -> list[bytes | None]:
+        """Return the values in the log."""
+        return [record.value for body in self._logs.get(partition, []) for record in batch.decode(body)]
+
+    def _produce(self, request: httpx.Request, partition: int) -> httpx.Response:
+        header = batch.parse_header(request.content)
+        with self._lock:
+            assert partition not in self.in_flight, "two batches of one partition at once"
+            self.in_flight.add(partition)
+            self.produced.append(Produced(partition, request.content, header))
+            fault = self.faults.pop(0) if self.faults else None
+
+        def append() -> httpx.Response:
+            return self._append(partition, request.content, header)
+
+        try:
+            return append() if fault is None else fault(append)
+        finally:
+            self.in_flight.discard(partition)
+
+    def _append(self, partition: int, body: bytes, header: BatchHeader) -> httpx.Response:
+        who = (header.producer_id, partition)
+        if header.has_producer:
+            sequence, first, offset = self._last.get(who, (0, -1, -1))
+            if first == header.base_sequence:
+                return self._appended(offset, header.count, is_duplicate=True)
+            if sequence != header.base_sequence and who in self._last:
+                return refused(errors.OutOfOrderSequenceNumberError(f"expected={sequence}"))
+            if who not in self._last and header.base_sequence != 0:
+                return refused(errors.OutOfOrderSequenceNumberError("expected=0"))
+        offset = self.next_offset(partition)
+        self._last[who] = ((header.base_sequence + header.count) % 2**31, header.base_sequence, offset)
+        self._logs.setdefault(partition, []).append(batch.stamp(body, base_offset=offset, leader_epoch=-1))
+        return self._appended(offset, header.count, is_duplicate=False)
+
+    def _appended(self, offset: int, count: int, *, is_duplicate: bool) -> httpx.Response:
+        where = {"base_offset": offset, "next_offset": offset + count, "count": count, "duplicate": is_duplicate}
+        rest = {"topic_epoch": -1, "expected_offset_checked": False, "timestamp": -1}
+        return httpx.Response(200, json={**where, **rest})
+
+    def _read(self, request: httpx.Request, partition: int) -> httpx.Response:
+        assert request.headers["accept"] == BATCH_TYPE
+        offset, bounds = int(request.url.params["offset"]), self._bounds(partition)
+        if not self.log_start <= offset <= bounds["next_offset"]:
+            return refused(errors.OffsetOutOfRangeError("outside", **bounds))
+        kept = [body for body in self._logs.get(partition, []) if batch.parse_header(body).next_offset > offset]
+        body = kept[0] if kept else b""
+        position = batch.parse_header(body).next_offset if body else offset
+        numbers = {**bounds, "position": position}
+        headers = {f"fenceline-{name.replace('_', '-')}": str(value) for name, value in numbers.items()}
+        return httpx.Response(200, content=body, headers={**headers, "content-type": BATCH_TYPE})
+
+    def _bounds(self, partition: int) -> dict[str, int]:
+        end = self.next_offset(partition)
+        return {"log_start_offset": self.log_start, "next_offset": end, "last_stable_offset": end}
+
+
+def refused(error: errors.FencelineError) -> httpx.Response:
+    body = json.dumps(error.problem())
+    return httpx.Response(error.status, content=body, headers={"content-type": "application/problem+json"})
+
+
+def answers(error: errors.FencelineError) -> Fault:
+    """Return a fault: nothing is appended, and the answer is ``error``."""
+    return lambda append: refused(error)
+
+
+def loses_the_answer(append: Callable[[], httpx.Response]) -> httpx.Response:
+    append()
+    raise httpx.ReadTimeout("the answer was lost")
+
+
+def loses_the_request(append: Callable[[], httpx.Response]) -> httpx.Response:
+    raise httpx.ReadError("connection reset")
+
+
+def refuses_the_connection(append: Callable[[], httpx.Response]) -> httpx.Response:
+    raise httpx.ConnectError("connection refused")
+
+
+def corrupt(body: bytes) -> bytes:
+    """Return ``body`` with a length that does not fit."""
+    return body[:8] + struct.pack(">i", 2**30) + body[12:]

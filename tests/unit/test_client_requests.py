@@ -1,0 +1,327 @@
+"""What becomes of one request: answers, errors, lost answers and retries."""
+
+import json
+
+import httpx
+import pytest
+
+from fenceline import errors
+from fenceline.append import ProducerRef
+from fenceline.batch import Record
+from fenceline.client import Client
+from fenceline.client.transport import PAUSE_LAST_MS
+
+from .fake_service import (
+    FakeService,
+    QuickRuntime,
+    answers,
+    loses_the_answer,
+    loses_the_request,
+    refused,
+    refuses_the_connection,
+)
+
+BOUNDS = {"log_start_offset": 0, "next_offset": 0, "last_stable_offset": 0}
+OFFSETS = {**BOUNDS, "topic_epoch": -1, "access_mode": "Shared", "compaction_horizon": 0}
+TOPIC = {"name": "t", "topic_id": "id", "partitions": 1, "config": {}, "regions": ["local"], "created_at": 1}
+IDEMPOTENT = ProducerRef(producer_id=7, producer_epoch=0, sequence=0)
+
+
+def client_of(*script, runtime=None, **options):
+    """Return a client whose requests meet ``script`` one after the other, the last item forever; and its requests."""
+    seen = []
+
+    def answer(request):
+        seen.append(request)
+        item = script[min(len(seen), len(script)) - 1]
+        if isinstance(item, Exception):
+            raise item
+        return item
+
+    transport = httpx.MockTransport(answer)
+    return Client("http://fake/", runtime=runtime or QuickRuntime(), http=transport, **options), seen
+
+
+@pytest.mark.parametrize("code", sorted(errors.TABLE))
+def test_every_problem_becomes_the_error_of_its_code_with_its_members(code):
+    problem = {**errors.TABLE[code]("so it is").problem(), "next_offset": 43}
+    client, _ = client_of(httpx.Response(400, json=problem), retry_ms=0)
+
+    with pytest.raises(errors.TABLE[code]) as caught:
+        client.produce("t", 0, [Record(b"x")])
+
+    assert caught.value.detail == "so it is"
+    assert caught.value.next_offset == 43
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        (400, errors.InvalidRequestError),
+        (401, errors.UnauthenticatedError),
+        (403, errors.NotAuthorizedError),
+        (404, errors.NotFoundError),
+        (413, errors.RecordListTooLargeError),
+        (429, errors.ThrottledError),
+        (500, errors.OutcomeUnknownError),
+        (502, errors.OutcomeUnknownError),
+        (503, errors.OutcomeUnknownError),
+        (504, errors.OutcomeUnknownError),
+    ],
+)
+@pytest.mark.parametrize("body", [b"<html>", b'{"message": "Forbidden"}', b"[1]", b""])
+def test_what_a_gateway_answers_by_itself_is_mapped_by_its_status(status, expected, body):
+    client, _ = client_of(httpx.Response(status, content=body), retry_ms=0)
+
+    with pytest.raises(expected):
+        client.create_topic("t")
+
+
+@pytest.mark.parametrize(
+    ("next_step", "expected"),
+    [
+        ("fix", errors.InvalidRequestError),
+        ("retry", errors.StoreUnavailableError),
+        ("check", errors.OutcomeUnknownError),
+        ("stop", errors.CorruptLogError),
+        ("other", errors.OutcomeUnknownError),
+    ],
+)
+def test_a_code_of_a_newer_service_keeps_its_next_step(next_step, expected):
+    problem = {"code": "NEWER", "next_step": next_step, "detail": "so it is", "status": 400}
+    client, _ = client_of(httpx.Response(400, json=problem), retry_ms=0)
+
+    with pytest.raises(expected, match="so it is code=NEWER"):
+        client.create_topic("t")
+
+
+@pytest.mark.parametrize("error", [errors.ThrottledError, errors.ContendedError, errors.StoreUnavailableError])
+def test_a_retry_answer_is_sent_again_even_for_what_must_not_be_repeated(error):
+    client, seen = client_of(refused(error("busy")), refused(error("busy")), httpx.Response(201, json=TOPIC))
+
+    assert client.create_topic("t").topic_id == "id"
+    assert len(seen) == 3
+
+
+def test_pauses_are_jittered_and_grow_to_a_bound_within_the_deadline():
+    runtime = QuickRuntime()
+    client, _ = client_of(refused(errors.ThrottledError("busy")), runtime=runtime, retry_ms=30_000)
+
+    with pytest.raises(errors.ThrottledError):
+        client.health()
+
+    assert len(set(runtime.slept_ms)) == len(runtime.slept_ms) > 5
+    assert runtime.slept_ms[0] <= 50
+    assert all(pause <= PAUSE_LAST_MS for pause in runtime.slept_ms)
+    assert max(runtime.slept_ms) > 200
+    assert sum(runtime.slept_ms) < 30_000
+
+
+@pytest.mark.parametrize(
+    "error", [errors.OffsetMismatchError, errors.UnknownTopicOrPartitionError, errors.CorruptLogError]
+)
+def test_what_will_fail_again_is_not_sent_again(error):
+    client, seen = client_of(refused(error("no")))
+
+    with pytest.raises(error):
+        client.offsets("t", 0)
+
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize(
+    "lost", [httpx.ReadTimeout("x"), httpx.ReadError("x"), httpx.RemoteProtocolError("x"), httpx.WriteError("x")]
+)
+def test_an_append_without_a_sequence_is_never_sent_again_after_a_lost_answer(lost):
+    client, seen = client_of(lost)
+
+    with pytest.raises(errors.OutcomeUnknownError):
+        client.produce("t", 0, [Record(b"x")], expected_offset=0)
+
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda client: client.create_topic("t"),
+        lambda client: client.alter_topic("t", partitions=2),
+        lambda client: client.delete_topic("t"),
+    ],
+)
+def test_a_change_of_a_topic_is_never_sent_again_after_a_lost_answer(write):
+    client, seen = client_of(httpx.ReadTimeout("x"))
+
+    with pytest.raises(errors.OutcomeUnknownError):
+        write(client)
+
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize("never", [httpx.ConnectError("x"), httpx.ConnectTimeout("x"), httpx.PoolTimeout("x")])
+def test_a_connection_that_was_never_made_is_tried_again_for_every_request(never):
+    client, seen = client_of(never, never, httpx.Response(201, json=TOPIC))
+
+    client.create_topic("t")
+
+    assert len(seen) == 3
+
+
+def test_without_any_connection_the_store_is_unavailable_and_nothing_was_written():
+    client, seen = client_of(httpx.ConnectError("connection refused"), retry_ms=1_000)
+
+    with pytest.raises(errors.StoreUnavailableError, match="connection refused"):
+        client.produce("t", 0, [Record(b"x")])
+
+    assert len(seen) > 2
+
+
+def test_a_read_whose_answer_is_lost_is_sent_again():
+    client, seen = client_of(httpx.ReadTimeout("x"), httpx.Response(502), httpx.Response(200, json=OFFSETS))
+
+    assert client.offsets("t", 0).bounds.next_offset == 0
+    assert len(seen) == 3
+
+
+def test_a_read_that_is_never_answered_says_that_nothing_was_written():
+    client, _ = client_of(httpx.ReadTimeout("x"), retry_ms=500)
+
+    with pytest.raises(errors.StoreUnavailableError):
+        client.offsets("t", 0)
+
+
+def test_an_append_with_a_sequence_is_sent_again_with_the_same_bytes_and_stored_once():
+    service = FakeService(faults=[loses_the_answer, refuses_the_connection, loses_the_request])
+
+    appended = service.client().produce("t", 0, [Record(b"x"), Record(b"y")], producer=IDEMPOTENT)
+
+    assert (appended.base_offset, appended.count, appended.duplicate) == (0, 2, True)
+    assert service.stored(0) == [b"x", b"y"]
+    assert len({one.body for one in service.produced}) == 1
+    assert len(service.produced) == 4
+
+
+@pytest.mark.parametrize("lost", [loses_the_answer, loses_the_request])
+def test_a_refusal_after_a_lost_answer_leaves_the_outcome_unknown(lost):
+    """The refusal speaks of the second request only; the first may have been carried out."""
+    service = FakeService(faults=[lost, answers(errors.UnknownTopicOrPartitionError("gone"))])
+
+    with pytest.raises(errors.OutcomeUnknownError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+        service.client().produce("t", 0, [Record(b"x")], producer=IDEMPOTENT)
+
+
+def test_an_append_with_a_sequence_that_is_never_answered_has_an_unknown_outcome():
+    """Also where the last word was a retry answer: it speaks of its own request only."""
+    service = FakeService(faults=[loses_the_answer, *[answers(errors.ContendedError("busy"))] * 100])
+
+    with pytest.raises(errors.OutcomeUnknownError):
+        service.client(retry_ms=5_000).produce("t", 0, [Record(b"x")], producer=IDEMPOTENT)
+
+
+def test_a_lost_trim_is_sent_again():
+    client, seen = client_of(httpx.ReadTimeout("x"), httpx.Response(200, json={"log_start_offset": 5}))
+
+    assert client.trim("t", 0, 5) == 5
+    assert [json.loads(request.content) for request in seen] == [{"before_offset": 5}] * 2
+
+
+def test_expected_offsets_travel_as_one_number_or_one_for_each_record():
+    service = FakeService()
+    client = service.client()
+
+    client.produce("t", 0, [Record(b"x")], expected_offset=0)
+    client.produce("t", 0, [Record(b"x"), Record(b"y")], expected_offset=[1, -1])
+    client.produce("t", 0, [Record(b"x")])
+
+    assert [request.url.params.get("expected_offset") for request in service.requests] == ["0", "1,-1", None]
+
+
+def test_topics_are_listed_page_by_page_until_there_are_no_more():
+    pages = [
+        {"topics": [{**TOPIC, "name": "a"}, {**TOPIC, "name": "b"}], "has_more": True},
+        {"topics": [{**TOPIC, "name": "c"}], "has_more": False},
+    ]
+    client, seen = client_of(*(httpx.Response(200, json=page) for page in pages))
+
+    assert [topic.name for topic in client.topics(prefix="p")] == ["a", "b", "c"]
+    assert [dict(request.url.params) for request in seen] == [{"prefix": "p"}, {"prefix": "p", "start_after": "b"}]
+
+
+def test_members_that_a_newer_service_adds_are_passed_over():
+    client, _ = client_of(httpx.Response(200, json={**TOPIC, "newer": 1}))
+
+    assert client.topic("t").partitions == 1
+
+
+@pytest.mark.parametrize(("name", "path"), [("a/b", b"/v1/topics/a%2Fb"), ("a b?c", b"/v1/topics/a%20b%3Fc")])
+def test_a_topic_name_is_one_step_of_a_path_whatever_is_in_it(name, path):
+    client, seen = client_of(httpx.Response(200, json=TOPIC))
+
+    client.topic(name)
+
+    assert seen[0].url.raw_path == path
+
+
+@pytest.mark.parametrize("name", ["", ".", ".."])
+def test_a_name_by_which_a_path_would_lead_elsewhere_is_not_sent(name):
+    client, seen = client_of(httpx.Response(204))
+
+    for call in (
+        lambda: client.delete_topic(name),
+        lambda: client.delete_subscription("t", name),
+        lambda: client.committed_offsets(name),
+        lambda: client.close_producer("t", name, "s"),
+    ):
+        with pytest.raises(errors.InvalidRequestError, match="nothing has this name"):
+            call()
+    assert seen == []
+
+
+@pytest.mark.parametrize(
+    ("encoding", "key", "value"), [("utf8", "k", "é"), ("base64", "aw==", "w6k=")], ids=["utf8", "base64"]
+)
+def test_a_page_has_the_records_bytes_in_either_encoding(encoding, key, value):
+    record = {"offset": 3, "timestamp": 5, "key": key, "value": value, "headers": [[value, None]], "topic_epoch": 1}
+    page = {"records": [record, {**record, "key": None, "value": None}], "encoding": encoding, "position": 5, **BOUNDS}
+    client, _ = client_of(httpx.Response(200, json=page))
+
+    first, tombstone = client.read("t", 0, offset=3).records
+
+    assert (first.offset, first.key, first.value, first.origin) == (3, b"k", "é".encode(), None)
+    assert first.headers == [(value, None)]
+    assert (tombstone.key, tombstone.value) == (None, None)
+
+
+def test_a_held_read_waits_for_its_answer_longer_than_others():
+    client, seen = client_of(httpx.Response(200, json=OFFSETS), timeout_ms=1_000)
+    client.offsets("t", 0)
+    page = {"records": [], "encoding": "base64", "position": 0, **BOUNDS}
+    held, seen_held = client_of(httpx.Response(200, json=page), timeout_ms=1_000)
+    held.read("t", 0, offset=0, wait_ms=20_000)
+
+    assert seen[0].extensions["timeout"]["read"] == 1
+    assert seen_held[0].extensions["timeout"]["read"] == 21
+
+
+def test_a_success_that_is_no_fenceline_answer_is_not_found():
+    client, _ = client_of(httpx.Response(200, content=b"<html>"))
+
+    with pytest.raises(errors.NotFoundError, match="no fenceline service"):
+        client.health()
+
+
+@pytest.mark.parametrize("url", ["ftp://fake", "fake:8080", "http://[::1"])
+def test_a_url_that_is_none_is_an_invalid_request(url):
+    with pytest.raises(errors.InvalidRequestError, match="url="):
+        Client(url, retry_ms=0).health()
+
+
+def test_a_closed_client_sends_nothing():
+    client, seen = client_of(httpx.Response(200, json={"status": "ok"}))
+
+    with client:
+        client.health()
+    with pytest.raises(errors.StoreUnavailableError, match="closed"):
+        client.health()
+
+    assert len(seen) == 1

@@ -1,0 +1,47 @@
+"""What things cost is computed from what is counted."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from fenceline.limits import CHECKPOINT_SEGMENTS
+from fenceline_cli import cost_command, prices
+from fenceline_cli.main import app
+
+
+def test_an_append_is_one_put_and_a_sixteenth_of_a_checkpoint() -> None:
+    append, read = cost_command.measured(1)
+    assert append.counted["put"] == 1
+    assert append.counted["write unit"] == 4 / CHECKPOINT_SEGMENTS  # a transaction of two items
+    assert set(append.counted) == {"put", "write unit"}
+    assert read.counted["get"] >= cost_command.APPENDS
+    assert "put" not in read.counted
+
+
+def test_prices_make_the_sum(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("S3_GET", "DYNAMODB_WRITE_UNIT", "DYNAMODB_READ_UNIT", "LAMBDA_REQUEST", "LAMBDA_GB_SECOND", "LOG_GB"):
+        monkeypatch.setattr(prices, name, 0.0)
+    monkeypatch.setattr(prices, "S3_PUT", 2.0)
+    monkeypatch.setattr(prices, "API_REQUEST", 0.25)
+    append, _ = cost_command.measured(1)
+    assert append.per_million == pytest.approx(2_250_000)
+    assert append.per_gib == pytest.approx(2.25 * 1024 * 1024)  # a batch of 1 KiB is one request
+
+
+def test_a_larger_batch_costs_more_by_the_request_and_less_by_the_gib() -> None:
+    small, large = cost_command.measured(1)[0], cost_command.measured(64)[0]
+    assert small.per_million < large.per_million
+    assert small.per_gib > 50 * large.per_gib
+
+
+@pytest.mark.slow
+def test_the_command_tells_dates_rows_and_what_idling_costs() -> None:
+    told = CliRunner().invoke(app, ["cost"])
+    assert told.exit_code == 0
+    assert f"list prices of {prices.REGION}, {prices.DATE}" in told.stdout
+    document = json.loads(CliRunner().invoke(app, ["cost", "--json"]).stdout)
+    assert len(document["rows"]) == 2 * len(cost_command.SIZES_KIB)
+    assert 0 < document["idle_month"] < 100
