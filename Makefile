@@ -33,9 +33,10 @@ check: setup ## lint, types and the fast tests, in under two minutes
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n 2 -m 'not slow' --hypothesis-profile quick
 
-simulate: setup ## run the simulation over SEEDS seeds (1000)
+simulate: setup ## search: the simulation over SEEDS seeds (1000), and the properties on fresh examples
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
 	$(BIN)/python -m tests.simulation --scenario access --seeds $(SEEDS)
+	$(BIN)/python -m pytest -n 2 -m 'not slow' --hypothesis-profile fresh
 
 bench: setup ## measure, as ratios in one run: embedded, on real S3 and DynamoDB servers, the functions' cold start
 	$(BIN)/fenceline bench

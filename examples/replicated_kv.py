@@ -83,8 +83,9 @@ class Node:
                     lease_ms=LEASE_MS,
                     on_fenced=lambda _, fenced=fenced: fenced.set(),
                 )
-            except (errors.ProducerFencedError, errors.SessionExpiredError):
-                continue  # It was stopped for longer than its place in the queue lives.
+            except FencelineError:
+                time.sleep(0.05)  # It was stopped for longer than its place in the queue lives: into the line again.
+                continue
             claim = producer.claim
             assert claim is not None
             self._catch_up(claim.next_offsets[0])  # A new leader knows all that was ever acknowledged.

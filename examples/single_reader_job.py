@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from rich.table import Table
 from stage import Child, ComparisonError, Event, check, console, say, serving, tell
@@ -142,12 +142,10 @@ def drive(url: str, run: str) -> None:
     with Client(url, retry_ms=2_000) as client:
         client.create_topic(source)
         client.create_topic(target)
-        with client.producer(source) as producer:
-            producer.send_many(Record(b"%d" % (n % 13), key=b"sensor-%d" % (n % SENSORS)) for n in range(READINGS))
-        console.print(f"{READINGS:,} readings in {source} at {url}; the job writes {target}")
+        console.print(f"{READINGS:,} readings come into {source} at {url}; the job writes {target}")
         job = Job(url, source, target)
         try:
-            ends = play(job)
+            ends = play(job, lambda start, end: give(client, source, start, end))
         finally:
             job.close()
         by_generation = compare(records_of(client, source), records_of(client, target))
@@ -165,20 +163,31 @@ def drive(url: str, run: str) -> None:
     console.print(table)
 
 
-def play(job: Job) -> dict[str, str]:
-    """Start, sever, stop and continue; return by what each start ended."""
+def give(client: Client, source: str, start: int, end: int) -> None:
+    with client.producer(source) as producer:
+        producer.send_many(Record(b"%d" % (n % 13), key=b"sensor-%d" % (n % SENSORS)) for n in range(start, end))
+
+
+def play(job: Job, give: Callable[[int, int], None]) -> dict[str, str]:
+    """Start, sever, stop and continue; return by what each start ended.
+
+    The readings come by halves and quarters, so that none of the starts is at the end before the next has begun.
+    """
     third = READINGS // 3
+    give(0, READINGS // 2)
     job.start("generation 1", 1)
     job.wait_for("generation 1", "worked", third)
     second = job.start("generation 2", 2)
     began = job.wait_for("generation 2", "began")
     severed = job.wait_for("generation 1", "ended by")
     console.print(f"  generation 2 began at {began['position']:,} and severed generation 1: {severed['code']}")
+    give(READINGS // 2, READINGS * 3 // 4)
     job.wait_for("generation 2", "worked", 2 * third)
     second.stop()
     job.start("generation 3", 3)
     began = job.wait_for("generation 3", "began")
     console.print(f"  generation 2 was stopped (SIGSTOP); generation 3 began at {began['position']:,}")
+    give(READINGS * 3 // 4, READINGS)
     job.wait_for("generation 3", "worked", began["position"] + PER_STEP)
     second.go_on()
     late = job.wait_for("generation 2", "ended by")

@@ -10,8 +10,10 @@ import botocore.session
 import pytest
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("all", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("quick", settings.get_profile("all"), max_examples=15)  # of `make check`
+FIXED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True, database=None)
+settings.register_profile("all", FIXED)
+settings.register_profile("quick", FIXED, max_examples=15)  # of `make check`
+settings.register_profile("fresh", FIXED, derandomize=False)  # examples that nobody has tried: for a search, not for CI
 settings.load_profile("all")
 
 

@@ -32,6 +32,7 @@ from fenceline.ports import (
 from fenceline.read import ReadRecord, ReadRequest
 from fenceline.runtime import Condition, Lock, Runtime, ThreadRuntime
 from fenceline.segment import Replicated, Segment, SegmentMetadata, parse_segment
+from tests.patience import PATIENCE_S
 
 T = TypeVar("T")
 
@@ -128,7 +129,7 @@ class Gate:
     def __call__(self, call: Callable[[], Any]) -> Any:
         made = call() if self.is_after else None
         self.reached.set()
-        assert self.opened.wait(20)
+        assert self.opened.wait(PATIENCE_S)
         return made if self.is_after else call()
 
 

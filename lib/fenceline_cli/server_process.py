@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 
 READY_PREFIX = "http://"
+_END_S = 60
 
 
 class ServerProcess:
@@ -38,7 +39,11 @@ class ServerProcess:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._process.terminate()
-        self._process.wait(timeout=10)
+        try:
+            self._process.wait(timeout=_END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
         if self._process.stdout is not None:
             self._process.stdout.close()
 

@@ -1,7 +1,6 @@
-"""What a command came to, and how long until something is so."""
+"""What a command came to."""
 
 import signal
-import time
 
 
 def lines(result):
@@ -20,13 +19,6 @@ def last_line(result, exit_code=1):
     assert result.exit_code == exit_code, result.output
     (line,) = result.stderr.splitlines()
     return line.removeprefix("error: ")
-
-
-def wait_until(condition, seconds=60):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.01)
 
 
 def hears_ctrl_c():

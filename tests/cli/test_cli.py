@@ -17,6 +17,7 @@ from fenceline.client import Client
 from fenceline.partitioner import partition_of
 from fenceline_cli.main import app
 from tests.cli.results import error_line, lines
+from tests.patience import PATIENCE_S
 
 NUMBERS = itertools.count()
 COMMAND = [sys.executable, "-m", "fenceline_cli.main"]
@@ -259,7 +260,7 @@ def test_ctrl_c_ends_a_follower_without_a_word(url, topic):
                 producer.send(value=b"seen")
             assert process.stdout.readline() == b"seen\n"
             process.send_signal(signal.SIGINT)
-            out, err = process.communicate(timeout=20)
+            out, err = process.communicate(timeout=PATIENCE_S)
         finally:
             process.kill()
 

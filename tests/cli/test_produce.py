@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -17,20 +16,13 @@ from fenceline.batch import Record
 from fenceline.client import Client
 from fenceline.partitioner import partition_of
 from tests.cli.results import last_line, lines
+from tests.patience import PATIENCE_S, wait_until
 
 NUMBERS = itertools.count()
-PATIENCE_S = 20
 
 
 def next_offset(client, topic, partition=0):
     return client.offsets(topic, partition).bounds.next_offset
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.01)
 
 
 @contextmanager

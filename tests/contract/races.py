@@ -11,7 +11,7 @@ from typing import Any
 from fenceline.ports import AlreadyExists, Conflict, ItemKey, Put, VersionMoved
 from tests.contract.stores import ITEM_STORES, OBJECT_STORES
 
-WAIT_S = 60
+WAIT_S = 600
 COUNTER = ItemKey("race", "counter")
 
 Race = Callable[[Any, int, int], bool]  # (store, rival, round) -> won

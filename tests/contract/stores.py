@@ -10,11 +10,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from fenceline.adapters.sqlite import SqliteItemStore, SqliteObjectStore
 from fenceline.ports import ItemStore, ObjectStore
+from tests.patience import PATIENCE_S
 from tests.servers.run import REGION, address_of
 
 if TYPE_CHECKING:
+    from fenceline.adapters.aws import ClientOptions
     from fenceline.adapters.dynamodb import DynamoItemStore
     from fenceline.adapters.s3 import S3ObjectStore
+
+
+PATIENT: ClientOptions = {"connect_ms": PATIENCE_S * 1000, "answer_ms": PATIENCE_S * 1000}
 
 
 class Closable(Protocol):
@@ -53,7 +58,7 @@ def _s3(server: str) -> Callable[[str], S3ObjectStore]:
     def open_at(place: str) -> S3ObjectStore:
         from fenceline.adapters.s3 import S3ObjectStore, s3_client
 
-        client = s3_client(endpoint_url=address_of(server), region=REGION)
+        client = s3_client(endpoint_url=address_of(server), region=REGION, **PATIENT)
         store = S3ObjectStore("fenceline-test", _name(place), client=client)
         store.create_bucket()
         return store
@@ -65,7 +70,9 @@ def _dynamodb(server: str) -> Callable[[str], DynamoItemStore]:
     def open_at(place: str) -> DynamoItemStore:
         from fenceline.adapters.dynamodb import DynamoItemStore, dynamodb_client
 
-        store = DynamoItemStore(_name(place), client=dynamodb_client(endpoint_url=address_of(server), region=REGION))
+        store = DynamoItemStore(
+            _name(place), client=dynamodb_client(endpoint_url=address_of(server), region=REGION, **PATIENT)
+        )
         store.create_table()
         return store
 

@@ -26,10 +26,12 @@ from fenceline.ports import (
     VersionMoved,
 )
 from tests.contract.stores import ITEM_STORES, OpenItems
-from tests.servers.faulty import DROP, SILENCE, Faulty, answer, faulty_server, nobody_accepts, nobody_listens
+from tests.patience import PATIENCE_S, wait_until
+from tests.servers.faulty import DROP, SILENCE, Faulty, answer, answer_ms, faulty_server, nobody_accepts, nobody_listens
 from tests.servers.run import CREDENTIALS, REGION
 
 A, B, C = (ItemKey("p", sort) for sort in "abc")
+LONG_MS = PATIENCE_S * 1000
 PUT = Put(A, {"n": 1}, 2, expected=1)
 WRITES = {
     "put": [PUT],
@@ -65,14 +67,14 @@ def faulty() -> Iterator[Faulty]:
         yield server
 
 
-def store_at(url: str) -> DynamoItemStore:
-    client = dynamodb_client(endpoint_url=url, region=REGION, connect_ms=300, answer_ms=300)
+def store_at(url: str, *, connect_ms: int = LONG_MS, answer_ms: int = LONG_MS) -> DynamoItemStore:
+    client = dynamodb_client(endpoint_url=url, region=REGION, connect_ms=connect_ms, answer_ms=answer_ms)
     return DynamoItemStore("table", client=client)
 
 
 @pytest.fixture
-def store(faulty: Faulty) -> Iterator[DynamoItemStore]:
-    made = store_at(faulty.url)
+def store(faulty: Faulty, request: pytest.FixtureRequest) -> Iterator[DynamoItemStore]:
+    made = store_at(faulty.url, answer_ms=answer_ms(request))
     yield made
     made.close()
 
@@ -120,6 +122,7 @@ def test_a_write_is_sent_once_and_its_answer_is_told(
     with pytest.raises(StoreFact) as raised:
         store.write(WRITES[write])
     assert type(raised.value) is fact
+    wait_until(lambda: faulty.requests)
     assert len(faulty.requests) == 1
 
 
@@ -153,7 +156,7 @@ def test_a_write_that_never_left_is_unavailable_and_names_what_to_do() -> None:
     with nobody_listens() as refused, nobody_accepts() as full:
         for url in (refused, full, "http://store.invalid"):
             with pytest.raises(Unavailable, match="can't be reached; check that it runs"):
-                store_at(url).write([PUT])
+                store_at(url, connect_ms=300).write([PUT])
 
 
 def test_a_client_that_repeats_requests_is_refused() -> None:

@@ -62,7 +62,7 @@ VALUES = st.recursive(
 )
 
 
-@tries(40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@tries(40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(st.dictionaries(st.text("$abytesBSN", min_size=1, max_size=6), VALUES, max_size=4))
 def test_any_value_comes_back_exactly(items: OpenItems, value: dict[str, Any]) -> None:
     assert typed(stored(items, value)) == typed(value)

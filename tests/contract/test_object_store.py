@@ -146,7 +146,7 @@ def test_deleting_what_is_absent_does_nothing(objects: OpenObjects) -> None:
 TEXT = st.text(st.sampled_from("ab/é😀\U0010ffff"), min_size=1, max_size=5)
 
 
-@tries(40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@tries(40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(
     st.sets(TEXT, max_size=12),
     st.text("ab/é😀\U0010ffff", max_size=2),

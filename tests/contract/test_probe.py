@@ -67,7 +67,7 @@ class LooksThenWrites(Alike):
     def create(self, key: str, body: bytes, metadata: Mapping[str, str]) -> None:
         if self.stands(key):
             raise AlreadyExists(key)
-        time.sleep(0.001)
+        time.sleep(0.02)
         self.overwrite(key, body, metadata)
 
 
@@ -83,7 +83,7 @@ class TellsNobody(Alike):
 
     def create(self, key: str, body: bytes, metadata: Mapping[str, str]) -> None:
         is_late = self.stands(key)
-        time.sleep(0.001)
+        time.sleep(0.02)
         self.overwrite(key, body, metadata)
         if is_late or metadata["write-id"] != "0":
             raise AlreadyExists(key)

@@ -16,10 +16,12 @@ from fenceline.adapters.s3 import S3ObjectStore, s3_client
 from fenceline.ports import AlreadyExists, Conflict, Damaged, NoAnswer, NotFound, StoreFact, Unavailable
 from tests.contract.conftest import Surroundings
 from tests.contract.stores import OBJECT_STORES, OpenObjects
-from tests.servers.faulty import DROP, SILENCE, Faulty, answer, faulty_server, nobody_accepts, nobody_listens
+from tests.patience import PATIENCE_S, wait_until
+from tests.servers.faulty import DROP, SILENCE, Faulty, answer, answer_ms, faulty_server, nobody_accepts, nobody_listens
 from tests.servers.run import CREDENTIALS, REGION, versitygw
 
 BODY = b"123456789"
+LONG_MS = PATIENCE_S * 1000
 CRC = "4waSgw=="  # CRC32C's check value, e3069283
 
 
@@ -44,13 +46,14 @@ def faulty() -> Iterator[Faulty]:
         yield server
 
 
-def store_at(url: str) -> S3ObjectStore:
-    return S3ObjectStore("bucket", "p", client=s3_client(endpoint_url=url, connect_ms=300, answer_ms=300))
+def store_at(url: str, *, connect_ms: int = LONG_MS, answer_ms: int = LONG_MS) -> S3ObjectStore:
+    client = s3_client(endpoint_url=url, connect_ms=connect_ms, answer_ms=answer_ms)
+    return S3ObjectStore("bucket", "p", client=client)
 
 
 @pytest.fixture
-def store(faulty: Faulty) -> Iterator[S3ObjectStore]:
-    made = store_at(faulty.url)
+def store(faulty: Faulty, request: pytest.FixtureRequest) -> Iterator[S3ObjectStore]:
+    made = store_at(faulty.url, answer_ms=answer_ms(request))
     yield made
     made.close()
 
@@ -91,6 +94,7 @@ def test_a_create_is_sent_once_and_its_answer_is_told(
     with pytest.raises(StoreFact) as raised:
         store.create("k", BODY, {"write-id": "1"})
     assert type(raised.value) is fact
+    wait_until(lambda: faulty.requests)
     assert len(faulty.requests) == 1
 
 
@@ -142,7 +146,7 @@ def test_a_create_that_never_left_is_unavailable_and_names_what_to_do(
     with nobody_listens() as refused, nobody_accepts() as full:
         for url in (refused, full, "http://store.invalid"):
             with pytest.raises(Unavailable, match="can't be reached; check that it runs"):
-                store_at(url).create("k", BODY, {})
+                store_at(url, connect_ms=300).create("k", BODY, {})
     for name in CREDENTIALS:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))

@@ -20,6 +20,7 @@ from fenceline.adapters import sqlite_database
 from fenceline.adapters.sqlite import CannotOpen, SqliteItemStore, SqliteObjectStore, open_directory
 from fenceline.ports import AlreadyExists, Damaged, Delete, ItemKey, NoAnswer, NotFound, Put, Unavailable
 from tests.contract.stores import OpenObjects, now_ms
+from tests.patience import PATIENCE_S
 
 MIB = 1024 * 1024
 A = ItemKey("p", "a")
@@ -193,7 +194,10 @@ def test_objects_carry_the_time_of_the_stores_own_clock() -> None:
 # Other processes
 
 
-def test_a_write_waits_for_another_process_and_reads_do_not(objects: SqliteObjectStore, directory: Path) -> None:
+def test_a_write_waits_for_another_process_and_reads_do_not(
+    objects: SqliteObjectStore, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_database, "BUSY_MS", PATIENCE_S * 1000)
     objects.create("old", b"", {})
     with raw(directory / "objects.sqlite3") as other:
         other.execute("BEGIN IMMEDIATE")
@@ -220,7 +224,11 @@ def test_a_write_that_waited_too_long_was_not_written(
     objects.create("k", b"", {})
 
 
-def test_writes_that_waited_together_are_judged_each_for_itself(objects: SqliteObjectStore, directory: Path) -> None:
+def test_writes_that_waited_together_are_judged_each_for_itself(
+    objects: SqliteObjectStore, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_database, "BUSY_MS", PATIENCE_S * 1000)
+
     def create(n: int) -> bool:
         try:
             objects.create(f"k{n % 5}", str(n).encode(), {})
@@ -415,7 +423,7 @@ def test_the_write_ahead_log_stays_bounded_under_reads_that_always_overlap(
     is_over.set()
     for reader in readers:
         reader.join()
-    assert longest < 8 * MIB
+    assert longest < 24 * MIB
 
 
 def test_a_reader_that_never_ends_does_not_hold_back_every_write(
@@ -428,10 +436,12 @@ def test_a_reader_that_never_ends_does_not_hold_back_every_write(
         connection.execute("BEGIN")
         connection.execute("SELECT count(*) FROM objects").fetchone()
         objects.create("large", b"x" * (MIB + MIB // 2), {})
-        start = time.monotonic()
+        statements: list[str] = []
+        objects._database._writer.set_trace_callback(statements.append)
         for n in range(5):
             objects.create(f"k{n}", b"x", {})
-        assert time.monotonic() - start < 0.3
+        assert statements.count("COMMIT") == 5
+        assert not any("wal_checkpoint" in statement for statement in statements), "it would wait for the reader again"
 
 
 # Items

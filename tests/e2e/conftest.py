@@ -15,6 +15,7 @@ import pytest
 from fenceline.client import Client
 from fenceline.testing import Fenceline, in_memory, on_moto
 from tests.e2e.region import REGIONS, Region, Toolkit
+from tests.patience import PATIENCE_S
 from tests.servers.aws import aws
 from tests.servers.install import CannotInstall, need_node
 from tests.servers.once import tell_once
@@ -31,7 +32,7 @@ class Dev:
         return Client(self.url)
 
     def fetch(self, url: str) -> bytes:
-        return httpx.get(url).raise_for_status().content
+        return httpx.get(url, timeout=PATIENCE_S).raise_for_status().content
 
 
 class Deployed:

@@ -16,6 +16,7 @@ import botocore.session
 import httpx
 
 from fenceline.client import Client
+from tests.patience import PATIENCE_S
 from tests.servers import install
 from tests.servers.aws import Aws
 
@@ -76,7 +77,7 @@ class Toolkit:
             stderr=subprocess.STDOUT,
             text=True,
             check=False,
-            timeout=600,
+            timeout=1_800,
         )
         if done.returncode:
             raise ToolkitFailed(f"cdk {command[0]}: {done.stdout[-3_000:]}")
@@ -116,15 +117,15 @@ class Region:
     def client(self, *, is_signed: bool = True) -> Client:
         """Return a client; the credentials are those of the environment."""
         http = _Gateway(self.aws.certificate)
-        return Client(self.url, region=self.name if is_signed else None, http=http, retry_ms=15_000)
+        return Client(self.url, region=self.name if is_signed else None, http=http, retry_ms=120_000)
 
     def http(self) -> httpx.Client:
         """Return what sends bare requests, unsigned."""
-        return httpx.Client(base_url=self.url, transport=_Gateway(self.aws.certificate), timeout=60)
+        return httpx.Client(base_url=self.url, transport=_Gateway(self.aws.certificate), timeout=PATIENCE_S)
 
     def fetch(self, url: str) -> bytes:
         """GET a URL without credentials, as anybody might."""
-        answer = httpx.get(url, verify=ssl.create_default_context(cafile=self.aws.certificate))
+        answer = httpx.get(url, verify=ssl.create_default_context(cafile=self.aws.certificate), timeout=PATIENCE_S)
         answer.raise_for_status()
         return answer.content
 

@@ -106,4 +106,4 @@ def test_no_large_body_keeps_the_door_busy(body: bytes) -> None:
     began = time.process_time()
     with pytest.raises(InvalidRequestError):
         strict.loads(body)
-    assert time.process_time() - began < 2
+    assert time.process_time() - began < 10

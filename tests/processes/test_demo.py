@@ -28,7 +28,7 @@ def test_the_demo_loads_everything_reads_it_back_the_same_and_leaves_it_behind(t
     (tmp_path / "demo-data").mkdir()  # of an earlier run: it is left alone
 
     ended = subprocess.run(
-        [sys.executable, DEMO], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, DEMO], cwd=tmp_path, capture_output=True, text=True, timeout=1_800, check=False
     )
 
     assert ended.returncode == 0, ended.stdout + ended.stderr

@@ -29,6 +29,7 @@ from fenceline.context import Context
 from fenceline.runtime import ThreadRuntime
 from fenceline.topics import get
 from fenceline.verify import verify_partition
+from tests.patience import PATIENCE_S
 from tests.servers.install import CannotInstall
 from tests.servers.proxy import Faults, Proxy, proxied
 from tests.servers.run import CREDENTIALS, REGION, dynamodb_local, ministack, versitygw
@@ -37,6 +38,7 @@ SERVERS = 4
 PARTITIONS = 2
 RUN_S = 60
 SHORT_RUN_S = 15
+LONGER_S = 600.0  # at most, on a slow machine
 ANSWER_S = 25  # longer than a server works on a request
 BUCKET, TABLE = "fenceline-faults", "fenceline-faults"
 STORES = ["--objects", f"s3://{BUCKET}/log", "--items", f"dynamodb://{TABLE}"]
@@ -87,7 +89,7 @@ class Server:
     def end(self) -> None:
         self.process.terminate()
         try:
-            self.process.wait(10)
+            self.process.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
         self._reap()
@@ -123,16 +125,19 @@ class Answers:
 class Fleet:
     """The servers, and the clients' threads."""
 
-    def __init__(self, servers: list[Server], run_s: float) -> None:
+    def __init__(self, servers: list[Server], run_s: float, was_hard: Callable[[Fleet], bool]) -> None:
         self.servers = servers
         self.answers = [Answers() for _ in range(PARTITIONS)]
         self.until = time.monotonic() + run_s
+        self._was_hard = was_hard
         self._has_failed = threading.Event()
         self._client = httpx.Client(timeout=ANSWER_S)
 
     @property
     def is_over(self) -> bool:
-        return time.monotonic() > self.until or self._has_failed.is_set()
+        """Whether its time is over: on a slow machine it goes on until it met enough."""
+        over_s = time.monotonic() - self.until
+        return self._has_failed.is_set() or over_s > LONGER_S or (over_s > 0 and self._was_hard(self))
 
     def run(self, *clients: Callable[[Fleet, random.Random], None], seed: int) -> None:
         def work(number: int) -> None:
@@ -316,9 +321,11 @@ def test_every_answer_agrees_with_the_log_whatever_dies_freezes_or_is_lost(
         try:
             with ThreadPoolExecutor(SERVERS) as pool:
                 list(pool.map(lambda server: server.start("--create"), servers))
-            created = httpx.post(f"{servers[0].url}/v1/topics", json={"name": "t", "partitions": PARTITIONS})
+            created = httpx.post(
+                f"{servers[0].url}/v1/topics", json={"name": "t", "partitions": PARTITIONS}, timeout=PATIENCE_S
+            )
             created.raise_for_status()
-            fleet = Fleet(servers, run_s)
+            fleet = Fleet(servers, run_s, lambda fleet: was_hard(met(fleet, objects, items), run_s))
             objects.faults, items.faults = OBJECT_FAULTS, ITEM_FAULTS
             writers = [writer(n, n % PARTITIONS) for n in range(5)]
             fleet.run(*writers, racer("r", 1), racer("s", 1), reader, trouble, seed=20)
@@ -330,7 +337,8 @@ def test_every_answer_agrees_with_the_log_whatever_dies_freezes_or_is_lost(
                 compare(fleet.answers[partition], in_log(context, partition))
                 verified = verify_partition(context, get(context, "t").topic, partition)
                 assert verified.broken_at is None, verified.problem
-    assert_was_hard(fleet, objects, items, run_s)
+    print(summary := met(fleet, objects, items))
+    assert was_hard(summary, run_s), f"it met too little to prove anything: {summary}"
 
 
 def in_log(context: Context, partition: int) -> dict[int, str]:
@@ -360,9 +368,8 @@ def compare(told: Answers, log: dict[int, str]) -> None:
         assert log.get(offset) == value, f"a reader was shown what is not there: {value} at {offset}"
 
 
-def assert_was_hard(fleet: Fleet, objects: Proxy, items: Proxy, run_s: float) -> None:
-    """A run that met too little proves nothing."""
-    summary = {
+def met(fleet: Fleet, objects: Proxy, items: Proxy) -> dict[str, int]:
+    return {
         "acknowledged": sum(len(told.at) for told in fleet.answers),
         "unknown": sum(len(told.unknown) for told in fleet.answers),
         "refused": sum(len(told.refused) for told in fleet.answers),
@@ -370,11 +377,15 @@ def assert_was_hard(fleet: Fleet, objects: Proxy, items: Proxy, run_s: float) ->
         "read": sum(len(told.seen) for told in fleet.answers),
         "deaths": sum(server.deaths for server in fleet.servers),
         "freezes": sum(server.freezes for server in fleet.servers),
-        "objects": dict(objects.met),
-        "items": dict(items.met),
+        "faults of objects": objects.met.total(),
+        "faults of items": items.met.total(),
     }
-    print(summary)
-    assert min(summary["acknowledged"], summary["read"]) >= run_s, summary
-    assert min(summary["refused"], summary["retries"]) >= 1, summary
-    assert min(summary["deaths"], summary["freezes"]) >= run_s // 15, summary
-    assert objects.met.total() >= run_s / 5, summary
+
+
+def was_hard(summary: dict[str, int], run_s: float) -> bool:
+    return (
+        min(summary["acknowledged"], summary["read"]) >= run_s
+        and min(summary["refused"], summary["retries"]) >= 1
+        and min(summary["deaths"], summary["freezes"]) >= run_s // 15
+        and summary["faults of objects"] >= run_s / 5
+    )

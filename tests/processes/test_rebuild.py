@@ -13,6 +13,7 @@ import pytest
 
 from fenceline import Client
 from fenceline_cli.server_process import ServerProcess
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
@@ -21,7 +22,7 @@ COMMAND = [sys.executable, "-m", "fenceline_cli.main"]
 
 def rebuild(directory: Path) -> subprocess.CompletedProcess[str]:
     command = [*COMMAND, "rebuild", "--data", str(directory)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
 
 
 def lose_items(directory: Path) -> None:
@@ -55,7 +56,7 @@ def test_a_server_on_lost_items_ends_at_once_with_one_line(tmp_path: Path) -> No
         client.create_topic("orders")
     lose_items(tmp_path)
     command = [*COMMAND, "dev", "--data", str(tmp_path), "--port", "0"]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    run = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
     assert (run.returncode, run.stdout) == (1, "")
     (line,) = run.stderr.splitlines()
     assert line.endswith(f"'fenceline rebuild --data {tmp_path}', else name the items that belong to these objects")

@@ -14,6 +14,7 @@ import pytest
 from fenceline.batch import Record
 from fenceline.client import Client
 from fenceline_cli.server_process import ServerProcess
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
@@ -39,7 +40,7 @@ def read_back(client: Client) -> tuple[dict[bytes, bytes], int]:
 
 def compact_beside(directory: Path) -> list[dict[str, int]]:
     command = [sys.executable, "-m", "fenceline_cli.main", "compact", "--data", str(directory), TOPIC, "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_S)
     found: list[dict[str, int]] = json.loads(done.stdout)
     return found
 
@@ -74,7 +75,7 @@ def test_a_table_is_kept_while_compactors_run_in_other_processes(tmp_path: Path)
             n += 1
         stop.set()
         for thread in compactors:
-            thread.join(30)
+            thread.join(PATIENCE_S)
         (told,) = compact_beside(tmp_path / "data")
         assert told["compaction_horizon"] == client.offsets(TOPIC, 0).compaction_horizon == n
         rows, count = read_back(client)

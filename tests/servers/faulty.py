@@ -13,10 +13,20 @@ from dataclasses import dataclass, field
 from socketserver import StreamRequestHandler, ThreadingTCPServer
 from typing import BinaryIO
 
+import pytest
+
+from tests.patience import PATIENCE_S
+
 DROP = "drop"  # close the connection without a word
 SILENCE = "silence"  # keep it open without a word
 
 Answer = bytes | str
+
+
+def answer_ms(test: pytest.FixtureRequest) -> int:
+    """Return how long the client of a test shall wait for an answer: long, unless what it gets is silence."""
+    given = test.node.callspec.params.values() if hasattr(test.node, "callspec") else ()
+    return 700 if SILENCE in given else PATIENCE_S * 1000
 
 
 @dataclass(frozen=True)
@@ -53,7 +63,7 @@ def faulty_server() -> Iterator[Faulty]:
                 faulty.requests.append(request)
                 told = faulty.answers[turn]
                 if told is SILENCE:
-                    ended.wait(10)
+                    ended.wait(PATIENCE_S)
                 if not isinstance(told, bytes):
                     return
                 self.wfile.write(told)

@@ -14,12 +14,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 VERSITYGW = "1.8.0"
 MINISTACK = "1.5.33"
+PAUSES_S = (2, 10)  # between tries
+WITH_MINISTACK = Path(__file__).with_name("ministack.txt")
 DYNAMODB_LOCAL = "3.1.0"
 SQLITE4JAVA = "1.0.392"
 AWS_CDK = "2.1148.1"  # the newest that reads what aws-cdk-lib 2 synthesises
@@ -163,7 +166,8 @@ def _fetch_ministack(scratch: Path, place: Path) -> None:
     home = place.with_name(f"{place.name}.venv")
     shutil.rmtree(home, ignore_errors=True)
     _run(sys.executable, "-m", "venv", str(home))
-    _run(str(home / "bin" / "python"), "-m", "pip", "install", "--quiet", f"ministack=={MINISTACK}")
+    pip = (str(home / "bin" / "python"), "-m", "pip")
+    _run(*pip, "install", "--quiet", f"ministack=={MINISTACK}", "-c", str(WITH_MINISTACK))
     place.symlink_to(home.name)
 
 
@@ -178,10 +182,14 @@ def _need(tool: str) -> None:
 
 
 def _run(*command: str, env: dict[str, str] | None = None) -> None:
-    done = subprocess.run(command, env={**os.environ, **(env or {})}, capture_output=True, text=True, check=False)
-    if done.returncode:
-        last = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()][-1:]
-        raise CannotInstall(f"{command[0]} failed: {''.join(last)[:300]}")
+    for pause_s in (*PAUSES_S, None):
+        done = subprocess.run(command, env={**os.environ, **(env or {})}, capture_output=True, text=True, check=False)
+        if not done.returncode:
+            return
+        if pause_s is not None:
+            time.sleep(pause_s)  # a registry that does not answer may do so soon
+    last = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()][-1:]
+    raise CannotInstall(f"{command[0]} failed: {''.join(last)[:300]}")
 
 
 def main() -> int:

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
+from tests.patience import PATIENCE_S
+
 CHUNK_BYTES = 64 * 1024
 
 
@@ -147,7 +149,7 @@ def proxied(url: str, *, faults: Faults | None = None, seed: int = 0, request_de
     try:
         yield proxy
     finally:
-        asyncio.run_coroutine_threadsafe(_end(server), loop).result(10)
+        asyncio.run_coroutine_threadsafe(_end(server), loop).result(PATIENCE_S)
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()

@@ -149,7 +149,7 @@ def running(
     scheme: str = "http",
 ) -> Iterator[str]:
     with lent_folder(None) as folder:
-        log = folder.with_suffix(".log")
+        log = folder.parent / f"{folder.name}.log"
         try:
             for start in range(STARTS_MAX):
                 port = _free_port()
@@ -185,7 +185,7 @@ def _is_ready(process: subprocess.Popen[bytes], url: str) -> bool:
                 return True
         except urllib.error.HTTPError as answer:
             answer.close()
-            return True
+            return process.poll() is None
         except OSError:
             time.sleep(0.05)
     return False
@@ -219,7 +219,7 @@ def lent_folder(chosen: Path | None) -> Iterator[Path]:
         return
     parent = install.cache_directory()
     parent.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(prefix="run.", dir=parent))
+    made = Path(tempfile.mkdtemp(prefix=f"run.{os.getpid()}.", dir=parent))
     try:
         yield made
     finally:

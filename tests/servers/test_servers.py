@@ -6,13 +6,13 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
+from tests.patience import wait_until
 from tests.servers import install
 from tests.servers.install import CannotInstall
 from tests.servers.run import Servers, ministack
@@ -35,6 +35,7 @@ def test_a_server_that_could_not_be_had_is_not_tried_again(monkeypatch: pytest.M
     tries = []
     monkeypatch.setenv("FENCELINE_TEST_SERVERS", str(tmp_path))
     monkeypatch.setattr(install, "_need", lambda tool: tries.append(tool))
+    monkeypatch.setattr(install, "PAUSES_S", ())
     monkeypatch.setattr(install.subprocess, "run", lambda *_, **__: subprocess.CompletedProcess("go", 1, "", "no\n"))
     with Servers() as servers:
         for _ in range(3):
@@ -49,18 +50,11 @@ def is_listening(url: str) -> bool:
         return client.connect_ex((parts.hostname, parts.port)) == 0
 
 
-def gone_within(url: str, seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while is_listening(url) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return not is_listening(url)
-
-
 @pytest.mark.slow
 def test_a_server_ends_with_its_block() -> None:
     with ministack() as url:
         assert is_listening(url)
-    assert gone_within(url, 5)
+    wait_until(lambda: not is_listening(url))
 
 
 @pytest.mark.slow
@@ -68,12 +62,11 @@ def test_a_server_ends_with_its_block() -> None:
 def test_a_server_ends_with_a_process_that_is_killed() -> None:
     lines = ["import time", "from tests.servers.run import ministack", "with ministack() as url:"]
     code = "\n".join([*lines, " print(url, flush=True)", " time.sleep(60)"])
-    left = set(install.cache_directory().glob("run.*"))
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         url = process.stdout.readline().strip()
         assert is_listening(url)
         process.kill()
-    assert gone_within(url, 5)
-    for path in set(install.cache_directory().glob("run.*")) - left:
-        shutil.rmtree(path, ignore_errors=True)
+    wait_until(lambda: not is_listening(url))
+    for path in install.cache_directory().glob(f"run.{process.pid}.*"):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -47,7 +47,6 @@ def _hook() -> None:
 def preempting(world: World) -> Iterator[None]:
     """Let this world preempt between statements."""
     global _world
-    _instrument()
     _world = world
     try:
         yield
@@ -81,8 +80,6 @@ def _called(statement: ast.stmt) -> list[ast.stmt]:
 
 def _instrument() -> None:
     for module in MODULES:
-        if "__preempt__" in vars(module):
-            continue
         assert module.__file__ is not None
         source = Path(module.__file__).read_text()
         code = compile(_Calls().visit(ast.parse(source)), module.__file__, "exec")
@@ -109,3 +106,6 @@ def _functions(module: types.ModuleType) -> Iterator[types.FunctionType]:
             function = getattr(member, "fget", None) or getattr(member, "__func__", None) or member
             if isinstance(function, types.FunctionType):
                 yield function
+
+
+_instrument()  # before any test can put something of its own in a function's place

@@ -24,13 +24,6 @@ _PRODUCER = re.compile(r"/v1/topics/t/producers(?:/([^/]+))?")
 _SUBSCRIPTION = re.compile(r"/v1/topics/t/subscriptions(?:/([^/]+)(?:/(\w+))?)?")
 
 
-def wait_until(condition: Any) -> None:
-    deadline = time.monotonic() + 5
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.002)
-
-
 @dataclass
 class FakeSessions(FakeService):
     """One topic, ``t``, with everything that is held there."""

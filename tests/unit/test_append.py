@@ -17,6 +17,7 @@ from fenceline.batch import Record
 from fenceline.limits import SEGMENT_BYTES_MAX
 from fenceline.ports import Delete
 from fenceline.read import ReadRequest
+from tests.patience import PATIENCE_S, wait_until
 from tests.service import (
     START_MS,
     TOPIC,
@@ -36,7 +37,6 @@ from tests.service import (
     never_arrives,
     request,
     serve,
-    serve_in_real_time,
 )
 
 MINUTE_MS = 60_000
@@ -44,15 +44,6 @@ MINUTE_MS = 60_000
 
 def creates(service: Service) -> int:
     return service.objects.calls["create"]
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    """Wait until another thread has made something true."""
-    for _ in range(2_000):
-        if condition():
-            return
-        threading.Event().wait(0.005)
-    raise AssertionError("it did not come true")
 
 
 def queued(service: Service) -> int:
@@ -595,11 +586,11 @@ def test_what_waits_is_stored_in_one_segment_and_a_refused_one_shifts_nobody(liv
     before = creates(service)
     with ThreadPoolExecutor(len(calls) + len(waiting)) as pool:
         first = pool.submit(calls[0])
-        assert gate.reached.wait(5)
+        assert gate.reached.wait(PATIENCE_S)
         others = []
         for count, call in enumerate(waiting):
             others.append(pool.submit(call))
-            wait_for(lambda count=count: queued(service) == count + 1)  # type: ignore[misc]
+            wait_until(lambda count=count: queued(service) == count + 1)  # type: ignore[misc]
         gate.opened.set()
     assert first.result().base_offset == 1
     assert others[0].result() == Appended(2, 4, 2, False, -1, False, -1)
@@ -619,9 +610,9 @@ def test_a_duplicate_within_one_group_is_told_where_its_twin_stands(live_service
     service.objects.plan("create", gate)
     with ThreadPoolExecutor(3) as pool:
         pool.submit(append, service.log, "b")
-        assert gate.reached.wait(5)
+        assert gate.reached.wait(PATIENCE_S)
         twins = [pool.submit(append, service.log, "c", producer=(7, 0, 0)) for _ in range(2)]
-        wait_for(lambda: queued(service) == 2)
+        wait_until(lambda: queued(service) == 2)
         gate.opened.set()
     assert sorted((t.result().base_offset, t.result().duplicate) for t in twins) == [(2, False), (2, True)]
 
@@ -638,7 +629,7 @@ def test_many_threads_share_creates_and_leave_no_gap(live_service: Service) -> N
     slow = service.objects.store.create
 
     def create(*object_: Any) -> None:
-        threading.Event().wait(0.001)
+        threading.Event().wait(0.02)
         slow(*object_)
 
     service.objects.store.create = create  # type: ignore[method-assign]
@@ -662,10 +653,10 @@ def test_a_group_takes_no_batch_beyond_the_size_of_a_segment(live_service: Servi
     large = "x" * 3_000_000
     with ThreadPoolExecutor(6) as pool:
         pool.submit(append, service.log, "b")
-        assert gate.reached.wait(5)
+        assert gate.reached.wait(PATIENCE_S)
         for count in range(5):
             pool.submit(append, service.log, large)
-            wait_for(lambda count=count: queued(service) == count + 1)  # type: ignore[misc]
+            wait_until(lambda count=count: queued(service) == count + 1)  # type: ignore[misc]
         gate.opened.set()
     sizes = [len(segment.body) for segment in service.segments()]
     assert max(sizes) <= SEGMENT_BYTES_MAX
@@ -674,21 +665,22 @@ def test_a_group_takes_no_batch_beyond_the_size_of_a_segment(live_service: Servi
 
 def test_a_caller_who_leaves_while_the_leader_still_reads_is_never_written_after_all() -> None:
     """CONTENDED promises that nothing was written: also by the group that the request was already taken into."""
-    service = serve_in_real_time(timeout_ms=300)
+    service = serve(timeout_ms=300)
     service.log.create_topic(TOPIC)
     append(service.log, "a")
     creating, reading = Gate(), Gate()
     service.objects.plan("create", creating)
     with ThreadPoolExecutor(3) as pool:
         pool.submit(append, service.log, "b")
-        assert creating.reached.wait(5)
+        assert creating.reached.wait(PATIENCE_S)
         # One of these two leads next, and takes the other's request into its group; both have a producer to be read.
         pair = {value: pool.submit(append, service.log, value, producer=(ord(value), 0, 0)) for value in "cd"}
-        wait_for(lambda: queued(service) == 2)
+        wait_until(lambda: queued(service) == 2)
         service.items.plan("get", reading)
         creating.opened.set()
-        assert reading.reached.wait(5)
-        wait_for(lambda: any(future.done() for future in pair.values()))
+        assert reading.reached.wait(PATIENCE_S)
+        service.runtime.advance(301)
+        wait_until(lambda: any(future.done() for future in pair.values()))
         reading.opened.set()
     refused = [value.encode() for value, future in pair.items() if isinstance(future.exception(), errors.RetryError)]
     assert refused
@@ -698,20 +690,21 @@ def test_a_caller_who_leaves_while_the_leader_still_reads_is_never_written_after
 
 def test_a_caller_who_leaves_while_the_leader_cannot_read_is_never_written_after_all() -> None:
     """The same, where the leader's reading fails and the requests go back into the queue."""
-    service = serve_in_real_time(timeout_ms=300)
+    service = serve(timeout_ms=300)
     service.log.create_topic(TOPIC)
     append(service.log, "a")
     creating, reading = Gate(), Gate()
     service.objects.plan("create", creating)
     with ThreadPoolExecutor(3) as pool:
         pool.submit(append, service.log, "b")
-        assert creating.reached.wait(5)
+        assert creating.reached.wait(PATIENCE_S)
         pair = {value: pool.submit(append, service.log, value, producer=(ord(value), 0, 0)) for value in "cd"}
-        wait_for(lambda: queued(service) == 2)
+        wait_until(lambda: queued(service) == 2)
         service.items.plan("get", lambda call: (reading(lambda: None), is_unavailable(call)))
         creating.opened.set()
-        assert reading.reached.wait(5)
-        wait_for(lambda: any(future.done() for future in pair.values()))
+        assert reading.reached.wait(PATIENCE_S)
+        service.runtime.advance(301)
+        wait_until(lambda: any(future.done() for future in pair.values()))
         reading.opened.set()
     append(service.log, "e")
     refused = [value.encode() for value, future in pair.items() if isinstance(future.exception(), errors.RetryError)]

@@ -15,6 +15,7 @@ from fenceline.batch import Record
 from fenceline.ports import Delete
 from fenceline.producers import Producer
 from fenceline.sessions import severed
+from tests.patience import PATIENCE_S
 from tests.service import (
     TOPIC,
     FakeRuntime,
@@ -152,7 +153,7 @@ def test_what_is_only_reserved_is_no_access(service: Service) -> None:
     service.items.plan("write", gate)
     claiming = threading.Thread(target=claim, args=(service.log,), kwargs={"session_id": session.session_id})
     claiming.start()
-    assert gate.reached.wait(20)
+    assert gate.reached.wait(PATIENCE_S)
     assert code_of(lambda: send_as(service.another(), session.session_id, 0, "a")) == "PRODUCER_FENCED"
     gate.opened.set()
     claiming.join()
@@ -433,7 +434,7 @@ def test_that_a_session_has_ended_is_written_before_it_is_acted_upon(service: Se
     service.objects.plan("create", gate)
     appending = threading.Thread(target=append, args=(service.log, "a"))
     appending.start()
-    assert gate.reached.wait(20)
+    assert gate.reached.wait(PATIENCE_S)
     granted = access_of(service).granted
     assert granted is not None
     assert granted.is_ended
@@ -570,7 +571,7 @@ def test_nobody_waits_for_anothers_admission(live_service: Service) -> None:
     service.items.plan("get", gate)
     asking = threading.Thread(target=code_of, args=(lambda: append(service.log, "x"),))
     asking.start()
-    assert gate.reached.wait(20)
+    assert gate.reached.wait(PATIENCE_S)
     send(service.log, producer, "a")
     gate.opened.set()
     asking.join()

@@ -15,6 +15,7 @@ from fenceline.log import Log
 from fenceline.ports import ItemTooLarge, Put
 from fenceline.producers import Producer
 from fenceline.read import ReadRequest
+from tests.patience import PATIENCE_S
 from tests.service import (
     TOPIC,
     Gate,
@@ -532,7 +533,7 @@ def test_a_holder_resumes_while_a_fencer_has_only_reserved(service: Service) -> 
     found: list[Producer] = []
     fencing = threading.Thread(target=lambda: found.append(claim(service.another(), FENCING)))
     fencing.start()
-    assert gate.reached.wait(20)
+    assert gate.reached.wait(PATIENCE_S)
     assert again(service.log, old).topic_epochs == {0: 0}
     gate.opened.set()
     fencing.join()

@@ -8,8 +8,9 @@ import pytest
 from fenceline import errors
 from fenceline.client.owning import Owner
 from fenceline.runtime import ThreadRuntime
+from tests.patience import wait_until
 
-from .fake_sessions import FakeSessions, wait_until
+from .fake_sessions import FakeSessions
 
 OWNED = errors.ResourceOwnedError("somebody has it", resource="r", generation=3)
 
@@ -193,7 +194,7 @@ def test_an_owner_writes_under_its_session_and_token_until_it_is_severed():
     service = FakeSessions(partitions=2)
     client = client_of(service)
     with client.own(["t/1", "other/0"]) as owner, client.producer("t", owner=owner, linger_ms=0) as producer:
-        producer.send(value=b"a").result(5_000)
+        producer.send(value=b"a").result(60_000)
         service.heartbeat_error = errors.SessionSeveredError("somebody came")
         wait_until(lambda: owner.loss is not None)
         with pytest.raises(errors.SessionSeveredError):
@@ -210,7 +211,7 @@ def test_an_owner_whose_append_is_fenced_has_lost_what_it_owned():
     with client.own("t/0", on_severed=told.append) as owner:
         producer = client.producer("t", owner=owner, linger_ms=0)
         with pytest.raises(errors.ProducerFencedError):
-            producer.send(value=b"a").result(5_000)
+            producer.send(value=b"a").result(60_000)
         with pytest.raises(errors.ProducerFencedError):
             producer.close()
 

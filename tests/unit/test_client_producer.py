@@ -10,17 +10,11 @@ import pytest
 from fenceline import errors
 from fenceline.batch import Record
 from fenceline.partitioner import partition_of
+from tests.patience import PATIENCE_S, wait_until
 
 from .fake_service import FakeService, answers, loses_the_answer, loses_the_request, refuses_the_connection
 
 FOREVER_MS = 3_600_000
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + 5
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.002)
 
 
 def gate():
@@ -28,7 +22,7 @@ def gate():
     event = threading.Event()
 
     def fault(append):
-        assert event.wait(5)
+        assert event.wait(PATIENCE_S)
         return append()
 
     return fault, event
@@ -87,9 +81,9 @@ def test_a_batch_stays_within_what_the_topic_takes():
 
 def test_a_batch_that_is_not_full_is_sent_after_its_linger():
     service = FakeService()
-    with service.client().producer("t", linger_ms=20) as producer:
+    with service.client().producer("t", linger_ms=300) as producer:
         first, second = producer.send(value=b"a"), producer.send(value=b"b")
-        assert (first.result(5_000).offset, second.result(5_000).offset) == (0, 1)
+        assert (first.result(60_000).offset, second.result(60_000).offset) == (0, 1)
 
     assert len(service.produced) == 1
 
@@ -99,7 +93,7 @@ def test_one_batch_of_a_partition_is_in_flight_and_several_partitions_are():
     meeting = threading.Barrier(2)
 
     def meets(append):
-        meeting.wait(5)
+        meeting.wait(PATIENCE_S)
         return append()
 
     service = FakeService(partitions=2, faults=[meets, meets])
@@ -210,11 +204,11 @@ def test_a_full_buffer_holds_the_sender_back_until_a_batch_is_settled():
         sent = []
         sender = threading.Thread(target=lambda: [sent.append(producer.send(value=b"x" * 76)) for _ in range(50)])
         sender.start()
-        wait_until(lambda: service.produced)
+        wait_until(lambda: service.produced and len(sent) >= 10)
         sender.join(0.05)
         assert len(sent) == 10  # 100 bytes each
         opened.set()
-        sender.join(5)
+        sender.join(PATIENCE_S)
         assert len(sent) == 50
 
     assert len(service.stored(0)) == 50
@@ -239,9 +233,9 @@ def test_a_producer_that_is_left_by_an_exception_sends_no_more():
         raise KeyError
     opened.set()
 
-    assert sent.result(5_000).offset == 0
+    assert sent.result(60_000).offset == 0
     with pytest.raises(CancelledError):
-        waiting.result(5_000)
+        waiting.result(60_000)
     assert service.stored(0) == [b"a"]
 
 
@@ -265,12 +259,12 @@ def test_a_fault_of_the_client_itself_reaches_the_caller_instead_of_hanging_it(m
     delivery = producer.send(value=b"a")
 
     with pytest.raises(ZeroDivisionError):
-        delivery.result(5_000)
+        delivery.result(60_000)
     with pytest.raises(ZeroDivisionError):
         producer.flush()
     with pytest.raises(RuntimeError):
         producer.send(value=b"b")
-    producer._threads[0].join(5)
+    producer._threads[0].join(PATIENCE_S)
 
 
 def test_a_callback_hears_of_its_delivery():

@@ -8,6 +8,7 @@ import pytest
 from fenceline import errors
 from fenceline.batch import Record
 from fenceline.client import fetching
+from tests.patience import PATIENCE_S
 
 from .fake_service import FakeService, corrupt
 
@@ -173,4 +174,4 @@ def test_a_fault_of_the_client_itself_reaches_the_iteration_instead_of_hanging_i
     service._read = breaks
     with client.reader("t") as reader, pytest.raises(ZeroDivisionError):
         next(iter(reader))
-    reader._fetching.threads[0].join(5)
+    reader._fetching.threads[0].join(PATIENCE_S)

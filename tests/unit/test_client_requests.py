@@ -168,7 +168,7 @@ def test_a_connection_that_was_never_made_is_tried_again_for_every_request(never
 
 
 def test_without_any_connection_the_store_is_unavailable_and_nothing_was_written():
-    client, seen = client_of(httpx.ConnectError("connection refused"), retry_ms=1_000)
+    client, seen = client_of(httpx.ConnectError("connection refused"), retry_ms=60_000)
 
     with pytest.raises(errors.StoreUnavailableError, match="connection refused"):
         client.produce("t", 0, [Record(b"x")])

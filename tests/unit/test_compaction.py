@@ -32,6 +32,7 @@ from fenceline.read import Page, ReadRecord, ReadRequest
 from fenceline.runtime import ThreadRuntime
 from fenceline.segment import Replicated
 from fenceline_cli.main import app
+from tests.patience import PATIENCE_S, wait_until
 from tests.service import (
     TOPIC,
     Gate,
@@ -630,9 +631,9 @@ def test_50_000_records_over_5_000_keys_are_compacted_in_seconds() -> None:
     for n in range(0, 50_000, 100):
         records = [Record(b"%0100d" % i, b"key-%d" % (i * 7919 % 5_000)) for i in range(n, n + 100)]
         service.log.append(TOPIC, 0, AppendRequest.of_records(records))
-    began = time.monotonic()
+    began = time.process_time()
     service.log.compact(TOPIC, 0)
-    took = time.monotonic() - began
+    took = time.process_time() - began
     assert horizon(service.log) == 50_000
     found = read_all(service.another(), max_records=10_000)
     assert [int(r.value or b"") for r in found] == [*range(45_000, 50_000)]
@@ -837,11 +838,11 @@ def test_of_two_compactors_the_farther_wins(table: Service) -> None:
     with ThreadPoolExecutor(1) as pool:
         table.items.plan("write", gate)
         behind = pool.submit(partition_compact, table)
-        assert gate.reached.wait(10)
+        assert gate.reached.wait(PATIENCE_S)
         put(table.another(), ("b", "4"))
         farther = table.another().compact_now(TOPIC, 0)
         gate.opened.set()
-        assert behind.result(10) == farther == head_of(table).view
+        assert behind.result(PATIENCE_S) == farther == head_of(table).view
     assert pairs(table.another()) == [(2, "a", "3"), (3, "b", "4")]
     assert planned.attempt in {key.split("/")[4] for key in view_files(table)}
 
@@ -888,7 +889,7 @@ def test_a_reader_under_way_in_a_view_that_was_collected_reads_again(table: Serv
     with ThreadPoolExecutor(1) as pool:
         table.objects.always("get", gate, "compacted/")
         reading = pool.submit(page, reader)
-        assert gate.reached.wait(10)
+        assert gate.reached.wait(PATIENCE_S)
         table.objects.always("get", None)
         put(table.log, ("a", "2"))
         old = view_files(table)
@@ -897,7 +898,7 @@ def test_a_reader_under_way_in_a_view_that_was_collected_reads_again(table: Serv
             table.objects.store.delete(key)
         gate.opened.set()
         with pytest.raises(errors.StoreUnavailableError):
-            reading.result(10)
+            reading.result(PATIENCE_S)
     assert pairs(reader) == [(1, "a", "2")]
 
 
@@ -906,6 +907,7 @@ def test_appends_trims_and_checkpoints_beside_it_lose_nothing() -> None:
     service.log.create_topic(TOPIC, config={"cleanup.policy": "compact"})
     stop = threading.Event()
     written: dict[str, int] = {}
+    done = {"compactions": 0, "trims": 0, "reads": 0}
 
     def write() -> None:
         log, n = service.another(), 0
@@ -918,28 +920,31 @@ def test_appends_trims_and_checkpoints_beside_it_lose_nothing() -> None:
         log = service.another()
         while not stop.is_set():
             log.compact_now(TOPIC, 0)
+            done["compactions"] += 1
 
     def trim() -> None:
         log = service.another()
         while not stop.wait(0.05):
             end = log.offsets(TOPIC, 0).bounds.next_offset
             log.trim(TOPIC, 0, max(end - 40, 0))
+            done["trims"] += end > 40
 
-    def read() -> int:
-        log, reads = service.another(), 0
+    def read() -> None:
+        log = service.another()
         while not stop.is_set():
             told = log.offsets(TOPIC, 0)
             rows = {key: int(value or 0) for _, key, value in pairs(log, told.bounds.log_start_offset)}
             assert len(rows) in (0, 9) or told.bounds.next_offset < 9
-            reads += 1
-        return reads
+            done["reads"] += 1
 
     with ThreadPoolExecutor(5) as pool:
         running = [pool.submit(task) for task in (write, compact, compact, trim, read)]
-        time.sleep(1.5)
-        stop.set()
-        results = [task.result(20) for task in running]
-    assert (results[-1] or 0) > 2
+        try:
+            wait_until(lambda: (len(written) == 9 and min(done.values()) > 2) or any(task.done() for task in running))
+        finally:
+            stop.set()
+        for task in running:
+            task.result(PATIENCE_S)
     service.log.compact(TOPIC, 0)
     assert {key: int(value or 0) for _, key, value in pairs(service.another())} == written
     assert len(read_all(service.another())) == 9

@@ -25,6 +25,7 @@ from fenceline.group_offsets import GroupOffset
 from fenceline.log import Log
 from fenceline.ports import Check, ItemKey, Put
 from fenceline.subscriptions import Acknowledgement
+from tests.patience import PATIENCE_S
 from tests.service import Gate, Service, is_unavailable, loses_answer, moves, never_arrives, request
 from tests.unit.owning import lapse, start, wanted
 
@@ -261,10 +262,10 @@ def test_the_later_of_two_commits_stays(topics: Service) -> None:
     topics.items.plan("write", gate)
     with ThreadPoolExecutor() as pool:
         slow = pool.submit(commit, topics.log, (TOPIC, 0, 9), (TOPIC, 1, 9))
-        assert gate.reached.wait(10)
+        assert gate.reached.wait(PATIENCE_S)
         commit(other, (TOPIC, 1, 3))
         gate.opened.set()
-        slow.result(10)
+        slow.result(PATIENCE_S)
     assert committed(other) == [(TOPIC, 0, 9), (TOPIC, 1, 9)]
 
 

@@ -19,6 +19,7 @@ from fenceline.errors import OffsetOutOfRangeError
 from fenceline.log import Log
 from fenceline.read import Page, ReadRequest
 from fenceline.segment import Replicated
+from tests.patience import PATIENCE_S, without_a_stall
 from tests.service import (
     START_MS,
     TOPIC,
@@ -398,7 +399,7 @@ def test_pages_of_any_size_show_all_that_is_committed_and_nothing_else(segments:
 
 
 def in_time(started: float) -> bool:
-    return time.monotonic() - started < 5
+    return time.monotonic() - started < 300
 
 
 @pytest.mark.parametrize("is_same_process", [True, False])
@@ -408,7 +409,7 @@ def test_a_long_poll_ends_with_the_record_that_it_waits_for(live_service: Servic
     other = log if is_same_process else live_service.another()
     started = time.monotonic()
     with ThreadPoolExecutor(3) as pool:
-        polls = [pool.submit(read, log, 1, wait_ms=20_000) for _ in range(2)]
+        polls = [pool.submit(read, log, 1, wait_ms=600_000) for _ in range(2)]
         threading.Event().wait(0.1)
         append(other, "b")
         assert [offsets(poll.result()) for poll in polls] == [[1], [1]]
@@ -426,7 +427,7 @@ def test_a_long_poll_ends_empty_when_its_time_is_over(live_service: Service) -> 
 def test_a_long_poll_does_not_wait_if_there_is_something(live_service: Service) -> None:
     append(live_service.log, "a")
     started = time.monotonic()
-    assert offsets(read(live_service.log, 0, wait_ms=20_000)) == [0]
+    assert offsets(read(live_service.log, 0, wait_ms=600_000)) == [0]
     assert in_time(started)
 
 
@@ -436,7 +437,7 @@ def test_a_page_that_only_moves_the_position_ends_a_long_poll(live_service: Serv
     log.add(marker(0x80))
     log.store(live_service.objects)
     started = time.monotonic()
-    assert read(live_service.log, 1, wait_ms=20_000).position == 2
+    assert read(live_service.log, 1, wait_ms=600_000).position == 2
     assert in_time(started)
 
 
@@ -446,7 +447,7 @@ def test_a_committed_long_poll_waits_through_an_open_transaction_for_its_end(liv
     log.store(live_service.objects)
     started = time.monotonic()
     with ThreadPoolExecutor(1) as pool:
-        poll = pool.submit(read, live_service.log, 0, wait_ms=20_000, is_read_committed=True)
+        poll = pool.submit(read, live_service.log, 0, wait_ms=600_000, is_read_committed=True)
         threading.Event().wait(0.1)
         log.add(data("b"))
         log.store(live_service.objects, start=1)
@@ -462,7 +463,7 @@ def test_a_process_that_stops_ends_its_long_polls(live_service: Service) -> None
     append(live_service.log, "a")
     started = time.monotonic()
     with ThreadPoolExecutor(2) as pool:
-        polls = [pool.submit(read, live_service.log, 1, wait_ms=20_000) for _ in range(2)]
+        polls = [pool.submit(read, live_service.log, 1, wait_ms=600_000) for _ in range(2)]
         threading.Event().wait(0.1)
         live_service.log.close()
         assert [offsets(poll.result()) for poll in polls] == [[], []]
@@ -474,7 +475,7 @@ def test_a_long_poll_on_a_topic_that_is_deleted_ends(live_service: Service) -> N
     other = live_service.another()
     started = time.monotonic()
     with ThreadPoolExecutor(1) as pool:
-        poll = pool.submit(read, live_service.log, 1, wait_ms=20_000)
+        poll = pool.submit(read, live_service.log, 1, wait_ms=600_000)
         threading.Event().wait(0.1)
         other.delete_topic(TOPIC)
         assert isinstance(poll.exception(), errors.UnknownTopicOrPartitionError)
@@ -486,13 +487,13 @@ def test_a_trim_past_a_waiting_reader_is_told_to_it(live_service: Service) -> No
     other = live_service.another()
     gate = Gate()
     with ThreadPoolExecutor(1) as pool:
-        poll = pool.submit(read, live_service.log, 1, wait_ms=20_000)
+        poll = pool.submit(read, live_service.log, 1, wait_ms=600_000)
         threading.Event().wait(0.1)
         live_service.objects.always(
             "get", lambda call: gate(call) if threading.current_thread() in pool._threads else call()
         )
         append(other, "b", "c")
-        assert gate.reached.wait(5)  # the waiting reader is about to look
+        assert gate.reached.wait(PATIENCE_S)  # the waiting reader is about to look
         other.trim(TOPIC, 0, 3)
         gate.opened.set()
         refusal = poll.exception()
@@ -504,9 +505,13 @@ def test_many_who_wait_ask_the_store_as_often_as_one(live_service: Service) -> N
     """One looker per process and partition, and ever more rarely."""
     append(live_service.log, "a")
     read(live_service.log)
-    live_service.objects.calls.clear()
-    with ThreadPoolExecutor(8) as pool:
-        for poll in [pool.submit(read, live_service.log, 1, wait_ms=400) for _ in range(8)]:
-            poll.result()
-    # At its start and its end each looks for itself; between them one looks for all, at 50, 150 and 350 ms.
-    assert live_service.objects.calls["get"] <= 8 * 4 + 8
+
+    def attempt() -> None:
+        live_service.objects.calls.clear()
+        with ThreadPoolExecutor(8) as pool:
+            for poll in [pool.submit(read, live_service.log, 1, wait_ms=400) for _ in range(8)]:
+                poll.result()
+        # At its start and its end each looks for itself; between them one looks for all, at 50, 150 and 350 ms.
+        assert live_service.objects.calls["get"] <= 8 * 4 + 8
+
+    without_a_stall(attempt)

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from fenceline.runtime import ThreadRuntime
+from tests.patience import PATIENCE_S
 
 
 def test_calls_run_side_by_side_and_answer_in_order() -> None:
@@ -15,7 +16,7 @@ def test_calls_run_side_by_side_and_answer_in_order() -> None:
     together = threading.Barrier(4)  # nobody passes unless all of them run at once
 
     def call(number: int) -> int:
-        together.wait(10)
+        together.wait(PATIENCE_S)
         return number
 
     assert runtime.gather([lambda n=n: call(n) for n in range(4)]) == [0, 1, 2, 3]  # type: ignore[misc]
@@ -31,7 +32,7 @@ def test_a_gather_inside_a_gather_never_waits_for_the_pool() -> None:
 
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(runtime.gather, [lambda n=n: inside(n) for n in range(outer)])  # type: ignore[misc]
-        assert waiting.result(20) == [[10 * n, 10 * n + 1, 10 * n + 2] for n in range(outer)]
+        assert waiting.result(PATIENCE_S) == [[10 * n, 10 * n + 1, 10 * n + 2] for n in range(outer)]
 
 
 @pytest.mark.parametrize("parallel", [4, 1])

@@ -34,6 +34,7 @@ from fenceline.ports import Check, ItemKey, Put
 from fenceline.read import Page, ReadRequest
 from fenceline.resources import Wanted
 from fenceline.subscriptions import Acknowledgement, ShownCursor
+from tests.patience import PATIENCE_S
 from tests.service import (
     START_MS,
     TOPIC,
@@ -423,11 +424,11 @@ def test_a_cursor_that_moves_while_its_chunks_are_read_is_read_again(
     with ThreadPoolExecutor() as pool:
         service.items.on_call = hold_the_cursor
         reading = pool.submit(cursor, service.log)
-        assert gate.reached.wait(10)
+        assert gate.reached.wait(PATIENCE_S)
         service.items.on_call = None
         acknowledge(other, cumulative=50)  # every chunk that the reader is about to ask for goes
         gate.opened.set()
-        assert reading.result(10).mark_delete_offset == 51
+        assert reading.result(PATIENCE_S).mark_delete_offset == 51
 
 
 # Rivals, and answers that are lost
@@ -438,10 +439,10 @@ def test_acknowledgements_beside_each_other_are_both_kept(filled: Service) -> No
     filled.items.plan("write", gate)
     with ThreadPoolExecutor() as pool:
         slow = pool.submit(acknowledge, filled.log, 2)
-        assert gate.reached.wait(10)
+        assert gate.reached.wait(PATIENCE_S)
         acknowledge(other, 1)
         gate.opened.set()
-        assert slow.result(10) == 0
+        assert slow.result(PATIENCE_S) == 0
     assert place(filled.log) == (0, [(1, 3)], 8)
 
 
@@ -560,7 +561,7 @@ def test_a_long_poll_goes_on_while_all_that_comes_is_acknowledged(live_service: 
     with ThreadPoolExecutor() as pool:
         poll = pool.submit(read, log, wait_ms=20_000)
         append(other, "2")
-        assert offsets(poll.result(10)) == [2]
+        assert offsets(poll.result(PATIENCE_S)) == [2]
         acknowledge(log, 2)
 
         taken = threading.Event()
@@ -577,10 +578,10 @@ def test_a_long_poll_goes_on_while_all_that_comes_is_acknowledged(live_service: 
         threading.Event().wait(0.1)
         live_service.items.on_call = take
         append(other, "3")
-        assert taken.wait(10)
+        assert taken.wait(PATIENCE_S)
         live_service.items.on_call = None
         append(other, "4")
-        assert offsets(poll.result(10)) == [4]
+        assert offsets(poll.result(PATIENCE_S)) == [4]
     page = read(log, 4, wait_ms=60)
     assert offsets(page) == [4]
 
@@ -715,11 +716,11 @@ def test_a_late_acknowledgement_of_a_severed_owner_never_lands(filled: Service) 
     filled.items.plan("write", gate)
     with ThreadPoolExecutor() as pool:
         late = pool.submit(filled.log.consumers.acknowledge, TOPIC, 0, NAME, Acknowledgement(5), session_id=session_id)
-        assert gate.reached.wait(10)
+        assert gate.reached.wait(PATIENCE_S)
         owner(other)
         gate.opened.set()
         with pytest.raises(SessionSeveredError):
-            late.result(10)
+            late.result(PATIENCE_S)
     assert place(filled.log) == (0, [], 10)
 
 
@@ -782,11 +783,11 @@ def test_an_acknowledgement_that_comes_behind_a_delete_makes_no_cursor(filled: S
     filled.items.plan("write", gate)
     with ThreadPoolExecutor() as pool:
         late = pool.submit(acknowledge, filled.log, 1)
-        assert gate.reached.wait(10)
+        assert gate.reached.wait(PATIENCE_S)
         filled.another().consumers.unsubscribe(TOPIC, NAME)
         gate.opened.set()
         with pytest.raises(UnknownSubscriptionError):
-            late.result(10)
+            late.result(PATIENCE_S)
     assert items_left(filled, keys.cursor_items(NAME)) == []
 
 
@@ -910,14 +911,14 @@ def test_a_creation_that_goes_on_while_it_is_undone_does_not_make_half_a_subscri
     wide.items.plan("write", lambda call: call(), lambda call: call(), gate)
     with ThreadPoolExecutor() as pool:
         slow = pool.submit(begin, wide.log, at="latest")
-        assert gate.reached.wait(10)
+        assert gate.reached.wait(PATIENCE_S)
 
         def go_on(operation: str, key: str) -> None:
             """The sweeper has deleted the first cursors, and is about to look whether that was all."""
             if operation == "query" and key.startswith("acknowledged/"):
                 wide.items.on_call = None
                 gate.opened.set()
-                assert slow.result(30) is True
+                assert slow.result(PATIENCE_S) is True
 
         wide.runtime.advance(2 * HOUR)
         wide.items.on_call = go_on
@@ -930,10 +931,10 @@ def test_of_two_who_create_one_wins_and_the_other_finds_it(wide: Service) -> Non
     wide.items.plan("write", gate)
     with ThreadPoolExecutor() as pool:
         slow = pool.submit(begin, wide.log, at="latest")
-        assert gate.reached.wait(10)
+        assert gate.reached.wait(PATIENCE_S)
         assert begin(wide.another(), at="earliest")
         gate.opened.set()
-        assert slow.result(30) is False
+        assert slow.result(PATIENCE_S) is False
     assert marks(wide) == {0}
     assert items_left(wide, keys.cursor_items(NAME), keys.unowned_items(wide.topic_id())) == []
 

@@ -1,0 +1,54 @@
+"""How long a test waits for what must come: far longer than a slow machine needs, since nothing waits any longer."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+PATIENCE_S = 60
+STALL_S = 0.3
+TRIES = 10
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.005)
+
+
+def without_a_stall(attempt: Callable[[], object]) -> None:
+    """Make ``attempt``; again, if it failed while this machine stood still: no lease outlives that."""
+    for _ in range(TRIES):
+        standstills = Standstills()
+        standstills.start()
+        try:
+            attempt()
+            return
+        except AssertionError:
+            if standstills.end() < STALL_S:
+                raise
+        finally:
+            standstills.end()
+    raise AssertionError("this machine stood still at each try")
+
+
+class Standstills(threading.Thread):
+    """Watches how long this machine lets a thread wait that sleeps for a moment."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self._longest_s = 0.0
+        self._is_over = threading.Event()
+
+    def run(self) -> None:
+        before = time.monotonic()
+        while not self._is_over.wait(0.02):
+            self._longest_s, before = max(self._longest_s, time.monotonic() - before), time.monotonic()
+
+    def end(self) -> float:
+        """Return the longest, in seconds."""
+        self._is_over.set()
+        self.join()
+        return self._longest_s
