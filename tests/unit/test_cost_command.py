@@ -7,9 +7,15 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+from fenceline import limits
 from fenceline.limits import CHECKPOINT_SEGMENTS
 from fenceline_cli import cost_command, prices
 from fenceline_cli.main import app
+
+
+@pytest.fixture(autouse=True)
+def no_checkpoint_is_due_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "CHECKPOINT_MS", 10**9)
 
 
 def test_an_append_is_one_put_and_a_sixteenth_of_a_checkpoint() -> None:
