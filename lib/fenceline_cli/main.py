@@ -38,7 +38,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
+    rich_markup_mode="markdown",
     help="A partitioned log on object storage, with writers and readers that can be fenced.",
     epilog="Example: fenceline dev --data ./data\n\nExample: fenceline topic create orders --partitions 8",
 )
