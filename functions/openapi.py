@@ -91,7 +91,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         (*_KNOWN, *_BODY, *_STORES, *_WRITES, *_APPEND),
         {
             "acks": {"enum": ["-1", "1", "0", "all"], "description": "Binary batches only, as the others here."},
-            "expected_offset": {"type": "string", "pattern": "^(-1|[0-9]{1,18})(,(-1|[0-9]{1,18}))*$"},
+            "expected_offset": {"type": "string", "pattern": "^(-1|[0-9]{1,19})(,(-1|[0-9]{1,19}))*$"},
             "session_id": STRING,
             "topic_epoch": schemas.EPOCH,
             "transactional_id": STRING,

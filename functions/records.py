@@ -190,7 +190,7 @@ def _utf8(text: str) -> bytes:
 
 
 def _base64(text: str) -> bytes:
-    if len(text) % 4:
+    if len(text) % 4 or text.endswith("==="):  # which a2b_base64 takes behind whole quads
         raise Base64Error
     return a2b_base64(text, strict_mode=True)
 

@@ -13,7 +13,7 @@ from fenceline import errors, limits
 from fenceline.access import MODES
 from fenceline.config import NAMES as CONFIG_NAMES
 
-from .door import INT16_MAX, TRANSACTION_TIMEOUT_MS_MAX
+from .door import INT16_MAX
 
 Schema = dict[str, Any]
 
@@ -223,7 +223,7 @@ COMPONENTS: Mapping[str, Schema] = {
         optionals(
             {
                 "transactional_id": STRING,
-                "transaction_timeout_ms": integer(1, TRANSACTION_TIMEOUT_MS_MAX),
+                "transaction_timeout_ms": integer(-limits.INT64_MAX),  # ignored without a transactional_id
                 "producer_id": integer(),
                 "producer_epoch": integer(0, INT16_MAX),
             }

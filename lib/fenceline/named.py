@@ -12,8 +12,9 @@ from functools import partial
 
 from fenceline import access, fences, keys, limits, sessions
 from fenceline.access import access_from_item
+from fenceline.claim_answers import fenced
 from fenceline.context import Context
-from fenceline.errors import FencelineError, ProducerFencedError
+from fenceline.errors import FencelineError
 from fenceline.fences import AppenderOf
 from fenceline.ports import Change, Item, ItemKey
 from fenceline.producers import CLOSED, QUEUED, Producer, ProducerRecord, record_from_item
@@ -21,7 +22,7 @@ from fenceline.retry import Attempts
 from fenceline.scene import Scene, Wanted, read_scene
 from fenceline.sessions import SessionItem, session_from_item
 from fenceline.topics import Topic
-from fenceline.waiting import judge_record, read_record, shown, unknown_producer
+from fenceline.waiting import ANOTHERS, judge_record, read_record, shown, unknown_producer
 
 
 def look(context: Context, appender_of: AppenderOf, topic: Topic, name: str) -> Producer:
@@ -127,7 +128,8 @@ def close(
             if record is None:
                 raise unknown_producer(name)
             if record.session_id != session_id:
-                raise ProducerFencedError(f"the name is another session's producer: producer_name={name}")
+                scene = read_scene(context, Wanted(topic, record.partitions, None, name), appender_of)
+                raise fenced(scene, ANOTHERS)
             if record.state == CLOSED or session.is_final:
                 note(session)  # by an answer that was lost, or in another process
                 return

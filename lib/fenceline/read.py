@@ -212,6 +212,7 @@ class RecordSink:
         self._acknowledged = acknowledged
         self._left_records = request.max_records
         self._left_bytes = request.max_bytes
+        self._left_with_names = limits.REPLY_BYTES_MAX
         self.is_empty = True
 
     def add(self, segment: Segment, at: int, header: BatchHeader, start: int, end: int) -> tuple[int, bool]:
@@ -224,11 +225,16 @@ class RecordSink:
             if record.offset >= end:
                 return end, True
             size = len(record.key or b"") + len(record.value or b"")
-            size += sum(len(name.encode()) + len(value or b"") for name, value in record.headers)
-            if not self.is_empty and (self._left_records < 1 or size > self._left_bytes):
+            with_names = size
+            if record.headers:
+                size += sum(len(value or b"") for _, value in record.headers)
+                with_names = size + sum(len(name.encode()) for name, _ in record.headers)
+            is_over = size > self._left_bytes or with_names > self._left_with_names
+            if not self.is_empty and (self._left_records < 1 or is_over):
                 return record.offset, True
             self._left_records -= 1
             self._left_bytes -= size
+            self._left_with_names -= with_names
             self.is_empty = False
             self._records.append(
                 ReadRecord(

@@ -127,6 +127,9 @@ def read_record(context: Context, topic: Topic, name: str) -> ProducerRecord | N
     return None if item is None else record_from_item(item)
 
 
+ANOTHERS = "the name is another session's producer"
+
+
 def unknown_producer(name: str) -> UnknownProducerError:
     return UnknownProducerError(f"no such producer: producer_name={name[: limits.PRODUCER_NAME_CHARS_MAX]}")
 
@@ -143,7 +146,7 @@ def judge_record(scene: Scene, name: str, session_id: str | None) -> ProducerRec
     if record is None or session is None:
         raise unknown_producer(name)
     if session_id not in (None, record.session_id):
-        raise fenced(scene, "the name is another session's producer")
+        raise fenced(scene, ANOTHERS)
     if record.state == CLOSED or session.state == sessions.CLOSED:
         raise unknown_producer(name)
     if record.state == FAILED:

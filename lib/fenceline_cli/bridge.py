@@ -12,6 +12,7 @@ import threading
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeAlias
+from urllib.parse import unquote
 
 from fenceline import limits
 from fenceline.adapters.sqlite import SqliteObjectStore
@@ -74,7 +75,7 @@ class Bridge:
 
     def _answer(self, scope: Scope, body: bytes) -> Mapping[str, Any]:
         event = _event(scope, body)
-        path, method = scope["path"], scope["method"]
+        path, method = event["rawPath"], scope["method"]
         store = self._service.objects
         if method == "GET" and path.startswith(objects.PREFIX) and isinstance(store, SqliteObjectStore):
             return objects.answer(store, event, self._service.runtime.now_ms())
@@ -107,6 +108,11 @@ def _announced_bytes(scope: Scope) -> int:
     return 0
 
 
+def _path(raw: str) -> str:
+    """Return a path decoded, but for a slash within a name: no name has one, and it shall lead to no other route."""
+    return "/".join(unquote(part).replace("/", "%2F") for part in raw.split("/"))
+
+
 def _event(scope: Scope, body: bytes) -> dict[str, Any]:
     """Return the request as an HTTP API's event, payload version 2.0, ``rawPath`` percent-decoded as there."""
     headers: dict[str, str] = {}
@@ -115,16 +121,17 @@ def _event(scope: Scope, body: bytes) -> dict[str, Any]:
         headers[name] = f"{headers[name]},{value}" if name in headers else value
     headers.setdefault("x-forwarded-proto", scope["scheme"])
     host, port = scope["server"]
+    path = _path(scope["raw_path"].decode("ascii"))
     return {
         "version": "2.0",
         "routeKey": "$default",
-        "rawPath": scope["path"],
+        "rawPath": path,
         "rawQueryString": scope["query_string"].decode("latin-1"),
         "headers": headers,
         "requestContext": {
             "stage": "$default",
             "domainName": headers.get("host", f"{host}:{port}"),
-            "http": {"method": scope["method"], "path": scope["path"]},
+            "http": {"method": scope["method"], "path": path},
         },
         "body": body,
         "isBase64Encoded": False,

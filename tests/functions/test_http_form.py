@@ -68,6 +68,8 @@ def assert_refused(answer: Answer, code: str, field: str | None = None) -> None:
         ('{"records": [{"value": "AA==\\n"}], "encoding": "base64"}', "records[0].value"),
         ('{"records": [{"value": "AA=="}, {"value": "A_=="}], "encoding": "base64"}', "records[1].value"),
         ('{"records": [{"value": "AAAA=="}], "encoding": "base64"}', "records[0].value"),
+        ('{"records": [{"value": "AAAA===="}], "encoding": "base64"}', "records[0].value"),
+        ('{"records": [{"value": "AAAAAAAA===="}], "encoding": "base64"}', "records[0].value"),
         ('{"records": [{"value": "", "key": "é"}], "encoding": "base64"}', "records[0].key"),
         ('{"records": [{"value": "1"}], "expected_offset": -2}', "expected_offset"),
         ('{"records": [{"value": "1"}], "expected_offset": 0.0}', "expected_offset"),
@@ -335,6 +337,14 @@ def test_a_body_is_json_or_it_is_not_taken(content_type: str | None, is_taken: b
         assert answer.status == 200
     else:
         assert_refused(answer, "UNSUPPORTED_MEDIA_TYPE")
+
+
+def test_no_body_needs_no_type_and_any_is_passed_over_where_it_may_be_left_out() -> None:
+    """As `curl -X POST -d ''` sends it."""
+    headers = {"content-type": "application/x-www-form-urlencoded"}
+    assert call("POST", "/v1/producer-ids", headers=headers).status == 200
+    assert_refused(call("POST", "/v1/producer-ids", headers=headers, body=b"{}"), "UNSUPPORTED_MEDIA_TYPE")
+    assert_refused(call("POST", RECORDS, headers=headers), "UNSUPPORTED_MEDIA_TYPE")
 
 
 @pytest.mark.parametrize("content_type", [BATCH_TYPE, 'Application/Vnd.Apache.Kafka.Records;VERSION="2"'])

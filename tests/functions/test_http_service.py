@@ -6,6 +6,7 @@ import re
 from importlib.resources import files
 from typing import Any
 
+import jsonschema
 import pytest
 from openapi_spec_validator import validate
 
@@ -132,3 +133,10 @@ def test_a_bucket_a_prefix_and_a_table_are_read_from_their_urls() -> None:
     settings = Settings(objects="s3://b/p/q", items="dynamodb://t")
     assert (settings.bucket_and_prefix, settings.table) == (("b", "p/q"), "t")
     assert Settings(objects="s3://b", items="dynamodb://t").bucket_and_prefix == ("b", "")
+
+
+def test_the_document_allows_every_number_that_is_taken() -> None:
+    expected = DOCUMENT["paths"]["/v1/topics/{topic}/partitions/{partition}/records"]["post"]["parameters"]
+    [pattern] = [one["schema"]["pattern"] for one in expected if one["name"] == "expected_offset"]
+    assert re.fullmatch(pattern, f"-1,{2**63 - 1}")
+    jsonschema.validate({"transaction_timeout_ms": 10**9}, DOCUMENT["components"]["schemas"]["ProducerIdRequest"])

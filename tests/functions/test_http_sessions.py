@@ -236,7 +236,8 @@ def test_epochs_beyond_what_a_partition_has_are_fenced() -> None:
 def test_deleting_needs_the_session() -> None:
     holder = granted()
     assert call("DELETE", of(holder)).json["field"] == "session_id"
-    assert call("DELETE", of(holder), {"session_id": create()["session_id"]}).code == "PRODUCER_FENCED"
+    refused = call("DELETE", of(holder), {"session_id": create()["session_id"]})
+    assert (refused.code, refused.json["topic_epochs"]) == ("PRODUCER_FENCED", holder["topic_epochs"])
     assert call("DELETE", f"{PRODUCERS}/nobody", {"session_id": holder["session_id"]}).code == "UNKNOWN_PRODUCER"
     for _ in range(2):
         assert call("DELETE", of(holder), {"session_id": holder["session_id"]}).status == 204

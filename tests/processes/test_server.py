@@ -292,3 +292,7 @@ def test_an_unknown_path_and_a_wrong_method_are_told_as_a_gateway_would(start: S
     assert client.get("/v1/topics/%6frders").json()["code"] == "UNKNOWN_TOPIC_OR_PARTITION"
     create(client)
     assert client.get("/v1/topics/%6frders").json()["name"] == "orders"
+    for inside in ("orders%2Fpartitions%2f0%2Foffsets", "orders%2F", "%252F"):
+        assert client.get(f"/v1/topics/{inside}").json()["code"] == "UNKNOWN_TOPIC_OR_PARTITION"
+    assert client.get("/v1%2Fhealth").json()["code"] == "NOT_FOUND"
+    assert client.put("/v1/topics/orders/subscriptions/a%2Fb").json()["code"] == "INVALID_REQUEST"

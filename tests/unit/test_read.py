@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fenceline import batch, errors, keys, markers
+from fenceline import batch, errors, keys, limits, markers
 from fenceline.append import AppendRequest
 from fenceline.errors import OffsetOutOfRangeError
 from fenceline.log import Log
@@ -78,14 +78,21 @@ def test_a_page_begins_and_ends_inside_batches(service: Service) -> None:
     assert offsets(read(service.log, 6)) == [6, 7]
 
 
-def test_max_bytes_counts_keys_values_and_headers_and_one_record_always_fits(service: Service) -> None:
-
-    records = [batch.Record(b"12345", b"12", (("hh", b"1"),)) for _ in range(3)]  # 10 bytes each
+def test_max_bytes_counts_keys_values_and_header_values_and_one_record_always_fits(service: Service) -> None:
+    records = [batch.Record(b"12345", b"12", (("a header", b"123"),)) for _ in range(3)]  # 10 bytes each
     service.log.append(TOPIC, 0, AppendRequest.of_records(records))
     assert offsets(read(service.log, max_bytes=20)) == [0, 1]
     assert offsets(read(service.log, max_bytes=19)) == [0]
     assert offsets(read(service.log, max_bytes=1)) == [0]
     assert read(service.log, max_bytes=1).position == 1
+
+
+def test_a_page_holds_no_more_than_a_reply_may_with_the_names_of_headers(service: Service) -> None:
+    name = "n" * 300_000
+    for _ in range(20):
+        service.log.append(TOPIC, 0, AppendRequest.of_records([batch.Record(b"v", headers=((name, b"1"),))]))
+    page = read(service.log, max_bytes=limits.BYTES_MAX)
+    assert (len(page.records), page.position) == (limits.REPLY_BYTES_MAX // 300_002, 13)
 
 
 def test_an_empty_page_has_its_start_as_its_position(service: Service) -> None:
