@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,18 @@ from fenceline.ports import AlreadyExists, Conflict, Damaged, NoAnswer, NotFound
 from tests.contract.conftest import Surroundings
 from tests.contract.stores import OBJECT_STORES, OpenObjects
 from tests.patience import PATIENCE_S, wait_until
-from tests.servers.faulty import DROP, SILENCE, Faulty, answer, answer_ms, faulty_server, nobody_accepts, nobody_listens
+from tests.servers.faulty import (
+    DROP,
+    ENDLESS,
+    SILENCE,
+    SOON_MS,
+    Faulty,
+    answer,
+    answer_ms,
+    faulty_server,
+    nobody_accepts,
+    nobody_listens,
+)
 from tests.servers.run import CREDENTIALS, REGION, versitygw
 
 BODY = b"123456789"
@@ -67,7 +79,7 @@ def store(faulty: Faulty, request: pytest.FixtureRequest) -> Iterator[S3ObjectSt
         (DROP, NoAnswer),
         (SILENCE, NoAnswer),
         (b"garbage\r\n\r\n", NoAnswer),
-        (b"HTTP/1.1 200", NoAnswer),
+        (ENDLESS, NoAnswer),
         (answer(500, b"<html>"), NoAnswer),
         (refusal(500, "InternalError"), NoAnswer),
         (answer(502, b"bad gateway"), NoAnswer),
@@ -181,10 +193,11 @@ def test_reads_and_deletes_are_repeated(faulty: Faulty, store: S3ObjectStore, tr
         assert len(faulty.requests) == 3
 
 
-def test_a_body_that_was_cut_short_is_read_again(faulty: Faulty, store: S3ObjectStore) -> None:
-    cut = answer(200, BODY[:4], length=9, last_modified="Fri, 20 Nov 2026 10:00:00 GMT", connection="close")
-    faulty.answers = [cut + b"", DROP, found()]
-    assert store.get("k").body == BODY
+def test_a_body_that_was_cut_short_is_read_again(faulty: Faulty) -> None:
+    cut = answer(200, BODY[:4], length=9, last_modified="Fri, 20 Nov 2026 10:00:00 GMT")
+    faulty.answers = [cut, DROP, found()]
+    with closing(store_at(faulty.url, answer_ms=SOON_MS)) as store:
+        assert store.get("k").body == BODY
 
 
 def test_reads_that_fail_for_good_are_unavailable(faulty: Faulty, store: S3ObjectStore) -> None:

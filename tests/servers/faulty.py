@@ -19,14 +19,16 @@ from tests.patience import PATIENCE_S
 
 DROP = "drop"  # close the connection without a word
 SILENCE = "silence"  # keep it open without a word
+ENDLESS = b"HTTP/1.1 200"  # begin to answer, and keep it open
+SOON_MS = 500
 
 Answer = bytes | str
 
 
 def answer_ms(test: pytest.FixtureRequest) -> int:
-    """Return how long the client of a test shall wait for an answer: long, unless what it gets is silence."""
+    """Return how long the client of a test shall wait for an answer: long, unless it gets none, or none that ends."""
     given = test.node.callspec.params.values() if hasattr(test.node, "callspec") else ()
-    return 700 if SILENCE in given else PATIENCE_S * 1000
+    return SOON_MS if any(one in (SILENCE, ENDLESS) for one in given) else PATIENCE_S * 1000
 
 
 @dataclass(frozen=True)
