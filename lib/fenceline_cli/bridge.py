@@ -1,8 +1,9 @@
 """Requests on a socket as the events that a gateway would send to the same handlers.
 
 The rule: it adds no behaviour of its own: a request takes the route, and meets the handler, that it would in a deployed
-region. Bodies are never turned to base64 and back (``isRaw``, see the resolver). Long polls have threads of their own,
-so that however many wait, a produce never waits for a thread behind them.
+region, but where a name has a slash in it (see ``_path``). Bodies are never turned to base64 and back (``isRaw``, see
+the resolver). Long polls have threads of their own, so that however many wait, a produce never waits for a thread
+behind them.
 """
 
 from __future__ import annotations
@@ -109,12 +110,12 @@ def _announced_bytes(scope: Scope) -> int:
 
 
 def _path(raw: str) -> str:
-    """Return a path decoded, but for a slash within a name: no name has one, and it shall lead to no other route."""
+    """Return a path decoded as a gateway does, but for a slash within a name: it shall lead to no other route."""
     return "/".join(unquote(part).replace("/", "%2F") for part in raw.split("/"))
 
 
 def _event(scope: Scope, body: bytes) -> dict[str, Any]:
-    """Return the request as an HTTP API's event, payload version 2.0, ``rawPath`` percent-decoded as there."""
+    """Return the request as an HTTP API's event, payload version 2.0, its path as ``_path`` tells."""
     headers: dict[str, str] = {}
     for raw_name, raw_value in scope["headers"]:
         name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")

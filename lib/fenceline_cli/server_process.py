@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 
 READY_PREFIX = "http://"
-_END_S = 60
+_END_S = 60  # until it is killed
 
 
 class ServerProcess:
