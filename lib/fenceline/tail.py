@@ -55,11 +55,11 @@ def verified_tail(partition: Partition) -> Tail:
             state = partition.verified()
         with partition.lock:
             # A process that was frozen since the look may have seen a key absent because it was collected.
+            log_start = partition.log_start
             if partition.is_end(state):
-                log_start = partition.log_start
                 bounds = Bounds(log_start, state.next_offset, state.last_stable_offset(log_start))
                 return Tail(state, bounds, partition.last_look)
-        if not partition.is_fresh:
+        if log_start > state.next_offset or not partition.is_fresh:
             partition.open()
 
 

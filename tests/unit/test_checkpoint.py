@@ -9,10 +9,11 @@ import pytest
 
 from fenceline import checkpoint, keys, limits
 from fenceline.errors import UnknownTopicOrPartitionError
-from fenceline.fold import FOLD_VERSION
+from fenceline.fold import FOLD_VERSION, apply
 from fenceline.items import Head, producer_from_value
-from fenceline.ports import Change, Check, Delete, Put
+from fenceline.ports import Change, Check, Delete, Put, Unavailable
 from tests.service import (
+    REGION,
     TOPIC,
     LogBuilder,
     Service,
@@ -24,6 +25,7 @@ from tests.service import (
     never_arrives,
     outcome,
 )
+from tests.unit.sweeping import swept
 
 
 def head_of(service: Service) -> Head | None:
@@ -265,6 +267,50 @@ def test_a_fold_never_writes_over_a_head_of_a_newer_fold_and_appends_without_che
     assert head is not None
     assert (head.fold_version, head.state.next_offset) == (FOLD_VERSION + 1, 1)
     assert len(service.values()) == 40
+
+
+def test_a_head_that_a_newer_fold_took_over_amid_a_checkpoint_is_left_alone(service: Service) -> None:
+    """The write loses to it, and what is tried again is judged by the head as it is then."""
+    append(service.log, "a", producer=(7, 0, 0))
+    service.log.checkpoint(TOPIC, 0)
+    append(service.log, "b", producer=(7, 0, 1))
+    key = keys.head_item(service.topic_id(), 0)
+
+    def meanwhile(call: Any) -> None:
+        item = service.items.store.get([key])[key]
+        newer = {**item.value, "fold_version": FOLD_VERSION + 1}
+        service.items.store.write([Put(key, newer, item.version + 1, item.version)])
+        call()
+
+    service.items.plan("write", meanwhile)
+    service.log.checkpoint(TOPIC, 0)
+    head = head_of(service)
+    assert head is not None
+    assert (head.fold_version, head.state.next_offset) == (FOLD_VERSION + 1, 1)
+
+
+def test_a_process_that_was_frozen_writes_no_checkpoint_of_what_it_folded_since(service: Service) -> None:
+    """A long poll of its own may have folded a late create, at a key that the log start has passed."""
+    append(service.log, "a")
+    frozen = service.another()
+    append(frozen, "b")
+    late = LogBuilder(topic_id=service.topic_id())
+    for segment in service.segments():
+        late.segments.append(segment)
+        late.state = apply(late.state, segment, region=REGION).state
+    late.add(data("lost", producer=(7, 0, 0)))
+    append(service.log, *"cdefg")
+    service.log.trim(TOPIC, 0, 7)
+    service.runtime.advance(limits.GC_GRACE_MS)
+    swept(service)
+    assert service.objects.store.list(keys.log_prefix(service.topic_id(), 0)) == []
+    late.store(service.objects, start=2)
+    (appender,) = frozen._resolver._appenders.values()
+    assert appender.partition.fold_at(2)
+    with pytest.raises(Unavailable, match="too old"):
+        checkpoint.save(appender.partition)
+    retried = append(service.another(), "lost", producer=(7, 0, 0))
+    assert (retried.duplicate, retried.base_offset) == (False, 7), "it stands nowhere in the log: it is stored now"
 
 
 def test_a_cold_process_reads_the_head_and_what_stands_behind_it_only(service: Service) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -116,6 +117,22 @@ def test_an_item_store_from_a_backup_keeps_what_its_older_log_start_keeps(trimme
     budget = Budget(context, trimmed.runtime.monotonic_ms() + 1, 100)
     collect.collect_partition(context, trimmed.topic_id(), 0, head, found, store_now_ms=now, budget=budget)
     assert bases(trimmed, trimmed.topic_id())[0] == 0
+
+
+def test_nothing_goes_that_the_checkpoint_has_not_reached(trimmed: Service) -> None:
+    """I6: a fold that begins at the head would meet a hole."""
+    key = keys.head_item(trimmed.topic_id(), 0)
+    whole = Head.from_value(trimmed.items.store.get([key])[key].value)
+    head = replace(whole, state=whole.state._replace(next_offset=4))
+    context = Context(trimmed.objects, trimmed.items, trimmed.runtime, REGION)
+    found = collect.list_states(context, trimmed.topic_id(), 0)
+    trimmed.runtime.advance(HOUR)
+    now = trimmed.runtime.now_ms()
+    budget = Budget(context, trimmed.runtime.monotonic_ms() + 1, 100)
+    collect.collect_partition(context, trimmed.topic_id(), 0, head, found, store_now_ms=now, budget=budget)
+    assert bases(trimmed, trimmed.topic_id())[0] == 0
+    collect.collect_partition(context, trimmed.topic_id(), 0, whole, found, store_now_ms=now, budget=budget)
+    assert bases(trimmed, trimmed.topic_id())[0] == 8
 
 
 def test_items_of_aborted_transactions_go_with_their_segments() -> None:

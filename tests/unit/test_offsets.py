@@ -8,11 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fenceline import errors, keys, limits, markers
+from fenceline.checkpoint import read_head
 from fenceline.offsets import AbortedTransaction, Offsets
 from fenceline.segment import Replicated
 from fenceline.tail import Bounds
-from tests.service import TOPIC, LogBuilder, Service, access, append, data, marker, outcome, serve
+from tests.service import TOPIC, FakeRuntime, LogBuilder, Service, access, append, data, marker, outcome, serve
 from tests.tries import tries
+from tests.unit.sweeping import swept
 
 
 def log_of(service: Service) -> LogBuilder:
@@ -284,3 +286,26 @@ def test_aborted_transactions_beyond_one_page_of_items_are_all_found(
     assert [*first.aborted] == [AbortedTransaction(1, 0, 101)]
     last = service.another().segments(TOPIC, 0, offset=101).segments[0]
     assert [*last.aborted] == [AbortedTransaction(1, 0, 101)]
+
+
+def test_an_end_that_the_log_start_has_passed_is_no_end(service: Service) -> None:
+    """The process is frozen while it asks for the next key, and its clocks stand still: only the head that another
+    thread of it has read tells that the key may have been collected."""
+    clock = FakeRuntime()
+    frozen = service.another(runtime=clock)
+    append(service.log, "a")
+    assert frozen.offsets(TOPIC, 0).bounds == Bounds(0, 1, 1)
+    (appender,) = frozen._resolver._appenders.values()
+
+    def others_go_on(call: Any) -> Any:
+        append(service.log, *"bcd")
+        service.log.trim(TOPIC, 0, 4)
+        service.runtime.advance(limits.GC_GRACE_MS)
+        swept(service)
+        assert service.objects.store.list(keys.log_prefix(service.topic_id(), 0)) == []
+        read_head(appender.partition)
+        return call()
+
+    service.objects.plan("get", others_go_on)
+    assert frozen.offsets(TOPIC, 0).bounds == Bounds(4, 4, 4)
+    assert service.objects.calls["get"] < 20, "it looks again at once, and not until its clocks have moved"

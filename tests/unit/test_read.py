@@ -19,6 +19,7 @@ from fenceline.errors import OffsetOutOfRangeError
 from fenceline.log import Log
 from fenceline.read import Page, ReadRequest
 from fenceline.segment import Replicated
+from fenceline.tail import aborted_between
 from tests.patience import PATIENCE_S, without_a_stall
 from tests.service import (
     START_MS,
@@ -400,6 +401,30 @@ def test_pages_of_any_size_show_all_that_is_committed_and_nothing_else(segments:
             )
             in_batches = [o for _, h in batch.headers(whole.body) for o in range(h.base_offset, h.next_offset)]
             assert [offset for offset in in_batches if offset >= start] == [o for o in expected if o >= start]
+
+
+def test_of_many_aborted_transactions_those_that_overlap_are_read_and_no_others(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one with nothing open behind it tells that no later one began before it."""
+    log = log_of(service)
+    for n in range(60):
+        log.add(data("t", producer=(6, n, 0), is_transactional=True))
+        log.add(outcome(6, n + 1, is_commit=False))
+    log.store(service.objects)
+    service.log.checkpoint(TOPIC, 0)
+    cold = service.another()
+    cold.offsets(TOPIC, 0)
+    (appender,) = cold._resolver._appenders.values()
+    monkeypatch.setattr(limits, "LIST_MAX", 5)
+    for start, end in ((0, 2), (58, 62), (118, 120)):
+        before = service.items.calls["query"]
+        found = aborted_between(appender.partition, start, end)
+        ended = {transaction.last_offset for transaction in found}
+        assert ended >= set(range(start + 1, end, 2)), "all that overlap"
+        assert min(ended) >= start
+        assert service.items.calls["query"] - before == 1
+        assert len(found) <= 5
 
 
 # Long polls

@@ -398,6 +398,34 @@ def test_more_chunks_than_a_transaction_takes_are_made_before_and_deleted_after(
     assert items_left(service, chunks) == []
 
 
+def test_a_process_that_was_frozen_before_it_made_chunks_leaves_none_behind_a_subscriptions_end(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody would ever delete them: that subscription is not known to the sweeper any more."""
+    monkeypatch.setattr(limits, "CURSOR_CHUNK_RANGES", 4)
+    append(service.log, *["v"] * 2_000)
+    begin(service.log, at="latest")
+    service.log.consumers.seek(TOPIC, 0, NAME, offset=0)
+    chunks = keys.chunk_items(service.log.consumers.subscriptions(TOPIC)[0].subscription_id)
+    other = service.another()
+
+    def ends_meanwhile_and_dies(call: Any) -> None:
+        other.consumers.unsubscribe(TOPIC, NAME)
+        for _ in range(3):
+            service.runtime.advance(HOUR)
+            swept(service)
+        assert items_left(service, keys.cursor_items(NAME), keys.unowned_items(service.topic_id())) == []
+        try:
+            call()
+        finally:
+            raise Died
+
+    service.items.plan("write", ends_meanwhile_and_dies)
+    with pytest.raises(Died):
+        acknowledge(service.log, *range(1, 2_000, 2))
+    assert items_left(service, chunks) == []
+
+
 def test_more_ranges_than_can_be_shown_are_refused(filled: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "OPEN_RANGES_MAX", 3)
     acknowledge(filled.log, 1, 3, 5)

@@ -6,9 +6,12 @@ import pytest
 
 from fenceline import errors, keys, limits
 from fenceline.checkpoint import move_log_start
+from fenceline.context import Context
 from fenceline.items import Head
 from fenceline.read import ReadRequest
+from fenceline.replay import begin, write_state
 from tests.service import (
+    REGION,
     TOPIC,
     LogBuilder,
     Service,
@@ -154,3 +157,32 @@ def test_a_trim_of_a_long_log_takes_seconds_and_the_sweeper_does_the_rest(servic
     swept(service)
     assert states(service, service.topic_id()) == [reached, 120]
     check_all(service)
+
+
+def test_a_process_that_was_frozen_stores_no_fold_over_a_newer_one(service: Service) -> None:
+    """What it folds from then on may be a late create, at a key that was collected behind the newer one."""
+    context = Context(service.objects, service.items, service.runtime, REGION)
+    log = LogBuilder(topic_id="life")
+    log.add(data("a"))
+    late = LogBuilder(topic_id="life")
+    late.state = log.state
+    late.add(data("lost", "lost", producer=(7, 0, 0)))
+    log.add(data("b"))
+    log.add(data("c"))
+    whole = log.state
+    log.add(data("d", "e"))
+    log.store(service.objects)
+    assert write_state(context, "life", 0, 1, segments_max=99) == 1
+
+    def others_go_on(call: Any) -> Any:
+        assert write_state(context, "life", 0, 3, segments_max=99) == 3
+        for base_offset in (0, 1, 2):
+            service.objects.store.delete(keys.segment_key("life", 0, base_offset))
+        late.store(service.objects)
+        return call()
+
+    looks = [lambda call: call()] * 2  # for the newest, to the listing's end
+    service.objects.plan("list", *looks, others_go_on)
+    assert write_state(context, "life", 0, 4, segments_max=99) == 1
+    rebuilt = begin(context, "life", 0)
+    assert (rebuilt.state, rebuilt.producers) == (whole, {})
