@@ -115,6 +115,50 @@ def test_a_clock_that_is_years_ahead_deletes_nothing(service: Service) -> None:
     assert item_sorts(service, service.topic_id(), keys.PRODUCER_SORT)
 
 
+@pytest.mark.parametrize("slow", range(1, 11))
+def test_an_appender_whose_clock_is_a_month_behind_takes_no_fresh_record(service: Service, slow: int) -> None:
+    """Only what was old goes, wherever among ten fresh segments that appender's stands."""
+    service.log.alter_topic(TOPIC, config={"retention.ms": 7 * DAY})
+    append(service.log, "old")
+    service.runtime.advance(8 * DAY)
+    clock = type(service.runtime)()
+    clock.wall_ms = service.runtime.wall_ms - 30 * DAY
+    behind = service.another(runtime=clock)
+    for offset in range(1, 11):
+        append(behind if offset == slow else service.log, f"fresh {offset}")
+    for _ in range(2):
+        swept(service)
+        assert service.another().offsets(TOPIC, 0).bounds.log_start_offset == 1
+
+
+def test_an_appender_whose_clock_is_ahead_keeps_what_lies_behind_until_that_time_is_old_or_size_takes_it(
+    service: Service,
+) -> None:
+    clock = type(service.runtime)()
+    clock.wall_ms = service.runtime.wall_ms + DAY
+    filled(service, 2)
+    append(service.another(runtime=clock), "from tomorrow")
+    filled(service, 2, first=2)
+    service.runtime.advance(3 * HOUR)
+    swept(service)
+    assert head_of(service.items.store, service.topic_id()).log_start == 2
+    service.runtime.advance(DAY)
+    swept(service)
+    assert head_of(service.items.store, service.topic_id()).log_start == 5
+
+
+def test_what_was_copied_lately_is_kept_though_it_was_appended_long_ago(service: Service) -> None:
+    """A bucket that was restored: Last-Modified is the copy's."""
+    filled(service, 3)
+    service.runtime.advance(3 * HOUR)
+    store, key = service.objects.store, keys.segment_key(service.topic_id(), 0, 1)
+    stored = store.get(key)
+    type(store).delete(store, key)
+    store.create(key, stored.body, stored.metadata)
+    swept(service)
+    assert head_of(service.items.store, service.topic_id()).log_start == 1
+
+
 def test_retention_stops_at_an_open_transaction(service: Service) -> None:
     builder = LogBuilder(topic_id=service.topic_id())
     builder.add(data("a"))
