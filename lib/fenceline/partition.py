@@ -237,7 +237,7 @@ class Partition:
             state = self.state
             if segment.base_offset != state.next_offset:
                 return False
-            if segment.metadata.chained(state.chain, segment.body).chain != segment.metadata.chain:
+            if not segment.metadata.follows(state.chain, segment.body):
                 key = self.segment_key(segment.base_offset)
                 raise corrupt(key, segment.base_offset, "its chain value does not follow from its body and the chain")
             folded = apply(state, segment, region=self.context.region)
