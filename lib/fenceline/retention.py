@@ -6,9 +6,9 @@ appended more than ``retention.ms`` ago: ``appended-at``, its appender's, and La
 The first segment that either clock calls young ends the walk, whatever lies behind it.
 
 Counters only grow along the log, so the walk by size is a binary search. Clocks do not: an appender's may be years
-behind, or ahead. So the walk by age looks at each segment that goes, a bounded number in one run, and the next run goes
-on from the new log start. A listing tells Last-Modified for a thousand segments; one read tells a segment's
-``appended-at``, and is made only where Last-Modified is old.
+behind, or ahead. So the walk by age looks at each segment that goes, with a bounded number of reads in one run, and the
+next run goes on from the new log start. A listing tells Last-Modified for a thousand segments; one read tells a
+segment's ``appended-at``, and is made only where Last-Modified is old and the segment is not remembered.
 
 The last segment may go, too, as Kafka's active one does; the log is then empty, and its offsets go on. Nothing at or
 beyond the last stable offset goes: an open transaction keeps all of itself. It reads, and changes nothing.
@@ -26,7 +26,7 @@ from fenceline import limits
 from fenceline.items import Head
 from fenceline.partition import Partition
 from fenceline.ports import NotFound, Unavailable
-from fenceline.search import base_of, metadata_of
+from fenceline.search import base_of, known_metadata, metadata_of
 from fenceline.segment import SegmentMetadata, corrupt
 from fenceline.topics import Topic
 
@@ -67,6 +67,10 @@ class Listed:
 class Segments(Protocol):
     """The segments of one partition."""
 
+    @property
+    def reads(self) -> int:
+        """How many were read so far to learn when they were appended."""
+
     def base(self, offset: int) -> int:
         """Return the base of the segment that holds ``offset``."""
 
@@ -94,15 +98,15 @@ def retained_from(
     kept: Retention,
     *,
     now: Now,
-    segments_max: int = limits.SWEEP_RETENTION_SEGMENTS_MAX,
+    reads_max: int = limits.SWEEP_RETENTION_READS_MAX,
     is_over: Callable[[], bool] = lambda: False,
 ) -> int:
     """Return where the log start should be: the base of a segment, the log's end, or where it is.
 
     Args:
         head: The log as far as the checkpoint goes; retention never goes beyond that.
-        segments_max: How many segments are asked for their age, about. Beyond that it stops short, as when ``is_over``
-            says so: what is returned is then a true place on the way, and the next call goes on from there.
+        reads_max: How many segments are read for their age, about. Beyond that it stops short, as when ``is_over`` says
+            so: what is returned is then a true place on the way, and the next call goes on from there.
     """
     log_start, end = head.log_start, head.state.next_offset
     stable = head.state.last_stable_offset(log_start)
@@ -123,7 +127,7 @@ def retained_from(
     elif not _is_old(now.ms, first.appended_at, kept) or not _is_old(now.store_ms, first.modified_at, kept):
         return log_start
     if kept.ms >= 0:
-        base = _first_kept_by_age(segments, kept, base, end, now=now, segments_max=segments_max, is_over=is_over)
+        base = _first_kept_by_age(segments, kept, base, end, now=now, reads_max=reads_max, is_over=is_over)
     return max(base, log_start)
 
 
@@ -155,7 +159,7 @@ def _first_kept_by_age(
     end: int,
     *,
     now: Now,
-    segments_max: int,
+    reads_max: int,
     is_over: Callable[[], bool],
 ) -> int:
     """Return the first base in [base, end) whose segment is young by one clock, or was not asked; else ``end``."""
@@ -166,15 +170,14 @@ def _first_kept_by_age(
     def is_old_to_appender(appended_at: int) -> bool:
         return _is_old(now.ms, appended_at, kept)
 
-    asked = 0
+    begin = base
     for chunk in _chunks(segments, base, end):
-        if asked and (asked >= segments_max or is_over()):
+        if chunk[0].base > begin and (segments.reads >= reads_max or is_over()):
             return chunk[0].base
         old = [line.base for line in takewhile(is_old_in_store, chunk)]
         count = len(list(takewhile(is_old_to_appender, segments.appended_at(old))))
         if count < len(chunk):
             return chunk[count].base
-        asked += count
     return end
 
 
@@ -199,11 +202,12 @@ def _chunks(segments: Segments, base: int, end: int) -> Iterator[Sequence[Listed
         base = lines[-1].base + 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class StoredSegments:
     """The segments of a partition, as they are stored."""
 
     partition: Partition
+    reads: int = 0
 
     def base(self, offset: int) -> int:
         return base_of(self.partition, offset)
@@ -236,5 +240,6 @@ class StoredSegments:
             CorruptLogError: The metadata of one is damaged.
             Unavailable: The store could not be asked, or one was collected meanwhile.
         """
+        self.reads += sum(known_metadata(self.partition, base) is None for base in bases)
         calls = [partial(metadata_of, self.partition, base) for base in bases]
         return [metadata.appended_at for metadata in self.partition.context.runtime.gather(calls)]

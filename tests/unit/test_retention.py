@@ -45,6 +45,10 @@ class ListedSegments:
     def of_one_age(cls, sizes: list[tuple[int, int, int]]) -> ListedSegments:
         return cls([(count, size, age, age) for count, size, age in sizes])
 
+    @property
+    def reads(self) -> int:
+        return len(self.asked)
+
     def base(self, offset: int) -> int:
         assert offset < self.end
         return self.bases[bisect_right(self.bases, offset) - 1]
@@ -117,7 +121,7 @@ def test_a_run_that_stops_short_comes_forward_and_never_beyond_the_walk(
     target = walked(segments, segments.head(log_start), kept)
     while log_start < target:
         over = drawn.draw(st.booleans())
-        reached = retained(segments, segments.head(log_start), kept, segments_max=1, is_over=lambda over=over: over)
+        reached = retained(segments, segments.head(log_start), kept, reads_max=1, is_over=lambda over=over: over)
         assert log_start < reached <= target
         log_start = reached
     assert retained(segments, segments.head(log_start), kept) == target
@@ -150,7 +154,7 @@ def test_by_size_its_reads_grow_with_the_logarithm() -> None:
 
 def test_by_age_it_asks_those_that_are_old_in_the_store_and_lists_the_others_a_thousand_at_once() -> None:
     segments = ListedSegments.of_one_age([(3, 10, 100_000 - n) for n in range(100_000)])
-    assert retained(segments, segments.head(), Retention(97_499, -1), segments_max=100_000) == 3 * 2_501
+    assert retained(segments, segments.head(), Retention(97_499, -1), reads_max=100_000) == 3 * 2_501
     assert len(segments.asked) == 2_501
     assert (len(segments.measured), segments.listings) == (1, 3)
 
@@ -158,8 +162,9 @@ def test_by_age_it_asks_those_that_are_old_in_the_store_and_lists_the_others_a_t
 def test_one_run_asks_a_bounded_number_and_the_next_goes_on() -> None:
     segments = ListedSegments.of_one_age([(3, 10, 50)] * 100_000)
     reached = retained(segments, segments.head(), Retention(7, -1))
-    asked = limits.SWEEP_RETENTION_SEGMENTS_MAX
+    asked = limits.SWEEP_RETENTION_READS_MAX
     assert asked <= len(segments.asked) == reached / 3 < asked + limits.FETCH_SEGMENTS
+    segments.asked.clear()
     assert retained(segments, segments.head(reached), Retention(7, -1)) == 2 * reached
 
 
@@ -210,6 +215,11 @@ def test_stored_segments_weigh_what_their_metadata_and_size_say(service: Service
     assert segments.list(3, 9) == [Listed(3, START_MS + 3_000), Listed(4, START_MS + 4_000)]
     assert segments.list(5, 1) == []
     assert segments.appended_at([1, 4]) == [START_MS + 1_000, START_MS + 4_000]
+    assert segments.reads == 0, "all of it was followed here"
+    cold = StoredSegments(Partition(service.another().context, TOPIC, service.topic_id(), 0))
+    for _ in range(2):
+        assert cold.appended_at([1, 4]) == [START_MS + 1_000, START_MS + 4_000]
+        assert cold.reads == 2
 
 
 def test_a_segment_that_was_collected_meanwhile_is_no_place_to_go_on_from() -> None:
