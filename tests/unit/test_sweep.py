@@ -12,10 +12,13 @@ from fenceline import keys, limits
 from fenceline.adapters.sqlite import SqliteItemStore, SqliteObjectStore
 from fenceline.append import AppendRequest
 from fenceline.batch import Record
+from fenceline.budget import Budget
 from fenceline.context import Context
 from fenceline.errors import OutOfOrderSequenceNumberError, UnknownTopicOrPartitionError
+from fenceline.expiry import expire_producers
 from fenceline.items import Head
 from fenceline.log import Log
+from fenceline.partition import Partition
 from fenceline.ports import ObjectSummary, Put
 from fenceline.read import ReadRequest
 from fenceline.rebuild import rebuild
@@ -279,6 +282,24 @@ def test_who_comes_back_after_his_item_went_is_judged_as_unknown_and_then_known(
             append(other, "c", producer=(7, 1, 99))
     assert append(service.another(), "c", producer=(7, 1, 51)).base_offset == 2
     check_all(service)
+
+
+def test_an_item_that_is_ahead_of_what_the_sweeper_folded_stays_though_its_time_is_long_past(service: Service) -> None:
+    """Its producer has just come back, by an appender whose clock is behind: to that one it has never lapsed."""
+    append(service.log, "a", producer=(7, 0, 0))
+    service.log.checkpoint(TOPIC, 0)
+    partition = Partition(service.another().context, TOPIC, service.topic_id(), 0)
+    partition.open()
+    clock = type(service.runtime)()
+    service.runtime.advance(10 * DAY)
+    behind = service.another(runtime=clock)
+    append(behind, "b", producer=(7, 0, 1))
+    behind.checkpoint(TOPIC, 0)
+    now_ms = service.runtime.now_ms()
+    budget = Budget(partition.context, service.runtime.monotonic_ms() + HOUR, 100)
+    expire_producers(partition, expiration_ms=DAY, now_ms=now_ms, budget=budget)
+    assert len(item_sorts(service, service.topic_id(), keys.PRODUCER_SORT)) == 1
+    assert append(service.another(runtime=clock), "b", producer=(7, 0, 1)).duplicate
 
 
 @pytest.mark.parametrize("is_saved", [True, False])
