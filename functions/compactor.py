@@ -13,7 +13,7 @@ from fenceline.compaction import CompactionTooLarge
 from fenceline.errors import FencelineError, InvalidRequestError, UnknownTopicOrPartitionError
 from fenceline.log import Log
 
-from . import wiring
+from . import door, wiring
 
 _TIME_MS = 300_000  # what the largest one that is begun here may take
 
@@ -29,6 +29,7 @@ def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, Any]:
         ExceptionGroup: Some failed; their old views stand, and the others were compacted.
     """
     log = wiring.service().log
+    log.note_event(door.schedule_ms(event))
     is_named = "topic" in event
     wanted = iter([(event["topic"], event["partition"])]) if is_named else _compacted_partitions(log)
     horizons: list[dict[str, Any]] = []

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from fenceline import limits
@@ -33,6 +34,23 @@ INT16_MAX = 2**15 - 1
 
 
 # What every request has
+
+
+def event_ms(event: Event) -> int:
+    """Return when a request came about, by the clock of the gateway that sent it; 0 if it does not say.
+
+    It is a clock for the log, and no part of the request: one that makes no sense refuses nothing.
+    """
+    told = event.get("requestContext", {}).get("timeEpoch", 0)
+    return told if type(told) is int else 0
+
+
+def schedule_ms(event: Event) -> int:
+    """Return for when a schedule's event was meant, which had come when it was sent; 0 if it does not say."""
+    try:
+        return int(datetime.fromisoformat(event["time"]).timestamp() * 1000)
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return 0
 
 
 def header(event: Event, name: str) -> str | None:

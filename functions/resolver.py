@@ -21,7 +21,7 @@ from aws_lambda_powertools.utilities.data_classes.common import BaseProxyEvent
 
 from fenceline.errors import FencelineError, MethodNotAllowedError, NotFoundError
 
-from . import answers, routes
+from . import answers, door, routes, wiring
 
 Event = Mapping[str, Any]
 
@@ -74,6 +74,9 @@ class Resolver(APIGatewayHttpResolver):
         Raises:
             Exception: Whatever a function raised that is no `FencelineError`.
         """
+        event_ms = door.event_ms(event)
+        if event_ms:
+            wiring.service().log.note_event(event_ms)  # before anything that was remembered is used (I4, I7)
         self.current_event = APIGatewayProxyEventV2(dict(event))
         self.lambda_context = context
         try:

@@ -14,7 +14,7 @@ from fenceline import limits
 from fenceline.errors import CorruptLogError, InvalidRequestError
 from fenceline.sweep import sweep
 
-from . import wiring
+from . import door, wiring
 
 _MARGIN_MS = 10_000  # for the step that is under way when the run should end
 
@@ -41,8 +41,10 @@ def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, Any]:
         raise InvalidRequestError("deletes_max is a positive integer", field="deletes_max")
     if not isinstance(is_thorough, bool):
         raise InvalidRequestError("is_thorough is true or false", field="is_thorough")
+    log = wiring.service().log
+    log.note_event(door.schedule_ms(event))
     report = sweep(
-        wiring.service().log,
+        log,
         duration_ms=max(context.get_remaining_time_in_millis() - _MARGIN_MS, 1),
         deletes_max=deletes_max,
         is_thorough=is_thorough,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from fenceline import limits
 from fenceline.ports import ItemStore, ObjectStore
@@ -38,6 +39,31 @@ class SegmentCache:
                 self._bytes -= len(dropped.body)
 
 
+class Instant(NamedTuple):
+    """A moment, by three clocks that are each compared with itself alone."""
+
+    wall_ms: int
+    monotonic_ms: int
+    event_ms: int
+
+
+class EventClock:
+    """The latest time that an event brought with it, by the clock of what sent it; 0 before the first.
+
+    It goes on while this process is frozen, and only grows: requests that are worked on side by side, or that were
+    delivered late, never take it back.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._lock = runtime.lock()
+        self.latest_ms = 0
+
+    def note(self, event_ms: int) -> None:
+        """Note when an event came about. Safe to call from many threads."""
+        with self._lock:
+            self.latest_ms = max(self.latest_ms, event_ms)
+
+
 class Stopping:
     """Set once, when this process stops: who waits for news ends early."""
 
@@ -54,10 +80,29 @@ class Context:
     region: str
     create_ms: int = 0  # how long a create may take: none is begun with less time left
     cache: SegmentCache = field(init=False)
+    events: EventClock = field(init=False)
     stopping: Stopping = field(default_factory=Stopping, init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cache", SegmentCache(self.runtime))
+        object.__setattr__(self, "events", EventClock(self.runtime))
+
+    def instant(self) -> Instant:
+        """Return this moment."""
+        return Instant(self.runtime.now_ms(), self.runtime.monotonic_ms(), self.events.latest_ms)
+
+    def is_within(self, duration_ms: int, since: Instant) -> bool:
+        """Return whether less than ``duration_ms`` have passed since then by each of the three clocks.
+
+        The wall clock may jump. The monotonic one may stand still while the process is frozen, and at thaw the wall
+        clock may be old with it; the event that the process was thawed for then tells of a later time (I4, I7).
+        """
+        now = self.instant()
+        return (
+            0 <= now.wall_ms - since.wall_ms < duration_ms
+            and now.monotonic_ms - since.monotonic_ms < duration_ms
+            and now.event_ms - since.event_ms < duration_ms
+        )
 
     def segment(self, key: str) -> Segment:
         """Return a segment, from the cache or the store.

@@ -7,6 +7,7 @@ found by listings, a number of them that grows with the logarithm of the distanc
 from __future__ import annotations
 
 from bisect import bisect_right, insort
+from collections.abc import Sequence
 from itertools import pairwise
 
 from fenceline import keys, limits
@@ -91,11 +92,15 @@ class SegmentIndex:
         Raises:
             Unavailable: The store could not be asked.
         """
+        return [(found, size) for found, size, _ in self.lines(base, limit)]
+
+    def lines(self, base: int, limit: int) -> Sequence[tuple[int, int, int]]:
+        """Return (base, size in bytes, Last-Modified by the store's own clock), as ``list``."""
         after = keys.segment_key(self._topic_id, self._partition, base - 1) if base else ""
         reached = self._reached
         listed = self._objects.list(self._prefix, after, limit)
-        found = [(base_of(summary.key), summary.size) for summary in listed]
-        for (first, _), (second, _) in pairwise(found):
+        found = [(base_of(summary.key), summary.size, summary.modified_at) for summary in listed]
+        for (first, *_), (second, *_) in pairwise(found):
             if second <= reached:
                 self.add(first, second)
         return found

@@ -56,6 +56,7 @@ SWEEP_MS = 60_000  # between two runs of a local server's; one of them may take 
 SWEEP_DELETES_MAX = 50_000  # in one run
 SWEEP_THOROUGH_MS = 3_600_000  # between two rounds that look for what no item tells of, too
 SWEEP_STATE_SEGMENTS_MAX = 20_000  # read for one object under state/ in one run
+SWEEP_RETENTION_READS_MAX = 20_000  # of one partition's segments, for their age, in one run
 SWEEP_FOLD_SEGMENTS = 512  # folded between two checkpoints of a partition that fell behind
 SWEEP_COMPACTION_BYTES_MAX = 256 * MIB  # read by one compaction within a run
 SWEEP_COMPACTION_LATE_BYTES_MAX = 16 * MIB  # read by one that is begun in a run's second half

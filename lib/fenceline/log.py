@@ -78,6 +78,10 @@ class Log:
         self._producer_ids = ProducerIds(self.context)
         self._producing = Producing(self.context, self._resolver, item_age_ms)
 
+    def note_event(self, event_ms: int) -> None:
+        """Note when a request came about, by its sender's clock: the third, beside this machine's two (I4, I7)."""
+        self.context.events.note(event_ms)
+
     @property
     def consumers(self) -> Consumers:
         """Subscriptions and groups' offsets."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from fenceline import keys, limits
 from fenceline.compacted import ViewFiles
-from fenceline.context import Context
+from fenceline.context import Context, Instant
 from fenceline.errors import CorruptLogError
 from fenceline.fold import (
     FOLD_VERSION,
@@ -32,13 +32,6 @@ from fenceline.topics import TopicItem, topic_from_item
 
 class LifeEnded(Exception):
     """The name leads to another life of the topic, to one that is going, or to none: resolve it anew."""
-
-
-class Look(NamedTuple):
-    """One look at a topic's item and a partition's head: when it began, by both clocks."""
-
-    wall_ms: int
-    monotonic_ms: int
 
 
 class Snapshot(NamedTuple):
@@ -75,7 +68,7 @@ class Partition:
         self.versions: dict[int, int | None] = {}  # of producer items
         self._producers: dict[int, ProducerState | None] = {}  # None: the partition does not know it
         self._unloaded: dict[int, list[ProducerEvent]] = {}  # since `base`, of producers whose item was not read
-        self.last_look: Look | None = None
+        self.last_look: Instant | None = None  # when the last look at the items began
         self._topic: TopicItem | None = None  # as it was read last
         self._bases = 0  # how often `base` moved
         self._resets = 0  # how often the state was adopted
@@ -98,17 +91,9 @@ class Partition:
         """Whether the last look at the items began less than 60 s ago."""
         return self.is_young(self.last_look)
 
-    def is_young(self, look: Look | None) -> bool:
-        """Whether ``look`` began less than 60 s ago.
-
-        By both clocks: the monotonic one may have stood still while the process was frozen, the other may jump.
-        """
-        runtime = self.context.runtime
-        if look is None:
-            return False
-        walls = runtime.now_ms() - look.wall_ms
-        monotonic = runtime.monotonic_ms() - look.monotonic_ms
-        return 0 <= walls < limits.ITEM_AGE_MS_MAX and monotonic < limits.ITEM_AGE_MS_MAX
+    def is_young(self, look: Instant | None) -> bool:
+        """Whether a look that began at ``look`` began less than 60 s ago, by all three clocks."""
+        return look is not None and self.context.is_within(limits.ITEM_AGE_MS_MAX, look)
 
     def is_end(self, state: PartitionState) -> bool:
         """Whether ``state``, seen to be the log's end, may be told: all that it leans on is young (I4)."""
@@ -127,8 +112,7 @@ class Partition:
             LifeEnded: The name does not lead to this life any more.
             Unavailable: The items could not be read.
         """
-        runtime = self.context.runtime
-        look = Look(runtime.now_ms(), runtime.monotonic_ms())
+        look = self.context.instant()
         topic_key, head_key = self._look_keys
         found = self.context.items.get(self._look_keys)
         topic = self._topic_of(found.get(topic_key))
@@ -144,10 +128,11 @@ class Partition:
         self._topic = topic_from_item(item)
         return self._topic
 
-    def _adopt(self, item: Item | None, look: Look | None) -> None:
+    def _adopt(self, item: Item | None, look: Instant | None) -> None:
         with self.lock:
             is_stale = not self.has_young_look
-            if look is not None and (self.last_look is None or look.monotonic_ms >= self.last_look.monotonic_ms):
+            last = self.last_look
+            if look is not None and (last is None or look[1:] >= last[1:]):  # the wall clock may go back
                 self.last_look = look
             if is_stale:
                 # Whatever was folded since the last look may be a late create of a frozen process, where the log
@@ -237,7 +222,7 @@ class Partition:
             state = self.state
             if segment.base_offset != state.next_offset:
                 return False
-            if segment.metadata.chained(state.chain, segment.body).chain != segment.metadata.chain:
+            if not segment.metadata.follows(state.chain, segment.body):
                 key = self.segment_key(segment.base_offset)
                 raise corrupt(key, segment.base_offset, "its chain value does not follow from its body and the chain")
             folded = apply(state, segment, region=self.context.region)

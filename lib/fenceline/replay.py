@@ -59,7 +59,7 @@ class Replay:
             CorruptLogError: It does not follow, or its metadata contradicts what lies below it.
         """
         self.check_next(segment.base_offset)
-        if segment.metadata.chained(self.state.chain, segment.body).chain != segment.metadata.chain:
+        if not segment.metadata.follows(self.state.chain, segment.body):
             what = "its chain value does not follow from its body and the chain"
             raise corrupt(f"offset={segment.base_offset}", segment.base_offset, what)
         self.follow(segment, region=region)

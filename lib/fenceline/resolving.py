@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from fenceline import limits, topics
 from fenceline.appender import Appender
-from fenceline.context import Context
+from fenceline.context import Context, Instant
 from fenceline.errors import ContendedError, OutcomeUnknownError, StoreUnavailableError
 from fenceline.partition import LifeEnded, Partition
 from fenceline.ports import NoAnswer, Unavailable, VersionMoved
@@ -30,8 +30,7 @@ class Known:
     """A topic as it was seen, and when the look began."""
 
     item: TopicItem
-    wall_ms: int
-    monotonic_ms: int
+    seen: Instant
 
 
 class Resolver:
@@ -60,14 +59,12 @@ class Resolver:
         return known, is_new
 
     def _is_young(self, known: Known) -> bool:
-        runtime, age_ms = self._context.runtime, self._age_ms
-        return 0 <= runtime.now_ms() - known.wall_ms < age_ms and runtime.monotonic_ms() - known.monotonic_ms < age_ms
+        return self._context.is_within(self._age_ms, known.seen)
 
     def look(self, name: str) -> Known:
         """Return the topic from a look that began after the call."""
-        runtime = self._context.runtime
-        wall_ms, monotonic_ms = runtime.now_ms(), runtime.monotonic_ms()
-        known = Known(topics.get(self._context, name), wall_ms, monotonic_ms)
+        began = self._context.instant()
+        known = Known(topics.get(self._context, name), began)
         with self._lock:
             if len(self._known) >= limits.TOPICS_CACHED_MAX:
                 self._known.clear()

@@ -65,13 +65,10 @@ def metadata_of(partition: Partition, base: int) -> SegmentMetadata:
         CorruptLogError: It is not whole.
         Unavailable: The store could not be asked, or the segment was collected.
     """
-    known = partition.index.metadata(base)
+    known = known_metadata(partition, base)
     if known is not None:
         return known
     key = partition.segment_key(base)
-    cached = partition.context.cache.get(key)
-    if cached is not None:
-        return cached.metadata
     try:
         metadata = SegmentMetadata.from_strings(partition.context.objects.get(key, 0, 1).metadata)
     except NotFound as error:
@@ -81,3 +78,12 @@ def metadata_of(partition: Partition, base: int) -> SegmentMetadata:
         raise corrupt(key, base, f"its metadata is not whole: {error}") from error
     partition.index.add_metadata(base, metadata)
     return metadata
+
+
+def known_metadata(partition: Partition, base: int) -> SegmentMetadata | None:
+    """Return the metadata of the segment at ``base``, if this process remembers it."""
+    known = partition.index.metadata(base)
+    if known is not None:
+        return known
+    cached = partition.context.cache.get(partition.segment_key(base))
+    return None if cached is None else cached.metadata

@@ -1,7 +1,8 @@
 """Segments: one immutable object with one or more batches, and what its metadata says (DESIGN.md, section 3).
 
 The rule: everything about a segment that is not Kafka's rides in its user metadata, and ``chain`` binds it, the body
-and all that came before together. Stored: never rename.
+and all that came before together. Stored: never rename. A name that this version does not know is kept as it stands: a
+newer version wrote it, and its chain covers it; or a tool that copied the object added it, and the chain does not.
 """
 
 from __future__ import annotations
@@ -39,10 +40,12 @@ class SegmentMetadata(NamedTuple):
     max_timestamp: int  # the highest record timestamp, -1 for none
     chain: str = ""  # SHA-256 in hexadecimal digits
     replicated: Replicated | None = None
+    unknown: tuple[tuple[str, str], ...] = ()  # members that this version has no name for
 
     def to_strings(self) -> dict[str, str]:
         """Return the metadata as it is stored."""
         strings = {
+            **dict(self.unknown),
             "write-id": self.write_id,
             "appended-at": str(self.appended_at),
             "origin": self.origin,
@@ -69,7 +72,7 @@ class SegmentMetadata(NamedTuple):
         replicated = None
         if "origin-topic" in strings:
             replicated = Replicated(strings["origin-topic"], int(strings["origin-next"]), int(strings["origin-count"]))
-        return cls(
+        known = cls(
             write_id=strings["write-id"],
             appended_at=int(strings["appended-at"]),
             origin=strings["origin"],
@@ -79,21 +82,31 @@ class SegmentMetadata(NamedTuple):
             chain=strings["chain"],
             replicated=replicated,
         )
+        names = {"chain", *known.to_strings()}
+        unknown = tuple(sorted(member for member in strings.items() if member[0] not in names))
+        return known._replace(unknown=unknown) if unknown else known
 
     def chained(self, previous: str, body: Body) -> SegmentMetadata:
-        """Return this metadata with its chain value: SHA-256 over ``previous``, these fields and ``body``."""
-        source = self.replicated
-        replicated = (
-            f"\norigin-count={source.count}\norigin-next={source.next_offset}\norigin-topic={source.topic_id}"
-            if source is not None
-            else ""
-        )
-        digest = hashlib.sha256(  # the names in order
-            f"{previous}\nappended-at={self.appended_at}\nbytes={self.bytes}\nmax-timestamp={self.max_timestamp}"
-            f"\norigin={self.origin}{replicated}\nrecords={self.records}\nwrite-id={self.write_id}\n\n".encode()
-        )
+        """Return this metadata with its chain value: SHA-256 over ``previous``, every other member and ``body``."""
+        return self._replace(chain=self._chain(previous, body))
+
+    def follows(self, previous: str, body: Body) -> bool:
+        """Return whether the chain value is that of ``previous``, the members and ``body``.
+
+        It holds with all members, and without those that this version does not know: damage to one that it knows is
+        found either way.
+        """
+        if self.chain == self._chain(previous, body):
+            return True
+        return bool(self.unknown) and self.chain == self._replace(unknown=())._chain(previous, body)
+
+    def _chain(self, previous: str, body: Body) -> str:
+        members = self.to_strings()
+        members.pop("chain", None)
+        lines = "".join(f"\n{name}={value}" for name, value in sorted(members.items()))
+        digest = hashlib.sha256(f"{previous}{lines}\n\n".encode())
         digest.update(body)
-        return self._replace(chain=digest.hexdigest())
+        return digest.hexdigest()
 
 
 class Segment(NamedTuple):

@@ -28,7 +28,7 @@ from fenceline.log import Log
 from fenceline.partition import LifeEnded, Partition
 from fenceline.ports import Damaged, ObjectSummary, StoreFact, VersionMoved
 from fenceline.replay import newest_state, write_state
-from fenceline.retention import StoredSegments, retained_from, retention_of
+from fenceline.retention import Now, StoredSegments, retained_from, retention_of
 from fenceline.session_sweep import sweep_producers, sweep_sessions
 from fenceline.subscription_lives import collect_unowned
 from fenceline.topics import Topic, TopicItem, topic_from_item
@@ -275,7 +275,8 @@ class _Run:
         assert head is not None
         if kept is None or head.state.next_offset == head.log_start:
             return
-        log_start = retained_from(StoredSegments(partition), head, kept, now_ms=self._now_ms)
+        now = Now(self._now_ms, self._store_now_ms)
+        log_start = retained_from(StoredSegments(partition), head, kept, now=now, is_over=self._budget.is_over)
         if log_start > head.log_start:
             move_log_start(partition, log_start)
             self.report.log_starts += 1

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 from fenceline import keys, limits
 from fenceline.batch import BatchHeader
+from fenceline.context import Instant
 from fenceline.errors import OffsetOutOfRangeError
 from fenceline.fold import AbortedTransaction, PartitionState
 from fenceline.items import aborted_from_value
-from fenceline.partition import Look, Partition
+from fenceline.partition import Partition
 from fenceline.topics import TopicItem
 
 
@@ -32,7 +33,7 @@ class Tail:
 
     state: PartitionState
     bounds: Bounds
-    look: Look | None  # that it leans on
+    look: Instant | None  # when the one began that it leans on
 
 
 def verified_tail(partition: Partition) -> Tail:

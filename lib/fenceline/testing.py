@@ -167,7 +167,7 @@ class _Functions(httpx.BaseTransport):
         handler = import_module(f"fenceline_functions.{name}").handler
         token = _at_work.set(self._service)
         try:
-            answer: Mapping[str, Any] = handler(_event(request), None)
+            answer: Mapping[str, Any] = handler(_event(request, self._service.runtime.now_ms()), None)
         finally:
             _at_work.reset(token)
         body = answer["body"] or ""
@@ -175,7 +175,7 @@ class _Functions(httpx.BaseTransport):
         return httpx.Response(answer["statusCode"], headers=answer["headers"], content=content, request=request)
 
 
-def _event(request: httpx.Request) -> dict[str, Any]:
+def _event(request: httpx.Request, now_ms: int) -> dict[str, Any]:
     """Return an event of an HTTP API, payload version 2.0; its body in base64, as for all that is not text."""
     body = request.read()
     path, host = request.url.path, request.url.host
@@ -189,6 +189,7 @@ def _event(request: httpx.Request) -> dict[str, Any]:
             "stage": "$default",
             "domainName": host,
             "http": {"method": request.method, "path": path},
+            "timeEpoch": now_ms,
         },
         "body": base64.b64encode(body).decode() if body else None,
         "isBase64Encoded": bool(body),

@@ -79,7 +79,7 @@ def check_range(context: Context, range_: Range) -> Checked:
         lines = list(takewhile(_is_segment, range_.lines))
         for line, segment in fetched(context, lines):
             _check_segment(line, segment)
-            if segment.metadata.chained(chain, segment.body).chain != segment.metadata.chain:
+            if not segment.metadata.follows(chain, segment.body):
                 what = "its chain value does not follow from its body and the chain"
                 raise corrupt(line.key, segment.base_offset, what)
             chain = segment.metadata.chain

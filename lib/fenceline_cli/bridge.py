@@ -75,7 +75,7 @@ class Bridge:
         return not ending.is_alive()
 
     def _answer(self, scope: Scope, body: bytes) -> Mapping[str, Any]:
-        event = _event(scope, body)
+        event = _event(scope, body, self._service.runtime.now_ms())
         path, method = event["rawPath"], scope["method"]
         store = self._service.objects
         if method == "GET" and path.startswith(objects.PREFIX) and isinstance(store, SqliteObjectStore):
@@ -114,7 +114,7 @@ def _path(raw: str) -> str:
     return "/".join(unquote(part).replace("/", "%2F") for part in raw.split("/"))
 
 
-def _event(scope: Scope, body: bytes) -> dict[str, Any]:
+def _event(scope: Scope, body: bytes, now_ms: int) -> dict[str, Any]:
     """Return the request as an HTTP API's event, payload version 2.0, its path as ``_path`` tells."""
     headers: dict[str, str] = {}
     for raw_name, raw_value in scope["headers"]:
@@ -133,6 +133,7 @@ def _event(scope: Scope, body: bytes) -> dict[str, Any]:
             "stage": "$default",
             "domainName": headers.get("host", f"{host}:{port}"),
             "http": {"method": scope["method"], "path": path},
+            "timeEpoch": now_ms,
         },
         "body": body,
         "isBase64Encoded": False,

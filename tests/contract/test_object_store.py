@@ -91,6 +91,7 @@ def test_a_listing_tells_sizes_and_when_objects_came(objects: OpenObjects) -> No
     for summary in (first, second):  # The store's clock, which may be another machine's and count in seconds.
         assert abs(summary.modified_at - before) < 60_000
         assert abs(objects.get(summary.key).modified_at - summary.modified_at) < 1_000
+        assert objects.get(summary.key, 0, 1).modified_at == objects.get(summary.key).modified_at
 
 
 def test_a_listing_goes_on_behind_the_last_key(objects: OpenObjects) -> None:

@@ -55,6 +55,7 @@ def event(
             "stage": "$default",
             "domainName": "abc.execute-api.eu-west-1.amazonaws.com",
             "http": {"method": method, "path": path},
+            "timeEpoch": 1_700_000_000_000,
         },
         "body": base64.b64encode(body).decode() if isinstance(body, bytes) else body,
         "isBase64Encoded": is_binary,

@@ -183,6 +183,8 @@ def test_scheduled_functions_leave_dead_letters_and_are_not_repeated(template: R
     rates = {one["Properties"]["ScheduleExpression"] for one in schedules}
     assert rates == {"rate(1 minute)", "rate(15 minutes)"}
     assert all(one["Properties"]["Target"]["RetryPolicy"]["MaximumRetryAttempts"] == 0 for one in schedules)
+    # A clock that goes on while the function is frozen (I4, I7).
+    assert {one["Properties"]["Target"]["Input"] for one in schedules} == {'{"time": "<aws.scheduler.scheduled-time>"}'}
     repeated = of_type(template, "AWS::Lambda::EventInvokeConfig").values()
     assert [one["Properties"]["MaximumRetryAttempts"] for one in repeated] == [0, 0]
     functions = of_type(template, "AWS::Lambda::Function").values()

@@ -394,6 +394,82 @@ def test_a_clock_that_was_set_back_does_not_make_an_old_look_young(service: Serv
     assert f"{TOPIC},head" in looks
 
 
+def by_the_wall(service: Service, duration_ms: int) -> None:
+    service.runtime.advance(duration_ms, monotonic_ms=0)
+
+
+def by_the_monotonic_clock(service: Service, duration_ms: int) -> None:
+    """The machine's clock was set back by just as much as passed."""
+    service.runtime.advance(0, monotonic_ms=duration_ms)
+
+
+def by_an_event(service: Service, duration_ms: int) -> None:
+    """Both of the machine's clocks stood still together, and a request comes."""
+    service.log.note_event(START_MS + duration_ms)
+
+
+CLOCKS = [by_the_wall, by_the_monotonic_clock, by_an_event]
+
+
+@pytest.mark.parametrize("passes", CLOCKS)
+def test_a_look_is_young_only_if_every_clock_says_so(service: Service, passes: Callable[[Service, int], None]) -> None:
+    """Each clock alone makes it old, at 60 s and not before."""
+    service.log.note_event(START_MS)
+    append(service.log, "a")
+    service.log.checkpoint(TOPIC, 0)
+    looks = service.items.calls["get"]
+    passes(service, MINUTE_MS - 1)
+    append(service.log, "b")
+    assert service.items.calls["get"] == looks
+    passes(service, 1 if passes is not by_an_event else MINUTE_MS)
+    keys_read: list[str] = []
+    service.items.on_call = lambda operation, key: keys_read.append(key)
+    append(service.log, "c")
+    assert keys_read.count(TOPIC) == 1  # what the name leads to
+    assert keys_read.count(f"{TOPIC},head") == 1
+
+
+@pytest.mark.parametrize("passes", CLOCKS)
+def test_a_process_that_one_clock_tells_of_its_freeze_acknowledges_nothing_where_the_log_was_collected(
+    service: Service, passes: Callable[[Service, int], None]
+) -> None:
+    """By the other two no time has passed; and at the key that it would create nothing stands any more."""
+    service.log.note_event(START_MS)
+    append(service.log, "a")
+    other = service.another()
+    append(other, "b", "c")
+    other.trim(TOPIC, 0, 3)
+    for base in (0, 1):
+        service.objects.store.delete(keys.segment_key(service.topic_id(), 0, base))
+    passes(service, 2 * 60 * MINUTE_MS)
+    assert append(service.log, "d").base_offset == 3
+    assert [record.value for record in service.records(offset=3)] == [b"d"]
+
+
+def test_an_event_from_the_future_costs_one_look_and_no_more(service: Service) -> None:
+    """A gateway's clock is wrong for once: what is looked at from then on is young by it."""
+    append(service.log, "a")
+    looks = service.items.calls["get"]
+    service.log.note_event(START_MS + 10**12)
+    append(service.log, "b")
+    assert service.items.calls["get"] == looks + 2
+    for n in range(5):
+        service.log.note_event(START_MS + n)
+        append(service.log, "c")
+    assert service.items.calls["get"] == looks + 2
+
+
+def test_events_that_are_told_out_of_turn_take_no_clock_back(service: Service) -> None:
+    """A request that was delivered late, or whose thread was slow, beside one that tells of a freeze."""
+    service.log.note_event(START_MS)
+    append(service.log, "a")
+    service.log.note_event(START_MS + MINUTE_MS)
+    service.log.note_event(START_MS + 1)
+    looks = service.items.calls["get"]
+    append(service.log, "b")
+    assert service.items.calls["get"] == looks + 2
+
+
 @pytest.mark.parametrize("freeze", [frozen, away])
 def test_a_batch_that_a_trim_went_past_meanwhile_is_unknown(service: Service, freeze: Any) -> None:
     append(service.log, "a")

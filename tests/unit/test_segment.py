@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from hashlib import sha256
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from fenceline import keys
@@ -23,6 +24,13 @@ METADATA = st.builds(
     bytes=NUMBERS,
     max_timestamp=st.integers(-1, 2**63 - 1),
     replicated=st.none() | st.builds(Replicated, TEXT, NUMBERS, NUMBERS),
+    unknown=st.just(()),
+)
+# Of a newer fenceline, or of a tool that copies objects; in the order of names they stand among and around ours.
+OTHERS = st.dictionaries(
+    st.sampled_from(["a", "byte", "bytes-kept", "chain-of", "mtime", "origin-", "origin-region", "s3cmd-attrs", "z"]),
+    st.text(max_size=10),
+    max_size=3,
 )
 
 
@@ -85,6 +93,82 @@ def test_the_chain_binds_the_body_and_all_that_came_before() -> None:
     assert len(chain) == 64
     assert metadata.chained("q", b"body").chain != chain
     assert metadata.chained("p", b"bodz").chain != chain
+
+
+@pytest.mark.parametrize(
+    ("metadata", "previous", "chain"),
+    [
+        (
+            SegmentMetadata("w" * 32, START_MS, "eu-west-1", 12, 3456, START_MS - 1),
+            "",
+            "33a96aec18df4140bc458d9c74268235d7d341b5105d79d7e9b7ff3497b537ea",
+        ),
+        (
+            SegmentMetadata("w" * 32, START_MS, "eu-west-1", 12, 3456, START_MS - 1),
+            "ab" * 32,
+            "548e9b7355cc718f5f8f5a7cd4fe51f5754f1db02e9b9fe1ef9b8014efb83652",
+        ),
+        (
+            SegmentMetadata("w" * 32, START_MS, "eu-west-1", 12, 3456, -1, "", Replicated("f" * 32, 99, 42)),
+            "ab" * 32,
+            "c1d05aee3392f8118cb7ff54c78ad4f080b84a0f1b9d7bd27657a18c38d04ce4",
+        ),
+    ],
+)
+def test_the_chain_value_of_stored_logs_never_changes(metadata: SegmentMetadata, previous: str, chain: str) -> None:
+    assert metadata.chained(previous, b"body").chain == chain
+    assert metadata._replace(chain=chain).follows(previous, b"body")
+
+
+def by_name(strings: Mapping[str, str], previous: str, body: bytes) -> str:
+    """The chain value, as DESIGN.md says it."""
+    lines = "".join(f"\n{name}={strings[name]}" for name in sorted(strings) if name != "chain")
+    return sha256(f"{previous}{lines}\n\n".encode() + body).hexdigest()
+
+
+@given(METADATA, OTHERS, st.binary(max_size=100), TEXT)
+def test_the_chain_covers_every_member_by_name_also_one_that_is_not_known(
+    metadata: SegmentMetadata, others: dict[str, str], body: bytes, previous: str
+) -> None:
+    strings = {**metadata.to_strings(), **others}
+    found = SegmentMetadata.from_strings({**strings, "chain": by_name(strings, previous, body)})
+    assert found.follows(previous, body)
+    assert found.to_strings() == {**strings, "chain": by_name(strings, previous, body)}
+
+
+@given(METADATA, OTHERS, st.binary(max_size=100), TEXT)
+def test_what_a_tool_adds_to_a_copy_breaks_no_chain(
+    metadata: SegmentMetadata, others: dict[str, str], body: bytes, previous: str
+) -> None:
+    copied = {**metadata.chained(previous, body).to_strings(), **others}
+    assert SegmentMetadata.from_strings(copied).follows(previous, body)
+
+
+@given(METADATA, OTHERS, OTHERS, st.binary(max_size=100), TEXT, st.data())
+def test_damage_to_a_member_that_is_known_is_found_whatever_stands_beside_it(
+    metadata: SegmentMetadata,
+    others: dict[str, str],
+    added: dict[str, str],
+    body: bytes,
+    previous: str,
+    draw: st.DataObject,
+) -> None:
+    strings = {**metadata.to_strings(), **others}
+    strings["chain"] = by_name(strings, previous, body)
+    name = draw.draw(st.sampled_from(sorted({*metadata.to_strings(), "chain"})))
+    value = draw.draw(TEXT if name in ("write-id", "origin", "origin-topic", "chain") else NUMBERS.map(str))
+    assume(value != strings[name])
+    damaged = {**strings, **added, name: value}
+    assert not SegmentMetadata.from_strings(damaged).follows(previous, body)
+
+
+def test_a_member_that_the_chain_covers_is_missed_and_damage_to_it_found_though_it_is_not_known() -> None:
+    """What a newer fenceline leans on must not go, nor change, unseen by an older one."""
+    known = SegmentMetadata("w", START_MS, "eu", 1, 2, 3).to_strings()
+    chain = by_name({**known, "new": "1"}, "p", b"body")
+    assert SegmentMetadata.from_strings({**known, "new": "1", "chain": chain}).follows("p", b"body")
+    for damaged in ({"new": "2"}, {"now": "1"}, {}):
+        assert not SegmentMetadata.from_strings({**known, **damaged, "chain": chain}).follows("p", b"body")
 
 
 def test_a_segment_is_read_back_batch_by_batch() -> None:

@@ -12,7 +12,9 @@ from fenceline.batch import Record, encode, parse_header, stamp
 from fenceline.fold import apply
 from fenceline.limits import CHECKPOINT_SEGMENTS
 from fenceline.log import Log
+from fenceline.partition import Partition
 from fenceline.read import ReadRequest
+from fenceline.retention import Now, Retention, StoredSegments, retained_from
 from fenceline.segment import Segment, SegmentMetadata
 from tests.service import REGION, START_MS, TOPIC, LogBuilder, Service, append, serve
 
@@ -130,6 +132,26 @@ def test_a_cold_open_and_a_warm_append_cost_these_calls(ten: dict[str, Counter[s
     assert ten["warm append"] == {"objects.create": 1}
     # Topic; topic and head; the producer. The 7 segments behind the head, by one listing.
     assert ten["cold append"] == {"items.get": 3, "objects.list": 1, "objects.get": 7, "objects.create": 1}
+
+
+def test_retention_reads_one_segment_where_nothing_is_due_else_each_that_goes(service: Service) -> None:
+    for age_ms, count in ((60_000, 5), (0, 400)):
+        for _ in range(count):
+            append(service.log, "v")
+        service.runtime.advance(age_ms)
+    service.log.checkpoint(TOPIC, 0)
+    now = Now(service.runtime.now_ms(), service.runtime.now_ms())
+
+    def cost(ms: int) -> tuple[int, Counter[str]]:
+        partition = Partition(service.another().context, TOPIC, service.topic_id(), 0)
+        partition.look()
+        before, head = service.count(), partition.head
+        assert head is not None
+        return retained_from(StoredSegments(partition), head, Retention(ms, -1), now=now), service.count() - before
+
+    # One listing finds the segment at the log start; another tells how old the rest is by the store's clock.
+    assert cost(60_000) == (0, {"objects.list": 1, "objects.get": 1})
+    assert cost(59_999) == (5, {"objects.list": 2, "objects.get": 5})
 
 
 def test_a_far_offset_is_found_by_few_listings() -> None:

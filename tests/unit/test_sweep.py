@@ -12,10 +12,13 @@ from fenceline import keys, limits
 from fenceline.adapters.sqlite import SqliteItemStore, SqliteObjectStore
 from fenceline.append import AppendRequest
 from fenceline.batch import Record
+from fenceline.budget import Budget
 from fenceline.context import Context
 from fenceline.errors import OutOfOrderSequenceNumberError, UnknownTopicOrPartitionError
+from fenceline.expiry import expire_producers
 from fenceline.items import Head
 from fenceline.log import Log
+from fenceline.partition import Partition
 from fenceline.ports import ObjectSummary, Put
 from fenceline.read import ReadRequest
 from fenceline.rebuild import rebuild
@@ -113,6 +116,50 @@ def test_a_clock_that_is_years_ahead_deletes_nothing(service: Service) -> None:
     swept(service, service.another(runtime=clock), is_thorough=True)
     assert service.log.offsets(TOPIC, 0).bounds.log_start_offset == 0
     assert item_sorts(service, service.topic_id(), keys.PRODUCER_SORT)
+
+
+@pytest.mark.parametrize("slow", range(1, 11))
+def test_an_appender_whose_clock_is_a_month_behind_takes_no_fresh_record(service: Service, slow: int) -> None:
+    """Only what was old goes, wherever among ten fresh segments that appender's stands."""
+    service.log.alter_topic(TOPIC, config={"retention.ms": 7 * DAY})
+    append(service.log, "old")
+    service.runtime.advance(8 * DAY)
+    clock = type(service.runtime)()
+    clock.wall_ms = service.runtime.wall_ms - 30 * DAY
+    behind = service.another(runtime=clock)
+    for offset in range(1, 11):
+        append(behind if offset == slow else service.log, f"fresh {offset}")
+    for _ in range(2):
+        swept(service)
+        assert service.another().offsets(TOPIC, 0).bounds.log_start_offset == 1
+
+
+def test_an_appender_whose_clock_is_ahead_keeps_what_lies_behind_until_that_time_is_old_or_size_takes_it(
+    service: Service,
+) -> None:
+    clock = type(service.runtime)()
+    clock.wall_ms = service.runtime.wall_ms + DAY
+    filled(service, 2)
+    append(service.another(runtime=clock), "from tomorrow")
+    filled(service, 2, first=2)
+    service.runtime.advance(3 * HOUR)
+    swept(service)
+    assert head_of(service.items.store, service.topic_id()).log_start == 2
+    service.runtime.advance(DAY)
+    swept(service)
+    assert head_of(service.items.store, service.topic_id()).log_start == 5
+
+
+def test_what_was_copied_lately_is_kept_though_it_was_appended_long_ago(service: Service) -> None:
+    """A bucket that was restored: Last-Modified is the copy's."""
+    filled(service, 3)
+    service.runtime.advance(3 * HOUR)
+    store, key = service.objects.store, keys.segment_key(service.topic_id(), 0, 1)
+    stored = store.get(key)
+    type(store).delete(store, key)
+    store.create(key, stored.body, stored.metadata)
+    swept(service)
+    assert head_of(service.items.store, service.topic_id()).log_start == 1
 
 
 def test_retention_stops_at_an_open_transaction(service: Service) -> None:
@@ -235,6 +282,24 @@ def test_who_comes_back_after_his_item_went_is_judged_as_unknown_and_then_known(
             append(other, "c", producer=(7, 1, 99))
     assert append(service.another(), "c", producer=(7, 1, 51)).base_offset == 2
     check_all(service)
+
+
+def test_an_item_that_is_ahead_of_what_the_sweeper_folded_stays_though_its_time_is_long_past(service: Service) -> None:
+    """Its producer has just come back, by an appender whose clock is behind: to that one it has never lapsed."""
+    append(service.log, "a", producer=(7, 0, 0))
+    service.log.checkpoint(TOPIC, 0)
+    partition = Partition(service.another().context, TOPIC, service.topic_id(), 0)
+    partition.open()
+    clock = type(service.runtime)()
+    service.runtime.advance(10 * DAY)
+    behind = service.another(runtime=clock)
+    append(behind, "b", producer=(7, 0, 1))
+    behind.checkpoint(TOPIC, 0)
+    now_ms = service.runtime.now_ms()
+    budget = Budget(partition.context, service.runtime.monotonic_ms() + HOUR, 100)
+    expire_producers(partition, expiration_ms=DAY, now_ms=now_ms, budget=budget)
+    assert len(item_sorts(service, service.topic_id(), keys.PRODUCER_SORT)) == 1
+    assert append(service.another(runtime=clock), "b", producer=(7, 0, 1)).duplicate
 
 
 @pytest.mark.parametrize("is_saved", [True, False])

@@ -13,6 +13,7 @@ from fenceline.adapters.sqlite import SqliteObjectStore
 from fenceline.context import Context
 from fenceline.items import Head
 from fenceline.ports import Delete, Item, NotFound, ObjectSummary, Put
+from fenceline.segment import Replicated
 from fenceline.verify import Verified, verify_partition
 from fenceline.verify_ranges import Checked, Range, check_range, ranges
 from tests.service import REGION, TOPIC, FakeRuntime, LogBuilder, Service, append, data, outcome, serve
@@ -205,14 +206,17 @@ def test_a_checkpoint_beyond_the_log_is_found(service: Service) -> None:
     assert "names an offset that no segment ends at" in found.problem
 
 
-def test_each_single_flipped_bit_of_a_segment_is_found() -> None:
-    """Body, and each name and value of the metadata: none is without meaning."""
+@pytest.mark.parametrize("replicated", [None, Replicated("s", 4, 5)])
+@pytest.mark.parametrize("unknown", [(), (("new-one", "7"),)])
+def test_each_single_flipped_bit_of_a_segment_is_found(
+    replicated: Replicated | None, unknown: tuple[tuple[str, str], ...]
+) -> None:
+    """Body, and each name and value of the metadata: none is without meaning, also of a newer version's."""
     builder = LogBuilder(topic_id="t")
     builder.add(data("a", producer=(7, 0, 0)))
-    builder.add(outcome(7, 1, is_commit=True))
-    segment = builder.segments[1]
+    segment = builder.make(outcome(7, 1, is_commit=True), replicated=replicated)
     key, below = keys.segment_key("t", 0, 1), builder.segments[0].metadata.chain
-    strings = segment.metadata.to_strings()
+    strings = segment.metadata._replace(unknown=unknown).chained(below, segment.body).to_strings()
     with closing(SqliteObjectStore(":memory:", now_ms=lambda: 0, secret=b"s")) as objects:
 
         def is_found(body: bytes, metadata: dict[str, str]) -> bool:
