@@ -425,6 +425,8 @@ def _check_partitions(partitions: int) -> None:
 def _checked_regions(context: Context, regions: Sequence[str] | None) -> tuple[str, ...]:
     if regions is None:
         return (context.region,)
-    if not regions or len(set(regions)) < len(regions) or not all(map(_LEGAL_REGION.fullmatch, regions)):
-        raise InvalidRequestError("regions is a list of different region names", field="regions")
+    is_count_legal = 1 <= len(regions) <= limits.REGIONS_MAX
+    if not is_count_legal or len(set(regions)) < len(regions) or not all(map(_LEGAL_REGION.fullmatch, regions)):
+        most = limits.REGIONS_MAX
+        raise InvalidRequestError(f"regions is a list of 1 to {most} different region names", field="regions")
     return tuple(regions)
