@@ -124,6 +124,11 @@ def _partitions() -> Schema:
     return integer(1, limits.PARTITIONS_MAX)
 
 
+def _regions() -> Schema:
+    name: Schema = {"type": "string", "pattern": "^[a-z0-9-]{1,63}$"}
+    return array(name, minItems=1, maxItems=limits.REGIONS_MAX, uniqueItems=True)
+
+
 COMPONENTS: Mapping[str, Schema] = {
     "Config": _config(is_shown=True),
     "ConfigChange": _config(is_shown=False),
@@ -140,10 +145,10 @@ COMPONENTS: Mapping[str, Schema] = {
     "Topics": obj({"topics": array(ref("Topic")), "has_more": BOOLEAN}),
     "NewTopic": obj(
         {"name": TOPIC_NAME},
-        optionals({"partitions": _partitions(), "config": ref("ConfigChange"), "regions": array(STRING)}),
+        optionals({"partitions": _partitions(), "config": ref("ConfigChange"), "regions": _regions()}),
     ),
     "TopicChange": obj(
-        {}, optionals({"partitions": _partitions(), "config": ref("ConfigChange"), "regions": array(STRING)})
+        {}, optionals({"partitions": _partitions(), "config": ref("ConfigChange"), "regions": _regions()})
     ),
     "RecordIn": obj(
         {"value": TEXT_OR_NULL}, {"key": TEXT_OR_NULL, **optionals({"headers": _HEADERS, "timestamp": integer()})}

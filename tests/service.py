@@ -118,6 +118,27 @@ def moves(call: Callable[[], Any]) -> Any:
     raise VersionMoved(ItemKey("any", "key"))
 
 
+def lost_behind(act: Callable[[], object]) -> Fault:
+    """Return the fault of a call that is carried out, and answered never; meanwhile others act."""
+
+    def fault(call: Callable[[], Any]) -> Any:
+        call()
+        act()
+        raise NoAnswer("made, and the answer was lost")
+
+    return fault
+
+
+def slept_before(act: Callable[[], object]) -> Fault:
+    """Return what becomes of a call before which its process sleeps; meanwhile others act."""
+
+    def fault(call: Callable[[], Any]) -> Any:
+        act()
+        return call()
+
+    return fault
+
+
 class Gate:
     """A call that stops before (or after) it is made, until it is let go."""
 

@@ -35,7 +35,8 @@ def admit(context: Context, partition: Partition, asked: AdmitFirst, appender_of
 def _end(context: Context, partition: Partition, asked: AdmitFirst, appender_of: fences.AppenderOf) -> None:
     access_key = keys.access_item(partition.topic_id, partition.partition)
     session_key = keys.session_item(asked.session_id)
-    for attempt in Attempts(context.runtime, "the partition's access"):
+    # What is refused is the append, of which nothing is written here.
+    for attempt in Attempts(context.runtime, "the partition's access", is_refusal_final=True):
         with attempt:
             found = context.items.get([access_key, session_key])
             item = access_from_item(found.get(access_key))

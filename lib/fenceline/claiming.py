@@ -30,7 +30,7 @@ from fenceline.errors import (
 from fenceline.fences import AppenderOf
 from fenceline.group import Marked
 from fenceline.partition import LifeEnded
-from fenceline.ports import Change, Item, ItemKey, ItemTooLarge, NoAnswer
+from fenceline.ports import Change, Item, ItemKey, ItemTooLarge
 from fenceline.producers import (
     GRANTED,
     PENDING,
@@ -112,9 +112,9 @@ class Claiming:
 
     def _reserve(self, topic: Topic, ask: Ask) -> Decision:
         wanted = Wanted(topic, ask.partitions, ask.session_id, ask.producer_name)
-        is_unknown = False  # whether a write was not answered: it may have reserved something, or do so yet
+        attempts = Attempts(self._context.runtime, "the claim")
         try:
-            for attempt in Attempts(self._context.runtime, "the claim"):
+            for attempt in attempts:
                 with attempt:
                     scene = read_scene(self._context, wanted, self._appender_of)
                     decision = decide(scene, ask)
@@ -125,14 +125,11 @@ class Claiming:
                         if changes:
                             # Whoever loses this write reads again: a rival's claim, or a renewal of what was seen dead.
                             self._context.items.write(changes)
-                    except NoAnswer:
-                        is_unknown = True
-                        raise
                     except ItemTooLarge as fact:
                         raise ThrottledError("a session has and owns too much; release some, or use another") from fact
                     return replace(decision, draft=settled(decision.draft, changes))
-        except (FixError, RetryError, CorruptLogError) as error:
-            if not is_unknown:
+        except CorruptLogError as error:
+            if not attempts.is_unknown:
                 raise
             raise OutcomeUnknownError(f"the claim may have been reserved; send it again: {error.detail}") from error
         raise AssertionError
@@ -172,7 +169,8 @@ class Claiming:
 
     def _confirm(self, topic: Topic, pending: Pending, offsets: Mapping[int, int]) -> Producer:
         """Write that what stands in the log was granted."""
-        for attempt in Attempts(self._context.runtime, "the claim's confirmation"):
+        # Before a refusal is told, what is still reserved is given up (``make``).
+        for attempt in Attempts(self._context.runtime, "the claim's confirmation", is_refusal_final=True):
             with attempt:
                 now = self._read(pending)
                 record, session = now.record, now.session

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from fenceline import keys, limits, subscription_cursors, topics
 from fenceline.acknowledged import NOTHING
 from fenceline.context import Context
-from fenceline.errors import InvalidRequestError, UnstableOffsetCommitError
+from fenceline.errors import InvalidRequestError, OutcomeUnknownError, UnstableOffsetCommitError
 from fenceline.items import Head
+from fenceline.partition import LifeEnded
 from fenceline.ports import Change, Check, Item
 from fenceline.retry import Attempts
 from fenceline.subscription_cursors import Move, Stored
@@ -50,7 +51,22 @@ def commit(context: Context, live: Live, group: str, offsets: Sequence[GroupOffs
         OutcomeUnknownError: All may have been, or none.
     """
     _check_form(offsets)
-    for attempt in Attempts(context.runtime, "the group's offsets", is_refusal_final=False):
+    attempts = Attempts(context.runtime, "the group's offsets")
+    try:
+        _commit(context, live, group, offsets, judge, attempts)
+    except LifeEnded as ended:
+        if not attempts.is_unknown:
+            raise
+        # What was committed on the other topics stands.
+        raise OutcomeUnknownError(
+            "a topic was deleted, and an earlier attempt was not answered; look at the group's offsets: group=" + group
+        ) from ended
+
+
+def _commit(
+    context: Context, live: Live, group: str, offsets: Sequence[GroupOffset], judge: Judge, attempts: Attempts
+) -> None:
+    for attempt in attempts:
         with attempt:
             lives = {name: live(name) for name in dict.fromkeys(one.topic for one in offsets)}
             partitions = [lives[one.topic].partition(one.partition) for one in offsets]

@@ -36,6 +36,7 @@ FETCH_SEGMENTS = 32  # fetched side by side
 # Topics
 PARTITIONS_MAX = 10_000
 TOPIC_NAME_CHARS_MAX = 249
+REGIONS_MAX = 8  # of one topic
 
 TOPICS_CACHED_MAX = 10_000
 

@@ -149,7 +149,11 @@ class Log:
             UnknownTopicOrPartitionError: No such topic.
             StoreUnavailableError, ContendedError, OutcomeUnknownError: The topic is going, but not all is sealed.
         """
-        answer(lambda: self._end_life(topics.mark_going(self.context, name)))
+        going = answer(lambda: topics.mark_going(self.context, name))
+        if going is None:
+            self._resolver.forget(name)
+        else:
+            answer(lambda: self._end_life(going))
 
     def resume_delete(self, going: TopicItem) -> None:
         """Go on with a DELETE that marked this life, and died; a later life of the name is left alone.

@@ -20,7 +20,7 @@ from fenceline.ports import Change, Item, ItemKey
 from fenceline.producers import CLOSED, QUEUED, Producer, ProducerRecord, record_from_item
 from fenceline.retry import Attempts
 from fenceline.scene import Scene, Wanted, read_scene
-from fenceline.sessions import SessionItem, session_from_item
+from fenceline.sessions import LIVE, SessionItem, session_from_item
 from fenceline.topics import Topic
 from fenceline.waiting import ANOTHERS, judge_record, read_record, shown, unknown_producer
 
@@ -111,37 +111,54 @@ def close(
 ) -> None:
     """Close a producer: what it holds, has reserved, or waits for. Closed before, or fenced, it stays as it is.
 
+    One whose name another session has taken since is closed, too, where nothing of it is left: the same request sent
+    again is answered the same.
+
     Raises:
         UnknownSessionError, NotAuthorizedError, SessionSeveredError: Nothing was changed.
         UnknownProducerError, ProducerFencedError: There is none, or it is another session's. Nothing was changed.
-        StoreUnavailableError, ContendedError, OutcomeUnknownError: Close it again.
+        StoreUnavailableError, ContendedError: Nothing was changed; close it again.
+        OutcomeUnknownError: It may be closed; close it again.
     """
+    was_its = False  # as an earlier attempt found it
     for attempt in Attempts(context.runtime, "the producer"):
         with attempt:
             record = read_record(context, topic, name)
-            partitions = () if record is None else record.partitions
-            access_keys = {p: keys.access_item(topic.topic_id, p) for p in partitions}
             known = fences.read_sessions(context, [session_id])
             fences.meet(context, known.values(), appender_of)
             session = sessions.judge_known(known.get(session_id), session_id, principal)
-            found = context.items.get(list(access_keys.values())) if access_keys else {}
-            if record is None:
-                raise unknown_producer(name)
-            if record.session_id != session_id:
-                scene = read_scene(context, Wanted(topic, record.partitions, None, name), appender_of)
-                raise fenced(scene, ANOTHERS)
-            if record.state == CLOSED or session.is_final:
+            is_its = record is not None and record.session_id == session_id
+            if record is None or not is_its:
+                states = {hold.state for hold in session.granted_to(topic.topic_id, name)}
+                if LIVE in states or not (states or was_its):
+                    raise _not_its(context, appender_of, topic, name, record)
+            if record is None or not is_its or record.state == CLOSED or session.is_final:
                 note(session)  # by an answer that was lost, or in another process
                 return
-            changes: list[Change] = []
-            for key in access_keys.values():
-                before = access_from_item(found.get(key))
-                after = access.closed(before, record.name)
-                if after != before:
-                    changes.append(after.put(key, context.runtime))
-            over = sessions.without_producer(session, topic.topic_id, name)
-            put = over.put(context.runtime)
+            was_its = True
+            changes = _closed_access(context, record)
+            put = sessions.without_producer(session, topic.topic_id, name).put(context.runtime)
             # Whoever ends the access meanwhile writes the same items: then this is judged again.
             context.items.write([*changes, put, replace(record, state=CLOSED).put(context.runtime)])
             note(SessionItem.from_value(session_id, put.value, put.version))
             return
+
+
+def _not_its(
+    context: Context, appender_of: AppenderOf, topic: Topic, name: str, record: ProducerRecord | None
+) -> FencelineError:
+    if record is None:
+        return unknown_producer(name)
+    return fenced(read_scene(context, Wanted(topic, record.partitions, None, name), appender_of), ANOTHERS)
+
+
+def _closed_access(context: Context, record: ProducerRecord) -> list[Change]:
+    access_keys = [keys.access_item(record.topic_id, p) for p in record.partitions]
+    found = context.items.get(access_keys)
+    changes: list[Change] = []
+    for key in access_keys:
+        before = access_from_item(found.get(key))
+        after = access.closed(before, record.name)
+        if after != before:
+            changes.append(after.put(key, context.runtime))
+    return changes

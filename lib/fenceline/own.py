@@ -71,7 +71,8 @@ def own(context: Context, appender_of: AppenderOf, request: OwnRequest, until_ms
     check_wanted(request.group, request.wanted)
     claim = _Claim(context, appender_of, request, until_ms)
     try:
-        for attempt in Attempts(context.runtime, "the ownerships"):
+        # Behind a write that was not answered, all is given up before a refusal is told.
+        for attempt in Attempts(context.runtime, "the ownerships", is_refusal_final=True):
             with attempt:
                 return claim.attempt()
     except (FixError, CorruptLogError):

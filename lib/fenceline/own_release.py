@@ -51,7 +51,8 @@ def release(context: Context, appender_of: AppenderOf, request: ReleaseRequest) 
     Raises:
         InvalidRequestError: A name is out of its bounds. Nothing was changed, as with the next ones.
         UnknownSessionError, NotAuthorizedError, SessionSeveredError, SessionExpiredError: The session, in this order.
-        StoreUnavailableError, ContendedError, OutcomeUnknownError: Some may have been released; send it again.
+        StoreUnavailableError, ContendedError: Nothing was released; send it again.
+        OutcomeUnknownError: Some may have been released; send it again.
     """
     check_released(request.group, request.resources)
     for attempt in Attempts(context.runtime, "the ownerships"):
@@ -65,6 +66,7 @@ def release(context: Context, appender_of: AppenderOf, request: ReleaseRequest) 
                     _release(context, session, [_resource(owned) for owned in mine[:_AT_ONCE]], items)
                 if len(mine) <= _AT_ONCE:
                     return
+                attempt.is_unknown = True  # a part of it stands
 
 
 def give_up(context: Context, session_id: str, taken: Iterable[Resource]) -> None:

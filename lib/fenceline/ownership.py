@@ -161,7 +161,8 @@ def guard_group(
     """
     resource = f"{topic.name}/{partition}"
     key = keys.ownership_item(topic.topic_id, partition, group)
-    for attempt in Attempts(context.runtime, "the session"):
+    # What is refused is a read or a commit, of which nothing is written here.
+    for attempt in Attempts(context.runtime, "the session", is_refusal_final=True):
         with attempt:
             wanted = [] if session_id is None or not keys.is_session_id(session_id) else [keys.session_item(session_id)]
             found = context.items.get([key, *wanted])
@@ -211,7 +212,8 @@ def guarded(partition: Partition, request: Reading, principal: str, read: Callab
 
 def guard_session(context: Context, session_id: str, principal: str) -> None:
     """Judge, and renew, a session that reads as no group; as ``guard_group``."""
-    for attempt in Attempts(context.runtime, "the session"):
+    # What is refused is a read or a commit, of which nothing is written here.
+    for attempt in Attempts(context.runtime, "the session", is_refusal_final=True):
         with attempt:
             session = fences.read_sessions(context, [session_id]).get(session_id)
             _renew(context, _judge_session(context, session, session_id, principal))

@@ -35,11 +35,14 @@ class Damaged(StoreFact):
 
 
 class Unavailable(StoreFact):
-    """The request never left this process, or the store refused it whole. Nothing was changed."""
+    """The request never left this process, or the store refused it before it did anything. Nothing was changed.
+
+    A failure of the store's own (HTTP 5xx, S3's SlowDown too) is no such refusal: of a write it is ``NoAnswer``.
+    """
 
 
 class NoAnswer(StoreFact):
-    """The request may have left, and no answer came: it may have been, or yet be, carried out."""
+    """The request may have left, and no answer, or no certain one, came: it may have been, or yet be, carried out."""
 
 
 class VersionMoved(StoreFact):

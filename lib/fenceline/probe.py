@@ -187,13 +187,18 @@ _WON, _REFUSED, _CONFLICT, _UNKNOWN = "won", "refused", "conflict", "unknown"
 
 def _race(objects: ObjectStore, prefix: str, rounds: int, racers: int) -> None:
     barrier = threading.Barrier(racers)
+    unanswered: list[NoAnswer] = []
 
     def run(racer: int) -> list[tuple[str, Object | None]]:
         told = []
         try:
             for turn in range(rounds):
                 barrier.wait(WAIT_S)
-                told.append(_try(objects, f"{prefix}{turn:06d}", racer, BODY_BYTES[turn % len(BODY_BYTES)]))
+                try:
+                    told.append(_try(objects, f"{prefix}{turn:06d}", racer, BODY_BYTES[turn % len(BODY_BYTES)]))
+                except NoAnswer as fact:
+                    told.append((_UNKNOWN, None))
+                    unanswered.append(fact)
         except BaseException:
             barrier.abort()
             raise
@@ -205,7 +210,10 @@ def _race(objects: ObjectStore, prefix: str, rounds: int, racers: int) -> None:
     for error in failures:
         if not isinstance(error, threading.BrokenBarrierError):
             raise error
-    for turn, told in enumerate(zip(*(future.result() for future in futures), strict=True)):
+    turns = list(zip(*(future.result() for future in futures), strict=True))
+    if len(unanswered) == rounds * racers:
+        raise _Broken(f"no create was answered: {unanswered[-1]}") from unanswered[-1]
+    for turn, told in enumerate(turns):
         _judge(objects, f"{prefix}{turn:06d}", told, BODY_BYTES[turn % len(BODY_BYTES)])
 
 
@@ -219,8 +227,6 @@ def _try(objects: ObjectStore, key: str, racer: int, size: int) -> tuple[str, Ob
             return _REFUSED, None
     except Conflict:
         return _CONFLICT, None
-    except NoAnswer:
-        return _UNKNOWN, None
     return _WON, None
 
 

@@ -25,22 +25,25 @@ def pause(runtime: Runtime, attempt: int, first_ms: int = 10) -> None:
 class Attempts:
     """Iterate over attempts; one that ends in a store fact which asks for it is followed by another.
 
+    What may have been carried out is never told as refused: a refusal behind an attempt that was not answered is an
+    unknown outcome. A loop that knows better, since it tells its own attempts by what it finds, succeeds instead.
+
     Args:
-        is_refusal_final: Whether an attempt that is refused tells the refusal, also behind one that was not answered.
-            Else the outcome is unknown then: the earlier one may have been carried out.
+        is_refusal_final: Whether a refusal is told all the same: where it proves that nothing of an earlier attempt
+            stands, where its caller first takes that back, or where the attempts write nothing of what is refused.
 
     Raises:
         ContendedError: Rivals won each. Nothing was written.
         StoreUnavailableError: The store could not be reached. Nothing was written.
-        OutcomeUnknownError: An attempt was not answered, and none succeeded.
+        OutcomeUnknownError: An attempt was not answered, or wrote a part, and none succeeded.
     """
 
-    def __init__(self, runtime: Runtime, what: str, *, is_refusal_final: bool = True) -> None:
+    def __init__(self, runtime: Runtime, what: str, *, is_refusal_final: bool = False) -> None:
         self._runtime = runtime
         self._what = what
         self._is_refusal_final = is_refusal_final
         self._is_done = False
-        self._is_unknown = False
+        self.is_unknown = False  # whether an attempt may have been carried out, or a part of it was
         self._fact: Exception | None = None
 
     def __iter__(self) -> Iterator[Attempts]:
@@ -50,8 +53,9 @@ class Attempts:
             yield self
             if self._is_done:
                 return
-        if self._is_unknown:
-            raise OutcomeUnknownError(f"the store did not answer; look before sending it again: {self._what}")
+        if self.is_unknown:
+            what = self._what if self._fact is None else f"{self._what}; {self._fact}"
+            raise OutcomeUnknownError(f"the store did not answer; look before sending it again: {what}")
         if isinstance(self._fact, Unavailable):
             what = f"{self._what}; {self._fact}"
             raise StoreUnavailableError(f"the store could not be reached; send it again: {what}") from self._fact
@@ -66,9 +70,9 @@ class Attempts:
         self._is_done = error is None
         if isinstance(error, VersionMoved | Conflict | Unavailable | NoAnswer):
             self._fact = error
-            self._is_unknown = self._is_unknown or isinstance(error, NoAnswer)
+            self.is_unknown = self.is_unknown or isinstance(error, NoAnswer)
             return True
-        if self._is_unknown and not self._is_refusal_final and isinstance(error, FixError | RetryError):
+        if self.is_unknown and not self._is_refusal_final and isinstance(error, FixError | RetryError):
             detail = f"refused, but an earlier attempt was not answered: code={error.code} detail={error.detail}"
             raise OutcomeUnknownError(f"{detail}; look before sending it again: {self._what}") from error
         return False

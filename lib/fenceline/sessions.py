@@ -110,6 +110,11 @@ class SessionItem:
         found = [h for h in self.holds if h.place == (topic_id, partition) and h.epoch == epoch]
         return min(found, key=lambda hold: order.index(hold.state), default=None)
 
+    def granted_to(self, topic_id: str, producer_name: str) -> list[Hold]:
+        """Return what a producer of this session was granted, whatever became of it."""
+        named = topic_id, producer_name
+        return [h for h in self.holds if (h.topic_id, h.producer_name) == named and h.state != RESERVED]
+
     def to_value(self) -> dict[str, Any]:
         return {
             "principal": self.principal,

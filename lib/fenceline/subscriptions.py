@@ -205,7 +205,7 @@ def _move(
 ) -> int:
     """Move one cursor as ``moved`` says, if it does, and return its mark as it is shown."""
     partition = live.partition(number)
-    for attempt in Attempts(live.context.runtime, "the subscription's cursor", is_refusal_final=False):
+    for attempt in Attempts(live.context.runtime, "the subscription's cursor"):
         with attempt:
             subscription = live.subscription(name)
             checks = judge()

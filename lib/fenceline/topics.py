@@ -19,6 +19,7 @@ from fenceline import keys, limits
 from fenceline.config import ConfigValue
 from fenceline.context import Context
 from fenceline.errors import (
+    CorruptLogError,
     InvalidRequestError,
     InvalidTopicError,
     OutcomeUnknownError,
@@ -26,7 +27,18 @@ from fenceline.errors import (
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
-from fenceline.ports import AlreadyExists, Check, Delete, Item, Put, StoreFact, VersionMoved
+from fenceline.ports import (
+    AlreadyExists,
+    Check,
+    Conflict,
+    Delete,
+    Item,
+    NoAnswer,
+    NotFound,
+    Put,
+    StoreFact,
+    VersionMoved,
+)
 from fenceline.retry import Attempts
 
 _LEGAL_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
@@ -118,34 +130,99 @@ def create(
     if not is_legal_name(name):
         raise InvalidTopicError("a topic's name is 1 to 249 of A-Z a-z 0-9 . _ - and neither . nor ..")
     _check_partitions(partitions)
-    topic = Topic(
+    wanted = Topic(
         name=name,
-        topic_id=context.runtime.fresh_id(),
+        topic_id="",  # a fresh one for each attempt
         partitions=partitions,
         config=configs.merged({}, config),
         regions=_checked_regions(context, regions),
         created_at=context.runtime.now_ms(),
     )
-    made = TopicItem(topic, 0, is_going=False, version=context.runtime.fresh_version())
+    unanswered: list[TopicItem] = []
     for attempt in Attempts(context.runtime, "the topic's item"):
         with attempt:
-            try:
-                # The name's conditional create: whoever loses is told that it exists, and has written nothing. A write
-                # that comes late, after this life was deleted, finds it gone.
-                put = Put(keys.topic_item(name), made.to_value(), made.version, expected=None)
-                context.items.write([put, Check(keys.gone_item(topic.topic_id), expected=None)])
-            except VersionMoved:
-                if not _is_ours(context, made):
-                    raise TopicAlreadyExistsError(f"the name is taken: topic={name}") from None
+            found = _created_before(context, name, unanswered) if unanswered else None
+            made = found or _take_name(context, wanted, unanswered)
+    if made.is_going:
+        raise _deleted_since(name)
     try:
-        return make_object(context, made).topic
+        stored = make_object(context, made)
+        if stored.object_n != stored.n:
+            _check_lives(context, stored)
     except RetryError as error:
         raise _half_stored(error) from error
+    return stored.topic
 
 
-def _is_ours(context: Context, made: TopicItem) -> bool:
-    found = find(context, made.topic.name)
-    return found is not None and found.topic.topic_id == made.topic.topic_id
+def _take_name(context: Context, wanted: Topic, unanswered: list[TopicItem]) -> TopicItem:
+    """Create the topic's item under a fresh id.
+
+    An id of an earlier attempt is not used again: that life may have begun and been deleted since, and its objects then
+    say for good that it is over.
+
+    Args:
+        unanswered: What earlier attempts may have created, or may yet; this one is added, if it ends so.
+    """
+    runtime, name = context.runtime, wanted.name
+    topic_id = runtime.fresh_id()
+    made = TopicItem(replace(wanted, topic_id=topic_id), 0, is_going=False, version=runtime.fresh_version())
+    put = Put(keys.topic_item(name), made.to_value(), made.version, expected=None)
+    try:
+        # The name's conditional create: whoever loses is told that it exists, and has written nothing. A write that
+        # comes late, after this life was deleted, or after a later attempt took its place, finds it gone.
+        checked = Check(keys.gone_item(topic_id), expected=None)
+        context.items.write([put, checked, *_given_up(context, unanswered)])
+    except VersionMoved:
+        found = _created_before(context, name, unanswered)
+        if found is None:
+            raise
+        return found
+    except NoAnswer:
+        unanswered.append(made)
+        raise
+    return made
+
+
+def _created_before(context: Context, name: str, unanswered: Sequence[TopicItem]) -> TopicItem | None:
+    """Return the item that an attempt which was not answered has created; ``None`` if the name is free.
+
+    Raises:
+        TopicAlreadyExistsError: The name is another's.
+    """
+    found = find(context, name)
+    if found is not None and found.topic.topic_id not in {one.topic.topic_id for one in unanswered}:
+        raise TopicAlreadyExistsError(f"the name is taken: topic={name}")
+    return found
+
+
+def _given_up(context: Context, unanswered: Sequence[TopicItem]) -> list[Put]:
+    """Return what makes lives that may yet begin begin no more, but for those that are known to be over."""
+    lives = {keys.gone_item(one.topic.topic_id): one for one in unanswered}
+    known = context.items.get([*lives]) if lives else {}
+    gone_at = {"gone_at": context.runtime.now_ms()}
+    return [
+        Put(key, {**one.to_value(), **gone_at}, context.runtime.fresh_version(), expected=None)
+        for key, one in lives.items()
+        if key not in known
+    ]
+
+
+def _check_lives(context: Context, made: TopicItem) -> None:
+    """Look whether the topic still lives: this process may have slept between its item and its object.
+
+    Raises:
+        OutcomeUnknownError: It was created, and has been deleted since.
+        StoreUnavailableError: The item store.
+    """
+    for attempt in Attempts(context.runtime, "the topic's item"):
+        with attempt:
+            found = find(context, made.topic.name)
+    if found is None or found.is_going or found.topic.topic_id != made.topic.topic_id:
+        raise _deleted_since(made.topic.name)
+
+
+def _deleted_since(name: str) -> OutcomeUnknownError:
+    return OutcomeUnknownError(f"it was created, and has been deleted by another request since: topic={name}")
 
 
 def find(context: Context, name: str) -> TopicItem | None:
@@ -199,10 +276,14 @@ def alter(
         InvalidRequestError: A value is not legal, or there would be fewer partitions. Nothing was written.
         OutcomeUnknownError: A store did not answer; it may have been changed.
     """
+    met: set[str] = set()  # lives, by attempts that were not answered
     for attempt in Attempts(context.runtime, "the topic's item"):
         with attempt:
             found = get(context, name)
             topic = found.topic
+            if attempt.is_unknown and topic.topic_id not in met:
+                raise unknown_topic(name)  # the life that may have been changed is over
+            met.add(topic.topic_id)
             if partitions is not None:
                 _check_partitions(partitions)
                 if partitions < topic.partitions:
@@ -222,17 +303,24 @@ def alter(
     raise AssertionError
 
 
-def mark_going(context: Context, name: str) -> TopicItem:
-    """Mark a topic as going, if it is not yet, and return its item.
+def mark_going(context: Context, name: str) -> TopicItem | None:
+    """Mark a topic as going, if it is not yet, and return its item; ``None`` if it is deleted already.
+
+    It is where an attempt was not answered, or was too late, and others have gone on with it: a topic that was created
+    under the name since is not the one that this request met.
 
     Raises:
         UnknownTopicOrPartitionError: No such topic.
     """
+    met = ""
     for attempt in Attempts(context.runtime, "the topic's item"):
         with attempt:
             found = find(context, name)
+            if met and (found is None or found.topic.topic_id != met):
+                return None
             if found is None:
                 raise unknown_topic(name)
+            met = found.topic.topic_id
             if not found.is_going:
                 return _change(context, found, topic=found.topic, is_going=True)
             return make_object(context, found)
@@ -272,21 +360,61 @@ def make_object(context: Context, item: TopicItem) -> TopicItem:
     """Make the object that the item can be rebuilt from, if it is not known to be there: before anything leans on it.
 
     Raises:
-        StoreUnavailableError, ContendedError, OutcomeUnknownError: The object store; the item is as it was.
+        StoreUnavailableError, ContendedError, OutcomeUnknownError: A store; the item says what it said.
+        CorruptLogError: The objects say that the topic was deleted.
     """
     if item.object_n == item.n:
         return item
-    value = {name: member for name, member in item.to_value().items() if name != "object_n"}
-    body = json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
     for attempt in Attempts(context.runtime, "the topic's object"):
-        with attempt, suppress(AlreadyExists):  # made by an earlier attempt, or by whoever met the item
-            context.objects.create(keys.topic_key(item.topic.topic_id, item.n), body, {})
+        with attempt:
+            item = _with_object(context, item)
     known = item._replace(object_n=item.n, version=context.runtime.fresh_version())
     with suppress(StoreFact):  # then whoever meets the item makes sure once more
         put = Put(keys.topic_item(item.topic.name), known.to_value(), known.version, expected=item.version)
         context.items.write([put])
         return known
     return item
+
+
+def _with_object(context: Context, item: TopicItem) -> TopicItem:
+    """Create the item's object; return the item, under another number where another object has its own."""
+    from fenceline.lost import read_topic
+
+    key = keys.topic_key(item.topic.topic_id, item.n)
+    value = {name: member for name, member in item.to_value().items() if name != "object_n"}
+    body = json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+    try:
+        context.objects.create(key, body, {})
+    except AlreadyExists as fact:
+        # Made by an earlier attempt, or by whoever met the item; or of an item that was lost since.
+        try:
+            told = read_topic(context, key)
+        except NotFound:
+            raise Conflict(f"collected meanwhile: key={key}") from fact
+        if (told.topic, told.n, told.is_going) != (item.topic, item.n, item.is_going):
+            return _renumbered(context, item)
+    return item
+
+
+def _renumbered(context: Context, item: TopicItem) -> TopicItem:
+    """Give the item the number behind its newest object, and make that one.
+
+    Raises:
+        CorruptLogError: The newest object is DELETE's mark, and the item is not going.
+    """
+    from fenceline.lost import read_topic
+
+    newest = context.objects.list(keys.topic_prefix(item.topic.topic_id), limit=limits.LIST_MAX)[-1].key
+    told = read_topic(context, newest)
+    if told.is_going and item.is_going:
+        return item  # the mark is there, whoever made it
+    if told.is_going:
+        raise CorruptLogError(f"an item tells of a topic that was deleted; rebuild the items: key={newest}")
+    version = context.runtime.fresh_version()
+    moved = item._replace(n=told.n + 1, object_n=told.n, version=version)
+    # Whoever loses this write has an item that is not the topic's any more.
+    context.items.write([Put(keys.topic_item(item.topic.name), moved.to_value(), version, expected=item.version)])
+    return _with_object(context, moved)
 
 
 def _check_partitions(partitions: int) -> None:
@@ -297,6 +425,8 @@ def _check_partitions(partitions: int) -> None:
 def _checked_regions(context: Context, regions: Sequence[str] | None) -> tuple[str, ...]:
     if regions is None:
         return (context.region,)
-    if not regions or len(set(regions)) < len(regions) or not all(map(_LEGAL_REGION.fullmatch, regions)):
-        raise InvalidRequestError("regions is a list of different region names", field="regions")
+    is_count_legal = 1 <= len(regions) <= limits.REGIONS_MAX
+    if not is_count_legal or len(set(regions)) < len(regions) or not all(map(_LEGAL_REGION.fullmatch, regions)):
+        most = limits.REGIONS_MAX
+        raise InvalidRequestError(f"regions is a list of 1 to {most} different region names", field="regions")
     return tuple(regions)

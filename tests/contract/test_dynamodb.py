@@ -104,6 +104,8 @@ def dynamo(items: OpenItems) -> DynamoItemStore:
         (answer(500, b"<html>"), NoAnswer),
         (refusal("InternalServerError", 500), NoAnswer),
         (refusal("ServiceUnavailable", 503), NoAnswer),
+        (refusal("ThrottlingException", 503), NoAnswer),
+        (refusal("TransactionInProgressException"), NoAnswer),
         (refusal("ProvisionedThroughputExceededException"), Unavailable),
         (refusal("ThrottlingException"), Unavailable),
         (refusal("RequestLimitExceeded"), Unavailable),

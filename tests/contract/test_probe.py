@@ -231,6 +231,18 @@ def test_conflicts_and_lost_answers_are_no_breach(store: SqliteObjectStore) -> N
         assert probe(alike(store), fresh(), rounds=20).is_sound
 
 
+def test_a_store_that_answers_no_create_is_not_taken_for_sound(store: SqliteObjectStore) -> None:
+    """As one that has no conditional creates, and says so with 501: whether one of several wins is not known."""
+
+    class Lacking(Alike):
+        def create(self, key: str, body: bytes, metadata: Mapping[str, str]) -> None:
+            raise NoAnswer("the store lacks what the log needs")
+
+    report = probe(Lacking(store), fresh())
+    assert not report.is_sound
+    assert "the store lacks what the log needs" in str(report)
+
+
 def test_a_store_that_cannot_be_asked_is_told_as_that(store: SqliteObjectStore) -> None:
     class Away(Alike):
         def create(self, key: str, body: bytes, metadata: Mapping[str, str]) -> None:

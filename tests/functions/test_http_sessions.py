@@ -311,3 +311,13 @@ def test_a_session_belongs_to_the_principal_who_created_it() -> None:
     assert as_principal(me, "GET", PRODUCERS).json["producers"] == [mine]
     assert as_principal(me, "POST", RECORDS, value=records).status == 200
     assert as_principal(me, "DELETE", path).status == 204
+
+
+def test_a_producer_is_deleted_twice_though_its_name_was_taken_between() -> None:
+    mine = granted(producer_name="p")
+    assert call("DELETE", of(mine), {"session_id": mine["session_id"]}).status == 204
+    theirs = granted(producer_name="p")
+    again = call("DELETE", of(mine), {"session_id": mine["session_id"]})
+    assert (again.status, again.body) == (204, b"")
+    assert produce(theirs).status == 200
+    assert call("DELETE", of(mine), {"session_id": create()["session_id"]}).code == "PRODUCER_FENCED"

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
+from fenceline.ports import Change, NoAnswer
+from fenceline_functions import wiring
 from tests.functions.http_events import call
 
 pytestmark = pytest.mark.usefixtures("topic")
@@ -86,3 +90,35 @@ def test_each_producer_id_is_given_once() -> None:
     given = [call("POST", "/v1/producer-ids").json for _ in range(20)]
     assert len({one["producer_id"] for one in given}) == 20
     assert {one["producer_epoch"] for one in given} == {0}
+
+
+def test_a_change_that_may_have_been_made_is_504_and_never_400(
+    service: wiring.Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its write lands and is not answered; a rival has more partitions by then."""
+    write = service.items.write
+    rivals = iter([True])
+
+    def lost(changes: Sequence[Change]) -> None:
+        write(changes)
+        if next(rivals, False):
+            assert call("PATCH", "/v1/topics/orders", value={"partitions": 9}).status == 200
+            raise NoAnswer("lost")
+
+    monkeypatch.setattr(service.items, "write", lost)
+    told = call("PATCH", "/v1/topics/orders", value={"partitions": 5, "config": {"retention.ms": 7}})
+    assert (told.status, told.code, told.json["next_step"]) == (504, "OUTCOME_UNKNOWN", "check")
+    assert call("GET", "/v1/topics/orders").json["config"] == {"retention.ms": 7}
+
+
+def test_a_topic_has_at_most_eight_regions() -> None:
+    eight = [f"region-{n}" for n in range(8)]
+    for regions in ([*eight, "one-more"], [f"{n:063d}" for n in range(8_000)], []):
+        created = call("POST", "/v1/topics", value={"name": "far", "regions": regions})
+        changed = call("PATCH", "/v1/topics/orders", value={"regions": regions})
+        for told in (created, changed):
+            assert (told.status, told.code, told.json["field"]) == (400, "INVALID_REQUEST", "regions")
+    assert call("GET", "/v1/topics/far").status == 404
+    assert call("GET", "/v1/topics/orders").json["regions"] == ["local"]
+    assert call("POST", "/v1/topics", value={"name": "far", "regions": eight}).json["regions"] == eight
+    assert call("PATCH", "/v1/topics/orders", value={"regions": eight}).json["regions"] == eight

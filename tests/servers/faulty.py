@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from socketserver import StreamRequestHandler, ThreadingTCPServer
@@ -22,8 +22,6 @@ SILENCE = "silence"  # keep it open without a word
 ENDLESS = b"HTTP/1.1 200"  # begin to answer, and keep it open
 SOON_MS = 500
 
-Answer = bytes | str
-
 
 def answer_ms(test: pytest.FixtureRequest) -> int:
     """Return how long the client of a test shall wait for an answer: long, unless it gets none, or none that ends."""
@@ -36,6 +34,9 @@ class Request:
     line: str
     headers: Mapping[str, str]
     body: bytes
+
+
+Answer = bytes | str | Callable[[Request], bytes]
 
 
 @dataclass
@@ -64,6 +65,8 @@ def faulty_server() -> Iterator[Faulty]:
                 turn = min(len(faulty.requests), len(faulty.answers) - 1)
                 faulty.requests.append(request)
                 told = faulty.answers[turn]
+                if callable(told):
+                    told = told(request)
                 if told is SILENCE:
                     ended.wait(PATIENCE_S)
                 if not isinstance(told, bytes):

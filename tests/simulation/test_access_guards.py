@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +16,7 @@ from fenceline.errors import ProducerBusyError
 from fenceline.group import Marked, Stamped, Trial
 from fenceline.judge import AdmitFirst
 from fenceline.ownership import OwnershipItem
+from fenceline.retry import Attempts
 from fenceline.sessions import EXCLUSIVE
 
 from .access_scenario import AccessPlan, FailedAccess, draw_plan, run_seed
@@ -175,7 +177,7 @@ def is_busy_by_its_memory(patch: Patch) -> None:
 
 def refuses_what_it_may_have_reserved(patch: Patch) -> None:
     """A reservation that was not answered is forgotten, if the next attempt is refused."""
-    patch.setattr(claiming, "NoAnswer", KeyError)
+    patch.setattr(claiming, "Attempts", partial(Attempts, is_refusal_final=True))
 
 
 def _of(seed: int, *casts: str, **more: Any) -> AccessPlan:

@@ -97,6 +97,8 @@ def test_any_other_name_is_taken(service: Service, name: str) -> None:
         ({"regions": []}, "regions"),
         ({"regions": ["a", "a"]}, "regions"),
         ({"regions": ["A/B"]}, "regions"),
+        ({"regions": [f"region-{n}" for n in range(9)]}, "regions"),
+        ({"regions": [f"region-{n}" for n in range(8_000)]}, "regions"),
     ],
 )
 def test_what_is_not_legal_is_refused_and_writes_nothing(service: Service, options: Any, field: str) -> None:

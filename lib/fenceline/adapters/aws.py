@@ -1,8 +1,9 @@
 """What S3 and DynamoDB have in common: clients that never repeat a request by themselves, and what a failure means.
 
-The rule: a failure is ``Unavailable`` only where the request certainly changed nothing: it never left this process, or
-the service said no. Wherever it may have arrived, it is ``NoAnswer``. What changes nothing however often it is done, is
-repeated here; nothing else is.
+The rule: a failure of a write is ``Unavailable`` only where the request certainly changed nothing: it never left this
+process, or the service refused it with 3xx or 4xx. Every 5xx is ``NoAnswer``, S3's SlowDown too: no service promises
+that such a request was not carried out. What changes nothing however often it is done, is repeated here; nothing else
+is.
 
 It takes botocore alone: boto3 adds nothing but its import to a client.
 """
@@ -60,8 +61,8 @@ _MAY_HAVE_ARRIVED = (
     FlexibleChecksumError,
     ResponseParserError,
 )
-# Answers with 5xx that are a refusal all the same: S3's throttling, and a header or operation that a store lacks.
-_REFUSALS = frozenset({"SlowDown", "NotImplemented"})
+# DynamoDB has a transaction of this request's own token at work: a layer below has sent the request twice.
+_UNDECIDED = frozenset({"TransactionInProgressException"})
 _THROTTLING = frozenset(
     {
         "SlowDown",
@@ -199,7 +200,8 @@ def pause(attempt: int) -> None:
 def _changed_nothing(error: Exception) -> bool:
     if isinstance(error, ClientError):
         status, code = answered(error)
-        return 300 <= status < 500 or code in _REFUSALS
+        # DynamoDB's throttling is 400, judged before a request is carried out.
+        return 300 <= status < 500 and code not in _UNDECIDED
     if isinstance(error, SSLError):
         return "CERTIFICATE_VERIFY_FAILED" in str(error)
     return not isinstance(error, _MAY_HAVE_ARRIVED)

@@ -1,7 +1,8 @@
 """A DynamoDB table as the item store.
 
-The rule: a write is sent once, and its answer is told as it is. One change is one conditional request, several are one
-transaction. Every read is strongly consistent; of several items each is, but not all are of one moment.
+The rule: a write is sent once, and its answer is told as it is; every 5xx leaves open whether it was carried out. One
+change is one conditional request, several are one transaction. Every read is strongly consistent; of several items each
+is, but not all are of one moment.
 """
 
 from __future__ import annotations

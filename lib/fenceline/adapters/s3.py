@@ -1,8 +1,8 @@
 """A bucket as the object store.
 
 The rule: a create is sent once, and its answer is told as it is: created, already there, a conflict, nothing changed,
-or not known. A CRC32C travels with each body, which S3 checks before it stores it, keeps, and sends back with it; it is
-checked here when a whole object is read. Ranges carry none.
+or, after no answer and after every 5xx, not known. A CRC32C travels with each body, which S3 checks before it stores
+it, keeps, and sends back with it; it is checked here when a whole object is read. Ranges carry none.
 """
 
 from __future__ import annotations
