@@ -147,13 +147,18 @@ class Log:
 
         Raises:
             UnknownTopicOrPartitionError: No such topic.
-            StoreUnavailableError, ContendedError, OutcomeUnknownError: The topic is going, but not all is sealed.
+            StoreUnavailableError, ContendedError: The topic was not marked; it is as it was.
+            OutcomeUnknownError: It may be going, or is, and not all is sealed.
         """
         going = answer(lambda: topics.mark_going(self.context, name))
         if going is None:
             self._resolver.forget(name)
-        else:
+            return
+        try:
             answer(lambda: self._end_life(going))
+        except RetryError as error:
+            what = f"the topic is marked as deleted, but not all is sealed; send it again: {error.detail}"
+            raise OutcomeUnknownError(what) from error
 
     def resume_delete(self, going: TopicItem) -> None:
         """Go on with a DELETE that marked this life, and died; a later life of the name is left alone.
