@@ -105,6 +105,12 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         (*_BODY, *_STORES, "INVALID_REQUIRED_ACKS"),
         body="ProduceMany",
     ),
+    ("POST", "/v1/topics/{topic}/records"): Operation(
+        "Append each record to the partition of its key",
+        {200: "ProducedByKey", 202: None},
+        (*_KNOWN, *_BODY, *_STORES, "CONTENDED", "INVALID_REQUIRED_ACKS"),
+        body="ProduceByKey",
+    ),
     ("GET", f"{_PARTITION}/records"): Operation(
         "Read a page",
         {200: "Page"},

@@ -34,6 +34,7 @@ ROUTES = (
     Route("DELETE", "/v1/topics/{topic}", "admin"),
     Route("POST", f"{_PARTITION}/records", "produce"),
     Route("POST", "/v1/produce", "produce"),
+    Route("POST", "/v1/topics/{topic}/records", "produce"),
     Route("GET", f"{_PARTITION}/records", "read"),
     Route("GET", f"{_PARTITION}/offsets", "read"),
     Route("GET", f"{_PARTITION}/segments", "read"),

@@ -95,7 +95,8 @@ _BATCH_OPTIONAL = optionals(
         "session": ref("Session"),
     }
 )
-_WHOLE_OPTIONAL = optionals({"acks": {"enum": [-1, 0, 1, "all"]}, "transactional_id": STRING})
+ACKS: Schema = {"enum": [-1, 0, 1, "all"]}
+_WHOLE_OPTIONAL = optionals({"acks": ACKS, "transactional_id": STRING})
 
 
 def by_partition(schema: Schema, **more: Any) -> Schema:
@@ -163,18 +164,15 @@ COMPONENTS: Mapping[str, Schema] = {
         _WHOLE_OPTIONAL,
     ),
     "ProduceEntry": obj({"topic": STRING, "partition": integer(), **_BATCH_REQUIRED}, _BATCH_OPTIONAL),
-    "ProduceResults": obj(
-        {
-            "results": array(
-                {
-                    "anyOf": [
-                        obj({"topic": STRING, "partition": integer(), **_APPENDED}),
-                        obj({"topic": STRING, "partition": integer(), "error": ref("Problem")}),
-                    ]
-                }
-            )
-        }
-    ),
+    "ProduceResult": {
+        "anyOf": [
+            obj({"topic": STRING, "partition": integer(), **_APPENDED}),
+            obj({"topic": STRING, "partition": integer(), "error": ref("Problem")}),
+        ]
+    },
+    "ProduceResults": obj({"results": array(ref("ProduceResult"))}),
+    "ProduceByKey": obj(_BATCH_REQUIRED, optionals({"encoding": ENCODING, "acks": ACKS})),
+    "ProducedByKey": obj({"results": array(ref("ProduceResult")), "record_partitions": array(integer())}),
     "RecordOut": obj(
         {
             "offset": OFFSET,
@@ -349,12 +347,13 @@ COMPONENTS: Mapping[str, Schema] = {
 }
 
 _RECORD_ERRORS = {"record_errors": array(obj({"index": integer(), "message": STRING}))}
+_RECORD_ERRORS_COUNT = {"record_errors_count": integer()}
 _GENERATION = {"resource": STRING, "generation": integer()}
 # What a problem document has beside the members that all have: required and optional (API.md, "Errors").
 EXTRA: Mapping[str, tuple[Mapping[str, Schema], Mapping[str, Schema]]] = {
     "INVALID_REQUEST": ({}, {"field": STRING}),
-    "INVALID_RECORD": (_RECORD_ERRORS, {}),
-    "INVALID_TIMESTAMP": (_RECORD_ERRORS, {}),
+    "INVALID_RECORD": (_RECORD_ERRORS, _RECORD_ERRORS_COUNT),
+    "INVALID_TIMESTAMP": (_RECORD_ERRORS, _RECORD_ERRORS_COUNT),
     "PRODUCER_FENCED": ({}, {"topic_epoch": EPOCH, "topic_epochs": {"type": "object", "additionalProperties": EPOCH}}),
     "STALE_GENERATION": (_GENERATION, {}),
     "RESOURCE_OWNED": (_GENERATION, {}),

@@ -22,6 +22,7 @@ from fenceline.errors import (
     InvalidTxnStateError,
     OutcomeUnknownError,
     RetryError,
+    ThrottledError,
 )
 from fenceline.partition import Partition
 from fenceline.ports import ItemStore, ObjectStore, Unavailable
@@ -32,6 +33,8 @@ from fenceline.runtime import Runtime
 from fenceline.topics import Topic, TopicItem
 
 if TYPE_CHECKING:
+    from fenceline.batch import Record
+    from fenceline.by_key import Share, Shares
     from fenceline.claiming import Claiming
     from fenceline.claims import ClaimRequest
     from fenceline.compaction import OnProgress
@@ -167,6 +170,33 @@ class Log:
     ) -> Appended | None:
         """Append one batch, and return its place; see ``Producing.append``."""
         return self._producing.append(topic, partition, request, acks, principal, self._deadline())
+
+    def share_out(self, topic: str, records: Sequence[Record]) -> tuple[Shares, int]:
+        """Place records by their keys, from a look at the topic that began after the call; see ``by_key.share_out``.
+
+        Returns:
+            The shares, and until when ``append_share`` begins to append one.
+        """
+        from fenceline.by_key import share_out
+
+        until_ms = self._deadline()
+        found = answer(lambda: self._resolver.look(topic)).item.topic
+        return share_out(found, records, self.context.runtime.random()), until_ms
+
+    def append_share(
+        self, shares: Shares, share: Share, until_ms: int, *, acks: int = -1, principal: str = ""
+    ) -> Appended | None:
+        """Append one partition's records; see ``Producing.append``.
+
+        Raises:
+            ThrottledError: The request's time was over before this partition's turn came. Nothing was written.
+        """
+        if self.context.runtime.monotonic_ms() + self.context.create_ms >= until_ms:
+            raise ThrottledError("the request's time was over before this partition's turn; send its records again")
+        topic, topic_id = shares.topic.name, shares.topic.topic_id
+        return self._producing.append(
+            topic, share.partition, share.request, acks, principal, until_ms, topic_id=topic_id
+        )
 
     # Read
 
