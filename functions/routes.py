@@ -37,6 +37,7 @@ ROUTES = (
     Route("POST", "/v1/topics/{topic}/records", "produce"),
     Route("GET", f"{_PARTITION}/records", "read"),
     Route("GET", f"{_PARTITION}/offsets", "read"),
+    Route("GET", "/v1/topics/{topic}/offsets", "read"),
     Route("GET", f"{_PARTITION}/segments", "read"),
     Route("POST", f"{_PARTITION}/trim", "admin"),
     Route("POST", f"{_PARTITION}/compact", "admin"),

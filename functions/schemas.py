@@ -75,6 +75,13 @@ ENCODING: Schema = {"enum": ["utf8", "base64"]}
 EXPECTED: Schema = {"anyOf": [integer(-1), array(integer(-1))]}
 
 _BOUNDS = {"log_start_offset": OFFSET, "next_offset": OFFSET, "last_stable_offset": OFFSET}
+_OFFSETS: Mapping[str, Schema] = {
+    **_BOUNDS,
+    "topic_epoch": EPOCH,
+    "access_mode": {"enum": ["Shared", "Exclusive"]},
+    "compaction_horizon": OFFSET,
+}
+_OFFSET_AT: Mapping[str, Schema] = {"offset": nullable(OFFSET), "timestamp": nullable(integer(-1))}
 _SUBSCRIPTION = {"name": SUBSCRIPTION_NAME, "topic": TOPIC_NAME, "replicate_subscription_state": BOOLEAN}
 _HEADERS = array({"type": "array", "prefixItems": [STRING, TEXT_OR_NULL], "minItems": 2, "maxItems": 2})
 _APPENDED = {
@@ -123,6 +130,13 @@ def _config(*, is_shown: bool) -> Schema:
 
 def _partitions() -> Schema:
     return integer(1, limits.PARTITIONS_MAX)
+
+
+def _partition_list(members: Mapping[str, Schema]) -> Schema:
+    entry = obj({"partition": integer(0, limits.PARTITIONS_MAX - 1), **members})
+    return obj(
+        {"topic_id": STRING, "partitions": array(entry, maxItems=limits.OFFSETS_MAX), "has_more": BOOLEAN},
+    )
 
 
 COMPONENTS: Mapping[str, Schema] = {
@@ -185,15 +199,10 @@ COMPONENTS: Mapping[str, Schema] = {
         {"origin": STRING},
     ),
     "Page": obj({"records": array(ref("RecordOut")), "encoding": ENCODING, "position": OFFSET, **_BOUNDS}),
-    "Offsets": obj(
-        {
-            **_BOUNDS,
-            "topic_epoch": EPOCH,
-            "access_mode": {"enum": ["Shared", "Exclusive"]},
-            "compaction_horizon": OFFSET,
-        }
-    ),
-    "OffsetAt": obj({"offset": nullable(OFFSET), "timestamp": nullable(integer(-1))}),
+    "Offsets": obj(_OFFSETS),
+    "OffsetAt": obj(_OFFSET_AT),
+    "TopicOffsets": _partition_list(_OFFSETS),
+    "TopicOffsetsAt": _partition_list(_OFFSET_AT),
     "Segments": obj(
         {
             "segments": array(ref("Segment"), maxItems=limits.SEGMENTS_MAX),

@@ -28,6 +28,7 @@ WAIT_MS_MAX = 20_000
 LIST_DEFAULT = 100
 LIST_MAX = 1_000
 SEGMENTS_MAX = 100
+OFFSETS_MAX = 100  # partitions of a topic in one answer
 
 SEGMENT_CACHE_BYTES = 32 * MIB
 PAGE_SEGMENTS_MAX = 512  # that one page reads at most

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from fenceline.consumers import Consumers
     from fenceline.items import View
     from fenceline.leases import Session
-    from fenceline.offsets import Offsets, SegmentList
+    from fenceline.offsets import Offsets, PartitionList, SegmentList
     from fenceline.own import OwnedResource
     from fenceline.own_release import Ownership
     from fenceline.producers import Producer
@@ -229,6 +229,24 @@ class Log:
         from fenceline.offsets import read_offset_at
 
         return self._resolver.with_partition(topic, partition, lambda found: read_offset_at(found, timestamp))
+
+    def topic_offsets(self, topic: str, *, start_partition: int = 0, limit: int) -> PartitionList[Offsets]:
+        """Return ``offsets`` of up to ``limit`` partitions, from ``start_partition`` on."""
+        from fenceline.offsets import list_offsets
+
+        return self._resolver.with_partitions(topic, range(start_partition, start_partition + limit), list_offsets)
+
+    def topic_offsets_at(
+        self, topic: str, timestamp: int, *, start_partition: int = 0, limit: int
+    ) -> PartitionList[tuple[int, int] | None]:
+        """Return ``offset_at`` of up to ``limit`` partitions, from ``start_partition`` on."""
+        from fenceline.offsets import list_offsets_at
+
+        return self._resolver.with_partitions(
+            topic,
+            range(start_partition, start_partition + limit),
+            lambda life, found: list_offsets_at(life, found, timestamp),
+        )
 
     def segments(
         self,
