@@ -84,7 +84,8 @@ def made_session(shown: Session) -> dict[str, Any]:
 
 def session(shown: Session) -> dict[str, Any]:
     holds = [{"group": group, "resource": resource} for group, resource in shown.holds]
-    return {**made_session(shown), "state": shown.state, "holds": holds}
+    named = {"client_name": shown.client_name, "since": shown.since}
+    return {**made_session(shown), **named, "state": shown.state, "holds": holds}
 
 
 def producer(shown: Producer, principal: str) -> dict[str, Any]:
@@ -99,6 +100,8 @@ def producer(shown: Producer, principal: str) -> dict[str, Any]:
         "topic_epochs": {str(p): epoch for p, epoch in shown.topic_epochs.items()},
         "next_offsets": {str(p): offset for p, offset in shown.next_offsets.items()},
         "expires_at": shown.expires_at,
+        "client_name": shown.client_name,
+        "since": shown.since,
     }
 
 
@@ -113,6 +116,9 @@ def ownership(shown: Ownership) -> dict[str, Any]:
         "generation": shown.generation,
         "fencing_token": shown.fencing_token,
         "session_id": shown.session_id,
+        "client_name": shown.client_name,
+        "since": shown.since,
+        "until": shown.until,
     }
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from fenceline import errors, limits
 from fenceline.access import MODES
+from fenceline.claims import CLIENT_NAME_PATTERN
 from fenceline.config import NAMES as CONFIG_NAMES
 
 from .door import INT16_MAX
@@ -70,6 +71,12 @@ PRODUCER_NAME: Schema = {"type": "string", "pattern": _name_pattern(limits.PRODU
 SESSION_ID: Schema = {"type": "string", "pattern": "^[0-9a-f]{32}$"}
 ACCESS_MODE: Schema = {"enum": list(MODES)}
 LEASE_MS = integer(limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)
+CLIENT_NAME: Schema = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": limits.CLIENT_NAME_BYTES_MAX,
+    "pattern": CLIENT_NAME_PATTERN,
+}
 _SESSION: Mapping[str, Schema] = {"session_id": STRING, "lease_ms": LEASE_MS, "expires_at": integer()}
 ENCODING: Schema = {"enum": ["utf8", "base64"]}
 EXPECTED: Schema = {"anyOf": [integer(-1), array(integer(-1))]}
@@ -237,11 +244,13 @@ COMPONENTS: Mapping[str, Schema] = {
         ),
     ),
     "ProducerId": obj({"producer_id": integer(), "producer_epoch": integer(0, INT16_MAX)}),
-    "NewSession": obj({}, optionals({"lease_ms": LEASE_MS})),
+    "NewSession": obj({}, optionals({"lease_ms": LEASE_MS, "client_name": CLIENT_NAME})),
     "MadeSession": obj(_SESSION),
     "ShownSession": obj(
         {
             **_SESSION,
+            "client_name": nullable(CLIENT_NAME),
+            "since": integer(),
             "state": {"enum": ["live", "severed", "expired", "closed"]},
             "holds": array(obj({"group": TEXT_OR_NULL, "resource": STRING})),
         }
@@ -255,6 +264,7 @@ COMPONENTS: Mapping[str, Schema] = {
                 "producer_name": PRODUCER_NAME,
                 "session_id": STRING,
                 "lease_ms": LEASE_MS,
+                "client_name": CLIENT_NAME,
                 "topic_epochs": by_partition(EPOCH, minProperties=1, maxProperties=limits.CLAIM_PARTITIONS_MAX),
                 "wait_ms": integer(0, limits.WAIT_MS_MAX),
             }
@@ -269,6 +279,8 @@ COMPONENTS: Mapping[str, Schema] = {
             "topic_epochs": by_partition(EPOCH),
             "next_offsets": by_partition(OFFSET),
             "expires_at": integer(),
+            "client_name": nullable(CLIENT_NAME),
+            "since": nullable(integer()),
         },
         {"queue_position": integer()},
     ),
@@ -304,6 +316,9 @@ COMPONENTS: Mapping[str, Schema] = {
             "generation": GENERATION,
             "fencing_token": EPOCH,
             "session_id": TEXT_OR_NULL,
+            "client_name": nullable(CLIENT_NAME),
+            "since": nullable(integer()),
+            "until": nullable(integer()),
         }
     ),
     "SubscriptionChange": obj(

@@ -92,6 +92,7 @@ SESSIONS_PER_PARTITION_MAX = 100  # with shared access, or waiting, each; dead o
 WANTED_MS = 2_000  # how long a session that is in somebody's way counts as wanted
 HOLD_BACK_MS = 1_000  # how long its creates wait then
 PRODUCER_NAME_CHARS_MAX = 249
+CLIENT_NAME_BYTES_MAX = 256
 SESSIONS_CACHED_MAX = 10_000  # in one process's memory
 
 # Producer ids

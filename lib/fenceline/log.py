@@ -346,11 +346,15 @@ class Log:
 
     # Sessions and producers
 
-    def create_session(self, *, lease_ms: int | None = None, principal: str = "") -> Session:
+    def create_session(
+        self, *, lease_ms: int | None = None, client_name: str | None = None, principal: str = ""
+    ) -> Session:
         """Make a session; see ``leases.create``."""
         from fenceline import leases
 
-        return answer(lambda: leases.create(self.context, lease_ms=lease_ms, principal=principal))
+        return answer(
+            lambda: leases.create(self.context, lease_ms=lease_ms, client_name=client_name, principal=principal)
+        )
 
     def session(self, session_id: str, *, principal: str = "") -> Session:
         """Return a session as it is now; see ``leases.look``."""
