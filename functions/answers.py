@@ -6,9 +6,9 @@ What results are is imported for their types alone: a function begins cold with 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from json import JSONEncoder
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from aws_lambda_powertools.event_handler import Response
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fenceline.append import Appended
     from fenceline.group_offsets import GroupOffset
     from fenceline.leases import Session
-    from fenceline.offsets import Offsets, SegmentEntry, SegmentList
+    from fenceline.offsets import Offsets, PartitionList, SegmentEntry, SegmentList
     from fenceline.own import OwnedResource
     from fenceline.own_release import Ownership
     from fenceline.producers import Producer
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from fenceline.subscriptions import ShownCursor, ShownSubscription
     from fenceline.tail import Bounds
     from fenceline.topics import Topic
+
+T = TypeVar("T")
 
 to_json = JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
 
@@ -82,7 +84,8 @@ def made_session(shown: Session) -> dict[str, Any]:
 
 def session(shown: Session) -> dict[str, Any]:
     holds = [{"group": group, "resource": resource} for group, resource in shown.holds]
-    return {**made_session(shown), "state": shown.state, "holds": holds}
+    named = {"client_name": shown.client_name, "since": shown.since}
+    return {**made_session(shown), **named, "state": shown.state, "holds": holds}
 
 
 def producer(shown: Producer, principal: str) -> dict[str, Any]:
@@ -97,6 +100,8 @@ def producer(shown: Producer, principal: str) -> dict[str, Any]:
         "topic_epochs": {str(p): epoch for p, epoch in shown.topic_epochs.items()},
         "next_offsets": {str(p): offset for p, offset in shown.next_offsets.items()},
         "expires_at": shown.expires_at,
+        "client_name": shown.client_name,
+        "since": shown.since,
     }
 
 
@@ -111,6 +116,9 @@ def ownership(shown: Ownership) -> dict[str, Any]:
         "generation": shown.generation,
         "fencing_token": shown.fencing_token,
         "session_id": shown.session_id,
+        "client_name": shown.client_name,
+        "since": shown.since,
+        "until": shown.until,
     }
 
 
@@ -134,6 +142,20 @@ def offsets(shown: Offsets) -> dict[str, Any]:
         "topic_epoch": shown.topic_epoch,
         "access_mode": shown.access_mode,
         "compaction_horizon": shown.compaction_horizon,
+    }
+
+
+def offset_at(found: tuple[int, int] | None) -> dict[str, Any]:
+    offset, timestamp = found or (None, None)
+    return {"offset": offset, "timestamp": timestamp}
+
+
+def partition_list(shown: PartitionList[T], to_members: Callable[[T], dict[str, Any]]) -> dict[str, Any]:
+    """Show partitions, each as its own answer is, by ``to_members``."""
+    return {
+        "topic_id": shown.topic_id,
+        "partitions": [{"partition": number, **to_members(told)} for number, told in shown.partitions],
+        "has_more": shown.has_more,
     }
 
 

@@ -105,6 +105,12 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         (*_BODY, *_STORES, "INVALID_REQUIRED_ACKS"),
         body="ProduceMany",
     ),
+    ("POST", "/v1/topics/{topic}/records"): Operation(
+        "Append each record to the partition of its key",
+        {200: "ProducedByKey", 202: None},
+        (*_KNOWN, *_BODY, *_STORES, "CONTENDED", "INVALID_REQUIRED_ACKS"),
+        body="ProduceByKey",
+    ),
     ("GET", f"{_PARTITION}/records"): Operation(
         "Read a page",
         {200: "Page"},
@@ -129,6 +135,16 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         {200: "OffsetsAnswer"},
         (*_KNOWN, *_STORES, "CONTENDED"),
         {"timestamp": integer()},
+    ),
+    ("GET", "/v1/topics/{topic}/offsets"): Operation(
+        "Show the offsets of a topic's partitions, or the first at a time",
+        {200: "TopicOffsetsAnswer"},
+        (*_KNOWN, *_STORES, "CONTENDED"),
+        {
+            "start_partition": integer(),
+            "limit": _capped(limits.OFFSETS_MAX, limits.OFFSETS_MAX),
+            "timestamp": integer(),
+        },
     ),
     ("GET", f"{_PARTITION}/segments"): Operation(
         "List segments, with URLs to fetch them by",
@@ -272,6 +288,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
 
 _MORE_COMPONENTS: Mapping[str, Schema] = {
     "OffsetsAnswer": {"oneOf": [ref("Offsets"), ref("OffsetAt")]},
+    "TopicOffsetsAnswer": {"anyOf": [ref("TopicOffsets"), ref("TopicOffsetsAt")]},
     "Document": {"type": "object", "required": ["openapi", "info", "paths"]},
 }
 _PATH_PARAMETERS: Mapping[str, Schema] = {

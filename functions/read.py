@@ -1,4 +1,4 @@
-"""Reads: pages of records or of whole batches, a partition's offsets, its segments."""
+"""Reads: pages of records or of whole batches, offsets of a partition or of a topic's, segments."""
 
 from __future__ import annotations
 
@@ -29,8 +29,18 @@ def offsets(topic: str, partition: str) -> Answer:
     log = wiring.service().log
     if timestamp is None:
         return answers.json(answers.offsets(log.offsets(*place)))
-    offset, found = log.offset_at(*place, timestamp) or (None, None)
-    return answers.json({"offset": offset, "timestamp": found})
+    return answers.json(answers.offset_at(log.offset_at(*place, timestamp)))
+
+
+@app.get("/v1/topics/{topic}/offsets")
+def topic_offsets(topic: str) -> Answer:
+    asked = reads.topic_offsets(app.event)
+    name, log = door.topic(topic), wiring.service().log
+    if asked.timestamp is None:
+        listed = log.topic_offsets(name, start_partition=asked.start_partition, limit=asked.limit)
+        return answers.json(answers.partition_list(listed, answers.offsets))
+    found = log.topic_offsets_at(name, asked.timestamp, start_partition=asked.start_partition, limit=asked.limit)
+    return answers.json(answers.partition_list(found, answers.offset_at))
 
 
 @app.get("/v1/topics/{topic}/partitions/{partition}/segments")

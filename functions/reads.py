@@ -66,6 +66,26 @@ def timestamp(event: door.Event) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
+class TopicOffsets:
+    """Which partitions' offsets are asked for, or those at a time."""
+
+    timestamp: int | None
+    start_partition: int
+    limit: int
+
+
+def topic_offsets(event: door.Event) -> TopicOffsets:
+    asked = door.query(event)
+    wanted = TopicOffsets(
+        timestamp=asked.integer("timestamp"),
+        start_partition=asked.integer("start_partition") or 0,
+        limit=asked.capped("limit", default=limits.OFFSETS_MAX, maximum=limits.OFFSETS_MAX),
+    )
+    asked.end()
+    return wanted
+
+
+@dataclass(frozen=True, slots=True)
 class Segments:
     """Which segments are asked for."""
 

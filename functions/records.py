@@ -54,6 +54,14 @@ class ProduceMany:
     acks: int
 
 
+@dataclass(frozen=True, slots=True)
+class Keyed:
+    """Records for the partitions of their keys, and what their sender waits for."""
+
+    records: Sequence[Record]
+    acks: int
+
+
 def produce(event: door.Event) -> Produce:
     content = door.body(event)
     if media.of_body(door.header(event, "content-type")) is Media.BATCH:
@@ -85,9 +93,21 @@ def produce_many(event: door.Event) -> ProduceMany:
     return ProduceMany(entries, acks)
 
 
-def _of_fields(fields: Fields, transactional_id: str | None, acks: int) -> AppendRequest:
+def produce_by_key(event: door.Event) -> Keyed:
+    fields = door.members(event)
+    acks = _acks(fields.take("acks"))
+    records = _encoded_records(fields)
+    fields.end()
+    return Keyed(records, acks)
+
+
+def _encoded_records(fields: Fields) -> list[Record]:
     to_bytes = _base64 if fields.choice("encoding", ("utf8", "base64")) == "base64" else _utf8
-    records = _records(fields.require("records"), fields.path("records"), to_bytes)
+    return _records(fields.require("records"), fields.path("records"), to_bytes)
+
+
+def _of_fields(fields: Fields, transactional_id: str | None, acks: int) -> AppendRequest:
+    records = _encoded_records(fields)
     where = fields.path("expected_offset")
     expected = _expected(fields.take("expected_offset"), where, len(records))
     producer = fields.take("producer")

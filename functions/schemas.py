@@ -11,6 +11,7 @@ from typing import Any
 
 from fenceline import errors, limits
 from fenceline.access import MODES
+from fenceline.claims import CLIENT_NAME_PATTERN
 from fenceline.config import NAMES as CONFIG_NAMES
 
 from .door import INT16_MAX
@@ -70,11 +71,24 @@ PRODUCER_NAME: Schema = {"type": "string", "pattern": _name_pattern(limits.PRODU
 SESSION_ID: Schema = {"type": "string", "pattern": "^[0-9a-f]{32}$"}
 ACCESS_MODE: Schema = {"enum": list(MODES)}
 LEASE_MS = integer(limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)
+CLIENT_NAME: Schema = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": limits.CLIENT_NAME_BYTES_MAX,
+    "pattern": CLIENT_NAME_PATTERN,
+}
 _SESSION: Mapping[str, Schema] = {"session_id": STRING, "lease_ms": LEASE_MS, "expires_at": integer()}
 ENCODING: Schema = {"enum": ["utf8", "base64"]}
 EXPECTED: Schema = {"anyOf": [integer(-1), array(integer(-1))]}
 
 _BOUNDS = {"log_start_offset": OFFSET, "next_offset": OFFSET, "last_stable_offset": OFFSET}
+_OFFSETS: Mapping[str, Schema] = {
+    **_BOUNDS,
+    "topic_epoch": EPOCH,
+    "access_mode": {"enum": ["Shared", "Exclusive"]},
+    "compaction_horizon": OFFSET,
+}
+_OFFSET_AT: Mapping[str, Schema] = {"offset": nullable(OFFSET), "timestamp": nullable(integer(-1))}
 _SUBSCRIPTION = {"name": SUBSCRIPTION_NAME, "topic": TOPIC_NAME, "replicate_subscription_state": BOOLEAN}
 _HEADERS = array({"type": "array", "prefixItems": [STRING, TEXT_OR_NULL], "minItems": 2, "maxItems": 2})
 _APPENDED = {
@@ -95,7 +109,8 @@ _BATCH_OPTIONAL = optionals(
         "session": ref("Session"),
     }
 )
-_WHOLE_OPTIONAL = optionals({"acks": {"enum": [-1, 0, 1, "all"]}, "transactional_id": STRING})
+ACKS: Schema = {"enum": [-1, 0, 1, "all"]}
+_WHOLE_OPTIONAL = optionals({"acks": ACKS, "transactional_id": STRING})
 
 
 def by_partition(schema: Schema, **more: Any) -> Schema:
@@ -127,6 +142,13 @@ def _partitions() -> Schema:
 def _regions() -> Schema:
     name: Schema = {"type": "string", "pattern": "^[a-z0-9-]{1,63}$"}
     return array(name, minItems=1, maxItems=limits.REGIONS_MAX, uniqueItems=True)
+
+
+def _partition_list(members: Mapping[str, Schema]) -> Schema:
+    entry = obj({"partition": integer(0, limits.PARTITIONS_MAX - 1), **members})
+    return obj(
+        {"topic_id": STRING, "partitions": array(entry, maxItems=limits.OFFSETS_MAX), "has_more": BOOLEAN},
+    )
 
 
 COMPONENTS: Mapping[str, Schema] = {
@@ -168,18 +190,15 @@ COMPONENTS: Mapping[str, Schema] = {
         _WHOLE_OPTIONAL,
     ),
     "ProduceEntry": obj({"topic": STRING, "partition": integer(), **_BATCH_REQUIRED}, _BATCH_OPTIONAL),
-    "ProduceResults": obj(
-        {
-            "results": array(
-                {
-                    "anyOf": [
-                        obj({"topic": STRING, "partition": integer(), **_APPENDED}),
-                        obj({"topic": STRING, "partition": integer(), "error": ref("Problem")}),
-                    ]
-                }
-            )
-        }
-    ),
+    "ProduceResult": {
+        "anyOf": [
+            obj({"topic": STRING, "partition": integer(), **_APPENDED}),
+            obj({"topic": STRING, "partition": integer(), "error": ref("Problem")}),
+        ]
+    },
+    "ProduceResults": obj({"results": array(ref("ProduceResult"))}),
+    "ProduceByKey": obj(_BATCH_REQUIRED, optionals({"encoding": ENCODING, "acks": ACKS})),
+    "ProducedByKey": obj({"results": array(ref("ProduceResult")), "record_partitions": array(integer())}),
     "RecordOut": obj(
         {
             "offset": OFFSET,
@@ -192,15 +211,10 @@ COMPONENTS: Mapping[str, Schema] = {
         {"origin": STRING},
     ),
     "Page": obj({"records": array(ref("RecordOut")), "encoding": ENCODING, "position": OFFSET, **_BOUNDS}),
-    "Offsets": obj(
-        {
-            **_BOUNDS,
-            "topic_epoch": EPOCH,
-            "access_mode": {"enum": ["Shared", "Exclusive"]},
-            "compaction_horizon": OFFSET,
-        }
-    ),
-    "OffsetAt": obj({"offset": nullable(OFFSET), "timestamp": nullable(integer(-1))}),
+    "Offsets": obj(_OFFSETS),
+    "OffsetAt": obj(_OFFSET_AT),
+    "TopicOffsets": _partition_list(_OFFSETS),
+    "TopicOffsetsAt": _partition_list(_OFFSET_AT),
     "Segments": obj(
         {
             "segments": array(ref("Segment"), maxItems=limits.SEGMENTS_MAX),
@@ -235,11 +249,13 @@ COMPONENTS: Mapping[str, Schema] = {
         ),
     ),
     "ProducerId": obj({"producer_id": integer(), "producer_epoch": integer(0, INT16_MAX)}),
-    "NewSession": obj({}, optionals({"lease_ms": LEASE_MS})),
+    "NewSession": obj({}, optionals({"lease_ms": LEASE_MS, "client_name": CLIENT_NAME})),
     "MadeSession": obj(_SESSION),
     "ShownSession": obj(
         {
             **_SESSION,
+            "client_name": nullable(CLIENT_NAME),
+            "since": integer(),
             "state": {"enum": ["live", "severed", "expired", "closed"]},
             "holds": array(obj({"group": TEXT_OR_NULL, "resource": STRING})),
         }
@@ -253,6 +269,7 @@ COMPONENTS: Mapping[str, Schema] = {
                 "producer_name": PRODUCER_NAME,
                 "session_id": STRING,
                 "lease_ms": LEASE_MS,
+                "client_name": CLIENT_NAME,
                 "topic_epochs": by_partition(EPOCH, minProperties=1, maxProperties=limits.CLAIM_PARTITIONS_MAX),
                 "wait_ms": integer(0, limits.WAIT_MS_MAX),
             }
@@ -267,6 +284,8 @@ COMPONENTS: Mapping[str, Schema] = {
             "topic_epochs": by_partition(EPOCH),
             "next_offsets": by_partition(OFFSET),
             "expires_at": integer(),
+            "client_name": nullable(CLIENT_NAME),
+            "since": nullable(integer()),
         },
         {"queue_position": integer()},
     ),
@@ -302,6 +321,9 @@ COMPONENTS: Mapping[str, Schema] = {
             "generation": GENERATION,
             "fencing_token": EPOCH,
             "session_id": TEXT_OR_NULL,
+            "client_name": nullable(CLIENT_NAME),
+            "since": nullable(integer()),
+            "until": nullable(integer()),
         }
     ),
     "SubscriptionChange": obj(
@@ -354,12 +376,13 @@ COMPONENTS: Mapping[str, Schema] = {
 }
 
 _RECORD_ERRORS = {"record_errors": array(obj({"index": integer(), "message": STRING}))}
+_RECORD_ERRORS_COUNT = {"record_errors_count": integer()}
 _GENERATION = {"resource": STRING, "generation": integer()}
 # What a problem document has beside the members that all have: required and optional (API.md, "Errors").
 EXTRA: Mapping[str, tuple[Mapping[str, Schema], Mapping[str, Schema]]] = {
     "INVALID_REQUEST": ({}, {"field": STRING}),
-    "INVALID_RECORD": (_RECORD_ERRORS, {}),
-    "INVALID_TIMESTAMP": (_RECORD_ERRORS, {}),
+    "INVALID_RECORD": (_RECORD_ERRORS, _RECORD_ERRORS_COUNT),
+    "INVALID_TIMESTAMP": (_RECORD_ERRORS, _RECORD_ERRORS_COUNT),
     "PRODUCER_FENCED": ({}, {"topic_epoch": EPOCH, "topic_epochs": {"type": "object", "additionalProperties": EPOCH}}),
     "STALE_GENERATION": (_GENERATION, {}),
     "RESOURCE_OWNED": (_GENERATION, {}),

@@ -21,11 +21,19 @@ from .strict import member
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,8}", re.ASCII)
 
 
-def lease_ms(event: door.Event) -> int | None:
+@dataclass(frozen=True, slots=True)
+class NewSession:
+    """A session to make."""
+
+    lease_ms: int | None
+    client_name: str | None
+
+
+def new_session(event: door.Event) -> NewSession:
     fields = door.members(event, is_optional=True)
-    value = fields.integer("lease_ms")
+    wanted = NewSession(fields.integer("lease_ms"), fields.text("client_name"))
     fields.end()
-    return value
+    return wanted
 
 
 def claim(event: door.Event) -> ClaimRequest:
@@ -39,6 +47,7 @@ def claim(event: door.Event) -> ClaimRequest:
         producer_name=fields.text("producer_name"),
         session_id=fields.text("session_id"),
         lease_ms=fields.integer("lease_ms"),
+        client_name=fields.text("client_name"),
         topic_epochs=_topic_epochs(fields.take("topic_epochs")),
         wait_ms=fields.integer("wait_ms", high=limits.WAIT_MS_MAX) or 0,
     )

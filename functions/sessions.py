@@ -15,8 +15,10 @@ app = Resolver()
 
 @app.post("/v1/sessions")
 def create_session() -> Answer:
-    lease_ms = session_requests.lease_ms(app.event)
-    made = wiring.service().log.create_session(lease_ms=lease_ms, principal=door.principal(app.event))
+    wanted = session_requests.new_session(app.event)
+    made = wiring.service().log.create_session(
+        lease_ms=wanted.lease_ms, client_name=wanted.client_name, principal=door.principal(app.event)
+    )
     return answers.json(answers.made_session(made), 201)
 
 

@@ -14,7 +14,7 @@ from fenceline.judge import AdmitFirst
 from fenceline.partition import Partition
 from fenceline.ports import Change
 from fenceline.retry import Attempts
-from fenceline.sessions import ENDED, SessionItem, session_from_item, with_hold_state
+from fenceline.sessions import ENDED, SessionItem, named, session_from_item, with_hold_state
 
 
 def admit(context: Context, partition: Partition, asked: AdmitFirst, appender_of: fences.AppenderOf) -> tuple[str, int]:
@@ -69,5 +69,5 @@ def _holder(item: AccessItem, asked: AdmitFirst) -> Holder | None:
 def _busy(session: SessionItem, asked: AdmitFirst) -> ProducerBusyError:
     return ProducerBusyError(
         "a session has exclusive access, until it closes or its lease lapses; append under a session of your own: "
-        f"session_id={session.session_id[:8]} epoch={asked.topic_epoch} expires_at={session.expires_at}"
+        f"session_id={session.session_id[:8]} epoch={asked.topic_epoch} expires_at={session.expires_at}{named(session)}"
     )

@@ -12,7 +12,7 @@ from fenceline.access import Column, Holder
 from fenceline.errors import ProducerBusyError, ProducerFencedError, ThrottledError
 from fenceline.producers import CLOSED, Producer, ProducerRecord
 from fenceline.scene import Draft, Scene
-from fenceline.sessions import EXCLUSIVE, SHARED
+from fenceline.sessions import EXCLUSIVE, SHARED, SessionItem, told
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,7 @@ class Ask:
     fresh_name: str
     lease_ms: int | None  # of the session to make; None: it exists
     topic_epochs: Mapping[int, int] | None = None
+    client_name: str | None = None  # of the session to make
     renews: bool = True  # the session; not where another's poll promotes it, who may be dead
 
     @property
@@ -61,7 +62,14 @@ class Decision:
 
 def new_record(scene: Scene, ask: Ask, name: str) -> ProducerRecord:
     return ProducerRecord(
-        scene.topic.topic_id, name, ask.session_id, ask.principal, ask.access_mode, ask.partitions, CLOSED
+        scene.topic.topic_id,
+        name,
+        ask.session_id,
+        ask.principal,
+        ask.access_mode,
+        ask.partitions,
+        CLOSED,
+        since=scene.now_ms,
     )
 
 
@@ -81,10 +89,10 @@ def fenced(scene: Scene, why: str) -> ProducerFencedError:
     return ProducerFencedError(f"{why}: topic={scene.topic.name}", topic_epochs=epochs)
 
 
-def taken_name(record: ProducerRecord) -> ProducerBusyError:
+def taken_name(scene: Scene, record: ProducerRecord) -> ProducerBusyError:
     return ProducerBusyError(
         "the name is a live producer's, until it closes, is fenced, or its lease lapses; take another: "
-        f"producer_name={record.producer_name} session_id={record.session_id[:8]}"
+        f"producer_name={record.producer_name}{told(scene.sessions.get(record.session_id))}"
     )
 
 
@@ -94,8 +102,15 @@ def who(columns: Sequence[Column]) -> str:
     return "a session has exclusive access" if Column.EXCLUSIVE in columns else "sessions share the access"
 
 
-def busy(columns: Sequence[Column]) -> ProducerBusyError:
-    return ProducerBusyError(f"{who(columns)}, until they are granted it, close or lapse; claim again later")
+def busy(columns: Sequence[Column], holder: SessionItem | None) -> ProducerBusyError:
+    """Return the answer to a claim that others are in the way of.
+
+    Args:
+        holder: One of those that have access, if there are any.
+    """
+    named = "" if Column.WAITERS in columns else told(holder)
+    until = f"{who(columns)}, until they are granted it, close or lapse; claim again later"
+    return ProducerBusyError(f"{until}:{named}" if named else until)
 
 
 def throttled(what: str, maximum: int) -> ThrottledError:

@@ -87,6 +87,7 @@ class Claiming:
             fresh_name=fresh_id(),
             lease_ms=(request.lease_ms or limits.LEASE_MS_DEFAULT) if request.session_id is None else None,
             topic_epochs=request.topic_epochs,
+            client_name=request.client_name,
         )
         return self.make(topic, ask, until_ms, gives_up=True)
 
@@ -178,7 +179,7 @@ class Claiming:
                     raise self._lost(topic, pending)
                 if record.state == GRANTED and set(pending.holders) <= set(record.next_offsets):
                     # Another request of the same claim, or an attempt of ours that was not answered, has done it.
-                    return granted_producer(record, session.expires_at, record.partitions)
+                    return granted_producer(record, session, record.partitions)
                 sessions.judge_known(session, session.session_id, record.principal)
                 if session.is_final:
                     raise sessions.expired(session)
@@ -188,7 +189,7 @@ class Claiming:
                 changes, record = confirmed
                 # Severing the session, or another claim, writes the same items: only one of the two succeeds.
                 self._context.items.write(changes)
-                return granted_producer(record, session.expires_at, record.partitions)
+                return granted_producer(record, session, record.partitions)
         raise AssertionError
 
     def _confirmation(

@@ -5,6 +5,7 @@ The rule: what can be said of a claim without its topic is judged here, with the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,10 @@ from fenceline.access import MODES
 from fenceline.errors import InvalidRequestError
 from fenceline.producers import is_legal_name
 from fenceline.topics import Topic
+
+# No control characters, no line or paragraph ends, nothing that turns the direction of text, no lone surrogates.
+CLIENT_NAME_PATTERN = r"^[^\u0000-\u001f\u007f-\u009f\u2028-\u202e\u2066-\u2069\ud800-\udfff]+$"
+_TEXT = re.compile(CLIENT_NAME_PATTERN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +29,7 @@ class ClaimRequest:
     producer_name: str | None = None
     session_id: str | None = None
     lease_ms: int | None = None  # of the session that is made here
+    client_name: str | None = None  # of that session, too
     topic_epochs: Mapping[int, int] | None = None  # of one that reconnects
     wait_ms: int = 0
 
@@ -45,6 +51,10 @@ def check(request: ClaimRequest) -> None:
         if request.session_id is not None:
             raise _wrong("lease_ms", "left out with a session_id: it is for the session that is made here")
         check_lease(request.lease_ms)
+    if request.client_name is not None:
+        if request.session_id is not None:
+            raise _wrong("client_name", "left out with a session_id: it is for the session that is made here")
+        check_client_name(request.client_name)
     if not 0 <= request.wait_ms <= limits.WAIT_MS_MAX:
         raise _wrong("wait_ms", f"from 0 to {limits.WAIT_MS_MAX}")
     if epochs is not None and request.session_id is None:
@@ -66,6 +76,18 @@ def check_lease(lease_ms: int) -> None:
     """
     if not limits.LEASE_MS_MIN <= lease_ms <= limits.LEASE_MS_MAX:
         raise _wrong("lease_ms", f"from {limits.LEASE_MS_MIN} to {limits.LEASE_MS_MAX}")
+
+
+def check_client_name(client_name: str) -> None:
+    """Judge the name that a session shows.
+
+    Raises:
+        InvalidRequestError: It is empty or too long, or a terminal could take some of it for more than text.
+    """
+    is_text = _TEXT.fullmatch(client_name) is not None
+    if not is_text or len(client_name.encode()) > limits.CLIENT_NAME_BYTES_MAX:
+        wanted = f"text of 1 to {limits.CLIENT_NAME_BYTES_MAX} bytes without control characters"
+        raise _wrong("client_name", wanted)
 
 
 def _wrong(field_name: str, wanted: str) -> InvalidRequestError:

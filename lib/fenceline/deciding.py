@@ -85,7 +85,7 @@ class _Claim:
         record, scene = self.record, self.scene
         taken = scene.records.get(self.name)
         if record is None and taken is not None and scene.is_alive(taken):
-            raise taken_name(taken)
+            raise taken_name(scene, taken)
         held = self._held()
         reserved = self._reserved()
         todo = [p for p in self.ask.partitions if p not in held and p not in reserved]
@@ -123,7 +123,7 @@ class _Claim:
 
     def _answer(self, record: ProducerRecord) -> Decision:
         session = self.scene.sessions[record.session_id]
-        return Decision(self.draft, granted_producer(record, session.expires_at, self.ask.partitions))
+        return Decision(self.draft, granted_producer(record, session, self.ask.partitions))
 
     def _by_table(self, todo: Sequence[int], held: set[int], reserved: Mapping[int, Holder]) -> Decision:
         scene, ask, record = self.scene, self.ask, self.record
@@ -134,12 +134,17 @@ class _Claim:
         columns = [access.column_of(view, claimant, scene.lives) for view in views]
         verdict = access.verdict_of(ask.access_mode, columns)
         if verdict == Verdict.BUSY:
-            raise busy(columns)
+            raise busy(columns, self._in_the_way(views))
         if verdict == Verdict.FENCED:
             raise fenced(scene, f"{who(columns)}; claim with another access_mode, or wait")
         if verdict == Verdict.QUEUED:
             return self._still_queued(record) if record is not None and is_queued else self._queued(held)
         return self._granted(claimant, views, held, reserved)
+
+    def _in_the_way(self, views: Sequence[View]) -> SessionItem | None:
+        holders = [holder for view in views for holder in access.holders(view, self.scene.lives)]
+        others = [holder.session_id for holder in holders if holder.session_id != self.ask.session_id]
+        return self.scene.sessions.get(others[0]) if others else None
 
     # Queued
 
@@ -155,7 +160,7 @@ class _Claim:
         draft.sessions[session.session_id] = session
         draft.record = replace(self._kept_record(QUEUED, held), ticket=waiter.ticket)
         position = queue_position(scene, waiter.ticket, ask.partitions)
-        return Decision(draft, queued_producer(draft.record, session.expires_at, position))
+        return Decision(draft, queued_producer(draft.record, session, position))
 
     def _still_queued(self, record: ProducerRecord) -> Decision:
         session = self.scene.sessions[record.session_id]
@@ -164,7 +169,7 @@ class _Claim:
             self.draft.sessions[session.session_id] = session
         return Decision(
             self.draft,
-            queued_producer(record, session.expires_at, queue_position(self.scene, record.ticket, record.partitions)),
+            queued_producer(record, session, queue_position(self.scene, record.ticket, record.partitions)),
         )
 
     # Granted
@@ -195,9 +200,7 @@ class _Claim:
         draft.record = replace(record, topic_epochs=epochs, next_offsets=offsets)
         if is_pending:
             return Decision(draft, self._pending(draft.record, holders))
-        return Decision(
-            draft, granted_producer(draft.record, draft.sessions[ask.session_id].expires_at, ask.partitions)
-        )
+        return Decision(draft, granted_producer(draft.record, draft.sessions[ask.session_id], ask.partitions))
 
     def _taken(self, view: View, claimant: Claimant) -> access.AccessItem:
         scene, ask = self.scene, self.ask
@@ -244,7 +247,13 @@ class _Claim:
         if session is not None:
             return sessions.renewed(session, scene.now_ms) if ask.renews else session
         assert ask.lease_ms is not None
-        return sessions.created(ask.session_id, principal=ask.principal, lease_ms=ask.lease_ms, now_ms=scene.now_ms)
+        return sessions.created(
+            ask.session_id,
+            principal=ask.principal,
+            lease_ms=ask.lease_ms,
+            now_ms=scene.now_ms,
+            client_name=ask.client_name,
+        )
 
     def _hold(self, holders: Mapping[int, Holder], *, is_pending: bool) -> None:
         """Note in the session what it holds, before its markers: whoever severs it must not miss any."""
@@ -266,4 +275,5 @@ class _Claim:
         epochs = {p: self.record.topic_epochs[p] for p in held} if self.record else {}
         offsets = {p: self.record.next_offsets[p] for p in held} if self.record else {}
         version = None if before is None else before.version
-        return replace(record, state=state, topic_epochs=epochs, next_offsets=offsets, version=version)
+        since = self.record.since if self.record and held else record.since
+        return replace(record, state=state, topic_epochs=epochs, next_offsets=offsets, since=since, version=version)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from fenceline import fences, keys, limits, sessions
 from fenceline.access import Holder, access_from_item
-from fenceline.claims import check_lease
+from fenceline.claims import check_client_name, check_lease
 from fenceline.context import Context
 from fenceline.fences import AppenderOf
 from fenceline.ownership import OwnershipItem
@@ -28,25 +28,32 @@ class Session:
     session_id: str
     lease_ms: int
     expires_at: int
+    client_name: str | None
+    since: int  # when it was made
     state: str  # live, severed, expired or closed
     holds: tuple[tuple[str | None, str], ...] = ()  # (group, resource)
 
 
-def create(context: Context, *, lease_ms: int | None, principal: str) -> Session:
+def create(context: Context, *, lease_ms: int | None, client_name: str | None, principal: str) -> Session:
     """Make a session.
 
     Raises:
-        InvalidRequestError: ``lease_ms`` is out of its bounds. Nothing was written.
+        InvalidRequestError: ``lease_ms`` or ``client_name`` is out of its bounds. Nothing was written.
         StoreUnavailableError, OutcomeUnknownError: The item store; nobody knows what was made, if anything was.
     """
     lease_ms = limits.LEASE_MS_DEFAULT if lease_ms is None else lease_ms
     check_lease(lease_ms)
+    if client_name is not None:
+        check_client_name(client_name)
     runtime = context.runtime
     for attempt in Attempts(runtime, "the session"):
         with attempt:
-            made = sessions.created(runtime.fresh_id(), principal=principal, lease_ms=lease_ms, now_ms=runtime.now_ms())
+            session_id, now_ms = runtime.fresh_id(), runtime.now_ms()
+            made = sessions.created(
+                session_id, principal=principal, lease_ms=lease_ms, now_ms=now_ms, client_name=client_name
+            )
             context.items.write([made.put(runtime)])  # one that was not answered for is nobody's, and lapses
-            return Session(made.session_id, made.lease_ms, made.expires_at, LIVE)
+            return _shown(made, LIVE)
     raise AssertionError
 
 
@@ -119,7 +126,8 @@ def _read(context: Context, appender_of: AppenderOf, session_id: str) -> Session
 
 
 def _shown(session: SessionItem, state: str, holds: tuple[tuple[str | None, str], ...] = ()) -> Session:
-    return Session(session.session_id, session.lease_ms, session.expires_at, state, holds)
+    made = session.session_id, session.lease_ms, session.expires_at, session.client_name, session.created_at
+    return Session(*made, state, holds)
 
 
 # What it holds

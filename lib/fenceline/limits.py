@@ -11,6 +11,8 @@ MESSAGE_BYTES_DEFAULT = 1 * MIB
 MESSAGE_BYTES_MAX = 4 * MIB
 DECOMPRESSED_BYTES_MAX = 64 * MIB  # what one batch may grow to when it is decoded
 PARTITIONS_PER_PRODUCE_MAX = 50
+PARTITIONS_BY_KEY_MAX = 2_000  # that the keys of one request lead to: the answer then stays below REPLY_BYTES_MAX
+RECORD_ERRORS_BY_KEY_MAX = 1_000  # of all partitions of one request together, but for one of each
 SEGMENT_BYTES_MAX = 8 * MIB  # a group commit takes no further batch beyond this
 GROUP_BATCHES_MAX = 1_000
 PRODUCERS_CACHED_MAX = 20_000  # in one partition's memory; the rest is in items
@@ -26,6 +28,7 @@ WAIT_MS_MAX = 20_000
 LIST_DEFAULT = 100
 LIST_MAX = 1_000
 SEGMENTS_MAX = 100
+OFFSETS_MAX = 100  # partitions of a topic in one answer
 
 SEGMENT_CACHE_BYTES = 32 * MIB
 PAGE_SEGMENTS_MAX = 512  # that one page reads at most
@@ -91,6 +94,7 @@ SESSIONS_PER_PARTITION_MAX = 100  # with shared access, or waiting, each; dead o
 WANTED_MS = 2_000  # how long a session that is in somebody's way counts as wanted
 HOLD_BACK_MS = 1_000  # how long its creates wait then
 PRODUCER_NAME_CHARS_MAX = 249
+CLIENT_NAME_BYTES_MAX = 256
 SESSIONS_CACHED_MAX = 10_000  # in one process's memory
 
 # Producer ids

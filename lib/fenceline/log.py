@@ -22,6 +22,7 @@ from fenceline.errors import (
     InvalidTxnStateError,
     OutcomeUnknownError,
     RetryError,
+    ThrottledError,
 )
 from fenceline.partition import Partition
 from fenceline.ports import ItemStore, ObjectStore, Unavailable
@@ -32,13 +33,15 @@ from fenceline.runtime import Runtime
 from fenceline.topics import Topic, TopicItem
 
 if TYPE_CHECKING:
+    from fenceline.batch import Record
+    from fenceline.by_key import Share, Shares
     from fenceline.claiming import Claiming
     from fenceline.claims import ClaimRequest
     from fenceline.compaction import OnProgress
     from fenceline.consumers import Consumers
     from fenceline.items import View
     from fenceline.leases import Session
-    from fenceline.offsets import Offsets, SegmentList
+    from fenceline.offsets import Offsets, PartitionList, SegmentList
     from fenceline.own import OwnedResource
     from fenceline.own_release import Ownership
     from fenceline.producers import Producer
@@ -181,6 +184,33 @@ class Log:
         """Append one batch, and return its place; see ``Producing.append``."""
         return self._producing.append(topic, partition, request, acks, principal, self._deadline())
 
+    def share_out(self, topic: str, records: Sequence[Record]) -> tuple[Shares, int]:
+        """Place records by their keys, from a look at the topic that began after the call; see ``by_key.share_out``.
+
+        Returns:
+            The shares, and until when ``append_share`` begins to append one.
+        """
+        from fenceline.by_key import share_out
+
+        until_ms = self._deadline()
+        found = answer(lambda: self._resolver.look(topic)).item.topic
+        return share_out(found, records, self.context.runtime.random()), until_ms
+
+    def append_share(
+        self, shares: Shares, share: Share, until_ms: int, *, acks: int = -1, principal: str = ""
+    ) -> Appended | None:
+        """Append one partition's records; see ``Producing.append``.
+
+        Raises:
+            ThrottledError: The request's time was over before this partition's turn came. Nothing was written.
+        """
+        if self.context.runtime.monotonic_ms() + self.context.create_ms >= until_ms:
+            raise ThrottledError("the request's time was over before this partition's turn; send its records again")
+        topic, topic_id = shares.topic.name, shares.topic.topic_id
+        return self._producing.append(
+            topic, share.partition, share.request, acks, principal, until_ms, topic_id=topic_id
+        )
+
     # Read
 
     def read(self, topic: str, partition: int, request: ReadRequest, *, principal: str = "") -> Page:
@@ -212,6 +242,24 @@ class Log:
         from fenceline.offsets import read_offset_at
 
         return self._resolver.with_partition(topic, partition, lambda found: read_offset_at(found, timestamp))
+
+    def topic_offsets(self, topic: str, *, start_partition: int = 0, limit: int) -> PartitionList[Offsets]:
+        """Return ``offsets`` of up to ``limit`` partitions, from ``start_partition`` on."""
+        from fenceline.offsets import list_offsets
+
+        return self._resolver.with_partitions(topic, range(start_partition, start_partition + limit), list_offsets)
+
+    def topic_offsets_at(
+        self, topic: str, timestamp: int, *, start_partition: int = 0, limit: int
+    ) -> PartitionList[tuple[int, int] | None]:
+        """Return ``offset_at`` of up to ``limit`` partitions, from ``start_partition`` on."""
+        from fenceline.offsets import list_offsets_at
+
+        return self._resolver.with_partitions(
+            topic,
+            range(start_partition, start_partition + limit),
+            lambda life, found: list_offsets_at(life, found, timestamp),
+        )
 
     def segments(
         self,
@@ -311,11 +359,15 @@ class Log:
 
     # Sessions and producers
 
-    def create_session(self, *, lease_ms: int | None = None, principal: str = "") -> Session:
+    def create_session(
+        self, *, lease_ms: int | None = None, client_name: str | None = None, principal: str = ""
+    ) -> Session:
         """Make a session; see ``leases.create``."""
         from fenceline import leases
 
-        return answer(lambda: leases.create(self.context, lease_ms=lease_ms, principal=principal))
+        return answer(
+            lambda: leases.create(self.context, lease_ms=lease_ms, client_name=client_name, principal=principal)
+        )
 
     def session(self, session_id: str, *, principal: str = "") -> Session:
         """Return a session as it is now; see ``leases.look``."""

@@ -10,15 +10,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import TypeAlias
+from typing import Generic, TypeAlias, TypeVar
 
 from fenceline import fold, limits
 from fenceline.fold import PartitionState
 from fenceline.partition import Partition
 from fenceline.search import base_of, find_timestamp, metadata_of
 from fenceline.segment import SegmentMetadata
-from fenceline.tail import Bounds, Tail, aborted_between, out_of_range, verified_tail
+from fenceline.tail import Bounds, Tail, aborted_between, out_of_range, verified_tail, verified_tails
+from fenceline.topics import Topic
 
+T = TypeVar("T")
+OffsetAt: TypeAlias = tuple[int, int] | None  # (offset, timestamp)
 _Lines: TypeAlias = list[tuple[int, int]]  # of a listing: (base offset, size in bytes)
 _Below: TypeAlias = SegmentMetadata | PartitionState  # both say what lies below an offset
 
@@ -65,9 +68,21 @@ class SegmentList:
     bounds: Bounds
 
 
+@dataclass(frozen=True, slots=True)
+class PartitionList(Generic[T]):
+    """API.md "offsets" of a topic: what each of some consecutive partitions is told as."""
+
+    topic_id: str
+    partitions: Sequence[tuple[int, T]]
+    has_more: bool  # behind the last of these
+
+
 def read_offsets(partition: Partition) -> Offsets:
     """Return the partition's offsets, epoch and access mode."""
-    tail = verified_tail(partition)
+    return _offsets(partition, verified_tail(partition))
+
+
+def _offsets(partition: Partition, tail: Tail) -> Offsets:
     state = tail.state
     horizon = 0 if partition.head is None else partition.head.compaction_horizon
     return Offsets(tail.bounds, state.topic_epoch, state.access_mode, horizon)
@@ -76,6 +91,23 @@ def read_offsets(partition: Partition) -> Offsets:
 def read_offset_at(partition: Partition, timestamp: int) -> tuple[int, int] | None:
     """Return (offset, timestamp) of the first record at or after ``timestamp``, in ms; ``None`` if there is none."""
     return find_timestamp(partition, verified_tail(partition), timestamp)
+
+
+def list_offsets(topic: Topic, partitions: Sequence[Partition]) -> PartitionList[Offsets]:
+    """Return the offsets of consecutive partitions of one life, their items read together."""
+    return _listed(topic, partitions, verified_tails(partitions, _offsets))
+
+
+def list_offsets_at(topic: Topic, partitions: Sequence[Partition], timestamp: int) -> PartitionList[OffsetAt]:
+    """Return for each partition what ``read_offset_at`` does, their items read together."""
+    found = verified_tails(partitions, lambda partition, tail: find_timestamp(partition, tail, timestamp))
+    return _listed(topic, partitions, found)
+
+
+def _listed(topic: Topic, partitions: Sequence[Partition], told: Sequence[T]) -> PartitionList[T]:
+    numbers = [partition.partition for partition in partitions]
+    has_more = bool(numbers) and numbers[-1] + 1 < topic.partitions
+    return PartitionList(topic.topic_id, list(zip(numbers, told, strict=True)), has_more)
 
 
 def list_segments(partition: Partition, *, offset: int | None, limit: int, own_only: bool) -> SegmentList:

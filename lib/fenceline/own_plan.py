@@ -116,13 +116,15 @@ def plan(
     """
     known = {**known, claimer.session_id: claimer}
     lives = lives_of(known, now_ms)
-    judged = [_judge(claimer.session_id, found, asked, lives) for found, asked in wanted]
+    judged = [_judge(claimer.session_id, found, asked, lives, known) for found, asked in wanted]
     draft = _Draft(claimer.session_id, known, held, now_ms, runtime)
     planned = [draft.grant(found, *verdict) for (found, _), verdict in zip(wanted, judged, strict=True)]
     return Plan(planned, draft.all_changes())
 
 
-def _judge(claimer: str, found: Found, asked: int | None, lives: Lives) -> tuple[Granted, Holder | None, Sequence[str]]:
+def _judge(
+    claimer: str, found: Found, asked: int | None, lives: Lives, known: Mapping[str, SessionItem]
+) -> tuple[Granted, Holder | None, Sequence[str]]:
     """Return what is granted, what the claimer has of it already, and whom it severs.
 
     Raises:
@@ -134,7 +136,8 @@ def _judge(claimer: str, found: Found, asked: int | None, lives: Lives) -> tuple
     claim = None if found.view is None else found.view.item.claim
     mine = [h for h in held if h.session_id == claimer and (h != claim or not h.producer_name)]
     owner = Owner.OTHER if others else Owner.SAME if mine else Owner.NONE
-    verdict = decide(found.resource.name, found.item.generation, owner, asked)
+    owner_told = sessions.told(known.get(others[0])) if others else ""
+    verdict = decide(found.resource.name, found.item.generation, owner, asked, owner_told=owner_told)
     if isinstance(verdict, FencelineError):
         raise verdict
     # Of what it was granted and what it has reserved since, the later one: a token only grows.
@@ -167,7 +170,7 @@ class _Draft:
             is_pending = mine is None or mine == found.view.item.claim
         elif not granted.is_kept:
             self._end_ownership(found)
-        item = taken(found.item, granted, self._claimer, token=token, severed=others)
+        item = taken(found.item, granted, self._claimer, token=token, severed=others, now_ms=self._now_ms)
         if item != found.item:
             version = self._runtime.fresh_version() if found.version is None else found.version + 1
             self._changes.append(Put(resource.key, item.to_value(), version, found.version))

@@ -10,13 +10,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from fenceline import access, keys, limits, sessions
-from fenceline.access import access_from_item
+from fenceline.access import Holder, access_from_item
 from fenceline.context import Context
 from fenceline.fences import AppenderOf, read_sessions
-from fenceline.own_plan import lives_of, owners
+from fenceline.own_plan import Found, lives_of, owners
 from fenceline.own_read import Items, keys_named, read_claimer, read_found, read_owners, resolve
 from fenceline.ownership import OwnershipItem, released
 from fenceline.ports import Change, Check, Put
+from fenceline.producers import record_from_item
 from fenceline.resources import Resource, check_group, check_released, check_resource, partition_named
 from fenceline.retry import Attempts
 from fenceline.sessions import CLOSED, RESERVED, Owned, SessionItem
@@ -33,6 +34,9 @@ class Ownership:
     generation: int
     fencing_token: int
     session_id: str | None  # of another principal's only the beginning
+    client_name: str | None = None  # as that session is called
+    since: int | None = None  # when it took the resource
+    until: int | None = None  # when its lease is over, unless it is renewed
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,5 +157,25 @@ def look(context: Context, appender_of: AppenderOf, resource: str, *, group: str
                 return Ownership(resource, group, found.item.generation, token, None)
             owner = known[held[0].session_id]
             shown = owner.session_id if owner.principal == principal else owner.session_id[:8]
-            return Ownership(resource, group, found.item.generation, max(token, held[0].epoch), shown)
+            since = _since(context, found, held[0])
+            return Ownership(
+                resource,
+                group,
+                found.item.generation,
+                max(token, held[0].epoch),
+                shown,
+                owner.client_name,
+                since,
+                owner.expires_at,
+            )
     raise AssertionError
+
+
+def _since(context: Context, found: Found, holder: Holder) -> int | None:
+    """Return when a holder came by the resource: as its owner, or as a producer of the partition."""
+    if not holder.producer_name:
+        return found.item.since if found.item.session_id == holder.session_id else None
+    key = keys.named_producer_item(found.resource.topic_id, holder.producer_name)
+    item = context.items.get([key]).get(key)
+    record = None if item is None else record_from_item(item)
+    return record.since if record is not None and record.session_id == holder.session_id else None

@@ -37,6 +37,7 @@ class OwnershipItem:
     fencing_token: int = -1
     session_id: str | None = None
     severed: tuple[str, ...] = ()
+    since: int | None = None  # when that session took it; None: an older version wrote it
 
     def to_value(self) -> dict[str, Any]:
         return {
@@ -44,11 +45,13 @@ class OwnershipItem:
             "fencing_token": self.fencing_token,
             "session_id": self.session_id,
             "severed": list(self.severed),
+            "since": self.since,
         }
 
     @classmethod
     def from_value(cls, value: Mapping[str, Any]) -> OwnershipItem:
-        return cls(value["generation"], value["fencing_token"], value["session_id"], tuple(value["severed"]))
+        severed, since = tuple(value["severed"]), value.get("since")
+        return cls(value["generation"], value["fencing_token"], value["session_id"], severed, since)
 
     @classmethod
     def from_item(cls, item: Item | None) -> OwnershipItem:
@@ -79,12 +82,15 @@ class Granted:
     is_kept: bool = False
 
 
-def decide(resource: str, last: int, owner: Owner, asked: int | None) -> Granted | FencelineError:
+def decide(
+    resource: str, last: int, owner: Owner, asked: int | None, *, owner_told: str = ""
+) -> Granted | FencelineError:
     """Judge one resource of a claim, row by row.
 
     Args:
         last: The last granted generation, whoever got it; 0 if it was never owned.
         asked: The generation that the claim names; ``None`` takes the next one.
+        owner_told: How another owner is named in the answer (``sessions.told``).
     """
     if asked == 0:
         return Granted(1, is_kept=owner is Owner.SAME)
@@ -98,7 +104,7 @@ def decide(resource: str, last: int, owner: Owner, asked: int | None) -> Granted
     if owner is Owner.OTHER:
         return ResourceOwnedError(
             f"another session owns it; wait for its end, or claim it with a generation: "
-            f"resource={resource} generation={last}",
+            f"resource={resource} generation={last}{owner_told}",
             resource=resource,
             generation=last,
         )
@@ -113,7 +119,13 @@ def _stale(resource: str, last: int, told: str) -> StaleGenerationError:
 
 
 def taken(
-    item: OwnershipItem, granted: Granted, session_id: str, *, token: int | None = None, severed: Sequence[str] = ()
+    item: OwnershipItem,
+    granted: Granted,
+    session_id: str,
+    *,
+    token: int | None = None,
+    severed: Sequence[str] = (),
+    now_ms: int | None = None,
 ) -> OwnershipItem:
     """Return the item once ``session_id`` owns the resource.
 
@@ -123,15 +135,16 @@ def taken(
     """
     if granted.is_kept:
         kept = item.fencing_token if token is None else token
-        return replace(item, generation=granted.generation, fencing_token=kept, session_id=session_id)
+        since = item.since if item.session_id == session_id else now_ms
+        return replace(item, generation=granted.generation, fencing_token=kept, session_id=session_id, since=since)
     return OwnershipItem(
-        granted.generation, item.fencing_token + 1 if token is None else token, session_id, tuple(severed)
+        granted.generation, item.fencing_token + 1 if token is None else token, session_id, tuple(severed), now_ms
     )
 
 
 def released(item: OwnershipItem) -> OwnershipItem:
     """Return the item once nobody owns the resource: generation and token stay."""
-    return replace(item, session_id=None)
+    return replace(item, session_id=None, since=None)
 
 
 # Reading and committing as a group

@@ -7,6 +7,7 @@ is advanced by whoever meets the next segment, an appender or a reader; segments
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from fenceline import keys, limits
@@ -25,7 +26,7 @@ from fenceline.fold import (
 )
 from fenceline.index import SegmentIndex
 from fenceline.items import Head, producer_from_value
-from fenceline.ports import Item, NotFound, Unavailable
+from fenceline.ports import Item, ItemKey, NotFound, Unavailable
 from fenceline.segment import Segment, corrupt
 from fenceline.topics import TopicItem, topic_from_item
 
@@ -49,7 +50,7 @@ class Partition:
         self.name = name
         self.topic_id = topic_id
         self.partition = partition
-        self._look_keys = (keys.topic_item(name), keys.head_item(topic_id, partition))
+        self.look_keys = (keys.topic_item(name), keys.head_item(topic_id, partition))
         self.lock = context.runtime.lock()
         self.changed = context.runtime.condition(self.lock)
         self.index = SegmentIndex(context, topic_id, partition)
@@ -113,8 +114,11 @@ class Partition:
             Unavailable: The items could not be read.
         """
         look = self.context.instant()
-        topic_key, head_key = self._look_keys
-        found = self.context.items.get(self._look_keys)
+        return self._looked(look, self.context.items.get(self.look_keys), is_going_allowed=is_going_allowed)
+
+    def _looked(self, look: Instant, found: Mapping[ItemKey, Item], *, is_going_allowed: bool = False) -> TopicItem:
+        """Adopt what ``found`` says, which was read after ``look`` began."""
+        topic_key, head_key = self.look_keys
         topic = self._topic_of(found.get(topic_key))
         if topic is None or topic.topic.topic_id != self.topic_id or (topic.is_going and not is_going_allowed):
             raise LifeEnded
@@ -344,6 +348,14 @@ class Partition:
             LifeEnded, CorruptLogError, Unavailable: As ``look`` and ``catch_up``; the next use opens it again.
         """
         self.look(is_going_allowed=is_going_allowed)
+        self.follow()
+
+    def follow(self) -> None:
+        """Bring a state whose items were just looked at up to date: one listing.
+
+        Raises:
+            CorruptLogError, Unavailable: As ``catch_up``; the next use opens it again.
+        """
         try:
             self.catch_up()
         except BaseException:
@@ -449,3 +461,23 @@ class Partition:
         except NotFound:
             return
         self.fold(segment)
+
+
+def look_at(partitions: Sequence[Partition]) -> None:
+    """Let each of these partitions of one life look at its items, all read together; as ``Partition.look``.
+
+    Raises:
+        LifeEnded: The name does not lead to this life any more.
+        Unavailable: The items could not be read.
+    """
+    if not partitions:
+        return
+    context = partitions[0].context
+    look, step = context.instant(), limits.TRANSACTION_ITEMS_MAX
+    wanted = sorted({key for partition in partitions for key in partition.look_keys})
+    calls = [partial(context.items.get, wanted[at : at + step]) for at in range(0, len(wanted), step)]
+    found: dict[ItemKey, Item] = {}
+    for read in context.runtime.gather(calls):
+        found |= read
+    for partition in partitions:
+        partition._looked(look, found)

@@ -14,6 +14,7 @@ from typing import Any
 from fenceline import keys, limits
 from fenceline.ports import Item, ItemKey, Put
 from fenceline.runtime import Runtime
+from fenceline.sessions import SessionItem
 
 # Stored: never rename.
 PENDING, GRANTED, QUEUED, CLOSED, FAILED = "reserved", "granted", "queued", "closed", "failed"
@@ -39,6 +40,7 @@ class ProducerRecord:
     ticket: int = 0  # of one that waits, or waited
     topic_epochs: Mapping[int, int] = field(default_factory=dict)  # granted, or reserved
     next_offsets: Mapping[int, int] = field(default_factory=dict)  # right behind its markers
+    since: int | None = None  # when it was granted, or queued; None: an older version wrote it
     version: int | None = None  # None: it is not stored yet
 
     @property
@@ -59,6 +61,7 @@ class ProducerRecord:
             "ticket": self.ticket,
             "topic_epochs": [[p, epoch] for p, epoch in self.topic_epochs.items()],
             "next_offsets": [[p, offset] for p, offset in self.next_offsets.items()],
+            "since": self.since,
         }
 
     def put(self, runtime: Runtime) -> Put:
@@ -80,6 +83,7 @@ def record_from_item(item: Item) -> ProducerRecord:
         ticket=value["ticket"],
         topic_epochs={p: epoch for p, epoch in value["topic_epochs"]},  # noqa: C416
         next_offsets={p: offset for p, offset in value["next_offsets"]},  # noqa: C416
+        since=value.get("since"),
         version=item.version,
     )
 
@@ -96,10 +100,12 @@ class Producer:
     topic_epochs: Mapping[int, int]
     next_offsets: Mapping[int, int]
     expires_at: int
+    client_name: str | None  # as its session is called
+    since: int | None  # when it was granted, or queued
     queue_position: int | None = None  # of a queued one: 0 is the next in line
 
 
-def granted_producer(record: ProducerRecord, expires_at: int, partitions: Sequence[int]) -> Producer:
+def granted_producer(record: ProducerRecord, session: SessionItem, partitions: Sequence[int]) -> Producer:
     """Return a producer with those of its partitions that it still has."""
     return Producer(
         record.producer_name,
@@ -109,11 +115,13 @@ def granted_producer(record: ProducerRecord, expires_at: int, partitions: Sequen
         GRANTED,
         {p: record.topic_epochs[p] for p in partitions},
         {p: record.next_offsets[p] for p in partitions},
-        expires_at,
+        session.expires_at,
+        session.client_name,
+        record.since,
     )
 
 
-def queued_producer(record: ProducerRecord, expires_at: int, queue_position: int) -> Producer:
+def queued_producer(record: ProducerRecord, session: SessionItem, queue_position: int) -> Producer:
     return Producer(
         record.producer_name,
         record.session_id,
@@ -122,7 +130,9 @@ def queued_producer(record: ProducerRecord, expires_at: int, queue_position: int
         QUEUED,
         {},
         {},
-        expires_at,
+        session.expires_at,
+        session.client_name,
+        record.since,
         queue_position,
     )
 

@@ -30,7 +30,15 @@ class Producing:
         self.grants = self._sender.grants
 
     def append(
-        self, topic: str, partition: int, request: AppendRequest, acks: int, principal: str, until_ms: int
+        self,
+        topic: str,
+        partition: int,
+        request: AppendRequest,
+        acks: int,
+        principal: str,
+        until_ms: int,
+        *,
+        topic_id: str | None = None,
     ) -> Appended | None:
         """Append one batch; acknowledged, it is in the object store and will be read back.
 
@@ -38,12 +46,15 @@ class Producing:
             acks: With 0 the answer is ``None`` whatever becomes of the batch, once its partition was found.
             principal: Who sends it, as the session's must be; ``""`` without authorization.
             until_ms: When the caller stops waiting, on the monotonic clock.
+            topic_id: The one life that may take the batch; ``None``: whichever the name leads to.
 
         Raises:
             FencelineError: As API.md says under "Produce".
         """
         for _ in range(LIVES_PER_REQUEST):
-            known, is_new = answer(lambda: self._resolver.resolve(topic, partition))
+            known, is_new = answer(lambda: self._resolver.resolve(topic, partition if topic_id is None else 0))
+            if topic_id not in (None, known.item.topic.topic_id):
+                break  # another life, whose number of partitions may differ
             try:
                 sent = Sent(request.session, principal, until_ms)
                 appended = answer(partial(self._append, known, partition, request, sent, is_new=is_new))

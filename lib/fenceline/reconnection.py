@@ -58,13 +58,13 @@ def _resumed(scene: Scene, ask: Ask, session: SessionItem, name: str) -> Decisio
         # Another claim of its own session is under way, or its lapsed session comes back to it: that is closed first.
         is_own = record.session_id == ask.session_id
         if (is_own and record.state in (PENDING, QUEUED)) or scene.is_alive(record):
-            raise taken_name(record)
+            raise taken_name(scene, record)
         record = replace(new_record(scene, ask, name), version=record.version)
     record = record or new_record(scene, ask, name)
     offsets = {p: _next_offset(view) for p, view in scene.views.items()} | dict(record.next_offsets)
     epochs = dict(record.topic_epochs) | epochs
     draft.record = replace(record, state=GRANTED, topic_epochs=epochs, next_offsets=offsets)
-    return Decision(draft, granted_producer(draft.record, session.expires_at, ask.partitions))
+    return Decision(draft, granted_producer(draft.record, session, ask.partitions))
 
 
 def _is_of(record: ProducerRecord, ask: Ask) -> bool:

@@ -109,6 +109,19 @@ class Resolver:
                 self.forget(name, known.item)
         raise always_another_life(name)
 
+    def with_partitions(self, name: str, numbers: range, use: Callable[[Topic, Sequence[Partition]], T]) -> T:
+        """Use those of these partitions that the topic of that name has, by a fresh look at it."""
+        for _ in range(LIVES_PER_REQUEST):
+            known = answer(lambda: self.look(name))
+            topic = known.item.topic
+            wanted = range(numbers.start, min(numbers.stop, topic.partitions))
+            partitions = [self.appender(topic, number).partition for number in wanted]
+            try:
+                return answer(partial(use, topic, partitions))
+            except LifeEnded:
+                self.forget(name, known.item)
+        raise always_another_life(name)
+
     def in_life(self, name: str, use: Callable[[Topic], T]) -> T:
         """Use the topic of that name, from a fresh look, with all that a rebuild needs to find it."""
         for _ in range(LIVES_PER_REQUEST):

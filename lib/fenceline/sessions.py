@@ -82,6 +82,7 @@ class SessionItem:
     holds: tuple[Hold, ...] = ()
     owns: tuple[Owned, ...] = ()
     fences: tuple[Fence, ...] = ()
+    client_name: str | None = None  # a label for people; nothing is decided by it
     version: int | None = None  # None: it is not stored yet
 
     @property
@@ -116,7 +117,9 @@ class SessionItem:
         return [h for h in self.holds if (h.topic_id, h.producer_name) == named and h.state != RESERVED]
 
     def to_value(self) -> dict[str, Any]:
+        named = {} if self.client_name is None else {"client_name": self.client_name}
         return {
+            **named,
             "principal": self.principal,
             "lease_ms": self.lease_ms,
             "expires_at": self.expires_at,
@@ -145,6 +148,7 @@ class SessionItem:
             holds=tuple(Hold(*fields) for fields in value["holds"]),
             owns=tuple(Owned(*fields) for fields in value["owns"]),
             fences=tuple(Fence(*fields) for fields in value["fences"]),
+            client_name=value.get("client_name"),
             version=version,
         )
 
@@ -163,6 +167,16 @@ def session_from_item(item: Item) -> SessionItem:
 
 def unknown_session(session_id: str) -> UnknownSessionError:
     return UnknownSessionError(f"no such session; create one first: session_id={session_id[:64]}")
+
+
+def told(session: SessionItem | None) -> str:
+    """Return how a session is named to anybody whom it is in the way of: the end of an error's detail."""
+    return "" if session is None else f" session_id={session.session_id[:8]}{named(session)}"
+
+
+def named(session: SessionItem) -> str:
+    """Return how a session's client is called, for the end of an error's detail."""
+    return "" if session.client_name is None else f" client_name={session.client_name}"
 
 
 def expired(session: SessionItem) -> SessionExpiredError:
@@ -214,8 +228,11 @@ def judge_live(session: SessionItem | None, session_id: str, principal: str, now
 # Changes, each from one version of the item to the next
 
 
-def created(session_id: str, *, principal: str, lease_ms: int, now_ms: int) -> SessionItem:
-    return SessionItem(session_id, principal, lease_ms, expires_at=now_ms + lease_ms, created_at=now_ms)
+def created(
+    session_id: str, *, principal: str, lease_ms: int, now_ms: int, client_name: str | None = None
+) -> SessionItem:
+    expires_at = now_ms + lease_ms
+    return SessionItem(session_id, principal, lease_ms, expires_at, created_at=now_ms, client_name=client_name)
 
 
 def renewed(session: SessionItem, now_ms: int) -> SessionItem:

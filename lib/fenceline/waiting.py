@@ -165,8 +165,8 @@ def shown(scene: Scene, record: ProducerRecord, session: SessionItem) -> Produce
         held = scene.held_of(record)
         if not held:
             raise fenced(scene, "somebody came after it" if record.state == GRANTED else "a fencer came before it")
-        return granted_producer(record, session.expires_at, held)
+        return granted_producer(record, session, held)
     if not session.is_live(scene.now_ms):
         raise sessions.expired(session)
     position = 0 if record.state == PENDING else queue_position(scene, record.ticket, record.partitions)
-    return queued_producer(record, session.expires_at, position)
+    return queued_producer(record, session, position)

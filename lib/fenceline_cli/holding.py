@@ -5,13 +5,16 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Annotated
 
 import typer
 
+from fenceline.client import Client
 from fenceline.client.sessions import Held
+from fenceline.errors import FencelineError
+from fenceline_cli.output import utc
 
 EXIT_NOT_HELD = 75  # sysexits' EX_TEMPFAIL: what was to be held was not had in time, or was lost
 
@@ -26,6 +29,17 @@ WaitSeconds = Annotated[
 
 def in_ms(seconds: float) -> int:
     return round(seconds * 1000)
+
+
+def told_owner(client: Client, error: FencelineError, group: str | None) -> str:
+    """Return who owns the resource that ``error`` refused, or what the error says where that is not known."""
+    with suppress(FencelineError):
+        owner = client.ownership(error.resource, group=group, retry_ms=0)
+        if owner.session_id is not None and owner.until is not None:
+            name = owner.client_name or f"session {owner.session_id[:8]}"
+            since = "" if owner.since is None else f" since {utc(owner.since)}"
+            return f"held by {name}{since} until {utc(owner.until)} unless renewed"
+    return error.detail
 
 
 def hold(held: Held) -> None:

@@ -21,7 +21,7 @@ import typer
 
 from fenceline.client import Owner
 from fenceline.errors import FencelineError, ResourceOwnedError, SessionExpiredError
-from fenceline_cli.holding import EXIT_NOT_HELD, LeaseSeconds, WaitSeconds, ending_in_order, in_ms
+from fenceline_cli.holding import EXIT_NOT_HELD, LeaseSeconds, WaitSeconds, ending_in_order, in_ms, told_owner
 from fenceline_cli.options import DEFAULT_URL, Url, connect
 from fenceline_cli.output import describe, fail
 from fenceline_cli.own_command import Generation, Group
@@ -50,11 +50,11 @@ def lock(
     The exit code is the command's; 75 if the lock was not had in time, or was lost. The command finds
     FENCELINE_RESOURCE, FENCELINE_GENERATION, FENCELINE_FENCING_TOKEN and FENCELINE_SESSION_ID in its environment.
     """
-
-    def tell(error: FencelineError) -> None:
-        typer.echo(f"waiting for {resource}: {error.detail}", err=True)
-
     with ending_in_order(), connect(url) as client:
+
+        def tell(error: FencelineError) -> None:
+            typer.echo(f"waiting for {resource}: {told_owner(client, error, group)}", err=True)
+
         try:
             owner = client.own(
                 resource,

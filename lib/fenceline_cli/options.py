@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import socket
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Annotated
@@ -12,6 +15,7 @@ from fenceline.client import Client
 from fenceline_cli.output import CommandError
 
 DEFAULT_URL = "http://127.0.0.1:8080"
+_HOST_CHARS_MAX = 200
 _RETRY_MS = 2_000  # who sits before a terminal would rather hear of it
 
 Url = Annotated[str, typer.Option("--url", envvar="FENCELINE_URL", metavar="URL", help="Where the service is.")]
@@ -39,7 +43,13 @@ signing_region: ContextVar[str | None] = ContextVar("signing_region", default=No
 
 
 def connect(url: str) -> Client:
-    return Client(url, retry_ms=_RETRY_MS, region=signing_region.get())
+    return Client(url, retry_ms=_RETRY_MS, region=signing_region.get(), client_name=_client_name())
+
+
+def _client_name() -> str:
+    """Return how this process is found again: its host and pid."""
+    host = re.sub(r"[^!-~]", "?", socket.gethostname())[:_HOST_CHARS_MAX]
+    return f"{host}:{os.getpid()}"
 
 
 def timestamp_of(text: str, where: str) -> int:

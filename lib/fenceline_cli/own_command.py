@@ -7,13 +7,15 @@ from typing import Annotated
 
 import typer
 
+from fenceline.client.holdings import Ownership
 from fenceline.errors import FencelineError
-from fenceline_cli.holding import LeaseSeconds, ending_in_order, hold, in_ms
+from fenceline_cli.holding import LeaseSeconds, ending_in_order, hold, in_ms, told_owner
 from fenceline_cli.options import DEFAULT_URL, AsJson, Url, connect
-from fenceline_cli.output import print_json, print_rows
+from fenceline_cli.output import print_json, print_rows, utc
 
 app = typer.Typer()
 
+COLUMNS = ("resource", "group", "generation", "fencing_token", "session_id", "client_name", "since", "until")
 Group = Annotated[
     str | None, typer.Option(help="Whose reading and committing is owned; left out, it is writing, or a lock.")
 ]
@@ -49,7 +51,7 @@ def own(
         return
 
     def tell(error: FencelineError) -> None:
-        typer.echo(f"waiting: {error.detail}", err=True)
+        typer.echo(f"waiting for {error.resource}: {told_owner(client, error, group)}", err=True)
 
     with (
         ending_in_order(),
@@ -79,5 +81,10 @@ def _show(resources: list[str], group: str | None, as_json: bool, url: str) -> N
     if as_json:
         print_json([asdict(one) for one in found])
         return
-    rows = [(one.resource, one.group or "", one.generation, one.fencing_token, one.session_id or "") for one in found]
-    print_rows(("resource", "group", "generation", "fencing_token", "session_id"), rows)
+    print_rows(COLUMNS, [_row(one) for one in found])
+
+
+def _row(one: Ownership) -> tuple[object, ...]:
+    since, until = ("" if ms is None else utc(ms) for ms in (one.since, one.until))
+    numbers, owner = (one.generation, one.fencing_token), (one.session_id or "", one.client_name or "")
+    return one.resource, one.group or "", *numbers, *owner, since, until

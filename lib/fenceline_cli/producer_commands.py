@@ -16,7 +16,7 @@ app = typer.Typer(no_args_is_help=True, help="List the producers of a topic that
 
 COLUMNS = (
     "producer_name", "access_mode", "state", "queue_position", "topic_epochs", "next_offsets", "expires_at",
-    "session_id",
+    "session_id", "client_name", "since",
 )  # fmt: skip
 
 
@@ -92,7 +92,8 @@ def _row(claim: Claim) -> tuple[object, ...]:
     position = "" if claim.queue_position is None else claim.queue_position
     epochs, offsets = _numbers(claim.topic_epochs), _numbers(claim.next_offsets)
     who, expires_at = (claim.producer_name, claim.access_mode, claim.state), utc(claim.expires_at)
-    return (*who, position, epochs, offsets, expires_at, claim.session_id)
+    since = "" if claim.since is None else utc(claim.since)
+    return (*who, position, epochs, offsets, expires_at, claim.session_id, claim.client_name or "", since)
 
 
 def _numbers(by_partition: object) -> str:

@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -11,6 +12,9 @@ from datetime import datetime
 
 import pytest
 
+from fenceline.client import Client
+from fenceline_cli.options import connect
+from fenceline_cli.output import utc
 from tests.cli.results import hears_ctrl_c, last_line
 from tests.patience import PATIENCE_S, wait_until, without_a_stall
 
@@ -220,8 +224,10 @@ def test_who_holds_access_and_who_waits_is_listed(run, client, topic):
         assert (holder["producer_name"], holder["state"], holder["topic_epochs"]) == ("mine", "granted", {"1": 0})
         assert (queued["producer_name"], queued["state"], queued["queue_position"]) == ("next", "queued", 0)
         session_id = producer.claim.session_id
-        assert rows[1] == ["mine", "Exclusive", "granted", "", "1:0", "1:1", rows[1][6], session_id]
-        assert rows[2] == ["next", "WaitForExclusive", "queued", "0", "", "", rows[2][6], waiter.session_id]
+        assert rows[1][:8] == ["mine", "Exclusive", "granted", "", "1:0", "1:1", rows[1][6], session_id]
+        assert rows[2][:8] == ["next", "WaitForExclusive", "queued", "0", "", "", rows[2][6], waiter.session_id]
+        assert [row[8:] for row in rows[1:]] == [["", utc(holder["since"])], ["", utc(queued["since"])]]
+        assert rows[0][8:] == ["client_name", "since"]
         assert rows[0][6] == "expires_at"
         assert abs(datetime.fromisoformat(rows[1][6]).timestamp() * 1_000 - holder["expires_at"]) < 30_000
 
@@ -257,4 +263,29 @@ def test_refused_ownerships_are_told_in_one_line_and_owners_shown(run, client, t
 
     token = owner.owned[resource].fencing_token
     row = run("own", resource, "--group", "g", "--show").stdout.splitlines()[1].split("\t")
-    assert row == [resource, "g", "7", str(token), ""]
+    assert row == [resource, "g", "7", str(token), "", "", "", ""]
+
+
+def test_whose_client_holds_what_is_shown_with_since_and_until(url, run, topic, resource):
+    with Client(url, client_name="web-3:4711") as named, named.own(resource, lease_ms=300_000) as owner:
+        now = named.ownership(resource)
+        (row,) = [line.split("\t") for line in run("own", resource, "--show").stdout.splitlines()[1:]]
+        assert row[4:] == [owner.session_id, "web-3:4711", utc(now.since), utc(now.until)]
+        line = last_line(run("lock", resource, "--wait", 0, "--", "echo", "ran"), exit_code=75)
+        assert f"session_id={owner.session_id[:8]} client_name=web-3:4711" in line
+        for command in (["lock", resource, "--wait", 0.2, "--", "echo", "ran"], ["own", resource, "--wait", 0.2]):
+            waiting, *_ = run(*command).stderr.splitlines()
+            held = f"held by web-3:4711 since {utc(now.since)} until {utc(now.until)} unless renewed"
+            assert waiting == f"waiting for {resource}: {held}"
+        with named.producer(topic, access_mode="Exclusive"):
+            (row,) = [line.split("\t") for line in run("producers", "list", topic).stdout.splitlines()[1:]]
+            assert row[8] == "web-3:4711"
+            refused = last_line(run("producers", "claim", topic, "--mode", "Shared"))
+            assert "client_name=web-3:4711" in refused
+
+
+def test_a_command_holds_under_its_host_and_pid(url, monkeypatch):
+    monkeypatch.setattr(socket, "gethostname", lambda: "web-3\x1b[2J" + "x" * 300)
+    with connect(url) as client:
+        shown = client.session_state(client.create_session().session_id)
+    assert shown.client_name == "web-3?[2J" + "x" * 191 + f":{os.getpid()}"

@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 
-from fenceline import limits
+from fenceline import keys, limits
+from fenceline.ports import Put
+from fenceline_functions import wiring
 from tests.functions.http_events import BATCH_TYPE, Answer, call, event, send
 
 pytestmark = pytest.mark.usefixtures("topic")
 
 RECORDS = "/v1/topics/orders/partitions/0/records"
+NOBODY = {"session_id": None, "client_name": None, "since": None, "until": None}
 
 
 def session() -> str:
@@ -40,7 +43,9 @@ def test_resources_are_owned_shown_and_released() -> None:
     )
     assert own(a, {"resource": "orders/0", "generation": 3}, "job", group="g").json == owned.json
     shown = call("GET", "/v1/own", {"resource": "orders/0", "group": "g"})
-    assert (shown.status, shown.json) == (200, {**first, "group": "g", "session_id": a})
+    until = call("GET", f"/v1/sessions/{a}").json["expires_at"]
+    owner = {"session_id": a, "client_name": None, "since": shown.json["since"], "until": until}
+    assert (shown.status, shown.json) == (200, {**first, "group": "g", **owner})
     held = call("GET", f"/v1/sessions/{a}").json["holds"]
     assert sorted(hold["resource"] for hold in held) == ["job", "orders/0"]
     assert {hold["group"] for hold in held} == {"g"}
@@ -48,13 +53,13 @@ def test_resources_are_owned_shown_and_released() -> None:
     gone = call("POST", "/v1/own/release", value={"session_id": a, "group": "g", "resources": ["job", "never"]})
     assert (gone.status, gone.body) == (204, b"")
     shown = call("GET", "/v1/own", {"resource": "job", "group": "g"}).json
-    assert shown == {"resource": "job", "group": "g", "generation": 1, "fencing_token": 0, "session_id": None}
+    assert shown == {"resource": "job", "group": "g", "generation": 1, "fencing_token": 0, **NOBODY}
     assert [hold["resource"] for hold in call("GET", f"/v1/sessions/{a}").json["holds"]] == ["orders/0"]
 
 
 def test_what_was_never_owned_is_shown_so() -> None:
     shown = call("GET", "/v1/own", {"resource": "é/ 1"})
-    never = {"resource": "é/ 1", "group": None, "generation": 0, "fencing_token": -1, "session_id": None}
+    never = {"resource": "é/ 1", "group": None, "generation": 0, "fencing_token": -1, **NOBODY}
     assert (shown.status, shown.json) == (200, never)
 
 
@@ -210,3 +215,38 @@ def test_the_largest_form_is_taken() -> None:
     owned = own(session(), *asked, group="g" * limits.GROUP_BYTES_MAX)
     assert owned.status == 200
     assert {one["generation"] for one in owned.json["resources"]} == {limits.GENERATION_MAX}
+
+
+def test_an_owner_is_shown_by_its_name_since_and_until() -> None:
+    first, second = (call("POST", "/v1/sessions", value={"client_name": name}).json for name in ("web-3:4711", "b:2"))
+    own(first["session_id"], "job")
+    shown = call("GET", "/v1/own", {"resource": "job"}).json
+    assert (shown["client_name"], shown["until"]) == ("web-3:4711", first["expires_at"])
+    own(first["session_id"], "job")  # again, which changes nothing
+    assert call("GET", "/v1/own", {"resource": "job"}).json["since"] == shown["since"] >= first["expires_at"] - 30_000
+    refused = own(second["session_id"], "job")
+    assert refused.code == "RESOURCE_OWNED"
+    assert refused.json["detail"].endswith(f"session_id={first['session_id'][:8]} client_name=web-3:4711")
+    own(second["session_id"], {"resource": "job", "generation": 9})
+    taken = call("GET", "/v1/own", {"resource": "job"}).json
+    assert (taken["client_name"], taken["until"]) == ("b:2", second["expires_at"])
+    assert taken["since"] >= shown["since"]
+
+
+def test_the_owner_of_a_partition_is_shown_by_its_name_and_since_it_was_granted_it() -> None:
+    a = call("POST", "/v1/sessions", value={"client_name": "web-3:4711"}).json
+    own(a["session_id"], "orders/0")
+    shown = call("GET", "/v1/own", {"resource": "orders/0"}).json
+    assert (shown["client_name"], shown["until"]) == ("web-3:4711", a["expires_at"])
+    assert shown["since"] >= a["expires_at"] - 30_000
+
+
+def test_an_ownership_of_before_there_was_a_since_is_shown_without(service: wiring.Service) -> None:
+    a = session()
+    own(a, "job")
+    key = keys.lock_item(None, "job")
+    item = service.items.get([key])[key]
+    older = {name: member for name, member in item.value.items() if name != "since"}
+    service.items.write([Put(key, older, item.version + 1, item.version)])
+    assert call("GET", "/v1/own", {"resource": "job"}).json.items() >= {"session_id": a, "since": None}.items()
+    assert own(a, "job").status == 200

@@ -243,3 +243,59 @@ def test_a_replicated_record_tells_its_origin() -> None:
 def test_an_empty_page_keeps_the_encoding_that_was_asked_for() -> None:
     assert shown(encoding="base64").items() >= {"encoding": "base64", "records": []}.items()
     assert shown().items() >= {"encoding": "utf8", "records": [], "position": 0}.items()
+
+
+# The offsets of a topic
+
+OFFSETS = "/v1/topics/orders/offsets"
+
+
+def test_a_topics_offsets_are_those_of_its_partitions() -> None:
+    produce("a", "b")
+    told = call("GET", OFFSETS).json
+    topic_id = call("GET", "/v1/topics/orders").json["topic_id"]
+    each = [call("GET", f"/v1/topics/orders/partitions/{number}/offsets").json for number in (0, 1)]
+    assert told == {
+        "topic_id": topic_id,
+        "partitions": [{"partition": number, **each[number]} for number in (0, 1)],
+        "has_more": False,
+    }
+    at = call("GET", OFFSETS, "timestamp=1001").json
+    assert at["partitions"] == [
+        {"partition": 0, "offset": 1, "timestamp": 1001},
+        {"partition": 1, "offset": None, "timestamp": None},
+    ]
+
+
+def test_a_topics_offsets_come_in_pages_of_at_most_a_hundred() -> None:
+    assert call("PATCH", "/v1/topics/orders", value={"partitions": 130}).status == 200
+    for query in ("", "limit=100", "limit=101", "limit=99999999999999999999"):
+        told = call("GET", OFFSETS, query).json
+        assert ([one["partition"] for one in told["partitions"]], told["has_more"]) == ([*range(100)], True)
+    told = call("GET", OFFSETS, "start_partition=100").json
+    assert ([one["partition"] for one in told["partitions"]], told["has_more"]) == ([*range(100, 130)], False)
+    assert call("GET", OFFSETS, "start_partition=130").json["partitions"] == []
+    assert call("GET", OFFSETS, f"start_partition={2**63 - 1}&timestamp=0").json["partitions"] == []
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ("limit=0", "limit"),
+        ("limit=x", "limit"),
+        ("start_partition=-1", "start_partition"),
+        ("start_partition=\u00b2", "start_partition"),
+        ("timestamp=-1", "timestamp"),
+        ("timestamp=1&timestamp=2", "timestamp"),
+        ("partition=0", "partition"),
+    ],
+)
+def test_a_query_for_a_topics_offsets_is_judged_by_its_form(query: str, field: str) -> None:
+    refused = call("GET", OFFSETS, query)
+    assert (refused.code, refused.json["field"]) == ("INVALID_REQUEST", field)
+
+
+def test_the_offsets_of_no_topic_are_unknown() -> None:
+    for name in ("nope", "no%20such%20name"):
+        assert call("GET", f"/v1/topics/{name}/offsets").code == "UNKNOWN_TOPIC_OR_PARTITION"
+    assert call("POST", OFFSETS, value={}).code == "METHOD_NOT_ALLOWED"

@@ -4,15 +4,50 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from fenceline import limits
+from fenceline import keys, limits
+from fenceline.adapters.sqlite import SqliteItemStore, SqliteObjectStore
+from fenceline.log import Log
+from fenceline.ports import Put
+from fenceline.runtime import ThreadRuntime
+from fenceline.settings import Settings
+from fenceline_functions import wiring
 from tests.functions.http_events import BATCH_TYPE, Answer, call, event, send
 
 PRODUCERS = "/v1/topics/orders/producers"
 RECORDS = "/v1/topics/orders/partitions/0/records"
+
+
+class Clock(ThreadRuntime):
+    """The machine's, and what it was moved by hand."""
+
+    moved_ms = 0
+    began_ms = 1_700_000_000_000
+
+    def advance(self, duration_ms: int) -> None:
+        self.moved_ms += duration_ms
+
+    def now_ms(self) -> int:
+        return self.began_ms + self.moved_ms
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
+    """A service whose wall clock is moved by hand, with the topic."""
+    runtime = Clock()
+    objects = SqliteObjectStore(":memory:", now_ms=runtime.now_ms)
+    items = SqliteItemStore(":memory:")
+    log = Log(objects, items, runtime, region="local", item_age_ms=0)
+    made = wiring.Service(Settings(":memory:", item_age_ms=0), log, objects, items, ThreadRuntime(), "0.0.0")
+    monkeypatch.setattr(wiring, "service", lambda: made)
+    assert call("POST", "/v1/topics", value={"name": "orders", "partitions": 2}).status == 201
+    yield runtime
+    made.close()
+
 
 pytestmark = pytest.mark.usefixtures("service", "topic")
 
@@ -62,7 +97,8 @@ def test_a_session_is_created_shown_renewed_and_closed() -> None:
     assert set(made) == {"session_id", "lease_ms", "expires_at"}
     assert made["lease_ms"] == 30_000
     path = f"/v1/sessions/{made['session_id']}"
-    assert call("GET", path).json == {**made, "state": "live", "holds": []}
+    since = made["expires_at"] - 30_000
+    assert call("GET", path).json == {**made, "client_name": None, "since": since, "state": "live", "holds": []}
     renewed = call("POST", f"{path}/heartbeat")
     assert (renewed.status, set(renewed.json)) == (200, {"expires_at"})
     assert renewed.json["expires_at"] >= made["expires_at"]
@@ -116,6 +152,8 @@ def test_a_claim_is_answered_with_its_producer() -> None:
         "topic_epochs",
         "next_offsets",
         "expires_at",
+        "client_name",
+        "since",
     }
     assert (producer["producer_name"], producer["state"], producer["access_mode"]) == ("p-1", "granted", "Exclusive")
     assert (producer["topic_epochs"], producer["next_offsets"]) == ({"0": 0, "1": 0}, {"0": 1, "1": 1})
@@ -164,6 +202,7 @@ def test_a_waiter_is_accepted_polled_and_granted() -> None:
         ({"producer_name": 1}, "producer_name"),
         ({"session_id": 1}, "session_id"),
         ({"session_id": "0" * 32, "lease_ms": 30_000}, "lease_ms"),
+        ({"session_id": "0" * 32, "client_name": "web-3:4711"}, "client_name"),
         ({"topic_epochs": {"0": 0}}, "topic_epochs"),
         ({"topic_epochs": {}, "session_id": "0" * 32}, "topic_epochs"),
         ({"topic_epochs": [0], "session_id": "0" * 32}, "topic_epochs"),
@@ -192,7 +231,7 @@ def test_on_a_wide_topic_partitions_are_required() -> None:
 
 
 def test_null_is_left_out() -> None:
-    names = ("partitions", "producer_name", "session_id", "lease_ms", "topic_epochs", "wait_ms")
+    names = ("partitions", "producer_name", "session_id", "lease_ms", "client_name", "topic_epochs", "wait_ms")
     assert claim(**dict.fromkeys(names)).status == 201
 
 
@@ -321,3 +360,112 @@ def test_a_producer_is_deleted_twice_though_its_name_was_taken_between() -> None
     assert (again.status, again.body) == (204, b"")
     assert produce(theirs).status == 200
     assert call("DELETE", of(mine), {"session_id": create()["session_id"]}).code == "PRODUCER_FENCED"
+
+
+# How it is called
+
+
+@pytest.mark.parametrize("name", ["w", "web-3:4711", "a b", "узел 3", "x" * 256, "é" * 128])
+def test_a_session_shows_the_name_that_its_client_gave_it(name: str) -> None:
+    shown = call("GET", f"/v1/sessions/{create(client_name=name)['session_id']}").json
+    assert (shown["client_name"], shown["expires_at"] - shown["since"]) == (name, 30_000)
+    producer = granted(client_name=name, partitions=[0])
+    assert producer["client_name"] == name
+    assert call("GET", f"/v1/sessions/{producer['session_id']}").json["client_name"] == name
+    assert call("GET", "/v1/own", {"resource": "orders/0"}).json["client_name"] == name
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "x" * 257,
+        "é" * 129,
+        "a\nb",
+        "a\n",
+        "\x1b[2J",
+        "\x00",
+        "\x7f",
+        "\x9b2J",
+        "\u2028",
+        "\u202e",
+        "\u2066",
+        7,
+        True,
+        {},
+    ],
+)
+def test_a_name_is_text_of_1_to_256_bytes_without_control_characters(name: Any) -> None:
+    for answer in (call("POST", "/v1/sessions", value={"client_name": name}), claim(client_name=name)):
+        assert (answer.code, answer.json["field"]) == ("INVALID_REQUEST", "client_name")
+    assert call("GET", PRODUCERS).json == {"producers": [], "waiting": []}
+
+
+def test_a_producer_shows_since_when_it_is_granted_or_queued(clock: Clock) -> None:
+    session = create(client_name="web-3:4711", lease_ms=300_000)["session_id"]
+    clock.advance(1_000)
+    holder = granted(session_id=session)
+    assert (holder["client_name"], holder["since"]) == ("web-3:4711", clock.now_ms())
+    first = clock.now_ms()
+    clock.advance(1_000)
+    waiter = claim("WaitForExclusive", client_name="web-4:1", lease_ms=300_000).json["producer"]
+    assert (waiter["client_name"], waiter["since"]) == ("web-4:1", clock.now_ms())
+    clock.advance(1_000)
+    assert granted(session_id=session)["since"] == first  # the same claim again
+    listed = call("GET", PRODUCERS).json
+    assert [(one["client_name"], one["since"]) for one in (*listed["producers"], *listed["waiting"])] == [
+        ("web-3:4711", first),
+        ("web-4:1", first + 1_000),
+    ]
+    assert (
+        call("GET", "/v1/own", {"resource": "orders/0"}).json.items()
+        >= {"client_name": "web-3:4711", "since": first, "until": holder["expires_at"]}.items()
+    )
+    call("DELETE", of(holder), {"session_id": session})
+    polled = call("GET", of(waiter), {"session_id": waiter["session_id"]}).json["producer"]
+    assert (polled["state"], polled["since"]) == ("granted", clock.now_ms())
+
+
+def test_a_producer_that_takes_a_lost_partition_again_is_granted_since_it_has_the_others(clock: Clock) -> None:
+    holder = granted(lease_ms=300_000)
+    clock.advance(1_000)
+    fencer = granted("ExclusiveWithFencing", partitions=[1])
+    call("DELETE", of(fencer), {"session_id": fencer["session_id"]})
+    clock.advance(1_000)
+    again = granted(session_id=holder["session_id"], producer_name=holder["producer_name"])
+    assert (again["topic_epochs"], again["since"]) == ({"0": 0, "1": 2}, holder["since"])
+
+
+def test_whoever_is_in_the_way_is_named_in_the_refusal() -> None:
+    holder = granted(client_name="web-3:4711", producer_name="p", partitions=[0])
+    append = call("POST", RECORDS, value={"records": [{"value": "x"}]})
+    for refused in (claim("Shared", partitions=[0]), claim("Shared", partitions=[1], producer_name="p"), append):
+        assert refused.code == "PRODUCER_BUSY"
+        assert f" session_id={holder['session_id'][:8]} " in refused.json["detail"]
+        assert refused.json["detail"].endswith(" client_name=web-3:4711")
+        assert holder["session_id"] not in refused.json["detail"]
+
+
+def test_another_principal_sees_the_name_and_no_more_of_the_session_than_before() -> None:
+    me, you = "arn:aws:iam::1:user/me", "arn:aws:iam::1:user/you"
+    value = {"access_mode": "Exclusive", "client_name": "web-3:4711", "partitions": [0]}
+    mine = as_principal(me, "POST", PRODUCERS, value=value).json["producer"]
+    (listed,) = as_principal(you, "GET", PRODUCERS).json["producers"]
+    assert listed == {**mine, "session_id": mine["session_id"][:8]}
+    shown = as_principal(you, "GET", "/v1/own", "resource=orders/0").json
+    assert (shown["client_name"], shown["session_id"]) == ("web-3:4711", mine["session_id"][:8])
+
+
+def test_items_of_before_there_were_names_are_shown_without(service: wiring.Service) -> None:
+    holder = granted(producer_name="p", client_name="web-3:4711", partitions=[0])
+    topic_id = call("GET", "/v1/topics/orders").json["topic_id"]
+    named = keys.session_item(holder["session_id"]), keys.named_producer_item(topic_id, "p")
+    for key, members in zip(named, (("client_name",), ("since",)), strict=True):
+        item = service.items.get([key])[key]
+        value = {name: member for name, member in item.value.items() if name not in members}
+        assert len(value) < len(item.value)
+        service.items.write([Put(key, value, item.version + 1, item.version)])
+    assert call("GET", of(holder)).json == {"producer": {**holder, "client_name": None, "since": None}}
+    assert call("GET", "/v1/own", {"resource": "orders/0"}).json.items() >= {"client_name": None, "since": None}.items()
+    assert call("GET", f"/v1/sessions/{holder['session_id']}").json["client_name"] is None
+    assert produce(holder).status == 200

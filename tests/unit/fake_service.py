@@ -81,15 +81,25 @@ class FakeService:
         if path == "/v1/topics/t":
             topic = {"name": "t", "topic_id": "id", "partitions": self.partitions, "config": self.config}
             return httpx.Response(200, json={**topic, "regions": ["local"], "created_at": 1})
+        if path == "/v1/topics/t/offsets":
+            return self._topic_offsets(request)
         if (found := _RECORDS.fullmatch(path)) is None:
             return refused(errors.NotFoundError("no such path"))
         partition = int(found[2])
         if request.method == "POST":
             return self._produce(request, partition)
         if found[3] == "offsets":
-            more = {"topic_epoch": -1, "access_mode": "Shared", "compaction_horizon": 0}
-            return httpx.Response(200, json={**self._bounds(partition), **more})
+            return httpx.Response(200, json=self._offsets(partition))
         return self._read(request, partition)
+
+    def _topic_offsets(self, request: httpx.Request) -> httpx.Response:
+        start, limit = int(request.url.params["start_partition"]), int(request.url.params["limit"])
+        end = min(start + min(limit, 100), self.partitions)
+        listed = [{"partition": partition, **self._offsets(partition)} for partition in range(start, end)]
+        return httpx.Response(200, json={"topic_id": "id", "partitions": listed, "has_more": end < self.partitions})
+
+    def _offsets(self, partition: int) -> dict[str, object]:
+        return {**self._bounds(partition), "topic_epoch": -1, "access_mode": "Shared", "compaction_horizon": 0}
 
     def next_offset(self, partition: int) -> int:
         with self._lock:

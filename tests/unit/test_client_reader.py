@@ -175,3 +175,37 @@ def test_a_fault_of_the_client_itself_reaches_the_iteration_instead_of_hanging_i
     with client.reader("t") as reader, pytest.raises(ZeroDivisionError):
         next(iter(reader))
     reader._fetching.threads[0].join(PATIENCE_S)
+
+
+@pytest.mark.parametrize(
+    ("partitions", "asked"),
+    [
+        (None, [(0, 100), (100, 100), (200, 100)]),
+        ([5], [(5, 1)]),
+        ([7, 5], [(5, 3)]),
+        ([0, 249, 3], [(0, 100), (249, 1)]),
+        ([], []),
+    ],
+)
+def test_a_topics_offsets_are_asked_for_a_hundred_at_once(partitions, asked):
+    service = FakeService(partitions=250)
+
+    told = service.client().topic_offsets("t", partitions)
+
+    assert list(told) == (list(range(250)) if partitions is None else sorted(partitions))
+    spans = [(request.url.params["start_partition"], request.url.params["limit"]) for request in service.requests]
+    assert [(int(start), int(limit)) for start, limit in spans] == asked
+
+
+@pytest.mark.parametrize("partitions", [[3], [0, 7], [-1], [2, 500]])
+def test_the_offsets_of_a_partition_that_is_not_there_are_an_error(partitions):
+    with pytest.raises(errors.UnknownTopicOrPartitionError):
+        FakeService(partitions=3).client().topic_offsets("t", partitions)
+
+
+@pytest.mark.parametrize("start", ["earliest", "latest"])
+def test_a_reader_of_many_partitions_finds_its_start_by_few_requests(start):
+    service = FakeService(partitions=120)
+    with service.client().reader("t", start=start) as reader:
+        assert reader.positions == dict.fromkeys(range(120), 0)
+        assert sum(request.url.path.endswith("/offsets") for request in service.requests) == 2

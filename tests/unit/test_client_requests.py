@@ -325,3 +325,17 @@ def test_a_closed_client_sends_nothing():
         client.health()
 
     assert len(seen) == 1
+
+
+def test_what_a_client_makes_is_called_as_the_client_is():
+    session = {"session_id": "s1", "lease_ms": 30_000, "expires_at": 1}
+    producer = {"producer_name": "p", "session_id": "s1", "access_mode": "Shared", "state": "granted"}
+    claimed = {"producer": {**producer, "topic_epochs": {}, "next_offsets": {}, "expires_at": 1}}
+    client, seen = client_of(httpx.Response(201, json={**session, **claimed}), client_name="web-3:4711")
+    client.create_session()
+    client.create_session(client_name="other")
+    client.claim("t")
+    client.claim("t", session_id="s1")  # which has its name already
+
+    names = [json.loads(request.content).get("client_name") for request in seen]
+    assert names == ["web-3:4711", "other", "web-3:4711", None]

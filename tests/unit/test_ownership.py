@@ -123,6 +123,13 @@ def test_a_token_only_grows_and_no_two_owners_have_the_same(claims: list[tuple[s
     assert OwnershipItem.from_value(item.to_value()) == item
 
 
+def test_an_owner_has_a_resource_since_it_took_it() -> None:
+    item = taken(OwnershipItem(), Granted(1), "a", now_ms=5)
+    assert taken(item, Granted(1, is_kept=True), "a", now_ms=9) == item
+    assert (item.since, taken(item, Granted(2), "b", now_ms=9).since, released(item).since) == (5, 9, None)
+    assert OwnershipItem.from_value(item.to_value()) == item
+
+
 def test_a_partition_s_token_is_its_epoch_and_outlives_its_owner() -> None:
     item = taken(OwnershipItem(3, 4, "old"), Granted(3), "new", token=9)
     assert item == OwnershipItem(3, 9, "new")

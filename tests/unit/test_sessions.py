@@ -105,6 +105,7 @@ ITEMS = st.builds(
     st.lists(HOLDS, max_size=3).map(tuple),
     st.lists(st.builds(Owned, st.none() | NAMES, NAMES, NAMES), max_size=3).map(tuple),
     st.lists(st.builds(Fence, NAMES, NAMES, st.integers(0, 9), st.integers(-1, 9), NAMES), max_size=3).map(tuple),
+    st.none() | NAMES,
     st.just(5),
 )
 

@@ -53,6 +53,10 @@ def offsets_of(answer: Answer) -> Offsets:
     )
 
 
+def offset_at_of(answer: Answer) -> tuple[int, int] | None:
+    return None if answer["offset"] is None else (answer["offset"], answer["timestamp"])
+
+
 def segments_of(answer: Answer) -> SegmentList:
     entries = [
         SegmentEntry(

@@ -38,6 +38,8 @@ class Client(LogRequests, SessionRequests, SubscriptionRequests):
     Args:
         timeout_ms: How long one request may stay without an answer.
         retry_ms: How long a request is sent again while that is safe, before its last error is raised.
+        client_name: What the sessions that are made here show to people, such as host and process (Kafka's
+            ``client.id``): text of 1 to 256 bytes, without control characters.
         region: AWS's, of a deployed API that lets in only whom IAM does: every request is then signed (``SigV4``) by
             the credentials that every AWS tool finds. It needs ``fenceline[aws]``.
         http: What carries the requests, for tests; ``None`` is the network.
@@ -52,11 +54,13 @@ class Client(LogRequests, SessionRequests, SubscriptionRequests):
         *,
         timeout_ms: int = 30_000,
         retry_ms: int = 30_000,
+        client_name: str | None = None,
         region: str | None = None,
         runtime: Runtime | None = None,
         http: httpx.BaseTransport | None = None,
     ) -> None:
         self.runtime = runtime or ThreadRuntime()
+        self.client_name = client_name
         self._transport = Transport(
             url,
             timeout_ms=timeout_ms,

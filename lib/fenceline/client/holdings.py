@@ -40,6 +40,8 @@ class SessionState:
     expires_at: int
     state: Literal["live", "severed", "expired", "closed"]
     holds: Sequence[Hold]
+    client_name: str | None = None
+    since: int | None = None  # when it was made
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,8 @@ class Claim:
     next_offsets: Mapping[int, int]
     expires_at: int
     queue_position: int | None = None
+    client_name: str | None = None  # as its session is called
+    since: int | None = None  # when it was granted, or queued
 
     @property
     def is_granted(self) -> bool:
@@ -86,6 +90,9 @@ class Ownership:
     generation: int
     fencing_token: int
     session_id: str | None
+    client_name: str | None = None  # as that session is called
+    since: int | None = None  # when it took the resource
+    until: int | None = None  # when its lease is over, unless it is renewed
 
 
 def lease_of(answer: Answer) -> Lease:
@@ -94,7 +101,15 @@ def lease_of(answer: Answer) -> Lease:
 
 def session_of(answer: Answer) -> SessionState:
     holds = [Hold(hold["group"], hold["resource"]) for hold in answer["holds"]]
-    return SessionState(answer["session_id"], answer["lease_ms"], answer["expires_at"], answer["state"], holds)
+    return SessionState(
+        answer["session_id"],
+        answer["lease_ms"],
+        answer["expires_at"],
+        answer["state"],
+        holds,
+        answer.get("client_name"),
+        answer.get("since"),
+    )
 
 
 def claim_of(answer: Answer) -> Claim:
@@ -107,6 +122,8 @@ def claim_of(answer: Answer) -> Claim:
         next_offsets=_by_partition(answer["next_offsets"]),
         expires_at=answer["expires_at"],
         queue_position=answer.get("queue_position"),
+        client_name=answer.get("client_name"),
+        since=answer.get("since"),
     )
 
 
@@ -116,7 +133,14 @@ def owned_of(answer: Answer) -> Owned:
 
 def ownership_of(answer: Answer) -> Ownership:
     return Ownership(
-        answer["resource"], answer["group"], answer["generation"], answer["fencing_token"], answer["session_id"]
+        answer["resource"],
+        answer["group"],
+        answer["generation"],
+        answer["fencing_token"],
+        answer["session_id"],
+        answer.get("client_name"),
+        answer.get("since"),
+        answer.get("until"),
     )
 
 

@@ -5,8 +5,8 @@ The rule: these are single requests. ``Client.producer`` and ``reader`` carry ma
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 from fenceline import batch, limits
 from fenceline.append import Appended, ProducerRef, SessionRef
@@ -16,9 +16,12 @@ from fenceline.client.requests import Requests, given, topic_path
 from fenceline.client.subscription_requests import Isolation
 from fenceline.client.transport import Effect, Param, body_of
 from fenceline.config import ConfigValue
+from fenceline.errors import UnknownTopicOrPartitionError
 from fenceline.offsets import Offsets, SegmentList
 from fenceline.read import BatchPage, Page
 from fenceline.topics import Topic
+
+T = TypeVar("T")
 
 BATCH_TYPE = "application/vnd.apache.kafka.records; version=2"
 
@@ -242,7 +245,43 @@ class LogRequests(Requests):
         """Return offset and timestamp of the first record at or after ``timestamp``, or ``None`` if there is none."""
         params = {"timestamp": timestamp}
         answer = self._call("GET", topic_path(topic, partition) + "/offsets", "none", params=params)
-        return None if answer["offset"] is None else (answer["offset"], answer["timestamp"])
+        return answers.offset_at_of(answer)
+
+    def topic_offsets(self, topic: str, partitions: Iterable[int] | None = None) -> Mapping[int, Offsets]:
+        """Return ``offsets`` of these partitions, by number; if left out, of all. One request asks for up to 100.
+
+        Raises:
+            UnknownTopicOrPartitionError: There is no such topic, or one of the partitions is not there.
+        """
+        return self._by_partition(topic, partitions, {}, answers.offsets_of)
+
+    def topic_offsets_at(
+        self, topic: str, timestamp: int, partitions: Iterable[int] | None = None
+    ) -> Mapping[int, tuple[int, int] | None]:
+        """Return ``offset_at`` of these partitions, by number; as ``topic_offsets``."""
+        return self._by_partition(topic, partitions, {"timestamp": timestamp}, answers.offset_at_of)
+
+    def _by_partition(
+        self,
+        topic: str,
+        partitions: Iterable[int] | None,
+        params: Mapping[str, Param],
+        told_of: Callable[[answers.Answer], T],
+    ) -> Mapping[int, T]:
+        wanted = range(limits.PARTITIONS_MAX) if partitions is None else sorted(set(partitions))
+        found: dict[int, T] = {}
+        start, has_more = 0, True
+        while has_more and (left := [number for number in wanted if number >= start]):
+            limit = min(left[-1] - left[0] + 1, limits.OFFSETS_MAX)
+            where: dict[str, Param | None] = {**params, "start_partition": left[0], "limit": limit}
+            page = self._call("GET", topic_path(topic) + "/offsets", "none", params=where)
+            told = {entry["partition"]: entry for entry in page["partitions"]}
+            found |= {number: told_of(told[number]) for number in left if number in told}
+            start, has_more = max(told, default=left[0]) + 1, page["has_more"]
+        for number in () if partitions is None else wanted:
+            if number not in found:
+                raise UnknownTopicOrPartitionError(f"the topic has no such partition: topic={topic} partition={number}")
+        return found
 
     def segments(
         self,

@@ -58,7 +58,7 @@ class Reader:
         self._is_following = is_following
         self._isolation: Isolation = isolation
         self._max_bytes = max_bytes
-        self.positions = {partition: self._first_offset(partition, start) for partition in partitions}
+        self.positions = self._first_offsets(partitions, start)
         self._ends: dict[int, int] = {}
         self._open = set(self.positions)
         self._rest: tuple[int, Iterator[StoredRecord], int] | None = None  # of a page that was left in the middle
@@ -132,13 +132,14 @@ class Reader:
             session_id=self._session_id,
         )
 
-    def _first_offset(self, partition: int, start: Start) -> int:
+    def _first_offsets(self, partitions: Sequence[int], start: Start) -> dict[int, int]:
         if isinstance(start, int):
-            return start
+            return dict.fromkeys(partitions, start)
         if isinstance(start, Mapping):
-            return start[partition]
-        bounds = self._client.offsets(self._topic, partition).bounds
-        return bounds.log_start_offset if start == "earliest" else bounds.next_offset
+            return {partition: start[partition] for partition in partitions}
+        found = self._client.topic_offsets(self._topic, partitions)
+        bounds = {partition: found[partition].bounds for partition in partitions}
+        return {n: at.log_start_offset if start == "earliest" else at.next_offset for n, at in bounds.items()}
 
 
 def _records_from(body: bytes, start: int) -> list[StoredRecord]:

@@ -16,9 +16,10 @@ from fenceline.runtime import Runtime
 
 
 class Requests:
-    """A service, and the way there. ``Client`` sets both."""
+    """A service, and the way there. ``Client`` sets all of it."""
 
     runtime: Runtime
+    client_name: str | None
     _transport: Transport
 
     def _call(

@@ -17,10 +17,15 @@ from fenceline.client.transport import Effect
 class SessionRequests(Requests):
     """The part of ``Client`` that is about who may write and read."""
 
-    def create_session(self, *, lease_ms: int | None = None) -> Lease:
-        """Make a session that lapses by itself unless it is renewed."""
+    def create_session(self, *, lease_ms: int | None = None, client_name: str | None = None) -> Lease:
+        """Make a session that lapses by itself unless it is renewed.
+
+        Args:
+            client_name: What it shows to people; left out, the client's.
+        """
+        body = given(lease_ms=lease_ms, client_name=client_name or self.client_name)
         # One whose answer was lost is nobody's, and lapses: it is as if there were none.
-        return holdings.lease_of(self._call("POST", "/v1/sessions", "none", body=given(lease_ms=lease_ms)))
+        return holdings.lease_of(self._call("POST", "/v1/sessions", "none", body=body))
 
     def session_state(self, session_id: str) -> SessionState:
         """Return a session as it is now, or raise ``UnknownSessionError``."""
@@ -57,7 +62,7 @@ class SessionRequests(Requests):
         """Claim write access to partitions (PIP-68), all of them or none; with WaitForExclusive it may be queued.
 
         Args:
-            session_id: Left out, the claim makes a session, of ``lease_ms``.
+            session_id: Left out, the claim makes a session, of ``lease_ms`` and with the client's name.
             topic_epochs: Those of an earlier grant to this session: reconnect.
             wait_ms: How long the answer to a waiter may be held back.
 
@@ -73,6 +78,7 @@ class SessionRequests(Requests):
             producer_name=producer_name,
             session_id=session_id,
             lease_ms=lease_ms,
+            client_name=self.client_name if session_id is None else None,
             topic_epochs=None if topic_epochs is None else {str(n): epoch for n, epoch in topic_epochs.items()},
             wait_ms=wait_ms or None,
         )
