@@ -176,14 +176,14 @@ def prepare(topic: Topic, request: AppendRequest, now_ms: int) -> BatchEntry:
             f"bytes={batch.header.size} bytes_max={bytes_max}",
             bytes_max=bytes_max,
         )
+    is_log_append_time = topic.setting("message.timestamp.type") == "LogAppendTime"
+    if not is_log_append_time:
+        _check_timestamps(topic, batch, now_ms)  # told first, whatever else is wrong with other records
     if batch.has_null_key and topic.setting("cleanup.policy") == "compact":
         raise InvalidRecordError(
             "every record of a compacted topic has a key",
             record_errors=[_blame(i, "it has no key") for i, r in enumerate(decode(batch.body)) if r.key is None],
         )
-    is_log_append_time = topic.setting("message.timestamp.type") == "LogAppendTime"
-    if not is_log_append_time:
-        _check_timestamps(topic, batch, now_ms)
     terms = Terms(
         expected_offset=request.expected_offset,
         checks_expected_offsets=topic.setting("check.expected.offsets"),

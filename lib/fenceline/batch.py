@@ -217,17 +217,17 @@ def _judge_records(header: BatchHeader, body: bytes) -> CheckedBatch:
         facts = _walk(header, memoryview(body))
     except codecs.DECODE_ERRORS as error:
         raise CorruptMessageError(f"the records cannot be decoded: {codecs.reason(error)}") from error
+    if facts.early:  # told first, whatever else is wrong with other records
+        raise InvalidTimestampError(
+            "a record's timestamp is neither a time nor -1",
+            record_errors=[{"index": index, "message": f"timestamp={timestamp}"} for index, timestamp in facts.early],
+        )
     if not facts.is_sequential:
         raise _invalid("the records' offset deltas are not 0, 1, 2 and so on")
     if facts.max_timestamp != header.max_timestamp:
         raise _invalid(
             "the header does not tell the records' highest timestamp: "
             f"max_timestamp={header.max_timestamp} highest={facts.max_timestamp}"
-        )
-    if facts.early:
-        raise InvalidTimestampError(
-            "a record's timestamp is neither a time nor -1",
-            record_errors=[{"index": index, "message": f"timestamp={timestamp}"} for index, timestamp in facts.early],
         )
     return CheckedBatch(header, body, facts.min_timestamp, facts.max_timestamp, facts.has_null_key)
 

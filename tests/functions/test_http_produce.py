@@ -171,6 +171,18 @@ def test_a_damaged_batch_is_refused_and_writes_nothing(body: bytes, code: str) -
     assert read()["next_offset"] == 0
 
 
+def test_a_bad_timestamp_is_told_first_whatever_else_is_wrong_with_other_records() -> None:
+    call("PATCH", "/v1/topics/orders", value={"config": {"cleanup.policy": "compact"}})
+    records = [{"value": "no key"}, {"key": "k", "value": "late", "timestamp": NOW_MS * 2}]
+    sent = encode([Record(b"no key"), Record(b"late", key=b"k", timestamp=NOW_MS * 2)], now_ms=NOW_MS).body
+    entry = {"topic": "orders", "partition": 0, "records": records}
+    many = call("POST", "/v1/produce", value={"partitions": [entry]}).json["results"][0]["error"]
+    for told in (call("POST", RECORDS, value={"records": records}).json, produce_batch(sent).json, many):
+        assert told["code"] == "INVALID_TIMESTAMP"
+        assert [error["index"] for error in told["record_errors"]] == [1]
+    assert read()["next_offset"] == 0
+
+
 def test_a_batch_larger_than_the_topic_takes_names_the_limit() -> None:
     call("PATCH", "/v1/topics/orders", value={"config": {"max.message.bytes": 1000}})
     answer = produce("x" * 1000)

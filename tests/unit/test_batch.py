@@ -182,6 +182,16 @@ def test_timestamps_below_minus_one_are_told_by_index():
     assert caught.value.record_errors == [{"index": 2, "message": "timestamp=-2"}]
 
 
+@pytest.mark.parametrize(
+    ("offset", "highest"), [(7, NOW), (1, NOW + 1)], ids=["deltas out of order", "a wrong highest timestamp"]
+)
+def test_a_timestamp_below_minus_one_is_told_first_of_what_the_records_show(offset, highest):
+    body = forge(record(0) + record(offset, timestamp_delta=-NOW - 2), count=2, max_timestamp=highest)
+    with pytest.raises(InvalidTimestampError) as caught:
+        check(body)
+    assert [error["index"] for error in caught.value.record_errors] == [1]
+
+
 @pytest.mark.parametrize("delta", [INT64_MAX, INT64_MAX - NOW + 1])
 def test_a_timestamp_beyond_64_bits_is_corrupt(delta):
     wrapped = NOW + delta - 2**64
