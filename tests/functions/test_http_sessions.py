@@ -123,7 +123,7 @@ def test_a_claim_is_answered_with_its_producer() -> None:
     assert (session["lease_ms"], session["expires_at"]) == (60_000, producer["expires_at"])
     assert session["holds"] == [{"group": None, "resource": "orders/0"}, {"group": None, "resource": "orders/1"}]
     assert call("GET", of(producer)).json == {"producer": producer}
-    assert call("GET", PRODUCERS).json == {"producers": [producer], "waiting": []}
+    assert call("GET", PRODUCERS).json == {"producers": [producer], "waiting": [], "has_more": False}
 
 
 def test_a_name_left_out_is_made_up() -> None:
@@ -137,7 +137,7 @@ def test_a_waiter_is_accepted_polled_and_granted() -> None:
     waiter = answer.json["producer"]
     assert (waiter["state"], waiter["queue_position"]) == ("queued", 0)
     assert (waiter["topic_epochs"], waiter["next_offsets"]) == ({}, {})
-    assert call("GET", PRODUCERS).json == {"producers": [holder], "waiting": [waiter]}
+    assert call("GET", PRODUCERS).json == {"producers": [holder], "waiting": [waiter], "has_more": False}
     poll = {"session_id": waiter["session_id"], "wait_ms": 1}
     assert call("GET", of(waiter), poll).json["producer"]["state"] == "queued"
     assert call("DELETE", of(holder), {"session_id": holder["session_id"]}).status == 204
