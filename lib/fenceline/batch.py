@@ -389,17 +389,35 @@ def decode(body: bytes, at: int = 0) -> list[StoredRecord]:
         MalformedBatch: No batch stands there, or its records cannot be decoded.
     """
     header = parse_header(body, at)
-    if header.magic != 2 or header.codec >= len(codecs.CODECS):
-        raise MalformedBatch(f"no record batch of a known form: position={at} magic={header.magic}")
+    payload = payload_of(body, at, header)
     batch = memoryview(body)[at : at + header.size]
     try:
-        payload = codecs.payload(batch, header.codec, bytes_max=DECOMPRESSED_BYTES_MAX)
         return [
             StoredRecord(record.offset, record.timestamp, record.key, record.value, record.headers)
             for record in codecs.records(batch, payload, header.count)
         ]
     except codecs.DECODE_ERRORS as error:
-        raise MalformedBatch(f"a batch's records cannot be decoded: {codecs.reason(error)}: position={at}") from error
+        raise undecodable(at, error) from error
+
+
+def payload_of(body: bytes, at: int, header: BatchHeader) -> memoryview:
+    """Return the bytes of the records of the batch at ``at``, decompressed.
+
+    Raises:
+        MalformedBatch: Its form is not known, or they cannot be decompressed.
+    """
+    if header.magic != 2 or header.codec >= len(codecs.CODECS):
+        raise MalformedBatch(f"no record batch of a known form: position={at} magic={header.magic}")
+    batch = memoryview(body)[at : at + header.size]
+    try:
+        return codecs.payload(batch, header.codec, bytes_max=DECOMPRESSED_BYTES_MAX)
+    except codecs.DECODE_ERRORS as error:
+        raise undecodable(at, error) from error
+
+
+def undecodable(at: int, error: BaseException) -> MalformedBatch:
+    """Return what one of ``codecs.DECODE_ERRORS`` means for the batch at ``at``."""
+    return MalformedBatch(f"a batch's records cannot be decoded: {codecs.reason(error)}: position={at}")
 
 
 def has_right_crc(body: bytes, at: int, header: BatchHeader) -> bool:

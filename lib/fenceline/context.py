@@ -9,6 +9,7 @@ from fenceline import limits
 from fenceline.ports import ItemStore, ObjectStore
 from fenceline.runtime import Runtime
 from fenceline.segment import Segment, read_segment
+from fenceline.unpacking import UnpackedBatches
 
 
 class SegmentCache:
@@ -54,10 +55,12 @@ class Context:
     region: str
     create_ms: int = 0  # how long a create may take: none is begun with less time left
     cache: SegmentCache = field(init=False)
+    unpacked: UnpackedBatches = field(init=False)
     stopping: Stopping = field(default_factory=Stopping, init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cache", SegmentCache(self.runtime))
+        object.__setattr__(self, "unpacked", UnpackedBatches(self.runtime))
 
     def segment(self, key: str) -> Segment:
         """Return a segment, from the cache or the store.

@@ -31,6 +31,9 @@ LIST_MAX = 1_000
 SEGMENTS_MAX = 100
 
 SEGMENT_CACHE_BYTES = 32 * MIB
+UNPACKED_CACHE_BYTES = 64 * MIB  # of batches that a page ended in, decompressed; the largest there may be fits
+UNPACKED_BATCHES_MAX = 1_000
+UNPACKED_PLACES_MAX = 64  # at which pages ended, remembered of one batch
 PAGE_SEGMENTS_MAX = 512  # that one page reads at most
 INDEX_SEGMENTS_MAX = 20_000  # whose place is remembered, for each partition
 INDEX_METADATA_MAX = 1_000  # segments whose metadata is remembered, for each partition
