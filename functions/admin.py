@@ -29,7 +29,7 @@ def list_topics() -> Answer:
     topics, has_more = wiring.service().log.topics(
         prefix=wanted.prefix, start_after=wanted.start_after, limit=wanted.limit
     )
-    return answers.json({"topics": [answers.topic(one) for one in topics], "has_more": has_more})
+    return answers.json(answers.listed("topics", map(answers.topic, topics), has_more=has_more))
 
 
 @app.get("/v1/topics/{topic}")

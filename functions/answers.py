@@ -6,7 +6,7 @@ What results are is imported for their types alone: a function begins cold with 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from json import JSONEncoder
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from fenceline.append import Appended
     from fenceline.group_offsets import GroupOffset
     from fenceline.leases import Session
+    from fenceline.named import ProducerPage
     from fenceline.offsets import Offsets, PartitionList, SegmentEntry, SegmentList
     from fenceline.own import OwnedResource
     from fenceline.own_release import Ownership
@@ -44,7 +45,47 @@ def json(body: object, status: int = 200) -> Answer:
 
 def text(body: str, status: int = 200) -> Answer:
     """Answer with a body that is JSON already."""
-    return Response(status, headers={"content-type": JSON_TYPE}, body=body)
+    return Response(status, headers={"content-type": JSON_TYPE}, body=body if passes(body) else body.encode())
+
+
+def passes(body: str | bytes) -> bool:
+    """Whether the gateway carries a body: text as a string in JSON, where a quote counts twice, bytes in base64."""
+    if isinstance(body, bytes):
+        return len(body) <= limits.GATEWAY_BYTES_MAX // 4 * 3
+    if len(body) <= limits.GATEWAY_BYTES_MAX // 4:
+        return True  # whatever its characters are
+    return bytes_of(body) + body.count('"') + body.count("\\") <= limits.GATEWAY_BYTES_MAX
+
+
+def bytes_of(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
+
+
+_LIST_BYTES_MAX = limits.REPLY_BYTES_MAX - 1_024  # what stands around a list is less
+
+
+def listed(name: str, entries: Iterable[dict[str, Any]], *, has_more: bool) -> dict[str, Any]:
+    """Show a list, cut so that it passes the gateway."""
+    shown, is_cut = fitting(entries)
+    return {name: shown, "has_more": has_more or is_cut}
+
+
+def fitting(entries: Iterable[dict[str, Any]]) -> tuple[list[dict[str, Any]], bool]:
+    """Return as many entries as pass the gateway, at least one if there is one, and whether there are others."""
+    shown: list[dict[str, Any]] = []
+    left = _LIST_BYTES_MAX
+    for entry in entries:
+        left -= bytes_of(to_json(entry)) + 1
+        if left < 0 and shown:
+            return shown, True
+        shown.append(entry)
+    return shown, False
+
+
+def name(sent: str) -> str:
+    """Return a name to be repeated in an answer; one that is longer than any legal one is cut."""
+    longest = limits.TOPIC_NAME_CHARS_MAX
+    return sent if len(sent) <= longest else sent[:longest] + "…"
 
 
 def empty(status: int) -> Answer:
@@ -105,6 +146,18 @@ def producer(shown: Producer, principal: str) -> dict[str, Any]:
     }
 
 
+def producers(page: ProducerPage, principal: str) -> dict[str, Any]:
+    """Show a page of producers; what does not pass the gateway is cut off by name, whichever list it is in."""
+    by_name = sorted([*page.producers, *page.waiting], key=lambda one: one.producer_name)
+    entries, is_cut = fitting(producer(one, principal) for one in by_name)
+    shown = {entry["producer_name"]: entry for entry in entries}
+    return {
+        "producers": [shown[one.producer_name] for one in page.producers if one.producer_name in shown],
+        "waiting": [shown[one.producer_name] for one in page.waiting if one.producer_name in shown],
+        "has_more": page.has_more or is_cut,
+    }
+
+
 def owned(shown: OwnedResource) -> dict[str, Any]:
     return {"resource": shown.resource, "generation": shown.generation, "fencing_token": shown.fencing_token}
 
@@ -162,8 +215,7 @@ def partition_list(shown: PartitionList[T], to_members: Callable[[T], dict[str, 
 def segments(shown: SegmentList, base_url: str) -> dict[str, Any]:
     """Show segments; ``base_url`` is this server's, for URLs that are paths on it."""
     return {
-        "segments": [_segment(entry, base_url) for entry in shown.segments],
-        "has_more": shown.has_more,
+        **listed("segments", (_segment(entry, base_url) for entry in shown.segments), has_more=shown.has_more),
         "topic_id": shown.topic_id,
         **bounds(shown.bounds),
     }
@@ -186,8 +238,6 @@ def _segment(entry: SegmentEntry, base_url: str) -> dict[str, Any]:
 
 # Subscriptions
 
-_CURSORS_BYTES_MAX = limits.REPLY_BYTES_MAX - 1_024  # what stands around them is less
-
 
 def subscription_entry(shown: Subscription) -> dict[str, Any]:
     return {
@@ -198,25 +248,33 @@ def subscription_entry(shown: Subscription) -> dict[str, Any]:
 
 
 def subscription(shown: ShownSubscription) -> dict[str, Any]:
-    """Show a subscription, with as many of its partitions as pass the gateway; at least one."""
-    cursors: list[dict[str, Any]] = []
-    left = _CURSORS_BYTES_MAX
-    for cursor in shown.cursors:
-        made = _cursor(cursor)
-        left -= len(to_json(made)) + 1
-        if left < 0 and cursors:
-            break
-        cursors.append(made)
-    has_more = shown.has_more or len(cursors) < len(shown.cursors)
+    """Show a subscription, with as many of its partitions as pass the gateway; of one at least a part."""
+    cursors, is_cut = fitting(_up_to_a_part(map(_cursor, shown.cursors)))
+    has_more = shown.has_more or is_cut or len(cursors) < len(shown.cursors) or "has_more" in (cursors or [{}])[-1]
     return {**subscription_entry(shown.subscription), "partitions": cursors, "has_more": has_more}
 
 
+def _up_to_a_part(cursors: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield cursors up to the first that is not whole: a reader goes on from there."""
+    for cursor in cursors:
+        yield cursor
+        if "has_more" in cursor:
+            return
+
+
+_RANGE_CHARS_MAX = 42  # "[a,b]," with two offsets of 19 digits
+
+
 def _cursor(shown: ShownCursor) -> dict[str, Any]:
+    ranges = shown.individually_acknowledged
+    count_max = max(_LIST_BYTES_MAX // _RANGE_CHARS_MAX - 10, 1)  # the other members have the place of a few ranges
+    more = {"has_more": True} if len(ranges) > count_max else {}
     return {
         "partition": shown.partition,
         "mark_delete_offset": shown.mark_delete_offset,
-        "individually_acknowledged": shown.individually_acknowledged,
+        "individually_acknowledged": ranges[:count_max],
         "backlog": shown.backlog,
+        **more,
     }
 
 

@@ -196,6 +196,24 @@ def listing(event: Event) -> Listing:
     return wanted
 
 
+@dataclass(frozen=True, slots=True)
+class NamePage:
+    """Which names of a topic's are asked for: those behind one."""
+
+    start_after: str
+    limit: int
+
+
+def name_page(event: Event) -> NamePage:
+    asked = query(event)
+    wanted = NamePage(
+        start_after=asked.text("start_after") or "",
+        limit=asked.capped("limit", default=limits.LIST_MAX, maximum=limits.LIST_MAX),
+    )
+    asked.end()
+    return wanted
+
+
 # The rest
 
 

@@ -63,6 +63,8 @@ def _capped(maximum: int, default: int) -> Schema:
     return {"type": "integer", "minimum": 1, "default": default, "description": f"More than {maximum} is {maximum}."}
 
 
+_NAME_PAGE = {"start_after": STRING, "limit": _capped(limits.LIST_MAX, limits.LIST_MAX)}
+
 OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("POST", "/v1/topics"): Operation(
         "Create a topic",
@@ -114,7 +116,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("GET", f"{_PARTITION}/records"): Operation(
         "Read a page",
         {200: "Page"},
-        (*_KNOWN, *_STORES, *_WRITES, *_OWNER, "OFFSET_OUT_OF_RANGE", "OWNER_FENCED"),
+        (*_KNOWN, *_STORES, *_WRITES, *_OWNER, "OFFSET_OUT_OF_RANGE", "OWNER_FENCED", "MESSAGE_TOO_LARGE"),
         {
             "offset": integer(),
             "timestamp": integer(),
@@ -173,7 +175,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         is_optional=True,
     ),
     ("GET", "/v1/topics/{topic}/subscriptions"): Operation(
-        "List a topic's subscriptions by name", {200: "Subscriptions"}, (*_KNOWN, *_STORES)
+        "List a topic's subscriptions by name", {200: "Subscriptions"}, (*_KNOWN, *_STORES), _NAME_PAGE
     ),
     ("PUT", _SUBSCRIPTION): Operation(
         "Create a subscription, or change it",
@@ -186,13 +188,17 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         "Show a subscription",
         {200: "Subscription"},
         (*_SUBSCRIBED, *_STORES, "CONTENDED"),
-        {"start_partition": integer(), "limit": _capped(limits.LIST_MAX, limits.CURSORS_SHOWN_DEFAULT)},
+        {
+            "start_partition": integer(),
+            "start_offset": integer(),
+            "limit": _capped(limits.LIST_MAX, limits.CURSORS_SHOWN_DEFAULT),
+        },
     ),
     ("DELETE", _SUBSCRIPTION): Operation("Delete a subscription", {204: None}, (*_SUBSCRIBED, *_STORES, *_WRITES)),
     ("GET", f"{_SUBSCRIPTION}/records"): Operation(
         "Read a page of what is not acknowledged",
         {200: "Page"},
-        (*_SUBSCRIBED, *_STORES, *_WRITES, *_OWNER, "OFFSET_OUT_OF_RANGE", "OWNER_FENCED"),
+        (*_SUBSCRIBED, *_STORES, *_WRITES, *_OWNER, "OFFSET_OUT_OF_RANGE", "OWNER_FENCED", "MESSAGE_TOO_LARGE"),
         {
             "partition": integer(),
             "offset": integer(),
@@ -220,7 +226,13 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         "Show what a group has committed",
         {200: "GroupOffsets"},
         (*_KNOWN, *_STORES, "CONTENDED", "UNSTABLE_OFFSET_COMMIT"),
-        {"topic": STRING, "partition": integer(), "require_stable": {"enum": ["false", "true"]}},
+        {
+            "topic": STRING,
+            "partition": integer(),
+            "require_stable": {"enum": ["false", "true"]},
+            "start_after": {"type": "string", "pattern": r"^([A-Za-z0-9._-]{1,249}/[0-9]{1,9})?$"},
+            "limit": _capped(limits.LIST_MAX, limits.LIST_MAX),
+        },
     ),
     ("POST", "/v1/groups/{group}/offsets"): Operation(
         "Commit a group's offsets, all of them or none",
@@ -251,7 +263,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         body="Claim",
     ),
     ("GET", "/v1/topics/{topic}/producers"): Operation(
-        "List producers, and who waits", {200: "NamedProducers"}, (*_KNOWN, *_STORES, "CONTENDED")
+        "List producers, and who waits", {200: "NamedProducers"}, (*_KNOWN, *_STORES, "CONTENDED"), _NAME_PAGE
     ),
     ("GET", _PRODUCER): Operation(
         "Show a producer, or poll one's own",

@@ -57,18 +57,14 @@ def _as_base64(records: Sequence[ReadRecord]) -> tuple[str, int]:
 def _cut(rows: list[dict[str, Any]]) -> tuple[str, int]:
     """Return as many of the rows as pass, as JSON, and how many these are."""
     text = answers.to_json(rows)
-    if _bytes_of(text) <= _RECORDS_BYTES_MAX:
+    if answers.bytes_of(text) <= _RECORDS_BYTES_MAX:
         return text, len(rows)
     left = _RECORDS_BYTES_MAX
     for index, row in enumerate(rows):
-        left -= _bytes_of(answers.to_json(row)) + 1
+        left -= answers.bytes_of(answers.to_json(row)) + 1
         if left < 0:
             return answers.to_json(rows[:index]), index
     return text, len(rows)
-
-
-def _bytes_of(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode())
 
 
 def _row(record: ReadRecord, to_text: ToText) -> dict[str, Any]:

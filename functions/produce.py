@@ -39,7 +39,7 @@ def produce() -> Answer:
 
 def _result(service: wiring.Service, entry: records.Entry, acks: int, principal: str) -> dict[str, Any]:
     """Append one entry; its failure is its own."""
-    place: dict[str, Any] = {"topic": entry.topic, "partition": entry.partition}
+    place: dict[str, Any] = {"topic": answers.name(entry.topic), "partition": entry.partition}
     try:
         topic = door.topic(entry.topic)
         result = service.log.append(topic, entry.partition, entry.append, acks=acks, principal=principal)

@@ -19,9 +19,11 @@ from aws_lambda_powertools.event_handler.api_gateway import ResponseBuilder
 from aws_lambda_powertools.utilities.data_classes import APIGatewayProxyEventV2
 from aws_lambda_powertools.utilities.data_classes.common import BaseProxyEvent
 
-from fenceline.errors import FencelineError, MethodNotAllowedError, NotFoundError
+from fenceline import limits
+from fenceline.errors import FencelineError, MessageTooLargeError, MethodNotAllowedError, NotFoundError
 
 from . import answers, door, routes, wiring
+from .media import BATCH_TYPE
 
 Event = Mapping[str, Any]
 
@@ -118,4 +120,14 @@ class Resolver(APIGatewayHttpResolver):
         response = response_builder.response
         if self.event.get("isRaw"):
             return {"statusCode": response.status_code, "headers": response.headers, "body": response.body}
+        if not answers.passes(response.body or ""):
+            response_builder = ResponseBuilder(answers.problem(_too_large()))
         return super()._build_response(response_builder)
+
+
+def _too_large() -> MessageTooLargeError:
+    """Return the answer in place of one that no gateway carries: it holds one record, which was compressed."""
+    return MessageTooLargeError(
+        f"the record is too large for JSON; read it as a batch: accept={BATCH_TYPE}",
+        bytes_max=limits.GATEWAY_BYTES_MAX,
+    )

@@ -290,7 +290,9 @@ COMPONENTS: Mapping[str, Schema] = {
         {"queue_position": integer()},
     ),
     "ClaimAnswer": obj({"producer": ref("NamedProducer")}),
-    "NamedProducers": obj({"producers": array(ref("NamedProducer")), "waiting": array(ref("NamedProducer"))}),
+    "NamedProducers": obj(
+        {"producers": array(ref("NamedProducer")), "waiting": array(ref("NamedProducer")), "has_more": BOOLEAN}
+    ),
     "OwnRequest": obj(
         {
             "session_id": STRING,
@@ -331,14 +333,15 @@ COMPONENTS: Mapping[str, Schema] = {
         optionals({"initial_position": {"enum": ["latest", "earliest"]}, "replicate_subscription_state": BOOLEAN}),
     ),
     "Subscription": obj({**_SUBSCRIPTION, "partitions": array(ref("Cursor")), "has_more": BOOLEAN}),
-    "Subscriptions": obj({"subscriptions": array(obj(_SUBSCRIPTION))}),
+    "Subscriptions": obj({"subscriptions": array(obj(_SUBSCRIPTION)), "has_more": BOOLEAN}),
     "Cursor": obj(
         {
             "partition": integer(0, limits.PARTITIONS_MAX - 1),
             "mark_delete_offset": OFFSET,
             "individually_acknowledged": array(array(OFFSET, minItems=2, maxItems=2)),
             "backlog": integer(),
-        }
+        },
+        {"has_more": {"const": True}},
     ),
     "Acknowledgement": obj(
         {"partition": integer()},
@@ -356,7 +359,8 @@ COMPONENTS: Mapping[str, Schema] = {
         {
             "offsets": array(
                 obj({"topic": TOPIC_NAME, "partition": integer(), "offset": OFFSET, "metadata": STRING}),
-            )
+            ),
+            "has_more": BOOLEAN,
         }
     ),
     "Commit": obj(
@@ -375,14 +379,16 @@ COMPONENTS: Mapping[str, Schema] = {
     "Health": obj({"status": {"const": "ok"}, "region": STRING, "version": STRING}),
 }
 
-_RECORD_ERRORS = {"record_errors": array(obj({"index": integer(), "message": STRING}))}
-_RECORD_ERRORS_COUNT = {"record_errors_count": integer()}
+_RECORD_ERRORS = {
+    "record_errors": array(obj({"index": integer(), "message": STRING}), maxItems=limits.RECORD_ERRORS_MAX),
+    "record_errors_count": integer(),
+}
 _GENERATION = {"resource": STRING, "generation": integer()}
 # What a problem document has beside the members that all have: required and optional (API.md, "Errors").
 EXTRA: Mapping[str, tuple[Mapping[str, Schema], Mapping[str, Schema]]] = {
     "INVALID_REQUEST": ({}, {"field": STRING}),
-    "INVALID_RECORD": (_RECORD_ERRORS, _RECORD_ERRORS_COUNT),
-    "INVALID_TIMESTAMP": (_RECORD_ERRORS, _RECORD_ERRORS_COUNT),
+    "INVALID_RECORD": (_RECORD_ERRORS, {}),
+    "INVALID_TIMESTAMP": (_RECORD_ERRORS, {}),
     "PRODUCER_FENCED": ({}, {"topic_epoch": EPOCH, "topic_epochs": {"type": "object", "additionalProperties": EPOCH}}),
     "STALE_GENERATION": (_GENERATION, {}),
     "RESOURCE_OWNED": (_GENERATION, {}),

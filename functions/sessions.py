@@ -72,15 +72,9 @@ def close_producer(topic: str, producer_name: str) -> Answer:
 
 @app.get("/v1/topics/{topic}/producers")
 def list_producers(topic: str) -> Answer:
-    door.no_parameters(app.event)
-    producers, waiting = wiring.service().log.producers(door.topic(topic))
-    principal = door.principal(app.event)
-    return answers.json(
-        {
-            "producers": [answers.producer(one, principal) for one in producers],
-            "waiting": [answers.producer(one, principal) for one in waiting],
-        }
-    )
+    asked = door.name_page(app.event)
+    page = wiring.service().log.producers(door.topic(topic), start_after=asked.start_after, limit=asked.limit)
+    return answers.json(answers.producers(page, door.principal(app.event)))
 
 
 @app.post("/v1/own")

@@ -19,6 +19,7 @@ from . import door
 from .fields import Fields, integer, refuse
 
 _LEGAL_NAME = re.compile(rf"(?!\.\.?\Z)[A-Za-z0-9._-]{{1,{limits.SUBSCRIPTION_NAME_CHARS_MAX}}}", re.ASCII)
+_PLACE = re.compile(r"([A-Za-z0-9._-]{1,249})/([0-9]{1,9})", re.ASCII)
 _WANTED_NAME = f"1 to {limits.SUBSCRIPTION_NAME_CHARS_MAX} of A-Z a-z 0-9 . _ -, and neither . nor .."
 
 
@@ -68,6 +69,7 @@ class PartitionPage:
     """Which partitions of a subscription to show."""
 
     start_partition: int
+    start_offset: int
     limit: int
 
 
@@ -75,6 +77,7 @@ def partition_page(event: door.Event) -> PartitionPage:
     asked = door.query(event)
     page = PartitionPage(
         start_partition=asked.integer("start_partition") or 0,
+        start_offset=asked.integer("start_offset") or 0,
         limit=asked.capped("limit", default=limits.CURSORS_SHOWN_DEFAULT, maximum=limits.LIST_MAX),
     )
     asked.end()
@@ -200,6 +203,8 @@ class Committed:
     topic: str | None
     partition: int | None
     require_stable: bool
+    start_after: tuple[str, int] | None
+    limit: int
 
 
 def committed(event: door.Event) -> Committed:
@@ -208,8 +213,20 @@ def committed(event: door.Event) -> Committed:
         topic=asked.text("topic"),
         partition=asked.integer("partition"),
         require_stable=asked.choice("require_stable", ("false", "true")) == "true",
+        start_after=_place(asked.text("start_after")),
+        limit=asked.capped("limit", default=limits.LIST_MAX, maximum=limits.LIST_MAX),
     )
     asked.end()
     if wanted.partition is not None and wanted.topic is None:
         refuse("partition", "left out without a topic")
     return wanted
+
+
+def _place(text: str | None) -> tuple[str, int] | None:
+    """Return the topic and partition of a text of both."""
+    if not text:
+        return None
+    found = _PLACE.fullmatch(text)
+    if found is None:
+        refuse("start_after", "a topic and a partition, as in orders/0")
+    return found[1], int(found[2])

@@ -25,9 +25,11 @@ def put_subscription(topic: str, name: str) -> Answer:
 
 @app.get("/v1/topics/{topic}/subscriptions")
 def list_subscriptions(topic: str) -> Answer:
-    door.no_parameters(app.event)
-    listed = wiring.service().log.consumers.subscriptions(door.topic(topic))
-    return answers.json({"subscriptions": [answers.subscription_entry(one) for one in listed]})
+    asked = door.name_page(app.event)
+    found, has_more = wiring.service().log.consumers.subscriptions(
+        door.topic(topic), start_after=asked.start_after, limit=asked.limit
+    )
+    return answers.json(answers.listed("subscriptions", map(answers.subscription_entry, found), has_more=has_more))
 
 
 @app.get("/v1/topics/{topic}/subscriptions/{name}")
@@ -37,6 +39,7 @@ def show_subscription(topic: str, name: str) -> Answer:
         door.topic(topic),
         subscription_requests.known_name(name),
         start_partition=asked.start_partition,
+        start_offset=asked.start_offset,
         limit=asked.limit,
     )
     return answers.json(answers.subscription(shown))
@@ -93,13 +96,15 @@ def seek(topic: str, name: str) -> Answer:
 @app.get("/v1/groups/{group}/offsets")
 def committed(group: str) -> Answer:
     asked = subscription_requests.committed(app.event)
-    offsets = wiring.service().log.consumers.committed(
+    offsets, has_more = wiring.service().log.consumers.committed(
         subscription_requests.group_name(group),
         topic=asked.topic,
         partition=asked.partition,
         require_stable=asked.require_stable,
+        start_after=asked.start_after,
+        limit=asked.limit,
     )
-    return answers.json({"offsets": [answers.group_offset(one) for one in offsets]})
+    return answers.json(answers.listed("offsets", map(answers.group_offset, offsets), has_more=has_more))
 
 
 @app.post("/v1/groups/{group}/offsets")

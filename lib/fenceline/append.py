@@ -12,7 +12,13 @@ from typing import ClassVar
 
 from fenceline.access_markers import shared_marker
 from fenceline.batch import CheckedBatch, Record, check, decode, encode, parse_header, stamp
-from fenceline.errors import InvalidRecordError, InvalidRequestError, InvalidTimestampError, MessageTooLargeError
+from fenceline.errors import (
+    InvalidRecordError,
+    InvalidRequestError,
+    InvalidTimestampError,
+    MessageTooLargeError,
+    blamed,
+)
 from fenceline.group import Outcome, Stamped, Trial
 from fenceline.judge import AdmitFirst, Duplicate, Refused, Terms, judge
 from fenceline.topics import Topic
@@ -176,14 +182,14 @@ def prepare(topic: Topic, request: AppendRequest, now_ms: int) -> BatchEntry:
             f"bytes={batch.header.size} bytes_max={bytes_max}",
             bytes_max=bytes_max,
         )
+    is_log_append_time = topic.setting("message.timestamp.type") == "LogAppendTime"
+    if not is_log_append_time:
+        _check_timestamps(topic, batch, now_ms)  # told first, whatever else is wrong with other records
     if batch.has_null_key and topic.setting("cleanup.policy") == "compact":
         raise InvalidRecordError(
             "every record of a compacted topic has a key",
-            record_errors=[_blame(i, "it has no key") for i, r in enumerate(decode(batch.body)) if r.key is None],
+            **blamed((i, "it has no key") for i, r in enumerate(decode(batch.body)) if r.key is None),
         )
-    is_log_append_time = topic.setting("message.timestamp.type") == "LogAppendTime"
-    if not is_log_append_time:
-        _check_timestamps(topic, batch, now_ms)
     terms = Terms(
         expected_offset=request.expected_offset,
         checks_expected_offsets=topic.setting("check.expected.offsets"),
@@ -215,13 +221,12 @@ def _check_timestamps(topic: Topic, batch: CheckedBatch, now_ms: int) -> None:
         return
     raise InvalidTimestampError(
         f"timestamps lie outside the topic's bounds: earliest={max(earliest, 0)} latest={latest}",
-        record_errors=[
-            _blame(i, f"its timestamp is out of bounds: timestamp={r.timestamp}")
-            for i, r in enumerate(decode(batch.body))
-            if r.timestamp != -1 and not earliest <= r.timestamp <= latest
-        ],
+        **blamed(
+            (
+                (i, r.timestamp)
+                for i, r in enumerate(decode(batch.body))
+                if r.timestamp != -1 and not earliest <= r.timestamp <= latest
+            ),
+            "its timestamp is out of bounds: timestamp={}".format,
+        ),
     )
-
-
-def _blame(index: int, message: str) -> dict[str, int | str]:
-    return {"index": index, "message": message}

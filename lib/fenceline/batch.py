@@ -18,8 +18,8 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from fenceline import codecs
 from fenceline.checksums import crc32c
-from fenceline.errors import CorruptMessageError, InvalidRecordError, InvalidTimestampError
-from fenceline.limits import DECOMPRESSED_BYTES_MAX, INT32_MAX, INT64_MAX
+from fenceline.errors import CorruptMessageError, InvalidRecordError, InvalidTimestampError, blamed
+from fenceline.limits import DECOMPRESSED_BYTES_MAX, INT32_MAX, INT64_MAX, RECORD_ERRORS_MAX
 
 HEADER_BYTES = 61
 Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]
@@ -38,7 +38,6 @@ _LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 _CONTROL = 0x20
 _BEYOND = INT64_MAX + 1
-_RECORD_ERRORS_MAX = 1_000  # an answer that names more helps nobody
 
 # One builder that measures: it has a first timestamp, 0, and appends nothing more.
 _MEASURE = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 0)
@@ -205,11 +204,11 @@ def _judge_header(header: BatchHeader, body: bytes) -> None:
             f"producer_epoch={header.producer_epoch} base_sequence={header.base_sequence}"
         )
     if header.is_log_append_time:
-        raise InvalidTimestampError("only the server sets the time of the append", record_errors=[])
+        raise InvalidTimestampError("only the server sets the time of the append", **blamed())
 
 
 def _invalid(detail: str) -> InvalidRecordError:
-    return InvalidRecordError(detail, record_errors=[])
+    return InvalidRecordError(detail, **blamed())
 
 
 def _judge_records(header: BatchHeader, body: bytes) -> CheckedBatch:
@@ -217,17 +216,17 @@ def _judge_records(header: BatchHeader, body: bytes) -> CheckedBatch:
         facts = _walk(header, memoryview(body))
     except codecs.DECODE_ERRORS as error:
         raise CorruptMessageError(f"the records cannot be decoded: {codecs.reason(error)}") from error
+    if facts.early:  # told first, whatever else is wrong with other records
+        raise InvalidTimestampError(
+            "a record's timestamp is neither a time nor -1",
+            **{**blamed(facts.early, "timestamp={}".format), "record_errors_count": facts.early_count},
+        )
     if not facts.is_sequential:
         raise _invalid("the records' offset deltas are not 0, 1, 2 and so on")
     if facts.max_timestamp != header.max_timestamp:
         raise _invalid(
             "the header does not tell the records' highest timestamp: "
             f"max_timestamp={header.max_timestamp} highest={facts.max_timestamp}"
-        )
-    if facts.early:
-        raise InvalidTimestampError(
-            "a record's timestamp is neither a time nor -1",
-            record_errors=[{"index": index, "message": f"timestamp={timestamp}"} for index, timestamp in facts.early],
         )
     return CheckedBatch(header, body, facts.min_timestamp, facts.max_timestamp, facts.has_null_key)
 
@@ -239,6 +238,7 @@ class _Facts:
     max_timestamp: int
     has_null_key: bool
     early: Sequence[tuple[int, int]]  # (index, timestamp) of the first records below -1
+    early_count: int
 
 
 def _walk(header: BatchHeader, batch: memoryview) -> _Facts:
@@ -249,6 +249,7 @@ def _walk(header: BatchHeader, batch: memoryview) -> _Facts:
     low, high = _BEYOND, -_BEYOND
     is_sequential, has_null_key = True, False
     early: list[tuple[int, int]] = []
+    early_count = 0
     records = codecs.records(batch, payload, header.count)
     for index, (offset, timestamp, key, value, record_headers) in enumerate(map(_FIELDS, records)):
         if offset != index:
@@ -260,8 +261,10 @@ def _walk(header: BatchHeader, batch: memoryview) -> _Facts:
         if timestamp < low:
             if timestamp >= 0:
                 low = timestamp
-            elif timestamp < -1 and len(early) < _RECORD_ERRORS_MAX:
-                early.append((index, timestamp))
+            elif timestamp < -1:
+                early_count += 1
+                if early_count <= RECORD_ERRORS_MAX:
+                    early.append((index, timestamp))
         if record_headers:
             header_count += len(record_headers)
             if header_count > codecs.HEADERS_PER_BATCH_MAX:
@@ -271,7 +274,7 @@ def _walk(header: BatchHeader, batch: memoryview) -> _Facts:
     if size != len(payload):
         # Java's decoder reads some of the longer forms otherwise than aiokafka's. No client writes them.
         raise codecs.UndecodableError(f"a record is not in its shortest form: bytes={len(payload)} shortest={size}")
-    return _Facts(is_sequential, None if low == _BEYOND else low, high, has_null_key, early)
+    return _Facts(is_sequential, None if low == _BEYOND else low, high, has_null_key, early, early_count)
 
 
 def encode(
@@ -386,17 +389,35 @@ def decode(body: bytes, at: int = 0) -> list[StoredRecord]:
         MalformedBatch: No batch stands there, or its records cannot be decoded.
     """
     header = parse_header(body, at)
-    if header.magic != 2 or header.codec >= len(codecs.CODECS):
-        raise MalformedBatch(f"no record batch of a known form: position={at} magic={header.magic}")
+    payload = payload_of(body, at, header)
     batch = memoryview(body)[at : at + header.size]
     try:
-        payload = codecs.payload(batch, header.codec, bytes_max=DECOMPRESSED_BYTES_MAX)
         return [
             StoredRecord(record.offset, record.timestamp, record.key, record.value, record.headers)
             for record in codecs.records(batch, payload, header.count)
         ]
     except codecs.DECODE_ERRORS as error:
-        raise MalformedBatch(f"a batch's records cannot be decoded: {codecs.reason(error)}: position={at}") from error
+        raise undecodable(at, error) from error
+
+
+def payload_of(body: bytes, at: int, header: BatchHeader) -> memoryview:
+    """Return the bytes of the records of the batch at ``at``, decompressed.
+
+    Raises:
+        MalformedBatch: Its form is not known, or they cannot be decompressed.
+    """
+    if header.magic != 2 or header.codec >= len(codecs.CODECS):
+        raise MalformedBatch(f"no record batch of a known form: position={at} magic={header.magic}")
+    batch = memoryview(body)[at : at + header.size]
+    try:
+        return codecs.payload(batch, header.codec, bytes_max=DECOMPRESSED_BYTES_MAX)
+    except codecs.DECODE_ERRORS as error:
+        raise undecodable(at, error) from error
+
+
+def undecodable(at: int, error: BaseException) -> MalformedBatch:
+    """Return what one of ``codecs.DECODE_ERRORS`` means for the batch at ``at``."""
+    return MalformedBatch(f"a batch's records cannot be decoded: {codecs.reason(error)}: position={at}")
 
 
 def has_right_crc(body: bytes, at: int, header: BatchHeader) -> bool:

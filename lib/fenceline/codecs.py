@@ -11,7 +11,7 @@ from __future__ import annotations
 import mmap
 import struct
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import chain
 from types import ModuleType
@@ -33,6 +33,7 @@ _CODEC_AT = 22  # the lower byte of the attributes
 _COUNT_AT = 57
 _SLACK = bytes(64)  # aiokafka reads two varints (20 bytes) beyond the end before it looks where it is
 _WINDOW_BYTES = 1024 * 1024
+_FIRST_WINDOW_BYTES = 4 * 1024
 _GZIP_STEP_BYTES = 16 * 1024
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES = 16
@@ -80,6 +81,11 @@ def _with_slack(*pieces: memoryview | bytearray) -> memoryview:
     return memoryview(b"".join((*pieces, _SLACK)))[: -len(_SLACK)]
 
 
+def kept(payload: memoryview) -> memoryview:
+    """Return a copy of a payload that takes no more than its size: one that was decompressed has room reserved."""
+    return _with_slack(payload)
+
+
 def records(batch: memoryview, payload: memoryview, count: int) -> Iterator[DefaultRecord]:
     """Decode records as they are asked for; only the end of the iteration says that they were all there is.
 
@@ -89,13 +95,40 @@ def records(batch: memoryview, payload: memoryview, count: int) -> Iterator[Defa
     Raises:
         UndecodableError: They are more than the bounds allow. The iteration raises what ``DECODE_ERRORS`` names.
     """
+    head = _head(batch, count)
+    if len(payload) <= _WINDOW_BYTES:
+        return iter(_window(head, payload, count))
+    return chain.from_iterable(each for _, _, each in _windows(head, payload, count, 0, 0, _WINDOW_BYTES))
+
+
+def windows(
+    batch: memoryview, payload: memoryview, count: int, index: int = 0, position: int = 0
+) -> Iterator[tuple[int, int, Iterable[DefaultRecord]]]:
+    """Yield the records from the one numbered ``index``, which begins at ``position``, on, some at a time.
+
+    Beside them stand the index and the position of the first. The first are few, the next twice as many, and so on: who
+    wants some of many records does not pay for finding where the others begin.
+
+    Raises:
+        UndecodableError: As ``records``.
+    """
+    return _windows(_head(batch, count), payload, count, index, position, _FIRST_WINDOW_BYTES)
+
+
+def position_behind(payload: memoryview, position: int, count: int) -> int:
+    """Return where the record begins that stands ``count`` records, all decoded before, behind one."""
+    for _ in range(count):
+        length, body_at = _varint(payload, position)
+        position = body_at + length
+    return position
+
+
+def _head(batch: memoryview, count: int) -> bytearray:
     if count > RECORDS_PER_BATCH_MAX:
         raise UndecodableError(f"too many records: count={count} count_max={RECORDS_PER_BATCH_MAX}")
     head = bytearray(batch[:HEADER_BYTES])
     head[_CODEC_AT] &= 0xF8
-    if len(payload) <= _WINDOW_BYTES:
-        return iter(_window(head, payload, count))
-    return chain.from_iterable(_windows(head, payload, count))
+    return head
 
 
 # aiokafka raises OverflowError or MemoryError where a length near 2**63 slips past its look at the bounds.
@@ -119,24 +152,30 @@ def _window(head: bytearray, payload: memoryview, count: int) -> DefaultRecordBa
     return DefaultRecordBatch(_with_slack(head, payload))
 
 
-def _windows(head: bytearray, payload: memoryview, count: int) -> Iterator[DefaultRecordBatch]:
+def _windows(
+    head: bytearray, payload: memoryview, count: int, seen: int, at: int, size_max: int
+) -> Iterator[tuple[int, int, DefaultRecordBatch]]:
     """Cut a large payload between records: aiokafka heeds a record's length only once it has made all its headers."""
-    start = at = seen = first = 0
-    end = len(payload)
+    start, first, end = at, seen, len(payload)
+    if end - at <= _WINDOW_BYTES and seen < count:
+        yield seen, at, _window(head, payload[at:], count - seen)  # its decoder counts, and sees where it ends
+        return
     while at < end:
         length, body_at = _varint(payload, at)
         record_end = body_at + length
         if length <= 0 or record_end > end:
             raise UndecodableError(f"a record ends outside its batch: index={seen}")
-        if record_end - start > _WINDOW_BYTES and at > start:
-            yield _window(head, payload[start:at], seen - first)
-            start, first = at, seen
+        if record_end - start > size_max and at > start:
+            if seen > count:
+                break
+            yield first, start, _window(head, payload[start:at], seen - first)
+            start, first, size_max = at, seen, min(2 * size_max, _WINDOW_BYTES)
         if record_end - at > _WINDOW_BYTES:
             _check_header_count(payload, body_at, record_end)
         at, seen = record_end, seen + 1
     if seen != count:
         raise UndecodableError(f"the batch holds another number of records: count={count} records={seen}")
-    yield _window(head, payload[start:], seen - first)
+    yield first, start, _window(head, payload[start:], seen - first)
 
 
 def _varint(payload: memoryview, at: int) -> tuple[int, int]:

@@ -66,18 +66,32 @@ class Consumers:
 
         return self._in_lives(use)
 
-    def subscriptions(self, topic: str) -> Sequence[Subscription]:
-        """Return a topic's subscriptions in byte order of their names."""
-        return self._in_lives(lambda: subscriptions.list_subscriptions(self._live(topic)))
+    def subscriptions(
+        self, topic: str, *, start_after: str = "", limit: int = limits.LIST_MAX
+    ) -> tuple[Sequence[Subscription], bool]:
+        """Return subscriptions of a topic in byte order of their names, and whether there are more."""
+        return self._in_lives(
+            lambda: subscriptions.list_subscriptions(self._live(topic), start_after=start_after, limit=limit)
+        )
 
     def subscription(
-        self, topic: str, name: str, *, start_partition: int = 0, limit: int = limits.CURSORS_SHOWN_DEFAULT
+        self,
+        topic: str,
+        name: str,
+        *,
+        start_partition: int = 0,
+        start_offset: int = 0,
+        limit: int = limits.CURSORS_SHOWN_DEFAULT,
     ) -> ShownSubscription:
-        """Return a subscription with its cursors in ``limit`` partitions from ``start_partition`` on."""
+        """Return a subscription with its cursors in ``limit`` partitions from ``start_partition`` on.
+
+        Args:
+            start_offset: Of the first of them, only what is acknowledged from this offset on is shown.
+        """
 
         def use() -> ShownSubscription:
             live = self._live(topic)
-            return subscriptions.shown(live, live.subscription(name), start_partition, limit)
+            return subscriptions.shown(live, live.subscription(name), start_partition, limit, start_offset)
 
         return self._in_lives(use)
 
@@ -146,11 +160,15 @@ class Consumers:
         self._in_lives(lambda: group_offsets.commit(self._context, self._live, group, offsets, judge))
 
     def committed(
-        self, group: str, *, topic: str | None = None, partition: int | None = None, require_stable: bool = False
-    ) -> Sequence[GroupOffset]:
-        """Return what a group has committed; see ``group_offsets.committed``."""
-        return self._in_lives(
-            lambda: group_offsets.committed(
-                self._context, self._live, group, topic=topic, partition=partition, require_stable=require_stable
-            )
-        )
+        self,
+        group: str,
+        *,
+        topic: str | None = None,
+        partition: int | None = None,
+        require_stable: bool = False,
+        start_after: tuple[str, int] | None = None,
+        limit: int = limits.LIST_MAX,
+    ) -> tuple[Sequence[GroupOffset], bool]:
+        """Return what a group has committed, and whether there is more; see ``group_offsets.committed``."""
+        asked = group_offsets.Asked(topic, partition, require_stable, start_after, limit)
+        return self._in_lives(lambda: group_offsets.committed(self._context, self._live, group, asked))

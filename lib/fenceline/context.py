@@ -10,6 +10,7 @@ from fenceline import limits
 from fenceline.ports import ItemStore, ObjectStore
 from fenceline.runtime import Runtime
 from fenceline.segment import Segment, read_segment
+from fenceline.unpacking import UnpackedBatches
 
 
 class SegmentCache:
@@ -81,11 +82,13 @@ class Context:
     create_ms: int = 0  # how long a create may take: none is begun with less time left
     cache: SegmentCache = field(init=False)
     events: EventClock = field(init=False)
+    unpacked: UnpackedBatches = field(init=False)
     stopping: Stopping = field(default_factory=Stopping, init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cache", SegmentCache(self.runtime))
         object.__setattr__(self, "events", EventClock(self.runtime))
+        object.__setattr__(self, "unpacked", UnpackedBatches(self.runtime))
 
     def instant(self) -> Instant:
         """Return this moment."""

@@ -17,8 +17,13 @@ the server makes problem documents from it and the client makes the same excepti
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Literal
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any, ClassVar, Literal, TypeVar
+
+from fenceline import limits
+
+T = TypeVar("T")
 
 NextStep = Literal["fix", "retry", "check", "stop"]
 
@@ -48,16 +53,32 @@ class FencelineError(Exception):
         raise AttributeError(name)
 
     def problem(self) -> dict[str, Any]:
-        """Return this error as a problem document (RFC 9457)."""
+        """Return this error as a problem document (RFC 9457); a text that repeats too much of a request is cut."""
         return {
             "type": "about:blank",
             "title": self.title,
             "status": self.status,
-            "detail": self.detail,
+            "detail": _cut(self.detail),
             "code": self.code,
             "next_step": self.next_step,
-            **self.extra,
+            **{name: _cut(value) if isinstance(value, str) else value for name, value in self.extra.items()},
         }
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= limits.PROBLEM_CHARS_MAX else text[: limits.PROBLEM_CHARS_MAX - 1] + "…"
+
+
+def blamed(records: Iterable[tuple[int, T]] = (), say: Callable[[T], str] = str) -> dict[str, Any]:
+    """Return the members that name the records to blame: the first of them, and how many there are.
+
+    Args:
+        records: (index, what is wrong) of each; none where the batch as a whole is to blame.
+        say: Puts in words what is wrong with one.
+    """
+    left = iter(records)
+    first = [{"index": index, "message": say(what)} for index, what in islice(left, limits.RECORD_ERRORS_MAX)]
+    return {"record_errors": first, "record_errors_count": len(first) + sum(1 for _ in left)}
 
 
 class FixError(FencelineError):
@@ -79,13 +100,13 @@ class InvalidRequestError(FixError):
 
 
 class InvalidRecordError(FixError):
-    """Well-formed records that the topic does not take; ``record_errors`` lists each, as ``{index, message}``."""
+    """Well-formed records that the topic does not take; ``record_errors`` and its count are those of ``blamed``."""
 
     code, status, title = "INVALID_RECORD", 400, "invalid record"
 
 
 class InvalidTimestampError(FixError):
-    """A record's timestamp lies outside the topic's bounds; ``record_errors`` lists each, as ``{index, message}``."""
+    """A record's timestamp lies outside the topic's bounds; ``record_errors`` and its count are those of ``blamed``."""
 
     code, status, title = "INVALID_TIMESTAMP", 400, "invalid timestamp"
 

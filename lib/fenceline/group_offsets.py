@@ -123,49 +123,83 @@ def _moves(live: LiveTopic, group: str, offsets: Sequence[GroupOffset]) -> tuple
 # What was committed
 
 
-def committed(
-    context: Context, live: Live, group: str, *, topic: str | None, partition: int | None, require_stable: bool
-) -> list[GroupOffset]:
-    """Return the offsets that were set for a group, by topic and partition: everywhere, on a topic, or of a partition.
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Which of a group's offsets are asked for: everywhere, on a topic, or of a partition."""
+
+    topic: str | None = None
+    partition: int | None = None
+    require_stable: bool = False
+    start_after: tuple[str, int] | None = None  # (topic, partition), in whose order they come
+    limit: int = limits.LIST_MAX
+
+
+def committed(context: Context, live: Live, group: str, asked: Asked) -> tuple[list[GroupOffset], bool]:
+    """Return offsets that were set for a group, by topic and partition, and whether there are more.
 
     Raises:
         UnknownTopicOrPartitionError: No such topic or partition.
         UnstableOffsetCommitError: One is pending in an open transaction, and ``require_stable``.
     """
-    if topic is None:
-        found = [one for owner in _owners(context, group) for one in _offsets(context, owner, require_stable)]
-        return sorted(found, key=lambda one: (one.topic, one.partition))
-    asked = live(topic)
-    if partition is not None:
-        asked.partition(partition)
-    owner = subscription_cursors.find(context, asked.topic.topic_id, group)
-    return [] if owner is None else _offsets(context, owner, require_stable, partition)
+    if asked.topic is None:
+        owners = sorted(_owners(context, group), key=lambda owner: owner.topic)
+    else:
+        topic = live(asked.topic)
+        if asked.partition is not None:
+            topic.partition(asked.partition)
+        only = subscription_cursors.find(context, topic.topic.topic_id, group)
+        owners = [] if only is None else [only]
+    topic_name, partition = asked.start_after or ("", -1)
+    found: list[tuple[Subscription, Item]] = []
+    for owner in owners:
+        left = asked.limit + 1 - len(found)
+        if owner.topic >= topic_name and left > 0:
+            after = partition if owner.topic == topic_name else -1
+            found += [(owner, item) for item in _cursors(context, owner, asked.partition, after, left)]
+    return _offsets(context, found[: asked.limit], asked.require_stable), len(found) > asked.limit
 
 
 def _owners(context: Context, group: str) -> list[Subscription]:
     """Return the group's subscriptions that have cursors, on topics that live."""
-    lives = dict.fromkeys(keys.parse_cursor_item(item.key)[0] for item in _cursors(context, group, ""))
-    known = subscription_cursors.get(context, [keys.subscription_item(topic_id, group) for topic_id in lives])
+    known = subscription_cursors.get(
+        context, [keys.subscription_item(topic_id, group) for topic_id in _lives(context, group)]
+    )
     owners = [subscription_from_item(item) for item in known.values()]
     names = subscription_cursors.get(context, [keys.topic_item(owner.topic) for owner in owners])
     alive = {found.topic.topic_id for found in map(topics.topic_from_item, names.values()) if not found.is_going}
     return [owner for owner in owners if owner.topic_id in alive]
 
 
-def _offsets(
-    context: Context, owner: Subscription, require_stable: bool, partition: int | None = None
-) -> list[GroupOffset]:
-    """Return the offsets of one subscription, all or a partition's; one below the log start counts as that."""
-    prefix = keys.cursors_prefix(owner.topic_id, owner.subscription_id)
-    if partition is None:
-        cursors = _cursors(context, owner.name, prefix)
-    else:
+def _lives(context: Context, group: str) -> list[str]:
+    """Return the topic_ids under which the group has cursors. Of a topic that has many, most are passed over."""
+    at_once = limits.TRANSACTION_ITEMS_MAX
+    lives: dict[str, None] = {}
+    after = ""
+    while page := context.items.query(keys.cursor_items(group), start_after=after, limit=at_once):
+        lives |= dict.fromkeys(keys.parse_cursor_item(item.key)[0] for item in page)
+        if len(page) < at_once:
+            break
+        after = keys.cursors_end(keys.parse_cursor_item(page[-1].key)[0])
+    return list(lives)
+
+
+def _cursors(context: Context, owner: Subscription, partition: int | None, after: int, limit: int) -> Sequence[Item]:
+    """Return up to ``limit`` cursors of one subscription, those of partitions behind ``after``, or one partition's."""
+    if partition is not None:
         key = keys.cursor_item(owner.name, owner.topic_id, owner.subscription_id, partition)
-        cursors = list(subscription_cursors.get(context, [key]).values())
-    numbers = [keys.parse_cursor_item(item.key)[2] for item in cursors]
-    heads = subscription_cursors.get(context, [keys.head_item(owner.topic_id, number) for number in numbers])
+        return list(context.items.get([key]).values()) if partition > after else []
+    last = min(after, limits.PARTITIONS_MAX)
+    start_after = "" if after < 0 else keys.cursor_item(owner.name, owner.topic_id, owner.subscription_id, last).sort
+    prefix = keys.cursors_prefix(owner.topic_id, owner.subscription_id)
+    return context.items.query(keys.cursor_items(owner.name), start_after=start_after, prefix=prefix, limit=limit)
+
+
+def _offsets(context: Context, cursors: Sequence[tuple[Subscription, Item]], require_stable: bool) -> list[GroupOffset]:
+    """Return the offsets of these cursors; one below the log start counts as that."""
+    places = [(owner, keys.parse_cursor_item(item.key)[2]) for owner, item in cursors]
+    heads = subscription_cursors.get(context, [keys.head_item(owner.topic_id, number) for owner, number in places])
     offsets = []
-    for number, item in zip(numbers, cursors, strict=True):
+    for (owner, number), (_, item) in zip(places, cursors, strict=True):
         cursor = cursor_from_value(item.value, ())
         if cursor.pending and require_stable:
             raise UnstableOffsetCommitError(
@@ -176,7 +210,3 @@ def _offsets(
         log_start = 0 if head is None else Head.from_value(head.value).log_start
         offsets.append(GroupOffset(owner.topic, number, max(cursor.mark, log_start), cursor.metadata))
     return offsets
-
-
-def _cursors(context: Context, group: str, prefix: str) -> list[Item]:
-    return subscription_cursors.query(context, keys.cursor_items(group), prefix)

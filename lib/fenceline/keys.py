@@ -244,6 +244,11 @@ def cursors_prefix(topic_id: str, subscription_id: str) -> str:
     return f"{topic_id}/{subscription_id}/"
 
 
+def cursors_end(topic_id: str) -> str:
+    """A sort key behind all that a group has on one life of a topic."""
+    return f"{topic_id}/~"
+
+
 def cursor_item(name: str, topic_id: str, subscription_id: str, partition: int) -> ItemKey:
     return ItemKey(cursor_items(name), f"{cursors_prefix(topic_id, subscription_id)}{partition:05d}")
 

@@ -17,6 +17,8 @@ SEGMENT_BYTES_MAX = 8 * MIB  # a group commit takes no further batch beyond this
 GROUP_BATCHES_MAX = 1_000
 PRODUCERS_CACHED_MAX = 20_000  # in one partition's memory; the rest is in items
 PRODUCER_WINDOW_BATCHES = 5  # Kafka remembers as many
+RECORD_ERRORS_MAX = 100  # named in one problem; it says how many there are
+PROBLEM_CHARS_MAX = 4_000  # of each text in a problem, which may repeat what was sent
 
 # Read
 RECORDS_DEFAULT = 500
@@ -24,6 +26,7 @@ RECORDS_MAX = 10_000
 BYTES_DEFAULT = 1 * MIB
 BYTES_MAX = 4 * MIB
 REPLY_BYTES_MAX = 4 * MIB
+GATEWAY_BYTES_MAX = 6_000_000  # Lambda takes 6 MB of answer, as its gateway is given it, and its headers
 WAIT_MS_MAX = 20_000
 LIST_DEFAULT = 100
 LIST_MAX = 1_000
@@ -31,6 +34,9 @@ SEGMENTS_MAX = 100
 OFFSETS_MAX = 100  # partitions of a topic in one answer
 
 SEGMENT_CACHE_BYTES = 32 * MIB
+UNPACKED_CACHE_BYTES = 64 * MIB  # of batches that a page ended in, decompressed; the largest there may be fits
+UNPACKED_BATCHES_MAX = 1_000
+UNPACKED_PLACES_MAX = 64  # at which pages ended, remembered of one batch
 PAGE_SEGMENTS_MAX = 512  # that one page reads at most
 INDEX_SEGMENTS_MAX = 20_000  # whose place is remembered, for each partition
 INDEX_METADATA_MAX = 1_000  # segments whose metadata is remembered, for each partition

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from fenceline.consumers import Consumers
     from fenceline.items import View
     from fenceline.leases import Session
+    from fenceline.named import ProducerPage
     from fenceline.offsets import Offsets, PartitionList, SegmentList
     from fenceline.own import OwnedResource
     from fenceline.own_release import Ownership
@@ -419,11 +420,13 @@ class Log:
     def _poll(self, life: Topic, name: str, session_id: str, wait_ms: int, principal: str) -> Producer:
         return self._waiting.poll(life, name, session_id, principal, wait_ms=wait_ms, timeout_ms=self._timeout_ms)
 
-    def producers(self, topic: str) -> tuple[Sequence[Producer], Sequence[Producer]]:
-        """Return a topic's producers, and those that wait in line; see ``named.listed``."""
+    def producers(self, topic: str, *, start_after: str = "", limit: int = limits.LIST_MAX) -> ProducerPage:
+        """Return producers of a topic, and those that wait in line; see ``named.listed``."""
         from fenceline import named
 
-        return self._resolver.in_life(topic, lambda life: named.listed(self.context, life))
+        return self._resolver.in_life(
+            topic, lambda life: named.listed(self.context, life, start_after=start_after, limit=limit)
+        )
 
     def close_producer(self, topic: str, producer_name: str, session_id: str, *, principal: str = "") -> None:
         """Close a producer: what it holds, or waits for; see ``named.close``."""

@@ -6,12 +6,14 @@ ends what it holds, not its session; until somebody comes, a reconnection undoes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 from fenceline import access, fences, keys, limits, sessions
-from fenceline.access import access_from_item
+from fenceline.access import AccessItem, access_from_item
 from fenceline.claim_answers import fenced
 from fenceline.context import Context
 from fenceline.errors import FencelineError
@@ -40,54 +42,74 @@ def look(context: Context, appender_of: AppenderOf, topic: Topic, name: str) -> 
     return shown(scene, record, session)
 
 
-def listed(context: Context, topic: Topic) -> tuple[list[Producer], list[Producer]]:
-    """Return the producers that hold access, by name, and those that wait for it, in line; by the items alone.
+class ProducerPage(NamedTuple):
+    """Some of a topic's producers: which, their names say, whether they hold access or wait for it."""
+
+    producers: Sequence[Producer]  # by name
+    waiting: Sequence[Producer]  # in line
+    has_more: bool  # behind the last name of both
+
+
+def listed(context: Context, topic: Topic, *, start_after: str, limit: int) -> ProducerPage:
+    """Return the first ``limit`` behind a name of those that hold access, or wait for it; by the items alone.
 
     Raises:
         Unavailable: The item store.
     """
-    records = _records(context, topic)
-    partitions = sorted({p for record in records for p in record.partitions})
-    access_keys = {p: keys.access_item(topic.topic_id, p) for p in partitions}
-    items = _read(context, list(access_keys.values()))
-    ids = sorted({record.session_id for record in records})
-    found = _read(context, [keys.session_item(session_id) for session_id in ids])
-    scene = Scene(
+    after = start_after[: limits.PRODUCER_NAME_CHARS_MAX + 1]  # no name is longer, and a store's keys have bounds
+    found: list[tuple[ProducerRecord, Producer]] = []
+    while True:
+        at_once = max(limit + 1 - len(found), limits.TRANSACTION_ITEMS_MAX)
+        items = context.items.query(keys.producers_of(topic.topic_id), start_after=after, limit=at_once)
+        found += _shown(context, topic, [record_from_item(item) for item in items])
+        if len(items) < at_once or len(found) > limit:
+            break
+        after = items[-1].key.sort
+    page = found[:limit]
+    waiting = sorted((one for one in page if one[1].state == QUEUED), key=lambda one: one[0].ticket)
+    return ProducerPage(
+        [producer for _, producer in page if producer.state != QUEUED],
+        [producer for _, producer in waiting],
+        len(found) > limit,
+    )
+
+
+def _shown(context: Context, topic: Topic, records: Sequence[ProducerRecord]) -> list[tuple[ProducerRecord, Producer]]:
+    """Return those of the producers that hold access, or wait for it, in the order of ``records``."""
+    scene = _scene(context, topic, records)
+    found: list[tuple[ProducerRecord, Producer]] = []
+    for record in records:
+        session = scene.sessions.get(record.session_id)
+        if session is None or session.is_final or record.state == CLOSED:
+            continue
+        with suppress(FencelineError):  # fenced, failed or lapsed: not listed
+            found.append((record, shown(scene, record, session)))
+    return found
+
+
+def _scene(context: Context, topic: Topic, records: Sequence[ProducerRecord]) -> Scene:
+    """Read what these producers are judged by: also the waiters before them, who may not be among them."""
+    others = _read_access(context, topic, {p for record in records for p in record.partitions})
+    waiters = [waiter for item in others.values() for waiter in item.waiting]
+    others |= _read_access(context, topic, {p for waiter in waiters for p in waiter.partitions} - others.keys())
+    ids = {one.session_id for one in records} | {one.session_id for one in waiters}
+    found = _read(context, [keys.session_item(session_id) for session_id in sorted(ids)])
+    return Scene(
         topic=topic,
         views={},
-        others={p: access_from_item(items.get(key)) for p, key in access_keys.items()},
+        others=others,
         sessions={key.sort: session_from_item(item) for key, item in found.items()},
         records={record.producer_name: record for record in records},
         tickets=None,
         held={},
         now_ms=context.runtime.now_ms(),
     )
-    producers: list[Producer] = []
-    waiting: list[tuple[int, Producer]] = []
-    for record in records:
-        session = scene.sessions.get(record.session_id)
-        if session is None or session.is_final or record.state == CLOSED:
-            continue
-        try:
-            producer = shown(scene, record, session)
-        except FencelineError:  # fenced, failed or lapsed: not listed
-            continue
-        if producer.state == QUEUED:
-            waiting.append((record.ticket, producer))
-        else:
-            producers.append(producer)
-    return producers, [producer for _, producer in sorted(waiting, key=lambda one: one[0])]
 
 
-def _records(context: Context, topic: Topic) -> list[ProducerRecord]:
-    sort, after = keys.producers_of(topic.topic_id), ""
-    records: list[ProducerRecord] = []
-    while True:
-        found = context.items.query(sort, start_after=after, limit=limits.LIST_MAX)
-        records += map(record_from_item, found)
-        if len(found) < limits.LIST_MAX:
-            return records
-        after = found[-1].key.sort
+def _read_access(context: Context, topic: Topic, partitions: Iterable[int]) -> dict[int, AccessItem]:
+    access_keys = {p: keys.access_item(topic.topic_id, p) for p in sorted(partitions)}
+    items = _read(context, list(access_keys.values()))
+    return {p: access_from_item(items.get(key)) for p, key in access_keys.items()}
 
 
 def _read(context: Context, wanted: Sequence[ItemKey]) -> Mapping[ItemKey, Item]:

@@ -20,8 +20,9 @@ from fenceline.compacted import ViewFiles
 from fenceline.fold import AbortedTransaction
 from fenceline.partition import Partition
 from fenceline.search import find_timestamp
-from fenceline.segment import Segment, decode_stored
+from fenceline.segment import Segment
 from fenceline.tail import Bounds, Tail, aborted_between, is_aborted, out_of_range, verified_tail
+from fenceline.unpacking import UnpackedBatches, Unpacking
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,8 @@ class Reader:
             OffsetOutOfRangeError: The start lies outside [log start, next offset].
             LifeEnded, CorruptLogError, Unavailable: As ``verified_tail``.
         """
-        sink, position, bounds = self._read(request, partial(RecordSink, acknowledged=acknowledged))
+        empty = partial(RecordSink, unpacked=self._context.unpacked, acknowledged=acknowledged)
+        sink, position, bounds = self._read(request, empty)
         return sink.page(position, bounds)
 
     def batches(self, request: ReadRequest) -> BatchPage:
@@ -207,8 +209,9 @@ class Reader:
 class RecordSink:
     """A page of single records."""
 
-    def __init__(self, request: ReadRequest, acknowledged: Acknowledged = NOTHING) -> None:
+    def __init__(self, request: ReadRequest, *, unpacked: UnpackedBatches, acknowledged: Acknowledged) -> None:
         self._records: list[ReadRecord] = []
+        self._unpacked = unpacked
         self._acknowledged = acknowledged
         self._left_records = request.max_records
         self._left_bytes = request.max_bytes
@@ -219,34 +222,28 @@ class RecordSink:
         """Take the batch's records in [start, end); return where to read next, and whether the page is full."""
         origin = segment.metadata.origin if segment.metadata.replicated is not None else None
         acknowledged = self._acknowledged
-        for record in decode_stored(segment, at):
-            if record.offset < start or (acknowledged and record.offset in acknowledged):
+        records = Unpacking(self._unpacked, segment, at, header, start)
+        for taken, record in enumerate(records):
+            offset = record.offset
+            if offset < start or (acknowledged and offset in acknowledged):
                 continue
-            if record.offset >= end:
+            if offset >= end:
                 return end, True
-            size = len(record.key or b"") + len(record.value or b"")
+            key, value, headers = record.key, record.value, record.headers
+            size = len(key or b"") + len(value or b"")
             with_names = size
-            if record.headers:
-                size += sum(len(value or b"") for _, value in record.headers)
-                with_names = size + sum(len(name.encode()) for name, _ in record.headers)
+            if headers:
+                size += sum(len(value or b"") for _, value in headers)
+                with_names = size + sum(len(name.encode()) for name, _ in headers)
             is_over = size > self._left_bytes or with_names > self._left_with_names
             if not self.is_empty and (self._left_records < 1 or is_over):
-                return record.offset, True
+                records.stop_at(offset, taken)
+                return offset, True
             self._left_records -= 1
             self._left_bytes -= size
             self._left_with_names -= with_names
             self.is_empty = False
-            self._records.append(
-                ReadRecord(
-                    record.offset,
-                    record.timestamp,
-                    record.key,
-                    record.value,
-                    record.headers,
-                    header.leader_epoch,
-                    origin,
-                )
-            )
+            self._records.append(ReadRecord(offset, record.timestamp, key, value, headers, header.leader_epoch, origin))
         return header.next_offset, False
 
     def page(self, position: int, bounds: Bounds) -> Page:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from fenceline.partition import Partition
 from fenceline.ports import NotFound, Unavailable
-from fenceline.segment import SegmentMetadata, corrupt, decode_stored
+from fenceline.segment import SegmentMetadata, corrupt
 from fenceline.tail import Tail
+from fenceline.unpacking import Unpacking
 
 
 def find_timestamp(partition: Partition, tail: Tail, timestamp: int) -> tuple[int, int] | None:
@@ -22,8 +23,10 @@ def find_timestamp(partition: Partition, tail: Tail, timestamp: int) -> tuple[in
         for at, header in segment.batches:
             if header.is_control or header.max_timestamp < timestamp or header.next_offset <= log_start:
                 continue
-            for record in decode_stored(segment, at):
+            records = Unpacking(partition.context.unpacked, segment, at, header, log_start)
+            for taken, record in enumerate(records):
                 if record.timestamp >= timestamp and record.offset >= log_start:
+                    records.stop_at(record.offset, taken)  # who asked for the time reads on from there
                     return record.offset, record.timestamp
         base = segment.next_offset
     return None

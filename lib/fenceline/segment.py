@@ -185,4 +185,8 @@ def decode_stored(segment: Segment, at: int) -> list[StoredRecord]:
     try:
         return decode(segment.body, at)
     except MalformedBatch as error:
-        raise CorruptLogError(f"a stored batch is damaged: {error} offset={segment.base_offset}") from error
+        raise damaged_batch(segment, error) from error
+
+
+def damaged_batch(segment: Segment, error: MalformedBatch) -> CorruptLogError:
+    return CorruptLogError(f"a stored batch is damaged: {error} offset={segment.base_offset}")

@@ -108,11 +108,11 @@ def get(context: Context, item_keys: Sequence[ItemKey]) -> dict[ItemKey, Item]:
     return found
 
 
-def query(context: Context, partition: str, prefix: str = "") -> list[Item]:
-    """Return all items of a partition key whose sort key begins with ``prefix``, in order."""
+def query(context: Context, partition: str) -> list[Item]:
+    """Return all items of a partition key, in order."""
     found: list[Item] = []
     after = ""
-    while page := context.items.query(partition, start_after=after, prefix=prefix, limit=limits.LIST_MAX):
+    while page := context.items.query(partition, start_after=after, limit=limits.LIST_MAX):
         found += page
         after = page[-1].key.sort
         if len(page) < limits.LIST_MAX:

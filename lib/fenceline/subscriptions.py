@@ -90,27 +90,38 @@ class ShownSubscription:
     has_more: bool
 
 
-def shown(live: LiveTopic, subscription: Subscription, start_partition: int, limit: int) -> ShownSubscription:
-    """Return up to ``limit`` partitions, from ``start_partition`` on, each at a verified tail."""
+def shown(
+    live: LiveTopic, subscription: Subscription, start_partition: int, limit: int, start_offset: int = 0
+) -> ShownSubscription:
+    """Return up to ``limit`` partitions, from ``start_partition`` on, each at a verified tail.
+
+    Args:
+        start_offset: Of the first of them, only what is acknowledged from this offset on is shown.
+    """
     end = min(start_partition + limit, live.topic.partitions)
     numbers = range(start_partition, end)
     stored = subscription_cursors.read(live.context, subscription, numbers)
-    calls = [partial(_shown_cursor, live.partition(number), one) for number, one in zip(numbers, stored, strict=True)]
+    calls = [
+        partial(_shown_cursor, live.partition(number), one, start_offset if number == start_partition else 0)
+        for number, one in zip(numbers, stored, strict=True)
+    ]
     return ShownSubscription(subscription, live.context.runtime.gather(calls), end < live.topic.partitions)
 
 
-def _shown_cursor(partition: Partition, stored: Stored) -> ShownCursor:
+def _shown_cursor(partition: Partition, stored: Stored, start_offset: int) -> ShownCursor:
     tail = verified_tail(partition)
     mark = backlog.slid(partition, tail, stored.cursor.mark, stored.cursor.acknowledged)
     acknowledged = stored.cursor.acknowledged.from_(mark)
     left = backlog.count(partition, tail, mark, acknowledged)
-    return ShownCursor(partition.partition, mark, acknowledged.ranges, left)
+    return ShownCursor(partition.partition, mark, acknowledged.from_(start_offset).ranges, left)
 
 
-def list_subscriptions(live: LiveTopic) -> list[Subscription]:
-    """Return the topic's subscriptions in byte order of their names."""
-    found = subscription_cursors.query(live.context, keys.subscription_items(live.topic.topic_id))
-    return [subscription_from_item(item) for item in found]
+def list_subscriptions(live: LiveTopic, *, start_after: str, limit: int) -> tuple[list[Subscription], bool]:
+    """Return up to ``limit`` subscriptions of the topic in byte order of their names, and whether there are more."""
+    start_after = start_after[: limits.SUBSCRIPTION_NAME_CHARS_MAX + 1]  # no name is longer, and keys have bounds
+    items = keys.subscription_items(live.topic.topic_id)
+    found = live.context.items.query(items, start_after=start_after, limit=limit + 1)
+    return [subscription_from_item(item) for item in found[:limit]], len(found) > limit
 
 
 # Moving the mark

@@ -21,6 +21,7 @@ HANDLERS = {
     "sessions": sessions.handler,
 }
 DOCUMENT = openapi.document("0.0.0")
+GATEWAY_BYTES_MAX = 6 * 1024 * 1024  # that Lambda takes of an answer
 BATCH_TYPE = "application/vnd.apache.kafka.records; version=2"
 
 
@@ -65,7 +66,7 @@ def event(
 def send(sent: dict[str, Any]) -> Answer:
     http = sent["requestContext"]["http"]
     told = HANDLERS[routes.function_of(http["method"], sent["rawPath"])](sent, None)
-    json.dumps(told)  # Lambda must be able to send it.
+    assert len(json.dumps(told, ensure_ascii=False).encode()) <= GATEWAY_BYTES_MAX  # as Lambda's runtime makes it
     body = told["body"] or ""
     content = base64.b64decode(body) if told["isBase64Encoded"] else body.encode()
     assert all(name == name.lower() for name in told["headers"])

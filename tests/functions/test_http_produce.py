@@ -171,6 +171,55 @@ def test_a_damaged_batch_is_refused_and_writes_nothing(body: bytes, code: str) -
     assert read()["next_offset"] == 0
 
 
+def test_a_bad_timestamp_is_told_first_whatever_else_is_wrong_with_other_records() -> None:
+    call("PATCH", "/v1/topics/orders", value={"config": {"cleanup.policy": "compact"}})
+    records = [{"value": "no key"}, {"key": "k", "value": "late", "timestamp": NOW_MS * 2}]
+    sent = encode([Record(b"no key"), Record(b"late", key=b"k", timestamp=NOW_MS * 2)], now_ms=NOW_MS).body
+    entry = {"topic": "orders", "partition": 0, "records": records}
+    many = call("POST", "/v1/produce", value={"partitions": [entry]}).json["results"][0]["error"]
+    for told in (call("POST", RECORDS, value={"records": records}).json, produce_batch(sent).json, many):
+        assert told["code"] == "INVALID_TIMESTAMP"
+        assert [error["index"] for error in told["record_errors"]] == [1]
+    assert read()["next_offset"] == 0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "code"),
+    [({"value": ""}, "INVALID_RECORD"), ({"key": "", "value": "", "timestamp": NOW_MS * 2}, "INVALID_TIMESTAMP")],
+)
+def test_a_problem_names_a_hundred_records_and_says_how_many_are_to_blame(wrong: dict[str, Any], code: str) -> None:
+    call("PATCH", "/v1/topics/orders", value={"config": {"cleanup.policy": "compact"}})
+    fine = {"key": "k", "value": "v"}
+    for count in (1, 100, 101, 1_000):
+        records = [fine, *[wrong] * count, fine]
+        entry = {"topic": "orders", "partition": 0, "records": records}
+        many = call("POST", "/v1/produce", value={"partitions": [entry]}).json["results"][0]["error"]
+        for told in (call("POST", RECORDS, value={"records": records}).json, many):
+            assert told["code"] == code
+            assert [error["index"] for error in told["record_errors"]] == [*range(1, min(count, 100) + 1)]
+            assert told["record_errors_count"] == count
+
+
+def test_the_answer_to_fifty_batches_all_to_blame_passes_the_gateway() -> None:
+    call("PATCH", "/v1/topics/orders", value={"partitions": 50, "config": {"message.timestamp.before.max.ms": 1}})
+    records = [{"value": "", "timestamp": 1}] * 2_000
+    entries = [{"topic": "orders", "partition": partition, "records": records} for partition in range(50)]
+    told = call("POST", "/v1/produce", value={"partitions": entries})
+    assert {one["error"]["record_errors_count"] for one in told.json["results"]} == {2_000}
+    assert len(told.body) < 1_000_000
+
+
+def test_a_problem_repeats_no_more_of_a_request_than_a_reader_takes_in() -> None:
+    """The name of a topic that cannot be, and one of a setting, may have as many bytes as a body."""
+    name = "\x01" * 900_000
+    entry = {"topic": name, "partition": 0, "records": [{"value": "a"}]}
+    (result,) = call("POST", "/v1/produce", value={"partitions": [entry]}).json["results"]
+    assert (result["topic"], result["error"]["code"]) == (name[:249] + "…", "UNKNOWN_TOPIC_OR_PARTITION")
+    told = call("PATCH", "/v1/topics/orders", value={"config": {name: 1}})
+    assert (told.code, told.json["field"][:9], told.json["field"][-1]) == ("INVALID_REQUEST", "config.\x01\x01", "…")
+    assert len(told.body) < 100_000
+
+
 def test_a_batch_larger_than_the_topic_takes_names_the_limit() -> None:
     call("PATCH", "/v1/topics/orders", value={"config": {"max.message.bytes": 1000}})
     answer = produce("x" * 1000)

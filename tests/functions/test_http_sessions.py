@@ -161,7 +161,7 @@ def test_a_claim_is_answered_with_its_producer() -> None:
     assert (session["lease_ms"], session["expires_at"]) == (60_000, producer["expires_at"])
     assert session["holds"] == [{"group": None, "resource": "orders/0"}, {"group": None, "resource": "orders/1"}]
     assert call("GET", of(producer)).json == {"producer": producer}
-    assert call("GET", PRODUCERS).json == {"producers": [producer], "waiting": []}
+    assert call("GET", PRODUCERS).json == {"producers": [producer], "waiting": [], "has_more": False}
 
 
 def test_a_name_left_out_is_made_up() -> None:
@@ -175,7 +175,7 @@ def test_a_waiter_is_accepted_polled_and_granted() -> None:
     waiter = answer.json["producer"]
     assert (waiter["state"], waiter["queue_position"]) == ("queued", 0)
     assert (waiter["topic_epochs"], waiter["next_offsets"]) == ({}, {})
-    assert call("GET", PRODUCERS).json == {"producers": [holder], "waiting": [waiter]}
+    assert call("GET", PRODUCERS).json == {"producers": [holder], "waiting": [waiter], "has_more": False}
     poll = {"session_id": waiter["session_id"], "wait_ms": 1}
     assert call("GET", of(waiter), poll).json["producer"]["state"] == "queued"
     assert call("DELETE", of(holder), {"session_id": holder["session_id"]}).status == 204
@@ -398,7 +398,7 @@ def test_a_session_shows_the_name_that_its_client_gave_it(name: str) -> None:
 def test_a_name_is_text_of_1_to_256_bytes_without_control_characters(name: Any) -> None:
     for answer in (call("POST", "/v1/sessions", value={"client_name": name}), claim(client_name=name)):
         assert (answer.code, answer.json["field"]) == ("INVALID_REQUEST", "client_name")
-    assert call("GET", PRODUCERS).json == {"producers": [], "waiting": []}
+    assert call("GET", PRODUCERS).json == {"producers": [], "waiting": [], "has_more": False}
 
 
 def test_a_producer_shows_since_when_it_is_granted_or_queued(clock: Clock) -> None:

@@ -82,7 +82,8 @@ def test_a_subscription_is_created_shown_changed_listed_and_deleted() -> None:
         "subscriptions": [
             {"name": "a", "topic": "orders", "replicate_subscription_state": False},
             {"name": "s", "topic": "orders", "replicate_subscription_state": True},
-        ]
+        ],
+        "has_more": False,
     }
     deleted = call("DELETE", SUBSCRIPTION)
     assert (deleted.status, deleted.body) == (204, b"")
@@ -102,7 +103,7 @@ def test_partitions_come_in_pages() -> None:
 
 def test_a_page_of_partitions_passes_the_gateway(monkeypatch: pytest.MonkeyPatch) -> None:
     subscribe()
-    monkeypatch.setattr("fenceline_functions.answers._CURSORS_BYTES_MAX", 20)
+    monkeypatch.setattr("fenceline_functions.answers._LIST_BYTES_MAX", 20)
     page = call("GET", SUBSCRIPTION).json
     assert ([one["partition"] for one in page["partitions"]], page["has_more"]) == ([0], True)
     page = call("GET", SUBSCRIPTION, "start_partition=1").json
@@ -281,7 +282,7 @@ def test_a_group_commits_and_fetches_offsets() -> None:
     assert [(one["mark_delete_offset"], one["backlog"]) for one in marks] == [(4, 1), (2, 3)]
     assert commit({"offset": 1}).status == 200
     assert committed("topic=orders&partition=0") == [{**first, "offset": 1, "metadata": ""}]
-    assert call("GET", "/v1/groups/another/offsets").json == {"offsets": []}
+    assert call("GET", "/v1/groups/another/offsets").json == {"offsets": [], "has_more": False}
 
 
 def test_nothing_of_a_commit_is_applied_where_one_of_it_cannot_be() -> None:
@@ -299,7 +300,7 @@ def test_nothing_of_a_commit_is_applied_where_one_of_it_cannot_be() -> None:
     ):
         assert commit({"offset": 1}, bad).code == code
     assert committed() == []
-    assert call("GET", "/v1/topics/orders/subscriptions").json == {"subscriptions": []}
+    assert call("GET", "/v1/topics/orders/subscriptions").json == {"subscriptions": [], "has_more": False}
 
 
 def test_the_field_to_blame_in_a_commit_is_named() -> None:

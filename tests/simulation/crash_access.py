@@ -437,7 +437,7 @@ def sweep_cursors(scene: Scene, process: Process) -> None:
     sweep(process.log, duration_ms=600_000, is_thorough=True)
     stored = scene.stored()
     assert not any(key.startswith("unowned/") for key in stored)
-    names = {subscription.name for subscription in process.log.consumers.subscriptions(TOPIC)}
+    names = {subscription.name for subscription in process.log.consumers.subscriptions(TOPIC)[0]}
     assert names or not any(key.startswith("cursors/") for key in stored)
 
 
@@ -462,10 +462,10 @@ def commit(scene: Scene, process: Process) -> None:
 
 def commit_again(scene: Scene, process: Process) -> None:
     """All of it was committed, or nothing; and then it is."""
-    before = process.log.consumers.committed(GROUP)
+    before = process.log.consumers.committed(GROUP)[0]
     assert list(before) in ([], OFFSETS)
     commit(scene, process)
-    assert list(process.log.consumers.committed(GROUP)) == OFFSETS
+    assert list(process.log.consumers.committed(GROUP)[0]) == OFFSETS
 
 
 SAME = "the same again"

@@ -880,15 +880,32 @@ def test_a_compacted_topic_takes_no_record_without_a_key(service: Service) -> No
     service.log.append(TOPIC, 0, AppendRequest.of_records(records[::2]))
 
 
-def test_size_comes_before_records_and_records_before_timestamps_and_all_before_the_log(service: Service) -> None:
+def test_size_comes_before_timestamps_and_timestamps_before_keys_and_all_before_the_log(service: Service) -> None:
     service.log.alter_topic(TOPIC, config={"cleanup.policy": "compact", "max.message.bytes": 200})
     with pytest.raises(errors.MessageTooLargeError):
         append(service.log, "x" * 200, timestamp=START_MS * 2, expected=7)
-    with pytest.raises(errors.InvalidRecordError):
-        append(service.log, "x", timestamp=START_MS * 2, expected=7)
-    keyed = AppendRequest.of_records([Record(b"x", key=b"k", timestamp=START_MS * 2)], expected_offset=7)
     with pytest.raises(errors.InvalidTimestampError):
+        append(service.log, "x", timestamp=START_MS * 2, expected=7)
+    with pytest.raises(errors.InvalidRecordError):
+        append(service.log, "x", expected=7)
+    keyed = AppendRequest.of_records([Record(b"x", key=b"k")], expected_offset=7)
+    with pytest.raises(errors.OffsetMismatchError):
         service.log.append(TOPIC, 0, keyed)
+
+
+def test_a_bad_timestamp_is_told_before_a_missing_key_and_names_its_own_records_only(service: Service) -> None:
+    service.log.alter_topic(TOPIC, config={"cleanup.policy": "compact"})
+    records = [Record(b"a"), Record(b"b", key=b"k", timestamp=START_MS * 2), Record(b"c"), Record(b"d", key=b"k")]
+    for make in (
+        lambda: AppendRequest.of_records(records),
+        lambda: AppendRequest.of_batch(batch.encode(records, now_ms=START_MS).body),
+    ):
+        with pytest.raises(errors.InvalidTimestampError) as refusal:
+            service.log.append(TOPIC, 0, make())
+        assert [error["index"] for error in refusal.value.record_errors] == [1]
+    service.log.alter_topic(TOPIC, config={"message.timestamp.type": "LogAppendTime"})
+    with pytest.raises(errors.InvalidRecordError):  # there the server sets the times, so that none is bad
+        service.log.append(TOPIC, 0, AppendRequest.of_records(records))
 
 
 def test_a_producers_state_lapses_as_the_topic_says(service: Service) -> None:

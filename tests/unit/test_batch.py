@@ -151,7 +151,7 @@ def test_a_batch_that_breaks_a_rule_is_refused_as_the_contract_says(error, says,
         check(body)
     assert type(caught.value) is error
     if error is not CorruptMessageError:
-        assert caught.value.record_errors == []
+        assert (caught.value.record_errors, caught.value.record_errors_count) == ([], 0)
 
 
 FAULTS = [
@@ -180,6 +180,25 @@ def test_timestamps_below_minus_one_are_told_by_index():
     with pytest.raises(InvalidTimestampError) as caught:
         check(body)
     assert caught.value.record_errors == [{"index": 2, "message": "timestamp=-2"}]
+    assert caught.value.record_errors_count == 1
+
+
+def test_of_many_timestamps_below_minus_one_the_first_hundred_are_told_and_how_many_there_are():
+    records = b"".join(record(index, timestamp_delta=-NOW - 2) for index in range(1, 251))
+    with pytest.raises(InvalidTimestampError) as caught:
+        check(forge(record(0) + records, count=251))
+    assert [error["index"] for error in caught.value.record_errors] == [*range(1, 101)]
+    assert caught.value.record_errors_count == 250
+
+
+@pytest.mark.parametrize(
+    ("offset", "highest"), [(7, NOW), (1, NOW + 1)], ids=["deltas out of order", "a wrong highest timestamp"]
+)
+def test_a_timestamp_below_minus_one_is_told_first_of_what_the_records_show(offset, highest):
+    body = forge(record(0) + record(offset, timestamp_delta=-NOW - 2), count=2, max_timestamp=highest)
+    with pytest.raises(InvalidTimestampError) as caught:
+        check(body)
+    assert [error["index"] for error in caught.value.record_errors] == [1]
 
 
 @pytest.mark.parametrize("delta", [INT64_MAX, INT64_MAX - NOW + 1])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -12,7 +12,7 @@ import pytest
 
 from fenceline import errors, keys, limits
 from fenceline.log import Log
-from fenceline.ports import ItemTooLarge, Put
+from fenceline.ports import Item, ItemTooLarge, Put
 from fenceline.producers import Producer
 from fenceline.read import ReadRequest
 from tests.patience import PATIENCE_S
@@ -837,15 +837,54 @@ def test_a_lapsed_session_that_was_pruned_from_one_partition_shares_the_others(
 
 def test_a_producer_is_shown_as_it_is(service: Service) -> None:
     log = service.log
-    assert log.producers(TOPIC) == ([], [])
+    assert log.producers(TOPIC) == ([], [], False)
     shared = claim(log, SHARED, producer_name="b")
     other = claim(log, SHARED, producer_name="a")
     waiter = claim(log, WAIT)
-    assert log.producers(TOPIC) == ([other, shared], [waiter])
+    assert log.producers(TOPIC) == ([other, shared], [waiter], False)
     assert service.another().producer(TOPIC, "b") == shared
     assert code_of(lambda: log.producer(TOPIC, "nobody")) == "UNKNOWN_PRODUCER"
     assert code_of(lambda: log.producer(TOPIC, "no/name")) == "UNKNOWN_PRODUCER"
     assert code_of(lambda: log.producers("nobodys")) == "UNKNOWN_TOPIC_OR_PARTITION"
+
+
+def test_a_page_of_producers_reads_the_records_that_it_shows_and_who_waits_before_them(
+    wide: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = wide.log
+    claim(log, EXCLUSIVE, partitions=[1, 2], producer_name="holder")
+    claim(log, EXCLUSIVE, partitions=[3], producer_name="another", lease_ms=300_000)
+    for name, partitions in (("z", [1, 3]), ("dead", [2]), ("b", [2, 1])):  # in this order they wait
+        claim(log, WAIT, partitions=partitions, producer_name=name, lease_ms=1_000 if name == "dead" else 300_000)
+    wide.runtime.advance(2_000)
+    asked: list[int] = []
+    query = wide.items.store.query
+
+    def counted(partition: str, *, limit: int = 1_000, **more: Any) -> Sequence[Item]:
+        asked.append(limit)
+        return query(partition, limit=limit, **more)
+
+    monkeypatch.setattr(wide.items.store, "query", counted)
+    page = log.producers(TOPIC, start_after="another", limit=1)
+    assert [(one.producer_name, one.queue_position) for one in page.waiting] == [("b", 1)]
+    assert (list(page.producers), page.has_more) == ([], True)
+    assert asked == [100]
+    page = log.producers(TOPIC, start_after="b")
+    assert [one.producer_name for one in page.producers] == ["holder"]
+    assert [(one.producer_name, one.queue_position) for one in page.waiting] == [("z", 0)]
+    assert page.has_more is False
+
+
+def test_a_page_of_producers_is_full_however_many_records_are_dead(service: Service) -> None:
+    log = service.log
+    for number in range(105):
+        close(log, claim(log, producer_name=f"a{number:03}"))
+    for name in ("b", "c"):
+        claim(log, SHARED, producer_name=name)
+    page = log.producers(TOPIC, limit=1)
+    assert ([one.producer_name for one in page.producers], page.has_more) == (["b"], True)
+    page = log.producers(TOPIC, limit=1, start_after="b")
+    assert ([one.producer_name for one in page.producers], page.has_more) == (["c"], False)
 
 
 def test_only_who_has_access_or_waits_for_it_is_listed(service: Service) -> None:
@@ -857,7 +896,7 @@ def test_only_who_has_access_or_waits_for_it_is_listed(service: Service) -> None
     close(log, closed)
     log.close_session(gone.session_id)
     service.runtime.advance(LAPSE_MS)
-    assert log.producers(TOPIC) == ([holder], [])
+    assert log.producers(TOPIC) == ([holder], [], False)
     for one, code in (
         (fenced, "PRODUCER_FENCED"),
         (failed, "PRODUCER_FENCED"),

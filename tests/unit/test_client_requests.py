@@ -247,6 +247,76 @@ def test_topics_are_listed_page_by_page_until_there_are_no_more():
     assert [dict(request.url.params) for request in seen] == [{"prefix": "p"}, {"prefix": "p", "start_after": "b"}]
 
 
+def test_every_list_is_whole_however_many_pages_it_comes_in():
+    """Subscriptions and offsets go on behind the last one, producers behind the last name of both lists."""
+
+    def offset(partition):
+        return {"topic": "a", "partition": partition, "offset": 5, "metadata": ""}
+
+    def subscription(name):
+        return {"name": name, "topic": "t", "replicate_subscription_state": False}
+
+    def producer(name, **more):
+        fixed = {"session_id": "s", "access_mode": "Shared", "topic_epochs": {}, "next_offsets": {}, "expires_at": 0}
+        return {"producer_name": name, "state": "queued" if more else "granted", **fixed, **more}
+
+    def walked(call, *pages):
+        client, seen = client_of(*(httpx.Response(200, json=page) for page in pages))
+        return call(client), [request.url.params.get("start_after") for request in seen]
+
+    found, starts = walked(
+        lambda client: [one.partition for one in client.committed_offsets("g", topic="a")],
+        {"offsets": [offset(8), offset(9)], "has_more": True},
+        {"offsets": [offset(10)], "has_more": False},
+    )
+    assert (found, starts) == ([8, 9, 10], [None, "a/9"])
+    found, starts = walked(
+        lambda client: [one.name for one in client.subscriptions("t")],
+        {"subscriptions": [subscription("a")], "has_more": True},
+        {"subscriptions": [subscription("b")], "has_more": False},
+    )
+    assert (found, starts) == (["a", "b"], [None, "a"])
+    producers, starts = walked(
+        lambda client: client.producers("t"),
+        {"producers": [producer("a")], "waiting": [producer("b", queue_position=1)], "has_more": True},
+        {"producers": [producer("c")], "waiting": [], "has_more": True},
+        {"producers": [], "waiting": [producer("d", queue_position=0)], "has_more": False},
+    )
+    assert [one.producer_name for one in producers.granted] == ["a", "c"]
+    assert [one.producer_name for one in producers.waiting] == ["d", "b"]
+    assert starts == [None, "b", "c"]
+
+
+def test_what_a_service_of_before_told_in_one_answer_is_whole():
+    client, seen = client_of(httpx.Response(200, json={"subscriptions": []}))
+
+    assert client.subscriptions("t") == []
+    assert len(seen) == 1
+
+
+def test_a_cursor_that_comes_in_parts_is_put_together():
+    def cursor(partition, ranges, **more):
+        shown = {"partition": partition, "mark_delete_offset": 0, "backlog": 9}
+        return {**shown, "individually_acknowledged": ranges, **more}
+
+    def page(*cursors, has_more):
+        named = {"name": "s", "topic": "t", "replicate_subscription_state": False}
+        return httpx.Response(200, json={**named, "partitions": cursors, "has_more": has_more})
+
+    client, seen = client_of(
+        page(cursor(0, []), cursor(1, [[1, 2], [3, 5]], has_more=True), has_more=True),
+        page(cursor(1, [[7, 8]], has_more=True), has_more=True),
+        page(cursor(1, [[9, 11]]), has_more=True),
+        page(cursor(2, [[0, 1]]), has_more=False),
+    )
+
+    found = client.subscription("t", "s").partitions
+    assert [one.partition for one in found] == [0, 1, 2]
+    assert found[1].individually_acknowledged == [(1, 2), (3, 5), (7, 8), (9, 11)]
+    asked = [(request.url.params["start_partition"], request.url.params.get("start_offset")) for request in seen]
+    assert asked == [("0", None), ("1", "5"), ("1", "8"), ("2", None)]
+
+
 def test_members_that_a_newer_service_adds_are_passed_over():
     client, _ = client_of(httpx.Response(200, json={**TOPIC, "newer": 1}))
 

@@ -257,7 +257,7 @@ def test_a_commit_without_a_session_is_refused_behind_an_owner_that_came_back(se
 
     service.items.plan("write", back)
     assert told(lambda: log.consumers.commit("g", [GroupOffset(TOPIC, 0, 1)])) == "OWNER_FENCED"
-    assert log.consumers.committed("g") == []
+    assert log.consumers.committed("g") == ([], False)
 
 
 def test_a_group_s_offsets_are_committed_by_its_owner(service: Service) -> None:

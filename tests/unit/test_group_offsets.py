@@ -23,7 +23,7 @@ from fenceline.errors import (
 )
 from fenceline.group_offsets import GroupOffset
 from fenceline.log import Log
-from fenceline.ports import Check, ItemKey, Put
+from fenceline.ports import Check, Item, ItemKey, Put
 from fenceline.subscriptions import Acknowledgement
 from tests.patience import PATIENCE_S
 from tests.service import Gate, Service, is_unavailable, loses_answer, moves, never_arrives, request
@@ -40,7 +40,7 @@ def commit(log: Log, *offsets: tuple[str, int, int] | GroupOffset, **options: An
 
 
 def committed(log: Log, **which: Any) -> list[tuple[str, int, int]]:
-    found: Sequence[GroupOffset] = log.consumers.committed(GROUP, **which)
+    found, _ = log.consumers.committed(GROUP, **which)
     return [(one.topic, one.partition, one.offset) for one in found]
 
 
@@ -63,18 +63,18 @@ def test_a_commit_makes_a_subscription_at_it_and_at_earliest_elsewhere(topics: S
     commit(topics.log, (TOPIC, 1, 7))
     assert marks(topics.log) == [0, 7, 0]
     assert committed(topics.another()) == [(TOPIC, 1, 7)]
-    assert [one.name for one in topics.log.consumers.subscriptions(OTHER)] == []
+    assert [one.name for one in topics.log.consumers.subscriptions(OTHER)[0]] == []
 
 
 def test_a_commit_sets_the_mark_also_backwards_and_forgets_what_was_acknowledged(topics: Service) -> None:
     commit(topics.log, GroupOffset(TOPIC, 0, 5, "note"))
     consumers = topics.log.consumers
     consumers.acknowledge(TOPIC, 0, GROUP, Acknowledgement(individual=[7, 8]))
-    assert consumers.committed(GROUP) == [GroupOffset(TOPIC, 0, 5, "note")]
+    assert consumers.committed(GROUP) == ([GroupOffset(TOPIC, 0, 5, "note")], False)
     commit(topics.log, (TOPIC, 0, 2))
     (shown,) = consumers.subscription(TOPIC, GROUP, limit=1).cursors
     assert (shown.mark_delete_offset, list(shown.individually_acknowledged), shown.backlog) == (2, [], 8)
-    assert consumers.committed(GROUP) == [GroupOffset(TOPIC, 0, 2, "")]
+    assert consumers.committed(GROUP) == ([GroupOffset(TOPIC, 0, 2, "")], False)
 
 
 def test_the_offsets_of_a_group_are_the_marks_of_its_subscriptions(topics: Service) -> None:
@@ -91,7 +91,7 @@ def test_the_offsets_of_a_group_are_the_marks_of_its_subscriptions(topics: Servi
     assert len(committed(topics.log)) == 5
     commit(topics.log, GroupOffset(TOPIC, 0, 3, "note"))
     consumers.seek(TOPIC, 0, GROUP, offset=4)
-    assert consumers.committed(GROUP, topic=TOPIC, partition=0) == [GroupOffset(TOPIC, 0, 4, "")]
+    assert consumers.committed(GROUP, topic=TOPIC, partition=0) == ([GroupOffset(TOPIC, 0, 4, "")], False)
 
 
 def test_what_was_never_committed_is_nothing_and_unknown_places_are_told(topics: Service) -> None:
@@ -240,7 +240,7 @@ def test_a_commit_that_failed_is_made_once_more(topics: Service, fault: Any) -> 
     topics.items.plan("write", fault)
     commit(topics.log, (TOPIC, 0, 5), (OTHER, 1, 6))
     assert committed(topics.another()) == [(OTHER, 1, 6), (TOPIC, 0, 5)]
-    assert len(topics.log.consumers.subscriptions(TOPIC)) == 1
+    assert len(topics.log.consumers.subscriptions(TOPIC)[0]) == 1
 
 
 @pytest.mark.parametrize(
@@ -313,3 +313,46 @@ def test_more_cursors_than_a_page_are_all_told(topics: Service, monkeypatch: pyt
         commit(topics.log, (TOPIC, partition, 1), (OTHER, partition, 2))
     assert len(committed(topics.log)) == 6
     assert committed(topics.log, topic=TOPIC) == [(TOPIC, partition, 1) for partition in range(3)]
+
+
+# Pages
+
+
+def test_a_page_of_a_groups_offsets_reads_no_more_than_its_own_cursors(
+    topics: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of each topic at most a hundred cursors are looked at, to learn that the group has some there."""
+    log = topics.log
+    log.alter_topic(TOPIC, partitions=400)
+    log.consumers.subscribe(TOPIC, GROUP)
+    for first in range(0, 400, 25):
+        commit(log, *((TOPIC, p, 0) for p in range(first, first + 25)))
+    commit(log, (OTHER, 1, 3))
+    asked: list[int] = []
+    query = topics.items.store.query
+
+    def counted(partition: str, *, limit: int = 1_000, **more: Any) -> Sequence[Item]:
+        asked.append(limit)
+        return query(partition, limit=limit, **more)
+
+    monkeypatch.setattr(topics.items.store, "query", counted)
+    assert committed(log, limit=2, start_after=(TOPIC, 7)) == [(TOPIC, 8, 0), (TOPIC, 9, 0)]
+    assert max(asked) <= limits.TRANSACTION_ITEMS_MAX
+    assert sum(asked) <= 3 * limits.TRANSACTION_ITEMS_MAX
+    asked.clear()
+    assert committed(log, topic=TOPIC, limit=2, start_after=(TOPIC, 397)) == [(TOPIC, 398, 0), (TOPIC, 399, 0)]
+    assert asked == [3]
+    assert committed(log, limit=1) == [(OTHER, 1, 3)]
+
+
+def test_the_offsets_of_many_topics_are_found_though_most_cursors_are_passed_over(topics: Service) -> None:
+    names = [f"t{number}" for number in range(7)]
+    places = []
+    for number, name in enumerate(names):
+        topics.log.create_topic(name, partitions=120)
+        for partition in [*range(110)] if number in (2, 5) else [number]:
+            commit(topics.log, (name, partition, 0))
+            places.append((name, partition, 0))
+    assert committed(topics.log) == places
+    (last,) = committed(topics.log, limit=1, start_after=("t5", 109))
+    assert last == ("t6", 6, 0)

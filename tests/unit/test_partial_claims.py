@@ -72,7 +72,7 @@ def test_a_failed_claim_of_what_was_lost_leaves_the_producer_the_rest(service: S
     service.objects.always("create", None)
     shown = service.log.producer(TOPIC, "a")
     assert (shown.state, shown.topic_epochs, shown.next_offsets) == ("granted", {0: 0}, {0: 1})
-    assert service.log.producers(TOPIC) == ([shown], [])
+    assert service.log.producers(TOPIC) == ([shown], [], False)
     send(service.log, producer, "a")
     assert reclaim(service.log, producer).topic_epochs == {0: 0, 1: 3}
     send(service.log, producer, "b")

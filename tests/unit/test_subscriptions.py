@@ -106,7 +106,7 @@ def test_a_subscription_begins_at_the_end_or_at_the_log_start_and_is_there_once(
     assert begin(service.log, at="earliest", name="early")
     assert not begin(service.another(), at="earliest", name="late")
     assert [cursor(service.log, name=name).mark_delete_offset for name in ("late", "early")] == [2, 0]
-    assert [one.name for one in service.log.consumers.subscriptions(TOPIC)] == ["early", "late"]
+    assert [one.name for one in service.log.consumers.subscriptions(TOPIC)[0]] == ["early", "late"]
     with pytest.raises(UnknownSubscriptionError):
         cursor(service.log, name="other")
 
@@ -378,7 +378,7 @@ def test_ten_thousand_open_ranges_are_no_cliff(service: Service, monkeypatch: py
     assert acknowledge(service.log, 0) == 2
     assert acknowledge(service.log, cumulative=25_000) == 25_001
     assert place(service.log) == (25_001, [], 4_999)
-    subscription = service.log.consumers.subscriptions(TOPIC)[0]
+    subscription = service.log.consumers.subscriptions(TOPIC)[0][0]
     assert items_left(service, keys.chunk_items(subscription.subscription_id)) == []
 
 
@@ -388,7 +388,7 @@ def test_more_chunks_than_a_transaction_takes_are_made_before_and_deleted_after(
     monkeypatch.setattr(limits, "CURSOR_CHUNK_RANGES", 4)
     append(service.log, *["v"] * 2_000)
     begin(service.log)
-    chunks = keys.chunk_items(service.log.consumers.subscriptions(TOPIC)[0].subscription_id)
+    chunks = keys.chunk_items(service.log.consumers.subscriptions(TOPIC)[0][0].subscription_id)
     service.items.plan("write", lambda call: call(), lambda call: call(), lambda call: call(), is_unavailable)
     assert acknowledge(service.log, *range(1, 2_000, 2)) == 0  # the first try of the cursor's own write fails
     assert len(cursor(service.another()).individually_acknowledged) == 1_000
@@ -406,7 +406,7 @@ def test_a_process_that_was_frozen_before_it_made_chunks_leaves_none_behind_a_su
     append(service.log, *["v"] * 2_000)
     begin(service.log, at="latest")
     service.log.consumers.seek(TOPIC, 0, NAME, offset=0)
-    chunks = keys.chunk_items(service.log.consumers.subscriptions(TOPIC)[0].subscription_id)
+    chunks = keys.chunk_items(service.log.consumers.subscriptions(TOPIC)[0][0].subscription_id)
     other = service.another()
 
     def ends_meanwhile_and_dies(call: Any) -> None:
@@ -757,7 +757,7 @@ def test_a_late_acknowledgement_of_a_severed_owner_never_lands(filled: Service) 
 
 def test_a_subscription_that_is_created_anew_shares_nothing_with_the_earlier_one(filled: Service) -> None:
     acknowledge(filled.log, 1, 4, cumulative=None)
-    old = filled.log.consumers.subscriptions(TOPIC)[0]
+    old = filled.log.consumers.subscriptions(TOPIC)[0][0]
     filled.log.consumers.unsubscribe(TOPIC, NAME)
     assert (
         items_left(
@@ -778,7 +778,7 @@ def test_a_topic_that_is_created_anew_shares_no_subscription(filled: Service) ->
         cursor(filled.log)
     filled.log.create_topic(TOPIC)
     append(filled.log, "new")
-    assert list(filled.log.consumers.subscriptions(TOPIC)) == []
+    assert list(filled.log.consumers.subscriptions(TOPIC)[0]) == []
     begin(filled.log)
     assert place(filled.log) == (0, [], 1)
 
@@ -796,7 +796,9 @@ def test_a_delete_whose_answer_is_lost_ends_this_subscription_and_no_later_one(f
 
     filled.items.plan("write", then_created_anew)
     filled.log.consumers.unsubscribe(TOPIC, NAME)
-    assert [one.name for one in filled.log.consumers.subscriptions(TOPIC)] == ([NAME] if fault is loses_answer else [])
+    assert [one.name for one in filled.log.consumers.subscriptions(TOPIC)[0]] == (
+        [NAME] if fault is loses_answer else []
+    )
 
 
 def test_a_delete_that_finds_itself_done_is_done(filled: Service) -> None:
@@ -824,7 +826,7 @@ def test_the_cursors_of_a_deleted_topic_are_collected(filled: Service, monkeypat
     topic_id = filled.topic_id()
     begin(filled.log, name="other", at="latest")
     acknowledge(filled.log, 1, 3, 5)
-    gone = filled.log.consumers.subscriptions(TOPIC)
+    gone = filled.log.consumers.subscriptions(TOPIC)[0]
     filled.log.delete_topic(TOPIC)
     for _ in range(4):
         swept(filled)
@@ -880,7 +882,7 @@ def test_who_dies_while_creating_leaves_all_or_nothing_and_the_sweeper_finds_the
     except Died:
         is_new = False
     wide.items.on_call = None
-    names = [one.name for one in wide.log.consumers.subscriptions(TOPIC)]
+    names = [one.name for one in wide.log.consumers.subscriptions(TOPIC)[0]]
     if is_new:
         assert {one.mark_delete_offset for one in wide.log.consumers.subscription(TOPIC, NAME, limit=250).cursors} == {
             1
@@ -908,7 +910,7 @@ def test_a_creation_that_was_undone_meanwhile_does_not_make_half_a_subscription(
     wide.items.on_call = freeze
     assert begin(wide.log, at="latest")
     assert marks(wide) == {1}
-    subscription = wide.log.consumers.subscriptions(TOPIC)[0]
+    subscription = wide.log.consumers.subscriptions(TOPIC)[0][0]
     assert {keys.parse_cursor_item(key)[1] for key in items_left(wide, keys.cursor_items(NAME))} == {
         subscription.subscription_id
     }

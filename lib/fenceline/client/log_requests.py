@@ -52,15 +52,8 @@ class LogRequests(Requests):
 
     def topics(self, *, prefix: str = "") -> Iterator[Topic]:
         """Yield every topic whose name begins with ``prefix``, by name in byte order."""
-        start_after: str | None = None
-        while True:
-            params = {"prefix": prefix or None, "start_after": start_after}
-            page = self._call("GET", "/v1/topics", "none", params=params)
-            for entry in page["topics"]:
-                yield answers.topic_of(entry)
-            if not page["has_more"]:
-                return
-            start_after = page["topics"][-1]["name"]
+        for page in self._pages("/v1/topics", lambda page: page["topics"][-1]["name"], {"prefix": prefix or None}):
+            yield from map(answers.topic_of, page["topics"])
 
     def topic(self, name: str) -> Topic:
         """Return a topic, or raise ``UnknownTopicOrPartitionError``."""

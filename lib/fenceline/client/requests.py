@@ -1,18 +1,20 @@
 """What every request of the client shares: the service it goes to, the paths, the bodies.
 
-The rule: a method of those who inherit is one request, answered or raised, as transport.py says. They are split by what
-API.md splits them by; ``Client`` is all of them together.
+The rule: a method of those who inherit is one request, answered or raised, as transport.py says; a list is one for each
+of its pages. They are split by what API.md splits them by; ``Client`` is all of them together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeAlias
 from urllib.parse import quote
 
 from fenceline.client.transport import Effect, Param, Transport, body_of
 from fenceline.errors import InvalidRequestError
 from fenceline.runtime import Runtime
+
+Answer: TypeAlias = Mapping[str, Any]
 
 
 class Requests:
@@ -46,6 +48,19 @@ class Requests:
                 timeout_ms=timeout_ms,
             )
         )
+
+    def _pages(
+        self, path: str, last_of: Callable[[Answer], str], params: Mapping[str, Param | None] | None = None
+    ) -> Iterator[Answer]:
+        """Yield a list page by page, each but the first from behind what ``last_of`` names of the page before it."""
+        start_after: str | None = None
+        while True:
+            asked = {**(params or {}), "start_after": start_after}
+            page = self._call("GET", path, "none", params=asked)
+            yield page
+            if not page.get("has_more"):  # an older service gives some lists whole
+                return
+            start_after = last_of(page)
 
 
 def topic_path(topic: str, partition: int | None = None) -> str:

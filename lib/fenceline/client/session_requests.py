@@ -116,9 +116,16 @@ class SessionRequests(Requests):
 
     def producers(self, topic: str) -> Producers:
         """Return the producers of a topic that hold access under a session, and those that wait for it."""
-        answer = self._call("GET", topic_path(topic) + "/producers", "none")
-        granted, waiting = ([holdings.claim_of(one) for one in answer[kind]] for kind in ("producers", "waiting"))
-        return Producers(granted, waiting)
+        granted: list[Claim] = []
+        waiting: list[Claim] = []
+
+        def last_name(page: Mapping[str, Any]) -> str:
+            return max(str(one["producer_name"]) for one in (*page["producers"], *page["waiting"]))
+
+        for page in self._pages(topic_path(topic) + "/producers", last_name):
+            granted += map(holdings.claim_of, page["producers"])
+            waiting += map(holdings.claim_of, page["waiting"])
+        return Producers(granted, sorted(waiting, key=lambda one: one.queue_position or 0))
 
     def close_producer(self, topic: str, producer_name: str, session_id: str, *, retry_ms: int | None = None) -> None:
         """End a producer: its access, or its place in the queue. Its session goes on."""

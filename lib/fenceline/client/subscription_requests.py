@@ -5,7 +5,7 @@ The rule: these keep no position. ``Client.subscribe`` does, and is made of thes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from fenceline import limits
@@ -36,15 +36,25 @@ class SubscriptionRequests(Requests):
 
     def subscriptions(self, topic: str) -> Sequence[Subscription]:
         """Return the subscriptions of a topic, without their partitions."""
-        answer = self._call("GET", topic_path(topic) + "/subscriptions", "none")
-        return [cursors.subscription_of(one, []) for one in answer["subscriptions"]]
+        pages = self._pages(topic_path(topic) + "/subscriptions", lambda page: page["subscriptions"][-1]["name"])
+        return [cursors.subscription_of(one, []) for page in pages for one in page["subscriptions"]]
 
     def subscription(self, topic: str, name: str) -> Subscription:
         """Return a subscription with all its partitions, or raise ``UnknownSubscriptionError``."""
         found: list[Any] = []
+        ranges: list[Any] = []  # of the partition that comes next, so far
+        start_offset: int | None = None
         while True:
-            answer = self._call("GET", _path(topic, name), "none", params={"start_partition": len(found)})
-            found += answer["partitions"]
+            params = {"start_partition": len(found), "start_offset": start_offset}
+            answer = self._call("GET", _path(topic, name), "none", params=params)
+            start_offset = None
+            for cursor in answer["partitions"]:
+                ranges += cursor["individually_acknowledged"]
+                if cursor.get("has_more"):
+                    start_offset = ranges[-1][1]
+                    break
+                found.append({**cursor, "individually_acknowledged": ranges})
+                ranges = []
             if not answer["has_more"]:
                 return cursors.subscription_of(answer, found)
 
@@ -127,8 +137,13 @@ class SubscriptionRequests(Requests):
     ) -> Sequence[CommittedOffset]:
         """Return what a group has committed: everywhere, on a topic, or in one partition of it."""
         params = {"topic": topic, "partition": partition, "require_stable": True if require_stable else None}
-        answer = self._call("GET", f"/v1/groups/{part(group)}/offsets", "none", params=params)
-        return [cursors.committed_of(one) for one in answer["offsets"]]
+
+        def place(page: Mapping[str, Any]) -> str:
+            last = page["offsets"][-1]
+            return f"{last['topic']}/{last['partition']}"
+
+        pages = self._pages(f"/v1/groups/{part(group)}/offsets", place, params)
+        return [cursors.committed_of(one) for page in pages for one in page["offsets"]]
 
     def commit_offsets(self, group: str, offsets: Iterable[CommittedOffset], *, session_id: str | None = None) -> None:
         """Commit the next offsets that ``group`` will read, all of them or none.
