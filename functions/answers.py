@@ -15,7 +15,7 @@ from aws_lambda_powertools.event_handler import Response
 from fenceline import limits
 from fenceline.errors import FencelineError
 
-from .media import BATCH_TYPE, JSON_TYPE, PROBLEM_TYPE
+from .media import BATCH_TYPE, HTML_TYPE, JSON_TYPE, PROBLEM_TYPE
 
 if TYPE_CHECKING:
     from fenceline.append import Appended
@@ -43,6 +43,17 @@ def json(body: object, status: int = 200) -> Answer:
 def text(body: str, status: int = 200) -> Answer:
     """Answer with a body that is JSON already."""
     return Response(status, headers={"content-type": JSON_TYPE}, body=body)
+
+
+def page(body: str) -> Answer:
+    """Answer with HTML that may load nothing and run nothing."""
+    headers = {
+        "content-type": HTML_TYPE,
+        "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'",
+        "x-content-type-options": "nosniff",
+        "vary": "accept",
+    }
+    return Response(200, headers=headers, body=body)
 
 
 def empty(status: int) -> Answer:

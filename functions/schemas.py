@@ -68,10 +68,10 @@ GENERATION = integer(0, limits.GENERATION_MAX)
 SUBSCRIPTION_NAME: Schema = {"type": "string", "pattern": SUBSCRIPTION_PATTERN}
 PRODUCER_NAME: Schema = {"type": "string", "pattern": _name_pattern(limits.PRODUCER_NAME_CHARS_MAX)}
 SESSION_ID: Schema = {"type": "string", "pattern": "^[0-9a-f]{32}$"}
-ACCESS_MODE: Schema = {"enum": list(MODES)}
+ACCESS_MODE = ref("AccessMode")
 LEASE_MS = integer(limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)
 _SESSION: Mapping[str, Schema] = {"session_id": STRING, "lease_ms": LEASE_MS, "expires_at": integer()}
-ENCODING: Schema = {"enum": ["utf8", "base64"]}
+ENCODING = ref("Encoding")
 EXPECTED: Schema = {"anyOf": [integer(-1), array(integer(-1))]}
 
 _BOUNDS = {"log_start_offset": OFFSET, "next_offset": OFFSET, "last_stable_offset": OFFSET}
@@ -95,7 +95,7 @@ _BATCH_OPTIONAL = optionals(
         "session": ref("Session"),
     }
 )
-_WHOLE_OPTIONAL = optionals({"acks": {"enum": [-1, 0, 1, "all"]}, "transactional_id": STRING})
+_WHOLE_OPTIONAL = optionals({"acks": ref("Acks"), "transactional_id": STRING})
 
 
 def by_partition(schema: Schema, **more: Any) -> Schema:
@@ -125,6 +125,11 @@ def _partitions() -> Schema:
 
 
 COMPONENTS: Mapping[str, Schema] = {
+    # Two alternatives of one type each: generators of clients drop what has an enum of several types.
+    "Acks": {"anyOf": [{"type": "integer", "minimum": -1, "maximum": 1}, {"type": "string", "const": "all"}]},
+    "AccessMode": {"type": "string", "enum": list(MODES)},
+    "Encoding": {"type": "string", "enum": ["utf8", "base64"]},
+    "Isolation": {"type": "string", "enum": ["read_uncommitted", "read_committed"]},
     "Config": _config(is_shown=True),
     "ConfigChange": _config(is_shown=False),
     "Topic": obj(
@@ -346,6 +351,8 @@ COMPONENTS: Mapping[str, Schema] = {
         optionals({"session_id": STRING}),
     ),
     "Health": obj({"status": {"const": "ok"}, "region": STRING, "version": STRING}),
+    "Service": obj({"name": {"const": "fenceline"}, "version": STRING, "links": ref("Links")}),
+    "Links": obj({"openapi": STRING, "docs": STRING, "health": STRING, "topics": STRING}),
 }
 
 _RECORD_ERRORS = {"record_errors": array(obj({"index": integer(), "message": STRING}))}
@@ -378,7 +385,8 @@ def problem(code: str) -> Schema:
         "code": {"const": code},
         "next_step": {"const": leaf.next_step},
     }
-    return obj({**common, **required}, optional)
+    told = " ".join((leaf.__doc__ or "").split())
+    return {"title": leaf.__name__, "description": told, **obj({**common, **required}, optional)}
 
 
 def one_of(codes: Iterable[str]) -> Schema:
