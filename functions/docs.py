@@ -30,6 +30,7 @@ code, pre { font: 0.9em/1.45 ui-monospace, monospace; background: #f3f4f6; borde
 code { padding: 0.1em 0.3em; overflow-wrap: anywhere; }
 pre { padding: 0.7rem; overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; margin: 0.5rem 0 1rem; }
+td:first-child code { white-space: nowrap; }
 th, td { text-align: left; vertical-align: top; padding: 0.3rem 0.6rem; border-bottom: 1px solid #d5d9de; }
 article { border-top: 1px solid #d5d9de; margin-top: 2rem; }
 h4 { margin: 1rem 0 0.3rem; }
@@ -123,12 +124,13 @@ def _operation(method: str, path: str, told: Schema) -> str:
     refused = []
     for status, answer in told["responses"].items():
         if int(status) >= 400:
-            refused += [(status, code) for code in answer["description"].split(", ")]
+            codes = answer["description"].split(", ")  # each status tells all of its codes
+            links = [f'<a href="#{escape(code)}"><code>{escape(code)}</code></a>' for code in codes]
+            refused.append([escape(status), " ".join(links)])
             continue
         parts.append(f"<h4>Answer {escape(status)}</h4>\n")
         parts.append(_content(answer["content"]) if "content" in answer else "<p>No body.</p>\n")
-    rows = [[escape(status), f'<a href="#{escape(code)}"><code>{escape(code)}</code></a>'] for status, code in refused]
-    parts.append("<h4>Errors</h4>\n" + _table(("status", "code"), rows) + "</article>\n")
+    parts.append("<h4>Errors</h4>\n" + _table(("status", "codes"), refused) + "</article>\n")
     return "".join(parts)
 
 
@@ -166,7 +168,7 @@ def _curl(method: str, path: str, told: Schema) -> str:
     line += f' "$FENCELINE_URL{path}{"?" if query else ""}{query}"'
     example = told.get("requestBody", {}).get("content", {}).get(JSON_TYPE, {}).get("example")
     if example is not None:
-        line += f" -H 'content-type: {JSON_TYPE}' -d {shlex.quote(json.dumps(example, ensure_ascii=False))}"
+        line += f" \\\n  -H 'content-type: {JSON_TYPE}' -d {shlex.quote(json.dumps(example, ensure_ascii=False))}"
     return line
 
 
@@ -241,6 +243,8 @@ def _type(schema: Schema) -> str:
 
 def _plain_type(schema: Schema) -> str:
     kind = schema.get("type", "anything")
+    if schema.get("format") == "binary":
+        return "bytes"
     if kind == "array":
         items = [_type(one) for one in schema.get("prefixItems", ())]
         return f"array: [{', '.join(items)}]" if items else f"array of {_type(schema['items'])}"
