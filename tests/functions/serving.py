@@ -11,13 +11,14 @@ from contextlib import contextmanager
 import uvicorn
 
 from fenceline_cli.bridge import Bridge
+from fenceline_cli.web_origin import WebOrigins
 from fenceline_functions import wiring
 
 
 @contextmanager
-def serving(service: wiring.Service) -> Iterator[str]:
+def serving(service: wiring.Service, origins: WebOrigins | None = None) -> Iterator[str]:
     """Serve, and lend the URL; ``wiring.service`` must return the same service. It is closed at the end."""
-    bridge = Bridge(service)
+    bridge = Bridge(service, origins)
     server = uvicorn.Server(uvicorn.Config(bridge, lifespan="off", ws="none", log_config=None))
     listening = socket.create_server(("127.0.0.1", 0))
     thread = threading.Thread(target=server.run, args=([listening],))
