@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
-from fenceline import limits
+from fenceline import limits, polls
 from fenceline.ports import ItemStore, ObjectStore
 from fenceline.runtime import Runtime
 from fenceline.segment import Segment, read_segment
@@ -53,11 +53,15 @@ class Context:
     runtime: Runtime
     region: str
     create_ms: int = 0  # how long a create may take: none is begun with less time left
+    poll_slots: polls.Slots = field(default_factory=polls.Unbounded)
     cache: SegmentCache = field(init=False)
     stopping: Stopping = field(default_factory=Stopping, init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cache", SegmentCache(self.runtime))
+
+    def poll(self) -> polls.Poll:
+        return polls.Poll(self.poll_slots)
 
     def segment(self, key: str) -> Segment:
         """Return a segment, from the cache or the store.

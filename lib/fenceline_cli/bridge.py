@@ -29,7 +29,8 @@ Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Handler: TypeAlias = Callable[[Mapping[str, Any], object], Mapping[str, Any]]
 
 CALLS_AT_ONCE = 64  # enough to fill a group commit; more would only wait for the interpreter
-POLLS_AT_ONCE = 2_048  # each is a sleeping thread
+POLLS_AT_ONCE = limits.POLLS_OF_A_PROCESS_MAX + CALLS_AT_ONCE  # the last ones for polls that are answered at once
+_CLAIMS = "/producers"  # a claim may wait, and says so in its body
 DRAIN_BYTES_MAX = 64 * 1024 * 1024  # of a body too large: read and dropped, so that its sender hears the answer
 
 HANDLERS: Mapping[str, Handler] = {
@@ -56,7 +57,7 @@ class Bridge:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         body, is_whole = await _body(scope, receive)
-        pool = self._polls if b"wait_ms" in scope["query_string"] else self._calls
+        pool = self._polls if _may_wait(scope, body) else self._calls
         answer = self._met_at_the_door(scope, body)
         if answer is None:
             answer = await asyncio.get_running_loop().run_in_executor(pool, self._answer, scope, body)
@@ -128,6 +129,12 @@ def _announced_bytes(scope: Scope) -> int:
         if name == b"content-length":
             return int(value)
     return 0
+
+
+def _may_wait(scope: Scope, body: bytes) -> bool:
+    """Return whether the request may be held back."""
+    is_claim = scope["method"] == "POST" and scope["path"].endswith(_CLAIMS)
+    return b"wait_ms" in scope["query_string"] or (is_claim and b"wait_ms" in body)
 
 
 def _path(raw: str) -> str:
