@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import answers, door, wiring
+from . import answers, door, media, wiring
 from .answers import Answer
 from .resolver import Event, Resolver
 
@@ -88,6 +88,27 @@ def openapi_document() -> Answer:
     from .openapi import document_json  # Only who asks for it pays for making it.
 
     return answers.text(document_json(wiring.service().version))
+
+
+@app.get("/")
+def links() -> Answer:
+    door.no_parameters(app.event)
+    if media.prefers_page(door.header(app.event, "accept")):
+        return _contract()
+    paths = {"openapi": "/v1/openapi.json", "docs": "/docs", "health": "/v1/health", "topics": "/v1/topics"}
+    return answers.json({"name": "fenceline", "version": wiring.service().version, "links": paths})
+
+
+@app.get("/docs")
+def docs() -> Answer:
+    door.no_parameters(app.event)
+    return _contract()
+
+
+def _contract() -> Answer:
+    from .docs import page  # Only who asks for it pays for making it.
+
+    return answers.page(page(wiring.service().version))
 
 
 def handler(event: Event, context: object) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from aws_lambda_powertools.event_handler import Response
 from fenceline import limits
 from fenceline.errors import FencelineError
 
-from .media import BATCH_TYPE, JSON_TYPE, PROBLEM_TYPE
+from .media import BATCH_TYPE, HTML_TYPE, JSON_TYPE, PROBLEM_TYPE
 
 if TYPE_CHECKING:
     from fenceline.append import Appended
@@ -86,6 +86,17 @@ def name(sent: str) -> str:
     """Return a name to be repeated in an answer; one that is longer than any legal one is cut."""
     longest = limits.TOPIC_NAME_CHARS_MAX
     return sent if len(sent) <= longest else sent[:longest] + "…"
+
+
+def page(body: str) -> Answer:
+    """Answer with HTML that may load nothing and run nothing."""
+    headers = {
+        "content-type": HTML_TYPE,
+        "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'",
+        "x-content-type-options": "nosniff",
+        "vary": "accept",
+    }
+    return Response(200, headers=headers, body=body)
 
 
 def empty(status: int) -> Answer:

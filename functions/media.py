@@ -11,6 +11,7 @@ from fenceline.errors import UnsupportedMediaTypeError
 
 JSON_TYPE = "application/json"
 PROBLEM_TYPE = "application/problem+json"
+HTML_TYPE = "text/html; charset=utf-8"
 BATCH_TYPE = "application/vnd.apache.kafka.records; version=2"
 _BATCH_NAME = "application/vnd.apache.kafka.records"
 
@@ -57,6 +58,17 @@ def accepts_json(accept: str | None) -> bool:
     """Whether JSON may be answered to one who would rather have batches."""
     names = [_parsed(piece)[0] for piece in (accept or "*/*").split(",")]
     return any(name in (JSON_TYPE, "application/*", "*/*") for name in names)
+
+
+def prefers_page(accept: str | None) -> bool:
+    """Return True if HTML is accepted, and JSON is not preferred or named before it: as browsers ask."""
+    best, best_quality = JSON_TYPE, 0.0
+    for piece in (accept or "").split(","):
+        name, parameters = _parsed(piece)
+        quality = _quality(parameters.get("q", "1"))
+        if name in ("text/html", JSON_TYPE) and quality > best_quality:
+            best, best_quality = name, quality
+    return best == "text/html"
 
 
 def _parsed(text: str) -> tuple[str, dict[str, str]]:

@@ -1,7 +1,7 @@
 """The served OpenAPI 3.1 document, made of the routes, the schemas and the table of errors.
 
 The rule: nothing is said twice. A route without an operation here is a `KeyError`, an error's status and members come
-from `errors.TABLE`, and tests hold the whole against API.md.
+from `errors.TABLE`, names and prose from `described`, and tests hold the whole against API.md.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any
 
 from fenceline import errors, limits
 
-from . import schemas
-from .media import BATCH_TYPE, JSON_TYPE, PROBLEM_TYPE
+from . import described, schemas
+from .media import BATCH_TYPE, HTML_TYPE, JSON_TYPE, PROBLEM_TYPE
 from .routes import ROUTES, Route
-from .schemas import ENCODING, STRING, Schema, integer, ref
+from .schemas import BOOLEAN, ENCODING, STRING, Schema, integer, ref
 
 _PARTITION = "/v1/topics/{topic}/partitions/{partition}"
 _PRODUCER = "/v1/topics/{topic}/producers/{producer_name}"
@@ -46,6 +46,7 @@ class Operation:
         required: The parameters of the query that must be given.
         body: The schema's name; its members are all optional where ``is_optional``.
         answers: Status to the answer's schema name; ``None`` for an empty body.
+        gives_page: Whether it answers with HTML, or may do so.
     """
 
     summary: str
@@ -57,6 +58,7 @@ class Operation:
     is_optional: bool = False
     takes_batches: bool = False
     gives_batches: bool = False
+    gives_page: bool = False
 
 
 def _capped(maximum: int, default: int) -> Schema:
@@ -92,7 +94,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         {200: "Appended", 202: None},
         (*_KNOWN, *_BODY, *_STORES, *_WRITES, *_APPEND),
         {
-            "acks": {"enum": ["-1", "1", "0", "all"], "description": "Binary batches only, as the others here."},
+            "acks": {"type": "string", "enum": ["-1", "1", "0", "all"]},
             "expected_offset": {"type": "string", "pattern": "^(-1|[0-9]{1,19})(,(-1|[0-9]{1,19}))*$"},
             "session_id": STRING,
             "topic_epoch": schemas.EPOCH,
@@ -124,9 +126,9 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
             "max_records": _capped(limits.RECORDS_MAX, limits.RECORDS_DEFAULT),
             "max_bytes": _capped(limits.BYTES_MAX, limits.BYTES_DEFAULT),
             "wait_ms": integer(0, limits.WAIT_MS_MAX),
-            "isolation": {"enum": ["read_uncommitted", "read_committed"]},
+            "isolation": ref("Isolation"),
             "encoding": ENCODING,
-            "compacted": {"enum": ["false", "true"]},
+            "compacted": BOOLEAN,
             "group": {"type": "string", "minLength": 1, "maxLength": limits.TOPIC_NAME_CHARS_MAX},
             "session_id": STRING,
         },
@@ -205,7 +207,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
             "max_records": _capped(limits.RECORDS_MAX, limits.RECORDS_DEFAULT),
             "max_bytes": _capped(limits.BYTES_MAX, limits.BYTES_DEFAULT),
             "wait_ms": integer(0, limits.WAIT_MS_MAX),
-            "isolation": {"enum": ["read_uncommitted", "read_committed"]},
+            "isolation": ref("Isolation"),
             "encoding": ENCODING,
             "session_id": STRING,
         },
@@ -229,7 +231,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         {
             "topic": STRING,
             "partition": integer(),
-            "require_stable": {"enum": ["false", "true"]},
+            "require_stable": BOOLEAN,
             "start_after": {"type": "string", "pattern": r"^([A-Za-z0-9._-]{1,249}/[0-9]{1,9})?$"},
             "limit": _capped(limits.LIST_MAX, limits.LIST_MAX),
         },
@@ -296,6 +298,8 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ),
     ("GET", "/v1/health"): Operation("Say that this function works", {200: "Health"}, ()),
     ("GET", "/v1/openapi.json"): Operation("Return this document", {200: "Document"}, ()),
+    ("GET", "/"): Operation("Say what answers here", {200: "Service"}, (), gives_page=True),
+    ("GET", "/docs"): Operation("Show this contract as a page", {200: None}, (), gives_page=True),
 }
 
 _MORE_COMPONENTS: Mapping[str, Schema] = {
@@ -311,6 +315,7 @@ _PATH_PARAMETERS: Mapping[str, Schema] = {
     "session_id": schemas.SESSION_ID,
     "producer_name": schemas.PRODUCER_NAME,
 }
+_SCHEME = "sigv4"
 
 
 @cache
@@ -329,51 +334,103 @@ def document(version: str) -> dict[str, Any]:
             "title": "fenceline",
             "version": version,
             "summary": "A serverless, partitioned log on object storage.",
+            "description": "Topics, partitions and offsets as in Kafka; writers and readers can be fenced. "
+            "Times are milliseconds since the epoch.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],
+        "security": [{}, {_SCHEME: []}],  # either: a local server asks nobody, a deployed one everybody
+        "tags": [{"name": name, "description": told} for name, told in described.TAGS.items()],
         "paths": paths,
-        "components": {"schemas": {**schemas.components(), **_MORE_COMPONENTS}},
+        "components": {
+            "schemas": _in_words({**schemas.components(), **_MORE_COMPONENTS}),
+            "securitySchemes": {
+                _SCHEME: {
+                    "type": "apiKey",
+                    "name": "Authorization",
+                    "in": "header",
+                    "x-amazon-apigateway-authtype": "awsSigv4",
+                    "description": "AWS Signature Version 4 for the service execute-api. `fenceline dev` needs none.",
+                }
+            },
+        },
     }
 
 
-def _operation(route: Route) -> dict[str, Any]:
-    described = OPERATIONS[route.method, route.path]
-    answers = {str(status): _answer(name, described) for status, name in described.answers.items()}
-    made: dict[str, Any] = {
-        "summary": described.summary,
-        "operationId": _operation_id(route),
-        "parameters": [
-            *(
-                {"name": name, "in": "path", "required": True, "schema": schema}
-                for name, schema in _PATH_PARAMETERS.items()
-                if f"{{{name}}}" in route.path
-            ),
-            *(
-                {"name": name, "in": "query", "required": name in described.required, "schema": schema}
-                for name, schema in described.query.items()
-            ),
-        ],
-        "responses": {**answers, **_problems((*_ANYWHERE, *described.codes))},
-    }
-    if described.body is not None:
-        content: dict[str, Any] = {JSON_TYPE: {"schema": ref(described.body)}}
-        if described.takes_batches:
-            content[BATCH_TYPE] = {"schema": {"type": "string", "format": "binary"}}
-        made["requestBody"] = {"required": not described.is_optional, "content": content}
+def _in_words(components: Mapping[str, Schema]) -> dict[str, Schema]:
+    """Return the schemas, with what `described.SCHEMAS` says of them and of their members."""
+    made = dict(components)
+    for name, told in described.SCHEMAS.items():
+        schema, _, member = name.partition(".")
+        if member:
+            properties = dict(made[schema]["properties"])
+            properties[member] = {**properties[member], "description": told}
+            made[schema] = {**made[schema], "properties": properties}
+        else:
+            made[schema] = {**made[schema], "description": told}
     return made
 
 
-def _answer(name: str | None, described: Operation) -> dict[str, Any]:
-    if name is None:
+def _operation(route: Route) -> dict[str, Any]:
+    operation, words = OPERATIONS[route.method, route.path], described.DESCRIBED[route.method, route.path]
+    answers = {str(status): _answer(name, operation) for status, name in operation.answers.items()}
+    first = next(iter(answers.values()))
+    if words.answer is not None:
+        first["content"][JSON_TYPE]["example"] = words.answer
+    made: dict[str, Any] = {
+        "operationId": words.operation_id,
+        "tags": [words.tag],
+        "summary": operation.summary,
+        "description": words.description,
+        "parameters": [*_in_path(route.path), *_in_query(operation, words)],
+        "responses": {**answers, **_problems((*_ANYWHERE, *operation.codes))},
+    }
+    if operation.body is not None:
+        content: dict[str, Any] = {JSON_TYPE: {"schema": ref(operation.body)}}
+        if words.body is not None:
+            content[JSON_TYPE]["example"] = words.body
+        if operation.takes_batches:
+            content[BATCH_TYPE] = {"schema": {"type": "string", "format": "binary"}}
+        made["requestBody"] = {"required": not operation.is_optional, "content": content}
+    return made
+
+
+def _in_path(path: str) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "in": "path", "required": True, "description": told, "schema": schema, "example": example}
+        for name, schema in _PATH_PARAMETERS.items()
+        for told, example in [described.PATH_PARAMETERS[name]]
+        if f"{{{name}}}" in path
+    ]
+
+
+def _in_query(operation: Operation, words: described.Described) -> list[dict[str, Any]]:
+    made = []
+    for name, schema in operation.query.items():
+        parameter = {"name": name, "in": "query", "required": name in operation.required, "schema": schema}
+        told = words.parameters.get(name) or described.PARAMETERS.get(name)
+        if told is not None:
+            parameter["description"] = told
+        if name in words.query:
+            parameter["example"] = words.query[name]
+        made.append(parameter)
+    return made
+
+
+def _answer(name: str | None, operation: Operation) -> dict[str, Any]:
+    content: dict[str, Any] = {} if name is None else {JSON_TYPE: {"schema": ref(name)}}
+    if operation.gives_page:
+        content[HTML_TYPE] = {"schema": STRING}
+    if not content:
         return {"description": "Accepted; no body"}
-    content: dict[str, Any] = {JSON_TYPE: {"schema": ref(name)}}
-    if not described.gives_batches:
-        return {"description": name, "content": content}
-    content[BATCH_TYPE] = {"schema": {"type": "string", "format": "binary"}}
-    headers = ("position", "log-start-offset", "next-offset", "last-stable-offset")
-    shown = {f"fenceline-{one}": {"schema": integer(), "description": "With whole batches."} for one in headers}
-    return {"description": name, "content": content, "headers": shown}
+    made: dict[str, Any] = {"description": name or "A page for people", "content": content}
+    if operation.gives_batches:
+        content[BATCH_TYPE] = {"schema": {"type": "string", "format": "binary"}}
+        headers = ("position", "log-start-offset", "next-offset", "last-stable-offset")
+        made["headers"] = {
+            f"fenceline-{one}": {"schema": integer(), "description": "With whole batches."} for one in headers
+        }
+    return made
 
 
 def _problems(codes: Sequence[str]) -> dict[str, Any]:
@@ -387,8 +444,3 @@ def _problems(codes: Sequence[str]) -> dict[str, Any]:
         }
         for status, those in sorted(by_status.items())
     }
-
-
-def _operation_id(route: Route) -> str:
-    parts = [part.strip("{}") for part in route.path.removeprefix("/v1/").split("/")]
-    return "_".join([route.method.lower(), *parts]).replace("-", "_").replace(".", "_")

@@ -64,6 +64,8 @@ ROUTES = (
     Route("GET", "/v1/own", "sessions"),
     Route("GET", "/v1/health", "admin"),
     Route("GET", "/v1/openapi.json", "admin"),
+    Route("GET", "/", "admin"),
+    Route("GET", "/docs", "admin"),
 )
 
 

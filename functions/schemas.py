@@ -69,7 +69,7 @@ GENERATION = integer(0, limits.GENERATION_MAX)
 SUBSCRIPTION_NAME: Schema = {"type": "string", "pattern": SUBSCRIPTION_PATTERN}
 PRODUCER_NAME: Schema = {"type": "string", "pattern": _name_pattern(limits.PRODUCER_NAME_CHARS_MAX)}
 SESSION_ID: Schema = {"type": "string", "pattern": "^[0-9a-f]{32}$"}
-ACCESS_MODE: Schema = {"enum": list(MODES)}
+ACCESS_MODE = ref("AccessMode")
 LEASE_MS = integer(limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)
 CLIENT_NAME: Schema = {
     "type": "string",
@@ -78,7 +78,7 @@ CLIENT_NAME: Schema = {
     "pattern": CLIENT_NAME_PATTERN,
 }
 _SESSION: Mapping[str, Schema] = {"session_id": STRING, "lease_ms": LEASE_MS, "expires_at": integer()}
-ENCODING: Schema = {"enum": ["utf8", "base64"]}
+ENCODING = ref("Encoding")
 EXPECTED: Schema = {"anyOf": [integer(-1), array(integer(-1))]}
 
 _BOUNDS = {"log_start_offset": OFFSET, "next_offset": OFFSET, "last_stable_offset": OFFSET}
@@ -109,8 +109,7 @@ _BATCH_OPTIONAL = optionals(
         "session": ref("Session"),
     }
 )
-ACKS: Schema = {"enum": [-1, 0, 1, "all"]}
-_WHOLE_OPTIONAL = optionals({"acks": ACKS, "transactional_id": STRING})
+_WHOLE_OPTIONAL = optionals({"acks": ref("Acks"), "transactional_id": STRING})
 
 
 def by_partition(schema: Schema, **more: Any) -> Schema:
@@ -152,6 +151,11 @@ def _partition_list(members: Mapping[str, Schema]) -> Schema:
 
 
 COMPONENTS: Mapping[str, Schema] = {
+    # Two alternatives of one type each: generators of clients drop what has an enum of several types.
+    "Acks": {"anyOf": [{"type": "integer", "minimum": -1, "maximum": 1}, {"type": "string", "const": "all"}]},
+    "AccessMode": {"type": "string", "enum": list(MODES)},
+    "Encoding": {"type": "string", "enum": ["utf8", "base64"]},
+    "Isolation": {"type": "string", "enum": ["read_uncommitted", "read_committed"]},
     "Config": _config(is_shown=True),
     "ConfigChange": _config(is_shown=False),
     "Topic": obj(
@@ -197,7 +201,7 @@ COMPONENTS: Mapping[str, Schema] = {
         ]
     },
     "ProduceResults": obj({"results": array(ref("ProduceResult"))}),
-    "ProduceByKey": obj(_BATCH_REQUIRED, optionals({"encoding": ENCODING, "acks": ACKS})),
+    "ProduceByKey": obj(_BATCH_REQUIRED, optionals({"encoding": ENCODING, "acks": ref("Acks")})),
     "ProducedByKey": obj({"results": array(ref("ProduceResult")), "record_partitions": array(integer())}),
     "RecordOut": obj(
         {
@@ -341,7 +345,7 @@ COMPONENTS: Mapping[str, Schema] = {
             "individually_acknowledged": array(array(OFFSET, minItems=2, maxItems=2)),
             "backlog": integer(),
         },
-        {"has_more": {"const": True}},
+        {"has_more": BOOLEAN},
     ),
     "Acknowledgement": obj(
         {"partition": integer()},
@@ -377,6 +381,8 @@ COMPONENTS: Mapping[str, Schema] = {
         optionals({"session_id": STRING}),
     ),
     "Health": obj({"status": {"const": "ok"}, "region": STRING, "version": STRING}),
+    "Service": obj({"name": {"const": "fenceline"}, "version": STRING, "links": ref("Links")}),
+    "Links": obj({"openapi": STRING, "docs": STRING, "health": STRING, "topics": STRING}),
 }
 
 _RECORD_ERRORS = {
@@ -412,7 +418,8 @@ def problem(code: str) -> Schema:
         "code": {"const": code},
         "next_step": {"const": leaf.next_step},
     }
-    return obj({**common, **required}, optional)
+    told = " ".join((leaf.__doc__ or "").split())
+    return {"title": leaf.__name__, "description": told, **obj({**common, **required}, optional)}
 
 
 def one_of(codes: Iterable[str]) -> Schema:

@@ -12,7 +12,9 @@ from functools import cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING, TypeAlias
 
+from fenceline import limits
 from fenceline.log import Log
+from fenceline.polls import OwnSlots, SharedSlots, Slots
 from fenceline.ports import ItemStore, ObjectStore
 from fenceline.runtime import Runtime, ThreadRuntime
 from fenceline.settings import Settings
@@ -109,4 +111,17 @@ def log_of(settings: Settings, objects: ObjectStore, items: ItemStore, runtime: 
         from fenceline.adapters.aws import ANSWER_MS, CONNECT_MS
 
         create_ms = CONNECT_MS + ANSWER_MS
-    return Log(objects, items, runtime, region=settings.region, item_age_ms=settings.item_age_ms, create_ms=create_ms)
+    poll_slots: Slots
+    if settings.poll_slots:
+        poll_slots = SharedSlots(items, runtime, settings.function, settings.poll_slots)
+    else:
+        poll_slots = OwnSlots(runtime, limits.POLLS_OF_A_PROCESS_MAX)
+    return Log(
+        objects,
+        items,
+        runtime,
+        region=settings.region,
+        item_age_ms=settings.item_age_ms,
+        create_ms=create_ms,
+        poll_slots=poll_slots,
+    )

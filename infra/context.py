@@ -39,6 +39,8 @@ class Deployment:
         auth: ``iam``: every request is signed (SigV4) by who may invoke the API. ``none`` lets everybody in.
         cors_origins: Whose pages may call the API; none by default.
         throttle_rate, throttle_burst: Requests in a second, and at once, beyond which the gateway answers 429.
+        poll_concurrency: How many processes each function that holds polls may have at once (reserved concurrency); 0
+            reserves nothing.
         deletion_protection: Whether the table refuses to be deleted until this is turned off.
         keeps_data: Whether bucket and table outlive the stack.
         restore_role: The ARN of the one role that may put objects unconditionally, while a backup is brought back.
@@ -55,6 +57,7 @@ class Deployment:
     cors_origins: Sequence[str] = ()
     throttle_rate: int = 5_000
     throttle_burst: int = 2_000
+    poll_concurrency: int = 0
     deletion_protection: bool = True
     keeps_data: bool = True
     restore_role: str = ""
@@ -87,6 +90,7 @@ def parse(context: Mapping[str, Any], *, default_region: str) -> Deployment:
         cors_origins=_origins(given),
         throttle_rate=_number(given, "throttle_rate", 5_000),
         throttle_burst=_number(given, "throttle_burst", 2_000),
+        poll_concurrency=_number(given, "poll_concurrency", 0, low=0),
         deletion_protection=_flag(given, "deletion_protection", True),
         keeps_data=_flag(given, "keeps_data", True),
         restore_role=_matching(given, "restore_role", _ROLE, "", "a role's ARN"),
@@ -163,10 +167,10 @@ def _matching(given: Mapping[str, Any], name: str, pattern: re.Pattern[str], def
     return value
 
 
-def _number(given: Mapping[str, Any], name: str, default: int) -> int:
+def _number(given: Mapping[str, Any], name: str, default: int, *, low: int = 1) -> int:
     value = str(given.get(name, default))
-    if not (value.isascii() and value.isdigit() and len(value) <= 7 and 0 < int(value) <= 1_000_000):
-        raise BadContext(f"-c {name} is a number from 1 to 1000000, not {value!r}")
+    if not (value.isascii() and value.isdigit() and len(value) <= 7 and low <= int(value) <= 1_000_000):
+        raise BadContext(f"-c {name} is a number from {low} to 1000000, not {value!r}")
     return int(value)
 
 

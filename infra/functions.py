@@ -6,7 +6,7 @@ The rule: memory and time are reasoned here and nowhere else; a function's setti
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
@@ -14,6 +14,7 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
+from fenceline import limits
 from fenceline.settings import Settings
 from infra.context import Deployment
 from infra.logs import log_group
@@ -49,13 +50,29 @@ SIZES: Mapping[str, Size] = {
 }
 
 
+POLLING = ("read", "sessions", "subscriptions")
+
+
+def poll_slots(name: str, deployment: Deployment) -> int:
+    """Return how many polls this function holds at once.
+
+    A quarter of what is reserved answers requests that do not wait, and polls that found no slot: where Lambda itself
+    refuses a call, its caller is told 503.
+    """
+    if name not in POLLING:
+        return 0
+    if not deployment.poll_concurrency:
+        return limits.POLLS_OF_A_FUNCTION
+    return max(deployment.poll_concurrency * 3 // 4, 1)
+
+
 class Function(Construct):
     """One function, its role and its log.
 
     Args:
         name: The one it has in ``SIZES`` and in the handlers' module.
         code: The bundle.
-        settings: What it reads from its environment.
+        settings: What it reads from its environment, but for what depends on the function.
         may: What it may do to the stores.
         dead_letters: Where a call goes that nobody waits for, and that failed.
     """
@@ -96,7 +113,8 @@ class Function(Construct):
             architecture=lambda_.Architecture.ARM_64,
             memory_size=size.memory_mb,
             timeout=cdk.Duration.seconds(size.timeout_s),
-            environment=settings.to_env(),
+            environment=replace(settings, function=name, poll_slots=poll_slots(name, deployment)).to_env(),
+            reserved_concurrent_executions=(deployment.poll_concurrency or None) if name in POLLING else None,
             role=self.role,
             log_group=log,
             tracing=lambda_.Tracing.ACTIVE if deployment.tracing else lambda_.Tracing.DISABLED,

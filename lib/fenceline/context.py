@@ -6,7 +6,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from fenceline import limits
+from fenceline import limits, polls
 from fenceline.ports import ItemStore, ObjectStore
 from fenceline.runtime import Runtime
 from fenceline.segment import Segment, read_segment
@@ -80,6 +80,7 @@ class Context:
     runtime: Runtime
     region: str
     create_ms: int = 0  # how long a create may take: none is begun with less time left
+    poll_slots: polls.Slots = field(default_factory=polls.Unbounded)
     cache: SegmentCache = field(init=False)
     events: EventClock = field(init=False)
     unpacked: UnpackedBatches = field(init=False)
@@ -106,6 +107,9 @@ class Context:
             and now.monotonic_ms - since.monotonic_ms < duration_ms
             and now.event_ms - since.event_ms < duration_ms
         )
+
+    def poll(self) -> polls.Poll:
+        return polls.Poll(self.poll_slots)
 
     def segment(self, key: str) -> Segment:
         """Return a segment, from the cache or the store.

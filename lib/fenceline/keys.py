@@ -268,6 +268,11 @@ def chunk_item(subscription_id: str, partition: int, chunk_id: str) -> ItemKey:
     return ItemKey(chunk_items(subscription_id), f"{partition:05d}/{chunk_id}")
 
 
+def poll_slot_item(function: str, number: int) -> ItemKey:
+    """One of the polls that a function may hold at once."""
+    return ItemKey(f"polls/{function}", f"{number:05d}")
+
+
 PRODUCER_ID_BLOCK = ItemKey("producer-ids", "next")
 SWEEP_CURSOR = ItemKey("sweep", "cursor")
 REBUILDING = ItemKey("rebuild", "under-way")  # there as long as a rebuild is not done

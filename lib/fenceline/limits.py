@@ -60,6 +60,8 @@ GC_GRACE_MS = 3_600_000
 URL_MS = 3_600_000  # how long a segment's URL can be fetched; API.md promises ten minutes
 POLL_FIRST_MS = 50
 POLL_LAST_MS = 1_000
+POLLS_OF_A_PROCESS_MAX = 1_984  # held at once by a local server, each in a thread
+POLLS_OF_A_FUNCTION = 100  # held at once by a deployed one, unless its deployment says how many
 
 # The sweeper
 SWEEP_MS = 60_000  # between two runs of a local server's; one of them may take half of it

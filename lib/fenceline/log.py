@@ -25,6 +25,7 @@ from fenceline.errors import (
     ThrottledError,
 )
 from fenceline.partition import Partition
+from fenceline.polls import Slots, Unbounded
 from fenceline.ports import ItemStore, ObjectStore, Unavailable
 from fenceline.producer_ids import ProducerIds
 from fenceline.producing import Producing
@@ -60,6 +61,7 @@ class Log:
         item_age_ms: How old a topic's item may be that an append is judged by; 0 looks on each append.
         timeout_ms: How long a request works before it gives up.
         create_ms: How long one create may take at most; none is begun with less time left.
+        poll_slots: How many polls are held at once; ``None`` sets no bound.
 
     Errors are those of errors.py; store facts never come out.
     """
@@ -74,8 +76,9 @@ class Log:
         item_age_ms: int = limits.ITEM_AGE_MS_MAX,
         timeout_ms: int = 20_000,
         create_ms: int = 0,
+        poll_slots: Slots | None = None,
     ) -> None:
-        self.context = Context(objects, items, runtime, region, create_ms)
+        self.context = Context(objects, items, runtime, region, create_ms, poll_slots or Unbounded())
         self._timeout_ms = timeout_ms
         self._resolver = Resolver(self.context, item_age_ms)
         self._appender_of = self._resolver.appender_of

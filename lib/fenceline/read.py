@@ -103,17 +103,19 @@ class Reader:
         until_ms = runtime.monotonic_ms() + request.wait_ms
         tail = verified_tail(partition)
         start = self._start(request, tail)
-        while True:
-            filled = sink(request)
-            position = self._fill(filled, start, tail, request)
-            if partition.is_young(tail.look):
-                is_over = runtime.monotonic_ms() >= until_ms or self._context.stopping.is_set
-                if not filled.is_empty or position > start or is_over:
-                    return filled, position, tail.bounds
-                partition.wait(tail.state, until_ms)
-            # Else the process was frozen, and what it read may have been collected meanwhile.
-            tail = verified_tail(partition)
-            start = self._kept(request, start, tail.bounds)
+        with self._context.poll() as poll:
+            while True:
+                filled = sink(request)
+                position = self._fill(filled, start, tail, request)
+                if partition.is_young(tail.look):
+                    left_ms = until_ms - runtime.monotonic_ms()
+                    is_over = left_ms <= 0 or self._context.stopping.is_set
+                    if not filled.is_empty or position > start or is_over or not poll.may_wait(left_ms):
+                        return filled, position, tail.bounds
+                    partition.wait(tail.state, until_ms)
+                # Else the process was frozen, and what it read may have been collected meanwhile.
+                tail = verified_tail(partition)
+                start = self._kept(request, start, tail.bounds)
 
     def _start(self, request: ReadRequest, tail: Tail) -> int:
         bounds = tail.bounds

@@ -31,6 +31,9 @@ class Settings:
         service: What its metrics and log lines are told apart by; the stack's name.
         log_level: DEBUG, INFO, WARNING or ERROR.
         tracing: Whether requests are traced.
+        function: Which function this is.
+        poll_slots: How many polls the function holds at once, all of its processes together. 0 is for a process that
+            is not one of many: it holds as many as it has threads for.
 
     Raises:
         ValueError: They name no pair of stores. The message says what to do.
@@ -44,6 +47,8 @@ class Settings:
     service: str = "fenceline"
     log_level: str = "INFO"
     tracing: bool = False
+    function: str = ""
+    poll_slots: int = 0
 
     def __post_init__(self) -> None:
         if bool(self.objects) != bool(self.items):
@@ -81,13 +86,14 @@ class Settings:
         """Return what ``to_env`` wrote; what is not there has its default.
 
         Raises:
-            ValueError: ``item_age_ms`` is no number, or the stores are not named.
+            ValueError: ``item_age_ms`` or ``poll_slots`` is no number, or the stores are not named.
         """
         names = [field.name for field in dataclasses.fields(cls)]
         given = {name: environment[_variable(name)] for name in names if _variable(name) in environment}
         item_age_ms = int(given.pop("item_age_ms", limits.ITEM_AGE_MS_MAX))
+        poll_slots = int(given.pop("poll_slots", 0))
         tracing = given.pop("tracing", str(False)) == str(True)
-        return cls(**given, item_age_ms=item_age_ms, tracing=tracing)
+        return cls(**given, item_age_ms=item_age_ms, poll_slots=poll_slots, tracing=tracing)
 
 
 def _variable(field: str) -> str:

@@ -58,13 +58,15 @@ class Waiting:
         runtime = self._context.runtime
         until_ms = runtime.monotonic_ms() + wait_ms
         pause_ms = limits.POLL_FIRST_MS
-        while True:
-            producer = self._step(topic, name, session_id, principal, runtime.monotonic_ms() + timeout_ms)
-            left_ms = until_ms - runtime.monotonic_ms()
-            if producer.state == GRANTED or left_ms <= 0 or self._context.stopping.is_set:
-                return producer
-            runtime.sleep_ms(min(pause_ms, left_ms))
-            pause_ms = min(2 * pause_ms, limits.POLL_LAST_MS)
+        with self._context.poll() as poll:
+            while True:
+                producer = self._step(topic, name, session_id, principal, runtime.monotonic_ms() + timeout_ms)
+                left_ms = until_ms - runtime.monotonic_ms()
+                is_over = left_ms <= 0 or self._context.stopping.is_set
+                if producer.state == GRANTED or is_over or not poll.may_wait(left_ms):
+                    return producer
+                runtime.sleep_ms(min(pause_ms, left_ms))
+                pause_ms = min(2 * pause_ms, limits.POLL_LAST_MS)
 
     def _step(self, topic: Topic, name: str, session_id: str, principal: str, until_ms: int) -> Producer:
         record = read_record(self._context, topic, name)

@@ -17,8 +17,10 @@ from urllib.parse import unquote
 
 from fenceline import limits
 from fenceline.adapters.sqlite import SqliteObjectStore
+from fenceline.errors import RecordListTooLargeError
 from fenceline_cli import objects
-from fenceline_functions import admin, produce, read, routes, sessions, subscriptions
+from fenceline_cli.web_origin import WebOrigins
+from fenceline_functions import admin, answers, door, produce, read, routes, sessions, subscriptions
 from fenceline_functions.wiring import Service
 
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -27,7 +29,8 @@ Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Handler: TypeAlias = Callable[[Mapping[str, Any], object], Mapping[str, Any]]
 
 CALLS_AT_ONCE = 64  # enough to fill a group commit; more would only wait for the interpreter
-POLLS_AT_ONCE = 2_048  # each is a sleeping thread
+POLLS_AT_ONCE = limits.POLLS_OF_A_PROCESS_MAX + CALLS_AT_ONCE  # the last ones for polls that are answered at once
+_CLAIMS = "/producers"  # a claim may wait, and says so in its body
 DRAIN_BYTES_MAX = 64 * 1024 * 1024  # of a body too large: read and dropped, so that its sender hears the answer
 
 HANDLERS: Mapping[str, Handler] = {
@@ -40,22 +43,29 @@ HANDLERS: Mapping[str, Handler] = {
 
 
 class Bridge:
-    """An ASGI application over the handlers. Close it when its server has stopped."""
+    """An ASGI application over the handlers. Close it when its server has stopped.
 
-    def __init__(self, service: Service) -> None:
+    Args:
+        origins: Which web pages may call it, and by which names; by default this machine's own alone.
+    """
+
+    def __init__(self, service: Service, origins: WebOrigins | None = None) -> None:
         self._service = service
+        self._origins = origins or WebOrigins()
         self._calls = ThreadPoolExecutor(CALLS_AT_ONCE, "call")
         self._polls = ThreadPoolExecutor(POLLS_AT_ONCE, "poll")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         body, is_whole = await _body(scope, receive)
-        pool = self._polls if b"wait_ms" in scope["query_string"] else self._calls
-        loop = asyncio.get_running_loop()
-        answer = await loop.run_in_executor(pool, self._answer, scope, body)
+        pool = self._polls if _may_wait(scope, body) else self._calls
+        answer = self._met_at_the_door(scope, body)
+        if answer is None:
+            answer = await asyncio.get_running_loop().run_in_executor(pool, self._answer, scope, body)
         headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer["headers"].items()]
         content = answer["body"]
         if isinstance(content, str):
             content = content.encode()
+        headers += self._origins.headers(scope)
         headers.append((b"content-length", b"%d" % len(content)))
         if not is_whole:
             headers.append((b"connection", b"close"))
@@ -73,6 +83,18 @@ class Bridge:
         ending.start()
         ending.join(wait_ms / 1000)
         return not ending.is_alive()
+
+    def _met_at_the_door(self, scope: Scope, body: bytes) -> Mapping[str, Any] | None:
+        """Return the answer to a request of a page or to a name that is not let in; the body's size is judged first."""
+        answer = self._origins.answer(scope)
+        if answer is None or len(body) <= limits.BODY_BYTES_MAX:
+            return answer
+        try:
+            door.body({"body": body})
+        except RecordListTooLargeError as error:
+            told = answers.problem(error)
+            return {"statusCode": told.status_code, "headers": told.headers, "body": told.body}
+        raise AssertionError
 
     def _answer(self, scope: Scope, body: bytes) -> Mapping[str, Any]:
         event = _event(scope, body, self._service.runtime.now_ms())
@@ -107,6 +129,12 @@ def _announced_bytes(scope: Scope) -> int:
         if name == b"content-length":
             return int(value)
     return 0
+
+
+def _may_wait(scope: Scope, body: bytes) -> bool:
+    """Return whether the request may be held back."""
+    is_claim = scope["method"] == "POST" and scope["path"].endswith(_CLAIMS)
+    return b"wait_ms" in scope["query_string"] or (is_claim and b"wait_ms" in body)
 
 
 def _path(raw: str) -> str:

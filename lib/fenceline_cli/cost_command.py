@@ -19,11 +19,13 @@ from fenceline.adapters.sqlite import SqliteItemStore, SqliteObjectStore
 from fenceline.append import AppendRequest, ProducerRef
 from fenceline.batch import Record, encode
 from fenceline.log import Log
+from fenceline.polls import SharedSlots
 from fenceline.ports import Change, Item, ItemKey, Object, ObjectSummary, Put
 from fenceline.read import ReadRequest
 from fenceline.runtime import ThreadRuntime
 from fenceline.sweep import sweep
 from fenceline_cli import prices
+from fenceline_cli.jumping import JumpingRuntime
 from fenceline_cli.options import AsJson
 from fenceline_cli.output import print_json, print_rows
 
@@ -34,6 +36,7 @@ SIZES_KIB = (1, 64, 1024)
 APPENDS = 4 * limits.CHECKPOINT_SEGMENTS
 TOPIC = "cost"
 SWEEPS_PER_MONTH = 30 * 24 * 60
+POLLS_PER_MONTH = 30 * 24 * 3_600_000 // limits.WAIT_MS_MAX
 COLUMNS = ("batch", "what", "$ per million requests", "$ per GiB", "counted in each request")
 
 
@@ -119,13 +122,13 @@ class Row:
 
 @app.command(epilog="Example: fenceline cost\n\nExample: fenceline cost --json")
 def cost(as_json: AsJson = False) -> None:
-    """Count the requests of appends, reads and idle sweeps, and print what they cost on AWS.
+    """Count the requests of appends, reads, held polls and idle sweeps, and print what they cost on AWS.
 
     Prices are list prices, and stand with their date in one file of this program, prices.py. Traffic out of the region
     is not among them.
     """
     rows = [row for kib in SIZES_KIB for row in measured(kib)]
-    idle = idle_month()
+    idle, follower = idle_month(), follower_month()
     if as_json:
         print_json(
             {
@@ -141,6 +144,7 @@ def cost(as_json: AsJson = False) -> None:
                     for row in rows
                 ],
                 "idle_month": idle,
+                "follower_month": follower,
                 "gib_month": prices.S3_GIB_MONTH,
             }
         )
@@ -150,6 +154,7 @@ def cost(as_json: AsJson = False) -> None:
         [(row.batch, row.what, f"{row.per_million:,.2f}", f"{row.per_gib:,.4f}", _shown(row.counted)) for row in rows],
     )
     typer.echo(f"\nkept: ${prices.S3_GIB_MONTH} per GiB and month; idle: ${idle:,.2f} per region and month")
+    typer.echo(f"a reader that follows one partition, a poll held all the time: ${follower:,.2f} per month")
     typer.echo(f"list prices of {prices.REGION}, {prices.DATE}; without traffic out of the region")
 
 
@@ -206,6 +211,27 @@ def idle_month() -> float:
     told = prices.LOG_GB * prices.LOG_BYTES / prices.GB
     watched = prices.METRICS * prices.METRIC_MONTH + prices.ALARMS * prices.ALARM_MONTH + prices.DASHBOARD_MONTH
     return SWEEPS_PER_MONTH * (counted.dollars + function + told) + watched
+
+
+def follower_month() -> float:
+    """Return what a month of polls costs that find nothing, one after the other, each held for as long as it may be.
+
+    Most of it is a function's time: a held poll occupies a process.
+    """
+    runtime, counted = JumpingRuntime(), Counted()
+    with closing(CountedObjects(counted, runtime)) as objects, closing(CountedItems(counted)) as items:
+        slots = SharedSlots(items, runtime, "read", limits.POLLS_OF_A_FUNCTION)
+        log = Log(objects, items, runtime, region=prices.REGION, poll_slots=slots)
+        log.create_topic(TOPIC)
+        request = ReadRequest(offset=0, wait_ms=limits.WAIT_MS_MAX)
+        log.read(TOPIC, 0, request)
+        counted.units.clear()  # warm
+        log.read(TOPIC, 0, request)
+        log.close()
+    seconds = limits.WAIT_MS_MAX / 1_000
+    function = prices.LAMBDA_REQUEST + prices.LAMBDA_GB_SECOND * prices.LAMBDA_GB * seconds
+    told = prices.LOG_GB * prices.LOG_BYTES / prices.GB
+    return POLLS_PER_MONTH * (counted.dollars + prices.API_REQUEST + function + told)
 
 
 def _units(size: int, unit: int) -> int:

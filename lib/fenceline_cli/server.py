@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 
 import uvicorn
@@ -24,6 +24,7 @@ from fenceline.ports import Unavailable
 from fenceline.settings import Settings
 from fenceline_cli.bridge import Bridge
 from fenceline_cli.sweep_loop import SweepLoop
+from fenceline_cli.web_origin import WebOrigins
 from fenceline_functions import wiring
 
 _BACKLOG = 2_048
@@ -38,7 +39,15 @@ class _CannotServe(Exception):
     """Why there is no server, in words for the one who started it."""
 
 
-def serve(settings: Settings, host: str = "127.0.0.1", port: int = 8080, workers: int = 1) -> int:
+def serve(
+    settings: Settings,
+    host: str = "127.0.0.1",
+    port: int = 8080,
+    workers: int = 1,
+    *,
+    allowed_hosts: Sequence[str] = (),
+    cors_origins: Sequence[str] = (),
+) -> int:
     """Serve until SIGTERM or SIGINT; print one line with the URL once ready.
 
     Args:
@@ -46,34 +55,44 @@ def serve(settings: Settings, host: str = "127.0.0.1", port: int = 8080, workers
         host: The address to listen at.
         port: 0 takes a free one.
         workers: How many processes share the port and the data directory.
+        allowed_hosts, cors_origins: As in ``WebOrigins``.
 
     Returns:
-        The exit code: 0 after a signal; 1, after one line on stderr, if the port or the directory can't be used or a
-        worker ended by itself.
+        The exit code: 0 after a signal; 1, after one line on stderr, if the port, the directory or an origin can't be
+        used or a worker ended by itself.
     """
     try:
-        _serve(settings, host, port, workers)
+        _serve(settings, _origins(host, allowed_hosts, cors_origins), port, workers)
     except _CannotServe as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         return 1
     return 0
 
 
-def _serve(settings: Settings, host: str, port: int, workers: int) -> None:
+def _serve(settings: Settings, origins: WebOrigins, port: int, workers: int) -> None:
+    host = origins.host
     with _listen(host, port) as listening:
+        origins = origins.at(listening.getsockname()[0])
         shown = f"[{host}]" if ":" in host else host
         line = f"fenceline is ready: http://{shown}:{listening.getsockname()[1]}"
         os.environ.update(settings.to_env())
         try:
             if workers == 1:
-                _run(wiring.service(), listening, lambda: print(line, flush=True))
+                _run(wiring.service(), origins, listening, lambda: print(line, flush=True))
             else:
                 wiring.service_of(settings).close()  # A directory that can't be used is told once, not by each worker.
-                _supervise(listening, workers, line)
+                _supervise(listening, origins, workers, line)
         except CannotOpen as error:
             raise _CannotServe(f"cannot open the data directory: {error}") from error
         except Unavailable as error:
             raise _CannotServe(str(error)) from error
+
+
+def _origins(host: str, allowed_hosts: Sequence[str], cors_origins: Sequence[str]) -> WebOrigins:
+    try:
+        return WebOrigins(host, allowed_hosts, cors_origins)
+    except ValueError as error:
+        raise _CannotServe(str(error)) from error
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -92,12 +111,13 @@ def _listen(host: str, port: int) -> socket.socket:
 
 def _run(
     service: wiring.Service,
+    origins: WebOrigins,
     listening: socket.socket,
     announce: Callable[[], None],
     watch: Callable[[Callable[[], None]], None] | None = None,
 ) -> None:
     """Serve on ``listening`` until a signal comes, or ``watch`` calls what it is given."""
-    bridge = Bridge(service)
+    bridge = Bridge(service, origins)
     config = uvicorn.Config(
         bridge,
         loop="uvloop",
@@ -166,17 +186,15 @@ def _on_signals(stop: Callable[[], None]) -> Iterator[None]:
 # Several
 
 
-def _supervise(listening: socket.socket, workers: int, line: str) -> None:
+def _supervise(listening: socket.socket, origins: WebOrigins, workers: int, line: str) -> None:
     """Run workers on one port until a signal comes. They end when the pipe from here closes, however this one ends."""
     stopping = threading.Event()
     alive_read, alive_write = os.pipe()
     ready_read, ready_write = os.pipe()
     inherited = (listening.fileno(), ready_write, alive_read)
+    command = [sys.executable, "-m", __spec__.name, *map(str, inherited), origins.to_json()]
     with _on_signals(stopping.set):
-        children = [
-            subprocess.Popen([sys.executable, "-m", __spec__.name, *map(str, inherited)], pass_fds=inherited)
-            for _ in range(workers)
-        ]
+        children = [subprocess.Popen(command, pass_fds=inherited) for _ in range(workers)]
         os.close(ready_write)
         os.close(alive_read)
         os.set_blocking(ready_read, False)
@@ -206,7 +224,7 @@ def _reap(children: list[subprocess.Popen[bytes]]) -> None:
             child.wait()
 
 
-def _work(listening_fd: int, ready_fd: int, alive_fd: int) -> None:
+def _work(origins: WebOrigins, listening_fd: int, ready_fd: int, alive_fd: int) -> None:
     """Be a worker: serve on an inherited socket while the pipe ``alive_fd`` is open at its other end."""
 
     def watch(stop: Callable[[], None]) -> None:
@@ -214,7 +232,7 @@ def _work(listening_fd: int, ready_fd: int, alive_fd: int) -> None:
         stop()
 
     with socket.socket(fileno=listening_fd) as listening:
-        _run(wiring.service(), listening, lambda: _tell(ready_fd), watch)
+        _run(wiring.service(), origins, listening, lambda: _tell(ready_fd), watch)
 
 
 def _tell(ready_fd: int) -> None:
@@ -223,4 +241,4 @@ def _tell(ready_fd: int) -> None:
 
 
 if __name__ == "__main__":
-    _work(*map(int, sys.argv[1:]))
+    _work(WebOrigins.from_json(sys.argv[4]), *map(int, sys.argv[1:4]))

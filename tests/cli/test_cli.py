@@ -213,6 +213,17 @@ def test_dev_serves_what_it_is_told(monkeypatch, tmp_path):
     assert (host, port, workers) == ("127.0.0.1", 99, 2)
 
 
+def test_dev_lets_in_the_pages_and_the_names_that_it_is_told(monkeypatch, tmp_path):
+    seen = {}
+    monkeypatch.setattr("fenceline_cli.server.serve", lambda *_, **named: seen.update(named) or 0)
+    pages = ["--cors-origin", "http://localhost:3000", "--cors-origin", "https://example.com"]
+
+    result = CliRunner().invoke(app, ["dev", "--data", str(tmp_path / "d"), *pages, "--allowed-host", "build-box"])
+
+    assert result.exit_code == 0
+    assert seen == {"cors_origins": ["http://localhost:3000", "https://example.com"], "allowed_hosts": ["build-box"]}
+
+
 def commands(command, path=("fenceline",)):
     if not hasattr(command, "commands"):
         yield path

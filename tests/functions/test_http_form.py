@@ -392,7 +392,7 @@ def test_the_form_is_judged_before_the_partition() -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        "/",
+        "/docs/",
         "/v1",
         "/v1/",
         "/v2/topics",
@@ -424,6 +424,7 @@ def test_an_unknown_path_is_not_found_with_any_method(method: str, path: str) ->
         ("/v1/topics/orders/subscriptions/s", "PUT, GET, DELETE"),
         ("/v1/groups/g/offsets", "GET, POST"),
         ("/v1/health", "GET"),
+        ("/", "GET"),
     ],
 )
 @pytest.mark.parametrize("method", ["PUT", "HEAD", "OPTIONS", "TRACE", "QUERY", "DELETE"])

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import socket
-import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import schemathesis
-import uvicorn
 from hypothesis import HealthCheck, given, settings
 from schemathesis import GenerationMode
 from schemathesis.checks import load_all_checks, not_a_server_error
@@ -23,11 +19,11 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from fenceline.batch import Record, encode
-from fenceline_cli.bridge import Bridge
 from fenceline_functions import wiring
 from fenceline_functions.routes import ROUTES, Route
 from tests.functions.conftest import service_in_memory
 from tests.functions.http_events import BATCH_TYPE, DOCUMENT, call
+from tests.functions.serving import serving
 from tests.patience import PATIENCE_S
 
 load_all_checks()
@@ -57,19 +53,8 @@ def url() -> Iterator[str]:
             batch = encode([Record(b"v", b"k")], now_ms=1).body
             path = f"/v1/topics/{name}/partitions/0/records"
             assert call("POST", path, headers={"content-type": BATCH_TYPE}, body=batch).status == 200
-        bridge = Bridge(service)
-        server = uvicorn.Server(uvicorn.Config(bridge, lifespan="off", ws="none", log_config=None))
-        listening = socket.create_server(("127.0.0.1", 0))
-        thread = threading.Thread(target=server.run, args=([listening],))
-        thread.start()
-        while not server.started:
-            time.sleep(0.01)
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-        server.should_exit = True
-        service.log.close()
-        thread.join()
-        assert bridge.close(60_000)
-        service.close()
+        with serving(service) as served:
+            yield served
 
 
 def cases() -> Iterator[Any]:

@@ -47,6 +47,7 @@ def test_each_regions_alarms_have_a_topic_of_its_own() -> None:
         ({"auth": "basic"}, "-c auth is one of iam, none"),
         ({"cors_origins": "example.com"}, "-c cors_origins takes origins"),
         ({"throttle_rate": "-1"}, "-c throttle_rate is a number"),
+        ({"poll_concurrency": "-1"}, "-c poll_concurrency is a number from 0 to"),
         ({"throttle_burst": "²"}, "-c throttle_burst is a number"),
         ({"deletion_protection": "maybe"}, "-c deletion_protection is true or false"),
         ({"restore_role": "admin"}, "-c restore_role is a role's ARN"),

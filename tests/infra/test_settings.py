@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from fenceline.settings import Settings
@@ -11,6 +13,8 @@ def test_every_setting_goes_through_the_environment_and_back() -> None:
     settings = Settings(
         objects="s3://b", items="dynamodb://t", region="r", service="s", log_level="DEBUG", tracing=True, item_age_ms=7
     )
+    polling = dataclasses.replace(settings, function="read", poll_slots=75)
+    assert Settings.from_env(polling.to_env()) == polling
     assert Settings.from_env(settings.to_env()) == settings
     assert Settings.from_env(Settings(data_dir="d").to_env()) == Settings(data_dir="d")
 

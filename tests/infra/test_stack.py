@@ -191,6 +191,39 @@ def test_scheduled_functions_leave_dead_letters_and_are_not_repeated(template: R
     assert sum("DeadLetterConfig" in one["Properties"] for one in functions) == 2
 
 
+def polling(template: Resources) -> dict[str, tuple[int | None, str]]:
+    """Return by function what is reserved for it, and how many polls it holds."""
+    return {
+        one["Properties"]["Handler"].rpartition(".")[2]: (
+            one["Properties"].get("ReservedConcurrentExecutions"),
+            one["Properties"]["Environment"]["Variables"]["FENCELINE_POLL_SLOTS"],
+        )
+        for one in of_type(template, "AWS::Lambda::Function").values()
+    }
+
+
+def test_functions_that_hold_polls_hold_a_hundred_each_and_reserve_nothing_by_default(template: Resources) -> None:
+    told = polling(template)
+    assert {name for name, (_, held) in told.items() if held == "100"} == {"read", "sessions", "subscriptions"}
+    assert {reserved for reserved, _ in told.values()} == {None}
+    names = {
+        one["Properties"]["Environment"]["Variables"]["FENCELINE_FUNCTION"]
+        for one in of_type(template, "AWS::Lambda::Function").values()
+    }
+    assert names == set(entry.FUNCTIONS)
+
+
+@pytest.mark.parametrize(("concurrency", "held"), [(1, "1"), (2, "1"), (40, "30"), (101, "75")])
+def test_functions_that_hold_polls_get_a_ceiling_above_what_they_hold_and_no_others_do(
+    stacks: ModuleType, make: Callable[..., Any], concurrency: int, held: str
+) -> None:
+    told = polling(stacks.template_of(make(poll_concurrency=concurrency)))
+    assert {name: told.pop(name) for name in ("read", "sessions", "subscriptions")} == dict.fromkeys(
+        ("read", "sessions", "subscriptions"), (concurrency, held)
+    )
+    assert set(told.values()) == {(None, "0")}
+
+
 # The API
 
 
@@ -295,7 +328,12 @@ def test_logs_are_kept_for_the_time_that_was_named(stacks: ModuleType, make: Cal
     "options",
     [
         {},
-        {"tracing": True, "cors_origins": ("https://example.com",), "alarm_topics": {"eu-west-1": PAGER}},
+        {
+            "tracing": True,
+            "cors_origins": ("https://example.com",),
+            "alarm_topics": {"eu-west-1": PAGER},
+            "poll_concurrency": 40,
+        },
         {"auth": "none", "keeps_data": False, "deletion_protection": False},
     ],
     ids=["plain", "everything", "nothing kept"],

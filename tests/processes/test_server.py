@@ -296,3 +296,28 @@ def test_an_unknown_path_and_a_wrong_method_are_told_as_a_gateway_would(start: S
         assert client.get(f"/v1/topics/{inside}").json()["code"] == "UNKNOWN_TOPIC_OR_PARTITION"
     assert client.get("/v1%2Fhealth").json()["code"] == "NOT_FOUND"
     assert client.put("/v1/topics/orders/subscriptions/a%2Fb").json()["code"] == "INVALID_REQUEST"
+
+
+def test_every_worker_lets_in_the_pages_and_the_names_that_the_server_was_told_and_no_others(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "fenceline_cli.main", "dev", "--data", str(tmp_path / "d"), "--port", "0"]
+    command += ["--workers", "2", "--cors-origin", "http://localhost:3000", "--allowed-host", "build-box"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            url = process.stdout.readline().split()[-1]
+            for _ in range(20):  # each on a connection of its own, for either worker to take
+                named = {"host": "build-box", "origin": "http://localhost:3000"}
+                answer = httpx.get(f"{url}/v1/health", headers=named, timeout=PATIENCE_S)
+                assert answer.headers["access-control-allow-origin"] == "http://localhost:3000"
+                other = {"origin": "http://localhost:3001"}
+                assert httpx.get(f"{url}/v1/health", headers=other, timeout=PATIENCE_S).status_code == 403
+                assert httpx.get(f"{url}/v1/health", headers={"host": "evil"}, timeout=PATIENCE_S).status_code == 403
+        finally:
+            process.terminate()
+
+
+def test_an_origin_that_is_none_is_told_in_one_line(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "fenceline_cli.main", "dev", "--data", str(tmp_path / "d"), "--cors-origin", "*"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    told = "error: --cors-origin takes an origin such as http://localhost:3000, not '*'\n"
+    assert (ended.returncode, ended.stderr) == (1, told)

@@ -8,6 +8,8 @@ import pytest
 from fenceline import errors
 from fenceline.batch import Record
 from fenceline.client import fetching
+from fenceline.read import Page
+from fenceline.tail import Bounds
 from tests.patience import PATIENCE_S
 
 from .fake_service import FakeService, corrupt
@@ -113,7 +115,8 @@ def test_a_reader_that_does_not_follow_ends_where_the_log_ended_when_it_began():
     assert service.next_offset(0) > 30
 
 
-def test_a_follower_sees_what_comes_later():
+def test_a_follower_sees_what_comes_later(monkeypatch):
+    monkeypatch.setattr(fetching, "_PAUSE_MS", 1)
     _, client = filled()
     with client.reader("t", start="latest", follow=True) as reader:
         client.produce("t", 0, [Record(b"later")])
@@ -133,6 +136,36 @@ def test_a_follower_holds_long_polls_and_short_ones_where_partitions_share_a_thr
         waits[partitions] = {int(request.url.params["wait_ms"]) for request in polls}
 
     assert waits == {1: {10_000}, 2: {10_000}, 3: {500}}
+
+
+@pytest.mark.parametrize(
+    ("is_following", "took_s", "position", "pauses"),
+    [
+        (True, 0.0, 5, [1.0]),
+        (True, 4.9, 5, [1.0]),
+        (True, 5.0, 5, []),  # the service held it for long enough
+        (True, 0.0, 6, []),  # something came, or was passed over
+        (False, 0.0, 5, []),
+    ],
+)
+def test_a_poll_that_the_service_did_not_hold_is_not_followed_by_another_at_once(
+    monkeypatch, is_following, took_s, position, pauses
+):
+    clock, waited = [0.0], []
+
+    def fetch(partition, offset, wait_ms):
+        clock[0] += took_s
+        return Page([], position, Bounds(0, 6, 6))
+
+    made = fetching.Fetching(fetch, 1, is_following=is_following)
+    monkeypatch.setattr(fetching, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(made._closed, "wait", waited.append)
+    made.start([(0, 5)])
+
+    assert made.next()[2].position == position
+    made.close()
+    made.threads[0].join(PATIENCE_S)
+    assert waited == pauses
 
 
 def test_records_that_were_trimmed_under_a_reader_are_an_error_not_a_gap():

@@ -43,6 +43,24 @@ def test_a_larger_batch_costs_more_by_the_request_and_less_by_the_gib() -> None:
     assert small.per_gib > 50 * large.per_gib
 
 
+def test_a_follower_is_counted_with_its_slot_its_looks_and_the_time_of_its_function(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[dict[str, int]] = []
+    dollars = cost_command.Counted.dollars.fget
+    monkeypatch.setattr(
+        cost_command.Counted,
+        "dollars",
+        property(lambda counted: (told.append(dict(counted.units)), dollars(counted))[1]),
+    )
+    month = cost_command.follower_month()
+    time = 30 * 24 * 3600 * prices.LAMBDA_GB * prices.LAMBDA_GB_SECOND
+    assert time < month < 1.2 * time
+    [counted] = told
+    assert counted["write unit"] == 2
+    assert 15 < counted["get"] < 40  # a look after 50 ms, growing to one in a second
+
+
 @pytest.mark.slow
 def test_the_command_tells_dates_rows_and_what_idling_costs() -> None:
     told = CliRunner().invoke(app, ["cost"])
@@ -51,3 +69,4 @@ def test_the_command_tells_dates_rows_and_what_idling_costs() -> None:
     document = json.loads(CliRunner().invoke(app, ["cost", "--json"]).stdout)
     assert len(document["rows"]) == 2 * len(cost_command.SIZES_KIB)
     assert 0 < document["idle_month"] < 100
+    assert 50 < document["follower_month"] < 100

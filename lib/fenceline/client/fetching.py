@@ -9,15 +9,23 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from queue import SimpleQueue
-from typing import Generic, TypeVar
+from time import monotonic
+from typing import Generic, Protocol, TypeVar
 
 from fenceline import errors, limits
 
 THREADS_MAX = 16
 _WAIT_ALONE_MS = limits.WAIT_MS_MAX // 2
 _WAIT_SHARED_MS = 500  # where more partitions are followed than there are threads to hold a poll
+_PAUSE_MS = limits.POLL_LAST_MS  # before the next poll where the service did not hold the last one
 
-PageT = TypeVar("PageT")
+
+class _Positioned(Protocol):
+    @property
+    def position(self) -> int: ...
+
+
+PageT = TypeVar("PageT", bound=_Positioned)
 At = TypeVar("At")
 
 
@@ -37,7 +45,7 @@ class Fetching(Generic[At, PageT]):
         self._wait_ms = 0
         if is_following:
             self._wait_ms = _WAIT_ALONE_MS if threads == partitions else _WAIT_SHARED_MS
-        self._is_closed = False
+        self._closed = threading.Event()
         self._wanted: SimpleQueue[tuple[int, At] | None] = SimpleQueue()
         self._fetched: SimpleQueue[tuple[int, At, PageT | BaseException]] = SimpleQueue()
         self.threads = [threading.Thread(target=self._run, daemon=True) for _ in range(threads)]
@@ -57,7 +65,7 @@ class Fetching(Generic[At, PageT]):
 
     def close(self) -> None:
         """Ask for no more pages. Long polls that are held end by themselves, in threads that nobody waits for."""
-        self._is_closed = True
+        self._closed.set()
         for _ in self.threads:
             self._wanted.put(None)
         if not self._is_following:
@@ -65,15 +73,19 @@ class Fetching(Generic[At, PageT]):
                 thread.join()  # at most for the page that it asks for
 
     def _run(self) -> None:
-        while (wanted := self._wanted.get()) is not None and not self._is_closed:
+        while (wanted := self._wanted.get()) is not None and not self._closed.is_set():
             partition, position = wanted
+            asked = monotonic()
             try:
                 page = self._fetch(partition, position, self._wait_ms)
             except errors.FencelineError as error:
                 self._fetched.put((partition, position, error))
             except BaseException as error:  # A fault of our own: whoever waits must hear of it, then this thread ends.
                 self._fetched.put((partition, position, error))
-                if not self._is_closed:
+                if not self._closed.is_set():
                     raise
             else:
+                if page.position == position and (monotonic() - asked) * 2_000 < self._wait_ms:
+                    # The service holds as many polls as it can: the next one shall not come at once.
+                    self._closed.wait(_PAUSE_MS / 1_000)
                 self._fetched.put((partition, position, page))

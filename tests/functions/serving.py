@@ -1,0 +1,35 @@
+"""The real handlers behind a real socket of this process."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import uvicorn
+
+from fenceline_cli.bridge import Bridge
+from fenceline_cli.web_origin import WebOrigins
+from fenceline_functions import wiring
+
+
+@contextmanager
+def serving(service: wiring.Service, origins: WebOrigins | None = None) -> Iterator[str]:
+    """Serve, and lend the URL; ``wiring.service`` must return the same service. It is closed at the end."""
+    bridge = Bridge(service, origins)
+    server = uvicorn.Server(uvicorn.Config(bridge, lifespan="off", ws="none", log_config=None))
+    listening = socket.create_server(("127.0.0.1", 0))
+    thread = threading.Thread(target=server.run, args=([listening],))
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    try:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        service.log.close()
+        thread.join()
+        assert bridge.close(60_000)
+        service.close()
