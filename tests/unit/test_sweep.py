@@ -162,6 +162,27 @@ def test_what_was_copied_lately_is_kept_though_it_was_appended_long_ago(service:
     assert head_of(service.items.store, service.topic_id()).log_start == 1
 
 
+@pytest.mark.parametrize("config", [{"retention.ms": -1}, {"cleanup.policy": "compact"}])
+def test_retention_takes_nothing_by_what_the_topic_kept_before_it_was_altered(
+    service: Service, config: dict[str, Any]
+) -> None:
+    """The change is answered while a run reads how old segments are, which may take it minutes."""
+    filled(service, 5)
+    service.log.checkpoint(TOPIC, 0)
+    service.runtime.advance(3 * HOUR)
+    read = keys.segment_key(service.topic_id(), 0, 3)
+
+    def altered(operation: str, key: str) -> None:
+        if (operation, key) == ("get", read):
+            service.objects.on_call = None
+            service.log.alter_topic(TOPIC, config=config)
+
+    service.objects.on_call = altered
+    swept(service)
+    assert service.objects.on_call is None
+    assert head_of(service.items.store, service.topic_id()).log_start == 0
+
+
 def test_retention_stops_at_an_open_transaction(service: Service) -> None:
     builder = LogBuilder(topic_id=service.topic_id())
     builder.add(data("a"))
