@@ -277,7 +277,8 @@ class _Run:
             return
         now = Now(self._now_ms, self._store_now_ms)
         log_start = retained_from(StoredSegments(partition), head, kept, now=now, is_over=self._budget.is_over)
-        if log_start > head.log_start:
+        # It may have been altered since this partition's turn began: to fold and to walk takes up to a whole run.
+        if log_start > head.log_start and retention_of(partition.look().topic) == kept:
             move_log_start(partition, log_start)
             self.report.log_starts += 1
 

@@ -394,6 +394,37 @@ def test_a_clock_that_was_set_back_does_not_make_an_old_look_young(service: Serv
     assert f"{TOPIC},head" in looks
 
 
+def test_a_clock_that_was_set_back_costs_one_look_and_no_more(service: Service) -> None:
+    """The newest look is the one that began last, not the one when the wall said most: else none is young again."""
+    append(service.log, "a")
+    service.log.checkpoint(TOPIC, 0)
+    service.runtime.advance(-MINUTE_MS, monotonic_ms=1)
+    looks = service.items.calls["get"]
+    append(service.log, "b")
+    (appender,) = service.log._resolver._appenders.values()
+    assert appender.partition.has_young_look
+    assert service.items.calls["get"] == looks + 2  # the name; topic and head
+    append(service.log, "c")
+    assert service.items.calls["get"] == looks + 2
+
+
+@pytest.mark.parametrize(("took_ms", "is_old"), [(MINUTE_MS - 1, False), (MINUTE_MS, True)])
+def test_what_a_name_leads_to_ages_from_the_beginning_of_the_look(
+    service: Service, took_ms: int, *, is_old: bool
+) -> None:
+    """A process that is frozen while it waits for the answer knows what was true before."""
+
+    def is_slow(call: Any) -> Any:
+        found = call()
+        service.runtime.advance(took_ms)
+        return found
+
+    resolver = service.another()._resolver
+    service.items.plan("get", is_slow)
+    assert resolver.resolve(TOPIC, 0)[1]
+    assert resolver.resolve(TOPIC, 0)[1] is is_old
+
+
 def by_the_wall(service: Service, duration_ms: int) -> None:
     service.runtime.advance(duration_ms, monotonic_ms=0)
 

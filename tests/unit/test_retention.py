@@ -230,6 +230,41 @@ def test_a_segment_that_was_collected_meanwhile_is_no_place_to_go_on_from() -> N
         retained(segments, head, Retention(7, -1))
 
 
+def test_by_age_too_an_open_transaction_keeps_all_of_its_first_segment() -> None:
+    """What is young, where the walk would end without it, lies behind it and is listed with it."""
+    segments = ListedSegments.of_one_age([(3, 10, 50), (2, 10, 50), (2, 10, 50), (2, 10, 0)])
+    assert retained(segments, segments.head(), Retention(49, -1)) == 7
+    assert retained(segments, segments.head(opened=4), Retention(49, -1)) == 3
+
+
+def test_a_run_whose_time_is_over_stops_where_it_came() -> None:
+    segments = ListedSegments.of_one_age([(3, 10, 50)] * 1000)
+    over = iter([False, True])
+    reached = retained(segments, segments.head(), Retention(7, -1), is_over=lambda: next(over))
+    assert len(segments.asked) == reached / 3 == 1 + limits.FETCH_SEGMENTS
+
+
+@pytest.mark.parametrize("lost", range(1, 200, 33))
+def test_a_segment_that_cannot_be_read_keeps_what_lies_behind_it_and_nothing_before(lost: int) -> None:
+    """The run comes as far as it can; what stands in the way is told once nothing is left before it."""
+    segments = ListedSegments.of_one_age([(3, 10, 50)] * 200)
+    appended_at = segments.appended_at
+
+    def fails(bases: Sequence[int]) -> Sequence[int]:
+        if 3 * lost in bases:
+            raise Unavailable("the store did not answer")
+        return appended_at(bases)
+
+    segments.appended_at = fails  # type: ignore[method-assign]
+    log_start = 0
+    while log_start < 3 * lost:
+        reached = retained(segments, segments.head(log_start), Retention(7, -1))
+        assert log_start < reached <= 3 * lost
+        log_start = reached
+    with pytest.raises(Unavailable):
+        retained(segments, segments.head(log_start), Retention(7, -1))
+
+
 def test_metadata_that_is_damaged_stops_it(service: Service) -> None:
     builder = LogBuilder(topic_id=service.topic_id())
     builder.add(data("a"))

@@ -150,6 +150,34 @@ def test_an_appender_whose_clock_is_ahead_keeps_what_lies_behind_until_that_time
     assert head_of(service.items.store, service.topic_id()).log_start == 5
 
 
+def test_a_sweeper_whose_clock_is_ahead_does_not_age_what_an_appender_says_is_of_tomorrow(service: Service) -> None:
+    """Of the sweeper's clock and the store's, the earlier one tells the present time."""
+    clock = type(service.runtime)()
+    clock.wall_ms = service.runtime.wall_ms + DAY
+    append(service.another(runtime=clock), "from tomorrow")
+    service.runtime.advance(3 * HOUR)
+    clock.wall_ms = service.runtime.wall_ms + 1_000 * DAY
+    swept(service, service.another(runtime=clock))
+    assert service.another().offsets(TOPIC, 0).bounds.log_start_offset == 0
+    service.runtime.advance(DAY)
+    clock.wall_ms = service.runtime.wall_ms - HOUR // 2
+    swept(service, service.another(runtime=clock))
+    assert service.another().offsets(TOPIC, 0).bounds.log_start_offset == 1
+
+
+def test_a_walk_by_age_ends_with_its_run_and_the_next_run_goes_on(service: Service) -> None:
+    for n in range(80):
+        append(service.log, f"v{n}")
+    service.log.checkpoint(TOPIC, 0)
+    service.runtime.advance(3 * HOUR)
+    service.objects.on_call = lambda operation, key: service.runtime.advance(1_000 * (operation == "get"))
+    log_starts = []
+    for _ in range(3):
+        swept(service, duration_ms=10_000)
+        log_starts.append(head_of(service.items.store, service.topic_id()).log_start)
+    assert log_starts == [33, 66, 80]
+
+
 def test_what_was_copied_lately_is_kept_though_it_was_appended_long_ago(service: Service) -> None:
     """A bucket that was restored: Last-Modified is the copy's."""
     filled(service, 3)
@@ -160,6 +188,27 @@ def test_what_was_copied_lately_is_kept_though_it_was_appended_long_ago(service:
     store.create(key, stored.body, stored.metadata)
     swept(service)
     assert head_of(service.items.store, service.topic_id()).log_start == 1
+
+
+@pytest.mark.parametrize("config", [{"retention.ms": -1}, {"cleanup.policy": "compact"}])
+def test_retention_takes_nothing_by_what_the_topic_kept_before_it_was_altered(
+    service: Service, config: dict[str, Any]
+) -> None:
+    """The change is answered while a run reads how old segments are, which may take it minutes."""
+    filled(service, 5)
+    service.log.checkpoint(TOPIC, 0)
+    service.runtime.advance(3 * HOUR)
+    read = keys.segment_key(service.topic_id(), 0, 3)
+
+    def altered(operation: str, key: str) -> None:
+        if (operation, key) == ("get", read):
+            service.objects.on_call = None
+            service.log.alter_topic(TOPIC, config=config)
+
+    service.objects.on_call = altered
+    swept(service)
+    assert service.objects.on_call is None
+    assert head_of(service.items.store, service.topic_id()).log_start == 0
 
 
 def test_retention_stops_at_an_open_transaction(service: Service) -> None:
