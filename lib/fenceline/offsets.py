@@ -17,14 +17,14 @@ from fenceline.fold import PartitionState
 from fenceline.partition import Partition
 from fenceline.search import base_of, find_timestamp, metadata_of
 from fenceline.segment import SegmentMetadata
-from fenceline.tail import Bounds, Tail, aborted_between, out_of_range, verified_tail
+from fenceline.tail import Bounded, Bounds, Tail, aborted_between, out_of_range, verified_tail
 
 _Lines: TypeAlias = list[tuple[int, int]]  # of a listing: (base offset, size in bytes)
 _Below: TypeAlias = SegmentMetadata | PartitionState  # both say what lies below an offset
 
 
 @dataclass(frozen=True, slots=True)
-class Offsets:
+class Offsets(Bounded):
     """API.md "offsets"."""
 
     bounds: Bounds
@@ -56,7 +56,7 @@ class SegmentEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentList:
+class SegmentList(Bounded):
     """API.md "segments"."""
 
     segments: Sequence[SegmentEntry]

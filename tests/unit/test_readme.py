@@ -50,7 +50,7 @@ def test_what_the_readme_shows_in_python_runs(
         monkeypatch.setattr(fenceline, "Client", lambda url: served.another_client())
         exec(first, {})
         assert re.fullmatch(
-            r"Delivered\(partition=[0-3], offset=0, is_duplicate=False\)\n[0-3] 0 b'ann' b'1 book'\n",
+            r"Delivered\(partition=[0-3], offset=0, is_duplicate=False, next_offset=1\)\n[0-3] 0 b'ann' b'1 book'\n",
             capsys.readouterr().out,
         )
 

@@ -12,6 +12,8 @@ from fenceline import batch, limits
 from fenceline.append import Appended, ProducerRef, SessionRef
 from fenceline.batch import Codec, Record
 from fenceline.client import answers
+from fenceline.client.answers import OffsetAt, ProducerId
+from fenceline.client.records import checked
 from fenceline.client.requests import Requests, given, topic_path
 from fenceline.client.subscription_requests import Isolation
 from fenceline.client.transport import Effect, Param, body_of
@@ -109,7 +111,7 @@ class LogRequests(Requests):
         """
         who = producer or ProducerRef(-1, -1, -1)
         encoded = batch.encode(
-            records,
+            [checked(record) for record in records],
             now_ms=self.runtime.now_ms(),
             codec=compression,
             producer_id=who.producer_id,
@@ -238,11 +240,11 @@ class LogRequests(Requests):
         """Return a partition's offsets, as they are now."""
         return answers.offsets_of(self._call("GET", topic_path(topic, partition) + "/offsets", "none"))
 
-    def offset_at(self, topic: str, partition: int, timestamp: int) -> tuple[int, int] | None:
+    def offset_at(self, topic: str, partition: int, timestamp: int) -> OffsetAt | None:
         """Return offset and timestamp of the first record at or after ``timestamp``, or ``None`` if there is none."""
         params = {"timestamp": timestamp}
         answer = self._call("GET", topic_path(topic, partition) + "/offsets", "none", params=params)
-        return None if answer["offset"] is None else (answer["offset"], answer["timestamp"])
+        return None if answer["offset"] is None else OffsetAt(answer["offset"], answer["timestamp"])
 
     def segments(
         self,
@@ -268,9 +270,9 @@ class LogRequests(Requests):
         """Ask for a compaction; it is done when ``compaction_horizon`` of ``offsets`` has come to the present end."""
         self._transport.request("POST", topic_path(topic, partition) + "/compact", effect="repeatable")
 
-    def producer_id(self) -> tuple[int, int]:
+    def producer_id(self) -> ProducerId:
         """Return a producer id that nobody has had, and its epoch."""
         answer = self._call(
             "POST", "/v1/producer-ids", "none"
         )  # An id whose answer was lost is nobody's, and harmless.
-        return answer["producer_id"], answer["producer_epoch"]
+        return ProducerId(answer["producer_id"], answer["producer_epoch"])
