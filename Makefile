@@ -17,7 +17,7 @@ setup: .venv/ready ## make the virtual environment, once; leaves .venv/bin/fence
 demo: setup ## load real events through the HTTP API, read them back, verify them
 	$(BIN)/python examples/demo.py
 
-test: setup ## every test; the last ones deploy two regions to an emulated AWS, which needs Node 20
+test: setup ## every test; the last ones deploy two regions to an emulated AWS, which needs Node 22
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not deploy'
 	$(BIN)/python -m pytest -m deploy tests/e2e
 

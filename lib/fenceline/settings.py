@@ -9,6 +9,7 @@ import dataclasses
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal, cast
 
 from fenceline import limits
 
@@ -31,6 +32,7 @@ class Settings:
         service: What its metrics and log lines are told apart by; the stack's name.
         log_level: DEBUG, INFO, WARNING or ERROR.
         tracing: Whether requests are traced.
+        aws_sdk: Whose session makes the stores' clients: "boto3", or "botocore", which starts sooner.
 
     Raises:
         ValueError: They name no pair of stores. The message says what to do.
@@ -44,6 +46,7 @@ class Settings:
     service: str = "fenceline"
     log_level: str = "INFO"
     tracing: bool = False
+    aws_sdk: Literal["boto3", "botocore"] = "boto3"
 
     def __post_init__(self) -> None:
         if bool(self.objects) != bool(self.items):
@@ -51,6 +54,8 @@ class Settings:
             raise ValueError(f"objects and items belong together; name {missing}, too")
         if bool(self.data_dir) == bool(self.objects):
             raise ValueError("name either a data directory, or objects and items")
+        if self.aws_sdk not in ("boto3", "botocore"):
+            raise ValueError(f"aws_sdk is boto3 or botocore, not {self.aws_sdk}")
         if self.objects and _NOT_YET not in self.objects + self.items:
             _ = self.bucket_and_prefix, self.table
 
@@ -87,7 +92,8 @@ class Settings:
         given = {name: environment[_variable(name)] for name in names if _variable(name) in environment}
         item_age_ms = int(given.pop("item_age_ms", limits.ITEM_AGE_MS_MAX))
         tracing = given.pop("tracing", str(False)) == str(True)
-        return cls(**given, item_age_ms=item_age_ms, tracing=tracing)
+        aws_sdk = cast(Literal["boto3", "botocore"], given.pop("aws_sdk", "boto3"))
+        return cls(**given, item_age_ms=item_age_ms, tracing=tracing, aws_sdk=aws_sdk)
 
 
 def _variable(field: str) -> str:

@@ -9,7 +9,14 @@ from fenceline.settings import Settings
 
 def test_every_setting_goes_through_the_environment_and_back() -> None:
     settings = Settings(
-        objects="s3://b", items="dynamodb://t", region="r", service="s", log_level="DEBUG", tracing=True, item_age_ms=7
+        objects="s3://b",
+        items="dynamodb://t",
+        region="r",
+        service="s",
+        log_level="DEBUG",
+        tracing=True,
+        item_age_ms=7,
+        aws_sdk="botocore",
     )
     assert Settings.from_env(settings.to_env()) == settings
     assert Settings.from_env(Settings(data_dir="d").to_env()) == Settings(data_dir="d")
