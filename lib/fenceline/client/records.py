@@ -6,8 +6,12 @@ neighbours with it. Keys, values and header values are bytes; text is the caller
 
 from __future__ import annotations
 
-from fenceline.batch import Record
+from typing import TYPE_CHECKING
+
 from fenceline.limits import INT64_MAX
+
+if TYPE_CHECKING:
+    from fenceline.batch import Record
 
 _OCTETS = (bytes, type(None))
 
