@@ -6,18 +6,37 @@ SEEDS ?= 1000
 help: ## print this
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
 
-setup: .venv/ready ## make the virtual environment, once; leaves .venv/bin/fenceline
+setup: .venv/ready ## make the virtual environment, once, with all that tests and deployments need
 
-.venv/ready: pyproject.toml constraints.txt
+# In two stages: the demo waits for nothing that it does not need. Each step says how long it takes, and dots say that
+# it goes on; pip alone would say nothing, or a hundred lines.
+FOR_DEMO := server
+FOR_DEPLOYMENT := aws,infra,server
+FOR_TESTS := aws,infra,server,test
+define install
+	@(while sleep 2; do printf .; done) & dots=$$!; trap 'kill $$dots; echo' EXIT; trap 'exit 130' INT TERM; \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(1)]'
+endef
+
+.venv/ready-demo: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "fenceline needs Python 3.11 or newer; name one: make $(MAKECMDGOALS) PYTHON=python3.11"; exit 1; }
-	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[aws,infra,server,test]'
+	@echo "setup: a virtual environment in .venv, about 5 s"
+	@$(PYTHON) -m venv .venv
+	@echo "setup: the server, the command line and the client, 90 MB, about 20 s"
+	$(call install,$(FOR_DEMO))
 	@touch $@
 
-demo: setup ## load real events through the HTTP API, read them back, verify them
+.venv/ready: .venv/ready-demo
+	@echo "setup: what deploys to AWS, 600 MB more, one to two minutes"
+	$(call install,$(FOR_DEPLOYMENT))
+	@echo "setup: what the tests need, 250 MB more, about a minute"
+	$(call install,$(FOR_TESTS))
+	@touch $@
+
+demo: .venv/ready-demo ## load real events through the HTTP API, read them back, verify them; under a minute
 	$(BIN)/python examples/demo.py
 
-test: setup ## every test; the last ones deploy two regions to an emulated AWS, which needs Node 20
+test: setup ## every test; the last ones deploy two regions to an emulated AWS, which needs Node 22
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not deploy'
 	$(BIN)/python -m pytest -m deploy tests/e2e
 

@@ -95,13 +95,18 @@ def stores_of(settings: Settings, *, now_ms: Callable[[], int]) -> tuple[Objects
 
         return open_directory(settings.data_dir, now_ms=now_ms)
     try:
-        from fenceline.adapters.dynamodb import DynamoItemStore  # only here: a third of a second, and an extra
-        from fenceline.adapters.s3 import S3ObjectStore
+        from fenceline.adapters.dynamodb import (
+            DynamoItemStore,
+            dynamodb_client,
+        )  # only here: a third of a second, and an extra
+        from fenceline.adapters.s3 import S3ObjectStore, s3_client
+
+        s3, dynamodb = s3_client(sdk=settings.aws_sdk), dynamodb_client(sdk=settings.aws_sdk)
     except ModuleNotFoundError as error:
         from fenceline.adapters.sqlite import CannotOpen
 
-        raise CannotOpen(f"S3 and DynamoDB need {error.name}; install fenceline[aws]") from error
-    return S3ObjectStore(*settings.bucket_and_prefix), DynamoItemStore(settings.table)
+        raise CannotOpen(f'S3 and DynamoDB need {error.name}: pip install "fenceline[aws]"') from error
+    return S3ObjectStore(*settings.bucket_and_prefix, client=s3), DynamoItemStore(settings.table, client=dynamodb)
 
 
 def log_of(settings: Settings, objects: ObjectStore, items: ItemStore, runtime: Runtime) -> Log:

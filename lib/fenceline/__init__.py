@@ -6,23 +6,51 @@ so that a function that only appends does not pay for the client's transport.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING
+from typing import Any as _Any
 
 if TYPE_CHECKING:
     from fenceline import errors as errors
     from fenceline.batch import Record as Record
     from fenceline.client import Client as Client
+    from fenceline.client import Delivered as Delivered
+    from fenceline.client import Delivery as Delivery
+    from fenceline.client import Owner as Owner
+    from fenceline.client import Producer as Producer
+    from fenceline.client import Reader as Reader
+    from fenceline.client import Session as Session
+    from fenceline.client import Subscriber as Subscriber
 
-__all__ = ["Client", "Record", "errors"]
+    __version__: str
+
+__all__ = [
+    "Client",
+    "Delivered",
+    "Delivery",
+    "Owner",
+    "Producer",
+    "Reader",
+    "Record",
+    "Session",
+    "Subscriber",
+    "__version__",
+    "errors",
+]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> _Any:
     match name:
-        case "Client":
-            return import_module("fenceline.client").Client
-        case "Record":
-            return import_module("fenceline.batch").Record
+        case "__version__":
+            return _import_module("importlib.metadata").version("fenceline")
         case "errors":
-            return import_module("fenceline.errors")
+            return _import_module("fenceline.errors")
+        case "Record":
+            return _import_module("fenceline.batch").Record
+    if name in __all__:
+        return getattr(_import_module("fenceline.client"), name)
     raise AttributeError(f"module 'fenceline' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

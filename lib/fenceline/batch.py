@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
@@ -46,14 +46,34 @@ _size_of_record = _MEASURE.size_in_bytes
 _FIELDS = attrgetter("offset", "timestamp", "key", "value", "headers")  # all at once: faster than one by one
 
 
-@dataclass(slots=True)
+Headers: TypeAlias = Mapping[str, bytes | None] | Sequence[tuple[str, bytes | None]]
+
+
+@dataclass(slots=True, init=False)
 class Record:
-    """One record as a producer gives it; ``timestamp`` in ms, ``None`` for the time of the append."""
+    """One record as a producer gives it.
+
+    Attributes:
+        headers: Pairs of name and value, in order; a name may come again. They may be given as a mapping.
+        timestamp: In ms; ``None`` is the time of the append.
+    """
 
     value: bytes | None
-    key: bytes | None = None
-    headers: Sequence[tuple[str, bytes | None]] = ()
-    timestamp: int | None = None
+    key: bytes | None
+    headers: Sequence[tuple[str, bytes | None]]
+    timestamp: int | None
+
+    def __init__(
+        self, value: bytes | None, key: bytes | None = None, headers: Headers = (), timestamp: int | None = None
+    ) -> None:
+        self.value = value
+        self.key = key
+        # A look at the exact type first: the one at a mapping takes three times as long as the rest together.
+        if type(headers) is tuple or type(headers) is list or not isinstance(headers, Mapping):
+            self.headers = headers
+        else:
+            self.headers = list(headers.items())
+        self.timestamp = timestamp
 
 
 @dataclass(slots=True)  # not frozen, as `Record`: made by the thousand, and a frozen one takes four times as long

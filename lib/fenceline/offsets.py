@@ -17,7 +17,7 @@ from fenceline.fold import PartitionState
 from fenceline.partition import Partition
 from fenceline.search import base_of, find_timestamp, metadata_of
 from fenceline.segment import SegmentMetadata
-from fenceline.tail import Bounds, Tail, aborted_between, out_of_range, verified_tail, verified_tails
+from fenceline.tail import Bounded, Bounds, Tail, aborted_between, out_of_range, verified_tail, verified_tails
 from fenceline.topics import Topic
 
 T = TypeVar("T")
@@ -27,7 +27,7 @@ _Below: TypeAlias = SegmentMetadata | PartitionState  # both say what lies below
 
 
 @dataclass(frozen=True, slots=True)
-class Offsets:
+class Offsets(Bounded):
     """API.md "offsets"."""
 
     bounds: Bounds
@@ -59,7 +59,7 @@ class SegmentEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentList:
+class SegmentList(Bounded):
     """API.md "segments"."""
 
     segments: Sequence[SegmentEntry]

@@ -21,7 +21,7 @@ from fenceline.fold import AbortedTransaction
 from fenceline.partition import Partition
 from fenceline.search import find_timestamp
 from fenceline.segment import Segment
-from fenceline.tail import Bounds, Tail, aborted_between, is_aborted, out_of_range, verified_tail
+from fenceline.tail import Bounded, Bounds, Tail, aborted_between, is_aborted, out_of_range, verified_tail
 from fenceline.unpacking import UnpackedBatches, Unpacking
 
 
@@ -55,7 +55,7 @@ class ReadRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class Page(Bounded):
     """Records, and where to read next."""
 
     records: Sequence[ReadRecord]
@@ -64,7 +64,7 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
-class BatchPage:
+class BatchPage(Bounded):
     """Whole batches as stored, one behind the other, and where to read next."""
 
     body: bytes

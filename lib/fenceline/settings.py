@@ -9,6 +9,7 @@ import dataclasses
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal, cast
 
 from fenceline import limits
 
@@ -34,6 +35,7 @@ class Settings:
         function: Which function this is.
         poll_slots: How many polls the function holds at once, all of its processes together. 0 is for a process that
             is not one of many: it holds as many as it has threads for.
+        aws_sdk: Whose session makes the stores' clients: "boto3", or "botocore", which starts sooner.
 
     Raises:
         ValueError: They name no pair of stores. The message says what to do.
@@ -49,6 +51,7 @@ class Settings:
     tracing: bool = False
     function: str = ""
     poll_slots: int = 0
+    aws_sdk: Literal["boto3", "botocore"] = "boto3"
 
     def __post_init__(self) -> None:
         if bool(self.objects) != bool(self.items):
@@ -56,6 +59,8 @@ class Settings:
             raise ValueError(f"objects and items belong together; name {missing}, too")
         if bool(self.data_dir) == bool(self.objects):
             raise ValueError("name either a data directory, or objects and items")
+        if self.aws_sdk not in ("boto3", "botocore"):
+            raise ValueError(f"aws_sdk is boto3 or botocore, not {self.aws_sdk}")
         if self.objects and _NOT_YET not in self.objects + self.items:
             _ = self.bucket_and_prefix, self.table
 
@@ -93,7 +98,8 @@ class Settings:
         item_age_ms = int(given.pop("item_age_ms", limits.ITEM_AGE_MS_MAX))
         poll_slots = int(given.pop("poll_slots", 0))
         tracing = given.pop("tracing", str(False)) == str(True)
-        return cls(**given, item_age_ms=item_age_ms, poll_slots=poll_slots, tracing=tracing)
+        aws_sdk = cast(Literal["boto3", "botocore"], given.pop("aws_sdk", "boto3"))
+        return cls(**given, item_age_ms=item_age_ms, poll_slots=poll_slots, tracing=tracing, aws_sdk=aws_sdk)
 
 
 def _variable(field: str) -> str:

@@ -31,6 +31,25 @@ class Bounds:
     last_stable_offset: int
 
 
+class Bounded:
+    """What has ``bounds``: their names in API.md are its own, too."""
+
+    __slots__ = ()
+    bounds: Bounds
+
+    @property
+    def log_start_offset(self) -> int:
+        return self.bounds.log_start_offset
+
+    @property
+    def next_offset(self) -> int:
+        return self.bounds.next_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        return self.bounds.last_stable_offset
+
+
 @dataclass(frozen=True, slots=True)
 class Tail:
     """A state, and the offsets that a reader is shown with it, at one moment."""

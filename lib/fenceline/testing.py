@@ -13,8 +13,10 @@ and in a test::
         assert [record.value for record in client.read("orders", 0, offset=0).records] == [b"book"]
 
 ``fenceline_in_memory`` takes milliseconds. ``fenceline_on_moto`` is the same service on moto's S3 and DynamoDB, with
-the requests that would go to AWS. Both run the functions that Lambda runs, in this process, without a socket; each
-test gets an empty one. It takes ``fenceline[server]`` and pytest, and for the second ``fenceline[aws]`` and moto.
+the requests that would go to AWS. ``fenceline_server`` is a server at ``fenceline_server.url``, for programs that make
+their own client; it takes a third of a second. All run the functions that Lambda runs, in this process, the first two
+without a socket; each test gets an empty one. They take ``fenceline[server]`` and pytest, and the one on moto
+``fenceline[aws]`` and moto. A fixture that lacks something fails with the line that installs it.
 
 The rule: what a test learns here holds for a deployed service, races included. moto lets two writers win one key in one
 of eight races of threads, so every request to it runs under one lock.
@@ -25,11 +27,12 @@ from __future__ import annotations
 import base64
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 from unittest import mock
 
@@ -69,6 +72,17 @@ class Fenceline:
         return self.service.objects.get(key).body
 
 
+@dataclass(frozen=True, slots=True)
+class FencelineServer(Fenceline):
+    """A service that answers at ``url``, too."""
+
+    url: str
+
+    def another_client(self) -> Client:
+        """Return a client that shares nothing with the first, to be closed by the caller."""
+        return Client(self.url)
+
+
 @contextmanager
 def in_memory(*, item_age_ms: int = 0) -> Iterator[Fenceline]:
     """Lend an empty service on the embedded stores, in memory.
@@ -102,18 +116,63 @@ def on_moto() -> Iterator[Fenceline]:
             yield lent
 
 
+@contextmanager
+def serving() -> Iterator[FencelineServer]:
+    """Lend an empty service in memory that answers at a URL of this machine."""
+    from fenceline_cli.bridge import Bridge
+    from fenceline_cli.server_thread import ServerThread
+
+    class _Bridge(Bridge):
+        def _answer(self, *request: Any) -> Mapping[str, Any]:
+            with _working_on(self._service):
+                return super()._answer(*request)
+
+    with (
+        in_memory() as lent,
+        ServerThread(_Bridge(lent.service), lent.service.log) as server,
+        Client(server.url) as client,
+    ):
+        yield FencelineServer(client, lent.service, server.url)
+
+
 @pytest.fixture
 def fenceline_in_memory() -> Iterator[Fenceline]:
-    """An empty fenceline in memory."""
+    """An empty fenceline in memory; needs fenceline[server]."""
+    _need("fenceline_in_memory", server=_FUNCTIONS)
     with in_memory() as lent:
         yield lent
 
 
 @pytest.fixture
 def fenceline_on_moto() -> Iterator[Fenceline]:
-    """An empty fenceline on moto's S3 and DynamoDB."""
+    """An empty fenceline on moto's S3 and DynamoDB; needs fenceline[aws,server] and moto."""
+    _need("fenceline_on_moto", aws=("boto3",), server=_FUNCTIONS, moto=("moto",))
     with on_moto() as lent:
         yield lent
+
+
+@pytest.fixture
+def fenceline_server() -> Iterator[FencelineServer]:
+    """An empty fenceline at a URL, for programs that make their own client; needs fenceline[server]."""
+    _need("fenceline_server", server=(*_FUNCTIONS, "httptools", "uvicorn", "uvloop"))
+    with serving() as lent:
+        yield lent
+
+
+_FUNCTIONS = ("aws_lambda_powertools",)
+
+
+def _need(fixture: str, *, moto: Sequence[str] = (), **extras: Sequence[str]) -> None:
+    """Fail a test in one line if modules are missing that ``fixture`` needs: of extras of ours, or moto."""
+    missing = [extra for extra, modules in extras.items() if not _are_there(modules)]
+    install = [f'"fenceline[{",".join(missing)}]"'] if missing else []
+    install += [] if _are_there(moto) else ["moto"]
+    if install:
+        pytest.fail(f"{fixture} needs: pip install {' '.join(install)}", pytrace=False)
+
+
+def _are_there(modules: Sequence[str]) -> bool:
+    return all(find_spec(module) is not None for module in modules)
 
 
 _moto_lock = threading.RLock()
@@ -152,6 +211,15 @@ def _lent(
 _at_work: ContextVar[wiring.Service] = ContextVar("fenceline")  # whose request this thread is working on
 
 
+@contextmanager
+def _working_on(service: wiring.Service) -> Iterator[None]:
+    token = _at_work.set(service)
+    try:
+        yield
+    finally:
+        _at_work.reset(token)
+
+
 def _client(service: wiring.Service) -> Client:
     return Client(URL, http=_Functions(service))
 
@@ -165,11 +233,8 @@ class _Functions(httpx.BaseTransport):
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         name = routes.function_of(request.method, request.url.path)
         handler = import_module(f"fenceline_functions.{name}").handler
-        token = _at_work.set(self._service)
-        try:
+        with _working_on(self._service):
             answer: Mapping[str, Any] = handler(_event(request, self._service.runtime.now_ms()), None)
-        finally:
-            _at_work.reset(token)
         body = answer["body"] or ""
         content = base64.b64decode(body) if answer["isBase64Encoded"] else body.encode()
         return httpx.Response(answer["statusCode"], headers=answer["headers"], content=content, request=request)

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from typing import Any
 
-import botocore.session
+import boto3.session
 from botocore.config import Config
 
 from fenceline.adapters.aws import ANSWER_MS, CONNECT_MS
@@ -56,6 +56,6 @@ class CountedLog:
 
 
 def plain_s3(endpoint: str | None) -> Any:
-    """Return what ``boto3.client("s3")`` does (boto3 adds helpers to it), except that it sends each request once."""
+    """Return what ``boto3.client("s3")`` does, except that it sends each request once."""
     once = Config(retries={"total_max_attempts": 1})
-    return botocore.session.get_session().create_client("s3", endpoint_url=endpoint, config=once)
+    return boto3.session.Session().client("s3", endpoint_url=endpoint, config=once)

@@ -87,10 +87,11 @@ def fail(line: str, *, exit_code: int = EXIT_FAILED) -> NoReturn:
 
 def describe(error: FencelineError) -> str:
     """Return one line: the code, what happened, and what to do."""
-    step = _NEXT_STEPS_BY_CODE.get(error.code, _NEXT_STEPS[error.next_step])
+    detail, step = error.detail, _NEXT_STEPS_BY_CODE.get(error.code, _NEXT_STEPS[error.next_step])
     if _is_without_server(error):
+        detail = detail.partition("; ")[0]  # behind it stands what to do, as a library says it
         step = "start a server with 'fenceline dev --data DIR', or name another with --url or FENCELINE_URL"
-    return f"{error.code}: {error.detail} ({step})"
+    return f"{error.code}: {detail} ({step})"
 
 
 def print_json(document: Any) -> None:

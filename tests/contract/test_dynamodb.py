@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import botocore.session
 import pytest
 
 from fenceline import limits
@@ -162,7 +163,7 @@ def test_a_write_that_never_left_is_unavailable_and_names_what_to_do() -> None:
 
 
 def test_a_client_that_repeats_requests_is_refused() -> None:
-    client = aws.botocore.session.get_session().create_client("dynamodb", region_name=REGION)
+    client = botocore.session.get_session().create_client("dynamodb", region_name=REGION)
     with pytest.raises(ValueError, match="must not repeat"):
         DynamoItemStore("table", client=client)
 

@@ -8,6 +8,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import botocore.session
 import pytest
 from botocore.awsrequest import AWSResponse
 from botocore.config import Config
@@ -170,9 +171,9 @@ def test_a_create_that_never_left_is_unavailable_and_names_what_to_do(
 
 def test_a_client_that_repeats_requests_is_refused() -> None:
     with pytest.raises(ValueError, match="must not repeat"):
-        S3ObjectStore("bucket", client=aws.botocore.session.get_session().create_client("s3"))
+        S3ObjectStore("bucket", client=botocore.session.get_session().create_client("s3"))
     once = Config(retries={"total_max_attempts": 1})
-    S3ObjectStore("bucket", client=aws.botocore.session.get_session().create_client("s3", config=once))
+    S3ObjectStore("bucket", client=botocore.session.get_session().create_client("s3", config=once))
 
 
 # Reads

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from fenceline.log import Log
 from fenceline.settings import Settings
 from fenceline_cli.main import app
 from fenceline_functions import wiring
+from tests import profiles
 from tests.cli.results import error_line
 from tests.contract.conftest import Surroundings
 from tests.contract.stores import OBJECT_STORES
@@ -75,6 +77,42 @@ def test_missing_credentials_are_told(run: Fenceline, monkeypatch: pytest.Monkey
     with nobody_listens() as url:
         monkeypatch.setenv("AWS_ENDPOINT_URL", url)
         assert error_line(run("dev", *STORES)).startswith("no AWS credentials; set AWS_ACCESS_KEY_ID")
+
+
+@pytest.mark.parametrize("profile", profiles.KINDS)
+def test_a_profile_is_honoured_as_every_aws_tool_does(
+    run: Fenceline, profile: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    profiles.set_up(tmp_path, monkeypatch)
+    monkeypatch.setenv("AWS_PROFILE", profile)
+    with faulty_server() as portal, faulty_server() as faulty:
+        portal.answers = [answer(200, profiles.ROLE_CREDENTIALS)]
+        faulty.answers = [answer(403, b"<Error><Code>AccessDenied</Code><Message>no</Message></Error>")]
+        monkeypatch.setenv("AWS_ENDPOINT_URL_SSO", portal.url)
+        monkeypatch.setenv("AWS_ENDPOINT_URL", faulty.url)
+        error_line(run("check-store", *STORES))
+
+    assert faulty.requests
+    for request in faulty.requests:
+        assert f"Credential={profiles.KINDS[profile]}/" in request.headers["authorization"]
+
+
+@pytest.mark.parametrize(("profile", "told"), profiles.UNUSABLE.items())
+def test_a_profile_that_gives_no_credentials_is_told(
+    run: Fenceline, profile: str, told: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    profiles.set_up(tmp_path, monkeypatch)
+    monkeypatch.setenv("AWS_PROFILE", profile)
+    with nobody_listens() as url:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+        assert error_line(run("check-store", *STORES)).startswith(told)
+
+
+def test_boto3_that_is_not_installed_is_told_with_what_to_install(
+    run: Fenceline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "boto3", None)
+    assert error_line(run("check-store", *STORES)) == 'S3 and DynamoDB need boto3: pip install "fenceline[aws]"'
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import hashlib
 import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -161,6 +162,7 @@ UNWANTED = (
     "pyarrow",
     "aws_cdk",
     "aws_xray_sdk",
+    "boto3",
     "httpx",
     "sqlite3",
     "typer",
@@ -176,6 +178,25 @@ def test_the_produce_path_imports_nothing_it_does_not_need(bundle: Path) -> None
     imported = set(done.stdout.split())
     assert "fenceline.adapters.s3" in imported
     assert not imported & set(UNWANTED)
+
+
+@pytest.mark.slow
+def test_the_stores_are_opened_without_boto3_as_the_functions_are_set(bundle: Path) -> None:
+    """It is not in the bundle; Lambda's own, which stands behind it, would be found, be slower, and fit no version."""
+    code = """
+import sys
+from fenceline.settings import Settings
+from fenceline_functions import wiring
+given = Settings(objects="s3://b", items="dynamodb://t", aws_sdk="botocore").to_env()
+settings = Settings.from_env(given)
+wiring.stores_of(settings, now_ms=int)
+print("boto3" in sys.modules)
+"""
+    path = f"{bundle}:{sysconfig.get_path('purelib')}"
+    env = {"PYTHONPATH": path, "AWS_REGION": "us-east-1"}
+    done = subprocess.run([sys.executable, "-S", "-c", code], env=env, check=True, capture_output=True, text=True)
+    assert done.stdout == "False\n"
+    assert not (bundle / "boto3").exists()
 
 
 @pytest.mark.slow

@@ -11,7 +11,14 @@ from fenceline.settings import Settings
 
 def test_every_setting_goes_through_the_environment_and_back() -> None:
     settings = Settings(
-        objects="s3://b", items="dynamodb://t", region="r", service="s", log_level="DEBUG", tracing=True, item_age_ms=7
+        objects="s3://b",
+        items="dynamodb://t",
+        region="r",
+        service="s",
+        log_level="DEBUG",
+        tracing=True,
+        item_age_ms=7,
+        aws_sdk="botocore",
     )
     polling = dataclasses.replace(settings, function="read", poll_slots=75)
     assert Settings.from_env(polling.to_env()) == polling

@@ -158,6 +158,7 @@ def test_every_function_has_a_role_of_its_own_and_the_settings_of_its_region(
         assert set(properties["Environment"]["Variables"]) == variables
         assert properties["Environment"]["Variables"]["FENCELINE_REGION"] == stacks.REGION
         assert properties["Environment"]["Variables"]["FENCELINE_SERVICE"] == "Fenceline"
+        assert properties["Environment"]["Variables"]["FENCELINE_AWS_SDK"] == "botocore"  # boto3 is not in the bundle
     told = {one["Properties"]["Handler"] for one in functions}
     assert told == {f"fenceline_functions.entry.{name}" for name in entry.FUNCTIONS}
 

@@ -27,7 +27,7 @@ DYNAMODB_LOCAL = "3.1.0"
 SQLITE4JAVA = "1.0.392"
 AWS_CDK = "2.1148.1"  # the newest that reads what aws-cdk-lib 2 synthesises
 JAVA_MIN = 17
-NODE_MIN = 20
+NODE_MIN = 20  # for these tests; it is past its end of life, so people are told to take 22
 
 DYNAMODB_LOCAL_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>

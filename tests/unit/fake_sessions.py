@@ -43,6 +43,7 @@ class FakeSessions(FakeService):
     requests_of_sessions: list[httpx.Request] = field(default_factory=list)
     seen: Counter[str] = field(default_factory=Counter)
     bodies: dict[str, list[Any]] = field(default_factory=dict)
+    acknowledge_errors: dict[int, Exception] = field(default_factory=dict)  # what becomes of them, by partition
     marks: dict[int, int] = field(default_factory=dict)
     page_size: int = 100  # partitions of a subscription in one answer
 
@@ -155,6 +156,10 @@ class FakeSessions(FakeService):
             return self._unacknowledged(params)
         if what is not None:
             partition = body["partition"]
+            if (error := self.acknowledge_errors.get(partition)) is not None:
+                if isinstance(error, errors.FencelineError):
+                    return refused(error)
+                raise error
             if "cumulative" in body:
                 self.marks[partition] = max(self.marks.get(partition, 0), body["cumulative"] + 1)
             if what == "seek":

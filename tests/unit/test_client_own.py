@@ -73,7 +73,7 @@ def test_a_lock_waits_until_it_is_free_and_tells_once_that_it_does():
 UNKNOWN = errors.OutcomeUnknownError("not all of it is done; send it again")
 
 
-def test_a_lock_waits_on_behind_an_answer_that_was_lost():
+def test_a_lock_waits_on_behind_an_answer_that_was_lost(caplog):
     """The same request of the same session answers the same, whatever became of the one before."""
     service = FakeSessions(own_errors=[OWNED, UNKNOWN, UNKNOWN, OWNED])
     waiting = []
@@ -82,6 +82,7 @@ def test_a_lock_waits_on_behind_an_answer_that_was_lost():
         assert len({body["session_id"] for body in service.bodies["own"]}) == 1
 
     assert [one.code for one in waiting] == ["RESOURCE_OWNED"]
+    assert caplog.text.count("an answer about ownership was lost, asking again: session=s1…") == 2
 
 
 def test_a_lost_answer_is_told_to_who_does_not_wait():

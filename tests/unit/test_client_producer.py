@@ -4,6 +4,7 @@ import threading
 import time
 from concurrent.futures import CancelledError
 from contextlib import suppress
+from types import MappingProxyType
 
 import pytest
 
@@ -319,3 +320,46 @@ def test_a_partition_that_the_topic_lacks_is_refused_where_it_is_given():
         for partition in (-1, 2):
             with pytest.raises(errors.UnknownTopicOrPartitionError):
                 producer.send(value=b"x", partition=partition)
+
+
+@pytest.mark.parametrize(
+    ("given", "stored"),
+    [
+        ({"trace": b"1", "empty": None}, [("trace", b"1"), ("empty", None)]),
+        (MappingProxyType({"trace": b"1"}), [("trace", b"1")]),
+        ([("b", b"1"), ("a", None), ("b", b"2")], [("b", b"1"), ("a", None), ("b", b"2")]),
+        ((), []),
+        ({}, []),
+    ],
+)
+def test_headers_are_given_as_a_mapping_or_as_pairs_and_read_as_pairs(given, stored):
+    service = FakeService()
+    client = service.client()
+    with client.producer("t") as producer:
+        producer.send(value=b"x", headers=given)
+        producer.send_many([Record(b"x", headers=given)])
+    client.produce("t", 0, [Record(b"x", headers=given)])
+
+    with client.reader("t") as reader:
+        assert [list(record.headers) for _, record in reader] == [stored] * 3
+
+
+@pytest.mark.parametrize("headers", [{"name": "text"}, {b"name": b"x"}, [("name", "text")]])
+def test_a_header_that_is_no_name_and_bytes_is_refused_before_anything_is_sent(headers):
+    service = FakeService()
+    client = service.client()
+    with client.producer("t") as producer, pytest.raises(TypeError, match="a header is a name and bytes or None"):
+        producer.send(value=b"x", headers=headers)
+    with pytest.raises(TypeError, match="a header is a name and bytes or None"):
+        client.produce("t", 0, [Record(b"x", headers=headers)])
+
+    assert service.produced == []
+
+
+def test_a_delivery_tells_the_next_offset_as_the_answer_does():
+    service = FakeService()
+    with service.client().producer("t") as producer:
+        deliveries = [producer.send(value=b"%d" % n) for n in range(3)]
+        producer.flush()
+        assert [delivery.result().next_offset for delivery in deliveries] == [3, 3, 3]
+        assert producer.send(value=b"x").result().next_offset == 4

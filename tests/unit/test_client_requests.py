@@ -1,15 +1,18 @@
 """What becomes of one request: answers, errors, lost answers and retries."""
 
 import json
+import socket
+import subprocess
+import sys
 
 import httpx
 import pytest
 
 from fenceline import errors
-from fenceline.append import ProducerRef
+from fenceline.append import ProducerRef, SessionRef
 from fenceline.batch import Record
 from fenceline.client import Client
-from fenceline.client.transport import PAUSE_LAST_MS
+from fenceline.client.transport import FIRST_CONNECTION_MS, PAUSE_LAST_MS
 
 from .fake_service import (
     FakeService,
@@ -174,6 +177,119 @@ def test_without_any_connection_the_store_is_unavailable_and_nothing_was_written
         client.produce("t", 0, [Record(b"x")])
 
     assert len(seen) > 2
+
+
+def refusal():
+    """Return what httpx raises where nobody listens."""
+    error = httpx.ConnectError("[Errno 111] Connection refused")
+    error.__cause__ = ConnectionRefusedError(111, "Connection refused")
+    return error
+
+
+def test_a_client_that_never_reached_its_service_soon_says_what_to_do_where_connections_are_refused():
+    runtime = QuickRuntime()
+    client, seen = client_of(refusal(), runtime=runtime, retry_ms=600_000)
+
+    with pytest.raises(errors.StoreUnavailableError) as caught:
+        client.topic("t")
+
+    assert caught.value.detail == (
+        'no fenceline answers at http://fake: connection refused; start one with "fenceline dev", or set FENCELINE_URL'
+    )
+    assert sum(runtime.slept_ms) < FIRST_CONNECTION_MS <= 1_500
+    assert 4 < len(seen) < 20
+
+
+def test_a_closed_port_is_told_as_refused():
+    with socket.socket() as closed:  # bound, so that nobody else gets it, and deaf
+        closed.bind(("127.0.0.1", 0))
+        url = f"http://user:password@127.0.0.1:{closed.getsockname()[1]}"
+        runtime = QuickRuntime()
+        with pytest.raises(errors.StoreUnavailableError) as caught:
+            Client(url, runtime=runtime).health()
+
+    assert caught.value.detail.startswith("no fenceline answers at http://127.0.0.1:")
+    assert ": connection refused; start one" in caught.value.detail
+    assert "password" not in caught.value.detail
+    assert sum(runtime.slept_ms) < FIRST_CONNECTION_MS
+
+
+@pytest.mark.parametrize(
+    "first", [httpx.Response(200, json=TOPIC), refused(errors.ThrottledError("busy")), httpx.ReadTimeout("x")]
+)
+def test_a_service_that_was_reached_once_is_waited_for_while_it_starts_again(first):
+    runtime = QuickRuntime()
+    client, seen = client_of(first, *[refusal()] * 12, httpx.Response(200, json=TOPIC), runtime=runtime)
+
+    client.topic("t")
+    if first.__class__ is httpx.Response and first.is_success:
+        client.topic("t")
+
+    assert len(seen) == 14
+    assert sum(runtime.slept_ms) > FIRST_CONNECTION_MS
+
+
+def test_a_network_that_is_not_there_yet_is_waited_for_as_long_as_ever():
+    """Only a refusal says that a machine is there, and no server on it."""
+    runtime = QuickRuntime()
+    client, _ = client_of(httpx.ConnectError("network is unreachable"), runtime=runtime, retry_ms=20_000)
+
+    with pytest.raises(errors.StoreUnavailableError, match="network is unreachable"):
+        client.health()
+
+    assert sum(runtime.slept_ms) > 10_000
+
+
+def test_each_repetition_is_a_warning_that_says_what_and_why_and_how_often(caplog):
+    runtime = QuickRuntime()
+    script = [refused(errors.ThrottledError("busy")), httpx.ReadTimeout("x"), httpx.Response(200, json=TOPIC)]
+    client, _ = client_of(*script, runtime=runtime)
+
+    client.topic("t")
+
+    first, second = (int(pause) for pause in runtime.slept_ms)
+    assert [(one.name, one.levelname, one.getMessage()) for one in caplog.records if one.name == "fenceline"] == [
+        ("fenceline", "WARNING", f"sending again: request=GET /v1/topics/t why=THROTTLED try=2 pause_ms={first}"),
+        (
+            "fenceline",
+            "WARNING",
+            f"sending again: request=GET /v1/topics/t why=OUTCOME_UNKNOWN (ReadTimeout) try=3 pause_ms={second}",
+        ),
+    ]
+
+
+def test_no_warning_shows_a_record_or_a_session(caplog):
+    session_id = "0123456789abcdef0123456789abcdef"
+    lost = [refused(errors.ThrottledError(f"session_id={session_id} value=secret")), httpx.ReadTimeout(session_id)]
+    for call in (
+        lambda client: client.produce(
+            "t", 0, [Record(b"secret")], producer=IDEMPOTENT, session=SessionRef(session_id, 3)
+        ),
+        lambda client: client.read("t", 0, offset=0, group="g", session_id=session_id),
+        lambda client: client.heartbeat(session_id),
+        lambda client: client.close_session(session_id),
+        lambda client: client.acknowledge("t", "s", 0, cumulative=1, session_id=session_id),
+    ):
+        client, _ = client_of(*lost, refused(errors.NotFoundError("no")))
+        with pytest.raises(errors.FencelineError):
+            call(client)
+
+    assert len(caplog.records) == 10
+    assert "secret" not in caplog.text
+    assert session_id not in caplog.text
+    assert "/v1/sessions/01234567…/heartbeat" in caplog.text
+
+
+def test_a_program_that_sets_up_no_logging_sees_nothing_of_it():
+    program = (
+        "import httpx\n"
+        "from fenceline import Client, errors\n"
+        "def answer(request): raise httpx.ConnectError('x')\n"
+        "try: Client('http://fake', retry_ms=200, http=httpx.MockTransport(answer)).health()\n"
+        "except errors.StoreUnavailableError: pass"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert (ended.stdout, ended.stderr) == ("", "")
 
 
 def test_a_read_whose_answer_is_lost_is_sent_again():
@@ -360,6 +476,35 @@ def test_a_page_has_the_records_bytes_in_either_encoding(encoding, key, value):
     assert (first.offset, first.key, first.value, first.origin) == (3, b"k", "é".encode(), None)
     assert first.headers == [(value, None)]
     assert (tombstone.key, tombstone.value) == (None, None)
+
+
+def test_every_answer_with_offsets_tells_them_by_their_names():
+    """API.md names them beside the rest of the answer, and so does each type."""
+    told = {"log_start_offset": 3, "next_offset": 9, "last_stable_offset": 8}
+    page = {"records": [], "encoding": "base64", "position": 5, **told}
+    headers = {f"fenceline-{name.replace('_', '-')}": str(value) for name, value in {**told, "position": 5}.items()}
+    segments = {"segments": [], "has_more": False, "topic_id": "id", **told}
+    for call, answer in (
+        (lambda client: client.read("t", 0, offset=5), httpx.Response(200, json=page)),
+        (lambda client: client.read_subscription("t", "s", 0), httpx.Response(200, json=page)),
+        (lambda client: client.read_batches("t", 0, 5), httpx.Response(200, content=b"", headers=headers)),
+        (lambda client: client.offsets("t", 0), httpx.Response(200, json={**OFFSETS, **told})),
+        (lambda client: client.segments("t", 0), httpx.Response(200, json=segments)),
+    ):
+        found = call(client_of(answer)[0])
+        assert {name: getattr(found, name) for name in told} == told
+
+
+def test_answers_of_two_numbers_name_them():
+    client, _ = client_of(
+        httpx.Response(200, json={"offset": 4, "timestamp": 99}),
+        httpx.Response(200, json={"producer_id": 7, "producer_epoch": 0}),
+    )
+
+    first = client.offset_at("t", 0, 98)
+    assert (first.offset, first.timestamp) == first == (4, 99)
+    mine = client.producer_id()
+    assert (mine.producer_id, mine.producer_epoch) == mine == (7, 0)
 
 
 def test_a_held_read_waits_for_its_answer_longer_than_others():

@@ -84,7 +84,7 @@ def test_a_session_that_is_over_says_so_once_and_is_not_closed_again(error):
     assert service.closed == []
 
 
-def test_heartbeats_that_nobody_answers_are_sent_again_and_lose_nothing_by_themselves():
+def test_heartbeats_that_nobody_answers_are_sent_again_and_lose_nothing_by_themselves(caplog):
     service = FakeSessions()
     with client_of(service).session() as session:
         service.is_silent = True
@@ -96,6 +96,7 @@ def test_heartbeats_that_nobody_answers_are_sent_again_and_lose_nothing_by_thems
         service.is_silent = False
         wait_until(lambda: not session.is_lapsed)
         session.check()
+    assert "no heartbeat was answered, asking again: session=s1… left_ms=" in caplog.text
 
 
 def test_an_exclusive_producer_writes_under_its_session_with_its_epoch_and_gives_both_back():

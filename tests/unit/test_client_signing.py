@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import httpx
 import pytest
 from botocore.auth import SigV4Auth
@@ -10,6 +12,8 @@ from botocore.credentials import Credentials
 
 from fenceline import Client, errors
 from fenceline.client import signing
+from tests import profiles
+from tests.servers.faulty import answer, faulty_server
 
 URL = "https://abc.execute-api.eu-west-1.amazonaws.com"
 SECRET = "a-secret-that-nobody-sees"
@@ -95,6 +99,38 @@ def test_without_credentials_a_client_says_what_to_do(monkeypatch: pytest.Monkey
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     with pytest.raises(errors.UnauthenticatedError, match="set AWS_ACCESS_KEY_ID"):
         Client(URL, region="eu-west-1")
+
+
+@pytest.mark.parametrize("profile", profiles.KINDS)
+def test_a_profile_is_honoured_as_every_aws_tool_does(
+    profile: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    profiles.set_up(tmp_path, monkeypatch)
+    monkeypatch.setenv("AWS_PROFILE", profile)
+    gateway = Gateway(httpx.Response(200, json=HEALTH))
+    with faulty_server() as portal:
+        portal.answers = [answer(200, profiles.ROLE_CREDENTIALS)]
+        monkeypatch.setenv("AWS_ENDPOINT_URL_SSO", portal.url)
+        with Client(URL, region="eu-west-1", http=gateway) as client:
+            client.health()
+
+    assert f"Credential={profiles.KINDS[profile]}/" in gateway.requests[0].headers["authorization"]
+    assert len(portal.requests) == (profile == "sso")
+
+
+@pytest.mark.parametrize(("profile", "told"), profiles.UNUSABLE.items())
+def test_a_profile_that_gives_no_credentials_is_one_line_that_says_what_to_do(
+    profile: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    profiles.set_up(tmp_path, monkeypatch)
+    monkeypatch.setenv("AWS_PROFILE", profile)
+    gateway = Gateway()
+    with pytest.raises(errors.UnauthenticatedError) as caught, Client(URL, region="eu-west-1", http=gateway) as client:
+        client.health()
+
+    assert caught.value.detail.startswith(told)
+    assert "\n" not in caught.value.detail
+    assert gateway.requests == []
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 import fenceline
+from fenceline.batch import Record
 from fenceline.testing import in_memory
 
 ROOT = Path(__file__).parents[2]
@@ -43,14 +46,14 @@ def test_each_request_of_the_readme_says_what_it_sends() -> None:
 def test_what_the_readme_shows_in_python_runs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    first, second, _ = re.findall(r"^```python\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+    first, second, third = re.findall(r"^```python\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
     with in_memory() as served:
         client = served.client
         client.create_topic("orders", partitions=4)  # as the README's curl makes it
         monkeypatch.setattr(fenceline, "Client", lambda url: served.another_client())
         exec(first, {})
         assert re.fullmatch(
-            r"Delivered\(partition=[0-3], offset=0, is_duplicate=False\)\n[0-3] 0 b'ann' b'1 book'\n",
+            r"Delivered\(partition=[0-3], offset=0, is_duplicate=False, next_offset=1\)\n[0-3] 0 b'ann' b'1 book'\n",
             capsys.readouterr().out,
         )
 
@@ -60,3 +63,11 @@ def test_what_the_readme_shows_in_python_runs(
         assert [record.value for _, record in client.reader("orders")].count(b"2 books") == 1
         assert client.ownership("orders/0", group="billing").generation == 7
         assert [one.backlog for one in client.subscription("orders", "billing").partitions] == [0, 0, 1, 0]
+
+    def send_order(client: fenceline.Client, order: str) -> None:
+        client.produce("orders", 0, [Record(order.encode())])
+
+    shown: dict[str, Any] = {"my_program": SimpleNamespace(send_order=send_order)}
+    exec(third, shown)
+    with in_memory() as served:
+        shown["test_an_order_is_sent_once"](served)

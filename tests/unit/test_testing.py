@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
+from fenceline import Client, Record, errors, testing
+from fenceline.partition import Partition
 from fenceline.ports import AlreadyExists, ItemKey, Put, VersionMoved
-from fenceline.testing import in_memory, locked_moto, on_moto
+from fenceline.testing import in_memory, locked_moto, on_moto, serving
+from tests.patience import PATIENCE_S
 
 pytest_plugins = ["pytester"]
 
@@ -30,6 +36,81 @@ def test_afterwards_the_functions_of_the_process_are_as_before() -> None:
     with in_memory():
         assert wiring.service is not before
     assert wiring.service is before
+
+
+def test_a_served_fenceline_answers_at_its_url_whoever_asks_and_ends_with_its_block() -> None:
+    with serving() as lent:
+        lent.client.create_topic("orders")
+        with Client(lent.url) as own, lent.another_client() as another:
+            appended = own.produce("orders", 0, [Record(b"book")])
+            assert [record.value for record in another.read("orders", 0, offset=0).records] == [b"book"]
+            assert (appended.next_offset, lent.service.log.topic("orders").partitions) == (1, 1)
+            [segment] = another.segments("orders", 0).segments
+            assert httpx.get(segment.url).content == lent.fetch(segment.url)
+    with pytest.raises(errors.StoreUnavailableError, match="connection refused"):
+        Client(lent.url, retry_ms=0).health()
+
+
+def test_two_served_fencelines_and_one_in_memory_share_nothing() -> None:
+    with serving() as one, serving() as two, in_memory() as three:
+        for number, lent in enumerate((one, two, three)):
+            lent.client.create_topic(f"t{number}")
+        assert [[topic.name for topic in lent.client.topics()] for lent in (one, two, three)] == [
+            ["t0"],
+            ["t1"],
+            ["t2"],
+        ]
+
+
+def test_a_served_fenceline_waits_for_no_poll_that_is_held_when_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    held, wait = threading.Event(), Partition.wait
+
+    def told_wait(*given: Any) -> None:
+        held.set()
+        wait(*given)
+
+    monkeypatch.setattr(Partition, "wait", told_wait)
+    answered: list[object] = []
+
+    def poll() -> None:
+        with lent.another_client() as client:
+            answered.append(client.read("orders", 0, offset=0, wait_ms=20_000).records)
+
+    with serving() as lent:
+        lent.client.create_topic("orders")
+        waiting = threading.Thread(target=poll)
+        waiting.start()
+        assert held.wait(PATIENCE_S)
+    waiting.join(PATIENCE_S)
+    assert answered == [[]]
+
+
+LACKING = {
+    "aws_lambda_powertools": {
+        "fenceline_in_memory": 'fenceline_in_memory needs: pip install "fenceline[server]"',
+        "fenceline_on_moto": 'fenceline_on_moto needs: pip install "fenceline[server]"',
+        "fenceline_server": 'fenceline_server needs: pip install "fenceline[server]"',
+    },
+    "uvicorn": {"fenceline_server": 'fenceline_server needs: pip install "fenceline[server]"'},
+    "boto3": {"fenceline_on_moto": 'fenceline_on_moto needs: pip install "fenceline[aws]"'},
+    "moto": {"fenceline_on_moto": "fenceline_on_moto needs: pip install moto"},
+    "boto3 moto": {"fenceline_on_moto": 'fenceline_on_moto needs: pip install "fenceline[aws]" moto'},
+}
+
+
+@pytest.mark.parametrize(
+    ("lacking", "fixture", "told"),
+    [(one, name, told) for one, tells in LACKING.items() for name, told in tells.items()],
+)
+def test_a_fixture_that_lacks_something_fails_with_the_line_that_installs_it(
+    lacking: str, fixture: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in lacking.split():
+        monkeypatch.setitem(sys.modules, module, None)
+    made = getattr(testing, fixture).__wrapped__()
+    with pytest.raises(pytest.fail.Exception) as caught:
+        next(made)
+    assert (caught.value.msg, caught.value.pytrace) == (told, False)
 
 
 @pytest.mark.slow
@@ -76,7 +157,7 @@ def test_the_fixtures_serve_a_users_tests_as_their_docstring_says(pytester: pyte
         import pytest
         from fenceline import Record
 
-        @pytest.mark.parametrize("name", ["fenceline_in_memory", "fenceline_on_moto"])
+        @pytest.mark.parametrize("name", ["fenceline_in_memory", "fenceline_on_moto", "fenceline_server"])
         def test_an_order_is_sent_once(request, name):
             client = request.getfixturevalue(name).client
             client.create_topic("orders")
@@ -84,4 +165,15 @@ def test_the_fixtures_serve_a_users_tests_as_their_docstring_says(pytester: pyte
             assert [record.value for record in client.read("orders", 0, offset=0).records] == [b"book"]
         """
     )
-    pytester.runpytest_subprocess(f"--rootdir={Path.cwd()}").assert_outcomes(passed=2)
+    pytester.runpytest_subprocess(f"--rootdir={Path.cwd()}").assert_outcomes(passed=3)
+
+
+@pytest.mark.slow
+def test_what_a_fixture_lacks_is_one_line_and_no_traceback(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest('import sys\nsys.modules["boto3"] = None\npytest_plugins = ["fenceline.testing"]')
+    pytester.makepyfile("def test_it(fenceline_on_moto): ...")
+    ended = pytester.runpytest_subprocess(f"--rootdir={Path.cwd()}")
+    ended.assert_outcomes(errors=1)
+    ended.stdout.fnmatch_lines(['fenceline_on_moto needs: pip install "fenceline?aws?"'])
+    ended.stdout.no_fnmatch_line("*Traceback*")
+    ended.stdout.no_fnmatch_line("*testing.py:*")

@@ -5,7 +5,7 @@ process, or the service refused it with 3xx or 4xx. Every 5xx is ``NoAnswer``, S
 that such a request was not carried out. What changes nothing however often it is done, is repeated here; nothing else
 is.
 
-It takes botocore alone: boto3 adds nothing but its import to a client.
+Sessions, and what is wrong with credentials, are credentials.py's.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, TypedDict, TypeVar
 
-import botocore.session
 from botocore.config import Config
 from botocore.exceptions import (
     BotoCoreError,
@@ -30,15 +29,15 @@ from botocore.exceptions import (
     HTTPClientError,
     IncompleteReadError,
     InvalidRegionError,
-    NoCredentialsError,
     NoRegionError,
-    PartialCredentialsError,
     ProxyConnectionError,
     SSLError,
 )
 from botocore.parsers import ResponseParserError
 from botocore.utils import parse_timestamp
 
+from fenceline.adapters import credentials
+from fenceline.adapters.credentials import Sdk
 from fenceline.ports import NoAnswer, StoreFact, Unavailable
 
 T = TypeVar("T")
@@ -98,6 +97,7 @@ class ClientOptions(TypedDict, total=False):
     connect_ms: int  # how long a connection may take
     answer_ms: int  # how long each wait for bytes of the answer may take
     connections: int  # how many are kept open
+    sdk: Sdk  # whose session makes it
 
 
 def make_client(service: str, options: ClientOptions, **config: Any) -> Any:
@@ -108,6 +108,7 @@ def make_client(service: str, options: ClientOptions, **config: Any) -> Any:
 
     Raises:
         Unavailable: The settings make no client. The message says what to do.
+        ModuleNotFoundError: boto3 is not installed.
     """
     chosen = Config(
         retries={"mode": "standard", "total_max_attempts": 1},
@@ -122,17 +123,18 @@ def make_client(service: str, options: ClientOptions, **config: Any) -> Any:
         **config,
     )
     try:
-        session = botocore.session.get_session()
-        session.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=parse_time)
-        return session.create_client(
+        session, core = credentials.new_session(options.get("sdk", "boto3"))
+        core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=parse_time)
+        make = core.create_client if session is core else session.client
+        return make(
             service,
-            # botocore, alone among the SDKs, does not read the variable by itself.
+            # Python's SDK, alone among them all, does not read the variable by itself.
             region_name=options.get("region") or os.environ.get("AWS_REGION"),
             endpoint_url=options.get("endpoint_url"),
             config=chosen,
         )
     except (BotoCoreError, ValueError) as error:
-        raise Unavailable(f"{_advice(error)}: service={service} error={error}") from error
+        raise Unavailable(f"{_advice(error)}: service={service} error={' '.join(str(error).split())}") from error
 
 
 def parse_time(text: Any) -> datetime:
@@ -230,8 +232,8 @@ def _told(kind: type[F], error: Exception, what: str) -> F:
 
 def _advice(error: Exception) -> str:
     """Return what is wrong and what to do about it, in a few words."""
-    if isinstance(error, NoCredentialsError | PartialCredentialsError):
-        return "no AWS credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or a role"
+    if (told := credentials.advice_of(error)) is not None:
+        return told
     if isinstance(error, NoRegionError):
         return "no AWS region; set AWS_REGION"
     if isinstance(error, InvalidRegionError):

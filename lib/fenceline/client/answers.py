@@ -8,7 +8,7 @@ from __future__ import annotations
 from base64 import b64decode
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import httpx
 
@@ -20,6 +20,20 @@ from fenceline.topics import Topic
 
 Answer = Mapping[str, Any]
 T = TypeVar("T", Topic, Appended, Bounds, AbortedTransaction)
+
+
+class OffsetAt(NamedTuple):
+    """The first record at or after a time."""
+
+    offset: int
+    timestamp: int
+
+
+class ProducerId(NamedTuple):
+    """A producer id that nobody else has, and its epoch (KIP-98)."""
+
+    producer_id: int
+    producer_epoch: int
 
 
 def topic_of(answer: Answer) -> Topic:
@@ -53,8 +67,8 @@ def offsets_of(answer: Answer) -> Offsets:
     )
 
 
-def offset_at_of(answer: Answer) -> tuple[int, int] | None:
-    return None if answer["offset"] is None else (answer["offset"], answer["timestamp"])
+def offset_at_of(answer: Answer) -> OffsetAt | None:
+    return None if answer["offset"] is None else OffsetAt(answer["offset"], answer["timestamp"])
 
 
 def segments_of(answer: Answer) -> SegmentList:

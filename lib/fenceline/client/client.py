@@ -33,13 +33,15 @@ class Client(LogRequests, SessionRequests, SubscriptionRequests):
     """A fenceline service at ``url``. Safe to share between threads; a context manager that closes its connections.
 
     Every method raises the error that the service answered (errors.py). Besides, where there is no answer:
-    ``StoreUnavailableError`` if nothing was carried out, ``OutcomeUnknownError`` if it may have been.
+    ``StoreUnavailableError`` if nothing was carried out, ``OutcomeUnknownError`` if it may have been. The logger
+    ``fenceline`` warns of each request that is sent again.
 
     Args:
         timeout_ms: How long one request may stay without an answer.
-        retry_ms: How long a request is sent again while that is safe, before its last error is raised.
         client_name: What the sessions that are made here show to people, such as host and process (Kafka's
             ``client.id``): text of 1 to 256 bytes, without control characters.
+        retry_ms: How long a request is sent again while that is safe, before its last error is raised. A client that
+            never reached the service stops within 2 s where connections are refused.
         region: AWS's, of a deployed API that lets in only whom IAM does: every request is then signed (``SigV4``) by
             the credentials that every AWS tool finds. It needs ``fenceline[aws]``.
         http: What carries the requests, for tests; ``None`` is the network.
@@ -215,6 +217,7 @@ class Client(LogRequests, SessionRequests, SubscriptionRequests):
         session: Session | None = None,
         session_id: str | None = None,
         max_records: int = limits.RECORDS_DEFAULT,
+        ack_every_ms: int = 0,
     ) -> Subscriber:
         """Return a subscriber of what is not acknowledged, to be closed; see ``Subscriber``.
 
@@ -224,10 +227,15 @@ class Client(LogRequests, SessionRequests, SubscriptionRequests):
             follow: Never end, and wait for new records.
             session: The one that owns the partitions for the group of this name; or its ``session_id``, where somebody
                 else keeps it.
+            ack_every_ms: Gather acknowledgements for so long, and send them together. At 0 each is a request of its
+                own. A crash repeats at most what was acknowledged within this time.
 
         Raises:
             UnknownTopicOrPartitionError: There is no such topic.
+            ValueError: ``ack_every_ms`` is negative.
         """
+        if ack_every_ms < 0:
+            raise ValueError(f"a time to gather is 0 ms or more: ack_every_ms={ack_every_ms}")
         self.create_subscription(topic, name, initial_position=initial_position)
         if partitions is None:
             partitions = range(self.topic(topic).partitions)
@@ -240,6 +248,7 @@ class Client(LogRequests, SessionRequests, SubscriptionRequests):
             isolation=isolation,
             session_id=session_id if session is None else session.session_id,
             max_records=max_records,
+            ack_every_ms=ack_every_ms,
         )
 
     def session(self, *, lease_ms: int | None = None) -> Session:

@@ -15,11 +15,17 @@ from fenceline.batch import Record
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """Where a record stands in the log; ``is_duplicate`` where an attempt whose answer was lost had put it."""
+    """Where a record stands in the log.
+
+    Attributes:
+        is_duplicate: An attempt whose answer was lost had put it there.
+        next_offset: The partition's, right after the batch that the record came in.
+    """
 
     partition: int
     offset: int
     is_duplicate: bool
+    next_offset: int
 
 
 @dataclass(slots=True, eq=False)
@@ -56,7 +62,9 @@ class Delivery:
             TimeoutError: It is still on its way after ``timeout_ms``.
         """
         appended = self._batch.outcome.result(None if timeout_ms is None else timeout_ms / 1000)
-        return Delivered(self._batch.partition, appended.base_offset + self._index, appended.duplicate)
+        return Delivered(
+            self._batch.partition, appended.base_offset + self._index, appended.duplicate, appended.next_offset
+        )
 
     def on_done(self, callback: Callable[[Delivery], None]) -> None:
         """Call ``callback`` with this delivery once it is done, in the thread that sent it: it should return soon."""

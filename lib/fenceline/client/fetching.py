@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import Generic, Protocol, TypeVar
 
@@ -62,6 +62,13 @@ class Fetching(Generic[At, PageT]):
     def next(self) -> tuple[int, At, PageT | BaseException]:
         """Wait for a page that was wanted, and return it, or why there is none, with its partition and position."""
         return self._fetched.get()
+
+    def next_within(self, wait_ms: int) -> tuple[int, At, PageT | BaseException] | None:
+        """Return as ``next`` does, or ``None`` if nothing comes within ``wait_ms``."""
+        try:
+            return self._fetched.get(timeout=wait_ms / 1000)
+        except Empty:
+            return None
 
     def close(self) -> None:
         """Ask for no more pages. Long polls that are held end by themselves, in threads that nobody waits for."""

@@ -12,6 +12,8 @@ from fenceline import batch, limits
 from fenceline.append import Appended, ProducerRef, SessionRef
 from fenceline.batch import Codec, Record
 from fenceline.client import answers
+from fenceline.client.answers import OffsetAt, ProducerId
+from fenceline.client.records import checked
 from fenceline.client.requests import Requests, given, topic_path
 from fenceline.client.subscription_requests import Isolation
 from fenceline.client.transport import Effect, Param, body_of
@@ -105,7 +107,7 @@ class LogRequests(Requests):
         """
         who = producer or ProducerRef(-1, -1, -1)
         encoded = batch.encode(
-            records,
+            [checked(record) for record in records],
             now_ms=self.runtime.now_ms(),
             codec=compression,
             producer_id=who.producer_id,
@@ -234,7 +236,7 @@ class LogRequests(Requests):
         """Return a partition's offsets, as they are now."""
         return answers.offsets_of(self._call("GET", topic_path(topic, partition) + "/offsets", "none"))
 
-    def offset_at(self, topic: str, partition: int, timestamp: int) -> tuple[int, int] | None:
+    def offset_at(self, topic: str, partition: int, timestamp: int) -> OffsetAt | None:
         """Return offset and timestamp of the first record at or after ``timestamp``, or ``None`` if there is none."""
         params = {"timestamp": timestamp}
         answer = self._call("GET", topic_path(topic, partition) + "/offsets", "none", params=params)
@@ -250,7 +252,7 @@ class LogRequests(Requests):
 
     def topic_offsets_at(
         self, topic: str, timestamp: int, partitions: Iterable[int] | None = None
-    ) -> Mapping[int, tuple[int, int] | None]:
+    ) -> Mapping[int, OffsetAt | None]:
         """Return ``offset_at`` of these partitions, by number; as ``topic_offsets``."""
         return self._by_partition(topic, partitions, {"timestamp": timestamp}, answers.offset_at_of)
 
@@ -300,9 +302,9 @@ class LogRequests(Requests):
         """Ask for a compaction; it is done when ``compaction_horizon`` of ``offsets`` has come to the present end."""
         self._transport.request("POST", topic_path(topic, partition) + "/compact", effect="repeatable")
 
-    def producer_id(self) -> tuple[int, int]:
+    def producer_id(self) -> ProducerId:
         """Return a producer id that nobody has had, and its epoch."""
         answer = self._call(
             "POST", "/v1/producer-ids", "none"
         )  # An id whose answer was lost is nobody's, and harmless.
-        return answer["producer_id"], answer["producer_epoch"]
+        return ProducerId(answer["producer_id"], answer["producer_epoch"])

@@ -18,6 +18,7 @@ from fenceline import errors
 from fenceline.client.access import WriteAccess
 from fenceline.client.holdings import Owned
 from fenceline.client.sessions import GIVE_BACK_MS, Holding, OnLost, Session
+from fenceline.client.transport import log
 
 if TYPE_CHECKING:
     from fenceline.client.client import Client
@@ -131,6 +132,7 @@ def _taken(
             left_ms = pause_ms if give_up is None else give_up - runtime.monotonic_ms()
             if left_ms <= 0 or session.is_lapsed:  # nor does anybody answer its heartbeats
                 raise
+            log.warning("an answer about ownership was lost, asking again: session=%s…", session.session_id[:8])
         runtime.sleep_ms(min(pause_ms * (0.5 + runtime.random() / 2), left_ms))
         pause_ms = min(pause_ms * 2, _PAUSE_LAST_MS)
 

@@ -26,13 +26,13 @@ from typing import TYPE_CHECKING
 from fenceline import batch as record_batch
 from fenceline import errors
 from fenceline.append import Appended
-from fenceline.batch import Codec, Record
+from fenceline.batch import Codec, Headers, Record
 from fenceline.client.access import FENCING, Grant, WriteAccess
 from fenceline.client.accumulator import Accumulator
 from fenceline.client.delivery import Delivery, PendingBatch
 from fenceline.client.holdings import Claim
+from fenceline.client.records import checked
 from fenceline.client.sessions import Held
-from fenceline.limits import INT64_MAX
 from fenceline.topics import Topic
 
 if TYPE_CHECKING:
@@ -43,7 +43,6 @@ BUFFER_BYTES = 32 * 1024 * 1024
 DELIVERY_MS = 120_000
 _SEQUENCES = 2**31
 _RECORDS_PER_PUT = 2_000
-_OCTETS = (bytes, type(None))
 
 
 @dataclass(slots=True)
@@ -165,13 +164,14 @@ class Producer:
         *,
         value: bytes | None,
         key: bytes | None = None,
-        headers: Sequence[tuple[str, bytes | None]] = (),
+        headers: Headers = (),
         timestamp: int | None = None,
         partition: int | None = None,
     ) -> Delivery:
         """Give one record on its way, and return at once unless the buffer is full.
 
         Args:
+            headers: Pairs of name and value, or a mapping.
             timestamp: In ms; left out, it is now.
             partition: Instead of the key's.
 
@@ -180,7 +180,7 @@ class Producer:
         """
         if timestamp is None:
             timestamp = self._runtime.now_ms()
-        record = _checked(Record(value, key, headers, timestamp))
+        record = checked(Record(value, key, headers, timestamp))
         if partition is None:
             partition = self._partition_of(record.key)
         return self._put(self._known(partition), [record])
@@ -192,7 +192,7 @@ class Producer:
         """
         for some in _chunks(records, _RECORDS_PER_PUT):
             for record in some:
-                _checked(record)
+                checked(record)
             by_partition: dict[int, list[Record]] = defaultdict(list)
             if partition is not None:
                 by_partition[partition] = some
@@ -348,19 +348,6 @@ class Producer:
         if self._is_idempotent:
             identity.sequences[partition] = (sequence + len(batch.records)) % _SEQUENCES
         return appended
-
-
-def _checked(record: Record) -> Record:
-    """Return ``record`` if it can be encoded; the batch of one that can't would take its neighbours with it."""
-    if not isinstance(record.value, _OCTETS) or not isinstance(record.key, _OCTETS):
-        raise TypeError(f"key and value must be bytes or None: key={record.key!r} value={record.value!r}")
-    timestamp = record.timestamp
-    if timestamp is not None and not (isinstance(timestamp, int) and 0 <= timestamp <= INT64_MAX):
-        raise ValueError(f"a timestamp is an integer of ms, not below 0: timestamp={timestamp!r}")
-    for name, value in record.headers:
-        if not isinstance(name, str) or not isinstance(value, _OCTETS):
-            raise TypeError(f"a header is a name and bytes or None: name={name!r} value={value!r}")
-    return record
 
 
 def _chunks(records: Iterable[Record], size: int) -> Iterator[list[Record]]:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from fenceline import errors
 from fenceline.client.problems import again
+from fenceline.client.transport import log
 
 if TYPE_CHECKING:
     from fenceline.client.client import Client
@@ -200,6 +201,12 @@ class Session(Held):
                 self._look()
                 due_ms = self._renewed_ms + self._beat_ms
             else:
+                log.warning(
+                    "no heartbeat was answered, asking again: session=%s… left_ms=%d pause_ms=%d",
+                    self.session_id[:8],
+                    self.left_ms,
+                    self._pause_ms,
+                )
                 self._tell_if_lapsed()
                 due_ms = self._runtime.monotonic_ms() + self._pause_ms
 

@@ -108,6 +108,8 @@ class SubscriptionRequests(Requests):
         cumulative: int | None = None,
         individual: Iterable[int] | None = None,
         session_id: str | None = None,
+        retry_ms: int | None = None,
+        timeout_ms: int | None = None,
     ) -> int:
         """Acknowledge all up to and including ``cumulative``, or the ``individual`` offsets; return the mark after it.
 
@@ -121,7 +123,8 @@ class SubscriptionRequests(Requests):
             individual=None if individual is None else list(individual),
             session_id=session_id,
         )
-        answer = self._call("POST", _path(topic, name) + "/acknowledgements", "repeatable", body=body)
+        path = _path(topic, name) + "/acknowledgements"
+        answer = self._call("POST", path, "repeatable", body=body, retry_ms=retry_ms, timeout_ms=timeout_ms)
         return int(answer["mark_delete_offset"])
 
     def seek(

@@ -9,14 +9,20 @@ The rule, by what a request does (``Effect``) when its answer is lost:
 - ``once``: it is never sent again after a lost answer. The outcome is unknown, and the caller checks.
 
 ``retry`` answers, and connections that were never made, promise that nothing was carried out: those are sent again for
-every effect, after a jittered pause that doubles, until the deadline.
+every effect, after a jittered pause that doubles, until the deadline. A client that never reached its service soon
+stops where connections are refused: most likely no server runs there.
+
+The logger ``fenceline`` warns of each repetition. It names method, path, error and pause: no record, and no session.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import logging
+import re
 from collections.abc import Mapping
+from itertools import count
 from typing import Any, Literal
 
 import httpx
@@ -30,7 +36,12 @@ Param = str | int | bool
 
 PAUSE_FIRST_MS = 50
 PAUSE_LAST_MS = 2_000
+FIRST_CONNECTION_MS = 1_500  # how long a client that never reached its service tries again where it is refused
 _CONNECTIONS_MAX = 64
+_SESSION_IN_PATH = re.compile(r"(?<=^/v1/sessions/)([^/]{8})[^/]+")  # who knows a session's id can act as it
+
+log = logging.getLogger("fenceline")
+log.addHandler(logging.NullHandler())  # a library prints nothing by itself
 
 
 class Transport:
@@ -58,6 +69,7 @@ class Transport:
         self._timeout_ms = timeout_ms
         self._retry_ms = retry_ms
         self._is_closed = False
+        self._is_reached = False
         limits = httpx.Limits(max_connections=_CONNECTIONS_MAX, max_keepalive_connections=_CONNECTIONS_MAX)
         self._http = httpx.Client(auth=auth, transport=http, limits=limits)
 
@@ -96,14 +108,17 @@ class Transport:
         """
         timeout_ms = self._timeout_ms if timeout_ms is None else timeout_ms
         request = self._request(method, path, params, body, headers or {}, timeout_ms + hold_ms)
-        give_up = self.runtime.monotonic_ms() + (self._retry_ms if retry_ms is None else retry_ms)
+        began = self.runtime.monotonic_ms()
+        give_up = began + (self._retry_ms if retry_ms is None else retry_ms)
         lost: errors.OutcomeUnknownError | None = None
         pause_ms = PAUSE_FIRST_MS
-        while True:
+        for number in count(2):
             try:
                 return self._send(request)
             except errors.RetryError as error:
                 last: errors.FencelineError = error
+                if not self._is_reached and _is_refused(error):
+                    give_up = min(give_up, began + FIRST_CONNECTION_MS)
             except errors.OutcomeUnknownError as error:
                 if effect == "once":
                     raise
@@ -116,6 +131,10 @@ class Transport:
             wait_ms = self.runtime.random() * pause_ms
             if self._is_closed or self.runtime.monotonic_ms() + wait_ms >= give_up:
                 break
+            shown = _SESSION_IN_PATH.sub(r"\1…", path)
+            log.warning(
+                "sending again: request=%s %s why=%s try=%d pause_ms=%d", method, shown, _why(last), number, wait_ms
+            )
             self.runtime.sleep_ms(wait_ms)
             pause_ms = min(pause_ms * 2, PAUSE_LAST_MS)
         if lost is None:
@@ -159,19 +178,40 @@ class Transport:
         except httpx.UnsupportedProtocol as error:
             raise errors.InvalidRequestError(f"not an http:// or https:// url: url={self.url}") from error
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
-            raise errors.StoreUnavailableError(f"no connection: url={self.url} reason={error}") from error
+            raise errors.StoreUnavailableError(self._no_connection(error)) from error
         except (httpx.TransportError, httpx.DecodingError) as error:
+            self._is_reached = True
             reason = str(error) or type(error).__name__
             raise errors.OutcomeUnknownError(f"the answer was lost: url={request.url} reason={reason}") from error
         except RuntimeError as error:
             if self._has_closed():  # between the look above and the sending
                 raise errors.StoreUnavailableError("this client was closed") from error
             raise
+        self._is_reached = True
         if self._has_closed() and "network_stream" in response.extensions:
             response.extensions["network_stream"].close()  # it was opened while the others were being closed
         if response.is_success:
             return response
         raise error_of(response)
+
+    def _no_connection(self, error: httpx.TransportError) -> str:
+        if self._is_reached:
+            return f"no connection: url={self.url} reason={error}"
+        shown = re.sub(r"(?<=://)[^/@]*@", "", self.url)  # without a password
+        reason = "connection refused" if _is_refused(error) else str(error) or type(error).__name__
+        return f'no fenceline answers at {shown}: {reason}; start one with "fenceline dev", or set FENCELINE_URL'
+
+
+def _is_refused(error: BaseException | None) -> bool:
+    """Return whether a server's machine said that nobody listens there."""
+    while error is not None and not isinstance(error, ConnectionRefusedError):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
+def _why(error: errors.FencelineError) -> str:
+    """Return the error without its detail, which may name a session."""
+    return error.code if error.__cause__ is None else f"{error.code} ({type(error.__cause__).__name__})"
 
 
 def body_of(response: httpx.Response) -> dict[str, Any]:

@@ -1,0 +1,71 @@
+"""What each make target sets up, on a machine that has nothing."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FOR_DEMO = "server"
+FOR_DEPLOYMENT = "aws,infra,server"
+FOR_TESTS = "aws,infra,server,test"
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A clean one, as far as make looks at it."""
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path)
+    return tmp_path
+
+
+def planned(checkout: Path, target: str) -> str:
+    """Return the commands that make would run."""
+    done = subprocess.run(["make", "-n", target], cwd=checkout, check=True, capture_output=True, text=True)
+    return done.stdout
+
+
+def installed(checkout: Path, target: str) -> list[str]:
+    """Return the extras that each call of pip would install, all at pinned versions."""
+    calls = [line for line in planned(checkout, target).splitlines() if " -m pip install " in line]
+    assert all(" -c constraints.txt " in call for call in calls)
+    return [found for call in calls for found in re.findall(r"-e '\.\[(.*?)\]'", call)]
+
+
+def test_the_demo_waits_for_nothing_that_it_does_not_need(checkout: Path) -> None:
+    assert installed(checkout, "demo") == [FOR_DEMO]
+
+
+@pytest.mark.parametrize("target", ["test", "check", "setup", "simulate", "bench"])
+def test_the_other_targets_have_everything(checkout: Path, target: str) -> None:
+    assert installed(checkout, target) == [FOR_DEMO, FOR_DEPLOYMENT, FOR_TESTS]
+
+
+def test_after_the_demo_only_the_rest_is_added_and_after_the_tests_nothing(checkout: Path) -> None:
+    (checkout / ".venv").mkdir()
+    (checkout / ".venv" / "ready-demo").touch()
+    assert installed(checkout, "test") == [FOR_DEPLOYMENT, FOR_TESTS]
+    (checkout / ".venv" / "ready").touch()
+    assert installed(checkout, "demo") == installed(checkout, "test") == []
+
+
+@pytest.mark.parametrize("target", ["demo", "test"])
+def test_each_step_of_the_setup_says_what_it_does_and_how_long_it_takes(checkout: Path, target: str) -> None:
+    commands = planned(checkout, target)
+    said = re.findall(r'^echo "setup: (.*)"$', commands, re.MULTILINE)
+    steps = len(installed(checkout, target)) + commands.count(" -m venv ")
+    assert len(said) == steps
+    assert all(re.search(r"about (5|20) s$|minutes?$", line) for line in said)
+
+
+@pytest.mark.slow
+def test_the_demo_and_its_server_need_nothing_but_what_the_demo_sets_up() -> None:
+    others = ("aws_cdk", "boto3", "botocore", "cryptography", "greenlet", "hypothesis", "moto", "pytest", "zstandard")
+    code = f"import sys\nsys.modules.update(dict.fromkeys({others}))\nsys.path.insert(0, 'examples')\n"
+    code += "import demo, fenceline_cli.main, fenceline_cli.server"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True)
