@@ -11,6 +11,7 @@ import typer
 
 from fenceline.errors import FencelineError
 from fenceline_cli.output import CommandError
+from fenceline_cli.quiet_start import QuietStart
 
 if TYPE_CHECKING:
     from fenceline.client import Client
@@ -71,7 +72,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     # httpx looks for its own command line, and for all that this one draws with, when it is imported.
     cast("dict[str, Any]", sys.modules).setdefault("httpx._main", None)
-    from fenceline.client import Client
+    with QuietStart():
+        from fenceline.client import Client
 
     return Client
 
