@@ -74,7 +74,17 @@ def test_a_command_that_asks_a_service_loads_no_server_and_draws_nothing(argumen
     assert code == output.EXIT_UNAVAILABLE
     assert not modules & set(NOT_FOR_A_CLIENT)
     assert "httpx" in modules
+    assert "aiokafka" not in modules or arguments[0] == "produce"
     assert "fenceline_cli.bench" not in modules
+
+
+def test_a_client_is_loaded_without_what_carries_records():
+    program = "import sys; from fenceline import Client; Client('http://127.0.0.1:1'); print(*sys.modules)"
+    modules = set(
+        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    )
+    assert "fenceline.client.client" in modules
+    assert not modules & {"aiokafka", "fenceline.batch", "fenceline.append", "fenceline.client.producer", "botocore"}
 
 
 def test_each_command_that_is_listed_can_be_called_and_each_that_can_be_called_is_listed():

@@ -6,19 +6,21 @@ The rule: these are single requests. ``Client.producer`` and ``reader`` carry ma
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fenceline import batch, limits
-from fenceline.append import Appended, ProducerRef, SessionRef
-from fenceline.batch import Codec, Record
+from fenceline import limits
 from fenceline.client import answers
 from fenceline.client.requests import Requests, given, topic_path
 from fenceline.client.subscription_requests import Isolation
 from fenceline.client.transport import Effect, Param, body_of
 from fenceline.config import ConfigValue
-from fenceline.offsets import Offsets, SegmentList
-from fenceline.read import BatchPage, Page
 from fenceline.topics import Topic
+
+if TYPE_CHECKING:
+    from fenceline.append import Appended, ProducerRef, SessionRef
+    from fenceline.batch import Codec, Record
+    from fenceline.offsets import Offsets, SegmentList
+    from fenceline.read import BatchPage, Page
 
 BATCH_TYPE = "application/vnd.apache.kafka.records; version=2"
 
@@ -107,6 +109,9 @@ class LogRequests(Requests):
             OffsetMismatchError: ``expected_offset`` is not the next offset. Nothing was written.
             OutcomeUnknownError: The answer was lost. It may have been written.
         """
+        from fenceline import batch
+        from fenceline.append import ProducerRef
+
         who = producer or ProducerRef(-1, -1, -1)
         encoded = batch.encode(
             records,
