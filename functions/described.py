@@ -201,8 +201,9 @@ DESCRIBED: Mapping[tuple[str, str], Described] = {
     ("POST", "/v1/topics/{topic}/records"): Described(
         "appendByKey",
         "Records",
-        "Appends each record to the partition of its key, by Kafka's murmur2. Records without a key share one partition, "
-        "chosen at random. Each partition succeeds or fails by itself; `record_partitions` tells where each record went.",
+        "Appends each record to the partition of its key, by Kafka's murmur2. Records without a key share one "
+        "partition, chosen at random. Each partition succeeds or fails by itself; `record_partitions` tells where each "
+        "record went.",
         body={"records": [{"key": "ann", "value": "1 book"}, {"key": "ann", "value": "2 books"}]},
         answer={
             "results": [{"topic": "orders", "partition": 1, **_APPENDED, "next_offset": 2, "count": 2}],
@@ -228,8 +229,8 @@ DESCRIBED: Mapping[tuple[str, str], Described] = {
     ("GET", "/v1/topics/{topic}/offsets"): Described(
         "listOffsets",
         "Records",
-        "Shows where up to 100 partitions of a topic begin and end. With `timestamp` it returns, of each, the first record "
-        "at that time or later.",
+        "Shows where up to 100 partitions of a topic begin and end. With `timestamp` it returns, of each, the first "
+        "record at that time or later.",
         query={"start_partition": 0},
         answer={
             "topic_id": _TOPIC["topic_id"],

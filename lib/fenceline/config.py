@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from fenceline import limits
 from fenceline.errors import InvalidRequestError
@@ -16,24 +16,54 @@ ConfigValue: TypeAlias = int | str | bool
 
 
 @dataclass(frozen=True, slots=True)
-class _Name:
+class Name:
+    """What one name takes, means and is by default.
+
+    Attributes:
+        what: What it says, in a sentence, for help.
+        unit: What its integers count, where that is ms or bytes.
+    """
+
     default: ConfigValue
+    what: str
     choices: tuple[str, ...] = ()
     lowest: int = 0
     highest: int = limits.INT64_MAX
+    unit: Literal["ms", "bytes"] | None = None
 
 
-NAMES: Mapping[str, _Name] = {
-    "cleanup.policy": _Name("delete", choices=("delete", "compact")),
-    "retention.ms": _Name(604_800_000, lowest=-1),
-    "retention.bytes": _Name(-1, lowest=-1),
-    "max.message.bytes": _Name(limits.MESSAGE_BYTES_DEFAULT, highest=limits.MESSAGE_BYTES_MAX),
-    "message.timestamp.type": _Name("CreateTime", choices=("CreateTime", "LogAppendTime")),
-    "message.timestamp.before.max.ms": _Name(limits.INT64_MAX),
-    "message.timestamp.after.max.ms": _Name(3_600_000),
-    "compression.type": _Name("producer", choices=("producer", "none", "gzip", "snappy", "lz4", "zstd")),
-    "producer.id.expiration.ms": _Name(86_400_000, lowest=1),
-    "check.expected.offsets": _Name(True),
+NAMES: Mapping[str, Name] = {
+    "cleanup.policy": Name(
+        "delete", "What becomes of old records: deleted, or compacted by key as well.", choices=("delete", "compact")
+    ),
+    "retention.ms": Name(604_800_000, "How long records are kept; -1 is for ever.", lowest=-1, unit="ms"),
+    "retention.bytes": Name(-1, "How much a partition keeps; -1 is all.", lowest=-1, unit="bytes"),
+    "max.message.bytes": Name(
+        limits.MESSAGE_BYTES_DEFAULT,
+        "How large a batch may be as it is stored.",
+        highest=limits.MESSAGE_BYTES_MAX,
+        unit="bytes",
+    ),
+    "message.timestamp.type": Name(
+        "CreateTime",
+        "Whose time a record has: its producer's, or the append's.",
+        choices=("CreateTime", "LogAppendTime"),
+    ),
+    "message.timestamp.before.max.ms": Name(
+        limits.INT64_MAX, "How far behind the append a record's time may lie.", unit="ms"
+    ),
+    "message.timestamp.after.max.ms": Name(
+        3_600_000, "How far ahead of the append a record's time may lie.", unit="ms"
+    ),
+    "compression.type": Name(
+        "producer",
+        "How JSON records are encoded, producer meaning none; a binary batch keeps its codec.",
+        choices=("producer", "none", "gzip", "snappy", "lz4", "zstd"),
+    ),
+    "producer.id.expiration.ms": Name(
+        86_400_000, "How long an idle producer's sequence is remembered.", lowest=1, unit="ms"
+    ),
+    "check.expected.offsets": Name(True, "Whether expected offsets are compared (KIP-27)."),
 }
 
 

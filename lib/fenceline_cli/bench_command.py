@@ -6,16 +6,16 @@ import dataclasses
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
-from fenceline_cli import bench_access
-from fenceline_cli.bench import Bench, Row
 from fenceline_cli.options import AsJson
 from fenceline_cli.output import CommandError, print_json, print_rows
 from fenceline_cli.stores import Items, Objects, chosen, prepare
+
+if TYPE_CHECKING:
+    from fenceline_cli.bench import Row
 
 app = typer.Typer()
 
@@ -39,10 +39,9 @@ def bench(
 
     It takes a few minutes, needs no server, and leaves nothing behind but, on S3, what a sweeper collects.
     """
-    console = Console(stderr=True)
 
     def tell(name: str) -> None:
-        console.print(f"measuring {name} …")
+        typer.echo(f"measuring {name} …", err=True)
 
     if objects or items:
         if directory is not None:
@@ -55,6 +54,9 @@ def bench(
         on_s3.run(on_part=tell)
         _show(on_s3.rows, as_json=as_json)
         return
+    from fenceline_cli import bench_access
+    from fenceline_cli.bench import Bench
+
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
         run = Bench(Path(scratch))
         run.run(on_part=tell)

@@ -2,23 +2,60 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fenceline.client import Client
-from fenceline.client.subscription_requests import InitialPosition, Isolation
-from fenceline_cli.consume_lines import Format, Lines
-from fenceline_cli.options import DEFAULT_URL, Session, TopicName, Url, connect, partitions_of, timestamp_of
+from fenceline_cli import places, record_format
+from fenceline_cli.consume_lines import NAMES, Lines
+from fenceline_cli.consume_span import Span, read_up_to
+from fenceline_cli.options import (
+    DEFAULT_URL,
+    AsJson,
+    InitialPosition,
+    Isolation,
+    Session,
+    TopicName,
+    Url,
+    connect,
+    partitions_of,
+)
 from fenceline_cli.output import CommandError
+
+if TYPE_CHECKING:
+    from fenceline.client import Client
 
 app = typer.Typer()
 
 
+def _format(text: str) -> str:
+    if text in NAMES:
+        return text
+    if "%" not in text:
+        raise typer.BadParameter(f"{', '.join(NAMES)}, or a template: {record_format.HELP}: {text}")
+    try:
+        record_format.compiled(text, "")
+    except record_format.FormatError as error:
+        raise typer.BadParameter(str(error)) from error
+    return text
+
+
+def _pattern(text: str | None) -> str | None:
+    try:
+        re.compile((text or "").encode())
+    except re.error as error:
+        raise typer.BadParameter(f"no regular expression: {error}: {text}") from error
+    return text
+
+
 @app.command(
     epilog="Example: fenceline consume orders --from earliest --max 10\n\n"
-    "Example: fenceline consume orders --partition 0 --from 42 --format json\n\n"
-    "Example: fenceline consume orders --from @2026-11-20T08:00:00Z --follow\n\n"
+    "Example: fenceline consume orders --from -5   (the last five of each partition)\n\n"
+    "Example: fenceline consume orders --partition 0 --from 42 --until 50 --format json\n\n"
+    "Example: fenceline consume orders --from 2026-11-20T08:00Z --until -1h --grep 'paid|sent'\n\n"
+    "Example: fenceline consume orders --follow --format '%t %p %o %k %s\\n'\n\n"
+    "Example: fenceline consume orders --format json | fenceline produce copy --json-lines\n\n"
     "Example: fenceline consume orders --subscription billing\n\n"
     "Example: fenceline consume orders --group billing --session 5bd5…  (of 'fenceline own')\n\n"
     "Example: fenceline consume ledger --compacted --format key-value"
@@ -26,10 +63,13 @@ app = typer.Typer()
 def consume(
     topic: TopicName,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for new records; Ctrl-C ends it.")] = False,
-    start: Annotated[
-        str,
-        typer.Option("--from", metavar="WHERE", help="earliest, latest, an offset, or @ and a time (by default UTC)."),
-    ] = "earliest",
+    start: Annotated[str, typer.Option("--from", metavar="WHERE", help=f"{places.HELP}.")] = "earliest",
+    until: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHERE", help="End before this place, named as in --from; 'end' is where each partition ends now."
+        ),
+    ] = None,
     subscription: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="What this one has not acknowledged; each page is, once it was printed."),
@@ -41,10 +81,23 @@ def consume(
     ] = False,
     partition: Annotated[int | None, typer.Option(min=0, help="Only this partition; else all, as they come.")] = None,
     max_records: Annotated[int | None, typer.Option("--max", min=1, help="End after so many records.")] = None,
-    format_: Annotated[Format, typer.Option("--format", help="How a record becomes a line.")] = "value",
+    grep: Annotated[
+        str | None,
+        typer.Option(metavar="REGEX", callback=_pattern, help="Only where key or value matches."),
+    ] = None,
+    format_: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            callback=_format,
+            help=f"{', '.join(NAMES)}, or a template as kcat's: {record_format.HELP}.",
+        ),
+    ] = "value",
     isolation: Annotated[
         Isolation, typer.Option(help="read_committed leaves out what is not, or not yet, committed.")
     ] = "read_uncommitted",
+    as_json: AsJson = False,
     url: Url = DEFAULT_URL,
 ) -> None:
     """Print records, one a line, up to the present end of each partition.
@@ -55,7 +108,12 @@ def consume(
     refused once somebody else owns it.
     """
     _judge(subscription, group, session, compacted, follow)
-    lines = Lines(format_, max_records)
+    if subscription is not None and (until is not None or grep is not None):
+        raise CommandError("a subscription acknowledges all that it passes: leave out --until and --grep")
+    begin = places.parse(start, "--from")
+    end = None if until is None else places.parse(until, "--until")
+    pattern = None if grep is None else re.compile(grep.encode())
+    lines = Lines("json" if as_json else format_, topic, max_records=max_records, pattern=pattern)
     with connect(url) as client:
         partitions = partitions_of(client, topic, partition)
         if session is not None and partition is None:
@@ -63,18 +121,27 @@ def consume(
         if subscription is not None:
             _consume_subscription(client, topic, subscription, partitions, start, follow, isolation, session, lines)
             return
-        starts = _starts(client, topic, partitions, start)
+        starts = {number: begin.offset_in(client, topic, number) for number in partitions}
+        ends = {number: Span.of(client, topic, number, end, is_following=follow) for number in partitions}
         if compacted:
             for number, offset in starts.items():
-                _consume_compacted(client, topic, number, offset, isolation, lines)
+                _consume_compacted(client, topic, number, offset, ends[number], isolation, lines)
             return
-        with client.reader(
-            topic, partitions, start=starts, follow=follow, isolation=isolation, group=group, session_id=session
-        ) as reader:
-            for number, records in reader.pages():
-                lines.show(number, records)
-                if lines.is_done:
-                    return
+        read_up_to(
+            lambda some, is_following: client.reader(
+                topic,
+                [*some],
+                start=some,
+                follow=is_following,
+                isolation=isolation,
+                group=group,
+                session_id=session,
+            ),
+            starts,
+            ends,
+            lines,
+            is_following=follow,
+        )
 
 
 def _judge(subscription: str | None, group: str | None, session: str | None, compacted: bool, follow: bool) -> None:
@@ -127,7 +194,7 @@ def _consume_subscription(
 
 
 def _consume_compacted(
-    client: Client, topic: str, partition: int, offset: int, isolation: Isolation, lines: Lines
+    client: Client, topic: str, partition: int, offset: int, span: Span, isolation: Isolation, lines: Lines
 ) -> None:
     """Print a partition's compacted view, and the log behind its horizon.
 
@@ -136,26 +203,11 @@ def _consume_compacted(
     """
     began = client.offsets(topic, partition)
     end = began.bounds.last_stable_offset if isolation == "read_committed" else began.bounds.next_offset
+    if span.offset is not None:
+        end = min(end, span.offset)
     while offset < end and not lines.is_done:
         page = client.read(topic, partition, offset=offset, compacted=True, isolation=isolation)
-        lines.show(partition, page.records)
+        lines.show(partition, [record for record in page.records if record.offset < end])
         offset = page.position
     if client.offsets(topic, partition).compaction_horizon != began.compaction_horizon:
         raise CommandError(f"{topic}/{partition} was compacted again while it was read: read it once more")
-
-
-def _starts(client: Client, topic: str, partitions: list[int], start: str) -> dict[int, int]:
-    if start in ("earliest", "latest"):
-        bounds = {partition: client.offsets(topic, partition).bounds for partition in partitions}
-        return {n: at.log_start_offset if start == "earliest" else at.next_offset for n, at in bounds.items()}
-    if start.startswith("@"):
-        timestamp = timestamp_of(start[1:], "--from")
-        return {partition: _offset_at(client, topic, partition, timestamp) for partition in partitions}
-    if start.isdecimal() and start.isascii():
-        return dict.fromkeys(partitions, int(start))
-    raise CommandError(f"--from takes earliest, latest, an offset, or a time such as @2026-11-20T08:00:00Z: {start}")
-
-
-def _offset_at(client: Client, topic: str, partition: int, timestamp: int) -> int:
-    found = client.offset_at(topic, partition, timestamp)
-    return found[0] if found else client.offsets(topic, partition).bounds.next_offset

@@ -1,18 +1,24 @@
-"""Records as lines on stdout, in the formats of ``fenceline consume``, and not more of them than were asked for."""
+"""Records as lines on stdout, in the formats of ``fenceline consume``, and not more of them than were asked for.
+
+The rule: a JSON line is all that its record is, and ``fenceline produce --json-lines`` makes the same record of it.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from base64 import b64encode
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from fenceline.batch import StoredRecord
-from fenceline.read import ReadRecord
+from fenceline_cli import record_format
 
-Format = Literal["value", "key-value", "json"]
-AnyRecord = StoredRecord | ReadRecord
+if TYPE_CHECKING:
+    from fenceline.batch import StoredRecord
+    from fenceline.read import ReadRecord
+
+AnyRecord: TypeAlias = "StoredRecord | ReadRecord"
 LineOf = Callable[[int, AnyRecord], bytes]
 
 
@@ -20,12 +26,17 @@ class Lines:
     """What is printed.
 
     Args:
+        format_: A name of ``NAMES``, or a template as record_format.py says.
         max_records: After so many it is done; ``None`` is never.
+        pattern: Only records whose key or value it is found in.
     """
 
-    def __init__(self, format_: Format, max_records: int | None) -> None:
-        self._line_of = _LINES[format_]
+    def __init__(
+        self, format_: str, topic: str, *, max_records: int | None = None, pattern: re.Pattern[bytes] | None = None
+    ) -> None:
+        self._line_of = _LINES.get(format_) or record_format.compiled(format_, topic)
         self._left = max_records
+        self._pattern = pattern
 
     @property
     def is_done(self) -> bool:
@@ -33,12 +44,18 @@ class Lines:
 
     def show(self, partition: int, records: Sequence[AnyRecord]) -> AnyRecord | None:
         """Print the records, at once, and return the last that was."""
+        if self._pattern is not None:
+            records = [record for record in records if _is_found(self._pattern, record)]
         shown = records if self._left is None else records[: self._left]
         sys.stdout.buffer.writelines(self._line_of(partition, record) for record in shown)
         sys.stdout.buffer.flush()
         if self._left is not None:
             self._left -= len(shown)
         return shown[-1] if shown else None
+
+
+def _is_found(pattern: re.Pattern[bytes], record: AnyRecord) -> bool:
+    return any(octets is not None and pattern.search(octets) for octets in (record.key, record.value))
 
 
 def _value_line(_partition: int, record: AnyRecord) -> bytes:
@@ -72,3 +89,4 @@ _LINES: dict[str, LineOf] = {
     "key-value": _key_value_line,
     "json": _json_line,
 }
+NAMES = tuple(_LINES)

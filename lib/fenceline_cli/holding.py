@@ -7,23 +7,50 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fenceline.client import Client
-from fenceline.client.sessions import Held
 from fenceline.errors import FencelineError
+from fenceline_cli import units
 from fenceline_cli.output import utc
+
+if TYPE_CHECKING:
+    from fenceline.client import Client
+    from fenceline.client.sessions import Held
 
 EXIT_NOT_HELD = 75  # sysexits' EX_TEMPFAIL: what was to be held was not had in time, or was lost
 
+
+def lease_seconds(text: str | float) -> float:
+    """Parse a lease.
+
+    Raises:
+        BadParameter: It is none, or not from one second to five minutes.
+    """
+    lease = units.seconds(text)
+    if not 1 <= lease <= 300:
+        raise typer.BadParameter(f"a lease is from 1s to 5m: {text}")
+    return lease
+
+
 LeaseSeconds = Annotated[
-    float, typer.Option("--lease", metavar="SECONDS", min=1, max=300, help="How long it outlives this process.")
+    float,
+    typer.Option(
+        "--lease",
+        metavar="DURATION",
+        parser=lease_seconds,
+        help="How long it outlives this process, from 1s to 5m; a plain number is seconds.",
+    ),
 ]
 WaitSeconds = Annotated[
     float | None,
-    typer.Option("--wait", metavar="SECONDS", min=0, help="How long to wait for it; left out, as long as it takes."),
+    typer.Option(
+        "--wait",
+        metavar="DURATION",
+        parser=units.seconds,
+        help="How long to wait for it, as 30s or 2m; left out, as long as it takes.",
+    ),
 ]
 
 

@@ -14,6 +14,7 @@ import os
 import stat
 import sys
 import zlib
+from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,7 +29,10 @@ Parse = Callable[[bytes], Record]
 
 BLOCK_BYTES = 256 * 1024
 
-_MEMBERS = {"key", "value", "headers", "timestamp"}
+_MEMBERS = {"key", "value", "headers", "timestamp", "encoding"}
+# What `consume --format json`, and a page of the service, tell of a record's place: a copy has a place of its own.
+_PLACE = {"topic", "partition", "offset", "topic_epoch", "origin"}
+_WITHOUT_TIME = -1  # Kafka's, of a record that its client gave none: the copy gets the time of its append
 
 
 class LineError(ValueError):
@@ -144,26 +148,35 @@ def keyed(separator: bytes) -> Parse:
 
 
 def json_line(line: bytes) -> Record:
-    """Parse a record as API.md "Produce" writes it, with text for key, value and header values."""
+    """Parse a record as API.md "Produce" and ``consume --format json`` write it.
+
+    Key, value and header values are text, or base64 where the line has ``"encoding": "base64"``.
+    """
     try:
         members = json.loads(line)
     except ValueError as error:
         raise LineError(f"not JSON: {error}") from error
-    if not isinstance(members, dict) or "value" not in members or not members.keys() <= _MEMBERS:
-        raise LineError(f"a record is an object with a value, and maybe key, headers, timestamp: {_shown(line)}")
+    if not isinstance(members, dict) or "value" not in members or not members.keys() <= _MEMBERS | _PLACE:
+        raise LineError(
+            f"a record is an object with a value, and maybe key, headers, timestamp, encoding: {_shown(line)}"
+        )
     timestamp = members.get("timestamp")
     # In JSON true is not 1, though it is in Python.
-    if timestamp is not None and (type(timestamp) is not int or not 0 <= timestamp <= INT64_MAX):
-        raise LineError(f"timestamp is an integer of ms, not below 0: {timestamp!r}")
+    if timestamp is not None and (type(timestamp) is not int or not _WITHOUT_TIME <= timestamp <= INT64_MAX):
+        raise LineError(f"timestamp is an integer of ms, not below 0 (-1 is none): {timestamp!r}")
+    encoding = members.get("encoding")
+    if encoding not in (None, "utf8", "base64"):
+        raise LineError(f"encoding is utf8 or base64: {encoding!r}")
+    octets = _base64 if encoding == "base64" else _octets
     return Record(
-        value=_octets("value", members["value"]),
-        key=_octets("key", members.get("key")),
-        headers=_headers(members.get("headers")),
-        timestamp=timestamp,
+        value=octets("value", members["value"]),
+        key=octets("key", members.get("key")),
+        headers=_headers(members.get("headers"), octets),
+        timestamp=None if timestamp == _WITHOUT_TIME else timestamp,
     )
 
 
-def _headers(headers: Any) -> list[tuple[str, bytes | None]]:
+def _headers(headers: Any, octets: Callable[[str, Any], bytes | None]) -> list[tuple[str, bytes | None]]:
     if headers is None:
         return []
     if not isinstance(headers, list):
@@ -172,7 +185,8 @@ def _headers(headers: Any) -> list[tuple[str, bytes | None]]:
     for header in headers:
         if not isinstance(header, list) or len(header) != 2 or not isinstance(header[0], str):
             raise LineError(f"a header is [name, value]: {header!r}")
-        parsed.append((header[0], _octets("a header's value", header[1])))
+        _octets("a header's name", header[0])
+        parsed.append((header[0], octets("a header's value", header[1])))
     return parsed
 
 
@@ -183,6 +197,14 @@ def _octets(name: str, text: Any) -> bytes | None:
         return None if text is None else text.encode()
     except UnicodeEncodeError as error:
         raise LineError(f"{name} is no valid text: {error.reason}") from error
+
+
+def _base64(name: str, text: Any) -> bytes | None:
+    encoded = _octets(name, text)
+    try:
+        return None if encoded is None else b64decode(encoded, validate=True)
+    except ValueError as error:
+        raise LineError(f"{name} is no base64: {error}") from error
 
 
 def _shown(line: bytes) -> str:

@@ -15,16 +15,18 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from fenceline.client import Owner
 from fenceline.errors import FencelineError, ResourceOwnedError, SessionExpiredError
 from fenceline_cli.holding import EXIT_NOT_HELD, LeaseSeconds, WaitSeconds, ending_in_order, in_ms, told_owner
 from fenceline_cli.options import DEFAULT_URL, Url, connect
 from fenceline_cli.output import describe, fail
 from fenceline_cli.own_command import Generation, Group
+
+if TYPE_CHECKING:
+    from fenceline.client import Owner
 
 app = typer.Typer()
 

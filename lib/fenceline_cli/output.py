@@ -1,8 +1,9 @@
 """What commands print: results on stdout, each error as one line on stderr.
 
 The rule: on a terminal results are tables; through a pipe they are plain lines with tabs, and ``--json`` is for
-programs. An error says its code, what happened and what to do, and the exit code is 1. Ctrl-C and a closed pipe end
-without a word, but for ``produce``, which says how far it came.
+programs. An error says its code, what happened and what to do, with ``--json`` as one JSON object; the exit code says
+what comes next. Ctrl-C ends without a word, but for ``produce``, which says how far it came. A pipe that its reader
+closes is no error.
 """
 
 from __future__ import annotations
@@ -10,22 +11,40 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, NoReturn
 
-import httpx
 import typer
-from rich.console import Console
-from rich.table import Table
 from typer.core import TyperGroup
 
-from fenceline.errors import FencelineError
+from fenceline.errors import FencelineError, NextStep
 
 EXIT_FAILED = 1
 EXIT_MISUSED = 2
+EXIT_UNAVAILABLE = 3
+EXIT_UNKNOWN = 4
+EXIT_CORRUPT = 5
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, as a shell tells it
 
+EXIT_CODES = """\b
+Exit codes, and the next_step of the error behind each:
+  0    done; also if the reader of the output closed its pipe
+  1    refused, or failed: the same command will fail again (fix)
+  2    misused: the command line is wrong, nothing was asked
+  3    unavailable: nothing was done, try again (retry)
+  4    outcome unknown: it may have been done, look before you try again (check)
+  5    corrupt: stored data is damaged (stop)
+  75   'lock' did not get its lock in time, or lost it; else its command's exit code
+  130  ended by Ctrl-C; 143 by SIGTERM"""
+
+_EXIT_CODE_OF: Mapping[NextStep, int] = {
+    "fix": EXIT_FAILED,
+    "retry": EXIT_UNAVAILABLE,
+    "check": EXIT_UNKNOWN,
+    "stop": EXIT_CORRUPT,
+}
 _NEXT_STEPS = {
     "fix": "the same command will fail again",
     "retry": "nothing was done; try again",
@@ -48,50 +67,92 @@ _UsageError: Any = typer.BadParameter.__bases__[0]  # typer carries a click of i
 
 
 class CommandError(Exception):
-    """What a command was given does not do; the message is the line to print, and says what to do."""
+    """What a command was given does not do; the message is the line to print, and says what to do.
+
+    Args:
+        extra: What else ``--json`` tells.
+    """
+
+    def __init__(self, line: str, **extra: Any) -> None:
+        super().__init__(line)
+        self.extra = extra
+
+
+# Whether this command was given --json: known before its options are parsed, since that may fail.
+_is_json: ContextVar[bool] = ContextVar("is_json", default=False)
 
 
 class ErrorsAsLines(TyperGroup):
     """A group of commands whose errors come out as one line each."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        own = args[: args.index("--")] if "--" in args else args  # behind it stands another program's command
+        _is_json.set("--json" in own)
         try:
             return super().parse_args(ctx, args)
         except _UsageError as error:
             _fail_misused(error, ctx)
+        except BrokenPipeError:
+            discard_stdout()
+            raise typer.Exit from None
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except FencelineError as error:
-            fail(describe(error))
+            fail(describe(error), exit_code=exit_code_of(error), problem=_problem(error))
         except CommandError as error:
-            fail(str(error))
+            cause = error.__cause__ if isinstance(error.__cause__, FencelineError) else None
+            problem = {} if cause is None else _problem(cause)
+            fail(str(error), exit_code=exit_code_of(cause), problem={**problem, "detail": str(error), **error.extra})
         except _UsageError as error:
             _fail_misused(error, ctx)
         except BrokenPipeError:
-            # The interpreter flushes stdout once more when it ends, which must not complain either.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise typer.Exit(EXIT_FAILED) from None
+            discard_stdout()
+            raise typer.Exit from None
         except OSError as error:
             fail(f"{error.strerror or error}: {error.filename}" if error.filename else str(error))
         except KeyboardInterrupt:
             raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
-def fail(line: str, *, exit_code: int = EXIT_FAILED) -> NoReturn:
-    """Print ``line`` as this command's error, and end it."""
-    typer.echo(f"error: {' '.join(line.split())}", err=True)
+def discard_stdout() -> None:
+    """Let the interpreter flush stdout when it ends, and nobody hear of it."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def exit_code_of(error: FencelineError | None) -> int:
+    """Return the exit code that says what to do next; ``None`` is an error that no service answered."""
+    return EXIT_FAILED if error is None else _EXIT_CODE_OF[error.next_step]
+
+
+def fail(line: str, *, exit_code: int = EXIT_FAILED, problem: Mapping[str, Any] | None = None) -> NoReturn:
+    """Print ``line`` as this command's error, or with ``--json`` its problem document, and end it."""
+    line = " ".join(line.split())
+    if _is_json.get():
+        code = "USAGE" if exit_code == EXIT_MISUSED else "COMMAND_FAILED"
+        members = {"code": code, "next_step": "fix", "status": None, "detail": line, **(problem or {})}
+        typer.echo(json.dumps(members, ensure_ascii=False), err=True)
+    else:
+        typer.echo(f"error: {line}", err=True)
     raise typer.Exit(exit_code)
 
 
 def describe(error: FencelineError) -> str:
     """Return one line: the code, what happened, and what to do."""
-    detail, step = error.detail, _NEXT_STEPS_BY_CODE.get(error.code, _NEXT_STEPS[error.next_step])
+    # Behind the ; stands what to do, as the client says it to programs.
+    detail = error.detail.partition("; ")[0] if _is_without_server(error) else error.detail
+    return f"{error.code}: {detail} ({_what_to_do(error)})"
+
+
+def _problem(error: FencelineError) -> dict[str, Any]:
+    return {**error.problem(), "what_to_do": _what_to_do(error)}
+
+
+def _what_to_do(error: FencelineError) -> str:
     if _is_without_server(error):
-        detail = detail.partition("; ")[0]  # behind it stands what to do, as a library says it
-        step = "start a server with 'fenceline dev --data DIR', or name another with --url or FENCELINE_URL"
-    return f"{error.code}: {detail} ({step})"
+        return "start a server with 'fenceline dev --data DIR', or name another with --url or FENCELINE_URL"
+    return _NEXT_STEPS_BY_CODE.get(error.code, _NEXT_STEPS[error.next_step])
 
 
 def print_json(document: Any) -> None:
@@ -105,11 +166,14 @@ def utc(ms: int) -> str:
 
 def print_rows(columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str | None = None) -> None:
     """Print a table on a terminal, else a line of column names and a line for each row, with tabs."""
-    console = Console()
-    if not console.is_terminal:
+    if not sys.stdout.isatty():
         for row in [columns, *rows]:
             typer.echo("\t".join(map(str, row)))
         return
+    from rich.console import Console  # only here: it takes longer to load than most commands to run
+    from rich.table import Table
+
+    console = Console()
     table = Table(title=title, title_justify="left")
     for n, column in enumerate(columns):
         is_number = bool(rows) and all(isinstance(row[n], int) for row in rows)
@@ -128,5 +192,7 @@ def _fail_misused(error: Any, ctx: Any) -> NoReturn:
 
 
 def _is_without_server(error: FencelineError) -> bool:
+    import httpx  # not before: a command that asks a service has loaded it
+
     cause = error.__cause__
     return isinstance(cause, httpx.ConnectError | httpx.ConnectTimeout)

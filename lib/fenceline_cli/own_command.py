@@ -9,6 +9,7 @@ import typer
 
 from fenceline.client.holdings import Ownership
 from fenceline.errors import FencelineError
+from fenceline_cli import units
 from fenceline_cli.holding import LeaseSeconds, ending_in_order, hold, in_ms, told_owner
 from fenceline_cli.options import DEFAULT_URL, AsJson, Url, connect
 from fenceline_cli.output import print_json, print_rows, utc
@@ -36,7 +37,12 @@ def own(
     generation: Generation = None,
     show: Annotated[bool, typer.Option("--show", help="Take nothing: show who owns them, and end.")] = False,
     wait: Annotated[
-        float | None, typer.Option(metavar="SECONDS", min=0, help="How long to wait while somebody else owns one.")
+        float | None,
+        typer.Option(
+            metavar="DURATION",
+            parser=units.seconds,
+            help="How long to wait while somebody else owns one, as 30s or 2m.",
+        ),
     ] = 0,
     lease: LeaseSeconds = 30,
     as_json: AsJson = False,

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fenceline.client import Client
-from fenceline_cli.options import DEFAULT_URL, AsJson, TopicName, Url, connect, partitions_of
+from fenceline_cli.options import DEFAULT_URL, AsJson, IsSure, TopicName, Url, confirm, connect, partitions_of
 from fenceline_cli.output import print_json, print_rows
+
+if TYPE_CHECKING:
+    from fenceline.client import Client
 
 app = typer.Typer()
 
@@ -40,17 +42,26 @@ def offsets(
         print_rows(OFFSET_COLUMNS, rows)
 
 
-@app.command(epilog="Example: fenceline trim orders 0 1000   (forgets the offsets 0 to 999)")
+@app.command(epilog="Example: fenceline trim orders 0 1000 --yes   (forgets the offsets 0 to 999)")
 def trim(
     topic: TopicName,
     partition: Annotated[int, typer.Argument(metavar="PARTITION", min=0)],
     offset: Annotated[int, typer.Argument(metavar="OFFSET", min=0, help="The first offset to keep.")],
+    is_sure: IsSure = False,
+    as_json: AsJson = False,
     url: Url = DEFAULT_URL,
 ) -> None:
-    """Forget every record below OFFSET. It cannot be undone."""
+    """Forget every record below OFFSET. It cannot be undone, and asks before it does."""
     with connect(url) as client:
+        bounds = client.offsets(topic, partition).bounds
+        if bounds.log_start_offset < offset <= bounds.next_offset:
+            what = f"the offsets {bounds.log_start_offset} to {offset - 1} of {topic}/{partition}"
+            confirm(is_sure, f"Forget {what}?", f"{what} are forgotten for good")
         log_start_offset = client.trim(topic, partition, offset)
-    typer.echo(f"trimmed {topic}/{partition} log_start_offset={log_start_offset}")
+    if as_json:
+        print_json({"topic": topic, "partition": partition, "log_start_offset": log_start_offset})
+    else:
+        typer.echo(f"trimmed {topic}/{partition} log_start_offset={log_start_offset}")
 
 
 def offset_rows(client: Client, topic: str, partitions: Iterable[int]) -> list[tuple[int | str, ...]]:

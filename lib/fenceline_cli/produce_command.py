@@ -6,18 +6,20 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fenceline.batch import Codec, Record
-from fenceline.client import Client, Producer
 from fenceline.errors import FencelineError
-from fenceline_cli import inputs
-from fenceline_cli.options import DEFAULT_URL, Session, TopicName, Url, connect, partitions_of
+from fenceline_cli.options import DEFAULT_URL, Codec, Session, TopicName, Url, connect, partitions_of
 from fenceline_cli.output import CommandError, describe
 from fenceline_cli.produce_input import GraceOver, Stop, StoppedReading
 from fenceline_cli.produce_watch import Watch
+
+if TYPE_CHECKING:
+    from fenceline.batch import Record
+    from fenceline.client import Client, Producer
+    from fenceline_cli import inputs
 
 app = typer.Typer()
 
@@ -29,6 +31,7 @@ _BUFFER_BYTES = 8 * 1024 * 1024  # no more than can be sent after Ctrl-C
     epilog="Example: echo hello | fenceline produce greetings\n\n"
     "Example: fenceline produce reviews --file reviews.csv.bz2 --key-separator ,\n\n"
     "Example: fenceline produce orders --file orders.jsonl.gz --json-lines\n\n"
+    "Example: fenceline consume orders --format json | fenceline produce copy --json-lines\n\n"
     "Example: echo paid | fenceline produce orders --partition 0 --expected-offset 42\n\n"
     "Example: fenceline produce orders --file more.txt --session 5bd5…  (of 'fenceline producers claim')"
 )
@@ -42,7 +45,10 @@ def produce(
         str | None, typer.Option(metavar="TEXT", help="What stands before it in a line is the key, the rest the value.")
     ] = None,
     json_lines: Annotated[
-        bool, typer.Option("--json-lines", help='Each line is an object: {"key", "value", "headers", "timestamp"}.')
+        bool,
+        typer.Option(
+            "--json-lines", help='Each line is an object: {"key", "value", "headers", "timestamp", "encoding"}.'
+        ),
     ] = False,
     partition: Annotated[int | None, typer.Option(min=0, help="Everything goes there, whatever its key.")] = None,
     expected_offset: Annotated[
@@ -60,7 +66,12 @@ def produce(
     A line is sent as soon as it was read. After Ctrl-C, or SIGTERM, what was read is still sent, for two seconds at
     most. With --expected-offset each batch goes right behind the one before, or nowhere (KIP-27). With --session it
     writes under the session that 'fenceline producers claim' or 'fenceline own' holds, to the partitions of that one.
+
+    --json-lines takes what 'fenceline consume --format json' prints, and so copies a topic: a line with "encoding":
+    "base64" holds bytes, and what names the place of a record (topic, partition, offset, topic_epoch) is passed over.
     """
+    from fenceline_cli import inputs  # only here: records load their codec
+
     parse = _parser(key_separator, json_lines)
     started = time.monotonic()
     with connect(url) as client, inputs.opened(file) as source:
@@ -127,6 +138,8 @@ def _expected(client: Client, topic: str, partition: int | None, offset: int) ->
 
 
 def _parser(key_separator: str | None, json_lines: bool) -> inputs.Parse:
+    from fenceline_cli import inputs
+
     if key_separator is None:
         return inputs.json_line if json_lines else inputs.value_only
     if json_lines:

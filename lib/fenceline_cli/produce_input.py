@@ -11,8 +11,10 @@ import select
 import signal
 from collections.abc import Iterator
 from types import FrameType, TracebackType
+from typing import TYPE_CHECKING
 
-from fenceline_cli.inputs import Source
+if TYPE_CHECKING:
+    from fenceline_cli.inputs import Source
 
 GRACE_S = 2.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)

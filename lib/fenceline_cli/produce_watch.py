@@ -11,11 +11,14 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+import typer
 
-from fenceline.client import Producer
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from fenceline.client import Producer
 
 _LOOK_S = 0.2
 _PATIENCE_LOOKS = 15  # so many without an acknowledgement, and it is told
@@ -44,12 +47,16 @@ class Watch:
         self._on_failure = on_failure
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="fenceline-watch", daemon=True)
-        self._progress = _bar(is_typed=file is None and sys.stdin.isatty())
-        total = None if file is None else file.stat().st_size or None  # a pipe has a name, but no size
-        self._task = self._progress.add_task("producing", total=total, count=0, rate=0.0)
+        self._progress: Progress | None = None
+        # Beside lines that somebody types a bar would be in their way.
+        if sys.stderr.isatty() and not (file is None and sys.stdin.isatty()):
+            self._progress = _bar()
+            total = None if file is None else file.stat().st_size or None  # a pipe has a name, but no size
+            self._task = self._progress.add_task("producing", total=total, count=0, rate=0.0)
 
     def __enter__(self) -> Watch:
-        self._progress.start()
+        if self._progress is not None:
+            self._progress.start()
         self._thread.start()
         return self
 
@@ -58,7 +65,8 @@ class Watch:
     ) -> None:
         self._is_over.set()
         self._thread.join()
-        self._progress.stop()
+        if self._progress is not None:
+            self._progress.stop()
 
     def _run(self) -> None:
         acknowledged, looks = 0, 0
@@ -73,20 +81,26 @@ class Watch:
             looks = looks + 1 if is_waiting else 0
             if looks == _PATIENCE_LOOKS:
                 line = f"waiting for the server: no answer from {self._url}; it is tried again, Ctrl-C ends it"
-                self._progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
+                if self._progress is None:
+                    typer.echo(line, err=True)
+                else:
+                    self._progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def _show(self, acknowledged: int) -> None:
+        if self._progress is None:
+            return
         rate = acknowledged / max(self._progress.tasks[0].elapsed or 0, 0.001)
         self._progress.update(self._task, completed=self._bytes_read(), count=acknowledged, rate=rate)
 
 
-def _bar(*, is_typed: bool) -> Progress:
-    console = Console(stderr=True)
+def _bar() -> Progress:
+    from rich.console import Console  # only here: it takes longer to load than all else of this command
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
         TextColumn("{task.fields[count]:,} records, {task.fields[rate]:,.0f}/s"),
         TimeElapsedColumn(),
     )
-    # Beside lines that somebody types a bar would be in their way.
-    return Progress(*columns, console=console, disable=is_typed or not console.is_terminal, transient=True)
+    return Progress(*columns, console=Console(stderr=True), transient=True)

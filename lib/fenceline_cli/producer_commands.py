@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fenceline.client.holdings import AccessMode, Claim
 from fenceline_cli.holding import LeaseSeconds, WaitSeconds, ending_in_order, hold, in_ms
-from fenceline_cli.options import DEFAULT_URL, AsJson, TopicName, Url, connect
+from fenceline_cli.options import DEFAULT_URL, AccessMode, AsJson, TopicName, Url, connect
 from fenceline_cli.output import print_json, print_rows, utc
 
-app = typer.Typer(no_args_is_help=True, help="List the producers of a topic that hold access, and claim it (PIP-68).")
+if TYPE_CHECKING:
+    from fenceline.client.holdings import Claim
+
+app = typer.Typer(
+    name="producers",
+    no_args_is_help=True,
+    help="List the producers of a topic that hold access, and claim it (PIP-68).",
+    epilog="Example: fenceline producers list orders",
+)
 
 COLUMNS = (
     "producer_name", "access_mode", "state", "queue_position", "topic_epochs", "next_offsets", "expires_at",

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from fenceline import keys
 from fenceline.context import Context
@@ -21,6 +19,9 @@ from fenceline_cli.options import AsJson
 from fenceline_cli.output import EXIT_FAILED, CommandError, print_json, print_rows, utc
 from fenceline_cli.stores import Data, Items, Objects, Region, chosen, opened, rebuild_command
 from fenceline_cli.verify_workers import Workers
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 app = typer.Typer()
 
@@ -135,6 +136,9 @@ def _verified(context: Context, topic: Topic, partition: int, workers: Workers) 
 
 
 def progress_bar() -> Progress:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     console = Console(stderr=True)
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)

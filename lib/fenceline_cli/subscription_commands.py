@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
-import sys
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, astuple, fields
 from typing import Annotated
 
 import typer
 
-from fenceline.client.subscription_requests import InitialPosition
-from fenceline_cli.options import DEFAULT_URL, AsJson, TopicName, Url, connect, partitions_of, timestamp_of
-from fenceline_cli.output import CommandError, print_json, print_rows
+from fenceline_cli import places
+from fenceline_cli.options import (
+    DEFAULT_URL,
+    AsJson,
+    InitialPosition,
+    IsSure,
+    TopicName,
+    Url,
+    confirm,
+    connect,
+    partitions_of,
+)
+from fenceline_cli.output import print_json, print_rows
+from fenceline_cli.seeking import Move, move_of
 
-app = typer.Typer(no_args_is_help=True, help="Create, list, seek and delete subscriptions, and see their backlog.")
+app = typer.Typer(
+    name="subscription",
+    no_args_is_help=True,
+    help="Create, list, seek and delete subscriptions, and see their backlog.",
+    epilog="Example: fenceline subscription backlog orders billing",
+)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The subscription's name.")]
 
@@ -24,12 +40,16 @@ def create(
     topic: TopicName,
     name: Name,
     start: Annotated[InitialPosition, typer.Option("--from", help="Where it begins.")] = "latest",
+    as_json: AsJson = False,
     url: Url = DEFAULT_URL,
 ) -> None:
     """Create a subscription; one that there is stays where it is."""
     with connect(url) as client:
         client.create_subscription(topic, name, initial_position=start)
         rows = [(one.partition, one.mark_delete_offset) for one in client.subscription(topic, name).partitions]
+    if as_json:
+        print_json({"name": name, "topic": topic, "mark_delete_offsets": dict(rows)})
+        return
     marks = ",".join(f"{partition}:{mark}" for partition, mark in rows)
     typer.echo(f"subscribed {name} to {topic} mark_delete_offsets={marks}")
 
@@ -68,47 +88,68 @@ def backlog(topic: TopicName, name: Name, as_json: AsJson = False, url: Url = DE
 
 
 @app.command(
-    epilog="Example: fenceline subscription seek orders billing earliest\n\n"
-    "Example: fenceline subscription seek orders billing @2026-11-20T08:00:00Z --partition 0"
+    context_settings={"ignore_unknown_options": True},  # or -5 would be one
+    epilog="Example: fenceline subscription seek orders billing earliest --dry-run\n\n"
+    "Example: fenceline subscription seek orders billing -5 --partition 0   (before the last five)\n\n"
+    "Example: fenceline subscription seek orders billing 2026-11-20T08:00Z --partition 0 --yes",
 )
 def seek(
     topic: TopicName,
     name: Name,
-    where: Annotated[
-        str, typer.Argument(metavar="WHERE", help="earliest, latest, an offset, or @ and a time (by default UTC).")
-    ],
+    where: Annotated[str, typer.Argument(metavar="WHERE", help=f"{places.HELP}.")],
     partition: Annotated[int | None, typer.Option(min=0, help="Only this partition; else all.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Move nothing: show how many records would be skipped, or come again.")
+    ] = False,
+    is_sure: IsSure = False,
+    as_json: AsJson = False,
     url: Url = DEFAULT_URL,
 ) -> None:
-    """Move a subscription: what lies below is acknowledged then, and what lies behind is not."""
-    offset, timestamp = None, None
-    if where.startswith("@"):
-        timestamp = timestamp_of(where[1:], "WHERE")
-    elif where.isdecimal() and where.isascii():
-        offset = int(where)
-    elif where not in ("earliest", "latest"):
-        raise CommandError(f"WHERE is earliest, latest, an offset, or a time such as @2026-11-20T08:00:00Z: {where}")
+    """Move a subscription: what lies below is acknowledged then, and what lies behind is not.
+
+    It asks before it does, as skipped records are not delivered any more, and others come again.
+    """
+    place = places.parse(where, "WHERE", "is")
     with connect(url) as client:
-        for number in partitions_of(client, topic, partition):
-            if timestamp is None and not where.isdecimal():
-                bounds = client.offsets(topic, number).bounds
-                offset = bounds.log_start_offset if where == "earliest" else bounds.next_offset
-            mark = client.seek(topic, name, number, offset=offset, timestamp=timestamp)
-            typer.echo(f"moved {name} on {topic}/{number} mark_delete_offset={mark}")
+        numbers = partitions_of(client, topic, partition)
+        cursors = {cursor.partition: cursor for cursor in client.subscription(topic, name).partitions}
+        moves = [move_of(client, topic, cursors[number], place) for number in numbers]
+        if dry_run:
+            _show_moves(moves, as_json=as_json)
+            return
+        if any(move.changes_anything for move in moves):
+            what = f"{name} of {topic} skips {sum(move.skipped for move in moves)} records"
+            what = f"{what}, and gets {sum(move.repeated for move in moves)} again"
+            confirm(is_sure, f"Move it? {what[0].upper()}{what[1:]}.", f"{what} (--dry-run shows which)")
+        marks = {move.partition: client.seek(topic, name, move.partition, offset=move.to_offset) for move in moves}
+    if as_json:
+        print_json([{"partition": number, "mark_delete_offset": mark} for number, mark in marks.items()])
+        return
+    for number, mark in marks.items():
+        typer.echo(f"moved {name} on {topic}/{number} mark_delete_offset={mark}")
+
+
+def _show_moves(moves: Sequence[Move], *, as_json: bool) -> None:
+    if as_json:
+        print_json([asdict(move) for move in moves])
+        return
+    columns = tuple(field.name for field in fields(Move))
+    print_rows(columns, [astuple(move) for move in moves])
 
 
 @app.command(epilog="Example: fenceline subscription delete orders billing --yes")
 def delete(
     topic: TopicName,
     name: Name,
-    is_sure: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    is_sure: IsSure = False,
+    as_json: AsJson = False,
     url: Url = DEFAULT_URL,
 ) -> None:
     """Delete a subscription and where it was. It cannot be undone."""
-    if not is_sure:
-        if not sys.stdin.isatty():
-            raise CommandError("a subscription is deleted for good: say --yes")
-        typer.confirm(f"Delete {name} of {topic}?", abort=True)
+    confirm(is_sure, f"Delete {name} of {topic}?", "a subscription is deleted for good")
     with connect(url) as client:
         client.delete_subscription(topic, name)
-    typer.echo(f"deleted {name} of {topic}")
+    if as_json:
+        print_json({"deleted": name, "topic": topic})
+    else:
+        typer.echo(f"deleted {name} of {topic}")

@@ -10,6 +10,7 @@ import typer
 from fenceline import limits
 from fenceline.log import Log
 from fenceline.sweep import sweep as sweep_stores
+from fenceline_cli import units
 from fenceline_cli.options import AsJson
 from fenceline_cli.output import EXIT_FAILED, print_json, print_rows
 from fenceline_cli.stores import Data, Items, Objects, Region, opened
@@ -29,12 +30,27 @@ COUNTS = (
 )
 
 
+def _seconds(text: str | float) -> float:
+    seconds = units.seconds(text)
+    if seconds < 1:
+        raise typer.BadParameter(f"takes at least 1s: {text}")
+    return seconds
+
+
 @app.command(epilog="Example: fenceline sweep --data ./data\n\nExample: fenceline sweep --data ./data --seconds 30")
 def sweep(
     data: Data = None,
     objects: Objects = "",
     items: Items = "",
-    seconds: Annotated[int, typer.Option(min=1, help="How long to go on at most; the next run continues.")] = _NO_END_S,
+    seconds: Annotated[
+        float,
+        typer.Option(
+            metavar="DURATION",
+            parser=_seconds,
+            show_default="7d",
+            help="How long to go on at most, as 30s or 5m; the next run continues.",
+        ),
+    ] = _NO_END_S,
     as_json: AsJson = False,
     region: Region = "local",
 ) -> None:
@@ -46,7 +62,7 @@ def sweep(
     """
     with opened(data, region, objects, items) as context:
         log = Log(context.objects, context.items, context.runtime, region=region)
-        report = sweep_stores(log, duration_ms=seconds * 1_000, deletes_max=limits.INT64_MAX, is_thorough=True)
+        report = sweep_stores(log, duration_ms=round(seconds * 1_000), deletes_max=limits.INT64_MAX, is_thorough=True)
     assert report is not None  # only who asks for a pause gets none
     told = asdict(report)
     if as_json:

@@ -64,12 +64,16 @@ def test_a_topic_is_not_deleted_unasked(run, topic):
         (["consume", "none"], "UNKNOWN_TOPIC_OR_PARTITION"),
         (["offsets", "none"], "UNKNOWN_TOPIC_OR_PARTITION"),
         (["trim", "none", "0", "1"], "UNKNOWN_TOPIC_OR_PARTITION"),
-        (["topic", "list", "--url", "http://127.0.0.1:1"], "start a server with 'fenceline dev --data DIR'"),
         (["topic", "list", "--url", "nonsense"], "INVALID_REQUEST"),
     ],
 )
 def test_an_error_is_one_line_that_says_what_to_do(run, arguments, expected):
     assert expected in error_line(run(*arguments))
+
+
+def test_an_error_without_a_server_says_how_to_start_one_and_that_it_may_be_tried_again(run):
+    told = error_line(run("topic", "list", "--url", "http://127.0.0.1:1"), exit_code=3)
+    assert "start a server with 'fenceline dev --data DIR'" in told
 
 
 @pytest.mark.parametrize(
@@ -193,7 +197,7 @@ def test_bytes_that_are_no_text_are_printed_as_base64_in_json_and_as_they_are_ot
 def test_offsets_follow_produce_and_trim(run, topic):
     lines(run("produce", topic, "--partition", 1, stdin="a\nb\nc\n"))
 
-    assert lines(run("trim", topic, 1, 2)) == [f"trimmed {topic}/1 log_start_offset=2"]
+    assert lines(run("trim", topic, 1, 2, "--yes")) == [f"trimmed {topic}/1 log_start_offset=2"]
 
     both = json.loads(run("offsets", topic, "--json").stdout)
     assert [(row["partition"], row["log_start_offset"], row["next_offset"]) for row in both] == [(0, 0, 0), (1, 2, 3)]

@@ -41,12 +41,18 @@ def test_a_subscription_shows_its_backlog_and_is_moved(run, topic):
     backlog = json.loads(run("subscription", "backlog", topic, "s", "--json").stdout)
     assert [(one["partition"], one["mark_delete_offset"], one["backlog"]) for one in backlog] == [(0, 0, 6), (1, 0, 0)]
 
-    moved = run("subscription", "seek", topic, "s", 4, "--partition", 0)
+    moved = run("subscription", "seek", topic, "s", 4, "--yes", "--partition", 0)
     assert lines(moved) == [f"moved s on {topic}/0 mark_delete_offset=4"]
     assert lines(run("subscription", "backlog", topic, "s"))[1] == "0\t4\t\t2"
-    assert lines(run("subscription", "seek", topic, "s", "@1970-01-01T00:00:03Z"))[0].endswith("=2")
-    assert [line.split("=")[1] for line in lines(run("subscription", "seek", topic, "s", "latest"))] == ["6", "0"]
-    assert [line.split("=")[1] for line in lines(run("subscription", "seek", topic, "s", "earliest"))] == ["0", "0"]
+    assert lines(run("subscription", "seek", topic, "s", "@1970-01-01T00:00:03Z", "--yes"))[0].endswith("=2")
+    assert [line.split("=")[1] for line in lines(run("subscription", "seek", topic, "s", "latest", "--yes"))] == [
+        "6",
+        "0",
+    ]
+    assert [line.split("=")[1] for line in lines(run("subscription", "seek", topic, "s", "earliest", "--yes"))] == [
+        "0",
+        "0",
+    ]
 
 
 def test_ranges_that_were_acknowledged_by_themselves_are_shown(run, url, topic):

@@ -2,15 +2,39 @@
 
 The rule: it raises the same errors as the service does (errors.py), and each keeps its promise. ``fix`` and ``retry``
 were not carried out; what nobody can know is ``OutcomeUnknownError``. It holds nothing that the service does not:
-closing it, or killing it, loses only what was not yet acknowledged.
+closing it, or killing it, loses only what was not yet acknowledged. What carries records is loaded when it is first
+used: a program that only looks does not pay for their codec.
 """
 
-from fenceline.client.client import Client
-from fenceline.client.delivery import Delivered, Delivery
-from fenceline.client.owning import Owner
-from fenceline.client.producer import Producer
-from fenceline.client.reader import Reader
-from fenceline.client.sessions import Session
-from fenceline.client.subscribing import Subscriber
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fenceline.client.client import Client
+    from fenceline.client.delivery import Delivered, Delivery
+    from fenceline.client.owning import Owner
+    from fenceline.client.producer import Producer
+    from fenceline.client.reader import Reader
+    from fenceline.client.sessions import Session
+    from fenceline.client.subscribing import Subscriber
 
 __all__ = ["Client", "Delivered", "Delivery", "Owner", "Producer", "Reader", "Session", "Subscriber"]
+
+_MODULES = {
+    "Client": "client",
+    "Delivered": "delivery",
+    "Delivery": "delivery",
+    "Owner": "owning",
+    "Producer": "producer",
+    "Reader": "reader",
+    "Session": "sessions",
+    "Subscriber": "subscribing",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return getattr(import_module(f"fenceline.client.{_MODULES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

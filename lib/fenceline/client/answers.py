@@ -1,6 +1,7 @@
 """Answers of the service as the log's own types, so that a record is the same thing on both sides of HTTP.
 
-The rule: members that are not known are passed over, so that an older client can speak to a newer service.
+The rule: members that are not known are passed over, so that an older client can speak to a newer service. The types
+of the log are loaded when there is one to make, since most of the log comes with them.
 """
 
 from __future__ import annotations
@@ -8,18 +9,20 @@ from __future__ import annotations
 from base64 import b64decode
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import httpx
 
-from fenceline.append import Appended
-from fenceline.offsets import AbortedTransaction, Offsets, SegmentEntry, SegmentList
-from fenceline.read import BatchPage, Page, ReadRecord
-from fenceline.tail import Bounds
 from fenceline.topics import Topic
 
+if TYPE_CHECKING:
+    from fenceline.append import Appended
+    from fenceline.offsets import AbortedTransaction, Offsets, SegmentList
+    from fenceline.read import BatchPage, Page, ReadRecord
+    from fenceline.tail import Bounds
+
 Answer = Mapping[str, Any]
-T = TypeVar("T", Topic, Appended, Bounds, AbortedTransaction)
+T = TypeVar("T", "Topic", "Appended", "Bounds", "AbortedTransaction")
 
 
 class OffsetAt(NamedTuple):
@@ -41,16 +44,24 @@ def topic_of(answer: Answer) -> Topic:
 
 
 def appended_of(answer: Answer) -> Appended:
+    from fenceline.append import Appended
+
     return _flat(Appended, answer)
 
 
 def page_of(answer: Answer) -> Page:
+    from fenceline.read import Page
+    from fenceline.tail import Bounds
+
     is_base64 = answer["encoding"] == "base64"
     records = [_record_of(record, is_base64) for record in answer["records"]]
     return Page(records, answer["position"], _flat(Bounds, answer))
 
 
 def batch_page_of(response: httpx.Response) -> BatchPage:
+    from fenceline.read import BatchPage
+    from fenceline.tail import Bounds
+
     numbers = {
         name: int(response.headers[f"fenceline-{name.replace('_', '-')}"])
         for name in ("position", "log_start_offset", "next_offset", "last_stable_offset")
@@ -59,6 +70,9 @@ def batch_page_of(response: httpx.Response) -> BatchPage:
 
 
 def offsets_of(answer: Answer) -> Offsets:
+    from fenceline.offsets import Offsets
+    from fenceline.tail import Bounds
+
     return Offsets(
         bounds=_flat(Bounds, answer),
         topic_epoch=answer["topic_epoch"],
@@ -72,6 +86,9 @@ def offset_at_of(answer: Answer) -> OffsetAt | None:
 
 
 def segments_of(answer: Answer) -> SegmentList:
+    from fenceline.offsets import AbortedTransaction, SegmentEntry, SegmentList
+    from fenceline.tail import Bounds
+
     entries = [
         SegmentEntry(
             base_offset=entry["base_offset"],
@@ -92,6 +109,8 @@ def _flat(shape: type[T], answer: Answer) -> T:
 
 
 def _record_of(record: Answer, is_base64: bool) -> ReadRecord:
+    from fenceline.read import ReadRecord
+
     def octets(text: str | None) -> bytes | None:
         if text is None:
             return None

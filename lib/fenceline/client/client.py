@@ -7,26 +7,32 @@ raised, as transport.py says. Here are those that stay: ``producer``, ``reader``
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import httpx
 
 from fenceline import limits
-from fenceline.batch import Codec
-from fenceline.client import owning
-from fenceline.client.access import OnQueued, WriteAccess, claim_access, lent_access
 from fenceline.client.holdings import AccessMode
 from fenceline.client.log_requests import LogRequests
-from fenceline.client.owning import Owner, Resources
-from fenceline.client.producer import BATCH_BYTES, BUFFER_BYTES, DELIVERY_MS, Producer
-from fenceline.client.reader import Reader, Start
 from fenceline.client.session_requests import SessionRequests
 from fenceline.client.sessions import OnLost, Session
 from fenceline.client.signing import SignedRequests
-from fenceline.client.subscribing import Subscriber
 from fenceline.client.subscription_requests import InitialPosition, Isolation, SubscriptionRequests
 from fenceline.client.transport import Transport
 from fenceline.partitioner import partition_of
 from fenceline.runtime import Runtime, ThreadRuntime
+
+if TYPE_CHECKING:
+    from fenceline.batch import Codec
+    from fenceline.client.access import OnQueued, WriteAccess
+    from fenceline.client.owning import Owner, Resources
+    from fenceline.client.producer import Producer
+    from fenceline.client.reader import Reader, Start
+    from fenceline.client.subscribing import Subscriber
+
+BATCH_BYTES = 512 * 1024  # before compression; a topic takes 1 MiB by default
+BUFFER_BYTES = 32 * 1024 * 1024
+DELIVERY_MS = 120_000
 
 
 class Client(LogRequests, SessionRequests, SubscriptionRequests):
@@ -132,6 +138,9 @@ class Client(LogRequests, SessionRequests, SubscriptionRequests):
             ProducerBusyError: Somebody is in the way, and may end by itself; or it waited for ``wait_ms``.
             ProducerFencedError: Somebody has exclusive access.
         """
+        from fenceline.client.access import WriteAccess, claim_access, lent_access
+        from fenceline.client.producer import Producer
+
         described = self.topic(topic)
         access: WriteAccess | None = None
         if owner is not None:
@@ -191,6 +200,8 @@ class Client(LogRequests, SessionRequests, SubscriptionRequests):
         Raises:
             UnknownTopicOrPartitionError: There is no such topic or partition.
         """
+        from fenceline.client.reader import Reader
+
         if partitions is None:
             partitions = range(self.topic(topic).partitions)
         return Reader(
@@ -234,6 +245,8 @@ class Client(LogRequests, SessionRequests, SubscriptionRequests):
             UnknownTopicOrPartitionError: There is no such topic.
             ValueError: ``ack_every_ms`` is negative.
         """
+        from fenceline.client.subscribing import Subscriber
+
         if ack_every_ms < 0:
             raise ValueError(f"a time to gather is 0 ms or more: ack_every_ms={ack_every_ms}")
         self.create_subscription(topic, name, initial_position=initial_position)
@@ -284,6 +297,8 @@ class Client(LogRequests, SessionRequests, SubscriptionRequests):
             StaleGenerationError: A generation below the last granted one.
             OutcomeUnknownError: The answer was lost, and the time is over; under ``session`` it may own some of them.
         """
+        from fenceline.client import owning
+
         return owning.own(
             self,
             resources,

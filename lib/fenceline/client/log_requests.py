@@ -6,11 +6,9 @@ The rule: these are single requests. ``Client.producer`` and ``reader`` carry ma
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from fenceline import batch, limits
-from fenceline.append import Appended, ProducerRef, SessionRef
-from fenceline.batch import Codec, Record
+from fenceline import limits
 from fenceline.client import answers
 from fenceline.client.answers import OffsetAt, ProducerId
 from fenceline.client.records import checked
@@ -19,9 +17,13 @@ from fenceline.client.subscription_requests import Isolation
 from fenceline.client.transport import Effect, Param, body_of
 from fenceline.config import ConfigValue
 from fenceline.errors import UnknownTopicOrPartitionError
-from fenceline.offsets import Offsets, SegmentList
-from fenceline.read import BatchPage, Page
 from fenceline.topics import Topic
+
+if TYPE_CHECKING:
+    from fenceline.append import Appended, ProducerRef, SessionRef
+    from fenceline.batch import Codec, Record
+    from fenceline.offsets import Offsets, SegmentList
+    from fenceline.read import BatchPage, Page
 
 T = TypeVar("T")
 
@@ -105,6 +107,9 @@ class LogRequests(Requests):
             OffsetMismatchError: ``expected_offset`` is not the next offset. Nothing was written.
             OutcomeUnknownError: The answer was lost. It may have been written.
         """
+        from fenceline import batch
+        from fenceline.append import ProducerRef
+
         who = producer or ProducerRef(-1, -1, -1)
         encoded = batch.encode(
             [checked(record) for record in records],

@@ -38,9 +38,6 @@ from fenceline.topics import Topic
 if TYPE_CHECKING:
     from fenceline.client.client import Client
 
-BATCH_BYTES = 512 * 1024  # before compression; a topic takes 1 MiB by default
-BUFFER_BYTES = 32 * 1024 * 1024
-DELIVERY_MS = 120_000
 _SEQUENCES = 2**31
 _RECORDS_PER_PUT = 2_000
 

@@ -6,13 +6,15 @@ The rule: these keep no position. ``Client.subscribe`` does, and is made of thes
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from fenceline import limits
 from fenceline.client import answers, cursors
 from fenceline.client.cursors import CommittedOffset, Subscription
 from fenceline.client.requests import Requests, given, part, topic_path
-from fenceline.read import Page
+
+if TYPE_CHECKING:
+    from fenceline.read import Page
 
 Isolation = Literal["read_uncommitted", "read_committed"]
 InitialPosition = Literal["latest", "earliest"]

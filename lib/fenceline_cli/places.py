@@ -1,0 +1,89 @@
+"""Where in a topic a command begins or ends: ``earliest``, an offset, the last five, a time, an hour ago.
+
+The rule: a place is parsed before anything is asked, and becomes an offset of each partition by one question each.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Literal
+
+from fenceline_cli import units
+from fenceline_cli.output import CommandError
+
+if TYPE_CHECKING:
+    from fenceline.client import Client
+
+HELP = (
+    "earliest, latest, an offset, -5 (the last five), a time (2026-11-20T08:00Z, by default UTC) or -1h (an hour ago)"
+)
+
+_OFFSET = re.compile(r"[0-9]{1,19}")
+_TAIL = re.compile(r"-[0-9]{1,19}")
+_AGO = re.compile(r"-([0-9.]+[A-Za-z]+)")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place in every partition.
+
+    Attributes:
+        kind: What ``number`` is: nothing, an offset, how many before the end, or ms since the epoch.
+    """
+
+    kind: Literal["earliest", "latest", "offset", "tail", "time"]
+    number: int = 0
+
+    def offset_in(self, client: Client, topic: str, partition: int) -> int:
+        """Return the offset of this place in ``partition``; that of a time behind all records is the next offset."""
+        if self.kind == "offset":
+            return self.number
+        if self.kind == "time":
+            found = client.offset_at(topic, partition, self.number)
+            if found is not None:
+                return found[0]
+        bounds = client.offsets(topic, partition).bounds
+        if self.kind == "earliest":
+            return bounds.log_start_offset
+        if self.kind == "tail":
+            return max(bounds.log_start_offset, bounds.next_offset - self.number)
+        return bounds.next_offset
+
+
+def parse(text: str, what: str, verb: str = "takes") -> Place:
+    """Return the place that ``text`` names; ``what`` is the option that takes it.
+
+    Raises:
+        CommandError: It names none.
+    """
+    if text == "earliest":
+        return Place("earliest")
+    if text in ("latest", "end"):
+        return Place("latest")
+    if text.startswith("@"):
+        return Place("time", moment(text[1:], f"{what} @"))
+    if _OFFSET.fullmatch(text):
+        return Place("offset", int(text))
+    if _TAIL.fullmatch(text):
+        return Place("tail", int(text[1:]))
+    if ago := _AGO.fullmatch(text):
+        try:
+            return Place("time", max(0, time.time_ns() // 1_000_000 - units.parse(ago[1], "ms", plain="ms")))
+        except units.UnitError as error:
+            raise CommandError(f"{what} {error}") from error
+    if _DATE.match(text):
+        return Place("time", moment(text, what))
+    raise CommandError(f"{what} {verb} {HELP}: {text}")
+
+
+def moment(text: str, what: str) -> int:
+    """Return the ms since the epoch of a time in ISO form; one without a zone is UTC."""
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise CommandError(f"{what} takes a time in ISO form, such as @2026-11-20T08:00:00Z: {text}") from error
+    return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)

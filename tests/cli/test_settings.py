@@ -1,0 +1,117 @@
+"""Settings, durations and sizes: with units, with their defaults, from one table."""
+
+import json
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from fenceline.config import NAMES
+from fenceline_cli import settings_text, units
+from fenceline_cli.main import app
+from tests.cli.results import error_line, lines
+
+
+def in_force(shown):
+    rows = [line.split("\t") for line in shown]
+    start = rows.index(list(settings_text.COLUMNS))
+    return {name: (value, origin) for name, value, origin in rows[start + 1 : start + 1 + len(NAMES)]}
+
+
+def test_settings_take_units(run):
+    given = {
+        "retention.ms": ("7d", 604_800_000),
+        "retention.bytes": ("10GiB", 10 * 2**30),
+        "max.message.bytes": ("2MiB", 2 * 2**20),
+        "message.timestamp.after.max.ms": ("1.5h", 5_400_000),
+        "producer.id.expiration.ms": ("90000", 90_000),
+        "message.timestamp.before.max.ms": ("30s", 30_000),
+    }
+    options = [part for name, (text, _) in given.items() for part in ("--config", f"{name}={text}")]
+    created = json.loads(lines(run("topic", "create", "with-units", *options, "--json"))[0])
+    assert created["config"] == {name: number for name, (_, number) in given.items()}
+
+    options = ("--config", "retention.ms=-1", "--config", "max.message.bytes=64KB")
+    altered = json.loads(lines(run("topic", "alter", "with-units", *options, "--json"))[0])
+    assert (altered["config"]["retention.ms"], altered["config"]["max.message.bytes"]) == (-1, 64_000)
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        ("retention.ms=7w", "retention.ms takes a number with a unit (ms, s, m, h, d)"),
+        ("retention.ms=7D", "(ms, s, m, h, d)"),
+        ("retention.ms=", "(ms, s, m, h, d)"),
+        ("retention.ms=-7d", "(ms, s, m, h, d)"),
+        ("retention.ms=0.5ms", "takes whole ms"),
+        ("retention.bytes=10G", "(B, KB, KiB, MB, MiB, GB, GiB, TB, TiB)"),
+        ("max.message.bytes=2d", "(B, KB, KiB, MB, MiB, GB, GiB, TB, TiB)"),
+        ("max.message.bytes=5MiB", "max.message.bytes is from 0 to 4194304"),
+        ("check.expected.offsets=7d", "check.expected.offsets is true or false"),
+        ("no.such=7d", "unknown config name"),
+    ],
+)
+def test_a_unit_that_is_none_is_told_with_those_that_are(run, client, setting, expected):
+    told = error_line(run("topic", "create", "refused", "--config", setting))
+    assert told.startswith("INVALID_REQUEST: ")
+    assert expected in told
+    told = json.loads(error_line(run("topic", "create", "refused", "--config", setting, "--json")))
+    assert (told["code"], told["field"]) == ("INVALID_REQUEST", f"config.{setting.partition('=')[0]}")
+    assert "refused" not in {topic.name for topic in client.topics()}
+
+
+@pytest.mark.parametrize("command", ["create", "alter"])
+def test_help_tells_every_setting_with_its_default_from_the_one_table(command):
+    shown = CliRunner().invoke(app, ["topic", command, "--help"]).stdout
+    for name, spec in NAMES.items():
+        assert re.search(
+            rf"^ *{re.escape(name)}={re.escape(settings_text.shown(name, spec.default))}( |$)", shown, re.M
+        )
+        assert spec.what in shown
+        assert all(choice in shown for choice in spec.choices)
+
+
+def test_a_topic_is_described_with_every_setting_in_force(run):
+    lines(run("topic", "create", "described", "--config", "retention.ms=90m", "--config", "cleanup.policy=compact"))
+
+    told = json.loads(lines(run("topic", "describe", "described", "--json"))[0])
+    assert told["config"] == {"retention.ms": 5_400_000, "cleanup.policy": "compact"}
+    assert told["effective_config"] == {**{name: spec.default for name, spec in NAMES.items()}, **told["config"]}
+
+    shown = in_force(lines(run("topic", "describe", "described")))
+    assert shown.keys() == NAMES.keys()
+    assert shown["retention.ms"] == ("90m", "set")
+    assert shown["cleanup.policy"] == ("compact", "set")
+    assert shown["max.message.bytes"] == ("1MiB", "default")
+    assert shown["retention.bytes"] == ("-1", "default")
+    assert shown["check.expected.offsets"] == ("true", "default")
+
+
+@given(amount=st.integers(1, 2**63 - 1), kind=st.sampled_from(["ms", "bytes"]))
+def test_what_is_shown_is_parsed_as_what_it_was(amount, kind):
+    assert units.parse(units.shown(amount, kind), kind, plain="ms" if kind == "ms" else "B") == amount
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["lock", "r", "--lease", "30x", "--", "true"], "(ms, s, m, h, d)"),
+        (["lock", "r", "--lease", "0.5", "--", "true"], "a lease is from 1s to 5m"),
+        (["own", "r", "--lease", "6m"], "a lease is from 1s to 5m"),
+        (["own", "r", "--wait", "soon"], "(ms, s, m, h, d)"),
+        (["producers", "claim", "t", "--wait", "-1"], "(ms, s, m, h, d)"),
+        (["sweep", "--data", ".", "--seconds", "1MiB"], "(ms, s, m, h, d)"),
+        (["sweep", "--data", ".", "--seconds", "0"], "at least 1s"),
+    ],
+    ids=" ".join,
+)
+def test_a_duration_that_is_none_is_told(arguments, expected):
+    told = error_line(CliRunner().invoke(app, arguments, prog_name="fenceline"), exit_code=2)
+    assert expected in told
+
+
+@pytest.mark.parametrize(("text", "expected"), [("30", 30), ("0.2", 0.2), ("1500ms", 1.5), ("2m", 120), ("0", 0)])
+def test_a_plain_number_of_a_lease_or_a_wait_is_seconds(text, expected):
+    assert units.seconds(text) == expected

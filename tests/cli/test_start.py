@@ -1,0 +1,167 @@
+"""What a command loads before it does anything, how it ends, and what it says of both: no server is needed."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from fenceline import errors
+from fenceline_cli import output
+from fenceline_cli.commands import COMMANDS
+from fenceline_cli.main import app
+from tests.cli.results import error_line, lines
+
+# What only some commands need, and what takes longest to load.
+NOT_FOR_HELP = (
+    "aiokafka",
+    "httpx",
+    "rich",
+    "asyncio",
+    "botocore",
+    "aws_lambda_powertools",
+    "uvicorn",
+    "moto",
+    "pydantic",
+)
+NOT_FOR_A_CLIENT = ("rich", "botocore", "aws_lambda_powertools", "uvicorn", "moto", "pydantic", "click.core")
+
+
+def loaded_by(*arguments, stdin=None):
+    """Return the names of all modules that a process has loaded when it ends, and its exit code."""
+    program = (
+        "import sys; from fenceline_cli.main import app\n"
+        "try: app(sys.argv[1:], prog_name='fenceline')\n"
+        "except SystemExit as end: code = end.code\n"
+        "sys.stderr.write('\\n'.join([str(code), *sys.modules]))"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        input=stdin,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    told = ended.stderr.splitlines()
+    start = max(n for n, line in enumerate(told) if line.isdecimal())
+    return set(told[start + 1 :]), int(told[start])
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["topic", "--help"], ["topic", "create", "--help"]], ids=" ".join)
+def test_help_loads_no_more_than_it_shows(arguments):
+    modules, code = loaded_by(*arguments)
+    assert code == 0
+    assert not modules & set(NOT_FOR_HELP)
+    own = {name for name in modules if name.startswith("fenceline_cli.") and name.endswith(("_command", "_commands"))}
+    assert own <= {"fenceline_cli.topic_commands", "fenceline_cli.partition_commands"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["produce", "consume", "offsets", "subscription", "own", "lock", "producers"])
+def test_help_of_a_command_that_asks_a_service_loads_no_client(name):
+    modules, code = loaded_by(name, "--help")
+    assert code == 0
+    assert not modules & set(NOT_FOR_HELP)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arguments", [["topic", "list"], ["produce", "x"], ["consume", "x"]], ids=" ".join)
+def test_a_command_that_asks_a_service_loads_no_server_and_draws_nothing(arguments):
+    modules, code = loaded_by(*arguments, "--url", "http://127.0.0.1:1", stdin="")
+    assert code == output.EXIT_UNAVAILABLE
+    assert not modules & set(NOT_FOR_A_CLIENT)
+    assert "httpx" in modules
+    assert "aiokafka" not in modules or arguments[0] == "produce"
+    assert "fenceline_cli.bench" not in modules
+
+
+def test_a_client_is_loaded_without_what_carries_records():
+    program = "import sys; from fenceline import Client; Client('http://127.0.0.1:1'); print(*sys.modules)"
+    modules = set(
+        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    )
+    assert "fenceline.client.client" in modules
+    assert not modules & {"aiokafka", "fenceline.batch", "fenceline.append", "fenceline.client.producer", "botocore"}
+
+
+def test_each_command_that_is_listed_can_be_called_and_each_that_can_be_called_is_listed():
+    listed = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "120"}).stdout
+    for name, (module, what) in COMMANDS.items():
+        assert f"  {name} " in listed
+        assert what in listed
+        shown = CliRunner().invoke(app, [name, "--help"])
+        assert shown.exit_code == 0, shown.output
+        apps = __import__(f"fenceline_cli.{module}", fromlist=["app"]).app
+        names = (
+            {apps.info.name}
+            if isinstance(apps.info.name, str)
+            else {c.name or c.callback.__name__ for c in apps.registered_commands}
+        )
+        assert names <= set(COMMANDS)
+        assert name in names
+
+
+# How it ends
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.UnknownTopicOrPartitionError("no such topic"), 1),
+        (errors.StoreUnavailableError("no connection"), 3),
+        (errors.OutcomeUnknownError("the answer was lost"), 4),
+        (errors.CorruptLogError("a page that is no batches"), 5),
+    ],
+    ids=lambda value: getattr(value, "code", value),
+)
+def test_each_next_step_has_an_exit_code_that_help_states(monkeypatch, error, code):
+    def connect(_url):
+        raise error
+
+    monkeypatch.setattr("fenceline_cli.topic_commands.connect", connect)
+
+    assert error_line(CliRunner().invoke(app, ["topic", "list"]), exit_code=code).startswith(f"{error.code}: ")
+    told = json.loads(error_line(CliRunner().invoke(app, ["topic", "list", "--json"]), exit_code=code))
+    assert told.items() >= error.problem().items()
+    assert told["what_to_do"]
+    stated = [line.split() for line in lines(CliRunner().invoke(app, ["--help"])) if f"({error.next_step})" in line]
+    assert [words[0] for words in stated] == [str(code)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "expected"),
+    [
+        (["bogus", "--json"], 2, ("USAGE", "No such command 'bogus'")),
+        (["topic", "list", "--json", "--bogus"], 2, ("USAGE", "No such option: --bogus")),
+        (["topic", "alter", "x", "--json"], 1, ("COMMAND_FAILED", "nothing to alter")),
+        (["lock", "r", "--bogus", "--", "x", "--json"], 2, None),
+    ],
+)
+def test_what_no_service_answered_is_told_as_json_too(arguments, code, expected):
+    line = error_line(CliRunner().invoke(app, arguments, prog_name="fenceline"), exit_code=code)
+    if expected is None:
+        assert line.startswith("No such option")
+        return
+    told = json.loads(line)
+    assert (told["code"], told["next_step"], told["status"]) == (expected[0], "fix", None)
+    assert told["detail"].startswith(expected[1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arguments", [["--help"], ["topic", "--help"], ["--version"], ["check-store", "--data", "."]])
+def test_output_that_nobody_reads_is_no_error(tmp_path, arguments):
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    command = [sys.executable, "-m", "fenceline_cli.main", *arguments]
+    with os.fdopen(write_end) as pipe:
+        ended = subprocess.run(command, stdout=pipe, stderr=subprocess.PIPE, cwd=tmp_path, check=False)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+
+
+def test_output_that_was_closed_before_is_no_error():
+    command = f"{sys.executable} -m fenceline_cli.main --version >&-"
+    ended = subprocess.run(command, shell=True, stderr=subprocess.PIPE, check=False)
+    assert (ended.returncode, ended.stderr) == (0, b"")
