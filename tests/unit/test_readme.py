@@ -1,9 +1,9 @@
-"""The README promises nothing that no test shows, and names no test that is not there."""
+"""The README promises nothing that no test shows, and shows nothing that no test runs."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
+import subprocess
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,19 +12,30 @@ import pytest
 import fenceline
 from fenceline.batch import Record
 from fenceline.testing import in_memory
+from tests.readme import COMMANDS, PYTHON, ROOT, TEXT, commands_of
+from tests.servers.install import AWS_CDK
 
-ROOT = Path(__file__).parents[2]
-TEXT = (ROOT / "README.md").read_text()
-NAMED = sorted(set(re.findall(r"`(tests/[^`]*)`", TEXT)))
-PROMISES = TEXT.partition("| promise | shown by |")[2].partition("\n\n")[0].strip().splitlines()[1:]
+PROMISES_PAGE = (ROOT / "lib" / "fenceline" / "PROMISES.md").read_text()
+NAMED = sorted(set(re.findall(r"`(tests/[^`]*\.py[^`]*)`", TEXT + PROMISES_PAGE)))
+LINKED = sorted(set(re.findall(r"\]\(([^)]+)\)", TEXT)))
+PROMISES = PROMISES_PAGE.partition("| promise | shown by |")[2].partition("\n\n")[0].strip().splitlines()[1:]
+
+
+def test_the_readme_can_be_read_in_one_sitting() -> None:
+    assert len(TEXT.splitlines()) <= 120
 
 
 @pytest.mark.parametrize("named", NAMED)
-def test_what_the_readme_names_is_there(named: str) -> None:
+def test_what_is_named_is_there(named: str) -> None:
     path, _, name = named.partition("::")
     assert (ROOT / path).exists()
     if name:
         assert f"\ndef {name}(" in (ROOT / path).read_text()
+
+
+@pytest.mark.parametrize("linked", LINKED)
+def test_what_is_linked_is_there(linked: str) -> None:
+    assert (ROOT / linked).exists()
 
 
 def test_each_promise_names_the_test_that_shows_it() -> None:
@@ -36,33 +47,60 @@ def test_each_promise_names_the_test_that_shows_it() -> None:
         assert all(re.fullmatch(r"`tests/[\w/]+\.py::test_\w+`", test) for test in tests), line
 
 
-def test_each_request_of_the_readme_says_what_it_sends() -> None:
+def test_every_block_is_run_by_a_test() -> None:
+    """One of this file, of test_readme.py, test_examples.py or test_demo.py of processes, or of tests/e2e."""
+    begins = [block.split()[0:3] for block in COMMANDS]
+    assert begins == [
+        ["make", "demo", "#"],  # here, and test_demo.py
+        [".venv/bin/fenceline", "dev", "--data"],  # test_readme.py of processes, as the next two
+        ["curl", "-s", "localhost:8080/v1/topics/orders/records"],
+        [".venv/bin/fenceline", "topic", "create"],
+        [
+            ".venv/bin/python",
+            "examples/replicated_kv.py",
+            "#",
+        ],  # test_examples.py; the lock: test_readme.py of processes
+        ["npx", f"aws-cdk@{AWS_CDK}", "deploy"],  # tests/e2e
+    ]
+    assert len(PYTHON) == 3
+    assert len(re.findall(r"^```\w", TEXT, re.MULTILINE)) == len(COMMANDS) + len(PYTHON) + 1  # and the picture
+    assert len(re.findall(r"^```$", TEXT, re.MULTILINE)) == len(COMMANDS) + len(PYTHON) + 1
+
+
+def test_make_runs_the_demo_and_the_tests_as_it_says() -> None:
+    demo, test = (command.split()[:2] for command in commands_of(COMMANDS[0]))
+    planned = subprocess.run(["make", "-n", *demo[1:]], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert planned.splitlines()[-1].endswith("examples/demo.py")  # which test_demo.py runs
+    assert f"make {test[1]}" in (ROOT / ".ci" / "run").read_text()
+
+
+def test_each_request_says_what_it_sends() -> None:
     """Curl's own content type is a form's, which is refused."""
-    commands = re.findall(r"^curl ((?:.*\\\n)*.*)", TEXT, re.MULTILINE)
-    assert commands
-    assert all("content-type: application/json" in command for command in commands if " -d " in command)
+    sending = [command for command in commands_of(COMMANDS[2]) if " -d " in command]
+    assert sending
+    assert all("content-type: application/json" in command for command in sending)
 
 
-def test_what_the_readme_shows_in_python_runs(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    first, second, third = re.findall(r"^```python\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+def test_what_is_shown_in_python_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second, third = PYTHON
     with in_memory() as served:
         client = served.client
-        client.create_topic("orders", partitions=4)  # as the README's curl makes it
+        client.create_topic("orders", partitions=4)  # as the README's first commands make it
         monkeypatch.setattr(fenceline, "Client", lambda url: served.another_client())
         exec(first, {})
         assert re.fullmatch(
-            r"Delivered\(partition=[0-3], offset=0, is_duplicate=False, next_offset=1\)\n[0-3] 0 b'ann' b'1 book'\n",
+            r"Delivered\(partition=[0-3], offset=0, is_duplicate=False, next_offset=1\)\n[0-3] 0 b'ann' b'3 books'\n",
             capsys.readouterr().out,
         )
 
-        waiting = "session=owner.session"
+        waiting = "**reading)"
         assert second.count(waiting) == 1
-        exec(second.replace(waiting, f"{waiting}, follow=False"), {"Client": fenceline.Client})
-        assert [record.value for _, record in client.reader("orders")].count(b"2 books") == 1
+        exec(second.replace(waiting, "**reading, follow=False)"), {"Client": fenceline.Client})
+        assert [record.value for _, record in client.reader("orders")].count(b"4 books") == 1
         assert client.ownership("orders/0", group="billing").generation == 7
-        assert [one.backlog for one in client.subscription("orders", "billing").partitions] == [0, 0, 1, 0]
+        backlogs = {one.partition: one.backlog for one in client.subscription("orders", "billing").partitions}
+        assert backlogs[0] == 0
+        assert sum(backlogs.values()) == 1  # ann's partition is another
 
     def send_order(client: fenceline.Client, order: str) -> None:
         client.produce("orders", 0, [Record(order.encode())])
