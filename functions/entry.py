@@ -16,6 +16,7 @@ FUNCTIONS = (*get_args(routes.Function), "sweeper", "compactor")
 
 # What a function's requests need of ``fenceline.log``, which imports for appends alone.
 _NEEDS = {
+    "produce": ("by_key",),
     "read": ("offsets", "ownership", "read"),
     "sessions": ("claiming", "leases", "named", "own", "own_release", "producers", "waiting"),
     "subscriptions": ("consumers", "ownership", "subscriptions"),
