@@ -30,7 +30,7 @@ from fenceline.errors import (
 from fenceline.fences import AppenderOf
 from fenceline.group import Marked
 from fenceline.partition import LifeEnded
-from fenceline.ports import Change, Item, ItemKey, ItemTooLarge, NoAnswer
+from fenceline.ports import Change, Item, ItemKey, NoAnswer
 from fenceline.producers import (
     GRANTED,
     PENDING,
@@ -128,8 +128,6 @@ class Claiming:
                     except NoAnswer:
                         is_unknown = True
                         raise
-                    except ItemTooLarge as fact:
-                        raise ThrottledError("a session has and owns too much; release some, or use another") from fact
                     return replace(decision, draft=settled(decision.draft, changes))
         except (FixError, RetryError, CorruptLogError) as error:
             if not is_unknown:

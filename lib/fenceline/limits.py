@@ -114,9 +114,11 @@ RESOURCES_PER_OWN_MAX = 32
 RESOURCE_BYTES_MAX = 1_024
 GROUP_BYTES_MAX = 249
 OWNED_BYTES_MAX = 256 * 1024  # names of what one session owns; the rest of its item is for what it holds
+SESSION_BYTES_MAX = 320 * 1024  # of a session's item, in the largest form that it may end in; it grows no further
 GENERATION_MAX = 2**53 - 1
 FENCE_MS = 20_000  # that one partition's fence may take in one request
 
 # Item store
 TRANSACTION_ITEMS_MAX = 100
+TRANSACTION_BYTES_MAX = 4 * MIB
 ITEM_BYTES_MAX = 400 * 1024

@@ -17,7 +17,8 @@ from fenceline.appender import Appender
 from fenceline.context import Context
 from fenceline.errors import ContendedError, OutcomeUnknownError, StoreUnavailableError
 from fenceline.partition import LifeEnded, Partition
-from fenceline.ports import NoAnswer, Unavailable, VersionMoved
+from fenceline.ports import ItemTooLarge, NoAnswer, Unavailable, VersionMoved
+from fenceline.retry import no_room
 from fenceline.topics import Topic, TopicItem
 
 T = TypeVar("T")
@@ -143,5 +144,7 @@ def answer(call: Callable[[], T]) -> T:
         raise StoreUnavailableError(f"a store could not be reached; send it again: {fact}") from fact
     except VersionMoved as fact:
         raise ContendedError(f"others were faster; send it again: {fact}") from fact
+    except ItemTooLarge as fact:
+        raise no_room(fact, "the request") from fact
     except NoAnswer as fact:
         raise OutcomeUnknownError(f"a store did not answer; look before sending it again: {fact}") from fact
