@@ -28,6 +28,7 @@ LIST_MAX = 1_000
 SEGMENTS_MAX = 100
 
 SEGMENT_CACHE_BYTES = 32 * MIB
+SEGMENT_CACHED_BYTES = 4_096  # that one of them counts beside its body: what Python keeps of the smallest
 PAGE_SEGMENTS_MAX = 512  # that one page reads at most
 INDEX_SEGMENTS_MAX = 20_000  # whose place is remembered, for each partition
 INDEX_METADATA_MAX = 1_000  # segments whose metadata is remembered, for each partition
@@ -38,6 +39,7 @@ PARTITIONS_MAX = 10_000
 TOPIC_NAME_CHARS_MAX = 249
 
 TOPICS_CACHED_MAX = 10_000
+APPENDERS_CACHED_MAX = 10_000  # partitions in one process's memory, at 7 KB each; as many as one topic has
 
 # Clocks
 ITEM_AGE_MS_MAX = 60_000  # I4, I7: how old a look at topic and head may be
@@ -90,6 +92,7 @@ WANTED_MS = 2_000  # how long a session that is in somebody's way counts as want
 HOLD_BACK_MS = 1_000  # how long its creates wait then
 PRODUCER_NAME_CHARS_MAX = 249
 SESSIONS_CACHED_MAX = 10_000  # in one process's memory
+SESSION_ENTRIES_CACHED_MAX = 200_000  # what these hold and own together, at 200 bytes each
 
 # Producer ids
 PRODUCER_IDS_PER_BLOCK = 1_000

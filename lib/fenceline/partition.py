@@ -80,7 +80,7 @@ class Partition:
         self._bases = 0  # how often `base` moved
         self._resets = 0  # how often the state was adopted
         self._is_followed = False  # to the end of a listing, since the state was adopted
-        self._has_looker = False
+        self.has_looker = False
         self.is_saving = False
 
     def segment_key(self, offset: int) -> str:
@@ -444,17 +444,17 @@ class Partition:
             with self.lock:
                 if self.state is not state or stopping.is_set:
                     return
-                if self._has_looker:
+                if self.has_looker:
                     self.changed.wait(min(left_ms, limits.POLL_LAST_MS) / 1000)
                     continue
-                self._has_looker = True
+                self.has_looker = True
                 self.changed.wait(min(left_ms, pause_ms) / 1000)
             try:
                 if self.state is state and not stopping.is_set:
                     self._look_for_next(state)
             finally:
                 with self.lock:
-                    self._has_looker = False
+                    self.has_looker = False
                     self.changed.notify_all()
             pause_ms = min(2 * pause_ms, limits.POLL_LAST_MS)
 
