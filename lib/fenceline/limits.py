@@ -5,6 +5,10 @@ A limit that clients see stands in API.md, too. Units are in the names.
 
 MIB = 1024 * 1024
 
+# Requests: of the local server; a gateway's own limit for a request's line and headers is 10,240 bytes
+URL_BYTES_MAX = 16 * 1024
+HEADER_BYTES_MAX = 32 * 1024
+
 # Produce
 BODY_BYTES_MAX = 5_600_000  # 4 MiB in base64, as it passes API Gateway and Lambda
 MESSAGE_BYTES_DEFAULT = 1 * MIB
