@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from fenceline import keys, limits
 from fenceline.context import Context
@@ -18,17 +19,44 @@ from fenceline.partition import LifeEnded, Look
 from fenceline.ports import Item, ItemKey
 from fenceline.subscriptions import LiveTopic
 from fenceline.tail import verified_tail
-from fenceline.topics import topic_from_item
+from fenceline.topics import Topic, topic_from_item
 
 
-def read_heads(context: Context, topic_id: str, numbers: Iterable[int]) -> dict[int, Head]:
-    """Return the heads of those of the partitions that have one.
+class Seen(NamedTuple):
+    """A topic's item, and the heads of some of its partitions, as one look read them; ``None``: it failed."""
+
+    items: Mapping[ItemKey, Item]
+    look: Look | None
+
+    def head(self, topic_id: str, number: int) -> Head | None:
+        item = self.items.get(keys.head_item(topic_id, number))
+        return None if item is None else Head.from_value(item.value)
+
+
+def look_at(context: Context, topic: Topic, numbers: Sequence[int]) -> Seen:
+    """Look at a topic's item, and at the heads of some of its partitions.
 
     Raises:
+        LifeEnded: The name does not lead to this life any more.
         Unavailable: The item store could not be asked.
     """
-    wanted = {keys.head_item(topic_id, number): number for number in numbers}
-    return {wanted[key]: Head.from_value(item.value) for key, item in _get(context, list(wanted)).items()}
+    look = Look(context.runtime.now_ms(), context.runtime.monotonic_ms())
+    topic_key = keys.topic_item(topic.name)
+    found = _get(context, [topic_key, *(keys.head_item(topic.topic_id, number) for number in numbers)])
+    known = topic_from_item(found[topic_key]) if topic_key in found else None
+    if known is None or known.topic.topic_id != topic.topic_id or known.is_going:
+        raise LifeEnded
+    return Seen(found, look)
+
+
+def first_with_segments(context: Context, topic_id: str, number: int) -> int | None:
+    """Return the first partition, from ``number`` on, that has any segment.
+
+    Raises:
+        Unavailable: The object store could not be asked.
+    """
+    listed = context.objects.list(keys.life_log_prefix(topic_id), keys.log_prefix(topic_id, number), 1)
+    return keys.parse_segment_key(listed[0].key)[1] if listed else None
 
 
 def with_segments(context: Context, topic_id: str, nexts: Mapping[int, int]) -> set[int]:
@@ -57,19 +85,15 @@ def ends(live: LiveTopic) -> list[int]:
     """
     context, topic = live.context, live.topic
     numbers = range(topic.partitions)
-    look = Look(context.runtime.now_ms(), context.runtime.monotonic_ms())
-    topic_key = keys.topic_item(topic.name)
-    wanted = {keys.head_item(topic.topic_id, number): number for number in numbers}
-    found = _get(context, [topic_key, *wanted])
-    known = topic_from_item(found[topic_key]) if topic_key in found else None
-    if known is None or known.topic.topic_id != topic.topic_id or known.is_going:
+    seen = look_at(context, topic, numbers)
+    heads = {number: seen.head(topic.topic_id, number) for number in numbers}
+    if any(head is not None and head.state.is_sealed for head in heads.values()):
         raise LifeEnded
-    states = {wanted[key]: Head.from_value(item.value).state for key, item in found.items() if key != topic_key}
-    if any(state.is_sealed for state in states.values()):
-        raise LifeEnded
-    nexts = {number: states[number].next_offset if number in states else 0 for number in numbers}
+    nexts = {number: 0 if head is None else head.next_offset for number, head in heads.items()}
     open_ = with_segments(context, topic.topic_id, nexts)
-    if not live.partition(0).is_young(look):  # I4: what was absent may have been collected since the heads were read
+    if not live.partition(0).is_young(
+        seen.look
+    ):  # I4: what was absent may have been collected since the heads were read
         open_ = set(numbers)
     calls = [partial(verified_tail, live.partition(number)) for number in sorted(open_)]
     tails = zip(sorted(open_), context.runtime.gather(calls), strict=True)
@@ -94,13 +118,10 @@ def _has_segments(context: Context, topic_id: str, number: int, next_offset: int
 def _walk(context: Context, topic_id: str, first: int, last: int) -> set[int]:
     """Return those of the partitions [first, last] that have any segment: a listing, and one more for each."""
     found: set[int] = set()
-    after = keys.log_prefix(topic_id, first)
-    while listed := context.objects.list(keys.life_log_prefix(topic_id), after, 1):
-        number = keys.parse_segment_key(listed[0].key)[1]
-        if number > last:
-            break
-        found.add(number)
-        after = keys.behind_log(topic_id, number)
+    following = first_with_segments(context, topic_id, first)
+    while following is not None and following <= last:
+        found.add(following)
+        following = first_with_segments(context, topic_id, following + 1)
     return found
 
 

@@ -20,11 +20,6 @@ def life_log_prefix(topic_id: str) -> str:
     return f"log/{topic_id}/"
 
 
-def behind_log(topic_id: str, partition: int) -> str:
-    """A key behind all segments of a partition, and before those of the next one."""
-    return f"log/{topic_id}/{partition:05d}0"  # "0" follows "/"
-
-
 def segment_key(topic_id: str, partition: int, base_offset: int) -> str:
     return f"log/{topic_id}/{partition:05d}/{base_offset:020d}.log"
 

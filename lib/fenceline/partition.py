@@ -25,7 +25,7 @@ from fenceline.fold import (
 )
 from fenceline.index import SegmentIndex
 from fenceline.items import Head, producer_from_value
-from fenceline.ports import Item, NotFound, Unavailable
+from fenceline.ports import Item, ItemKey, NotFound, Unavailable
 from fenceline.segment import Segment, corrupt
 from fenceline.topics import TopicItem, topic_from_item
 
@@ -129,8 +129,15 @@ class Partition:
         """
         runtime = self.context.runtime
         look = Look(runtime.now_ms(), runtime.monotonic_ms())
+        return self.take_look(self.context.items.get(self._look_keys), look, is_going_allowed=is_going_allowed)
+
+    def take_look(self, found: Mapping[ItemKey, Item], look: Look, *, is_going_allowed: bool = False) -> TopicItem:
+        """Adopt what was found by ``look``, as ``look()``; who asked for many partitions' items together has it.
+
+        Raises:
+            LifeEnded: The name does not lead to this life any more.
+        """
         topic_key, head_key = self._look_keys
-        found = self.context.items.get(self._look_keys)
         topic = self._topic_of(found.get(topic_key))
         if topic is None or topic.topic.topic_id != self.topic_id or (topic.is_going and not is_going_allowed):
             raise LifeEnded
