@@ -11,7 +11,7 @@ There is no thread of its own: callers lead in turn, each for as long as its own
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -41,10 +41,15 @@ class _Trouble:
 
 
 class Appender:
-    """The queue of one partition in this process."""
+    """The queue of one partition in this process.
 
-    def __init__(self, partition: Partition) -> None:
+    Args:
+        keep: Told when the last caller of a frozen group leaves it: this must not be forgotten then.
+    """
+
+    def __init__(self, partition: Partition, keep: Callable[[Appender], None] = lambda _: None) -> None:
         self.partition = partition
+        self._keep = keep
         self._context = partition.context
         self._lock = self._context.runtime.lock()
         self._changed = self._context.runtime.condition(self._lock)
@@ -97,6 +102,11 @@ class Appender:
             raise outcome
         return outcome
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing of it would be lost: no request waits, no create is without an outcome, nobody polls."""
+        return not (self._queue or self._group or self._is_led or self.partition.has_looker)
+
     def _must_lead(self, ticket: Ticket) -> bool:
         """Wait until the ticket has an outcome (False), or nobody leads (True: this caller does now)."""
         with self._lock:
@@ -120,6 +130,7 @@ class Appender:
                 "the store did not answer in time, and the batch may have been written; send it again with its "
                 f"producer's sequence, or read from there: offset={group.base.next_offset}"
             )
+            self._keep(self)
             return
         self._withdraw(ticket)
         fact = self._trouble.fact
@@ -138,6 +149,7 @@ class Appender:
                 return
             if group.is_unknown or group.is_created:
                 group.answers = [(other, answer) for other, answer in group.answers if other is not ticket]
+                self._keep(self)
             else:
                 self._dissolve(group)
                 self._queue.remove(ticket)

@@ -30,7 +30,7 @@ from fenceline.errors import (
 from fenceline.fences import AppenderOf
 from fenceline.group import Marked
 from fenceline.partition import LifeEnded
-from fenceline.ports import Change, Item, ItemKey, ItemTooLarge
+from fenceline.ports import Change, Item, ItemKey
 from fenceline.producers import (
     GRANTED,
     PENDING,
@@ -122,12 +122,9 @@ class Claiming:
                     changes = decision.draft.changes(self._context.runtime)
                     if len(changes) > limits.TRANSACTION_ITEMS_MAX:
                         raise ThrottledError("too many sessions stand in the way at once; claim fewer partitions")
-                    try:
-                        if changes:
-                            # Whoever loses this write reads again: a rival's claim, or a renewal of what was seen dead.
-                            self._context.items.write(changes)
-                    except ItemTooLarge as fact:
-                        raise ThrottledError("a session has and owns too much; release some, or use another") from fact
+                    if changes:
+                        # Whoever loses this write reads again: a rival's claim, or a renewal of what was seen dead.
+                        self._context.items.write(changes)
                     return replace(decision, draft=settled(decision.draft, changes))
         except CorruptLogError as error:
             if not attempts.is_unknown:

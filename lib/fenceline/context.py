@@ -34,10 +34,14 @@ class SegmentCache:
             if key in self._segments:
                 return
             self._segments[key] = segment
-            self._bytes += len(segment.body)
+            self._bytes += _counted(segment)
             while self._bytes > self._bytes_max:
                 _, dropped = self._segments.popitem(last=False)
-                self._bytes -= len(dropped.body)
+                self._bytes -= _counted(dropped)
+
+
+def _counted(segment: Segment) -> int:
+    return len(segment.body) + limits.SEGMENT_CACHED_BYTES
 
 
 class Instant(NamedTuple):

@@ -48,6 +48,7 @@ class Grants:
         self._appender_of = appender_of
         self._lock = context.runtime.lock()
         self._known: OrderedDict[str, SessionItem] = OrderedDict()
+        self._entries = 0  # that these hold and own together
         self._wanted: dict[str, _Wanted] = {}
         self._renewing: set[str] = set()
 
@@ -83,17 +84,23 @@ class Grants:
         """Remember a session as it was read or written: the newest of what is known."""
         now_ms, monotonic_ms = self._context.runtime.now_ms(), self._context.runtime.monotonic_ms()
         with self._lock:
-            known = self._known.pop(session.session_id, None)
-            if known is not None and (known.version or 0) > (session.version or 0):
-                session = known
+            before = self._known.pop(session.session_id, None)
+            if before is not None and (before.version or 0) > (session.version or 0):
+                session = before
             self._known[session.session_id] = session
+            self._entries += _entries(session) - (0 if before is None else _entries(before))
             wanted = self._wanted.get(session.session_id)
             is_young = abs(now_ms - session.wanted_at) < limits.WANTED_MS
             if is_young and (wanted is None or wanted.seen_at < session.wanted_at):
                 self._wanted[session.session_id] = _Wanted(session.wanted_at, monotonic_ms + limits.HOLD_BACK_MS)
-            while len(self._known) > limits.SESSIONS_CACHED_MAX:
-                dropped, _ = self._known.popitem(last=False)
-                self._wanted.pop(dropped, None)
+            while len(self._known) > limits.SESSIONS_CACHED_MAX or self._is_crowded:
+                dropped_id, dropped = self._known.popitem(last=False)
+                self._entries -= _entries(dropped)
+                self._wanted.pop(dropped_id, None)
+
+    @property
+    def _is_crowded(self) -> bool:
+        return self._entries > limits.SESSION_ENTRIES_CACHED_MAX and len(self._known) > 1
 
     def hold_back(self, session_id: str, until_ms: int) -> None:
         """Wait while somebody who wants what the session holds is given the way, at most until ``until_ms`` (I9)."""
@@ -139,6 +146,10 @@ class Grants:
         hold = session.hold_of(partition.topic_id, partition.partition, ref.topic_epoch)
         is_in_force = hold is not None and hold.state != ENDED and not session.is_final
         return is_in_force and session.is_renewal_due(self._context.runtime.now_ms())
+
+
+def _entries(session: SessionItem) -> int:
+    return len(session.holds) + len(session.owns) + len(session.fences)
 
 
 def _standing(session: SessionItem, ref: SessionRef, partition: Partition) -> Standing:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from fenceline import limits
+from fenceline import limits, room
 from fenceline.access import AccessItem
 from fenceline.errors import ThrottledError
 from fenceline.sessions import LIVE, RESERVED, Hold, SessionItem
@@ -29,8 +29,16 @@ def bounded(before: SessionItem, session: SessionItem, items: Mapping[tuple[str,
         items: By place, the partitions of what it held, as they were read behind it.
 
     Raises:
-        ThrottledError: It would write to too many partitions, or remember too much.
+        ThrottledError: It would write to too many partitions, remember too much, or fill its item.
     """
+    session = _without_over(before, session, items)
+    room.check_growth(before, session)
+    return session
+
+
+def _without_over(
+    before: SessionItem, session: SessionItem, items: Mapping[tuple[str, int], AccessItem]
+) -> SessionItem:
     if session.holds == before.holds or len(session.holds) <= limits.HOLDS_MAX:
         return session
     known = set(before.holds)

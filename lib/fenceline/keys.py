@@ -16,6 +16,10 @@ def log_prefix(topic_id: str, partition: int) -> str:
     return f"log/{topic_id}/{partition:05d}/"
 
 
+def life_log_prefix(topic_id: str) -> str:
+    return f"log/{topic_id}/"
+
+
 def segment_key(topic_id: str, partition: int, base_offset: int) -> str:
     return f"log/{topic_id}/{partition:05d}/{base_offset:020d}.log"
 

@@ -5,6 +5,10 @@ A limit that clients see stands in API.md, too. Units are in the names.
 
 MIB = 1024 * 1024
 
+# Requests: of the local server; a gateway's own limit for a request's line and headers is 10,240 bytes
+URL_BYTES_MAX = 16 * 1024
+HEADER_BYTES_MAX = 32 * 1024
+
 # Produce
 BODY_BYTES_MAX = 5_600_000  # 4 MiB in base64, as it passes API Gateway and Lambda
 MESSAGE_BYTES_DEFAULT = 1 * MIB
@@ -37,6 +41,7 @@ SEGMENT_CACHE_BYTES = 32 * MIB
 UNPACKED_CACHE_BYTES = 64 * MIB  # of batches that a page ended in, decompressed; the largest there may be fits
 UNPACKED_BATCHES_MAX = 1_000
 UNPACKED_PLACES_MAX = 64  # at which pages ended, remembered of one batch
+SEGMENT_CACHED_BYTES = 4_096  # that one of them counts beside its body: what Python keeps of the smallest
 PAGE_SEGMENTS_MAX = 512  # that one page reads at most
 INDEX_SEGMENTS_MAX = 20_000  # whose place is remembered, for each partition
 INDEX_METADATA_MAX = 1_000  # segments whose metadata is remembered, for each partition
@@ -48,6 +53,7 @@ TOPIC_NAME_CHARS_MAX = 249
 REGIONS_MAX = 8  # of one topic
 
 TOPICS_CACHED_MAX = 10_000
+APPENDERS_CACHED_MAX = 10_000  # partitions in one process's memory, at 7 KB each; as many as one topic has
 
 # Clocks
 ITEM_AGE_MS_MAX = 60_000  # I4, I7: how old a look at topic and head may be
@@ -104,6 +110,7 @@ HOLD_BACK_MS = 1_000  # how long its creates wait then
 PRODUCER_NAME_CHARS_MAX = 249
 CLIENT_NAME_BYTES_MAX = 256
 SESSIONS_CACHED_MAX = 10_000  # in one process's memory
+SESSION_ENTRIES_CACHED_MAX = 200_000  # what these hold and own together, at 200 bytes each
 
 # Producer ids
 PRODUCER_IDS_PER_BLOCK = 1_000
@@ -128,9 +135,11 @@ RESOURCES_PER_OWN_MAX = 32
 RESOURCE_BYTES_MAX = 1_024
 GROUP_BYTES_MAX = 249
 OWNED_BYTES_MAX = 256 * 1024  # names of what one session owns; the rest of its item is for what it holds
+SESSION_BYTES_MAX = 320 * 1024  # of a session's item, in the largest form that it may end in; it grows no further
 GENERATION_MAX = 2**53 - 1
 FENCE_MS = 20_000  # that one partition's fence may take in one request
 
 # Item store
 TRANSACTION_ITEMS_MAX = 100
+TRANSACTION_BYTES_MAX = 4 * MIB
 ITEM_BYTES_MAX = 400 * 1024

@@ -22,7 +22,6 @@ from fenceline.errors import (
     OutcomeUnknownError,
     ProducerFencedError,
     RetryError,
-    ThrottledError,
 )
 from fenceline.fences import AppenderOf
 from fenceline.own_plan import Found, Planned, plan
@@ -163,15 +162,12 @@ class _Claim:
         try:
             # Who loses this write has severed nobody, and judges again; who wins it owns what guards no log.
             self._context.items.write(changes)
-        except (VersionMoved, Unavailable):
+        except (VersionMoved, ItemTooLarge, Unavailable):
             self._taken = before
             raise
         except NoAnswer:
             self.has_written = True  # perhaps
             raise
-        except ItemTooLarge as fact:
-            self._taken = before
-            raise ThrottledError("the session owns too much; release some, or use another") from fact
         self.has_written = True
 
     def _mark(self, one: Planned) -> None:

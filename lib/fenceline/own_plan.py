@@ -203,8 +203,7 @@ class _Draft:
     def _sever(self, session_id: str) -> None:
         session = self._sessions[session_id]
         if not session.is_final:
-            # What it owned counts no more, and makes room: an item that is almost too large can be severed, too.
-            self._change(replace(sessions.severed(session, self._now_ms), owns=()))
+            self._change(sessions.severed(session, self._now_ms))
 
     def _end_ownership(self, found: Found) -> None:
         """Write that a former owner who is not live has ended: it may not come back with this."""
@@ -233,7 +232,10 @@ class _Draft:
         claimer = holds.bounded(self._read[self._claimer], self._sessions[self._claimer], self._held)
         self._change(claimer)
         if sum(_bytes(owned) for owned in claimer.owns) > limits.OWNED_BYTES_MAX:
-            raise ThrottledError("the session owns too much; release some, or use another")
+            raise ThrottledError(
+                f"the names of what a session owns take at most {limits.OWNED_BYTES_MAX} bytes; release some, or use "
+                "another session"
+            )
         changed = [one for one in self._sessions.values() if one != self._read[one.session_id]]
         if not changed and not self._changes:
             return []

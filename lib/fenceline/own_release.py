@@ -22,7 +22,8 @@ from fenceline.resources import Resource, check_group, check_released, check_res
 from fenceline.retry import Attempts
 from fenceline.sessions import CLOSED, RESERVED, Owned, SessionItem
 
-_AT_ONCE = (limits.TRANSACTION_ITEMS_MAX - 1) // 2  # an ownership and a partition's access each, and the session
+# An ownership and a partition's access each, and the session: a third of a write's items, and of its bytes two thirds.
+_AT_ONCE = limits.RESOURCES_PER_OWN_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,20 +75,20 @@ def release(context: Context, appender_of: AppenderOf, request: ReleaseRequest) 
 
 
 def give_up(context: Context, session_id: str, taken: Iterable[Resource]) -> None:
-    """Give up, in one write, what a claim that is refused in the end has taken on its way.
+    """Give up what a claim that is refused in the end has taken on its way, in one write if its topics live on.
 
     Raises:
         OutcomeUnknownError, StoreUnavailableError, ContendedError: The session may still own some of it.
     """
     resources = list(taken)
-    if not resources:
-        return
-    for attempt in Attempts(context.runtime, "the ownerships"):
-        with attempt:
-            session = read_sessions(context, [session_id]).get(session_id)
-            if session is not None and not session.is_final:  # else nothing of it counts any more
-                locks = [one.key for one in resources if one.is_plain]
-                _release(context, session, resources, context.items.get(locks) if locks else {})
+    for at in range(0, len(resources), _AT_ONCE):
+        some = resources[at : at + _AT_ONCE]
+        for attempt in Attempts(context.runtime, "the ownerships"):
+            with attempt:
+                session = read_sessions(context, [session_id]).get(session_id)
+                if session is not None and not session.is_final:  # else nothing of it counts any more
+                    locks = [one.key for one in some if one.is_plain]
+                    _release(context, session, some, context.items.get(locks) if locks else {})
 
 
 def _resource(owned: Owned) -> Resource:

@@ -74,7 +74,7 @@ class Partition:
         self._bases = 0  # how often `base` moved
         self._resets = 0  # how often the state was adopted
         self._is_followed = False  # to the end of a listing, since the state was adopted
-        self._has_looker = False
+        self.has_looker = False
         self.is_saving = False
 
     def segment_key(self, offset: int) -> str:
@@ -114,10 +114,14 @@ class Partition:
             Unavailable: The items could not be read.
         """
         look = self.context.instant()
-        return self._looked(look, self.context.items.get(self.look_keys), is_going_allowed=is_going_allowed)
+        return self.take_look(self.context.items.get(self.look_keys), look, is_going_allowed=is_going_allowed)
 
-    def _looked(self, look: Instant, found: Mapping[ItemKey, Item], *, is_going_allowed: bool = False) -> TopicItem:
-        """Adopt what ``found`` says, which was read after ``look`` began."""
+    def take_look(self, found: Mapping[ItemKey, Item], look: Instant, *, is_going_allowed: bool = False) -> TopicItem:
+        """Adopt what was found by ``look``, as ``look()``; who asked for many partitions' items together has it.
+
+        Raises:
+            LifeEnded: The name does not lead to this life any more.
+        """
         topic_key, head_key = self.look_keys
         topic = self._topic_of(found.get(topic_key))
         if topic is None or topic.topic.topic_id != self.topic_id or (topic.is_going and not is_going_allowed):
@@ -441,17 +445,17 @@ class Partition:
             with self.lock:
                 if self.state is not state or stopping.is_set:
                     return
-                if self._has_looker:
+                if self.has_looker:
                     self.changed.wait(min(left_ms, limits.POLL_LAST_MS) / 1000)
                     continue
-                self._has_looker = True
+                self.has_looker = True
                 self.changed.wait(min(left_ms, pause_ms) / 1000)
             try:
                 if self.state is state and not stopping.is_set:
                     self._look_for_next(state)
             finally:
                 with self.lock:
-                    self._has_looker = False
+                    self.has_looker = False
                     self.changed.notify_all()
             pause_ms = min(2 * pause_ms, limits.POLL_LAST_MS)
 
@@ -480,4 +484,4 @@ def look_at(partitions: Sequence[Partition]) -> None:
     for read in context.runtime.gather(calls):
         found |= read
     for partition in partitions:
-        partition._looked(look, found)
+        partition.take_look(found, look)

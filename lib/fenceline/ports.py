@@ -57,6 +57,10 @@ class ItemTooLarge(StoreFact):
     """An item beyond what the item store takes. Nothing was written."""
 
 
+class WriteTooLarge(ItemTooLarge):
+    """Items that are together beyond what one write takes. Nothing was written."""
+
+
 @dataclass(frozen=True, slots=True)
 class Object:
     """One stored object: its whole body (or the range asked for) and its user metadata (names in lower case)."""
@@ -179,7 +183,7 @@ class ItemStore(Protocol):
 
         Raises:
             VersionMoved: A condition did not hold; nothing was written.
-            ItemTooLarge: An item is larger than the store takes; nothing was written.
+            ItemTooLarge: An item, or all of them together, is larger than the store takes; nothing was written.
             Unavailable: Nothing was written.
             NoAnswer: All may have been written, or none.
             ValueError: No change, more than 100, or a key twice; nothing was written.

@@ -9,12 +9,30 @@ from __future__ import annotations
 from collections.abc import Iterator
 from types import TracebackType
 
-from fenceline.errors import ContendedError, FixError, OutcomeUnknownError, RetryError, StoreUnavailableError
-from fenceline.ports import Conflict, NoAnswer, Unavailable, VersionMoved
+from fenceline import limits
+from fenceline.errors import (
+    ContendedError,
+    FixError,
+    OutcomeUnknownError,
+    RetryError,
+    StoreUnavailableError,
+    ThrottledError,
+)
+from fenceline.ports import Conflict, ItemTooLarge, NoAnswer, Unavailable, VersionMoved, WriteTooLarge
 from fenceline.runtime import Runtime
 
 ATTEMPTS_MAX = 12
 PAUSE_MS_MAX = 1_000
+
+
+def no_room(fact: ItemTooLarge, what: str) -> ThrottledError:
+    """Return the answer to a change that does not fit; it names no item, whose key may be another's secret."""
+    if isinstance(fact, WriteTooLarge):
+        return ThrottledError(f"too much is changed at once; name fewer partitions or resources: {what}")
+    return ThrottledError(
+        f"an item has reached the {limits.ITEM_BYTES_MAX} bytes that one may have; release or delete some of what it "
+        f"lists, or use another session, subscription or topic: {what}"
+    )
 
 
 def pause(runtime: Runtime, attempt: int, first_ms: int = 10) -> None:
@@ -36,6 +54,7 @@ class Attempts:
         ContendedError: Rivals won each. Nothing was written.
         StoreUnavailableError: The store could not be reached. Nothing was written.
         OutcomeUnknownError: An attempt was not answered, or wrote a part, and none succeeded.
+        ThrottledError: An item has no room for the change. Nothing was written.
     """
 
     def __init__(self, runtime: Runtime, what: str, *, is_refusal_final: bool = False) -> None:
@@ -72,6 +91,11 @@ class Attempts:
             self._fact = error
             self.is_unknown = self.is_unknown or isinstance(error, NoAnswer)
             return True
+        if isinstance(error, ItemTooLarge):
+            if self.is_unknown:
+                what = f"an attempt was not answered, and an item has no room for another: {self._what}"
+                raise OutcomeUnknownError(f"{what}; look before sending it again") from error
+            raise no_room(error, self._what) from error
         if self.is_unknown and not self._is_refusal_final and isinstance(error, FixError | RetryError):
             detail = f"refused, but an earlier attempt was not answered: code={error.code} detail={error.detail}"
             raise OutcomeUnknownError(f"{detail}; look before sending it again: {self._what}") from error

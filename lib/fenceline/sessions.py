@@ -241,7 +241,8 @@ def renewed(session: SessionItem, now_ms: int) -> SessionItem:
 
 
 def closed(session: SessionItem, now_ms: int) -> SessionItem:
-    return replace(session, state=CLOSED, ended_at=now_ms)
+    """Return the session closed. What it owned counts no more, and makes room: a full item can be closed, too."""
+    return replace(session, state=CLOSED, ended_at=now_ms, owns=())
 
 
 def severed(session: SessionItem, now_ms: int) -> SessionItem:
@@ -249,11 +250,11 @@ def severed(session: SessionItem, now_ms: int) -> SessionItem:
 
     Also what was closed, or ended by another: what is remembered of a grant writes on until a marker is in the log, and
     that other may have died before its own. What it has only reserved needs no fence: the grant is a write of this
-    item, which is not made any more.
+    item, which is not made any more. What it owned counts no more, and makes room for the fences.
     """
     held = [hold for hold in session.holds if hold.state != RESERVED]
     fences = tuple(Fence(h.topic, h.topic_id, h.partition, h.epoch, h.mode) for h in held)
-    return replace(session, state=SEVERED, ended_at=now_ms, fences=fences)
+    return replace(session, state=SEVERED, ended_at=now_ms, owns=(), fences=fences)
 
 
 def wanted(session: SessionItem, now_ms: int) -> SessionItem:

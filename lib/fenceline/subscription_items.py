@@ -119,10 +119,12 @@ def lay_out(acknowledged: Acknowledged, known: Sequence[Chunk], fresh_id: Callab
     chunks: list[Chunk] = []
     for low, high, old in zip([0, *cuts], [*cuts, len(acknowledged)], olds, strict=True):
         part = acknowledged.part(low, high)
-        if old is not None and part == old.ranges:
+        is_kept = old is not None and part == old.ranges
+        is_crumb = bool(chunks) and len(chunks[-1].ranges) + len(part) <= size_max // 2
+        if old is not None and is_kept and not (is_crumb and chunks[-1].version is None):
             chunks.append(old)
             continue
-        if chunks and len(chunks[-1].ranges) + len(part) <= size_max // 2:  # what has closed leaves no crumbs
+        if is_crumb:  # no two neighbours stay so small: a cursor names at most two chunks for each thousand ranges
             last = chunks.pop().ranges
             part = Acknowledged((*last.starts, *part.starts), (*last.ends, *part.ends))
         step = size_max if len(part) <= size_max else size_max // 2  # a new one has room to grow

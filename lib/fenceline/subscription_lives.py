@@ -11,7 +11,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 
-from fenceline import keys, limits, subscription_cursors
+from fenceline import heads, keys, limits, subscription_cursors
 from fenceline.budget import Budget
 from fenceline.collect import delete_items
 from fenceline.context import Context
@@ -94,10 +94,9 @@ def _create(live: LiveTopic, made: Subscription, *, is_latest: bool) -> None:
 
 def _latest(live: LiveTopic, made: Subscription) -> list[Put]:
     """Return the cursors of a subscription that begins at the end; one at offset 0 needs none."""
-    ends = [tail.bounds.next_offset for tail in live.tails(range(live.topic.partitions))]
     return [
         subscription_cursors.move(live.context, Stored(made, number), Cursor(end)).cursor
-        for number, end in enumerate(ends)
+        for number, end in enumerate(heads.ends(live))
         if end
     ]
 

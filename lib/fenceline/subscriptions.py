@@ -47,11 +47,6 @@ class LiveTopic:
             raise topics.unknown_partition(self.topic, number)
         return self.opened(number)
 
-    def tails(self, numbers: Sequence[int]) -> list[Tail]:
-        """Return these partitions at verified tails."""
-        calls = [partial(verified_tail, self.partition(number)) for number in numbers]
-        return self.context.runtime.gather(calls)
-
     def subscription(self, name: str) -> Subscription:
         """Return the subscription of that name.
 

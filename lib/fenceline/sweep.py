@@ -4,6 +4,10 @@ The rule: the order of DESIGN.md, section 10, for each partition: the checkpoint
 moves, then its ``state/`` object is made, and objects go only ``gc_grace`` after that. Each step is durable, harmless
 beside appends, readers and another sweeper, and finds by itself what the one before has left: a run may die anywhere.
 
+A round sees the head of every partition, a hundred in a call, which are their looks at the items, too. Where the head
+alone says that nothing is due, and no segment stands behind it, that is all. Of partitions without a head one listing
+tells for all neighbours.
+
 A round goes once over everything: lives that are over, then topics and their partitions by name. It may take several
 runs; a cursor item says where the next one goes on, and losing it costs a repetition. Once an hour a round is thorough:
 it also looks for lapsed producers, ended sessions and orphans. What goes wrong with one partition is told, and holds
@@ -23,6 +27,8 @@ from fenceline.checkpoint import move_log_start, save
 from fenceline.cursor import Cursor, Place
 from fenceline.errors import CorruptLogError, FencelineError
 from fenceline.expiry import expire_producers
+from fenceline.heads import Seen, first_with_segments, look_at, with_segments
+from fenceline.items import Head
 from fenceline.lives import collect_life, collect_orphans
 from fenceline.log import Log
 from fenceline.partition import LifeEnded, Partition
@@ -97,6 +103,7 @@ class _Run:
         self._store_now_ms = store_now_ms
         self._began_at = cursor.position
         self._half_ms = (log.context.runtime.monotonic_ms() + budget.until_ms) // 2
+        self._bare = "", 0, 0  # of the life, partitions [first, end) have no segment
         self._is_put_off = False  # a compaction was, to the next run, which begins with it
         # Data is old when both clocks say so: one that is wrong by years deletes nothing.
         self._now_ms = min(store_now_ms, log.context.runtime.now_ms())
@@ -105,6 +112,7 @@ class _Run:
     def go_on(self) -> None:
         """Go on with the round to its end, or to the end of the budget."""
         self.report.is_thorough = self._cursor.is_thorough
+        self._bare = "", 0, 0
         phases = {
             Place.LIVES: self._lives,
             Place.TOPICS: self._topics,
@@ -175,17 +183,60 @@ class _Run:
             if self._cursor.is_thorough:
                 sweep_producers(self._context, item.topic.topic_id, budget=self._budget)
                 collect_unowned(self._context, item.topic.topic_id, now_ms=self._now_ms, budget=self._budget)
-        for partition in range(self._cursor.partition, item.topic.partitions):
+        at_once = limits.TRANSACTION_ITEMS_MAX - 1  # beside the topic's item
+        while (first := self._cursor.partition) < item.topic.partitions:
             if self._budget.is_over():
                 return False
-            with self._telling(f"topic={name} partition={partition}"):
-                self._partition(item.topic, partition)
-            if self._is_put_off:
-                self._cursor.partition = partition
+            if not self._partitions(item.topic, range(item.topic.partitions)[first : first + at_once]):
                 return False
-            self._cursor.partition = partition + 1  # also of one that takes longer: the next round goes on with it
+        return True
+
+    def _partitions(self, topic: Topic, numbers: Sequence[int]) -> bool:
+        """Sweep some neighbours, whose heads one call reads; return whether it came to the end of them."""
+        seen, idle = Seen({}, None), set[int]()
+        with self._telling(f"topic={topic.name} partitions={numbers[0]} to {numbers[-1]}"):
+            seen = look_at(self._context, topic, numbers)
+            idle = self._idle(topic, numbers, seen)
+        for number in numbers:
+            if number not in idle:
+                if self._budget.is_over():
+                    return False
+                with self._telling(f"topic={topic.name} partition={number}"):
+                    self._partition(Partition(self._context, topic.name, topic.topic_id, number), seen)
+                if self._is_put_off:
+                    self._cursor.partition = number
+                    return False
+            self._cursor.partition = number + 1  # also of one that takes longer: the next round goes on with it
             self.report.partitions += 1
         return True
+
+    def _idle(self, topic: Topic, numbers: Sequence[int], seen: Seen) -> set[int]:
+        """Return those of the partitions where nothing is due, by their heads, and by listings of what is behind."""
+        nexts: dict[int, int] = {}
+        for number in numbers:
+            head = seen.head(topic.topic_id, number)
+            if self._is_idle(head, topic):
+                nexts[number] = 0 if head is None else head.next_offset
+        headed = {number: next_offset for number, next_offset in nexts.items() if next_offset}
+        bare = {number for number in sorted(nexts.keys() - headed.keys()) if self._is_bare(topic.topic_id, number)}
+        return bare | headed.keys() - with_segments(self._context, topic.topic_id, headed)
+
+    def _is_bare(self, topic_id: str, number: int) -> bool:
+        """Whether a partition has no segment; what one listing told of its neighbours holds for this round and run."""
+        known, first, end = self._bare
+        if known != topic_id or not first <= number < end:
+            following = first_with_segments(self._context, topic_id, number)
+            self._bare = topic_id, number, limits.PARTITIONS_MAX if following is None else following
+        return number < self._bare[2]
+
+    def _is_idle(self, head: Head | None, topic: Topic) -> bool:
+        """Whether nothing is due in a partition by its head alone, as long as no segment stands behind that."""
+        if head is None or head.next_offset == 0:
+            return True
+        has_left_behind = head.log_start > 0 or head.view is not None
+        is_kept = retention_of(topic) is None or head.next_offset == head.log_start
+        is_compacted = topic.setting("cleanup.policy") != "compact" or not compaction.is_due(head)
+        return not has_left_behind and is_kept and is_compacted and not self._cursor.is_thorough
 
     def _sessions(self) -> None:
         if not self._cursor.is_thorough:
@@ -210,10 +261,11 @@ class _Run:
 
     # One partition
 
-    def _partition(self, known: Topic, number: int) -> None:
-        context, budget = self._context, self._budget
-        partition = Partition(context, known.name, known.topic_id, number)
-        topic = partition.look().topic
+    def _partition(self, partition: Partition, seen: Seen) -> None:
+        context, budget, number = self._context, self._budget, partition.partition
+        topic = (partition.look() if seen.look is None else partition.take_look(seen.items, seen.look)).topic
+        if not partition.has_young_look:
+            topic = partition.look().topic
         if not partition.can_checkpoint:
             return  # a newer fenceline sweeps it
         is_at_end = self._bring_forward(partition)

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 import typer
 
 from fenceline import limits
-from fenceline.adapters.item_size import size_of
 from fenceline.adapters.sqlite import SqliteItemStore, SqliteObjectStore
 from fenceline.append import AppendRequest, ProducerRef
 from fenceline.batch import Record, encode
+from fenceline.item_size import size_of
 from fenceline.log import Log
 from fenceline.polls import SharedSlots
 from fenceline.ports import Change, Item, ItemKey, Object, ObjectSummary, Put

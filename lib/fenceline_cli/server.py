@@ -23,6 +23,7 @@ from fenceline.adapters.sqlite import CannotOpen
 from fenceline.ports import Unavailable
 from fenceline.settings import Settings
 from fenceline_cli.bridge import Bridge
+from fenceline_cli.http_limits import LimitedHttp
 from fenceline_cli.sweep_loop import SweepLoop
 from fenceline_cli.web_origin import WebOrigins
 from fenceline_functions import wiring
@@ -121,7 +122,7 @@ def _run(
     config = uvicorn.Config(
         bridge,
         loop="uvloop",
-        http="httptools",
+        http=LimitedHttp,
         ws="none",
         lifespan="off",
         log_config=None,

@@ -13,7 +13,7 @@ import pytest
 from fenceline import limits
 from fenceline.adapters import aws, dynamodb
 from fenceline.adapters.dynamodb import DynamoItemStore, dynamodb_client
-from fenceline.adapters.item_size import size_of
+from fenceline.item_size import size_of
 from fenceline.ports import (
     Check,
     Delete,
@@ -25,6 +25,7 @@ from fenceline.ports import (
     StoreFact,
     Unavailable,
     VersionMoved,
+    WriteTooLarge,
 )
 from tests.contract.stores import ITEM_STORES, OpenItems
 from tests.patience import PATIENCE_S, wait_until
@@ -244,7 +245,7 @@ def test_an_item_beyond_the_limit_is_not_sent(faulty: Faulty, store: DynamoItemS
     with pytest.raises(ItemTooLarge, match="size=409601 bytes_max=409600"):
         store.write([filled(limits.ITEM_BYTES_MAX + 1)])
     large = [Put(ItemKey("p", str(n)), {"b": b"x" * 400_000}, 1, None) for n in range(11)]
-    with pytest.raises(ItemTooLarge, match="together"):
+    with pytest.raises(WriteTooLarge, match="together"):
         store.write(large)
     assert not faulty.requests
 

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from fenceline import limits
-from fenceline.ports import Change, Check, Delete, ItemKey, ItemTooLarge, Put, VersionMoved
+from fenceline.ports import Change, Check, Delete, ItemKey, ItemTooLarge, Put, VersionMoved, WriteTooLarge
 from tests.contract.stores import OpenItems
 from tests.tries import tries
 
@@ -153,6 +153,13 @@ def test_an_item_that_is_too_large_is_refused_with_its_whole_write(items: OpenIt
     for value in ({"b": b"x" * limits.ITEM_BYTES_MAX}, {"s": "é" * 205_000}, {"l": ["abcd"] * 100_000}):
         with pytest.raises(ItemTooLarge):
             items.write([put(A, 1), Put(B, value, 1, None)])
+    assert items.query("p") == []
+
+
+def test_items_that_are_too_large_together_are_refused(items: OpenItems) -> None:
+    large = [Put(ItemKey("p", str(n)), {"b": b"x" * 400_000}, 1, None) for n in range(11)]
+    with pytest.raises(WriteTooLarge):
+        items.write(large)
     assert items.query("p") == []
 
 

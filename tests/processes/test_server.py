@@ -321,3 +321,39 @@ def test_an_origin_that_is_none_is_told_in_one_line(tmp_path: Path) -> None:
     ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     told = "error: --cors-origin takes an origin such as http://localhost:3000, not '*'\n"
     assert (ended.returncode, ended.stderr) == (1, told)
+
+
+def resident_kib(process: subprocess.Popen[str]) -> int:
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1])  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("before", "piece", "status"),
+    [
+        (b"GET /v1/topics?prefix=", b"x" * 65_536, 414),
+        (b"GET / HTTP/1.1\r\nhost: a\r\nx: ", b"x" * 65_536, 431),
+        (b"GET / HTTP/1.1\r\nhost: a\r\n", b"x-a: 1\r\n" * 8_192, 431),
+    ],
+    ids=["url", "line", "lines"],
+)
+def test_who_sends_headers_without_end_is_answered_and_dropped(
+    start: Start, before: bytes, piece: bytes, status: int
+) -> None:
+    process, client = start()
+    host, port = client.base_url.host, client.base_url.port
+    assert client.get("/health").status_code < 500
+    resident = resident_kib(process)
+    with socket.create_connection((host, port), timeout=PATIENCE_S) as connection:
+        connection.sendall(before + piece)
+        with contextlib.suppress(ConnectionError):
+            for _ in range(2_000):  # 125 MiB, were they taken
+                connection.sendall(piece)
+            pytest.fail("all of it was taken")
+    with socket.create_connection((host, port), timeout=PATIENCE_S) as connection:
+        connection.sendall(before + piece)
+        answer = connection.makefile("rb").read()
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert int(head.split()[1]) == json.loads(body)["status"] == status
+    assert resident_kib(process) - resident < 32 * 1024
+    assert client.get("/health").status_code < 500

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -655,9 +655,16 @@ def test_a_run_deletes_at_most_what_it_may_and_the_next_goes_on(service: Service
     assert report.objects <= 7
 
 
+def fill(service: Service, name: str, partitions: Iterable[int]) -> None:
+    """Append to each, so that there is something to look at in it."""
+    for partition in partitions:
+        service.log.append(name, partition, request("v"))
+
+
 def test_a_run_ends_at_its_time_and_the_next_goes_on_where_it_was(service: Service) -> None:
     for name in ("a", "b", "c"):
         service.log.create_topic(name, partitions=3)
+        fill(service, name, range(3))
     swept(service)
     looks: set[str] = set()
 
@@ -679,6 +686,7 @@ def test_a_run_ends_at_its_time_and_the_next_goes_on_where_it_was(service: Servi
 
 def test_a_server_that_stops_ends_its_run(service: Service) -> None:
     service.log.create_topic("other", partitions=50)
+    fill(service, "other", range(50))
     log = service.another()
     service.objects.on_call = lambda operation, key: log.close() if key.endswith("/00003/") else None
     assert swept(service, log).partitions == 5
@@ -1078,3 +1086,83 @@ def test_a_head_of_a_newer_fenceline_is_left_alone(service: Service) -> None:
     report = swept(service, is_thorough=True)
     assert (report.log_starts, report.states, report.problems) == (0, 0, [])
     assert Head.from_value(service.items.store.get([key])[key].value).log_start == 0
+
+
+# Many partitions
+
+
+@pytest.fixture
+def many() -> Iterator[Service]:
+    """A topic of 3,000 partitions; all of its partitions but those that a test fills were never touched."""
+    made = serve()
+    made.log.create_topic(TOPIC, partitions=3_000)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("is_thorough", [False, True])
+def test_untouched_partitions_cost_a_look_a_hundred_and_no_listing_each(many: Service, is_thorough: bool) -> None:
+    """A get and a listing for each, one after the other, took a round of everybody days."""
+    before = many.count()
+    report = swept(many, is_thorough=is_thorough)
+    calls = many.count() - before
+    assert (report.is_whole, report.partitions) == (True, 3_000)
+    assert calls["items.get"] <= 3_000 / limits.TRANSACTION_ITEMS_MAX + 5
+    assert calls["items.query"] <= 30
+    assert calls["objects.list"] <= 15
+
+
+def test_a_round_sees_the_head_of_every_partition(many: Service) -> None:
+    seen: set[str] = set()
+    get = many.items.store.get
+
+    def notes(asked: Any) -> Any:
+        seen.update(key.partition for key in asked if key.sort == "head")
+        return get(asked)
+
+    many.items.store.get = notes  # type: ignore[method-assign]
+    swept(many)
+    assert seen == {keys.partition_items(many.topic_id(), p) for p in range(3_000)}
+
+
+def test_among_untouched_partitions_those_with_records_are_found(many: Service) -> None:
+    """Some have no head yet, some one that fell behind, at the ends of what is read at once and between them."""
+    some = (0, 1, 57, 999, 1_000, 2_998, 2_999)
+    fill(many, TOPIC, some)
+    many.log.checkpoint(TOPIC, 57)
+    fill(many, TOPIC, [57])
+    many.runtime.advance(HOUR)
+    assert swept(many).checkpoints == len(some)
+    topic_id = many.topic_id()
+    assert [head_of(many.items, topic_id, p).next_offset for p in some] == [1, 1, 2, 1, 1, 1, 1]
+    many.runtime.advance(8 * 24 * HOUR)
+    assert swept(many).log_starts == len(some)
+    for _ in range(3):
+        many.runtime.advance(HOUR)
+        swept(many)
+    assert not any(bases(many, topic_id, p) for p in some)
+
+
+def test_where_nothing_is_kept_from_growing_heads_alone_tell_that_nothing_is_due(many: Service) -> None:
+    many.log.alter_topic(TOPIC, config={"retention.ms": -1})
+    fill(many, TOPIC, range(100))
+    many.runtime.advance(HOUR)
+    swept(many)
+    before = many.count()
+    swept(many)
+    calls = many.count() - before
+    assert calls["items.get"] <= 3_000 / limits.TRANSACTION_ITEMS_MAX + 5
+    assert calls["objects.list"] <= 100 + 3 + 15
+    assert calls["objects.get"] == 0
+
+
+def test_a_run_among_untouched_partitions_goes_on_where_it_was(many: Service) -> None:
+    fill(many, TOPIC, range(0, 3_000, 60))
+    many.items.on_call = lambda operation, key: many.runtime.advance(10)
+    many.runtime.advance(HOUR)
+    runs = [swept(many, duration_ms=300) for _ in range(8)]
+    assert not any(run.is_whole for run in runs)
+    assert sum(run.partitions for run in runs) > 3_000
+    many.items.on_call = None
+    topic_id = many.topic_id()
+    assert all(head_of(many.items, topic_id, p).next_offset == 1 for p in range(0, 3_000, 60))

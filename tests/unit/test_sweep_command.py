@@ -90,6 +90,8 @@ def test_a_run_of_the_loop_leaves_its_place_before_another_process_may_take_the_
 ) -> None:
     """Also with its last step, which goes beyond its time; else its place might be lost each time, and no round end."""
     service.log.create_topic("many", partitions=200)
+    for partition in range(200):
+        service.log.append("many", partition, request("v"))
     rival, runs = Cursor(service.another().context), []
 
     def passes(operation: str, key: str) -> None:

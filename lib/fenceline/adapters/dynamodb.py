@@ -25,7 +25,7 @@ from fenceline.adapters.aws import (
     repeated,
     unavailable,
 )
-from fenceline.adapters.item_size import size_of
+from fenceline.item_size import check_sizes as _check_sizes
 from fenceline.ports import (
     Change,
     Check,
@@ -43,7 +43,6 @@ from fenceline.ports import (
 # Attributes of an item. Stored: never rename.
 PARTITION, SORT, VERSION, VALUE = "pk", "sk", "version", "value"
 
-TRANSACTION_BYTES_MAX = 4 * limits.MIB
 READY_MS = 60_000  # how long a new table may take
 _SCHEMA = {(PARTITION, "HASH"), (SORT, "RANGE")}
 
@@ -227,18 +226,6 @@ def _throttled(answer: Mapping[str, Any]) -> Exception:
     error = {"Code": "ThrottlingException", "Message": "no key was processed"}
     failure: Exception = ClientError({"Error": error, "ResponseMetadata": answer["ResponseMetadata"]}, "BatchGetItem")
     return failure
-
-
-def _check_sizes(changes: Sequence[Change]) -> None:
-    total = 0
-    for change in changes:
-        if isinstance(change, Put):
-            size = size_of(change.key, change.value)
-            total += size
-            if size > limits.ITEM_BYTES_MAX:
-                raise ItemTooLarge(f"item too large: key={change.key} size={size} bytes_max={limits.ITEM_BYTES_MAX}")
-    if total > TRANSACTION_BYTES_MAX:
-        raise ItemTooLarge(f"items too large together: size={total} bytes_max={TRANSACTION_BYTES_MAX}")
 
 
 def _transacted(table: str, change: Change) -> dict[str, Any]:

@@ -36,6 +36,7 @@ PAUSE_MS_MAX = 2.0  # between two looks whether another process is done; its com
 GROUP_MAX = 64  # writes in one commit; more would hold back the first for too long
 IDLE_READERS_MAX = 16  # as many as can be at work at once on a machine that runs this; opening one costs 0.2 ms
 LOG_BYTES_MAX = 64 * 1024 * 1024  # beyond it a writer waits for the readers, so that the log can begin anew
+REMEMBERED_CHARS_MAX = 16_384  # of one read; it is remembered by each of the readers
 READERS_MS = 1_000  # for so long,
 READERS_WAITS = 20  # in so many waits: in a long one, new readers take the place of the one that SQLite waits for
 
@@ -94,9 +95,13 @@ class Database:
         def recall(connection: Connection) -> T:
             memory = connection.remember()  # before the query: what is written in between is asked for again
             if parameters not in memory:
-                memory[parameters] = shape(connection.execute(query, parameters).fetchall())
-            found: T = memory[parameters]
-            return found
+                rows = connection.execute(query, parameters).fetchall()
+                found = shape(rows)
+                if sum(len(part) for row in rows for part in row if isinstance(part, str)) > REMEMBERED_CHARS_MAX:
+                    return found
+                memory[parameters] = found
+            remembered: T = memory[parameters]
+            return remembered
 
         return self._look(recall)
 

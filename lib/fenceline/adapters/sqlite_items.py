@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from fenceline import limits
-from fenceline.adapters.item_size import size_of
 from fenceline.adapters.sqlite_database import Database
 from fenceline.adapters.sqlite_file import Schema
 from fenceline.adapters.sqlite_lock import DirectoryLock
 from fenceline.adapters.sqlite_range import range_of
-from fenceline.ports import Change, Delete, Item, ItemKey, ItemTooLarge, ItemValue, Put, VersionMoved
+from fenceline.item_size import check_sizes
+from fenceline.ports import Change, Delete, Item, ItemKey, ItemValue, Put, VersionMoved
 
 SCHEMA = Schema(
     application_id=0x666E6C69,  # "fnli"
@@ -76,6 +76,8 @@ class SqliteItemStore:
         for change in changes:  # Text that SQLite can't take fails here, not in the midst of a group.
             f"{change.key.partition}{change.key.sort}".encode()
         rows = [_row(change) for change in changes if isinstance(change, Put)]
+        if sum(len(text) for *_, text in rows) > limits.ITEM_BYTES_MAX // _BYTES_PER_CHAR_MAX:
+            check_sizes(changes)
         deleted = [(change.key.partition, change.key.sort) for change in changes if isinstance(change, Delete)]
 
         def work(connection: sqlite3.Connection) -> None:
@@ -115,14 +117,10 @@ def _get_query(count: int) -> str:
 
 
 def _row(put: Put) -> tuple[str, str, int, str]:
-    text = encode(put.value)
-    if len(text) > limits.ITEM_BYTES_MAX // 4:  # Nothing counts four times its JSON, so that most need no counting.
-        size = size_of(put.key, put.value)  # as DynamoDB counts, so that what fits here fits there
-        if size > limits.ITEM_BYTES_MAX:
-            raise ItemTooLarge(f"item too large: key={put.key} size={size} bytes_max={limits.ITEM_BYTES_MAX}")
-    return put.key.partition, put.key.sort, put.version, text
+    return put.key.partition, put.key.sort, put.version, encode(put.value)
 
 
+_BYTES_PER_CHAR_MAX = 4  # nothing counts four times its JSON, so that most writes need no counting
 _BYTES = "$bytes"
 
 

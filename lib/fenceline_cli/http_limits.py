@@ -1,0 +1,112 @@
+"""How much of a request's line and headers the local server takes, as a gateway before it would.
+
+The rule: a URL or headers beyond the limits are answered 414 or 431, and the connection ends; what follows on it is
+dropped unread. The parser keeps a line until it is whole, and knows no limit: so what is fed to it without a word from
+it is counted, too. Bodies are not counted here; the bridge bounds those.
+"""
+
+from __future__ import annotations
+
+import json
+from http import HTTPStatus
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from fenceline import limits
+from fenceline.errors import InvalidRequestError
+
+_PIECE_BYTES = 16 * 1024  # fed at once: a word from the parser says nothing of what comes behind it in the same piece
+_DROPPED_BYTES_MAX = 4 * limits.MIB  # read behind a refusal, so that its sender hears it
+_LINGER_S = 2.0  # and for so long
+_AROUND_HEADER = len(": \r\n")
+
+
+class LimitedHttp(HttpToolsProtocol):
+    """uvicorn's protocol, with limits."""
+
+    _is_refused = False
+    _dropped_bytes = 0
+    _silent_bytes = 0  # fed since the parser told anything: a line that is not whole yet
+    _head_bytes = 0  # of the headers of this request, trailers included
+
+    def data_received(self, data: bytes) -> None:
+        for at in range(0, len(data), _PIECE_BYTES):
+            if self._is_refused:
+                self._drop(data[at:])
+            if self._is_refused or self.transport.is_closing():
+                return
+            piece = data if len(data) <= _PIECE_BYTES else data[at : at + _PIECE_BYTES]
+            self._silent_bytes += len(piece)
+            super().data_received(piece)
+            if self._silent_bytes > limits.HEADER_BYTES_MAX:
+                self._refuse_headers()
+
+    def on_message_begin(self) -> None:
+        self._silent_bytes = self._head_bytes = 0
+        if not self._is_refused:
+            super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        self._silent_bytes = 0
+        if self._is_refused:
+            return
+        super().on_url(url)
+        if len(self.url) > limits.URL_BYTES_MAX:
+            what = f"the request's URL is longer than {limits.URL_BYTES_MAX} bytes; send less in its query"
+            self._refuse(HTTPStatus.REQUEST_URI_TOO_LONG, what)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._silent_bytes = 0
+        if self._is_refused:
+            return
+        self._head_bytes += len(name) + len(value) + _AROUND_HEADER
+        if self._head_bytes > limits.HEADER_BYTES_MAX:
+            self._refuse_headers()
+        else:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._silent_bytes = 0
+        if not self._is_refused:
+            super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._silent_bytes = 0
+        if not self._is_refused:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if not self._is_refused:
+            super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        if not self._is_refused:
+            super().send_400_response(msg)
+
+    def _refuse_headers(self) -> None:
+        what = f"the request's headers are longer than {limits.HEADER_BYTES_MAX} bytes; send fewer, or shorter ones"
+        self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, what)
+
+    def _refuse(self, status: HTTPStatus, detail: str) -> None:
+        """Answer, unless an answer has begun, and take nothing more from this connection."""
+        if self._is_refused or self.transport.is_closing():
+            return
+        self._is_refused = True
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.transport.abort()  # in the trailers of a request that is at work
+            return
+        document = {**InvalidRequestError(detail).problem(), "status": status, "title": status.phrase.lower()}
+        body = json.dumps(document).encode()
+        head = (
+            f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: application/problem+json\r\n"
+            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        )
+        self.transport.write(head.encode() + body)
+        self.transport.write_eof()
+        # Closed at once, with bytes unread, the connection would be reset, and the answer lost on its way.
+        self.loop.call_later(_LINGER_S, self.transport.close)
+
+    def _drop(self, data: bytes) -> None:
+        self._dropped_bytes += len(data)
+        if self._dropped_bytes > _DROPPED_BYTES_MAX:
+            self.transport.abort()
