@@ -198,14 +198,17 @@ def _created_before(context: Context, name: str, unanswered: Sequence[TopicItem]
 
 
 def _given_up(context: Context, unanswered: Sequence[TopicItem]) -> list[Put]:
-    """Return what makes lives that may yet begin begin no more, but for those that are known to be over."""
+    """Return what makes lives that may yet begin begin no more, but for those that are known to be over.
+
+    One that has an object has begun: its only write is spent. It is over, or a rebuild has given it another name.
+    """
     lives = {keys.gone_item(one.topic.topic_id): one for one in unanswered}
     known = context.items.get([*lives]) if lives else {}
     gone_at = {"gone_at": context.runtime.now_ms()}
     return [
         Put(key, {**one.to_value(), **gone_at}, context.runtime.fresh_version(), expected=None)
         for key, one in lives.items()
-        if key not in known
+        if key not in known and not context.objects.list(keys.topic_prefix(one.topic.topic_id), limit=1)
     ]
 
 
@@ -404,9 +407,10 @@ def _renumbered(context: Context, item: TopicItem) -> TopicItem:
     Raises:
         CorruptLogError: The newest object is DELETE's mark, and the item is not going.
     """
-    from fenceline.lost import read_topic
+    from fenceline.lost import newest_object, read_topic
 
-    newest = context.objects.list(keys.topic_prefix(item.topic.topic_id), limit=limits.LIST_MAX)[-1].key
+    newest = newest_object(context, item.topic.topic_id)
+    assert newest is not None  # the one that has the item's number, or DELETE's mark
     told = read_topic(context, newest)
     if told.is_going and item.is_going:
         return item  # the mark is there, whoever made it

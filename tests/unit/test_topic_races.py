@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fenceline import errors, keys
+from fenceline import errors, keys, limits
 from fenceline.adapters.sqlite import SqliteItemStore
 from fenceline.context import Context
 from fenceline.log import Log
@@ -113,6 +113,28 @@ def test_an_attempt_that_lands_late_brings_no_topic_back(service: Service) -> No
     assert service.items.store.query(keys.GONE) == []
 
 
+def test_an_attempt_that_a_rebuild_gave_another_name_is_not_given_up(service: Service) -> None:
+    """Its life has begun, and has what was acknowledged in it: under ``gone`` all of that would be collected."""
+    lives: list[str] = []
+
+    def lose_and_rebuild() -> None:
+        service.another().append(NAME, 0, request("acknowledged"))
+        lives.append(service.topic_id(NAME))
+        service.items.store = SqliteItemStore(":memory:")
+        service.another().create_topic(NAME)
+        service.items.store = SqliteItemStore(":memory:")
+        rebuild(Context(service.objects.store, service.items.store, service.runtime, REGION))
+        service.another().delete_topic(NAME)
+
+    service.items.plan("write", lost_behind(lose_and_rebuild))
+    service.log.create_topic(NAME)
+    (recovered,) = [topic.name for topic in service.log.topics()[0] if topic.topic_id in lives]
+    for _ in range(4):
+        service.runtime.advance(HOUR + 1)
+        swept(service)
+    assert service.values(recovered) == [b"acknowledged"]
+
+
 def test_a_creation_that_others_changed_before_it_was_answered_is_created(service: Service) -> None:
     other = service.another()
     service.items.plan("write", lost_behind(lambda: other.alter_topic(NAME, partitions=3)))
@@ -190,6 +212,40 @@ def test_a_topic_whose_objects_say_that_it_was_deleted_is_not_changed(service: S
     log = service.another()
     assert code_of(lambda: log.alter_topic(TOPIC, partitions=2)) == "CORRUPT_LOG"
     assert [told["is_going"] for told in objects_of(service, topic_id)] == [False, True]
+
+
+def _altered_often(service: Service) -> Any:
+    """Alter a topic six times, and return its item from before."""
+    before = item_of(service)
+    for partitions in range(2, 8):
+        service.log.alter_topic(TOPIC, partitions=partitions)
+    return before
+
+
+def test_the_number_behind_more_objects_than_one_listing_has_is_found(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of the first listing is not the newest: its number is taken, and the next one, for ever."""
+    before = _altered_often(service)
+    changed = item_of(service)
+    service.items.store.write([Put(before.key, before.value, changed.version + 1, changed.version)])
+    monkeypatch.setattr(limits, "LIST_MAX", 3)
+    service.another().alter_topic(TOPIC, config={"retention.ms": 7})
+    told = objects_of(service, service.topic_id())
+    assert [(one["n"], one["partitions"]) for one in told] == [*((n, n + 1) for n in range(7)), (7, 1)]
+
+
+def test_a_mark_behind_more_objects_than_one_listing_has_is_found(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic_id, before = service.topic_id(), _altered_often(service)
+    service.log.delete_topic(TOPIC)
+    service.items.store.write([Put(before.key, before.value, 1, expected=None)])
+    monkeypatch.setattr(limits, "LIST_MAX", 3)
+    log = service.another()
+    assert code_of(lambda: log.alter_topic(TOPIC, partitions=9)) == "CORRUPT_LOG"
+    monkeypatch.undo()
+    assert objects_of(service, topic_id)[-1]["is_going"]
 
 
 # Change
