@@ -303,8 +303,7 @@ def alter(
             )
             if changed != topic:
                 return _change(context, found, topic=changed, is_going=False).topic
-            make_object(context, found)
-            return topic
+            return _make_whole(context, found).topic
     raise AssertionError
 
 
@@ -328,7 +327,7 @@ def mark_going(context: Context, name: str) -> TopicItem | None:
             met = found.topic.topic_id
             if not found.is_going:
                 return _change(context, found, topic=found.topic, is_going=True)
-            return make_object(context, found)
+            return _make_whole(context, found)
     raise AssertionError
 
 
@@ -351,6 +350,15 @@ def _change(context: Context, found: TopicItem, *, topic: Topic, is_going: bool)
     changed = found._replace(topic=topic, is_going=is_going, n=found.n + 1, version=version)
     put = Put(keys.topic_item(topic.name), changed.to_value(), version, expected=found.version)
     context.items.write([put])  # whoever loses this write reads the item again
+    return _make_whole(context, changed)
+
+
+def _make_whole(context: Context, changed: TopicItem) -> TopicItem:
+    """Make the object of what an item says already, by this request or by one that was cut off, as ``make_object``.
+
+    Raises:
+        OutcomeUnknownError: It is not there for sure.
+    """
     try:
         return make_object(context, changed)
     except RetryError as error:

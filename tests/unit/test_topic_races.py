@@ -26,7 +26,7 @@ from tests.service import (
     request,
     slept_before,
 )
-from tests.unit.claiming import code_of
+from tests.unit.claiming import code_of, refused
 from tests.unit.sweeping import HOUR, swept
 from tests.unit.test_topics import item_of, objects_of
 
@@ -145,12 +145,14 @@ def test_a_creation_that_others_changed_before_it_was_answered_is_created(servic
 def test_a_creation_that_is_being_deleted_before_it_was_answered_is_not_told_as_there(service: Service) -> None:
     def begin_to_delete() -> None:
         service.objects.always("create", is_unavailable, prefix="log/")
-        with pytest.raises(errors.StoreUnavailableError):
+        with pytest.raises(errors.OutcomeUnknownError):
             service.another().delete_topic(NAME)
         service.objects.always("create", None)
+        assert item_of(service, NAME).value["is_going"]
 
     service.items.plan("write", lost_behind(begin_to_delete))
-    assert code_of(lambda: service.log.create_topic(NAME)) == "OUTCOME_UNKNOWN"
+    refusal = refused(lambda: service.log.create_topic(NAME))
+    assert (refusal.code, "has been deleted by another request" in refusal.detail) == ("OUTCOME_UNKNOWN", True)
 
 
 def test_a_creation_whose_name_was_taken_behind_it_is_not_told_as_refused(service: Service) -> None:
@@ -281,6 +283,22 @@ def test_a_change_is_not_made_again_in_a_later_life(service: Service) -> None:
     service.items.plan("write", lost_behind(replace))
     assert code_of(lambda: service.log.alter_topic(TOPIC, partitions=2)) == "OUTCOME_UNKNOWN"
     assert service.log.topic(TOPIC).partitions == 1
+
+
+@pytest.mark.parametrize(
+    "change", [lambda log: log.alter_topic(TOPIC, partitions=5), lambda log: log.delete_topic(TOPIC)]
+)
+def test_what_stands_already_is_not_told_as_not_made_where_its_object_cannot_be(
+    service: Service, change: Callable[[Log], Any]
+) -> None:
+    """The item says it since a request that was cut off. ``retry`` would say that nothing was changed."""
+    topic_id = service.topic_id()
+    service.objects.always("create", is_unavailable, prefix="topic/")
+    for _ in range(2):
+        assert code_of(lambda: change(service.another())) == "OUTCOME_UNKNOWN"
+    service.objects.always("create", None)
+    change(service.another())
+    assert [told["n"] for told in objects_of(service, topic_id)] == [0, 1]
 
 
 # Delete
