@@ -256,6 +256,32 @@ def test_a_damaged_log_is_told_once():
     assert [body["partition"] for body in sent(service)] == [0, 1]
 
 
+def test_what_is_acknowledged_behind_the_end_is_sent_at_once():
+    """No call comes any more that would send it."""
+    service, subscriber = subscribed()
+    with subscriber:
+        subscriber.acknowledge(0, 3)
+    assert subscriber.acknowledge(0, 4) == 5
+    assert subscriber.acknowledge_individually(0, iter([7])) == 5
+
+    assert [body.get("cumulative", body.get("individual")) for body in sent(service)] == [3, 4, [7]]
+
+
+def test_a_thread_that_acknowledges_while_another_closes_loses_nothing():
+    service, subscriber = subscribed(partitions=2)
+    acknowledgements = subscriber._acknowledgements
+    acknowledgements._lock.acquire()
+    worker = threading.Thread(target=subscriber.acknowledge, args=(1, 4), daemon=True)
+    worker.start()  # it waits for the lock, or comes behind the end
+    subscriber.acknowledge(0, 4)
+    acknowledgements.send_last()
+    acknowledgements._lock.release()
+    worker.join(PATIENCE_S)
+
+    assert service.marks == {0: 5, 1: 5}
+    subscriber.close()
+
+
 def test_close_raises_what_it_could_not_send_and_is_closed_all_the_same():
     service, subscriber = subscribed()
     service.acknowledge_errors[0] = errors.SessionSeveredError("somebody came")

@@ -3,6 +3,7 @@
 Rules:
 
 - What is gathered is sent by the first call after ``every_ms``, before it waits, and at the end. No thread does it.
+  Behind the end each is sent at once.
 - All that was gathered up to a cumulative offset is one request for its partition. The individual offsets beyond it
   are another one.
 - A refusal of one partition's says that nothing of it was acknowledged: it is dropped, since the same fails again. What
@@ -12,7 +13,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
@@ -71,21 +72,25 @@ class Acknowledgements:
 
     def add(self, partition: int, *, cumulative: int | None = None, individual: Iterable[int] = ()) -> int:
         """Gather, send what is due, and return the partition's mark as the service told it last; -1 before that."""
-        if not self._every_ms:
-            if cumulative is not None:
-                return self._send(partition, cumulative=cumulative)
-            return self._send(partition, individual=individual)
         offsets = list(individual)
-        with self._lock:
-            gathered = self._gathered.setdefault(partition, _Gathered())
-            gathered.individual.update(offsets)
-            if cumulative is not None:
-                gathered.cumulative = max(cumulative, -1 if gathered.cumulative is None else gathered.cumulative)
-            self._count += len(offsets) or 1
-            if self._due_ms is None:
-                self._due_ms = self._runtime.monotonic_ms() + self._every_ms
-            self.send_due()
-            return self._marks.get(partition, -1)
+        if self._every_ms:
+            with self._lock:
+                if self._every_ms:  # else another thread has sent the last of them meanwhile
+                    return self._gather(partition, cumulative, offsets)
+        if cumulative is not None:
+            return self._send(partition, cumulative=cumulative)
+        return self._send(partition, individual=offsets)
+
+    def _gather(self, partition: int, cumulative: int | None, offsets: Sequence[int]) -> int:
+        gathered = self._gathered.setdefault(partition, _Gathered())
+        gathered.individual.update(offsets)
+        if cumulative is not None:
+            gathered.cumulative = max(cumulative, -1 if gathered.cumulative is None else gathered.cumulative)
+        self._count += len(offsets) or 1
+        if self._due_ms is None:
+            self._due_ms = self._runtime.monotonic_ms() + self._every_ms
+        self.send_due()
+        return self._marks.get(partition, -1)
 
     def left_ms(self) -> int | None:
         """Return how long it is until something is due; ``None`` if nothing is gathered."""
@@ -134,6 +139,12 @@ class Acknowledgements:
         # A refusal first: of what is dropped nobody would hear; the next call that sends meets the other one again.
         if (told := refusal or trouble) is not None:
             raise told
+
+    def send_last(self, *, within_ms: int | None = None) -> None:
+        """Send all that is gathered, as ``send_all``, and from now on each at once: no later call would."""
+        with self._lock:
+            self._every_ms = 0
+            self.send_all(within_ms=within_ms)
 
     def _send_one(self, partition: int, gathered: _Gathered, retry_ms: int | None, timeout_ms: int | None) -> None:
         send = partial(self._send, partition, retry_ms=retry_ms, timeout_ms=timeout_ms)
