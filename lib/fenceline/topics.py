@@ -18,6 +18,7 @@ from fenceline import config as configs
 from fenceline import keys, limits
 from fenceline.config import ConfigValue
 from fenceline.errors import (
+    ContendedError,
     CorruptLogError,
     InvalidRequestError,
     InvalidTopicError,
@@ -413,6 +414,7 @@ def _renumbered(context: Context, item: TopicItem) -> TopicItem:
     """Give the item the number behind its newest object, and make that one.
 
     Raises:
+        ContendedError: The item is not the topic's any more.
         CorruptLogError: The newest object is DELETE's mark, and the item is not going.
     """
     from fenceline.lost import newest_object, read_topic
@@ -423,12 +425,22 @@ def _renumbered(context: Context, item: TopicItem) -> TopicItem:
     if told.is_going and item.is_going:
         return item  # the mark is there, whoever made it
     if told.is_going:
+        found = find(context, item.topic.name)
+        if found is None or found.version != item.version:  # a DELETE has come meanwhile
+            raise _changed_meanwhile(item)
         raise CorruptLogError(f"an item tells of a topic that was deleted; rebuild the items: key={newest}")
     version = context.runtime.fresh_version()
     moved = item._replace(n=told.n + 1, object_n=told.n, version=version)
-    # Whoever loses this write has an item that is not the topic's any more.
-    context.items.write([Put(keys.topic_item(item.topic.name), moved.to_value(), version, expected=item.version)])
+    try:
+        # Whoever loses this write has an item that is not the topic's any more.
+        context.items.write([Put(keys.topic_item(item.topic.name), moved.to_value(), version, expected=item.version)])
+    except VersionMoved as fact:
+        raise _changed_meanwhile(item) from fact
     return _with_object(context, moved)
+
+
+def _changed_meanwhile(item: TopicItem) -> ContendedError:
+    return ContendedError(f"others changed the topic meanwhile; send it again: topic={item.topic.name}")
 
 
 def _check_partitions(partitions: int) -> None:

@@ -216,6 +216,39 @@ def test_a_topic_whose_objects_say_that_it_was_deleted_is_not_changed(service: S
     assert [told["is_going"] for told in objects_of(service, topic_id)] == [False, True]
 
 
+@pytest.mark.parametrize("moment", range(1, 6))
+def test_a_deletion_beside_a_change_that_takes_another_number_is_no_damage(service: Service, moment: int) -> None:
+    """Who has an old item sees DELETE's mark; it is one of a live item only if that item still stands."""
+    topic_id, other = service.topic_id(), service.another()
+    before = item_of(service)
+    service.log.alter_topic(TOPIC, partitions=5)
+    changed, altered = item_of(service), {**before.value, "n": 1, "object_n": 0, "config": {"retention.ms": 7}}
+    service.items.store.write([Put(before.key, altered, changed.version + 1, changed.version)])
+    seen: list[str] = []
+
+    def on_call(operation: str, key: str) -> None:
+        if "topic/" in key:
+            seen.append(operation)
+            if len(seen) == moment:
+                other.delete_topic(TOPIC)
+
+    log = service.another()
+    service.objects.on_call = on_call
+    error = ended(lambda: log.alter_topic(TOPIC, config={"retention.bytes": 5}))
+    assert len(seen) >= moment
+    assert error in (None, "CONTENDED", "OUTCOME_UNKNOWN", "UNKNOWN_TOPIC_OR_PARTITION")
+    assert [told["is_going"] for told in objects_of(service, topic_id)][-1]
+
+
+def ended(call: Callable[[], Any]) -> str | None:
+    """Return the code of the error that a call ends with, if it does."""
+    try:
+        call()
+    except errors.FencelineError as error:
+        return error.code
+    return None
+
+
 def _altered_often(service: Service) -> Any:
     """Alter a topic six times, and return its item from before."""
     before = item_of(service)
