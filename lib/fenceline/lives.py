@@ -22,7 +22,7 @@ from fenceline.budget import Budget
 from fenceline.collect import delete_items, delete_objects, delete_prefix, store_now
 from fenceline.context import Context
 from fenceline.errors import CorruptLogError
-from fenceline.lost import is_known, read_topic
+from fenceline.lost import is_known, newest_object, read_topic
 from fenceline.ports import Delete, Item, NotFound, Put
 from fenceline.session_sweep import collect_producers
 from fenceline.subscription_lives import collect_subscriptions
@@ -132,9 +132,9 @@ def _is_over(context: Context, topic_id: str) -> bool:
     One that has no topic object, or a newest one that is no mark or can't be read, is left alone: nothing says that it
     is over, and without its items its objects are all that a rebuild has. ``fenceline verify`` tells of it.
     """
-    listed = context.objects.list(keys.topic_prefix(topic_id), limit=limits.LIST_MAX)
+    newest = newest_object(context, topic_id)
     try:
-        if not listed or not read_topic(context, listed[-1].key).is_going:
+        if newest is None or not read_topic(context, newest).is_going:
             return False
     except (NotFound, CorruptLogError):
         return False

@@ -100,6 +100,20 @@ def newest_objects(context: Context) -> Iterator[str]:
         yield newest
 
 
+def newest_object(context: Context, topic_id: str) -> str | None:
+    """Return the key of one life's newest topic object, if it has any; a topic may have been changed many times.
+
+    Raises:
+        Unavailable: The store could not be asked.
+    """
+    prefix, newest = keys.topic_prefix(topic_id), ""
+    while listed := context.objects.list(prefix, newest, limits.LIST_MAX):
+        newest = listed[-1].key
+        if len(listed) < limits.LIST_MAX:
+            break
+    return newest or None
+
+
 def read_topic(context: Context, key: str) -> TopicItem:
     """Return what a topic object says.
 

@@ -52,7 +52,7 @@ class Producing:
             FencelineError: As API.md says under "Produce".
         """
         for _ in range(LIVES_PER_REQUEST):
-            known, is_new = answer(lambda: self._resolver.resolve(topic, partition if topic_id is None else 0))
+            known, is_new = answer(partial(self._resolved, topic, partition, topic_id))
             if topic_id not in (None, known.item.topic.topic_id):
                 break  # another life, whose number of partitions may differ
             try:
@@ -68,6 +68,19 @@ class Producing:
         if acks == 0:
             return None
         raise always_another_life(topic)
+
+    def _resolved(self, topic: str, partition: int, topic_id: str | None) -> tuple[Known, bool]:
+        """Return the topic as ``Resolver.resolve``; one that lacks the partition of its own life only after a look.
+
+        What is remembered may be older than the look that placed the batch, if another thread's was slow. By an older
+        item nobody sees that the topic's object still lacks that partition.
+        """
+        if topic_id is None:
+            return self._resolver.resolve(topic, partition)
+        known, is_new = self._resolver.resolve(topic, 0)
+        if known.item.topic.topic_id == topic_id and partition >= known.item.topic.partitions:
+            return self._resolver.look(topic), True
+        return known, is_new
 
     def _append(self, known: Known, partition: int, request: AppendRequest, sent: Sent, *, is_new: bool) -> Appended:
         if known.item.object_n != known.item.n:

@@ -18,6 +18,7 @@ from fenceline import config as configs
 from fenceline import keys, limits
 from fenceline.config import ConfigValue
 from fenceline.errors import (
+    ContendedError,
     CorruptLogError,
     InvalidRequestError,
     InvalidTopicError,
@@ -198,14 +199,17 @@ def _created_before(context: Context, name: str, unanswered: Sequence[TopicItem]
 
 
 def _given_up(context: Context, unanswered: Sequence[TopicItem]) -> list[Put]:
-    """Return what makes lives that may yet begin begin no more, but for those that are known to be over."""
+    """Return what makes lives that may yet begin begin no more, but for those that are known to be over.
+
+    One that has an object has begun: its only write is spent. It is over, or a rebuild has given it another name.
+    """
     lives = {keys.gone_item(one.topic.topic_id): one for one in unanswered}
     known = context.items.get([*lives]) if lives else {}
     gone_at = {"gone_at": context.runtime.now_ms()}
     return [
         Put(key, {**one.to_value(), **gone_at}, context.runtime.fresh_version(), expected=None)
         for key, one in lives.items()
-        if key not in known
+        if key not in known and not context.objects.list(keys.topic_prefix(one.topic.topic_id), limit=1)
     ]
 
 
@@ -300,8 +304,7 @@ def alter(
             )
             if changed != topic:
                 return _change(context, found, topic=changed, is_going=False).topic
-            make_object(context, found)
-            return topic
+            return _make_whole(context, found).topic
     raise AssertionError
 
 
@@ -325,7 +328,7 @@ def mark_going(context: Context, name: str) -> TopicItem | None:
             met = found.topic.topic_id
             if not found.is_going:
                 return _change(context, found, topic=found.topic, is_going=True)
-            return make_object(context, found)
+            return _make_whole(context, found)
     raise AssertionError
 
 
@@ -348,6 +351,15 @@ def _change(context: Context, found: TopicItem, *, topic: Topic, is_going: bool)
     changed = found._replace(topic=topic, is_going=is_going, n=found.n + 1, version=version)
     put = Put(keys.topic_item(topic.name), changed.to_value(), version, expected=found.version)
     context.items.write([put])  # whoever loses this write reads the item again
+    return _make_whole(context, changed)
+
+
+def _make_whole(context: Context, changed: TopicItem) -> TopicItem:
+    """Make the object of what an item says already, by this request or by one that was cut off, as ``make_object``.
+
+    Raises:
+        OutcomeUnknownError: It is not there for sure.
+    """
     try:
         return make_object(context, changed)
     except RetryError as error:
@@ -402,21 +414,33 @@ def _renumbered(context: Context, item: TopicItem) -> TopicItem:
     """Give the item the number behind its newest object, and make that one.
 
     Raises:
+        ContendedError: The item is not the topic's any more.
         CorruptLogError: The newest object is DELETE's mark, and the item is not going.
     """
-    from fenceline.lost import read_topic
+    from fenceline.lost import newest_object, read_topic
 
-    newest = context.objects.list(keys.topic_prefix(item.topic.topic_id), limit=limits.LIST_MAX)[-1].key
+    newest = newest_object(context, item.topic.topic_id)
+    assert newest is not None  # the one that has the item's number, or DELETE's mark
     told = read_topic(context, newest)
     if told.is_going and item.is_going:
         return item  # the mark is there, whoever made it
     if told.is_going:
+        found = find(context, item.topic.name)
+        if found is None or found.version != item.version:  # a DELETE has come meanwhile
+            raise _changed_meanwhile(item)
         raise CorruptLogError(f"an item tells of a topic that was deleted; rebuild the items: key={newest}")
     version = context.runtime.fresh_version()
     moved = item._replace(n=told.n + 1, object_n=told.n, version=version)
-    # Whoever loses this write has an item that is not the topic's any more.
-    context.items.write([Put(keys.topic_item(item.topic.name), moved.to_value(), version, expected=item.version)])
+    try:
+        # Whoever loses this write has an item that is not the topic's any more.
+        context.items.write([Put(keys.topic_item(item.topic.name), moved.to_value(), version, expected=item.version)])
+    except VersionMoved as fact:
+        raise _changed_meanwhile(item) from fact
     return _with_object(context, moved)
+
+
+def _changed_meanwhile(item: TopicItem) -> ContendedError:
+    return ContendedError(f"others changed the topic meanwhile; send it again: topic={item.topic.name}")
 
 
 def _check_partitions(partitions: int) -> None:

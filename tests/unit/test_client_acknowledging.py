@@ -199,6 +199,89 @@ def test_a_refusal_is_told_also_where_the_next_partition_is_not_answered():
     assert [body["partition"] for body in sent(service)] == [0, 1, 1, 1]
 
 
+@pytest.mark.parametrize(
+    "error", [errors.ThrottledError("later"), errors.StoreUnavailableError("later"), errors.ContendedError("later")]
+)
+def test_one_partition_in_trouble_keeps_no_other_from_being_sent_by_close(error):
+    service, subscriber = subscribed(partitions=3)
+    service.acknowledge_errors[0] = error
+    for partition in range(3):
+        subscriber.acknowledge(partition, 4)
+    with pytest.raises(type(error)):
+        subscriber.close()
+
+    assert service.marks == {1: 5, 2: 5}
+
+
+def test_where_nobody_answers_two_are_enough_and_the_others_come_first_the_next_time():
+    service, subscriber = subscribed(partitions=4)
+    for partition in range(4):
+        subscriber.acknowledge(partition, 4)
+    service.acknowledge_errors = dict.fromkeys((0, 1), errors.StoreUnavailableError("later"))
+    for _ in range(2):
+        with pytest.raises(errors.StoreUnavailableError):
+            subscriber.flush()
+    subscriber._fetching.close()
+
+    assert [body["partition"] for body in sent(service)] == [0, 1, 2, 3, 0, 1]
+
+
+def test_records_come_while_acknowledgements_of_a_partition_fail():
+    """They may be what it takes: a cursor with too many open ranges is relieved by what lies between them."""
+    runtime = QuickRuntime()
+    service, subscriber = subscribed(runtime=runtime, max_records=1)
+    service.acknowledge_errors[0] = errors.ThrottledError("too many open ranges")
+    with subscriber:
+        each = iter(subscriber)
+        next(each)
+        subscriber.acknowledge_individually(0, [5])
+        runtime.sleep_ms(HOUR_MS)
+        with pytest.raises(errors.ThrottledError):
+            next(each)
+        each = iter(subscriber)
+        assert [next(each)[1].offset for _ in range(3)] == [1, 2, 3]
+        service.acknowledge_errors.clear()
+
+
+def test_a_damaged_log_is_told_once():
+    """Kept, they would be sent again by each call from then on, and fail each time."""
+    service, subscriber = subscribed(partitions=2)
+    service.acknowledge_errors[0] = errors.CorruptLogError("damaged")
+    for partition in range(2):
+        subscriber.acknowledge(partition, 4)
+    with pytest.raises(errors.CorruptLogError):
+        subscriber.flush()
+    subscriber.close()
+
+    assert [body["partition"] for body in sent(service)] == [0, 1]
+
+
+def test_what_is_acknowledged_behind_the_end_is_sent_at_once():
+    """No call comes any more that would send it."""
+    service, subscriber = subscribed()
+    with subscriber:
+        subscriber.acknowledge(0, 3)
+    assert subscriber.acknowledge(0, 4) == 5
+    assert subscriber.acknowledge_individually(0, iter([7])) == 5
+
+    assert [body.get("cumulative", body.get("individual")) for body in sent(service)] == [3, 4, [7]]
+
+
+def test_a_thread_that_acknowledges_while_another_closes_loses_nothing():
+    service, subscriber = subscribed(partitions=2)
+    acknowledgements = subscriber._acknowledgements
+    acknowledgements._lock.acquire()
+    worker = threading.Thread(target=subscriber.acknowledge, args=(1, 4), daemon=True)
+    worker.start()  # it waits for the lock, or comes behind the end
+    subscriber.acknowledge(0, 4)
+    acknowledgements.send_last()
+    acknowledgements._lock.release()
+    worker.join(PATIENCE_S)
+
+    assert service.marks == {0: 5, 1: 5}
+    subscriber.close()
+
+
 def test_close_raises_what_it_could_not_send_and_is_closed_all_the_same():
     service, subscriber = subscribed()
     service.acknowledge_errors[0] = errors.SessionSeveredError("somebody came")

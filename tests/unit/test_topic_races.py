@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fenceline import errors, keys
+from fenceline import errors, keys, limits
 from fenceline.adapters.sqlite import SqliteItemStore
 from fenceline.context import Context
 from fenceline.log import Log
@@ -26,7 +26,7 @@ from tests.service import (
     request,
     slept_before,
 )
-from tests.unit.claiming import code_of
+from tests.unit.claiming import code_of, refused
 from tests.unit.sweeping import HOUR, swept
 from tests.unit.test_topics import item_of, objects_of
 
@@ -113,6 +113,28 @@ def test_an_attempt_that_lands_late_brings_no_topic_back(service: Service) -> No
     assert service.items.store.query(keys.GONE) == []
 
 
+def test_an_attempt_that_a_rebuild_gave_another_name_is_not_given_up(service: Service) -> None:
+    """Its life has begun, and has what was acknowledged in it: under ``gone`` all of that would be collected."""
+    lives: list[str] = []
+
+    def lose_and_rebuild() -> None:
+        service.another().append(NAME, 0, request("acknowledged"))
+        lives.append(service.topic_id(NAME))
+        service.items.store = SqliteItemStore(":memory:")
+        service.another().create_topic(NAME)
+        service.items.store = SqliteItemStore(":memory:")
+        rebuild(Context(service.objects.store, service.items.store, service.runtime, REGION))
+        service.another().delete_topic(NAME)
+
+    service.items.plan("write", lost_behind(lose_and_rebuild))
+    service.log.create_topic(NAME)
+    (recovered,) = [topic.name for topic in service.log.topics()[0] if topic.topic_id in lives]
+    for _ in range(4):
+        service.runtime.advance(HOUR + 1)
+        swept(service)
+    assert service.values(recovered) == [b"acknowledged"]
+
+
 def test_a_creation_that_others_changed_before_it_was_answered_is_created(service: Service) -> None:
     other = service.another()
     service.items.plan("write", lost_behind(lambda: other.alter_topic(NAME, partitions=3)))
@@ -123,12 +145,14 @@ def test_a_creation_that_others_changed_before_it_was_answered_is_created(servic
 def test_a_creation_that_is_being_deleted_before_it_was_answered_is_not_told_as_there(service: Service) -> None:
     def begin_to_delete() -> None:
         service.objects.always("create", is_unavailable, prefix="log/")
-        with pytest.raises(errors.StoreUnavailableError):
+        with pytest.raises(errors.OutcomeUnknownError):
             service.another().delete_topic(NAME)
         service.objects.always("create", None)
+        assert item_of(service, NAME).value["is_going"]
 
     service.items.plan("write", lost_behind(begin_to_delete))
-    assert code_of(lambda: service.log.create_topic(NAME)) == "OUTCOME_UNKNOWN"
+    refusal = refused(lambda: service.log.create_topic(NAME))
+    assert (refusal.code, "has been deleted by another request" in refusal.detail) == ("OUTCOME_UNKNOWN", True)
 
 
 def test_a_creation_whose_name_was_taken_behind_it_is_not_told_as_refused(service: Service) -> None:
@@ -192,6 +216,73 @@ def test_a_topic_whose_objects_say_that_it_was_deleted_is_not_changed(service: S
     assert [told["is_going"] for told in objects_of(service, topic_id)] == [False, True]
 
 
+@pytest.mark.parametrize("moment", range(1, 6))
+def test_a_deletion_beside_a_change_that_takes_another_number_is_no_damage(service: Service, moment: int) -> None:
+    """Who has an old item sees DELETE's mark; it is one of a live item only if that item still stands."""
+    topic_id, other = service.topic_id(), service.another()
+    before = item_of(service)
+    service.log.alter_topic(TOPIC, partitions=5)
+    changed, altered = item_of(service), {**before.value, "n": 1, "object_n": 0, "config": {"retention.ms": 7}}
+    service.items.store.write([Put(before.key, altered, changed.version + 1, changed.version)])
+    seen: list[str] = []
+
+    def on_call(operation: str, key: str) -> None:
+        if "topic/" in key:
+            seen.append(operation)
+            if len(seen) == moment:
+                other.delete_topic(TOPIC)
+
+    log = service.another()
+    service.objects.on_call = on_call
+    error = ended(lambda: log.alter_topic(TOPIC, config={"retention.bytes": 5}))
+    assert len(seen) >= moment
+    assert error in (None, "CONTENDED", "OUTCOME_UNKNOWN", "UNKNOWN_TOPIC_OR_PARTITION")
+    assert [told["is_going"] for told in objects_of(service, topic_id)][-1]
+
+
+def ended(call: Callable[[], Any]) -> str | None:
+    """Return the code of the error that a call ends with, if it does."""
+    try:
+        call()
+    except errors.FencelineError as error:
+        return error.code
+    return None
+
+
+def _altered_often(service: Service) -> Any:
+    """Alter a topic six times, and return its item from before."""
+    before = item_of(service)
+    for partitions in range(2, 8):
+        service.log.alter_topic(TOPIC, partitions=partitions)
+    return before
+
+
+def test_the_number_behind_more_objects_than_one_listing_has_is_found(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of the first listing is not the newest: its number is taken, and the next one, for ever."""
+    before = _altered_often(service)
+    changed = item_of(service)
+    service.items.store.write([Put(before.key, before.value, changed.version + 1, changed.version)])
+    monkeypatch.setattr(limits, "LIST_MAX", 3)
+    service.another().alter_topic(TOPIC, config={"retention.ms": 7})
+    told = objects_of(service, service.topic_id())
+    assert [(one["n"], one["partitions"]) for one in told] == [*((n, n + 1) for n in range(7)), (7, 1)]
+
+
+def test_a_mark_behind_more_objects_than_one_listing_has_is_found(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic_id, before = service.topic_id(), _altered_often(service)
+    service.log.delete_topic(TOPIC)
+    service.items.store.write([Put(before.key, before.value, 1, expected=None)])
+    monkeypatch.setattr(limits, "LIST_MAX", 3)
+    log = service.another()
+    assert code_of(lambda: log.alter_topic(TOPIC, partitions=9)) == "CORRUPT_LOG"
+    monkeypatch.undo()
+    assert objects_of(service, topic_id)[-1]["is_going"]
+
+
 # Change
 
 
@@ -225,6 +316,22 @@ def test_a_change_is_not_made_again_in_a_later_life(service: Service) -> None:
     service.items.plan("write", lost_behind(replace))
     assert code_of(lambda: service.log.alter_topic(TOPIC, partitions=2)) == "OUTCOME_UNKNOWN"
     assert service.log.topic(TOPIC).partitions == 1
+
+
+@pytest.mark.parametrize(
+    "change", [lambda log: log.alter_topic(TOPIC, partitions=5), lambda log: log.delete_topic(TOPIC)]
+)
+def test_what_stands_already_is_not_told_as_not_made_where_its_object_cannot_be(
+    service: Service, change: Callable[[Log], Any]
+) -> None:
+    """The item says it since a request that was cut off. ``retry`` would say that nothing was changed."""
+    topic_id = service.topic_id()
+    service.objects.always("create", is_unavailable, prefix="topic/")
+    for _ in range(2):
+        assert code_of(lambda: change(service.another())) == "OUTCOME_UNKNOWN"
+    service.objects.always("create", None)
+    change(service.another())
+    assert [told["n"] for told in objects_of(service, topic_id)] == [0, 1]
 
 
 # Delete

@@ -77,7 +77,7 @@ class Subscriber:
             self.close()
             return
         try:
-            self._acknowledgements.send_all(within_ms=GIVE_BACK_MS)  # What was acknowledged was done all the same.
+            self._acknowledgements.send_last(within_ms=GIVE_BACK_MS)  # What was acknowledged was done all the same.
         except errors.FencelineError as error:  # The exception that ends the block is not hidden by this one.
             log.warning("acknowledgements were not sent, their records come again: why=%s", error.code)
         finally:
@@ -92,13 +92,13 @@ class Subscriber:
         self._acknowledgements.send_all()
 
     def close(self) -> None:
-        """Flush, and ask for no more pages.
+        """Flush, and ask for no more pages. What is acknowledged later is sent at once.
 
         Raises:
             FencelineError: As ``flush``; the subscriber is closed all the same.
         """
         try:
-            self.flush()
+            self._acknowledgements.send_last()
         finally:
             self._fetching.close()
 
