@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fenceline.access_markers import shared_marker
+from fenceline.appended import Appended as Appended
+from fenceline.appended import ProducerRef as ProducerRef
+from fenceline.appended import SessionRef as SessionRef
 from fenceline.batch import CheckedBatch, Record, check, decode, encode, parse_header, stamp
 from fenceline.errors import (
     InvalidRecordError,
@@ -22,23 +25,6 @@ from fenceline.errors import (
 from fenceline.group import Outcome, Stamped, Trial
 from fenceline.judge import AdmitFirst, Duplicate, Refused, Terms, judge
 from fenceline.topics import Topic
-
-
-@dataclass(frozen=True, slots=True)
-class ProducerRef:
-    """Who sends a JSON batch, idempotently (KIP-98)."""
-
-    producer_id: int
-    producer_epoch: int
-    sequence: int
-
-
-@dataclass(frozen=True, slots=True)
-class SessionRef:
-    """The session that an append stands under, and the topic epoch it was granted."""
-
-    session_id: str
-    topic_epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,19 +84,6 @@ def _check_expectations(expected: int | Sequence[int] | None, count: int) -> Non
             f"expected_offset is one integer, or one for each record: given={len(expected)} records={count}",
             field="expected_offset",
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Appended:
-    """Where a batch stands in the log. The fields are those of API.md "Produce"."""
-
-    base_offset: int
-    next_offset: int
-    count: int
-    duplicate: bool
-    topic_epoch: int
-    expected_offset_checked: bool
-    timestamp: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,55 +17,17 @@ from fenceline.fold import PartitionState
 from fenceline.partition import Partition
 from fenceline.search import base_of, find_timestamp, metadata_of
 from fenceline.segment import SegmentMetadata
-from fenceline.tail import Bounded, Bounds, Tail, aborted_between, out_of_range, verified_tail, verified_tails
+from fenceline.tail import Tail, aborted_between, out_of_range, verified_tail, verified_tails
+from fenceline.told import AbortedTransaction as AbortedTransaction
+from fenceline.told import Offsets as Offsets
+from fenceline.told import SegmentEntry as SegmentEntry
+from fenceline.told import SegmentList as SegmentList
 from fenceline.topics import Topic
 
 T = TypeVar("T")
 OffsetAt: TypeAlias = tuple[int, int] | None  # (offset, timestamp)
 _Lines: TypeAlias = list[tuple[int, int]]  # of a listing: (base offset, size in bytes)
 _Below: TypeAlias = SegmentMetadata | PartitionState  # both say what lies below an offset
-
-
-@dataclass(frozen=True, slots=True)
-class Offsets(Bounded):
-    """API.md "offsets"."""
-
-    bounds: Bounds
-    topic_epoch: int
-    access_mode: str  # "Shared" or "Exclusive"
-    compaction_horizon: int
-
-
-@dataclass(frozen=True, slots=True)
-class AbortedTransaction:
-    """An aborted transaction: skip its producer's transactional batches with a base offset within."""
-
-    producer_id: int
-    first_offset: int
-    last_offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentEntry:
-    """One segment, for a reader that fetches it by itself. ``url`` is absolute, or a path on this server."""
-
-    base_offset: int
-    next_offset: int
-    bytes: int
-    url: str
-    origin: str | None
-    records: int
-    aborted: Sequence[AbortedTransaction]
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentList(Bounded):
-    """API.md "segments"."""
-
-    segments: Sequence[SegmentEntry]
-    has_more: bool
-    topic_id: str
-    bounds: Bounds
 
 
 @dataclass(frozen=True, slots=True)

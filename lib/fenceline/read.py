@@ -16,12 +16,16 @@ from typing import TypeVar
 from fenceline import limits
 from fenceline.acknowledged import NOTHING, Acknowledged
 from fenceline.batch import BatchHeader
+from fenceline.bounds import Bounds
 from fenceline.compacted import ViewFiles
 from fenceline.fold import AbortedTransaction
+from fenceline.pages import BatchPage as BatchPage
+from fenceline.pages import Page as Page
+from fenceline.pages import ReadRecord as ReadRecord
 from fenceline.partition import Partition
 from fenceline.search import find_timestamp
 from fenceline.segment import Segment
-from fenceline.tail import Bounded, Bounds, Tail, aborted_between, is_aborted, out_of_range, verified_tail
+from fenceline.tail import Tail, aborted_between, is_aborted, out_of_range, verified_tail
 from fenceline.unpacking import UnpackedBatches, Unpacking
 
 
@@ -39,37 +43,6 @@ class ReadRequest:
     is_compacted: bool = False
     group: str | None = None
     session_id: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ReadRecord:
-    """One record, as a consumer is shown it."""
-
-    offset: int
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: Sequence[tuple[str, bytes | None]]
-    topic_epoch: int
-    origin: str | None  # None where it was produced in this region
-
-
-@dataclass(frozen=True, slots=True)
-class Page(Bounded):
-    """Records, and where to read next."""
-
-    records: Sequence[ReadRecord]
-    position: int
-    bounds: Bounds
-
-
-@dataclass(frozen=True, slots=True)
-class BatchPage(Bounded):
-    """Whole batches as stored, one behind the other, and where to read next."""
-
-    body: bytes
-    position: int
-    bounds: Bounds
 
 
 SinkT = TypeVar("SinkT", "RecordSink", "BatchSink")

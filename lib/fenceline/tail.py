@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from fenceline import keys, limits
 from fenceline.batch import BatchHeader
+from fenceline.bounds import Bounds as Bounds
 from fenceline.context import Instant
 from fenceline.errors import OffsetOutOfRangeError
 from fenceline.fold import AbortedTransaction, PartitionState
@@ -20,34 +21,6 @@ from fenceline.partition import Partition, look_at
 from fenceline.topics import TopicItem
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """A partition's offsets at one verified tail."""
-
-    log_start_offset: int
-    next_offset: int
-    last_stable_offset: int
-
-
-class Bounded:
-    """What has ``bounds``: their names in API.md are its own, too."""
-
-    __slots__ = ()
-    bounds: Bounds
-
-    @property
-    def log_start_offset(self) -> int:
-        return self.bounds.log_start_offset
-
-    @property
-    def next_offset(self) -> int:
-        return self.bounds.next_offset
-
-    @property
-    def last_stable_offset(self) -> int:
-        return self.bounds.last_stable_offset
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fenceline_cli import places, record_format
+from fenceline_cli.codec_alone import load_codec
 from fenceline_cli.consume_lines import NAMES, Lines
 from fenceline_cli.consume_span import Span, read_up_to
 from fenceline_cli.options import (
@@ -127,6 +128,7 @@ def consume(
             for number, offset in starts.items():
                 _consume_compacted(client, topic, number, offset, ends[number], isolation, lines)
             return
+        load_codec()
         read_up_to(
             lambda some, is_following: client.reader(
                 topic,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fenceline.errors import FencelineError
+from fenceline_cli.codec_alone import load_codec
 from fenceline_cli.options import DEFAULT_URL, Codec, Session, TopicName, Url, connect, partitions_of
 from fenceline_cli.output import CommandError, describe
 from fenceline_cli.produce_input import GraceOver, Stop, StoppedReading
@@ -70,7 +71,8 @@ def produce(
     --json-lines takes what 'fenceline consume --format json' prints, and so copies a topic: a line with "encoding":
     "base64" holds bytes, and what names the place of a record (topic, partition, offset, topic_epoch) is passed over.
     """
-    from fenceline_cli import inputs  # only here: records load their codec
+    load_codec()
+    from fenceline_cli import inputs  # only here: it needs the codec
 
     parse = _parser(key_separator, json_lines)
     started = time.monotonic()

@@ -8,7 +8,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from fenceline import errors
+from fenceline import Record, errors
 from fenceline_cli import output
 from fenceline_cli.commands import COMMANDS
 from fenceline_cli.main import app
@@ -26,6 +26,23 @@ NOT_FOR_HELP = (
     "moto",
     "pydantic",
 )
+# Of the log, what a client of it has no use for; of the codec's package, its client of Kafka.
+NOT_FOR_A_COMMAND = (
+    "asyncio",
+    "aiokafka.client",
+    "packaging",
+    "fenceline.append",
+    "fenceline.context",
+    "fenceline.fold",
+    "fenceline.items",
+    "fenceline.markers",
+    "fenceline.offsets",
+    "fenceline.partition",
+    "fenceline.read",
+    "fenceline.segment",
+    "fenceline.tail",
+)
+NOT_WITHOUT_RECORDS = ("aiokafka", "cramjam", "fenceline.batch", "fenceline.codecs")
 NOT_FOR_A_CLIENT = ("rich", "botocore", "aws_lambda_powertools", "uvicorn", "moto", "pydantic", "click.core")
 
 
@@ -76,6 +93,71 @@ def test_a_command_that_asks_a_service_loads_no_server_and_draws_nothing(argumen
     assert "httpx" in modules
     assert "aiokafka" not in modules or arguments[0] == "produce"
     assert "fenceline_cli.bench" not in modules
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["topic", "list"],
+        ["topic", "describe", "TOPIC"],
+        ["topic", "alter", "TOPIC", "--config", "retention.ms=7d", "--yes"],
+        ["offsets", "TOPIC"],
+        ["trim", "TOPIC", "0", "0", "--yes"],
+        ["subscription", "list", "TOPIC"],
+        ["producers", "list", "TOPIC"],
+        ["own", "--show", "TOPIC/0"],
+        ["lock", "a-resource", "--", sys.executable, "-c", "pass"],
+        ["consume", "TOPIC", "--subscription", "billing"],
+        ["consume", "TOPIC", "--compacted"],
+        ["consume", "TOPIC", "--from", "earliest"],
+        ["produce", "TOPIC"],
+    ],
+    ids=lambda arguments: " ".join(arguments[:2] if arguments[0] != "consume" else arguments),
+)
+def test_a_command_that_is_answered_loads_no_more_of_the_log_than_it_shows(url, client, topic, arguments):
+    client.produce(topic, 0, [Record(b"a value")])
+    command, *rest = [topic if word == "TOPIC" else word.replace("TOPIC", topic) for word in arguments]
+    at = rest.index("--") if "--" in rest else len(rest)
+    modules, code = loaded_by(command, *rest[:at], "--url", url, *rest[at:], stdin="a line\n")
+    assert code == 0
+    assert not modules & {*NOT_FOR_A_CLIENT, *NOT_FOR_A_COMMAND}
+    carries_batches = arguments in (["produce", "TOPIC"], ["consume", "TOPIC", "--from", "earliest"])
+    assert modules & set(NOT_WITHOUT_RECORDS) == (set(NOT_WITHOUT_RECORDS) if carries_batches else set())
+
+
+@pytest.mark.slow
+def test_what_the_codec_passes_over_is_there_for_whoever_asks():
+    program = (
+        "import sys\n"
+        "from fenceline_cli.codec_alone import load_codec\n"
+        "load_codec()\n"
+        "load_codec()\n"
+        "assert 'fenceline.batch' in sys.modules and 'asyncio' not in sys.modules\n"
+        "import aiokafka.util\n"
+        "told = aiokafka.util.NO_EXTENSIONS\n"
+        "assert 'asyncio' not in sys.modules\n"
+        "assert callable(aiokafka.util.create_task) and 'asyncio' in sys.modules\n"
+        "assert told is aiokafka.util.NO_EXTENSIONS\n"
+        "assert not hasattr(aiokafka.util, 'bogus')\n"
+        "from aiokafka import AIOKafkaConsumer\n"
+        "assert AIOKafkaConsumer.__module__ == 'aiokafka.consumer.consumer' and aiokafka.__version__\n"
+        "import aiokafka.record.default_records\n"
+        "assert aiokafka.record.default_records.DefaultRecordBatchBuilder\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_what_was_loaded_is_not_looked_through_for_garbage():
+    program = (
+        "import gc\n"
+        "from fenceline_cli.quiet_start import QuietStart\n"
+        "with QuietStart(): pass\n"
+        "assert gc.isenabled() and gc.get_freeze_count() == 0\n"
+        "with QuietStart(): import colorsys\n"
+        "assert gc.isenabled() and gc.get_freeze_count() > 0\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_a_client_is_loaded_without_what_carries_records():

@@ -2,6 +2,7 @@
 
 import json
 import socket
+import ssl
 import subprocess
 import sys
 
@@ -554,3 +555,35 @@ def test_what_a_client_makes_is_called_as_the_client_is():
 
     names = [json.loads(request.content).get("client_name") for request in seen]
     assert names == ["web-3:4711", "other", "web-3:4711", None]
+
+
+@pytest.mark.parametrize(("url", "is_read"), [("http://fake", False), ("HTTP://fake/", False), ("https://fake", True)])
+def test_the_authorities_are_read_only_where_a_certificate_is_asked_for(monkeypatch, url, is_read):
+    read = []
+
+    def default(*arguments, **options):
+        read.append((arguments, options))
+        return make(*arguments, **options)
+
+    make = ssl.create_default_context
+    monkeypatch.setattr(ssl, "create_default_context", default)
+    with Client(url):
+        assert bool(read) == is_read
+
+
+def test_a_client_that_asks_for_no_certificate_would_believe_none(monkeypatch):
+    given = []
+
+    def noted(**options):
+        given.append(options["verify"])
+        return make(**options)
+
+    make = httpx.Client
+    monkeypatch.setattr(httpx, "Client", noted)
+    with Client("http://fake"), Client("https://fake"):
+        pass
+    nobody, usual = given
+    assert usual is True
+    assert nobody.verify_mode == ssl.CERT_REQUIRED
+    assert nobody.check_hostname
+    assert nobody.get_ca_certs() == []

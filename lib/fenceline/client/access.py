@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fenceline import errors, limits
-from fenceline.append import SessionRef
+from fenceline.appended import SessionRef
 from fenceline.client.holdings import AccessMode, Claim
 from fenceline.client.sessions import GIVE_BACK_MS, Held, Holding, Session
 

@@ -1,7 +1,7 @@
 """Answers of the service as the log's own types, so that a record is the same thing on both sides of HTTP.
 
 The rule: members that are not known are passed over, so that an older client can speak to a newer service. The types
-of the log are loaded when there is one to make, since most of the log comes with them.
+of the log are loaded when there is one to make: a program that only looks at topics does not pay for the others.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import httpx
 from fenceline.topics import Topic
 
 if TYPE_CHECKING:
-    from fenceline.append import Appended
-    from fenceline.offsets import AbortedTransaction, Offsets, SegmentList
-    from fenceline.read import BatchPage, Page, ReadRecord
-    from fenceline.tail import Bounds
+    from fenceline.appended import Appended
+    from fenceline.bounds import Bounds
+    from fenceline.pages import BatchPage, Page, ReadRecord
+    from fenceline.told import AbortedTransaction, Offsets, SegmentList
 
 Answer = Mapping[str, Any]
 T = TypeVar("T", "Topic", "Appended", "Bounds", "AbortedTransaction")
@@ -44,14 +44,14 @@ def topic_of(answer: Answer) -> Topic:
 
 
 def appended_of(answer: Answer) -> Appended:
-    from fenceline.append import Appended
+    from fenceline.appended import Appended
 
     return _flat(Appended, answer)
 
 
 def page_of(answer: Answer) -> Page:
-    from fenceline.read import Page
-    from fenceline.tail import Bounds
+    from fenceline.bounds import Bounds
+    from fenceline.pages import Page
 
     is_base64 = answer["encoding"] == "base64"
     records = [_record_of(record, is_base64) for record in answer["records"]]
@@ -59,8 +59,8 @@ def page_of(answer: Answer) -> Page:
 
 
 def batch_page_of(response: httpx.Response) -> BatchPage:
-    from fenceline.read import BatchPage
-    from fenceline.tail import Bounds
+    from fenceline.bounds import Bounds
+    from fenceline.pages import BatchPage
 
     numbers = {
         name: int(response.headers[f"fenceline-{name.replace('_', '-')}"])
@@ -70,8 +70,8 @@ def batch_page_of(response: httpx.Response) -> BatchPage:
 
 
 def offsets_of(answer: Answer) -> Offsets:
-    from fenceline.offsets import Offsets
-    from fenceline.tail import Bounds
+    from fenceline.bounds import Bounds
+    from fenceline.told import Offsets
 
     return Offsets(
         bounds=_flat(Bounds, answer),
@@ -86,8 +86,8 @@ def offset_at_of(answer: Answer) -> OffsetAt | None:
 
 
 def segments_of(answer: Answer) -> SegmentList:
-    from fenceline.offsets import AbortedTransaction, SegmentEntry, SegmentList
-    from fenceline.tail import Bounds
+    from fenceline.bounds import Bounds
+    from fenceline.told import AbortedTransaction, SegmentEntry, SegmentList
 
     entries = [
         SegmentEntry(
@@ -109,7 +109,7 @@ def _flat(shape: type[T], answer: Answer) -> T:
 
 
 def _record_of(record: Answer, is_base64: bool) -> ReadRecord:
-    from fenceline.read import ReadRecord
+    from fenceline.pages import ReadRecord
 
     def octets(text: str | None) -> bytes | None:
         if text is None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from fenceline.append import Appended
+from fenceline.appended import Appended
 from fenceline.batch import Record
 
 

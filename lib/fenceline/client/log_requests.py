@@ -20,10 +20,10 @@ from fenceline.errors import UnknownTopicOrPartitionError
 from fenceline.topics import Topic
 
 if TYPE_CHECKING:
-    from fenceline.append import Appended, ProducerRef, SessionRef
+    from fenceline.appended import Appended, ProducerRef, SessionRef
     from fenceline.batch import Codec, Record
-    from fenceline.offsets import Offsets, SegmentList
-    from fenceline.read import BatchPage, Page
+    from fenceline.pages import BatchPage, Page
+    from fenceline.told import Offsets, SegmentList
 
 T = TypeVar("T")
 
@@ -108,7 +108,7 @@ class LogRequests(Requests):
             OutcomeUnknownError: The answer was lost. It may have been written.
         """
         from fenceline import batch
-        from fenceline.append import ProducerRef
+        from fenceline.appended import ProducerRef
 
         who = producer or ProducerRef(-1, -1, -1)
         encoded = batch.encode(

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from fenceline import batch as record_batch
 from fenceline import errors
-from fenceline.append import Appended
+from fenceline.appended import Appended
 from fenceline.batch import Codec, Headers, Record
 from fenceline.client.access import FENCING, Grant, WriteAccess
 from fenceline.client.accumulator import Accumulator

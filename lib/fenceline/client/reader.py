@@ -13,11 +13,11 @@ from fenceline import batch as record_batch
 from fenceline import errors
 from fenceline.batch import StoredRecord
 from fenceline.client.fetching import Fetching
-from fenceline.read import BatchPage
 
 if TYPE_CHECKING:
     from fenceline.client.client import Client
     from fenceline.client.subscription_requests import Isolation
+    from fenceline.pages import BatchPage
 
 Start = Literal["earliest", "latest"] | int | Mapping[int, int]
 

@@ -22,11 +22,11 @@ from fenceline.client.acknowledging import Acknowledgements
 from fenceline.client.fetching import Fetching
 from fenceline.client.sessions import GIVE_BACK_MS
 from fenceline.client.transport import log
-from fenceline.read import Page, ReadRecord
 
 if TYPE_CHECKING:
     from fenceline.client.client import Client
     from fenceline.client.subscription_requests import Isolation
+    from fenceline.pages import Page, ReadRecord
 
 
 class Subscriber:

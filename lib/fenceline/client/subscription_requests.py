@@ -14,7 +14,7 @@ from fenceline.client.cursors import CommittedOffset, Subscription
 from fenceline.client.requests import Requests, given, part, topic_path
 
 if TYPE_CHECKING:
-    from fenceline.read import Page
+    from fenceline.pages import Page
 
 Isolation = Literal["read_uncommitted", "read_committed"]
 InitialPosition = Literal["latest", "earliest"]

@@ -1,0 +1,47 @@
+"""What records are made of and read by, without the client of Kafka that aiokafka loads beside it.
+
+The rule: a module of aiokafka that was passed over runs as soon as something is asked for that only it defines, so that
+nobody can tell. The functions' bundle goes without that client, too.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import Any
+
+from fenceline_cli.quiet_start import QuietStart
+
+
+def load_codec() -> None:
+    """Load ``fenceline.batch`` in half the time that it takes by itself."""
+    with QuietStart():
+        _pass_over("aiokafka")
+        _pass_over("aiokafka.util", NO_EXTENSIONS=bool(os.environ.get("AIOKAFKA_NO_EXTENSIONS")))  # loads asyncio
+        import_module("fenceline.batch")
+
+
+def _pass_over(name: str, **known: object) -> None:
+    """Let a module count as imported that has not run; ``known`` is what it would define and the codec asks for."""
+    from importlib.util import find_spec, module_from_spec
+
+    if name in sys.modules:
+        return
+    spec = find_spec(name)
+    if spec is None or spec.loader is None:
+        return
+    module, loader = module_from_spec(spec), spec.loader
+
+    def run_and_get(attribute: str) -> Any:
+        if attribute == "__path__":  # the import itself asks whether this is a package
+            raise AttributeError(attribute)
+        del module.__dict__["__getattr__"]
+        loader.exec_module(module)
+        return getattr(module, attribute)
+
+    module.__dict__.update(known, __getattr__=run_and_get)  # PEP 562
+    sys.modules[name] = module
+    package, _, own_name = name.rpartition(".")
+    if package:
+        setattr(sys.modules[package], own_name, module)
