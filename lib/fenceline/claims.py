@@ -15,9 +15,11 @@ from fenceline.errors import InvalidRequestError
 from fenceline.producers import is_legal_name
 from fenceline.topics import Topic
 
-# No control characters, no line or paragraph ends, nothing that turns the direction of text, no lone surrogates.
-CLIENT_NAME_PATTERN = r"^[^\u0000-\u001f\u007f-\u009f\u2028-\u202e\u2066-\u2069\ud800-\udfff]+$"
+# No control characters, no line or paragraph ends, nothing that turns the direction of text (Unicode's Bidi_Control).
+CLIENT_NAME_PATTERN = r"^[^\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]+$"
 _TEXT = re.compile(CLIENT_NAME_PATTERN)
+# Not in the pattern: JSON carries none to begin with, and validators that cannot name one refuse the whole pattern.
+_LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ def check_client_name(client_name: str) -> None:
     Raises:
         InvalidRequestError: It is empty or too long, or a terminal could take some of it for more than text.
     """
-    is_text = _TEXT.fullmatch(client_name) is not None
+    is_text = _TEXT.fullmatch(client_name) is not None and _LONE_SURROGATE.search(client_name) is None
     if not is_text or len(client_name.encode()) > limits.CLIENT_NAME_BYTES_MAX:
         wanted = f"text of 1 to {limits.CLIENT_NAME_BYTES_MAX} bytes without control characters"
         raise _wrong("client_name", wanted)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from importlib.resources import files
 from typing import Any
@@ -48,6 +49,13 @@ def test_the_served_document_is_valid_openapi_3_1(service: Any) -> None:
     served = call("GET", "/v1/openapi.json").json
     assert served["openapi"].startswith("3.1")
     validate(served)
+
+
+def test_no_pattern_of_the_document_names_a_surrogate() -> None:
+    """A validator whose expressions know only characters refuses such a pattern, and every answer under it."""
+    patterns = re.findall(r'"pattern": "((?:[^"\\\\]|\\\\.)*)"', json.dumps(DOCUMENT))
+    assert patterns
+    assert [pattern for pattern in patterns if re.search(r"\\u[dD][89a-fA-F]", pattern)] == []
 
 
 def test_the_document_has_exactly_the_paths_of_the_contract() -> None:
