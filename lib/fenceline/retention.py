@@ -16,8 +16,10 @@ beyond the last stable offset goes: an open transaction keeps all of itself. It 
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import takewhile
 from typing import Protocol
@@ -208,11 +210,30 @@ def _chunks(segments: Segments, base: int, end: int) -> Iterator[Sequence[Listed
         base = lines[-1].base + 1
 
 
+class Followed:
+    """When the segments that a run has followed were appended: 16 bytes each, for more than the cache keeps."""
+
+    def __init__(self) -> None:
+        self._bases, self._times = array("q"), array("q")
+
+    def note(self, base: int, appended_at: int) -> None:
+        """Remember one; they come in order."""
+        if not self._bases or base > self._bases[-1]:
+            self._bases.append(base)
+            self._times.append(min(appended_at, limits.INT64_MAX))
+
+    def find(self, base: int) -> int | None:
+        """Return when the segment at ``base`` was appended, if it was followed."""
+        at = bisect_left(self._bases, base)
+        return self._times[at] if at < len(self._bases) and self._bases[at] == base else None
+
+
 @dataclass(slots=True)
 class StoredSegments:
     """The segments of a partition, as they are stored."""
 
     partition: Partition
+    followed: Followed = field(default_factory=Followed)
     reads: int = 0
 
     def base(self, offset: int) -> int:
@@ -246,6 +267,10 @@ class StoredSegments:
             CorruptLogError: The metadata of one is damaged.
             Unavailable: The store could not be asked, or one was collected meanwhile.
         """
-        self.reads += sum(known_metadata(self.partition, base) is None for base in bases)
-        calls = [partial(metadata_of, self.partition, base) for base in bases]
-        return [metadata.appended_at for metadata in self.partition.context.runtime.gather(calls)]
+        known = {base: self.followed.find(base) for base in bases}
+        others = [base for base, appended_at in known.items() if appended_at is None]
+        self.reads += sum(known_metadata(self.partition, base) is None for base in others)
+        calls = [partial(metadata_of, self.partition, base) for base in others]
+        found = zip(others, self.partition.context.runtime.gather(calls), strict=True)
+        told = {base: metadata.appended_at for base, metadata in found}
+        return [told[base] if appended_at is None else appended_at for base, appended_at in known.items()]

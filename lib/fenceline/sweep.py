@@ -34,7 +34,7 @@ from fenceline.log import Log
 from fenceline.partition import LifeEnded, Partition
 from fenceline.ports import Damaged, ObjectSummary, StoreFact, VersionMoved
 from fenceline.replay import newest_state, write_state
-from fenceline.retention import Now, StoredSegments, retained_from, retention_of
+from fenceline.retention import Followed, Now, StoredSegments, retained_from, retention_of
 from fenceline.session_sweep import sweep_producers, sweep_sessions
 from fenceline.subscription_lives import collect_unowned
 from fenceline.topics import Topic, TopicItem, topic_from_item
@@ -268,10 +268,11 @@ class _Run:
             topic = partition.look().topic
         if not partition.can_checkpoint:
             return  # a newer fenceline sweeps it
-        is_at_end = self._bring_forward(partition)
+        followed = Followed()
+        is_at_end = self._bring_forward(partition, followed)
         if partition.head is None or budget.is_over():
             return
-        self._retain(partition, topic)
+        self._retain(partition, topic, followed)
         if partition.head.view is not None:
             compaction.note_in_force(partition)
             collect.collect_views(context, topic.topic_id, number, partition.head, budget)
@@ -288,7 +289,7 @@ class _Run:
         if topic.setting("cleanup.policy") == "compact":
             self._compact(partition)  # last: a run may die in it
 
-    def _bring_forward(self, partition: Partition) -> bool:
+    def _bring_forward(self, partition: Partition, followed: Followed) -> bool:
         """Bring a checkpoint forward that fell behind, step by step; return whether it is at the log's end now."""
         prefix = keys.log_prefix(partition.topic_id, partition.partition)
         is_first = True
@@ -309,6 +310,7 @@ class _Run:
                         # A listing of what grows may lack a key before others: that one is asked for by itself.
                         if not partition.fold_at(partition.state.next_offset):
                             raise partition.hole(partition.state.next_offset)
+                    followed.note(segment.base_offset, segment.metadata.appended_at)
                 if self._budget.is_over():
                     break
             save(partition)
@@ -322,13 +324,14 @@ class _Run:
         is_old = self._store_now_ms - listed[0].modified_at >= limits.CHECKPOINT_MS
         return is_old or len(listed) >= limits.CHECKPOINT_SEGMENTS or self._cursor.is_thorough
 
-    def _retain(self, partition: Partition, topic: Topic) -> None:
+    def _retain(self, partition: Partition, topic: Topic, followed: Followed) -> None:
         head, kept = partition.head, retention_of(topic)
         assert head is not None
         if kept is None or head.state.next_offset == head.log_start:
             return
         now = Now(self._now_ms, self._store_now_ms)
-        log_start = retained_from(StoredSegments(partition), head, kept, now=now, is_over=self._budget.is_over)
+        segments = StoredSegments(partition, followed)
+        log_start = retained_from(segments, head, kept, now=now, is_over=self._budget.is_over)
         # It may have been altered since this partition's turn began: to fold and to walk takes up to a whole run.
         if log_start > head.log_start and retention_of(partition.look().topic) == kept:
             move_log_start(partition, log_start)

@@ -17,7 +17,7 @@ from fenceline.fold import OpenTransaction, PartitionState
 from fenceline.items import Head
 from fenceline.partition import Partition
 from fenceline.ports import Unavailable
-from fenceline.retention import Listed, Measure, Now, Retention, StoredSegments, retained_from, retention_of
+from fenceline.retention import Followed, Listed, Measure, Now, Retention, StoredSegments, retained_from, retention_of
 from tests.service import START_MS, TOPIC, LogBuilder, Service, append, data
 
 NOW = 1_000_000
@@ -220,6 +220,19 @@ def test_stored_segments_weigh_what_their_metadata_and_size_say(service: Service
     for _ in range(2):
         assert cold.appended_at([1, 4]) == [START_MS + 1_000, START_MS + 4_000]
         assert cold.reads == 2
+
+
+def test_what_a_run_has_followed_is_not_read_again_though_no_cache_has_it(service: Service) -> None:
+    for n in range(5):
+        append(service.log, f"v{n}")
+        service.runtime.advance(1_000)
+    followed = Followed()
+    for base in (1, 2, 2, 4):
+        followed.note(base, START_MS + 1_000 * base)
+    cold = StoredSegments(Partition(service.another().context, TOPIC, service.topic_id(), 0), followed)
+    before = service.objects.calls["get"]
+    assert cold.appended_at([1, 2, 3, 4]) == [START_MS + 1_000 * base for base in (1, 2, 3, 4)]
+    assert (cold.reads, service.objects.calls["get"] - before) == (1, 1)
 
 
 def test_a_segment_that_was_collected_meanwhile_is_no_place_to_go_on_from() -> None:
