@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from fenceline import limits, polls
-from fenceline.ports import ItemStore, ObjectStore
+from fenceline.ports import Item, ItemKey, ItemStore, ObjectStore
 from fenceline.runtime import Runtime
 from fenceline.segment import Segment, read_segment
 from fenceline.unpacking import UnpackedBatches
@@ -94,6 +96,19 @@ class Context:
         object.__setattr__(self, "cache", SegmentCache(self.runtime))
         object.__setattr__(self, "events", EventClock(self.runtime))
         object.__setattr__(self, "unpacked", UnpackedBatches(self.runtime))
+
+    def read_items(self, item_keys: Sequence[ItemKey]) -> dict[ItemKey, Item]:
+        """Return those of the items that exist, however many are asked for; each is of its own moment.
+
+        Raises:
+            Unavailable: The item store could not be asked.
+        """
+        step = limits.TRANSACTION_ITEMS_MAX
+        calls = [partial(self.items.get, item_keys[at : at + step]) for at in range(0, len(item_keys), step)]
+        found: dict[ItemKey, Item] = {}
+        for page in self.runtime.gather(calls):
+            found |= page
+        return found
 
     def instant(self) -> Instant:
         """Return this moment."""

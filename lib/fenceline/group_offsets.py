@@ -161,11 +161,9 @@ def committed(context: Context, live: Live, group: str, asked: Asked) -> tuple[l
 
 def _owners(context: Context, group: str) -> list[Subscription]:
     """Return the group's subscriptions that have cursors, on topics that live."""
-    known = subscription_cursors.get(
-        context, [keys.subscription_item(topic_id, group) for topic_id in _lives(context, group)]
-    )
+    known = context.read_items([keys.subscription_item(topic_id, group) for topic_id in _lives(context, group)])
     owners = [subscription_from_item(item) for item in known.values()]
-    names = subscription_cursors.get(context, [keys.topic_item(owner.topic) for owner in owners])
+    names = context.read_items([keys.topic_item(owner.topic) for owner in owners])
     alive = {found.topic.topic_id for found in map(topics.topic_from_item, names.values()) if not found.is_going}
     return [owner for owner in owners if owner.topic_id in alive]
 
@@ -197,7 +195,7 @@ def _cursors(context: Context, owner: Subscription, partition: int | None, after
 def _offsets(context: Context, cursors: Sequence[tuple[Subscription, Item]], require_stable: bool) -> list[GroupOffset]:
     """Return the offsets of these cursors; one below the log start counts as that."""
     places = [(owner, keys.parse_cursor_item(item.key)[2]) for owner, item in cursors]
-    heads = subscription_cursors.get(context, [keys.head_item(owner.topic_id, number) for owner, number in places])
+    heads = context.read_items([keys.head_item(owner.topic_id, number) for owner, number in places])
     offsets = []
     for (owner, number), (_, item) in zip(places, cursors, strict=True):
         cursor = cursor_from_value(item.value, ())

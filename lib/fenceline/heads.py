@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from fenceline import keys, limits
+from fenceline import keys
 from fenceline.context import Context, Instant
 from fenceline.items import Head
 from fenceline.partition import LifeEnded
@@ -42,7 +42,7 @@ def look_at(context: Context, topic: Topic, numbers: Sequence[int]) -> Seen:
     """
     look = context.instant()
     topic_key = keys.topic_item(topic.name)
-    found = _get(context, [topic_key, *(keys.head_item(topic.topic_id, number) for number in numbers)])
+    found = context.read_items([topic_key, *(keys.head_item(topic.topic_id, number) for number in numbers)])
     known = topic_from_item(found[topic_key]) if topic_key in found else None
     if known is None or known.topic.topic_id != topic.topic_id or known.is_going:
         raise LifeEnded
@@ -97,15 +97,6 @@ def ends(live: LiveTopic) -> list[int]:
     tails = zip(sorted(open_), context.runtime.gather(calls), strict=True)
     nexts |= {number: tail.bounds.next_offset for number, tail in tails}
     return [nexts[number] for number in numbers]
-
-
-def _get(context: Context, wanted: Sequence[ItemKey]) -> dict[ItemKey, Item]:
-    step = limits.TRANSACTION_ITEMS_MAX
-    calls = [partial(context.items.get, wanted[at : at + step]) for at in range(0, len(wanted), step)]
-    found: dict[ItemKey, Item] = {}
-    for page in context.runtime.gather(calls):
-        found |= page
-    return found
 
 
 def _has_segments(context: Context, topic_id: str, number: int, next_offset: int) -> set[int]:

@@ -6,10 +6,9 @@ ends what it holds, not its session; until somebody comes, a reconnection undoes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import NamedTuple
 
 from fenceline import access, fences, keys, limits, sessions
@@ -18,7 +17,7 @@ from fenceline.claim_answers import fenced
 from fenceline.context import Context
 from fenceline.errors import FencelineError
 from fenceline.fences import AppenderOf
-from fenceline.ports import Change, Item, ItemKey
+from fenceline.ports import Change
 from fenceline.producers import CLOSED, QUEUED, Producer, ProducerRecord, record_from_item
 from fenceline.retry import Attempts
 from fenceline.scene import Scene, Wanted, read_scene
@@ -93,7 +92,7 @@ def _scene(context: Context, topic: Topic, records: Sequence[ProducerRecord]) ->
     waiters = [waiter for item in others.values() for waiter in item.waiting]
     others |= _read_access(context, topic, {p for waiter in waiters for p in waiter.partitions} - others.keys())
     ids = {one.session_id for one in records} | {one.session_id for one in waiters}
-    found = _read(context, [keys.session_item(session_id) for session_id in sorted(ids)])
+    found = context.read_items([keys.session_item(session_id) for session_id in sorted(ids)])
     return Scene(
         topic=topic,
         views={},
@@ -108,18 +107,8 @@ def _scene(context: Context, topic: Topic, records: Sequence[ProducerRecord]) ->
 
 def _read_access(context: Context, topic: Topic, partitions: Iterable[int]) -> dict[int, AccessItem]:
     access_keys = {p: keys.access_item(topic.topic_id, p) for p in sorted(partitions)}
-    items = _read(context, list(access_keys.values()))
+    items = context.read_items(list(access_keys.values()))
     return {p: access_from_item(items.get(key)) for p, key in access_keys.items()}
-
-
-def _read(context: Context, wanted: Sequence[ItemKey]) -> Mapping[ItemKey, Item]:
-    """Return those of the items that exist, whatever their number."""
-    step = limits.TRANSACTION_ITEMS_MAX
-    calls = [partial(context.items.get, wanted[at : at + step]) for at in range(0, len(wanted), step)]
-    found: dict[ItemKey, Item] = {}
-    for read in context.runtime.gather(calls):
-        found |= read
-    return found
 
 
 def close(

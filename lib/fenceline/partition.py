@@ -7,7 +7,6 @@ is advanced by whoever meets the next segment, an appender or a reader; segments
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from typing import NamedTuple
 
 from fenceline import keys, limits
@@ -477,11 +476,7 @@ def look_at(partitions: Sequence[Partition]) -> None:
     if not partitions:
         return
     context = partitions[0].context
-    look, step = context.instant(), limits.TRANSACTION_ITEMS_MAX
-    wanted = sorted({key for partition in partitions for key in partition.look_keys})
-    calls = [partial(context.items.get, wanted[at : at + step]) for at in range(0, len(wanted), step)]
-    found: dict[ItemKey, Item] = {}
-    for read in context.runtime.gather(calls):
-        found |= read
+    look = context.instant()
+    found = context.read_items(sorted({key for partition in partitions for key in partition.look_keys}))
     for partition in partitions:
         partition.take_look(found, look)

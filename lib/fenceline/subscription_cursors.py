@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TypeVar
 
 from fenceline import keys, limits
@@ -77,7 +76,7 @@ def read(context: Context, subscription: Subscription, partitions: Sequence[int]
     found: dict[int, Stored] = {}
     for _ in range(_READS_MAX):
         wanted = [Stored(subscription, partition) for partition in partitions if partition not in found]
-        items = get(context, [empty.key for empty in wanted])
+        items = context.read_items([empty.key for empty in wanted])
         chunk_keys = {
             empty.partition: [
                 keys.chunk_item(subscription.subscription_id, empty.partition, chunk_id)
@@ -86,7 +85,7 @@ def read(context: Context, subscription: Subscription, partitions: Sequence[int]
             for empty in wanted
             if empty.key in items
         }
-        chunks = get(context, [key for several in chunk_keys.values() for key in several])
+        chunks = context.read_items([key for several in chunk_keys.values() for key in several])
         for empty in wanted:
             item, its_keys = items.get(empty.key), chunk_keys.get(empty.partition, [])
             if item is None:
@@ -96,16 +95,6 @@ def read(context: Context, subscription: Subscription, partitions: Sequence[int]
         if len(found) == len(set(partitions)):
             return [found[partition] for partition in partitions]
     raise VersionMoved(wanted[-1].key)
-
-
-def get(context: Context, item_keys: Sequence[ItemKey]) -> dict[ItemKey, Item]:
-    """Return those of the items that exist, however many are asked for; each is of its own moment."""
-    at_once = limits.TRANSACTION_ITEMS_MAX
-    pages = [item_keys[at : at + at_once] for at in range(0, len(item_keys), at_once)]
-    found: dict[ItemKey, Item] = {}
-    for items in context.runtime.gather([partial(context.items.get, page) for page in pages]):
-        found.update(items)
-    return found
 
 
 def query(context: Context, partition: str) -> list[Item]:
