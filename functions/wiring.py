@@ -95,10 +95,8 @@ def stores_of(settings: Settings, *, now_ms: Callable[[], int]) -> tuple[Objects
 
         return open_directory(settings.data_dir, now_ms=now_ms)
     try:
-        from fenceline.adapters.dynamodb import (
-            DynamoItemStore,
-            dynamodb_client,
-        )  # only here: a third of a second, and an extra
+        # Only here: a third of a second, and an extra.
+        from fenceline.adapters.dynamodb import DynamoItemStore, dynamodb_client
         from fenceline.adapters.s3 import S3ObjectStore, s3_client
 
         s3, dynamodb = s3_client(sdk=settings.aws_sdk), dynamodb_client(sdk=settings.aws_sdk)
