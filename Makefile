@@ -50,6 +50,7 @@ check: setup ## lint, types and the fast tests, in under two minutes
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m pytest -n 2 -m 'not slow' --hypothesis-profile quick
 
 simulate: setup ## search: the simulation over SEEDS seeds (1000), and the properties on fresh examples
@@ -59,8 +60,8 @@ simulate: setup ## search: the simulation over SEEDS seeds (1000), and the prope
 
 bench: setup ## measure, as ratios in one run: embedded, on real S3 and DynamoDB servers, the functions' cold start
 	$(BIN)/fenceline bench
-	$(BIN)/python -m tests.servers.bench
-	$(BIN)/python -m infra.measure
+	$(BIN)/python -m benchmarks.real_servers
+	$(BIN)/python -m benchmarks.functions
 
 clean: ## remove what setup and demo made
 	rm -rf .venv build cdk.out demo-data* *.egg-info

@@ -28,12 +28,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 
 from fenceline import Client, Record, errors
-from fenceline.append import ProducerRef
-from fenceline.batch import StoredRecord
 from fenceline.errors import FencelineError
-from fenceline.offsets import SegmentEntry
-from fenceline.partitioner import partition_of
-from fenceline_cli.server_process import ServerProcess
+from fenceline.format.batch import StoredRecord
+from fenceline.format.partitioner import partition_of
+from fenceline.model.results import ProducerRef, SegmentEntry
+from fenceline_cli.dev_server.process import ServerProcess
 
 FENCELINE = ".venv/bin/fenceline"
 DATA = Path(__file__).parent / "data"

@@ -26,7 +26,7 @@ from stage import Child, ComparisonError, Event, check, console, say, serving, t
 from fenceline import Client, errors
 from fenceline.client import Delivery, Producer
 from fenceline.errors import FencelineError
-from fenceline.read import ReadRecord
+from fenceline.model.results import ReadRecord
 
 TOPIC = "kv"
 LEASE_MS = 1_000

@@ -26,11 +26,11 @@ from rich.table import Table
 from stage import Child, ComparisonError, Event, check, console, say, serving, tell
 
 from fenceline import Client, Record, errors
-from fenceline.batch import StoredRecord
 from fenceline.client import Session
-from fenceline.client.cursors import CommittedOffset
+from fenceline.client.types import CommittedOffset
 from fenceline.errors import FencelineError
-from fenceline.read import ReadRecord
+from fenceline.format.batch import StoredRecord
+from fenceline.model.results import ReadRecord
 
 GROUP = "totals-job"
 READINGS = 6_000

@@ -19,7 +19,7 @@ from typing import Any
 
 from rich.console import Console
 
-from fenceline_cli.server_process import ServerProcess
+from fenceline_cli.dev_server.process import ServerProcess
 
 Event = dict[str, Any]
 

@@ -1,1 +1,1 @@
-"""What Lambda calls, and what `fenceline dev` calls in its place."""
+"""What Lambda starts: a handler for each function."""

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 from fenceline import limits
-from fenceline.compaction import CompactionTooLarge
+from fenceline.compaction.compact import CompactionTooLarge
 from fenceline.errors import FencelineError, InvalidRequestError, UnknownTopicOrPartitionError
-from fenceline.log import Log
-
-from . import door, wiring
+from fenceline.service.log import Log
+from fenceline_http import request as http_request
+from fenceline_http import wiring
 
 _TIME_MS = 300_000  # what the largest one that is begun here may take
 
@@ -29,7 +29,7 @@ def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, Any]:
         ExceptionGroup: Some failed; their old views stand, and the others were compacted.
     """
     log = wiring.service().log
-    log.note_event(door.schedule_ms(event))
+    log.note_event(http_request.schedule_ms(event))
     is_named = "topic" in event
     wanted = iter([(event["topic"], event["partition"])]) if is_named else _compacted_partitions(log)
     horizons: list[dict[str, Any]] = []

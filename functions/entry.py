@@ -1,4 +1,4 @@
-"""What Lambda starts: ``fenceline_functions.entry.NAME`` is the function NAME's handler, observed.
+"""What Lambda starts: ``functions.entry.NAME`` is the function NAME's handler, observed.
 
 The rule: a process imports the one function that it is, and opens its stores, before its first request comes.
 """
@@ -9,28 +9,38 @@ from functools import cache
 from importlib import import_module
 from typing import get_args
 
-from . import routes, wiring
-from .observed import Handler, observed
+from fenceline_http import routes, wiring
+from functions.telemetry.observed import Handler, observed
 
 FUNCTIONS = (*get_args(routes.Function), "sweeper", "compactor")
 
 # What a function's requests need of ``fenceline.log``, which imports for appends alone.
 _NEEDS = {
-    "produce": ("by_key",),
-    "read": ("offsets", "ownership", "read"),
-    "sessions": ("claiming", "leases", "named", "own", "own_release", "producers", "waiting"),
-    "subscriptions": ("consumers", "ownership", "subscriptions"),
-    "admin": ("compaction", "deletion", "offsets", "trim"),
-    "sweeper": ("compaction", "deletion"),
-    "compactor": ("compaction",),
+    "produce": ("service.by_key",),
+    "read": ("access.ownership.read_guard", "read.offsets", "read.reader"),
+    "sessions": (
+        "access.claims.claim",
+        "access.claims.producers",
+        "access.claims.queue",
+        "access.leases",
+        "access.ownership.own",
+        "access.ownership.release",
+        "access.producer",
+    ),
+    "subscriptions": ("access.ownership.read_guard", "service.subscriptions", "subscriptions.cursors"),
+    "admin": ("compaction.compact", "log.trim", "read.offsets", "service.topic_deletion"),
+    "sweeper": ("compaction.compact", "service.topic_deletion"),
+    "compactor": ("compaction.compact",),
 }
+_SCHEDULED = ("sweeper", "compactor")
 
 
 def load(name: str) -> Handler:
     """Import all that a function needs, and return its handler."""
     for needed in _NEEDS.get(name, ()):
         import_module(f"fenceline.{needed}")
-    handler: Handler = import_module(f"{__package__}.{name}").handler
+    package = __package__ if name in _SCHEDULED else "fenceline_http.handlers"
+    handler: Handler = import_module(f"{package}.{name}").handler
     return handler
 
 

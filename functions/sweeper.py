@@ -12,9 +12,9 @@ from typing import Any, Protocol
 
 from fenceline import limits
 from fenceline.errors import CorruptLogError, InvalidRequestError
-from fenceline.sweep import sweep
-
-from . import door, wiring
+from fenceline.sweeper.sweep import sweep
+from fenceline_http import request as http_request
+from fenceline_http import wiring
 
 _MARGIN_MS = 10_000  # for the step that is under way when the run should end
 
@@ -42,7 +42,7 @@ def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, Any]:
     if not isinstance(is_thorough, bool):
         raise InvalidRequestError("is_thorough is true or false", field="is_thorough")
     log = wiring.service().log
-    log.note_event(door.schedule_ms(event))
+    log.note_event(http_request.schedule_ms(event))
     report = sweep(
         log,
         duration_ms=max(context.get_remaining_time_in_millis() - _MARGIN_MS, 1),

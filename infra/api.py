@@ -1,6 +1,6 @@
 """The HTTP API: every route of the functions' own table, each to the function that serves it.
 
-The rule: a route stands in functions/routes.py and nowhere else. What is no route goes to admin, which says so in the
+The rule: each route is listed in ``fenceline_http.routes`` alone. What is no route goes to admin, which says so in the
 documented form. Nobody gets through unsigned, unless that was asked for twice.
 """
 
@@ -17,7 +17,7 @@ from aws_cdk import aws_apigatewayv2_integrations as integrations
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
-from fenceline_functions import routes
+from fenceline_http import routes
 from infra.context import Deployment
 from infra.logs import log_group
 from infra.nag import accept

@@ -34,8 +34,8 @@ REQUIREMENTS = ("aiokafka", "aws-lambda-powertools", "aws-xray-sdk", "botocore",
 PYTHON = "3.13"
 PLATFORMS = ("manylinux_2_28_aarch64", "manylinux2014_aarch64")  # arm64: a fifth cheaper, and no slower
 
-_OURS = (("lib/fenceline", "fenceline"), ("functions", "fenceline_functions"))
-_NOT_OURS = shutil.ignore_patterns("__pycache__", "*.md", "py.typed", "client", "testing.py")
+_OURS = (("lib/fenceline", "fenceline"), ("lib/fenceline_http", "fenceline_http"), ("functions", "functions"))
+_NOT_OURS = shutil.ignore_patterns("__pycache__", "*.md", "py.typed", "client")
 _SERVICES = {
     "dynamodb",
     "s3",

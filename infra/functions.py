@@ -108,7 +108,7 @@ class Function(Construct):
             "Function",
             description=f"fenceline: {name}",
             code=code,
-            handler=f"fenceline_functions.entry.{name}",
+            handler=f"functions.entry.{name}",
             runtime=lambda_.Runtime.PYTHON_3_13,
             architecture=lambda_.Architecture.ARM_64,
             memory_size=size.memory_mb,

@@ -1,7 +1,7 @@
 """One dashboard and the alarms of a region. infra/README.md says of each alarm what it means and what to do.
 
 The rule: an alarm is for what somebody should act upon. What the functions measure, and under which names, is written
-by functions/metrics.py alone.
+by functions/telemetry/metric_names.py alone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from fenceline_functions import metrics
+from functions.telemetry import metric_names
 from infra.context import Deployment
 
 FIVE_MINUTES = cdk.Duration.minutes(5)
@@ -56,13 +56,13 @@ class Observability(Construct):
     def _alarms_of_the_log(self) -> None:
         self._alarm(
             "CorruptLog",
-            self._ours(metrics.CORRUPT_LOG, "Sum"),
+            self._ours(metric_names.CORRUPT_LOG, "Sum"),
             1,
             "Stored data breaks an invariant (CORRUPT_LOG); nothing more is written there. Find it: fenceline verify.",
         )
         self._alarm(
             "Contention",
-            self._ours(metrics.CONTENDED, "Sum"),
+            self._ours(metric_names.CONTENDED, "Sum"),
             10,
             "Appends gave up because others kept winning (CONTENDED). Fewer writers per partition, or more partitions.",
         )
@@ -144,9 +144,9 @@ class Observability(Construct):
 
     def _ours(self, name: str, statistic: str, *, label: str | None = None) -> cloudwatch.Metric:
         return cloudwatch.Metric(
-            namespace=metrics.NAMESPACE,
+            namespace=metric_names.NAMESPACE,
             metric_name=name,
-            dimensions_map={metrics.SERVICE: self._stage},
+            dimensions_map={metric_names.SERVICE: self._stage},
             period=FIVE_MINUTES,
             statistic=statistic,
             label=label,
@@ -157,20 +157,28 @@ class Observability(Construct):
         dashboard.add_widgets(cloudwatch.AlarmStatusWidget(alarms=self._alarms, width=24))
         percentiles = ("p50", "p99")
         dashboard.add_widgets(
-            _graph("Appends, ms", [self._ours(metrics.APPEND_MS, one, label=one) for one in percentiles]),
+            _graph("Appends, ms", [self._ours(metric_names.APPEND_MS, one, label=one) for one in percentiles]),
             _graph(
                 "Creates",
                 [
                     self._ours(name, "Sum")
-                    for name in (metrics.CREATES, metrics.LOST_RACES, metrics.CONFLICTS, metrics.DUPLICATES)
+                    for name in (
+                        metric_names.CREATES,
+                        metric_names.LOST_RACES,
+                        metric_names.CONFLICTS,
+                        metric_names.DUPLICATES,
+                    )
                 ],
             ),
-            _graph("Refused, given up", [self._ours(name, "Sum") for name in (metrics.REFUSALS, metrics.CONTENDED)]),
+            _graph(
+                "Refused, given up",
+                [self._ours(name, "Sum") for name in (metric_names.REFUSALS, metric_names.CONTENDED)],
+            ),
         )
         dashboard.add_widgets(
             _graph("API: requests", [api.metric_count(), api.metric_client_error(), api.metric_server_error()]),
             _graph("API: latency, ms", [api.metric_latency(statistic=one) for one in percentiles]),
-            _graph("Checkpoints, age in ms", [self._ours(metrics.CHECKPOINT_AGE, "Maximum")]),
+            _graph("Checkpoints, age in ms", [self._ours(metric_names.CHECKPOINT_AGE, "Maximum")]),
         )
         dashboard.add_widgets(
             _graph("Functions: duration, ms", [one.metric_duration(statistic="p99") for one in functions.values()]),

@@ -15,7 +15,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from fenceline.adapters.dynamodb import PARTITION, SORT
+from fenceline.adapters.aws.dynamodb import PARTITION, SORT
 from infra.context import Deployment
 from infra.nag import accept
 

@@ -10,14 +10,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from fenceline import batch, keys, markers
-from fenceline.adapters.sqlite import SqliteItemStore, SqliteObjectStore
-from fenceline.append import Appended, AppendRequest, ProducerRef
-from fenceline.batch import Record
+from fenceline.adapters.sqlite.directory import SqliteItemStore, SqliteObjectStore
+from fenceline.append.request import AppendRequest
 from fenceline.errors import FencelineError
-from fenceline.fold import Folded, PartitionState, apply
-from fenceline.items import Head
-from fenceline.log import Log
+from fenceline.format import batch, control, keys
+from fenceline.format.segment import Replicated, Segment, SegmentMetadata, parse_segment
+from fenceline.log.checkpoint_items import Head
+from fenceline.log.state import Folded, PartitionState, apply
+from fenceline.model.record import Record
+from fenceline.model.results import Appended, ProducerRef, ReadRecord
 from fenceline.ports import (
     Change,
     Conflict,
@@ -31,9 +32,9 @@ from fenceline.ports import (
     Unavailable,
     VersionMoved,
 )
-from fenceline.read import ReadRecord, ReadRequest
+from fenceline.read.reader import ReadRequest
 from fenceline.runtime import Condition, Lock, Runtime, ThreadRuntime
-from fenceline.segment import Replicated, Segment, SegmentMetadata, parse_segment
+from fenceline.service.log import Log
 from tests.patience import PATIENCE_S
 
 T = TypeVar("T")
@@ -357,7 +358,7 @@ def outcome(producer_id: int, producer_epoch: int, *, is_commit: bool) -> Part:
     """The end of a transaction; the epoch is the bumped one."""
 
     def part(offset: int, epoch: int, now_ms: int) -> bytes:
-        return markers.encode_transaction_marker(
+        return control.encode_transaction_marker(
             is_commit,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
@@ -374,17 +375,17 @@ def marker(type: int, value: Mapping[str, Any] | None = None, *, epoch: int | No
 
     def part(offset: int, epoch_in_force: int, now_ms: int) -> bytes:
         leader_epoch = epoch_in_force if epoch is None else epoch
-        return markers.encode_marker(type, value or {}, base_offset=offset, leader_epoch=leader_epoch, now_ms=now_ms)
+        return control.encode_marker(type, value or {}, base_offset=offset, leader_epoch=leader_epoch, now_ms=now_ms)
 
     return part
 
 
 def access(session_id: str, epoch: int) -> Part:
-    return marker(markers.ACCESS, {"mode": "Exclusive", "session_id": session_id}, epoch=epoch)
+    return marker(control.ACCESS, {"mode": "Exclusive", "session_id": session_id}, epoch=epoch)
 
 
 def back_to_shared() -> Part:
-    return marker(markers.ACCESS, {"mode": "Shared", "session_id": None})
+    return marker(control.ACCESS, {"mode": "Shared", "session_id": None})
 
 
 class LogBuilder:

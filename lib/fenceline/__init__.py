@@ -12,7 +12,6 @@ from typing import Any as _Any
 
 if TYPE_CHECKING:
     from fenceline import errors as errors
-    from fenceline.batch import Record as Record
     from fenceline.client import Client as Client
     from fenceline.client import Delivered as Delivered
     from fenceline.client import Delivery as Delivery
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from fenceline.client import Reader as Reader
     from fenceline.client import Session as Session
     from fenceline.client import Subscriber as Subscriber
+    from fenceline.model.record import Record as Record
 
     __version__: str
 
@@ -46,7 +46,7 @@ def __getattr__(name: str) -> _Any:
         case "errors":
             return _import_module("fenceline.errors")
         case "Record":
-            return _import_module("fenceline.batch").Record
+            return _import_module("fenceline.model.record").Record
     if name in __all__:
         return getattr(_import_module("fenceline.client"), name)
     raise AttributeError(f"module 'fenceline' has no attribute {name!r}")

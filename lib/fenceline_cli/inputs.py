@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from fenceline.batch import Record
 from fenceline.limits import INT64_MAX
+from fenceline.model.record import Record
 from fenceline_cli.output import CommandError
 
 Parse = Callable[[bytes], Record]

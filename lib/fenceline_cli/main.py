@@ -1,6 +1,6 @@
 """The command line: what ``fenceline`` is called with, and nothing else.
 
-Each command lives in a module of its own, which is loaded when the command is called (commands.py).
+Each command lives in a module of its own, which is loaded when the command is called (``command_table``).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ with QuietStart():
     import typer
 
     from fenceline_cli import options
-    from fenceline_cli.commands import Commands
+    from fenceline_cli.command_table import Commands
     from fenceline_cli.output import EXIT_CODES, EXIT_INTERRUPTED
 
 app = typer.Typer(

@@ -1,15 +1,15 @@
 """A topic's settings as people read and write them: with units, with their defaults, and with what they mean.
 
-The rule: all of it comes from one table, ``fenceline.config.NAMES``.
+The rule: all of it comes from one table, ``fenceline.model.topic_config.NAMES``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fenceline.config import NAMES, ConfigValue
 from fenceline.errors import InvalidRequestError
 from fenceline.limits import INT64_MAX
+from fenceline.model.topic_config import NAMES, ConfigValue
 from fenceline_cli import units
 from fenceline_cli.output import CommandError
 

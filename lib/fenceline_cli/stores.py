@@ -14,17 +14,18 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from fenceline import keys, limits
-from fenceline.adapters.sqlite import CannotOpen, SqliteItemStore, SqliteObjectStore, open_directory
-from fenceline.context import Context
-from fenceline.lost import first_segments, lost_topics
+from fenceline import limits
+from fenceline.adapters.sqlite.directory import CannotOpen, SqliteItemStore, SqliteObjectStore, open_directory
+from fenceline.format import keys
+from fenceline.format.segment import SegmentMetadata
+from fenceline.log.context import Context
 from fenceline.ports import Damaged, NotFound, StoreFact
-from fenceline.probe import probe
-from fenceline.rebuild import is_cut_off
-from fenceline.segment import SegmentMetadata
+from fenceline.recovery.lost_items import first_segments, lost_topics
+from fenceline.recovery.rebuild import is_cut_off
+from fenceline.recovery.store_check import probe
 from fenceline.settings import Settings
 from fenceline_cli.output import CommandError
-from fenceline_functions import wiring
+from fenceline_http import wiring
 
 LOCAL = "local"  # the region's name where none is given
 NAMES_SHOWN = 3

@@ -6,8 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from fenceline.client import Client
+from fenceline_cli.dev_server.process import ServerProcess
 from fenceline_cli.main import app
-from fenceline_cli.server_process import ServerProcess
 
 NUMBERS = itertools.count()
 

@@ -14,7 +14,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from fenceline.client import Client
-from fenceline.partitioner import partition_of
+from fenceline.format.partitioner import partition_of
 from fenceline_cli.main import app
 from tests.cli.results import error_line, lines
 from tests.patience import PATIENCE_S
@@ -207,7 +207,7 @@ def test_offsets_follow_produce_and_trim(run, topic):
 
 def test_dev_serves_what_it_is_told(monkeypatch, tmp_path):
     seen = []
-    monkeypatch.setattr("fenceline_cli.server.serve", lambda *arguments: seen.append(arguments) or 3)
+    monkeypatch.setattr("fenceline_cli.dev_server.server.serve", lambda *arguments: seen.append(arguments) or 3)
 
     result = CliRunner().invoke(app, ["dev", "--data", str(tmp_path / "d"), "--port", "99", "--workers", "2"])
 
@@ -219,7 +219,7 @@ def test_dev_serves_what_it_is_told(monkeypatch, tmp_path):
 
 def test_dev_lets_in_the_pages_and_the_names_that_it_is_told(monkeypatch, tmp_path):
     seen = {}
-    monkeypatch.setattr("fenceline_cli.server.serve", lambda *_, **named: seen.update(named) or 0)
+    monkeypatch.setattr("fenceline_cli.dev_server.server.serve", lambda *_, **named: seen.update(named) or 0)
     pages = ["--cors-origin", "http://localhost:3000", "--cors-origin", "https://example.com"]
 
     result = CliRunner().invoke(app, ["dev", "--data", str(tmp_path / "d"), *pages, "--allowed-host", "build-box"])

@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from fenceline.batch import Record
 from fenceline.client import Client
-from fenceline.partitioner import partition_of
+from fenceline.format.partitioner import partition_of
+from fenceline.model.record import Record
 from fenceline_cli.main import app
 from tests.cli.results import last_line, lines
 from tests.tries import tries

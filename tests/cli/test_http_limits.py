@@ -12,7 +12,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from fenceline import limits
-from fenceline_cli.http_limits import LimitedHttp
+from fenceline_cli.dev_server.http_limits import LimitedHttp
 
 PIECE = b"x" * 4_096
 PIECES = 4_000  # 16 MB

@@ -7,7 +7,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from fenceline.batch import Record
+from fenceline.model.record import Record
 from fenceline_cli import options
 from fenceline_cli.main import app
 from tests.cli.results import error_line, lines

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 import pytest
 
 from fenceline import errors
-from fenceline.batch import Record
 from fenceline.client import Client
-from fenceline.partitioner import partition_of
+from fenceline.format.partitioner import partition_of
+from fenceline.model.record import Record
 from tests.cli.results import last_line, lines
 from tests.patience import PATIENCE_S, wait_until
 

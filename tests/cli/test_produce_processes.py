@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from fenceline.client import Client
-from fenceline_cli.server_process import ServerProcess
+from fenceline_cli.dev_server.process import ServerProcess
 from tests.cli.results import hears_ctrl_c
 from tests.patience import PATIENCE_S, wait_until
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from fenceline import Record, errors
 from fenceline_cli import output
-from fenceline_cli.commands import COMMANDS
+from fenceline_cli.command_table import COMMANDS
 from fenceline_cli.main import app
 from tests.cli.results import error_line, lines
 
@@ -31,18 +31,18 @@ NOT_FOR_A_COMMAND = (
     "asyncio",
     "aiokafka.client",
     "packaging",
-    "fenceline.append",
-    "fenceline.context",
-    "fenceline.fold",
-    "fenceline.items",
-    "fenceline.markers",
-    "fenceline.offsets",
-    "fenceline.partition",
-    "fenceline.read",
-    "fenceline.segment",
-    "fenceline.tail",
+    "fenceline.append.request",
+    "fenceline.log.context",
+    "fenceline.log.state",
+    "fenceline.log.checkpoint_items",
+    "fenceline.format.control",
+    "fenceline.read.offsets",
+    "fenceline.log.partition",
+    "fenceline.read.reader",
+    "fenceline.format.segment",
+    "fenceline.log.tail",
 )
-NOT_WITHOUT_RECORDS = ("aiokafka", "cramjam", "fenceline.batch", "fenceline.codecs")
+NOT_WITHOUT_RECORDS = ("aiokafka", "cramjam", "fenceline.format.batch", "fenceline.format.compression")
 NOT_FOR_A_CLIENT = ("rich", "botocore", "aws_lambda_powertools", "uvicorn", "moto", "pydantic", "click.core")
 
 
@@ -72,8 +72,8 @@ def test_help_loads_no_more_than_it_shows(arguments):
     modules, code = loaded_by(*arguments)
     assert code == 0
     assert not modules & set(NOT_FOR_HELP)
-    own = {name for name in modules if name.startswith("fenceline_cli.") and name.endswith(("_command", "_commands"))}
-    assert own <= {"fenceline_cli.topic_commands", "fenceline_cli.partition_commands"}
+    own = {name for name in modules if name.startswith("fenceline_cli.commands.")}
+    assert own <= {"fenceline_cli.commands.topics", "fenceline_cli.commands.partitions"}
 
 
 @pytest.mark.slow
@@ -92,7 +92,7 @@ def test_a_command_that_asks_a_service_loads_no_server_and_draws_nothing(argumen
     assert not modules & set(NOT_FOR_A_CLIENT)
     assert "httpx" in modules
     assert "aiokafka" not in modules or arguments[0] == "produce"
-    assert "fenceline_cli.bench" not in modules
+    assert "fenceline_cli.benchmark.run" not in modules
 
 
 @pytest.mark.slow
@@ -133,7 +133,7 @@ def test_what_the_codec_passes_over_is_there_for_whoever_asks():
         "from fenceline_cli.codec_alone import load_codec\n"
         "load_codec()\n"
         "load_codec()\n"
-        "assert 'fenceline.batch' in sys.modules and 'asyncio' not in sys.modules\n"
+        "assert 'fenceline.format.batch' in sys.modules and 'asyncio' not in sys.modules\n"
         "import aiokafka.util\n"
         "told = aiokafka.util.NO_EXTENSIONS\n"
         "assert 'asyncio' not in sys.modules\n"
@@ -166,7 +166,13 @@ def test_a_client_is_loaded_without_what_carries_records():
         subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
     )
     assert "fenceline.client.client" in modules
-    assert not modules & {"aiokafka", "fenceline.batch", "fenceline.append", "fenceline.client.producer", "botocore"}
+    assert not modules & {
+        "aiokafka",
+        "fenceline.format.batch",
+        "fenceline.append.request",
+        "fenceline.client.producer",
+        "botocore",
+    }
 
 
 def test_each_command_that_is_listed_can_be_called_and_each_that_can_be_called_is_listed():
@@ -176,7 +182,7 @@ def test_each_command_that_is_listed_can_be_called_and_each_that_can_be_called_i
         assert what in listed
         shown = CliRunner().invoke(app, [name, "--help"])
         assert shown.exit_code == 0, shown.output
-        apps = __import__(f"fenceline_cli.{module}", fromlist=["app"]).app
+        apps = __import__(f"fenceline_cli.commands.{module}", fromlist=["app"]).app
         names = (
             {apps.info.name}
             if isinstance(apps.info.name, str)
@@ -203,7 +209,7 @@ def test_each_next_step_has_an_exit_code_that_help_states(monkeypatch, error, co
     def connect(_url):
         raise error
 
-    monkeypatch.setattr("fenceline_cli.topic_commands.connect", connect)
+    monkeypatch.setattr("fenceline_cli.commands.topics.connect", connect)
 
     assert error_line(CliRunner().invoke(app, ["topic", "list"]), exit_code=code).startswith(f"{error.code}: ")
     told = json.loads(error_line(CliRunner().invoke(app, ["topic", "list", "--json"]), exit_code=code))

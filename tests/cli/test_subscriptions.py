@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from fenceline.batch import Record
 from fenceline.client import Client
+from fenceline.model.record import Record
 from tests.cli.results import error_line, lines
 
 pytestmark = pytest.mark.slow  # a real server

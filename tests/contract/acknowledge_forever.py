@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from fenceline.adapters.sqlite import open_directory
+from fenceline.adapters.sqlite.directory import open_directory
 from fenceline.ports import ItemKey, Put
 
 

@@ -8,15 +8,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from fenceline.adapters.sqlite import SqliteItemStore, SqliteObjectStore
+from fenceline.adapters.sqlite.directory import SqliteItemStore, SqliteObjectStore
 from fenceline.ports import ItemStore, ObjectStore
 from tests.patience import PATIENCE_S
 from tests.servers.run import REGION, address_of
 
 if TYPE_CHECKING:
-    from fenceline.adapters.aws import ClientOptions
-    from fenceline.adapters.dynamodb import DynamoItemStore
-    from fenceline.adapters.s3 import S3ObjectStore
+    from fenceline.adapters.aws.client import ClientOptions
+    from fenceline.adapters.aws.dynamodb import DynamoItemStore
+    from fenceline.adapters.aws.s3 import S3ObjectStore
 
 
 PATIENT: ClientOptions = {"connect_ms": PATIENCE_S * 1000, "answer_ms": PATIENCE_S * 1000}
@@ -56,7 +56,7 @@ def _name(place: str) -> str:
 
 def _s3(server: str) -> Callable[[str], S3ObjectStore]:
     def open_at(place: str) -> S3ObjectStore:
-        from fenceline.adapters.s3 import S3ObjectStore, s3_client
+        from fenceline.adapters.aws.s3 import S3ObjectStore, s3_client
 
         client = s3_client(endpoint_url=address_of(server), region=REGION, **PATIENT)
         store = S3ObjectStore("fenceline-test", _name(place), client=client)
@@ -68,7 +68,7 @@ def _s3(server: str) -> Callable[[str], S3ObjectStore]:
 
 def _dynamodb(server: str) -> Callable[[str], DynamoItemStore]:
     def open_at(place: str) -> DynamoItemStore:
-        from fenceline.adapters.dynamodb import DynamoItemStore, dynamodb_client
+        from fenceline.adapters.aws.dynamodb import DynamoItemStore, dynamodb_client
 
         store = DynamoItemStore(
             _name(place), client=dynamodb_client(endpoint_url=address_of(server), region=REGION, **PATIENT)

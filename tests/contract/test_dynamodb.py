@@ -11,9 +11,10 @@ import botocore.session
 import pytest
 
 from fenceline import limits
-from fenceline.adapters import aws, dynamodb
-from fenceline.adapters.dynamodb import DynamoItemStore, dynamodb_client
-from fenceline.item_size import size_of
+from fenceline.adapters.aws import client as aws_client
+from fenceline.adapters.aws import dynamodb
+from fenceline.adapters.aws.dynamodb import DynamoItemStore, dynamodb_client
+from fenceline.format.item_size import size_of
 from fenceline.ports import (
     Check,
     Delete,
@@ -60,7 +61,7 @@ def canceled(*reasons: str) -> bytes:
 def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in CREDENTIALS.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(aws, "PAUSE_FIRST_MS", 1)
+    monkeypatch.setattr(aws_client, "PAUSE_FIRST_MS", 1)
 
 
 @pytest.fixture
@@ -199,7 +200,7 @@ def test_reads_are_repeated_and_consistent(faulty: Faulty, store: DynamoItemStor
 
 @pytest.mark.parametrize("read", READS)
 def test_reads_that_fail_for_good_are_unavailable(faulty: Faulty, store: DynamoItemStore, read: str) -> None:
-    for trouble, requests in ((DROP, aws.ATTEMPTS_MAX), (refusal("AccessDeniedException"), 1)):
+    for trouble, requests in ((DROP, aws_client.ATTEMPTS_MAX), (refusal("AccessDeniedException"), 1)):
         faulty.requests.clear()
         faulty.answers = [trouble]
         with pytest.raises(Unavailable):

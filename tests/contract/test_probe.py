@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from fenceline.adapters.sqlite import SqliteObjectStore
+from fenceline.adapters.sqlite.directory import SqliteObjectStore
 from fenceline.ports import AlreadyExists, Conflict, NoAnswer, NotFound, Object, ObjectSummary, Unavailable
-from fenceline.probe import ONE_WINS, examine, probe
+from fenceline.recovery.store_check import ONE_WINS, examine, probe
 from tests.contract.stores import OpenObjects, now_ms
 
 

@@ -13,8 +13,9 @@ import pytest
 from botocore.awsrequest import AWSResponse
 from botocore.config import Config
 
-from fenceline.adapters import aws, s3
-from fenceline.adapters.s3 import S3ObjectStore, s3_client
+from fenceline.adapters.aws import client as aws_client
+from fenceline.adapters.aws import s3
+from fenceline.adapters.aws.s3 import S3ObjectStore, s3_client
 from fenceline.ports import AlreadyExists, Conflict, Damaged, NoAnswer, NotFound, StoreFact, Unavailable
 from tests.contract.conftest import Surroundings
 from tests.contract.stores import OBJECT_STORES, OpenObjects
@@ -50,7 +51,7 @@ def found(body: bytes = BODY, status: int = 200, **headers: str) -> bytes:
 def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in CREDENTIALS.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(aws, "PAUSE_FIRST_MS", 1)
+    monkeypatch.setattr(aws_client, "PAUSE_FIRST_MS", 1)
 
 
 @pytest.fixture
@@ -212,7 +213,7 @@ def test_reads_that_fail_for_good_are_unavailable(faulty: Faulty, store: S3Objec
         faulty.requests.clear()
         with pytest.raises(Unavailable):
             call()
-        assert len(faulty.requests) == aws.ATTEMPTS_MAX
+        assert len(faulty.requests) == aws_client.ATTEMPTS_MAX
 
 
 def test_what_is_refused_is_not_asked_again(faulty: Faulty, store: S3ObjectStore) -> None:
@@ -249,7 +250,7 @@ def test_metadata_names_are_in_lower_case_whoever_wrote_the_headers(faulty: Faul
      "20261120T100000Z", "2026-11-20 10:00:00Z", 1795168800, "1795168800", 1795168800.5],
 )  # fmt: skip
 def test_times_are_read_as_botocore_reads_them(text: Any) -> None:
-    assert aws.parse_time(text) == aws.parse_timestamp(text)
+    assert aws_client.parse_time(text) == aws_client.parse_timestamp(text)
 
 
 # Checksums

@@ -12,14 +12,14 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from fenceline.adapters import aws
-from fenceline.adapters.s3 import S3ObjectStore, s3_client
-from fenceline.adapters.sqlite import SqliteItemStore
-from fenceline.append import Appended
+from fenceline.adapters.aws import client
+from fenceline.adapters.aws.s3 import S3ObjectStore, s3_client
+from fenceline.adapters.sqlite.directory import SqliteItemStore
 from fenceline.errors import FencelineError
-from fenceline.log import Log
+from fenceline.model.results import Appended
 from fenceline.ports import NoAnswer
-from fenceline.read import ReadRequest
+from fenceline.read.reader import ReadRequest
+from fenceline.service.log import Log
 from tests.servers.faulty import Request, answer, faulty_server
 from tests.servers.run import CREDENTIALS
 from tests.service import REGION, TOPIC, FakeRuntime, request
@@ -97,7 +97,7 @@ def _metadata(found: Request) -> dict[str, str]:
 def s3(monkeypatch: pytest.MonkeyPatch) -> SmallS3:
     for name, value in CREDENTIALS.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(aws, "PAUSE_FIRST_MS", 1)
+    monkeypatch.setattr(client, "PAUSE_FIRST_MS", 1)
     return SmallS3()
 
 

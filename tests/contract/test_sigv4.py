@@ -15,8 +15,8 @@ from botocore.exceptions import NoCredentialsError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fenceline.adapters import sigv4
-from fenceline.adapters.sigv4 import Signer, canonical_query
+from fenceline.adapters.aws import sigv4
+from fenceline.adapters.aws.sigv4 import Signer, canonical_query
 
 REGION = "eu-west-1"
 CREDENTIALS = st.sampled_from([Credentials("AKID", "s3cr3t"), Credentials("ASIA", "other/+", "token+/=")])

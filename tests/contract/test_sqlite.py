@@ -16,8 +16,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
 
-from fenceline.adapters import sqlite_database
-from fenceline.adapters.sqlite import CannotOpen, SqliteItemStore, SqliteObjectStore, open_directory
+from fenceline.adapters.sqlite import database as sqlite_database
+from fenceline.adapters.sqlite.directory import CannotOpen, SqliteItemStore, SqliteObjectStore, open_directory
 from fenceline.ports import AlreadyExists, Damaged, Delete, ItemKey, NoAnswer, NotFound, Put, Unavailable
 from tests.contract.stores import OpenObjects, now_ms
 from tests.patience import PATIENCE_S

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from fenceline.adapters.sqlite import open_directory
-from fenceline.adapters.sqlite_file import open_file
-from fenceline.adapters.sqlite_objects import SCHEMA
+from fenceline.adapters.sqlite.directory import open_directory
+from fenceline.adapters.sqlite.file import open_file
+from fenceline.adapters.sqlite.objects import SCHEMA
 from fenceline.ports import ItemKey
 from tests.contract import acknowledge_forever
 

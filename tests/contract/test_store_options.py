@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from fenceline.adapters import aws
-from fenceline.adapters.s3 import _crc32c
-from fenceline.log import Log
+from fenceline.adapters.aws import client
+from fenceline.adapters.aws.s3 import _crc32c
+from fenceline.service.log import Log
 from fenceline.settings import Settings
 from fenceline_cli.main import app
-from fenceline_functions import wiring
+from fenceline_http import wiring
 from tests import profiles
 from tests.cli.results import error_line
 from tests.contract.conftest import Surroundings
@@ -36,8 +36,10 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fenceline]:
     """Run a command; a server that would start only says so."""
     for name, value in CREDENTIALS.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(aws, "PAUSE_FIRST_MS", 1)
-    monkeypatch.setattr("fenceline_cli.server.serve", lambda settings, *_: print("serves", settings.objects) or 0)
+    monkeypatch.setattr(client, "PAUSE_FIRST_MS", 1)
+    monkeypatch.setattr(
+        "fenceline_cli.dev_server.server.serve", lambda settings, *_: print("serves", settings.objects) or 0
+    )
     return lambda *arguments: CliRunner().invoke(app, [*arguments])
 
 
@@ -193,7 +195,7 @@ def test_a_store_that_lets_two_creates_win_is_not_served(
 ) -> None:
     assert run("dev", *stores, "--create").exit_code == 0
     # As a store does that never heard of the condition.
-    monkeypatch.setattr("fenceline.adapters.s3.S3ObjectStore.create", create_anyway)
+    monkeypatch.setattr("fenceline.adapters.aws.s3.S3ObjectStore.create", create_anyway)
     told = error_line(run("dev", *stores))
     assert told.startswith("the object store can't hold a log; use another: one of several creates at once wins: ")
     checked = run("check-store", *stores, "--json")

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from fenceline.client import Client
-from fenceline.testing import Fenceline, in_memory, on_moto
+from fenceline_testing.service import Fenceline, in_memory, on_moto
 from tests.e2e.region import REGIONS, Region, Toolkit
 from tests.patience import PATIENCE_S
 from tests.servers.aws import aws

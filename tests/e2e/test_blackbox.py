@@ -13,10 +13,10 @@ from typing import TypeVar
 
 import pytest
 
-from fenceline import Client, Record, batch, errors
-from fenceline.append import Appended, ProducerRef, SessionRef
-from fenceline.client.cursors import CommittedOffset
-from fenceline.client.holdings import Claim
+from fenceline import Client, Record, errors
+from fenceline.client.types import Claim, CommittedOffset
+from fenceline.format import batch
+from fenceline.model.results import Appended, ProducerRef, SessionRef
 from tests.e2e.conftest import Service
 
 T = TypeVar("T")

@@ -16,9 +16,10 @@ from botocore.exceptions import ClientError
 from typer.testing import CliRunner
 
 from fenceline import Client, Record, errors, limits
-from fenceline.append import ProducerRef
-from fenceline.testing import in_memory
-from fenceline_functions import metrics, routes
+from fenceline.model.results import ProducerRef
+from fenceline_http import routes
+from fenceline_testing.service import in_memory
+from functions.telemetry import metric_names
 from tests.e2e.region import REGIONS, Region, Toolkit
 from tests.patience import PATIENCE_S
 
@@ -224,8 +225,8 @@ def test_metrics_are_told_and_no_key_or_value_is(region: Region, client: Client)
     def lines() -> list[dict[str, Any]]:
         return [line for function in ("produce", "read", "admin") for line in region.lines(function)]
 
-    emitted = eventually(lambda: [line for line in lines() if metrics.APPEND_MS in line], 1)
-    assert {"service", metrics.CREATES, metrics.CHECKPOINT_AGE} <= set().union(*emitted)
+    emitted = eventually(lambda: [line for line in lines() if metric_names.APPEND_MS in line], 1)
+    assert {"service", metric_names.CREATES, metric_names.CHECKPOINT_AGE} <= set().union(*emitted)
     assert eventually(lambda: [line for line in lines() if line.get("codes") == {"INVALID_REQUEST": 1}], 1)
     assert secret not in json.dumps(lines())
 

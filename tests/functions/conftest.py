@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from fenceline.adapters.sqlite import SqliteItemStore, SqliteObjectStore
-from fenceline.log import Log
+from fenceline.adapters.sqlite.directory import SqliteItemStore, SqliteObjectStore
 from fenceline.runtime import ThreadRuntime
+from fenceline.service.log import Log
 from fenceline.settings import Settings
-from fenceline_functions import wiring
+from fenceline_http import wiring
 from tests.functions.http_events import call
 
 

@@ -11,7 +11,8 @@ from urllib.parse import urlencode
 
 from jsonschema import Draft202012Validator
 
-from fenceline_functions import admin, openapi, produce, read, routes, sessions, subscriptions
+from fenceline_http import openapi, routes
+from fenceline_http.handlers import admin, produce, read, sessions, subscriptions
 
 HANDLERS = {
     "produce": produce.handler,

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 
 import uvicorn
 
-from fenceline_cli.bridge import Bridge
-from fenceline_cli.web_origin import WebOrigins
-from fenceline_functions import wiring
+from fenceline_cli.dev_server.bridge import Bridge
+from fenceline_cli.dev_server.web_origin import WebOrigins
+from fenceline_http import wiring
 
 
 @contextmanager

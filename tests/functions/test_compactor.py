@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from fenceline import errors, limits
-from fenceline.append import AppendRequest
-from fenceline.batch import Record
-from fenceline.read import ReadRequest
-from fenceline_functions import compactor
-from fenceline_functions.wiring import Service
+from fenceline.append.request import AppendRequest
+from fenceline.model.record import Record
+from fenceline.read.reader import ReadRequest
+from fenceline_http.wiring import Service
+from functions import compactor
 
 
 class Context:

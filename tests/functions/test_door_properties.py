@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fenceline.errors import FencelineError
-from fenceline_functions import door, own_requests, reads, records, subscription_requests
+from fenceline_http import own_requests, produce_requests, read_requests, subscription_requests
+from fenceline_http import request as http_request
 from tests.functions.http_events import BATCH_TYPE, event
 
 FORM_CODES = {
@@ -53,18 +54,18 @@ QUERIES = (
     st.lists(st.tuples(NAME, SCALARS.map(lambda value: str(value).replace("\ud800", "%")))).map(urlencode) | st.text()
 )
 CONTENT_TYPES = st.sampled_from(["application/json", BATCH_TYPE, "", "text/plain"]) | st.text()
-PARSERS: list[Callable[[door.Event], Any]] = [
-    records.produce,
-    records.produce_many,
-    door.new_topic,
-    lambda sent: door.topic_change(sent, "t"),
-    door.listing,
-    reads.read,
-    reads.timestamp,
-    reads.segments,
-    door.before_offset,
-    door.nothing,
-    door.transactional_id,
+PARSERS: list[Callable[[http_request.Event], Any]] = [
+    produce_requests.produce,
+    produce_requests.produce_many,
+    http_request.new_topic,
+    lambda sent: http_request.topic_change(sent, "t"),
+    http_request.listing,
+    read_requests.read,
+    read_requests.timestamp,
+    read_requests.segments,
+    http_request.before_offset,
+    http_request.nothing,
+    http_request.transactional_id,
     lambda sent: subscription_requests.subscription_change(sent, "s"),
     subscription_requests.partition_page,
     subscription_requests.read,
@@ -81,7 +82,7 @@ PARSERS: list[Callable[[door.Event], Any]] = [
 @pytest.mark.parametrize("parse", PARSERS)
 @given(body=BODIES, query=st.just("") | QUERIES, content_type=st.just("application/json") | CONTENT_TYPES)
 def test_a_request_is_typed_or_refused_for_its_form(
-    parse: Callable[[door.Event], Any], body: str | bytes, query: str, content_type: str
+    parse: Callable[[http_request.Event], Any], body: str | bytes, query: str, content_type: str
 ) -> None:
     sent = event("POST", "/", query, {"content-type": content_type, "accept": content_type}, body)
     try:
@@ -94,7 +95,7 @@ def test_a_request_is_typed_or_refused_for_its_form(
 @given(topic=st.text(min_size=1), partition=st.text(min_size=1))
 def test_a_place_is_legal_or_unknown(topic: str, partition: str) -> None:
     try:
-        name, number = door.partition(topic, partition)
+        name, number = http_request.partition(topic, partition)
     except FencelineError as error:
         assert error.code == "UNKNOWN_TOPIC_OR_PARTITION"  # noqa: PT017 - anything else is to fail the test
     else:

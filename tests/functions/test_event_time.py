@@ -12,10 +12,11 @@ import pytest
 
 from fenceline.runtime import ThreadRuntime
 from fenceline.settings import Settings
-from fenceline.sweep import sweep
-from fenceline.testing import in_memory
-from fenceline_cli.bridge import Bridge
-from fenceline_functions import compactor, sweeper, wiring
+from fenceline.sweeper.sweep import sweep
+from fenceline_cli.dev_server.bridge import Bridge
+from fenceline_http import wiring
+from fenceline_testing.service import in_memory
+from functions import compactor, sweeper
 from tests.functions.http_events import event, send
 from tests.functions.test_sweeper import Remaining
 from tests.service import START_MS, TOPIC, FakeRuntime, Service, append, serve

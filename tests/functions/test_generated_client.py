@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from fenceline_functions import wiring
+from fenceline_http import wiring
 from tests.functions.conftest import service_in_memory
 from tests.functions.http_events import BATCH_TYPE, DOCUMENT
 from tests.functions.serving import serving

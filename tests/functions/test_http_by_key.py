@@ -12,14 +12,14 @@ import pytest
 from aiokafka.partitioner import DefaultPartitioner
 
 from fenceline import limits
-from fenceline.adapters.sqlite import SqliteItemStore, SqliteObjectStore
-from fenceline.append import AppendRequest
-from fenceline.batch import Record
+from fenceline.adapters.sqlite.directory import SqliteItemStore, SqliteObjectStore
+from fenceline.append.request import AppendRequest
 from fenceline.errors import ContendedError, ThrottledError
-from fenceline.log import Log
+from fenceline.model.record import Record
 from fenceline.runtime import ThreadRuntime
+from fenceline.service.log import Log
 from fenceline.settings import Settings
-from fenceline_functions import wiring
+from fenceline_http import wiring
 from tests.functions.http_events import BATCH_TYPE, Answer, call
 
 PATH = "/v1/topics/orders/records"

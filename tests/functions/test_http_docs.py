@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 import pytest
 
 from fenceline import errors
-from fenceline_functions import described, docs, openapi
+from fenceline_http import docs_page, openapi, operations
 from tests.functions.http_events import DOCUMENT, HTML_TYPE, call, validator
 
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8"
@@ -67,26 +67,26 @@ def test_a_browser_gets_the_page_at_the_root_and_anybody_gets_it_at_docs(service
     for answer in (call("GET", "/", headers={"accept": BROWSER}), call("GET", "/docs")):
         assert (answer.status, answer.headers["content-type"]) == (200, HTML_TYPE)
         assert answer.headers["content-security-policy"] == "default-src 'none'; style-src 'unsafe-inline'"
-        assert answer.body.decode() == docs.page("0.0.0")
+        assert answer.body.decode() == docs_page.page("0.0.0")
 
 
 def test_the_page_loads_nothing_and_every_link_within_it_leads_somewhere() -> None:
-    page = Page(docs.page("0.0.0"))
+    page = Page(docs_page.page("0.0.0"))
     assert not page.tags & LOADS
     assert not {name for name, _ in page.attributes} & {"src", "style", "onclick", "onload"}
-    assert "url(" not in docs.page("0.0.0")
+    assert "url(" not in docs_page.page("0.0.0")
     ids = page.of("id")
     assert len(set(ids)) == len(ids)
     assert {link for link in page.of("href") if link[1:] not in ids} == {"v1/openapi.json"}
 
 
 def test_the_page_has_every_operation_every_error_and_a_line_to_copy_for_each() -> None:
-    text = Page(docs.page("0.0.0")).text
+    text = Page(docs_page.page("0.0.0")).text
     for name, (method, path, operation) in OPERATIONS.items():
         assert f"{method} {path}\n" in text, name
         assert operation["description"].replace("`", "") in text, name
     assert text.count("curl -s") == len(OPERATIONS)
-    ids = Page(docs.page("0.0.0")).of("id")
+    ids = Page(docs_page.page("0.0.0")).of("id")
     assert set(errors.TABLE) <= set(ids)
     assert set(OPERATIONS) <= set(ids)
 
@@ -118,7 +118,7 @@ def test_whatever_the_document_says_is_text_on_the_page(monkeypatch: pytest.Monk
                 "content": poisoned(operation.get("requestBody", {"content": {}})["content"]),
             }
     monkeypatch.setattr(openapi, "document", lambda version: document)
-    text = docs.page.__wrapped__("<script>")
+    text = docs_page.page.__wrapped__("<script>")
     assert "script" not in Page(text).tags
     assert "<script" not in text
 
@@ -126,7 +126,7 @@ def test_whatever_the_document_says_is_text_on_the_page(monkeypatch: pytest.Monk
 def test_every_operation_has_a_name_a_group_words_and_an_example_that_is_valid() -> None:
     assert len(OPERATIONS) == sum(len(item) for item in DOCUMENT["paths"].values())
     tags = {tag["name"] for tag in DOCUMENT["tags"]}
-    assert set(described.DESCRIBED) == set(openapi.OPERATIONS)
+    assert set(operations.DESCRIBED) == set(openapi.OPERATIONS)
     assert {operation["tags"][0] for _, _, operation in OPERATIONS.values()} == tags
     for name, (_, _, operation) in OPERATIONS.items():
         assert re.fullmatch(r"[a-z]+([A-Z][a-z]+)+", name), name

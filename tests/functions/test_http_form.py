@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from fenceline import errors, limits
-from fenceline.append import Appended, AppendRequest
-from fenceline_functions import produce, wiring
+from fenceline.append.request import AppendRequest
+from fenceline.model.results import Appended
+from fenceline_http import wiring
+from fenceline_http.handlers import produce
 from tests.functions.http_events import BATCH_TYPE, HANDLERS, Answer, call, event, send
 
 RECORDS = "/v1/topics/orders/partitions/0/records"

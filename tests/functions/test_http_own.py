@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from fenceline import keys, limits
+from fenceline import limits
+from fenceline.format import keys
 from fenceline.ports import Put
-from fenceline_functions import wiring
+from fenceline_http import wiring
 from tests.functions.http_events import BATCH_TYPE, Answer, call, event, send
 
 pytestmark = pytest.mark.usefixtures("topic")

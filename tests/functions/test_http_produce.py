@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from fenceline.batch import Record, encode
+from fenceline.format.batch import encode
+from fenceline.model.record import Record
 from tests.functions.http_events import BATCH_TYPE, Answer, call
 
 RECORDS = "/v1/topics/orders/partitions/0/records"

@@ -10,10 +10,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from fenceline import limits
-from fenceline.batch import headers
-from fenceline.read import Page, ReadRecord
-from fenceline.tail import Bounds
-from fenceline_functions import page, wiring
+from fenceline.format.batch import headers
+from fenceline.model.results import Bounds, Page, ReadRecord
+from fenceline_http import record_page, wiring
 from tests.functions.http_events import BATCH_TYPE, call
 
 PARTITION = "/v1/topics/orders/partitions/0"
@@ -183,7 +182,7 @@ def record(offset: int, value: bytes) -> ReadRecord:
 def shown(*values: bytes, encoding: str = "utf8") -> Any:
 
     records = [record(n, value) for n, value in enumerate(values)]
-    text = page.to_json(Page(records, len(records), Bounds(0, 100, 100)), encoding)
+    text = record_page.to_json(Page(records, len(records), Bounds(0, 100, 100)), encoding)
     told = json.loads(text)
     assert len(text.encode()) < limits.REPLY_BYTES_MAX or len(told["records"]) == 1
     return told
@@ -225,7 +224,7 @@ def test_a_single_record_too_large_comes_as_base64() -> None:
 def test_a_replicated_record_tells_its_origin() -> None:
 
     replicated = ReadRecord(4, -1, b"k", None, [("h", b"\xc3\xa9"), ("n", None)], 3, "eu-west-1")
-    told = json.loads(page.to_json(Page([replicated], 9, Bounds(4, 9, 9)), "utf8"))
+    told = json.loads(record_page.to_json(Page([replicated], 9, Bounds(4, 9, 9)), "utf8"))
     assert told["records"] == [
         {
             "offset": 4,

@@ -18,9 +18,10 @@ from schemathesis.specs.openapi.checks import (
     unsupported_method,
 )
 
-from fenceline.batch import Record, encode
-from fenceline_functions import wiring
-from fenceline_functions.routes import ROUTES, Route
+from fenceline.format.batch import encode
+from fenceline.model.record import Record
+from fenceline_http import wiring
+from fenceline_http.routes import ROUTES, Route
 from tests.functions.conftest import service_in_memory
 from tests.functions.http_events import BATCH_TYPE, DOCUMENT, call
 from tests.functions.serving import serving

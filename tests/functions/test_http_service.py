@@ -14,8 +14,8 @@ from openapi_spec_validator import validate
 import fenceline
 from fenceline import errors
 from fenceline.settings import Settings
-from fenceline_functions import openapi, schemas
-from fenceline_functions.routes import ROUTES
+from fenceline_http import openapi, schemas
+from fenceline_http.routes import ROUTES
 from tests.functions.http_events import DOCUMENT, HANDLERS, call
 
 API = (files(fenceline) / "API.md").read_text()

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from fenceline import keys, limits
-from fenceline.adapters.sqlite import SqliteItemStore, SqliteObjectStore
-from fenceline.log import Log
+from fenceline import limits
+from fenceline.adapters.sqlite.directory import SqliteItemStore, SqliteObjectStore
+from fenceline.format import keys
 from fenceline.ports import Put
 from fenceline.runtime import ThreadRuntime
+from fenceline.service.log import Log
 from fenceline.settings import Settings
-from fenceline_functions import wiring
+from fenceline_http import wiring
 from tests.functions.http_events import BATCH_TYPE, Answer, call, event, send
 
 PRODUCERS = "/v1/topics/orders/producers"
@@ -288,7 +289,8 @@ def test_deleting_needs_the_session() -> None:
 
 
 def test_json_batches_binary_ones_and_several_go_under_a_session() -> None:
-    from fenceline.batch import Record, encode
+    from fenceline.format.batch import encode
+    from fenceline.model.record import Record
 
     holder = granted()
     assert produce(holder).json["topic_epoch"] == 0

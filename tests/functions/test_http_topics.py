@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from fenceline.ports import Change, NoAnswer
-from fenceline_functions import wiring
+from fenceline_http import wiring
 from tests.functions.http_events import call
 
 pytestmark = pytest.mark.usefixtures("topic")

@@ -9,13 +9,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import httpx
 import pytest
 
-from fenceline.adapters.sqlite import SqliteItemStore, SqliteObjectStore
-from fenceline.log import Log
-from fenceline.polls import OwnSlots
+from fenceline.adapters.sqlite.directory import SqliteItemStore, SqliteObjectStore
+from fenceline.log.polls import OwnSlots
 from fenceline.runtime import ThreadRuntime
+from fenceline.service.log import Log
 from fenceline.settings import Settings
-from fenceline_cli import bridge
-from fenceline_functions import wiring
+from fenceline_cli.dev_server import bridge
+from fenceline_http import wiring
 from tests.functions.serving import serving
 from tests.patience import PATIENCE_S
 

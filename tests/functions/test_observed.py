@@ -11,13 +11,16 @@ from typing import Any
 import pytest
 
 from fenceline import errors, limits
-from fenceline.adapters.sqlite import SqliteItemStore, SqliteObjectStore
+from fenceline.adapters.sqlite.directory import SqliteItemStore, SqliteObjectStore
 from fenceline.ports import Unavailable
 from fenceline.runtime import ThreadRuntime
 from fenceline.settings import Settings
-from fenceline_functions import admin, entry, metrics, produce, wiring
-from fenceline_functions.meter import Meter, MeteredItems, MeteredObjects
-from fenceline_functions.observed import FunctionFailedError, Handler, observed
+from fenceline_http import wiring
+from fenceline_http.handlers import admin, produce
+from fenceline_http.store_meter import Meter, MeteredItems, MeteredObjects
+from functions import entry
+from functions.telemetry import metric_names
+from functions.telemetry.observed import FunctionFailedError, Handler, observed
 from tests.functions.http_events import event
 
 SECRET = "hunter2"
@@ -76,11 +79,11 @@ def test_an_append_is_one_line_of_metrics_and_of_what_it_asked_of_the_stores(
         send(handler, "POST", "/v1/topics/orders/partitions/0/records", {"records": [{"value": SECRET, "key": SECRET}]})
     cold, warm = told()
     assert warm["calls"] == {"objects.create": 1}
-    assert (warm[metrics.CREATES], warm["status"], warm["route"]) == ([1.0], 200, "POST route")
-    assert warm[metrics.CHECKPOINT_AGE][0] >= 0
+    assert (warm[metric_names.CREATES], warm["status"], warm["route"]) == ([1.0], 200, "POST route")
+    assert warm[metric_names.CHECKPOINT_AGE][0] >= 0
     assert cold["calls"]["items.get"] >= 1
     [definition] = warm["_aws"]["CloudWatchMetrics"]
-    assert (definition["Namespace"], definition["Dimensions"]) == (metrics.NAMESPACE, [[metrics.SERVICE]])
+    assert (definition["Namespace"], definition["Dimensions"]) == (metric_names.NAMESPACE, [[metric_names.SERVICE]])
     assert SECRET not in json.dumps([cold, warm])
 
 
@@ -95,11 +98,13 @@ def test_a_duplicate_and_a_lost_race_are_counted(metered: Any, told: Any) -> Non
             "/v1/topics/orders/partitions/0/records",
             {"records": [{"value": "v"}], "producer": producer},
         )
-    assert metric(told(), metrics.DUPLICATES) == [1.0]
+    assert metric(told(), metric_names.DUPLICATES) == [1.0]
     rival = wiring.log_of(metered.settings, metered.objects, metered.items, ThreadRuntime())
-    rival.append("orders", 0, produce.records.produce(event("POST", "/", body='{"records": [{"value": "r"}]}')).append)
+    rival.append(
+        "orders", 0, produce.produce_requests.produce(event("POST", "/", body='{"records": [{"value": "r"}]}')).append
+    )
     send(handler, "POST", "/v1/topics/orders/partitions/0/records", {"records": [{"value": "v"}]})
-    assert metric(told(), metrics.LOST_RACES) == [1.0]
+    assert metric(told(), metric_names.LOST_RACES) == [1.0]
     rival.close()
 
 
@@ -114,14 +119,14 @@ def test_refusals_are_told_by_code_also_within_an_answer_for_several(metered: An
     lines = told()
     [refused] = [line for line in lines if line.get("message") == "refused"]
     assert refused["codes"] == {"OFFSET_MISMATCH": 1, "UNKNOWN_TOPIC_OR_PARTITION": 1}
-    assert sum(metric(lines, metrics.REFUSALS_BY_CODE)) == 2
-    assert metric(lines, metrics.CORRUPT_LOG) == []
+    assert sum(metric(lines, metric_names.REFUSALS_BY_CODE)) == 2
+    assert metric(lines, metric_names.CORRUPT_LOG) == []
 
 
 def test_damage_and_contention_have_metrics_of_their_own(metered: Any, told: Any) -> None:
     for error, name in (
-        (errors.CorruptLogError("damaged"), metrics.CORRUPT_LOG),
-        (errors.ContendedError("rivals won"), metrics.CONTENDED),
+        (errors.CorruptLogError("damaged"), metric_names.CORRUPT_LOG),
+        (errors.ContendedError("rivals won"), metric_names.CONTENDED),
     ):
         handler = observed("sweeper", _raises(error), metered)
         with pytest.raises(type(error)):

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fenceline.errors import InvalidRequestError
-from fenceline_functions import strict
+from fenceline_http import strict_json
 
 ANY_JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(),
@@ -54,36 +54,36 @@ ANY_JSON = st.recursive(
 )
 def test_what_is_not_strict_json_is_refused_with_the_field_to_blame(body: bytes, field: str | None) -> None:
     with pytest.raises(InvalidRequestError) as caught:
-        strict.loads(body)
+        strict_json.loads(body)
     assert caught.value.extra.get("field") == field
 
 
 def test_sixty_four_levels_are_taken_and_one_more_is_not() -> None:
-    assert strict.loads(b"[" * 64 + b"]" * 64) is not None
-    assert strict.loads(b'{"":' * 63 + b"[]" + b"}" * 63) is not None
+    assert strict_json.loads(b"[" * 64 + b"]" * 64) is not None
+    assert strict_json.loads(b'{"":' * 63 + b"[]" + b"}" * 63) is not None
     with pytest.raises(InvalidRequestError, match="64 levels"):
-        strict.loads(b"[" * 65 + b"]" * 65)
+        strict_json.loads(b"[" * 65 + b"]" * 65)
 
 
 def test_brackets_and_quotes_within_strings_are_no_levels() -> None:
     deep = ["[" * 100, '{"' * 100, '\\"[{' * 100, "]]}}"]
-    assert strict.loads(json.dumps(deep).encode()) == deep
+    assert strict_json.loads(json.dumps(deep).encode()) == deep
 
 
 def test_surrogate_pairs_and_escaped_backslashes_are_text() -> None:
-    assert strict.loads(b'["\\ud83d\\ude00", "\\\\ud800"]') == ["\N{GRINNING FACE}", "\\ud800"]
+    assert strict_json.loads(b'["\\ud83d\\ude00", "\\\\ud800"]') == ["\N{GRINNING FACE}", "\\ud800"]
 
 
 @pytest.mark.slow
 @given(ANY_JSON, st.booleans())
 def test_every_json_value_comes_through_as_it_is(value: Any, is_ascii: bool) -> None:
-    assert strict.loads(json.dumps(value, ensure_ascii=is_ascii).encode()) == value
+    assert strict_json.loads(json.dumps(value, ensure_ascii=is_ascii).encode()) == value
 
 
 @given(st.binary() | ANY_JSON.map(lambda value: json.dumps(value)[:-1].encode()))
 def test_no_body_raises_anything_but_invalid_request(body: bytes) -> None:
     with contextlib.suppress(InvalidRequestError):
-        strict.loads(body)
+        strict_json.loads(body)
 
 
 @pytest.mark.slow
@@ -105,5 +105,5 @@ def test_no_body_raises_anything_but_invalid_request(body: bytes) -> None:
 def test_no_large_body_keeps_the_door_busy(body: bytes) -> None:
     began = time.process_time()
     with pytest.raises(InvalidRequestError):
-        strict.loads(body)
+        strict_json.loads(body)
     assert time.process_time() - began < 10

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from fenceline import keys
-from fenceline.append import AppendRequest
-from fenceline.batch import Record
+from fenceline.append.request import AppendRequest
 from fenceline.errors import CorruptLogError, InvalidRequestError
-from fenceline_functions import sweeper
-from fenceline_functions.wiring import Service
+from fenceline.format import keys
+from fenceline.model.record import Record
+from fenceline_http.wiring import Service
+from functions import sweeper
 
 
 @dataclass

@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from fenceline import limits
-from fenceline_cli.web_origin import WebOrigins
-from fenceline_functions import wiring
+from fenceline_cli.dev_server.web_origin import WebOrigins
+from fenceline_http import wiring
 from tests.functions.conftest import service_in_memory
 from tests.functions.serving import serving
 from tests.patience import PATIENCE_S

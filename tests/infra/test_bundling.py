@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.functions import import_ms
 from infra import bundling
-from infra.measure import import_ms
 
 MIB = 1024 * 1024
 NEVER_COMPARED = 0b01.to_bytes(4, "little")  # with its source (PEP 552)
@@ -47,14 +47,14 @@ def test_the_same_source_makes_the_same_bytes(
 
 @pytest.mark.slow
 def test_other_source_makes_another_bundle(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in ("lib/fenceline", "functions"):
+    for name in ("lib/fenceline", "lib/fenceline_http", "functions"):
         shutil.copytree(bundling.ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "constraints.txt"):
         shutil.copy(bundling.ROOT / name, tmp_path)
     before = bundling._key("lambda")
     monkeypatch.setattr(bundling, "ROOT", tmp_path)
     assert bundling._key("lambda") == before
-    (tmp_path / "functions" / "produce.py").write_text("# another")
+    (tmp_path / "functions" / "entry.py").write_text("# another")
     assert bundling._key("lambda") != before
 
 
@@ -85,20 +85,21 @@ def test_what_is_built_for_lambda_is_compiled_where_its_python_is() -> None:
 
 @pytest.mark.slow
 def test_the_handlers_import_from_the_bundle_alone(bundle: Path) -> None:
-    code = "import sys, google_crc32c, fenceline.adapters.s3, fenceline.adapters.dynamodb, aws_xray_sdk.core\n"
-    code += "from fenceline_functions import entry\nassert google_crc32c.implementation == 'c'\n"
+    code = "import sys, google_crc32c, fenceline.adapters.aws.s3, fenceline.adapters.aws.dynamodb, aws_xray_sdk.core\n"
+    code += "from functions import entry\nassert google_crc32c.implementation == 'c'\n"
     code += "for name in entry.FUNCTIONS:\n    entry.load(name)\nprint(*sys.modules)"
     env = {"PYTHONPATH": str(bundle)}
     done = subprocess.run([sys.executable, "-S", "-c", code], env=env, check=True, capture_output=True, text=True)
-    assert imported_by_its_methods(bundle / "fenceline" / "log.py") - set(done.stdout.split()) == set()
+    assert imported_by_its_methods(bundle / "fenceline" / "service" / "log.py") - set(done.stdout.split()) == set()
 
 
 def imported_by_its_methods(source: Path) -> set[str]:
     """Return the modules of ours that a first request may import, where its function did not at the start."""
     functions = [node for node in ast.walk(ast.parse(source.read_text())) if isinstance(node, ast.FunctionDef)]
     lines = [line for function in functions for line in ast.walk(function) if isinstance(line, ast.ImportFrom)]
-    parts = {line.module for line in lines if line.module != "fenceline"}
-    found = parts | {f"fenceline.{one.name}" for line in lines if line.module == "fenceline" for one in line.names}
+    parts = {str(line.module) for line in lines}
+    named = parts | {f"{line.module}.{one.name}" for line in lines for one in line.names}
+    found = {one for one in named if bundling.ROOT.joinpath("lib", *one.split(".")).with_suffix(".py").exists()}
     assert len(found) > 10
     return {str(one) for one in found}
 
@@ -106,7 +107,7 @@ def imported_by_its_methods(source: Path) -> set[str]:
 @pytest.mark.slow
 def test_no_cold_start_compiles_what_is_deployed(bundle: Path) -> None:
     code = """
-import os, sys, fenceline_functions.entry, fenceline_functions.produce, fenceline.adapters.s3
+import os, sys, functions.entry, fenceline_http.handlers.produce, fenceline.adapters.aws.s3
 ours = [module for module in sys.modules.values() if (getattr(module, "__file__", "") or "").startswith(sys.argv[1])]
 cached = [module.__cached__ for module in ours if getattr(module, "__cached__", None)]
 print(len(cached), *[path for path in cached if not os.path.exists(path)])
@@ -150,13 +151,13 @@ def test_source_that_cannot_be_compiled_is_no_bundle(tmp_path: Path) -> None:
 
 
 UNWANTED = (
-    "fenceline.claiming",
-    "fenceline.compaction",
-    "fenceline.consumers",
-    "fenceline.leases",
-    "fenceline.own",
-    "fenceline.read",
-    "fenceline_functions.openapi",
+    "fenceline.access.claims.claim",
+    "fenceline.compaction.compact",
+    "fenceline.service.subscriptions",
+    "fenceline.access.leases",
+    "fenceline.access.ownership.own",
+    "fenceline.read.reader",
+    "fenceline_http.openapi",
     "aws_lambda_powertools.event_handler.openapi.models",
     "pydantic",
     "pyarrow",
@@ -171,12 +172,12 @@ UNWANTED = (
 
 @pytest.mark.slow
 def test_the_produce_path_imports_nothing_it_does_not_need(bundle: Path) -> None:
-    code = "import sys, fenceline.adapters.s3, fenceline.adapters.dynamodb\nfrom fenceline_functions import entry\n"
+    code = "import sys, fenceline.adapters.aws.s3, fenceline.adapters.aws.dynamodb\nfrom functions import entry\n"
     code += "entry.load('produce')\nprint(*sys.modules)"
     env = {"PYTHONPATH": str(bundle)}
     done = subprocess.run([sys.executable, "-S", "-c", code], env=env, check=True, capture_output=True, text=True)
     imported = set(done.stdout.split())
-    assert "fenceline.adapters.s3" in imported
+    assert "fenceline.adapters.aws.s3" in imported
     assert not imported & set(UNWANTED)
 
 
@@ -186,7 +187,7 @@ def test_the_stores_are_opened_without_boto3_as_the_functions_are_set(bundle: Pa
     code = """
 import sys
 from fenceline.settings import Settings
-from fenceline_functions import wiring
+from fenceline_http import wiring
 given = Settings(objects="s3://b", items="dynamodb://t", aws_sdk="botocore").to_env()
 settings = Settings.from_env(given)
 wiring.stores_of(settings, now_ms=int)

@@ -16,7 +16,9 @@ from typing import Any, get_args
 import pytest
 
 from fenceline.settings import Settings
-from fenceline_functions import entry, metrics, routes
+from fenceline_http import routes
+from functions import entry
+from functions.telemetry import metric_names
 from tests.servers.install import CannotInstall, need_node
 
 pytestmark = pytest.mark.slow
@@ -160,7 +162,7 @@ def test_every_function_has_a_role_of_its_own_and_the_settings_of_its_region(
         assert properties["Environment"]["Variables"]["FENCELINE_SERVICE"] == "Fenceline"
         assert properties["Environment"]["Variables"]["FENCELINE_AWS_SDK"] == "botocore"  # boto3 is not in the bundle
     told = {one["Properties"]["Handler"] for one in functions}
-    assert told == {f"fenceline_functions.entry.{name}" for name in entry.FUNCTIONS}
+    assert told == {f"functions.entry.{name}" for name in entry.FUNCTIONS}
 
 
 def test_no_role_may_do_any_action_to_any_resource(template: Resources) -> None:
@@ -272,8 +274,8 @@ def test_there_is_an_alarm_for_each_thing_that_somebody_should_act_upon(template
         for one in of_type(template, "AWS::CloudWatch::Alarm").values()
     }
     assert told >= {
-        (metrics.NAMESPACE, metrics.CORRUPT_LOG),
-        (metrics.NAMESPACE, metrics.CONTENDED),
+        (metric_names.NAMESPACE, metric_names.CORRUPT_LOG),
+        (metric_names.NAMESPACE, metric_names.CONTENDED),
         ("AWS/ApiGateway", "5xx"),
         ("AWS/Lambda", "Errors"),
         ("AWS/Lambda", "Throttles"),
@@ -287,10 +289,10 @@ def test_one_damaged_log_is_enough_for_an_alarm(template: Resources) -> None:
     [alarm] = [
         one["Properties"]
         for one in of_type(template, "AWS::CloudWatch::Alarm").values()
-        if one["Properties"]["MetricName"] == metrics.CORRUPT_LOG
+        if one["Properties"]["MetricName"] == metric_names.CORRUPT_LOG
     ]
     assert (alarm["Threshold"], alarm["ComparisonOperator"]) == (1, "GreaterThanOrEqualToThreshold")
-    assert alarm["Dimensions"] == [{"Name": metrics.SERVICE, "Value": "Fenceline"}]
+    assert alarm["Dimensions"] == [{"Name": metric_names.SERVICE, "Value": "Fenceline"}]
 
 
 def test_a_sweeper_that_does_not_run_is_an_alarm(template: Resources) -> None:

@@ -12,11 +12,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from fenceline.adapters.sqlite import open_directory
-from fenceline.context import Context
+from fenceline.adapters.sqlite.directory import open_directory
+from fenceline.log.context import Context
+from fenceline.log.topics import get
+from fenceline.recovery.verify import verify_partition
 from fenceline.runtime import ThreadRuntime
-from fenceline.topics import get
-from fenceline.verify import verify_partition
 from tests.patience import PATIENCE_S, wait_until
 
 ROUNDS = 50

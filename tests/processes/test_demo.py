@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fenceline.batch import Record, StoredRecord
+from fenceline.format.batch import StoredRecord
+from fenceline.model.record import Record
 
 DEMO = Path(__file__).parents[2] / "examples" / "demo.py"
 

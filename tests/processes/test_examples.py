@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fenceline.batch import StoredRecord
-from fenceline.read import ReadRecord
+from fenceline.format.batch import StoredRecord
+from fenceline.model.results import ReadRecord
 from tests.patience import PATIENCE_S
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

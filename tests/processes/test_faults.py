@@ -23,12 +23,12 @@ from typing import Any
 import httpx
 import pytest
 
-from fenceline.adapters.dynamodb import DynamoItemStore, dynamodb_client
-from fenceline.adapters.s3 import S3ObjectStore, s3_client
-from fenceline.context import Context
+from fenceline.adapters.aws.dynamodb import DynamoItemStore, dynamodb_client
+from fenceline.adapters.aws.s3 import S3ObjectStore, s3_client
+from fenceline.log.context import Context
+from fenceline.log.topics import get
+from fenceline.recovery.verify import verify_partition
 from fenceline.runtime import ThreadRuntime
-from fenceline.topics import get
-from fenceline.verify import verify_partition
 from tests.patience import PATIENCE_S
 from tests.servers.install import CannotInstall
 from tests.servers.proxy import Faults, Proxy, proxied
@@ -343,8 +343,8 @@ def test_every_answer_agrees_with_the_log_whatever_dies_freezes_or_is_lost(
 
 def in_log(context: Context, partition: int) -> dict[int, str]:
     """Return every record, read from the segments themselves."""
-    from fenceline.replay import segments
-    from fenceline.segment import decode_stored
+    from fenceline.format.segment import decode_stored
+    from fenceline.log.replay import segments
 
     found: dict[int, str] = {}
     topic_id = get(context, "t").topic.topic_id

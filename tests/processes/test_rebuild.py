@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fenceline import Client
-from fenceline_cli.server_process import ServerProcess
+from fenceline_cli.dev_server.process import ServerProcess
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow

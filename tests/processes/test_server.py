@@ -1,4 +1,4 @@
-"""The local server as a process: ready line, signals, long polls, several on one directory (`fenceline_cli.server`)."""
+"""The local server as a process: ready line, signals, long polls, several on one directory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ import httpx
 import pytest
 
 from fenceline import limits
-from fenceline.batch import Record, encode
+from fenceline.format.batch import encode
+from fenceline.model.record import Record
 from tests.patience import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.slow
@@ -30,12 +31,12 @@ pytestmark = pytest.mark.slow
 SERVE = """
 import sys
 from fenceline.settings import Settings
-from fenceline_cli.server import serve
+from fenceline_cli.dev_server.server import serve
 sys.exit(serve(Settings(sys.argv[1], item_age_ms=0), port=int(sys.argv[2]), workers=int(sys.argv[3])))
 """
 SLOWLY = """
 import time
-from fenceline.adapters.sqlite_objects import SqliteObjectStore
+from fenceline.adapters.sqlite.objects import SqliteObjectStore
 create = SqliteObjectStore.create
 SqliteObjectStore.create = lambda *arguments: (time.sleep(0.3), create(*arguments))
 """

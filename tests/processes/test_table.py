@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from fenceline.batch import Record
 from fenceline.client import Client
-from fenceline_cli.server_process import ServerProcess
+from fenceline.model.record import Record
+from fenceline_cli.dev_server.process import ServerProcess
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fenceline.client import Client
-from fenceline_cli.server_process import ServerProcess
+from fenceline_cli.dev_server.process import ServerProcess
 from tests.patience import wait_until
 
 pytestmark = pytest.mark.slow

@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from fenceline import keys, limits
+from fenceline import limits
+from fenceline.format import keys
 from fenceline.settings import Settings
-from fenceline_cli import verify_workers
+from fenceline_cli.commands import verify_workers
 from fenceline_cli.main import app
-from fenceline_functions import wiring
+from fenceline_http import wiring
 from tests.service import TOPIC, append
 
 pytestmark = pytest.mark.slow

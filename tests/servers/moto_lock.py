@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from fenceline.testing import locked_moto
+from fenceline_testing.service import locked_moto
 
 __all__ = ["locked_moto"]

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from fenceline.access import AccessItem
-from fenceline.sessions import SessionItem
+from fenceline.access.rules import AccessItem
+from fenceline.access.session import SessionItem
 
 from . import access_items, access_log
 from .access_refusals import CODES, REFUSALS, Told

@@ -11,14 +11,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from fenceline.access import EXCLUSIVE_WITH_FENCING, MODES, WAIT_FOR_EXCLUSIVE
-from fenceline.append import AppendRequest, ProducerRef, SessionRef
+from fenceline.access.resources import Wanted
+from fenceline.access.rules import EXCLUSIVE_WITH_FENCING, MODES, WAIT_FOR_EXCLUSIVE
+from fenceline.append.request import AppendRequest
 from fenceline.errors import FencelineError, UnknownProducerError
+from fenceline.format.control import EXCLUSIVE, SHARED
+from fenceline.model.results import ProducerRef, SessionRef
 from fenceline.ports import StoreFact
-from fenceline.read import ReadRequest
-from fenceline.resources import Wanted
-from fenceline.sessions import EXCLUSIVE, SHARED
-from fenceline.sweep import sweep
+from fenceline.read.reader import ReadRequest
+from fenceline.sweeper.sweep import sweep
 
 from .access_requests import Claim, Grant, Own, Sending
 from .clients import Field

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fenceline import keys
-from fenceline.access import AccessItem, Waiter
-from fenceline.ownership import OwnershipItem
+from fenceline.access.ownership.rules import OwnershipItem
+from fenceline.access.rules import AccessItem, Waiter
+from fenceline.format import keys
 from fenceline.ports import ItemKey
 
 from .access_truth import AccessTruth, Place, Written, is_dead

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fenceline.access import AccessItem, Holder
-from fenceline.sessions import SessionItem
+from fenceline.access.rules import AccessItem, Holder
+from fenceline.access.session import SessionItem
 
 from . import access_items
 from .access_requests import Claim, Own, Sending

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fenceline.claims import ClaimRequest
-from fenceline.sessions import EXCLUSIVE, SHARED
+from fenceline.access.claims.request import ClaimRequest
+from fenceline.format.control import EXCLUSIVE, SHARED
 
 from .history import Attempt
 

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
-from fenceline import keys
-from fenceline.access import AccessItem
-from fenceline.batch import decode
-from fenceline.markers import ACCESS, parse_marker
-from fenceline.ownership import OwnershipItem
+from fenceline.access.ownership.rules import OwnershipItem
+from fenceline.access.rules import AccessItem
+from fenceline.access.session import SessionItem
+from fenceline.format import keys
+from fenceline.format.batch import decode
+from fenceline.format.control import ACCESS, parse_marker
 from fenceline.ports import Change, ItemKey, Put
-from fenceline.sessions import SessionItem
 
 from .history import text_of
 from .real import segment_of

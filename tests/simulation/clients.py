@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-from fenceline.append import AppendRequest, ProducerRef
+from fenceline.append.request import AppendRequest
 from fenceline.errors import FencelineError, OffsetMismatchError, OffsetOutOfRangeError
-from fenceline.read import ReadRequest
+from fenceline.model.results import ProducerRef
+from fenceline.read.reader import ReadRequest
 
 from .history import Attempt, History
 from .world import NoReply, Process, Refused, World

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from fenceline import keys, limits
-from fenceline.append import SessionRef
-from fenceline.claims import ClaimRequest
+from fenceline import limits
+from fenceline.access.claims.request import ClaimRequest
+from fenceline.access.producer import GRANTED, QUEUED
+from fenceline.access.resources import Wanted
 from fenceline.errors import (
     FixError,
     ProducerFencedError,
@@ -23,11 +24,11 @@ from fenceline.errors import (
     SessionSeveredError,
     UnknownSubscriptionError,
 )
-from fenceline.group_offsets import GroupOffset
-from fenceline.producers import GRANTED, QUEUED
-from fenceline.resources import Wanted
-from fenceline.subscriptions import Acknowledgement
-from fenceline.sweep import sweep
+from fenceline.format import keys
+from fenceline.model.results import SessionRef
+from fenceline.subscriptions.cursors import Acknowledgement
+from fenceline.subscriptions.group_offsets import GroupOffset
+from fenceline.sweeper.sweep import sweep
 from tests.service import TOPIC
 
 from .crash_access_rows import markers_of

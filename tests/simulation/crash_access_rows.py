@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from fenceline import keys
-from fenceline.batch import headers
-from fenceline.markers import ACCESS, parse_marker
+from fenceline.format import keys
+from fenceline.format.batch import headers
+from fenceline.format.control import ACCESS, parse_marker
 
 if TYPE_CHECKING:
     from .crash_rows import Difference

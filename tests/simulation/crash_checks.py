@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
-from fenceline import keys
-from fenceline.adapters.sqlite import SqliteItemStore
-from fenceline.batch import headers
-from fenceline.context import Context
-from fenceline.items import Head
-from fenceline.log import Log
-from fenceline.rebuild import rebuild
-from fenceline.topics import Topic
-from fenceline.verify import verify_partition
+from fenceline.adapters.sqlite.directory import SqliteItemStore
+from fenceline.format import keys
+from fenceline.format.batch import headers
+from fenceline.log.checkpoint_items import Head
+from fenceline.log.context import Context
+from fenceline.model.topic import Topic
+from fenceline.recovery.rebuild import rebuild
+from fenceline.recovery.verify import verify_partition
+from fenceline.service.log import Log
 from tests.service import REGION
 
 from .crash_scene import Scene, read_all, request_of

@@ -14,19 +14,19 @@ from dataclasses import dataclass
 
 import pytest
 
-from fenceline import keys
-from fenceline.adapters.sqlite import SqliteItemStore
+from fenceline.adapters.sqlite.directory import SqliteItemStore
 from fenceline.errors import (
     OffsetMismatchError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
-from fenceline.items import Head
+from fenceline.format import keys
+from fenceline.format.segment import parse_segment
 from fenceline.limits import GC_GRACE_MS, STATE_MS
-from fenceline.read import ReadRequest
-from fenceline.rebuild import rebuild
-from fenceline.segment import parse_segment
-from fenceline.sweep import sweep
+from fenceline.log.checkpoint_items import Head
+from fenceline.read.reader import ReadRequest
+from fenceline.recovery.rebuild import rebuild
+from fenceline.sweeper.sweep import sweep
 from tests.service import TOPIC
 
 from .crash_scene import Died, Fate, Process, Scene, read_all, request_of

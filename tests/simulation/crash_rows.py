@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import fenceline
-from fenceline import keys
-from fenceline.batch import headers
-from fenceline.items import Head
-from fenceline.markers import SEAL, parse_marker
-from fenceline.topics import TopicItem, topic_from_value
+from fenceline.format import keys
+from fenceline.format.batch import headers
+from fenceline.format.control import SEAL, parse_marker
+from fenceline.log.checkpoint_items import Head
+from fenceline.log.topic_item import TopicItem, topic_from_value
 
 from .crash_access_rows import ACCESS_ROWS, settled_access
 

@@ -12,17 +12,20 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeVar
 
-from fenceline import keys, limits
-from fenceline.adapters.sqlite import SqliteItemStore, SqliteObjectStore
-from fenceline.append import Appended, AppendRequest, ProducerRef
-from fenceline.batch import Record
-from fenceline.context import Context
+from fenceline import limits
+from fenceline.adapters.sqlite.directory import SqliteItemStore, SqliteObjectStore
+from fenceline.append.entry import Ticket
+from fenceline.append.request import AppendRequest
 from fenceline.errors import FencelineError
-from fenceline.group import Ticket
-from fenceline.log import Log
+from fenceline.format import keys
+from fenceline.log.context import Context
+from fenceline.log.topic_item import topic_from_item
+from fenceline.model.record import Record
+from fenceline.model.results import Appended, ProducerRef, ReadRecord
+from fenceline.model.topic import Topic
 from fenceline.ports import Change, Check, Item, ItemKey, NoAnswer, Object, ObjectSummary, StoreFact, Unavailable
-from fenceline.read import ReadRecord, ReadRequest
-from fenceline.topics import Topic, topic_from_item
+from fenceline.read.reader import ReadRequest
+from fenceline.service.log import Log
 from tests.service import REGION, FakeRuntime
 
 T = TypeVar("T")

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from fenceline.batch import Record
 from fenceline.errors import FencelineError
+from fenceline.model.record import Record
 
 from .world import NoReply, Process, Refused, World
 

@@ -18,19 +18,19 @@ from typing import Any
 from .world import World
 
 NAMES = (
-    "appender",
-    "checkpoint",
-    "context",
-    "grants",
-    "group",
-    "index",
-    "log",
-    "partition",
-    "producer_ids",
-    "producing",
-    "read",
-    "resolving",
-    "trim",
+    "access.session_cache",
+    "append.appender",
+    "append.group_commit",
+    "log.checkpoint",
+    "log.context",
+    "log.partition",
+    "log.segment_index",
+    "log.trim",
+    "read.reader",
+    "service.log",
+    "service.produce",
+    "service.producer_ids",
+    "service.resolver",
 )
 MODULES = [import_module(f"fenceline.{name}") for name in NAMES]
 

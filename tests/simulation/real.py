@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fenceline import keys, limits
-from fenceline.adapters.sqlite import SqliteItemStore, SqliteObjectStore
-from fenceline.batch import decode
-from fenceline.context import Context
-from fenceline.fold import PartitionState, ProducerEvent, ProducerState, advance, apply
-from fenceline.items import Head, producer_from_value
-from fenceline.log import Log
-from fenceline.markers import SEAL, parse_marker
+from fenceline import limits
+from fenceline.adapters.sqlite.directory import SqliteItemStore, SqliteObjectStore
+from fenceline.format import keys
+from fenceline.format.batch import decode
+from fenceline.format.control import SEAL, parse_marker
+from fenceline.format.segment import Segment, parse_segment
+from fenceline.log.checkpoint_items import Head, producer_from_value
+from fenceline.log.context import Context
+from fenceline.log.state import PartitionState, ProducerEvent, ProducerState, advance, apply
 from fenceline.ports import Change, Delete, ItemKey, ItemStore, Object, ObjectStore, Put
-from fenceline.rebuild import rebuild
-from fenceline.segment import Segment, parse_segment
-from fenceline.sweep import sweep
+from fenceline.recovery.rebuild import rebuild
+from fenceline.service.log import Log
+from fenceline.sweeper.sweep import sweep
 
 from .history import text_of
 from .preempt import preempting

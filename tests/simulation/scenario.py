@@ -9,10 +9,11 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from fenceline import keys, limits
+from fenceline import limits
 from fenceline.errors import ContendedError, FencelineError, OffsetOutOfRangeError
+from fenceline.format import keys
 from fenceline.ports import ItemStore, ObjectStore, StoreFact
-from fenceline.read import ReadRequest
+from fenceline.read.reader import ReadRequest
 
 from . import clients
 from .checker import check

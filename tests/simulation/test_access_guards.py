@@ -10,14 +10,20 @@ from typing import Any
 
 import pytest
 
-from fenceline import access, access_markers, claiming, fences, judge, own, own_plan, ownership, sender
-from fenceline.access_markers import GrantEntry
+from fenceline.access import fencing, rules
+from fenceline.access.claims import claim
+from fenceline.access.ownership import own, read_guard
+from fenceline.access.ownership import plan as ownership_plan
+from fenceline.access.ownership import rules as ownership_rules
+from fenceline.access.ownership.rules import OwnershipItem
+from fenceline.append import access_markers, checks
+from fenceline.append.access_markers import GrantEntry
+from fenceline.append.checks import AdmitFirst
+from fenceline.append.entry import Marked, Stamped, Trial
 from fenceline.errors import ProducerBusyError
-from fenceline.group import Marked, Stamped, Trial
-from fenceline.judge import AdmitFirst
-from fenceline.ownership import OwnershipItem
-from fenceline.retry import Attempts
-from fenceline.sessions import EXCLUSIVE
+from fenceline.format.control import EXCLUSIVE
+from fenceline.log.retry import Attempts
+from fenceline.service import sender
 
 from .access_scenario import AccessPlan, FailedAccess, draw_plan, run_seed
 from .stores import Faults
@@ -32,17 +38,17 @@ Patch = pytest.MonkeyPatch
 
 def judges_no_session(patch: Patch) -> None:
     """Promise 3: what is sent under a session is not compared with the log."""
-    judged = judge._judge_access
+    judged = checks._judge_access
 
     def blind(state: Any, terms: Any) -> Any:
         return judged(state, terms) if terms.session is None else None
 
-    patch.setattr(judge, "_judge_access", blind)
+    patch.setattr(checks, "_judge_access", blind)
 
 
 def judges_by_the_epoch_alone(patch: Patch) -> None:
     """The mode of a grant is forgotten: in one epoch an exclusive session comes before shared ones."""
-    judged = judge._judge_access
+    judged = checks._judge_access
 
     def forgetful(state: Any, terms: Any) -> Any:
         session = terms.session
@@ -50,7 +56,7 @@ def judges_by_the_epoch_alone(patch: Patch) -> None:
             return None
         return judged(state, terms)
 
-    patch.setattr(judge, "_judge_access", forgetful)
+    patch.setattr(checks, "_judge_access", forgetful)
 
 
 def appends_any_marker(patch: Patch) -> None:
@@ -69,7 +75,7 @@ def acts_upon_an_end_that_is_not_written(patch: Patch) -> None:
     """A session that looks dead is passed over by an append without one, and may come back."""
 
     def hasty(context: Any, partition: Any, asked: AdmitFirst, appender_of: Any) -> tuple[str, int]:
-        session = fences.read_sessions(context, [asked.session_id]).get(asked.session_id)
+        session = fencing.read_sessions(context, [asked.session_id]).get(asked.session_id)
         if session is not None and session.is_live(context.runtime.now_ms()):
             raise ProducerBusyError(f"session_id={asked.session_id}")
         return asked.session_id, asked.topic_epoch
@@ -79,23 +85,23 @@ def acts_upon_an_end_that_is_not_written(patch: Patch) -> None:
 
 def admits_whoever_comes_then(patch: Patch) -> None:
     """An admission holds also where the log names another session than the one that had ended."""
-    judged = judge._judge_access
+    judged = checks._judge_access
 
     def loose(state: Any, terms: Any) -> Any:
         return None if terms.ended is not None else judged(state, terms)
 
-    patch.setattr(judge, "_judge_access", loose)
+    patch.setattr(checks, "_judge_access", loose)
 
 
 def appends_no_marker_back(patch: Patch) -> None:
     """A record behind an exclusive session that has ended brings no marker back to shared."""
-    judged = judge.judge
+    judged = checks.judge
 
     def silent(*told: Any, **more: Any) -> Any:
         verdict = judged(*told, **more)
-        return verdict._replace(goes_back_to_shared=False) if isinstance(verdict, judge.Accepted) else verdict
+        return verdict._replace(goes_back_to_shared=False) if isinstance(verdict, checks.Accepted) else verdict
 
-    patch.setattr("fenceline.append.judge", silent)
+    patch.setattr("fenceline.append.request.judge", silent)
 
 
 def confirms_what_is_lost(patch: Patch) -> None:
@@ -104,27 +110,27 @@ def confirms_what_is_lost(patch: Patch) -> None:
     def greedy(item: Any, holder: Any) -> Any:
         return replace(item, claim=None, granted=holder, shared=())
 
-    patch.setattr(access, "confirmed", greedy)
+    patch.setattr(rules, "confirmed", greedy)
 
 
 def resumes_what_has_ended(patch: Patch) -> None:
     """A reconnection looks at the log, and not at whether its end was written."""
-    patch.setattr(access.View, "is_in_force", lambda self, h: self.names(h) or h.epoch > self.state.topic_epoch)
+    patch.setattr(rules.View, "is_in_force", lambda self, h: self.names(h) or h.epoch > self.state.topic_epoch)
 
 
 def passes_waiters_over(patch: Patch) -> None:
     """Who waits is not in the way of who comes later."""
-    column_of = access.column_of
+    column_of = rules.column_of
 
     def rude(view: Any, claimant: Any, lives: Any) -> Any:
         return column_of(replace(view, item=replace(view.item, waiting=())), claimant, lives)
 
-    patch.setattr(access, "column_of", rude)
+    patch.setattr(rules, "column_of", rude)
 
 
 def keeps_what_it_reserved(patch: Patch) -> None:
     """A claim that is refused in the end leaves its reservation."""
-    patch.setattr(claiming.Claiming, "_give_up", lambda self, pending, **told: None)
+    patch.setattr(claim.Claiming, "_give_up", lambda self, pending, **told: None)
 
 
 def answers_before_its_fences(patch: Patch) -> None:
@@ -134,40 +140,42 @@ def answers_before_its_fences(patch: Patch) -> None:
 
 def fences_nothing_shared(patch: Patch) -> None:
     """Of a severed session only what is exclusive is fenced."""
-    due_epoch = fences.due_epoch
+    due_epoch = fencing.due_epoch
 
     def partly(state: Any, fence: Any, session_id: str) -> int | None:
         return due_epoch(state, fence, session_id) if fence.mode == EXCLUSIVE else None
 
-    patch.setattr(fences, "due_epoch", partly)
+    patch.setattr(fencing, "due_epoch", partly)
 
 
 def severs_without_a_list(patch: Patch) -> None:
     """The severing write does not say what is to be fenced."""
-    severed = own_plan.sessions.severed
-    patch.setattr(own_plan.sessions, "severed", lambda session, now_ms: replace(severed(session, now_ms), fences=()))
+    severed = ownership_plan.sessions.severed
+    patch.setattr(
+        ownership_plan.sessions, "severed", lambda session, now_ms: replace(severed(session, now_ms), fences=())
+    )
 
 
 def gives_a_token_again(patch: Patch) -> None:
     """A resource's token stays what it was when its owner changes."""
-    taken = ownership.taken
+    taken = ownership_rules.taken
 
     def same(item: OwnershipItem, *told: Any, token: int | None = None, **more: Any) -> OwnershipItem:
         return taken(item, *told, token=item.fencing_token if token is None else token, **more)
 
-    patch.setattr(own_plan, "taken", same)
+    patch.setattr(ownership_plan, "taken", same)
 
 
 def looks_only_before_it_reads(patch: Patch) -> None:
     """A group's reader is judged at the start alone."""
 
     def once(partition: Any, request: Any, principal: str, read: Callable[[], Any]) -> Any:
-        ownership.guard_group(
+        read_guard.guard_group(
             partition.context, partition, partition.partition, request.group, request.session_id, principal
         )
         return read()
 
-    patch.setattr("fenceline.ownership.guarded", once)
+    patch.setattr("fenceline.access.ownership.read_guard.guarded", once)
 
 
 def is_busy_by_its_memory(patch: Patch) -> None:
@@ -177,7 +185,7 @@ def is_busy_by_its_memory(patch: Patch) -> None:
 
 def refuses_what_it_may_have_reserved(patch: Patch) -> None:
     """A reservation that was not answered is forgotten, if the next attempt is refused."""
-    patch.setattr(claiming, "Attempts", partial(Attempts, is_refusal_final=True))
+    patch.setattr(claim, "Attempts", partial(Attempts, is_refusal_final=True))
 
 
 def _of(seed: int, *casts: str, **more: Any) -> AccessPlan:

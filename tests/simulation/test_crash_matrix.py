@@ -6,14 +6,16 @@ from collections.abc import Callable
 
 import pytest
 
-from fenceline import checkpoint, fences, own
-from fenceline.appender import Appender
-from fenceline.claiming import Claiming
+from fenceline.access import fencing
+from fenceline.access.claims.claim import Claiming
+from fenceline.access.ownership import own
+from fenceline.append.appender import Appender
+from fenceline.append.group_commit import Group
 from fenceline.errors import ProducerFencedError
-from fenceline.fold import PartitionState
-from fenceline.group import Group
-from fenceline.partition import Partition
-from fenceline.segment import parse_segment
+from fenceline.format.segment import parse_segment
+from fenceline.log import checkpoint
+from fenceline.log.partition import Partition
+from fenceline.log.state import PartitionState
 
 from . import crash_matrix, crash_operations
 from .crash_matrix import ALL_OPERATIONS, deaths_behind_writes, run_all, table
@@ -112,7 +114,7 @@ def _meet_without_write_id(self: Appender, group: Group, key: str, *, was_unknow
 
 
 def test_an_append_that_leans_on_a_topic_without_its_object_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fenceline.topics.make_object", lambda context, item: item)
+    monkeypatch.setattr("fenceline.log.topics.make_object", lambda context, item: item)
     with pytest.raises(AssertionError, match="no topic of the name orders"):
         list(run_all(BY_NAME["append to a topic without its object"]))
 
@@ -134,7 +136,7 @@ def test_a_checkpoint_that_writes_its_head_first_is_found(monkeypatch: pytest.Mo
 
 def test_an_owner_who_is_told_before_the_severed_session_is_fenced_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own._Claim, "finish_fences", lambda self: None)
-    monkeypatch.setattr(fences, "meet", lambda *_: None)  # else the same request, sent again, makes up for it
+    monkeypatch.setattr(fencing, "meet", lambda *_: None)  # else the same request, sent again, makes up for it
     with pytest.raises(AssertionError):
         list(run_all(BY_NAME["own a lock, severing"]))
 

@@ -9,12 +9,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from fenceline import checkpoint, collect, compaction, judge, keys, limits, markers, sweep
-from fenceline.appender import Appender
+from fenceline import limits
+from fenceline.append import checks
+from fenceline.append.appender import Appender
+from fenceline.append.group_commit import Group
+from fenceline.compaction import compact as compaction
 from fenceline.errors import CorruptLogError
-from fenceline.group import Group
-from fenceline.items import Head
-from fenceline.partition import Partition
+from fenceline.format import control, keys
+from fenceline.log import checkpoint
+from fenceline.log.checkpoint_items import Head
+from fenceline.log.partition import Partition
+from fenceline.sweeper import collect, sweep
 
 from . import real
 from .scenario import PATIENT_MS, Failed, Plan, draw_collections, draw_plan, run_seed
@@ -58,17 +63,17 @@ def answers_from_memory(patch: Patch) -> None:
 
 def forgets_the_last_batches(patch: Patch) -> None:
     """The duplicate window is empty."""
-    sequence = judge._judge_sequence
+    sequence = checks._judge_sequence
 
     def forgetful(producer, header):  # type: ignore[no-untyped-def]
         return sequence(None if producer is None else replace(producer, window=()), header)
 
-    patch.setattr(judge, "_judge_sequence", forgetful)
+    patch.setattr(checks, "_judge_sequence", forgetful)
 
 
 def judges_no_sequence(patch: Patch) -> None:
     """Idempotence is off altogether."""
-    patch.setattr(judge, "_judge_sequence", lambda producer, header: None)
+    patch.setattr(checks, "_judge_sequence", lambda producer, header: None)
 
 
 def looks_not_after_the_create(patch: Patch) -> None:
@@ -96,7 +101,7 @@ def tries_elsewhere_after_no_answer(patch: Patch) -> None:
 
 def appends_behind_the_end(patch: Patch) -> None:
     """SEAL is folded as if it were nothing."""
-    patch.setattr(markers, "SEAL", -1)
+    patch.setattr(control, "SEAL", -1)
 
 
 def checkpoints_without_producers(patch: Patch) -> None:

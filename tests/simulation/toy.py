@@ -8,15 +8,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from fenceline.adapters.sqlite import SqliteItemStore, SqliteObjectStore
-from fenceline.append import Appended, AppendRequest
+from fenceline.adapters.sqlite.directory import SqliteItemStore, SqliteObjectStore
+from fenceline.append.request import AppendRequest
 from fenceline.errors import OffsetMismatchError, OutcomeUnknownError, StoreUnavailableError
-from fenceline.keys import parse_segment_key, segment_key, topic_item
-from fenceline.offsets import Offsets
+from fenceline.format.keys import parse_segment_key, segment_key, topic_item
+from fenceline.model.results import Appended, Bounds, Offsets, Page, ReadRecord
+from fenceline.model.topic import Topic
 from fenceline.ports import AlreadyExists, Conflict, NoAnswer, NotFound, ObjectStore, Put, Unavailable
-from fenceline.read import Page, ReadRecord, ReadRequest
-from fenceline.tail import Bounds
-from fenceline.topics import Topic
+from fenceline.read.reader import ReadRequest
 
 from .runtime import SimRuntime
 from .scenario import Plan, Run, Subject

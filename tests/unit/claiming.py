@@ -7,14 +7,17 @@ from typing import Any
 
 import pytest
 
-from fenceline import errors, keys, markers
-from fenceline.access import AccessItem, access_from_item
-from fenceline.append import Appended, AppendRequest, SessionRef
-from fenceline.batch import Record, decode
-from fenceline.claims import ClaimRequest
-from fenceline.log import Log
-from fenceline.producers import Producer
-from fenceline.sessions import SessionItem, session_from_item
+from fenceline import errors
+from fenceline.access.claims.request import ClaimRequest
+from fenceline.access.producer import Producer
+from fenceline.access.rules import AccessItem, access_from_item
+from fenceline.access.session import SessionItem, session_from_item
+from fenceline.append.request import AppendRequest
+from fenceline.format import control, keys
+from fenceline.format.batch import decode
+from fenceline.model.record import Record
+from fenceline.model.results import Appended, SessionRef
+from fenceline.service.log import Log
 from tests.service import TOPIC, Service
 
 SHARED, EXCLUSIVE, WAIT, FENCING = "Shared", "Exclusive", "WaitForExclusive", "ExclusiveWithFencing"
@@ -77,8 +80,8 @@ def access_markers(service: Service, partition: int = 0) -> list[tuple[int, int,
             if not header.is_control:
                 continue
             (record,) = decode(segment.body, at)
-            marker = markers.parse_marker(segment.body, at, header)
-            if marker.type == markers.ACCESS:
+            marker = control.parse_marker(segment.body, at, header)
+            if marker.type == control.ACCESS:
                 session_id = marker.value.get("session_id")
                 found.append((record.offset, header.leader_epoch, marker.value["mode"], session_id))
     return found

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 
 import httpx
 
-from fenceline import batch, errors
-from fenceline.batch import BatchHeader
+from fenceline import errors
 from fenceline.client import Client
+from fenceline.format import batch
+from fenceline.format.batch import BatchHeader
 from fenceline.runtime import ThreadRuntime
 
 BATCH_TYPE = "application/vnd.apache.kafka.records; version=2"

@@ -15,7 +15,8 @@ from urllib.parse import unquote
 
 import httpx
 
-from fenceline import batch, errors
+from fenceline import errors
+from fenceline.format import batch
 
 from .fake_service import FakeService, refused
 

@@ -6,18 +6,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fenceline import keys, limits, sessions
-from fenceline.access import AccessItem, access_from_item
-from fenceline.append import Appended, AppendRequest, SessionRef
-from fenceline.batch import Record
-from fenceline.claims import ClaimRequest
+from fenceline import limits
+from fenceline.access import session as sessions
+from fenceline.access.claims.request import ClaimRequest
+from fenceline.access.ownership.rules import OwnershipItem
+from fenceline.access.producer import Producer
+from fenceline.access.resources import Wanted
+from fenceline.access.rules import AccessItem, access_from_item
+from fenceline.access.session import Hold, SessionItem, session_from_item
+from fenceline.append.request import AppendRequest
 from fenceline.errors import FencelineError
-from fenceline.log import Log
-from fenceline.ownership import OwnershipItem
-from fenceline.producers import Producer
-from fenceline.read import Page, ReadRequest
-from fenceline.resources import Wanted
-from fenceline.sessions import Hold, SessionItem, session_from_item
+from fenceline.format import control, keys
+from fenceline.model.record import Record
+from fenceline.model.results import Appended, Page, SessionRef
+from fenceline.read.reader import ReadRequest
+from fenceline.service.log import Log
 from tests.service import TOPIC, Service, serve
 from tests.unit.sweeping import Died
 
@@ -62,7 +65,7 @@ def close(service: Service, session_id: str) -> None:
 def share(service: Service, session_id: str, partition: int = 0) -> None:
     """Give a session shared access, in the epoch in force."""
     epoch = service.log.offsets(TOPIC, partition).topic_epoch
-    hold = Hold(TOPIC, service.topic_id(), partition, epoch, sessions.SHARED, "p")
+    hold = Hold(TOPIC, service.topic_id(), partition, epoch, control.SHARED, "p")
     change(service, session_id, holds=(*session(service, session_id).holds, hold))
 
 

@@ -6,18 +6,19 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from fenceline import keys, limits
-from fenceline.adapters.sqlite import SqliteItemStore
-from fenceline.context import Context
-from fenceline.fold import ProducerState
-from fenceline.items import Head, aborted_from_value, producer_from_value
-from fenceline.log import Log
-from fenceline.rebuild import rebuild
-from fenceline.replay import Replay
-from fenceline.segment import parse_segment
-from fenceline.sweep import Report, sweep
-from fenceline.topics import Topic
-from fenceline.verify import verify_partition
+from fenceline import limits
+from fenceline.adapters.sqlite.directory import SqliteItemStore
+from fenceline.format import keys
+from fenceline.format.segment import parse_segment
+from fenceline.log.checkpoint_items import Head, aborted_from_value, producer_from_value
+from fenceline.log.context import Context
+from fenceline.log.replay import Replay
+from fenceline.log.state import ProducerState
+from fenceline.model.topic import Topic
+from fenceline.recovery.rebuild import rebuild
+from fenceline.recovery.verify import verify_partition
+from fenceline.service.log import Log
+from fenceline.sweeper.sweep import Report, sweep
 from tests.service import REGION, TOPIC, Service
 
 HOUR = limits.GC_GRACE_MS

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fenceline import access
-from fenceline.access import (
+from fenceline.access import rules
+from fenceline.access.rules import (
     AccessItem,
     Claimant,
     Column,
@@ -25,7 +25,7 @@ from fenceline.access import (
     reconnection_of,
     verdict_of,
 )
-from fenceline.fold import PartitionState
+from fenceline.log.state import PartitionState
 from tests.unit.claiming import EXCLUSIVE, FENCING, MODES, SHARED, WAIT
 
 ME = Claimant("me", "mine")
@@ -90,7 +90,7 @@ def test_each_cell_of_the_table(mode: str, column: Column, verdict: Verdict) -> 
 
 
 def test_the_table_has_no_other_cell() -> None:
-    assert set(access.TABLE) == {(mode, column) for mode in MODES for column in Column}
+    assert set(rules.TABLE) == {(mode, column) for mode in MODES for column in Column}
 
 
 @given(st.sampled_from(MODES), st.lists(st.sampled_from(list(Column)), min_size=1, max_size=32))
@@ -216,35 +216,35 @@ def test_each_case_of_reconnection(why: str, seen: View, epoch: int, mode: str, 
 
 
 def test_a_reservation_raises_the_epoch_and_leaves_the_holder_who_is_live() -> None:
-    item = access.reserved(HELD_VIEW, ME, lives("s", "me"), fails_waiters=True)
+    item = rules.reserved(HELD_VIEW, ME, lives("s", "me"), fails_waiters=True)
     assert (item.epoch, item.claim, item.granted) == (4, Holder("me", 4, "mine"), HOLDER)
 
 
 def test_a_reservation_goes_above_the_higher_of_the_item_and_the_log() -> None:
-    assert access.reserved(view(shared_log(7)), ME, lives(), fails_waiters=False).epoch == 8
-    assert access.reserved(view(epoch=9), ME, lives(), fails_waiters=False).epoch == 10
+    assert rules.reserved(view(shared_log(7)), ME, lives(), fails_waiters=False).epoch == 8
+    assert rules.reserved(view(epoch=9), ME, lives(), fails_waiters=False).epoch == 10
 
 
 def test_the_end_of_a_dead_holder_is_part_of_the_reservation() -> None:
-    item = access.reserved(HELD_VIEW, ME, lives("me"), fails_waiters=False)
+    item = rules.reserved(HELD_VIEW, ME, lives("me"), fails_waiters=False)
     assert item.granted == replace(HOLDER, is_ended=True)
-    assert access.over(HELD_VIEW, lives("me")) == [HOLDER]
+    assert rules.over(HELD_VIEW, lives("me")) == [HOLDER]
 
 
 def test_a_fencer_fails_all_waiters_and_another_claim_only_drops_those_who_are_gone() -> None:
     """Who only lapsed may come back to its place."""
     seen = view(waiting=(WAITER, Waiter(2, "x", "y", (0,))))
-    assert access.reserved(seen, ME, lives("w"), fails_waiters=True).waiting == ()
-    assert access.reserved(seen, ME, lives(), fails_waiters=False).waiting == seen.item.waiting
-    assert access.reserved(seen, ME, lives(gone=["x"]), fails_waiters=False).waiting == (WAITER,)
-    assert access.reserved(seen, ME, lives(is_in_line=False), fails_waiters=False).waiting == ()
+    assert rules.reserved(seen, ME, lives("w"), fails_waiters=True).waiting == ()
+    assert rules.reserved(seen, ME, lives(), fails_waiters=False).waiting == seen.item.waiting
+    assert rules.reserved(seen, ME, lives(gone=["x"]), fails_waiters=False).waiting == (WAITER,)
+    assert rules.reserved(seen, ME, lives(is_in_line=False), fails_waiters=False).waiting == ()
 
 
 def test_the_lapsed_keep_their_place_as_long_as_there_is_room() -> None:
     seen, new = view(waiting=(WAITER, Waiter(2, "x", "y", (0,)))), Waiter(3, "z", "z", (0,))
 
     def line(alive: str, waiters_max: int) -> list[int] | None:
-        item = access.queued(seen, new, lives(*alive), waiters_max=waiters_max)
+        item = rules.queued(seen, new, lives(*alive), waiters_max=waiters_max)
         return None if item is None else [waiter.ticket for waiter in item.waiting]
 
     assert line("", 3) == [1, 2, 3]
@@ -255,28 +255,28 @@ def test_the_lapsed_keep_their_place_as_long_as_there_is_room() -> None:
 def test_a_promoted_waiter_leaves_the_line() -> None:
     mine = Waiter(2, "me", "mine", (0,))
     seen = view(waiting=(mine, Waiter(3, "x", "y", (0,))))
-    item = access.reserved(seen, replace(ME, ticket=2), lives("me", "x"), fails_waiters=False)
+    item = rules.reserved(seen, replace(ME, ticket=2), lives("me", "x"), fails_waiters=False)
     assert [waiter.ticket for waiter in item.waiting] == [3]
 
 
 def test_what_is_confirmed_is_granted_and_nobody_shares_it_any_more() -> None:
-    reserved = access.reserved(view(shared=(HOLDER,)), ME, lives("s"), fails_waiters=True)
+    reserved = rules.reserved(view(shared=(HOLDER,)), ME, lives("s"), fails_waiters=True)
     assert reserved.claim is not None
-    item = access.confirmed(reserved, reserved.claim)
+    item = rules.confirmed(reserved, reserved.claim)
     assert item is not None
     assert (item.granted, item.claim, item.shared) == (Holder("me", 4, "mine"), None, ())
 
 
 def test_what_another_has_reserved_since_is_not_confirmed() -> None:
-    first = access.reserved(view(), ME, lives(), fails_waiters=False)
+    first = rules.reserved(view(), ME, lives(), fails_waiters=False)
     assert first.claim is not None
-    second = access.reserved(replace(view(), item=first), Claimant("x", "y"), lives("x"), fails_waiters=True)
-    assert access.confirmed(second, first.claim) is None
-    assert access.given_up(second, first.claim) == second
+    second = rules.reserved(replace(view(), item=first), Claimant("x", "y"), lives("x"), fails_waiters=True)
+    assert rules.confirmed(second, first.claim) is None
+    assert rules.given_up(second, first.claim) == second
 
 
 def test_shared_access_is_in_the_epoch_in_force_and_raises_nothing() -> None:
-    item = access.shared(view(exclusive_log(), granted=HOLDER, epoch=5), ME, lives("me"))
+    item = rules.shared(view(exclusive_log(), granted=HOLDER, epoch=5), ME, lives("me"))
     assert (item.epoch, item.shared) == (5, (Holder("me", 3, "mine"),))
     assert item.granted == replace(HOLDER, is_ended=True)
 
@@ -284,7 +284,7 @@ def test_shared_access_is_in_the_epoch_in_force_and_raises_nothing() -> None:
 def test_shared_access_keeps_who_lapsed_and_drops_who_is_gone_for_good() -> None:
     """A lapsed one comes back by an append of its own: then it must still be seen to share."""
     seen = view(shared=(HOLDER, Holder("gone", 3, "q")))
-    item = access.shared(seen, ME, lives("me", gone=["gone"]))
+    item = rules.shared(seen, ME, lives("me", gone=["gone"]))
     assert [holder.session_id for holder in item.shared] == ["s", "me"]
 
 
@@ -292,23 +292,23 @@ def test_closing_ends_what_a_producer_has_and_nothing_else() -> None:
     name = ("s", "p")
     other = Holder("s", 3, "other")
     item = AccessItem(3, HOLDER, Holder("s", 4, "p"), (HOLDER, other), (Waiter(1, "s", "p", (0,)), WAITER))
-    closed = access.closed(item, name)
+    closed = rules.closed(item, name)
     assert closed.granted == replace(HOLDER, is_closed=True)
     assert (closed.claim, closed.shared) == (None, (replace(HOLDER, is_closed=True), other))
     assert closed.waiting == (WAITER,)
-    assert access.resumed(closed, name).granted == HOLDER
+    assert rules.resumed(closed, name).granted == HOLDER
 
 
 def test_who_resumes_waits_no_more_and_the_others_go_on_waiting() -> None:
     item = AccessItem(3, HOLDER, waiting=(Waiter(1, "s", "p", (0, 1)), WAITER))
-    assert access.resumed(item, ("s", "p")) == replace(item, waiting=(WAITER,))
+    assert rules.resumed(item, ("s", "p")) == replace(item, waiting=(WAITER,))
 
 
 def test_an_end_concerns_one_session_with_one_epoch() -> None:
     item = AccessItem(4, HOLDER, Holder("t", 4, "q"))
-    assert access.ended(item, "s", 2) == item
-    assert access.ended(item, "s", 3).granted == replace(HOLDER, is_ended=True)
-    assert access.ended(item, "t", 4).claim is None
+    assert rules.ended(item, "s", 2) == item
+    assert rules.ended(item, "s", 3).granted == replace(HOLDER, is_ended=True)
+    assert rules.ended(item, "t", 4).claim is None
 
 
 # Items
@@ -357,7 +357,7 @@ def test_epochs_only_grow_and_each_is_one_sessions(steps: list[tuple[str, str]])
         seen, alive_now = View(0, item, state), lives(*alive)
         before, epoch_before = item.epoch, state.topic_epoch
         if step == "claim":
-            item = access.reserved(seen, Claimant(one, one), alive_now, fails_waiters=True)
+            item = rules.reserved(seen, Claimant(one, one), alive_now, fails_waiters=True)
             assert item.claim is not None
             reserved[one] = item.claim
             assert item.claim.epoch not in owners
@@ -367,9 +367,9 @@ def test_epochs_only_grow_and_each_is_one_sessions(steps: list[tuple[str, str]])
                 topic_epoch=reserved[one].epoch, access_mode="Exclusive", session_id=one, next_offset=9
             )
         elif step == "confirm" and one in reserved and seen.names(reserved[one]):
-            item = access.confirmed(item, reserved[one]) or item
+            item = rules.confirmed(item, reserved[one]) or item
         elif step == "share" and column_of(seen, Claimant(one, one), alive_now) in (FREE, SHARING):
-            item = access.shared(seen, Claimant(one, one), alive_now)
+            item = rules.shared(seen, Claimant(one, one), alive_now)
         elif step == "die":
             alive.discard(one)
         elif step == "revive":
@@ -377,12 +377,12 @@ def test_epochs_only_grow_and_each_is_one_sessions(steps: list[tuple[str, str]])
         elif step == "back" and state.session_id is not None:
             state = state._replace(access_mode="Shared", session_id=None)
         elif step == "end" and state.session_id is not None:
-            item = access.ended(item, state.session_id, state.topic_epoch)
+            item = rules.ended(item, state.session_id, state.topic_epoch)
         elif step == "close":
-            item = access.closed(item, (one, one))
+            item = rules.closed(item, (one, one))
         assert item.epoch >= before
         assert state.topic_epoch >= epoch_before
-        holding = [h for h in access.holders(View(0, item, state), lives(*alive)) if h == item.granted]
+        holding = [h for h in rules.holders(View(0, item, state), lives(*alive)) if h == item.granted]
         assert len(holding) <= 1
         assert all(owners[h.epoch] == h.session_id for h in holding)
         if state.session_id is not None:

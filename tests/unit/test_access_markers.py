@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from fenceline.access_markers import GrantEntry, ShareEntry
+from fenceline.append.access_markers import GrantEntry, ShareEntry
+from fenceline.append.entry import Marked, Stamped, Trial
 from fenceline.errors import ProducerFencedError
-from fenceline.fold import PartitionState
-from fenceline.group import Marked, Stamped, Trial
+from fenceline.log.state import PartitionState
 from tests.service import START_MS
 
 SHARED_3 = PartitionState(next_offset=50, topic_epoch=3, access_offset=40)

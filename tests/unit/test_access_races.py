@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from fenceline.claims import ClaimRequest
+from fenceline.access.claims.request import ClaimRequest
 from fenceline.errors import ContendedError, OutcomeUnknownError, ProducerBusyError, ProducerFencedError
-from fenceline.retry import ATTEMPTS_MAX
+from fenceline.log.retry import ATTEMPTS_MAX
 from tests.service import TOPIC, FakeRuntime, append, loses_answer, moves, serve
 
 

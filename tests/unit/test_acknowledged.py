@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fenceline import limits
-from fenceline.acknowledged import NOTHING, Acknowledged, ranges_of
 from fenceline.ports import Item, ItemKey
-from fenceline.subscription_items import (
+from fenceline.read.offset_ranges import NOTHING, Acknowledged, ranges_of
+from fenceline.subscriptions.items import (
     Chunk,
     Cursor,
     cursor_from_value,

@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from fenceline import batch, errors, keys
-from fenceline.append import Appended, AppendRequest, SessionRef
-from fenceline.batch import Record
+from fenceline import errors
+from fenceline.append.request import AppendRequest
+from fenceline.format import batch, keys
 from fenceline.limits import SEGMENT_BYTES_MAX
+from fenceline.model.record import Record
+from fenceline.model.results import Appended, SessionRef
 from fenceline.ports import Delete
-from fenceline.read import ReadRequest
+from fenceline.read.reader import ReadRequest
 from tests.patience import PATIENCE_S, wait_until
 from tests.service import (
     START_MS,

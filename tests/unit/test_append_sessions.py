@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
-from fenceline import errors, keys
-from fenceline.append import AppendRequest, SessionRef
-from fenceline.batch import Record
+from fenceline import errors
+from fenceline.access.producer import Producer
+from fenceline.access.session import severed
+from fenceline.append.request import AppendRequest
+from fenceline.format import keys
+from fenceline.model.record import Record
+from fenceline.model.results import SessionRef
 from fenceline.ports import Delete
-from fenceline.producers import Producer
-from fenceline.sessions import severed
 from tests.patience import PATIENCE_S
 from tests.service import (
     TOPIC,

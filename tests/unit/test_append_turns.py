@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
-from fenceline import errors, keys, limits
-from fenceline.access_markers import GrantEntry
-from fenceline.appender import Appender
-from fenceline.checkpoint import knock
-from fenceline.group import Marked, Ticket
-from fenceline.log import Log
+from fenceline import errors, limits
+from fenceline.append.access_markers import GrantEntry
+from fenceline.append.appender import Appender
+from fenceline.append.backoff import KNOCK_LOSSES, Turns
+from fenceline.append.entry import Marked, Ticket
+from fenceline.format import keys
+from fenceline.log.checkpoint import knock
 from fenceline.ports import NoAnswer
-from fenceline.turns import KNOCK_LOSSES, Turns
+from fenceline.service.log import Log
 from tests.service import TOPIC, Service, append, is_unavailable, loses_answer, moves, never_arrives, request
 
 CALL_MS = 20

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fenceline import codecs
-from fenceline.batch import (
+from fenceline.errors import CorruptMessageError, FixError, InvalidRecordError, InvalidTimestampError
+from fenceline.format import compression
+from fenceline.format.batch import (
     HEADER_BYTES,
     CheckedBatch,
     MalformedBatch,
-    Record,
     StoredRecord,
     check,
     decode,
@@ -20,7 +20,7 @@ from fenceline.batch import (
     parse_header,
     stamp,
 )
-from fenceline.errors import CorruptMessageError, FixError, InvalidRecordError, InvalidTimestampError
+from fenceline.model.record import Record
 from tests.tries import tries
 
 from . import independent_codec
@@ -242,7 +242,7 @@ def test_record_attributes_are_ignored_as_kafka_does():
 
 
 def test_more_headers_than_a_batch_may_have_are_refused(monkeypatch):
-    monkeypatch.setattr(codecs, "HEADERS_PER_BATCH_MAX", 5)
+    monkeypatch.setattr(compression, "HEADERS_PER_BATCH_MAX", 5)
     pair = [(b"a", b""), (b"b", None)]
     assert check(forge(record(0, headers=pair) + record(1, headers=pair), count=2))
     with pytest.raises(CorruptMessageError, match="too many headers"):
@@ -267,9 +267,9 @@ def test_a_record_without_a_key_is_told(key, has_null_key):
 
 @pytest.mark.parametrize("codec", range(1, 5))
 def test_a_batch_that_decompresses_beyond_the_bound_is_corrupt(codec, monkeypatch):
-    monkeypatch.setattr("fenceline.batch.DECOMPRESSED_BYTES_MAX", 1000)
+    monkeypatch.setattr("fenceline.format.batch.DECOMPRESSED_BYTES_MAX", 1000)
     for size, is_taken in ((900, True), (1001, False)):
-        body = forge(codecs.compress(codec, record(value=bytes(size))), attributes=codec)
+        body = forge(compression.compress(codec, record(value=bytes(size))), attributes=codec)
         if is_taken:
             assert check(body).header.codec == codec
         else:

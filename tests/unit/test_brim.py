@@ -11,21 +11,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fenceline import keys, limits, room, sessions
-from fenceline.access import AccessItem, Holder, Waiter
-from fenceline.acknowledged import Acknowledged
-from fenceline.config import DEFAULTS
+from fenceline import limits
+from fenceline.access import session as sessions
+from fenceline.access import session_size
+from fenceline.access.ownership.rules import OwnershipItem
+from fenceline.access.producer import GRANTED, ProducerRecord
+from fenceline.access.resources import Wanted
+from fenceline.access.rules import AccessItem, Holder, Waiter
+from fenceline.access.session import CLOSED, ENDED, LIVE, RESERVED, Hold, Owned, SessionItem
 from fenceline.errors import FencelineError
-from fenceline.fold import AbortedTransaction, BatchEvent, OpenTransaction, Origin, PartitionState, ProducerState
-from fenceline.item_size import size_of
-from fenceline.items import Head, View, aborted_to_value, producer_to_value
-from fenceline.ownership import OwnershipItem
+from fenceline.format import keys
+from fenceline.format.control import EXCLUSIVE, SHARED
+from fenceline.format.item_size import size_of
+from fenceline.log.checkpoint_items import Head, View, aborted_to_value, producer_to_value
+from fenceline.log.state import AbortedTransaction, BatchEvent, OpenTransaction, Origin, PartitionState, ProducerState
+from fenceline.log.topic_item import TopicItem
+from fenceline.model.topic import Topic
+from fenceline.model.topic_config import DEFAULTS
 from fenceline.ports import ItemKey, ItemTooLarge, ItemValue, WriteTooLarge
-from fenceline.producers import GRANTED, ProducerRecord
-from fenceline.resources import Wanted
-from fenceline.sessions import CLOSED, ENDED, EXCLUSIVE, LIVE, RESERVED, SHARED, Hold, Owned, SessionItem
-from fenceline.subscription_items import Chunk, Cursor, Subscription, cursor_to_value, lay_out, pack
-from fenceline.topics import Topic, TopicItem
+from fenceline.read.offset_ranges import Acknowledged
+from fenceline.subscriptions.items import Chunk, Cursor, Subscription, cursor_to_value, lay_out, pack
 from tests.service import TOPIC, Service, append, never_arrives
 from tests.unit.claiming import FENCING, claim
 from tests.unit.owning import WRITE, everything, own, refusal, sent, serve_two, session, start, told
@@ -180,7 +185,7 @@ _SESSIONS = st.builds(
 def test_no_end_of_a_session_counts_more_than_it_was_judged_by(
     session: SessionItem, now_ms: int, states: Sequence[str]
 ) -> None:
-    most = room.bytes_at_end(session)
+    most = session_size.bytes_at_end(session)
     for hold, state in zip(session.holds, states, strict=False):
         place = hold.topic_id, hold.partition, hold.epoch, hold.producer_name
         session = sessions.with_hold_state(session, *place, state)

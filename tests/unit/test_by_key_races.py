@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from fenceline import keys
-from fenceline.batch import Record
+from fenceline.format import keys
+from fenceline.model.record import Record
 from tests.patience import PATIENCE_S
 from tests.service import TOPIC, Gate, Service
 from tests.unit.sweeping import Died

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
-from fenceline import checkpoint, keys, limits
+from fenceline import limits
 from fenceline.errors import UnknownTopicOrPartitionError
-from fenceline.fold import FOLD_VERSION, apply
-from fenceline.items import Head, producer_from_value
+from fenceline.format import keys
+from fenceline.log import checkpoint
+from fenceline.log.checkpoint_items import Head, producer_from_value
+from fenceline.log.state import FOLD_VERSION, apply
 from fenceline.ports import Change, Check, Delete, Put, Unavailable
 from tests.service import (
     REGION,

@@ -6,7 +6,7 @@ import google_crc32c
 import pytest
 from aiokafka.record.util import calc_crc32c
 
-from fenceline.checksums import crc32c
+from fenceline.format.crc32c import crc32c
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from fenceline import errors, keys, limits
-from fenceline.log import Log
+from fenceline import errors, limits
+from fenceline.access.producer import Producer
+from fenceline.format import keys
 from fenceline.ports import Item, ItemTooLarge, Put
-from fenceline.producers import Producer
-from fenceline.read import ReadRequest
+from fenceline.read.reader import ReadRequest
+from fenceline.service.log import Log
 from tests.patience import PATIENCE_S
 from tests.service import (
     TOPIC,

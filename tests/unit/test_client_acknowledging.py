@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from fenceline import errors
-from fenceline.client import acknowledging
+from fenceline.client import acknowledger
 from fenceline.runtime import ThreadRuntime
 from tests.patience import PATIENCE_S, wait_until
 
@@ -101,7 +101,7 @@ def test_the_end_of_an_iteration_sends_also_where_nobody_closes():
 
 
 def test_much_that_is_gathered_is_sent_before_its_time(monkeypatch):
-    monkeypatch.setattr(acknowledging, "GATHERED_MAX", 5)
+    monkeypatch.setattr(acknowledger, "GATHERED_MAX", 5)
     service, subscriber = subscribed(partitions=2)
     with subscriber:
         subscriber.acknowledge_individually(0, [1, 2])
@@ -113,7 +113,7 @@ def test_much_that_is_gathered_is_sent_before_its_time(monkeypatch):
 
 
 def test_one_cumulative_offset_stands_for_all_below_it_and_the_others_are_named(monkeypatch):
-    monkeypatch.setattr(acknowledging.limits, "ACKNOWLEDGED_PER_REQUEST_MAX", 3)
+    monkeypatch.setattr(acknowledger.limits, "ACKNOWLEDGED_PER_REQUEST_MAX", 3)
     service, subscriber = subscribed(records=20)
     with subscriber:
         subscriber.acknowledge_individually(0, [9, 2, 7, 3])

@@ -6,7 +6,7 @@ import weakref
 import pytest
 
 from fenceline import errors
-from fenceline.client.owning import Owner
+from fenceline.client.owner import Owner
 from fenceline.runtime import ThreadRuntime
 from tests.patience import wait_until
 

@@ -9,8 +9,8 @@ from types import MappingProxyType
 import pytest
 
 from fenceline import errors
-from fenceline.batch import Record
-from fenceline.partitioner import partition_of
+from fenceline.format.partitioner import partition_of
+from fenceline.model.record import Record
 from tests.patience import PATIENCE_S, wait_until
 
 from .fake_service import FakeService, answers, loses_the_answer, loses_the_request, refuses_the_connection

@@ -6,10 +6,9 @@ import httpx
 import pytest
 
 from fenceline import errors
-from fenceline.batch import Record
-from fenceline.client import fetching
-from fenceline.read import Page
-from fenceline.tail import Bounds
+from fenceline.client import prefetch
+from fenceline.model.record import Record
+from fenceline.model.results import Bounds, Page
 from tests.patience import PATIENCE_S
 
 from .fake_service import FakeService, corrupt
@@ -116,7 +115,7 @@ def test_a_reader_that_does_not_follow_ends_where_the_log_ended_when_it_began():
 
 
 def test_a_follower_sees_what_comes_later(monkeypatch):
-    monkeypatch.setattr(fetching, "_PAUSE_MS", 1)
+    monkeypatch.setattr(prefetch, "_PAUSE_MS", 1)
     _, client = filled()
     with client.reader("t", start="latest", follow=True) as reader:
         client.produce("t", 0, [Record(b"later")])
@@ -126,7 +125,7 @@ def test_a_follower_sees_what_comes_later(monkeypatch):
 
 
 def test_a_follower_holds_long_polls_and_short_ones_where_partitions_share_a_thread(monkeypatch):
-    monkeypatch.setattr(fetching, "THREADS_MAX", 2)
+    monkeypatch.setattr(prefetch, "THREADS_MAX", 2)
     waits = {}
     for partitions in (1, 2, 3):
         service, client = filled(partitions=partitions, batches=1)
@@ -157,8 +156,8 @@ def test_a_poll_that_the_service_did_not_hold_is_not_followed_by_another_at_once
         clock[0] += took_s
         return Page([], position, Bounds(0, 6, 6))
 
-    made = fetching.Fetching(fetch, 1, is_following=is_following)
-    monkeypatch.setattr(fetching, "monotonic", lambda: clock[0])
+    made = prefetch.Fetching(fetch, 1, is_following=is_following)
+    monkeypatch.setattr(prefetch, "monotonic", lambda: clock[0])
     monkeypatch.setattr(made._closed, "wait", waited.append)
     made.start([(0, 5)])
 

@@ -10,10 +10,10 @@ import httpx
 import pytest
 
 from fenceline import errors
-from fenceline.append import ProducerRef, SessionRef
-from fenceline.batch import Record
 from fenceline.client import Client
 from fenceline.client.transport import FIRST_CONNECTION_MS, PAUSE_LAST_MS
+from fenceline.model.record import Record
+from fenceline.model.results import ProducerRef, SessionRef
 
 from .fake_service import (
     FakeService,

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from fenceline import errors
-from fenceline.batch import Record
+from fenceline.model.record import Record
 from fenceline.runtime import ThreadRuntime
 from tests.patience import PATIENCE_S, wait_until
 

@@ -3,8 +3,8 @@
 import pytest
 
 from fenceline import errors
-from fenceline.batch import Record
-from fenceline.client.cursors import CommittedOffset, Cursor
+from fenceline.client.types import CommittedOffset, Cursor
+from fenceline.model.record import Record
 from fenceline.runtime import ThreadRuntime
 
 from .fake_sessions import FakeSessions

@@ -13,8 +13,8 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fenceline import codecs
-from fenceline.codecs import UndecodableError
+from fenceline.format import compression
+from fenceline.format.compression import UndecodableError
 from tests.tries import tries
 
 from .independent_codec import COMPRESS, DECOMPRESS, forge, record, sized, varint
@@ -24,12 +24,12 @@ COMPRESSED = (1, 2, 3, 4)
 
 
 def payload(codec, data, *, bytes_max=4 * MIB):
-    return bytes(codecs.payload(memoryview(bytes(61) + data), codec, bytes_max=bytes_max))
+    return bytes(compression.payload(memoryview(bytes(61) + data), codec, bytes_max=bytes_max))
 
 
 def records(data, count, *, codec=0):
     batch = memoryview(forge(data, count=count, attributes=codec, crc=0))
-    return list(codecs.records(batch, codecs.payload(batch, codec, bytes_max=64 * MIB), count))
+    return list(compression.records(batch, compression.payload(batch, codec, bytes_max=64 * MIB), count))
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
@@ -37,16 +37,16 @@ def records(data, count, *, codec=0):
 @tries(15)
 def test_another_implementation_reads_what_is_compressed_here_and_the_other_way_round(codec, data, times):
     data *= times
-    assert DECOMPRESS[codec](codecs.compress(codec, data)) == data
+    assert DECOMPRESS[codec](compression.compress(codec, data)) == data
     assert payload(codec, COMPRESS[codec](data)) == data
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
 def test_the_same_bytes_are_compressed_to_the_same_bytes(codec, monkeypatch):
     """gzip's header has room for the time of day, and must not tell it."""
-    first = codecs.compress(codec, b"abc" * 100)
+    first = compression.compress(codec, b"abc" * 100)
     monkeypatch.setattr("time.time", lambda: 5e9)
-    assert codecs.compress(codec, b"abc" * 100) == first
+    assert compression.compress(codec, b"abc" * 100) == first
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
@@ -137,7 +137,7 @@ def bomb(codec, size):
 
 MEASURE = """
 import resource, sys
-from fenceline.codecs import UndecodableError, payload
+from fenceline.format.compression import UndecodableError, payload
 data = sys.stdin.buffer.read()
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 before = peak()
@@ -176,7 +176,7 @@ def no_decoder(monkeypatch):
     def refuse(buffer):
         raise AssertionError("it was handed to the decoder")
 
-    monkeypatch.setattr(codecs, "DefaultRecordBatch", refuse)
+    monkeypatch.setattr(compression, "DefaultRecordBatch", refuse)
 
 
 def test_an_absurd_count_is_refused_before_anything_is_decoded(no_decoder):
@@ -200,14 +200,14 @@ def test_a_header_bomb_is_refused_before_an_object_is_made_of_each_header(no_dec
 @pytest.mark.parametrize("body", [b"\0\0\0" + varint(9 * MIB), b"\0\0\0\x01" + varint(2**62), b"\0\0\0" + b"\x80" * 9])
 def test_a_large_record_whose_fields_end_outside_it_is_refused(body, no_decoder):
     filled = body + b"\xff" * (2 * MIB)
-    with pytest.raises(codecs.DECODE_ERRORS):
+    with pytest.raises(compression.DECODE_ERRORS):
         records(sized(filled), 1)
 
 
 def test_the_decoder_never_gets_memory_that_ends_where_the_records_do(monkeypatch):
     """aiokafka reads up to 20 bytes beyond the end of its buffer before it looks: there must be some of ours."""
-    handed, real = [], codecs.DefaultRecordBatch
-    monkeypatch.setattr(codecs, "DefaultRecordBatch", lambda view: handed.append(view) or real(view))
+    handed, real = [], compression.DefaultRecordBatch
+    monkeypatch.setattr(compression, "DefaultRecordBatch", lambda view: handed.append(view) or real(view))
     large = b"".join(record(at, value=bytes(1000)) for at in range(3000))
     records(record(), 1)
     records(cramjam.zstd.compress(record()), 1, codec=4)

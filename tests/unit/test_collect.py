@@ -7,11 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from fenceline import collect, keys, limits
-from fenceline.budget import Budget
-from fenceline.context import Context
-from fenceline.items import Head
-from fenceline.read import ReadRequest
+from fenceline import limits
+from fenceline.format import keys
+from fenceline.log.checkpoint_items import Head
+from fenceline.log.context import Context
+from fenceline.log.deletes import Budget
+from fenceline.read.reader import ReadRequest
+from fenceline.sweeper import collect
 from tests.service import (
     REGION,
     TOPIC,

@@ -18,19 +18,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from fenceline import batch, compact_copy, compaction, errors, keys, limits
-from fenceline.adapters.sqlite import open_directory
-from fenceline.append import AppendRequest
-from fenceline.batch import Record
-from fenceline.compaction import CompactionTooLarge, is_due, plan_of, stale_files
-from fenceline.fold import OpenTransaction, PartitionState
-from fenceline.items import Head, View
-from fenceline.log import Log
-from fenceline.partition import LifeEnded, Partition
+from fenceline import errors, limits
+from fenceline.adapters.sqlite.directory import open_directory
+from fenceline.append.request import AppendRequest
+from fenceline.compaction import compact as compaction
+from fenceline.compaction import copy
+from fenceline.compaction.compact import CompactionTooLarge, is_due, plan_of, stale_files
+from fenceline.format import batch, keys
+from fenceline.format.segment import Replicated
+from fenceline.log.checkpoint_items import Head, View
+from fenceline.log.context import LifeEnded
+from fenceline.log.partition import Partition
+from fenceline.log.state import OpenTransaction, PartitionState
+from fenceline.model.record import Record
+from fenceline.model.results import Page, ReadRecord
 from fenceline.ports import StoreFact
-from fenceline.read import Page, ReadRecord, ReadRequest
+from fenceline.read.reader import ReadRequest
 from fenceline.runtime import ThreadRuntime
-from fenceline.segment import Replicated
+from fenceline.service.log import Log
 from fenceline_cli.main import app
 from tests.patience import PATIENCE_S, wait_until
 from tests.service import (
@@ -116,8 +121,8 @@ def copied(service: Service) -> tuple[Partition, View]:
     partition = partition_of(service)
     planned = compaction.plan(partition)
     assert planned is not None
-    found = compact_copy.newest_offsets(partition, planned.source, keys_max=9)
-    return partition, compact_copy.copy(partition, planned.source, found, planned.attempt)
+    found = copy.newest_offsets(partition, planned.source, keys_max=9)
+    return partition, copy.copy(partition, planned.source, found, planned.attempt)
 
 
 def view_files(service: Service) -> list[str]:
@@ -546,7 +551,7 @@ def test_a_key_costs_less_than_180_bytes_while_it_is_remembered(table: Service) 
     assert planned is not None
     tracemalloc.start()
     try:
-        found = compact_copy.newest_offsets(partition, planned.source, keys_max=limits.COMPACTION_KEYS_MAX)
+        found = copy.newest_offsets(partition, planned.source, keys_max=limits.COMPACTION_KEYS_MAX)
         size, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -588,9 +593,9 @@ def test_the_first_pass_stops_before_it_remembers_too_many_keys(table: Service) 
     partition = partition_of(table)
     planned = compaction.plan(partition)
     assert planned is not None
-    found = compact_copy.newest_offsets(partition, planned.source, keys_max=105)
+    found = copy.newest_offsets(partition, planned.source, keys_max=105)
     assert (len(found.offsets), found.horizon) == (100, 100)
-    one = compact_copy.newest_offsets(partition, planned.source, keys_max=1)
+    one = copy.newest_offsets(partition, planned.source, keys_max=1)
     assert (len(one.offsets), one.horizon) == (10, 10), "one batch is always taken"
 
 
@@ -830,8 +835,8 @@ def test_of_two_compactors_the_farther_wins(table: Service) -> None:
     slow, gate = partition_of(table), Gate()
     planned = compaction.plan(slow)
     assert planned is not None
-    found = compact_copy.newest_offsets(slow, planned.source, keys_max=9)
-    view = compact_copy.copy(slow, planned.source, found, planned.attempt)
+    found = copy.newest_offsets(slow, planned.source, keys_max=9)
+    view = copy.copy(slow, planned.source, found, planned.attempt)
     same = table.another().compact_now(TOPIC, 0)
     assert compaction.swap(slow, view) == same, "as far is not farther"
     put(table.log, ("a", "3"))
@@ -860,9 +865,9 @@ def test_a_shorter_view_in_force_gives_way_to_a_farther_one_made_before_it(table
     long = compaction.plan(one)
     assert long is not None
     source = replace(long.source, horizon=2)
-    short = compact_copy.copy(other, source, compact_copy.newest_offsets(other, source, keys_max=9), "short")
-    found = compact_copy.newest_offsets(one, long.source, keys_max=9)
-    view = compact_copy.copy(one, long.source, found, long.attempt)
+    short = copy.copy(other, source, copy.newest_offsets(other, source, keys_max=9), "short")
+    found = copy.newest_offsets(one, long.source, keys_max=9)
+    view = copy.copy(one, long.source, found, long.attempt)
     assert compaction.swap(other, short).horizon == 2
     assert pairs(table.another()) == [(0, "a", "1"), (1, "b", "2"), (2, "b", None)]
     assert compaction.swap(one, view).horizon == 3

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from fenceline import config
 from fenceline.errors import InvalidRequestError
-from fenceline.topics import Topic
+from fenceline.model import topic_config
+from fenceline.model.topic import Topic
 
 DEFAULTS = {
     "cleanup.policy": "delete",
@@ -23,7 +23,7 @@ DEFAULTS = {
 
 
 def test_the_names_and_defaults_are_those_of_the_api() -> None:
-    assert config.DEFAULTS == DEFAULTS
+    assert topic_config.DEFAULTS == DEFAULTS
 
 
 def test_what_was_set_is_told_also_where_it_is_false_or_zero() -> None:
@@ -36,7 +36,7 @@ def test_what_was_set_is_told_also_where_it_is_false_or_zero() -> None:
 
 def test_a_change_keeps_the_other_names_and_null_returns_one_to_its_default() -> None:
     before = {"retention.ms": 5, "cleanup.policy": "compact"}
-    after = config.merged(before, {"retention.ms": None, "retention.bytes": 7, "max.message.bytes": None})
+    after = topic_config.merged(before, {"retention.ms": None, "retention.bytes": 7, "max.message.bytes": None})
     assert after == {"cleanup.policy": "compact", "retention.bytes": 7}
     assert before == {"retention.ms": 5, "cleanup.policy": "compact"}
 
@@ -55,7 +55,7 @@ def test_a_change_keeps_the_other_names_and_null_returns_one_to_its_default() ->
     ],
 )
 def test_a_value_of_the_api_is_taken(name: str, value: Any) -> None:
-    assert config.merged({}, {name: value}) == {name: value}
+    assert topic_config.merged({}, {name: value}) == {name: value}
 
 
 @pytest.mark.parametrize(
@@ -83,5 +83,5 @@ def test_a_value_of_the_api_is_taken(name: str, value: Any) -> None:
 )
 def test_any_other_name_or_value_is_refused_and_named(name: str, value: Any) -> None:
     with pytest.raises(InvalidRequestError) as refusal:
-        config.merged({}, {"retention.ms": 1, name: value})
+        topic_config.merged({}, {"retention.ms": 1, name: value})
     assert refusal.value.field == f"config.{name}"

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from fenceline import limits
 from fenceline.limits import CHECKPOINT_SEGMENTS
-from fenceline_cli import cost_command, prices
+from fenceline_cli.commands import cost, prices
 from fenceline_cli.main import app
 
 
@@ -19,11 +19,11 @@ def no_checkpoint_is_due_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_append_is_one_put_and_a_sixteenth_of_a_checkpoint() -> None:
-    append, read = cost_command.measured(1)
+    append, read = cost.measured(1)
     assert append.counted["put"] == 1
     assert append.counted["write unit"] == 4 / CHECKPOINT_SEGMENTS  # a transaction of two items
     assert set(append.counted) == {"put", "write unit"}
-    assert read.counted["get"] >= cost_command.APPENDS
+    assert read.counted["get"] >= cost.APPENDS
     assert "put" not in read.counted
 
 
@@ -32,13 +32,13 @@ def test_prices_make_the_sum(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(prices, name, 0.0)
     monkeypatch.setattr(prices, "S3_PUT", 2.0)
     monkeypatch.setattr(prices, "API_REQUEST", 0.25)
-    append, _ = cost_command.measured(1)
+    append, _ = cost.measured(1)
     assert append.per_million == pytest.approx(2_250_000)
     assert append.per_gib == pytest.approx(2.25 * 1024 * 1024)  # a batch of 1 KiB is one request
 
 
 def test_a_larger_batch_costs_more_by_the_request_and_less_by_the_gib() -> None:
-    small, large = cost_command.measured(1)[0], cost_command.measured(64)[0]
+    small, large = cost.measured(1)[0], cost.measured(64)[0]
     assert small.per_million < large.per_million
     assert small.per_gib > 50 * large.per_gib
 
@@ -47,13 +47,13 @@ def test_a_follower_is_counted_with_its_slot_its_looks_and_the_time_of_its_funct
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     told: list[dict[str, int]] = []
-    dollars = cost_command.Counted.dollars.fget
+    dollars = cost.Counted.dollars.fget
     monkeypatch.setattr(
-        cost_command.Counted,
+        cost.Counted,
         "dollars",
         property(lambda counted: (told.append(dict(counted.units)), dollars(counted))[1]),
     )
-    month = cost_command.follower_month()
+    month = cost.follower_month()
     time = 30 * 24 * 3600 * prices.LAMBDA_GB * prices.LAMBDA_GB_SECOND
     assert time < month < 1.2 * time
     [counted] = told
@@ -67,6 +67,6 @@ def test_the_command_tells_dates_rows_and_what_idling_costs() -> None:
     assert told.exit_code == 0
     assert f"list prices of {prices.REGION}, {prices.DATE}" in told.stdout
     document = json.loads(CliRunner().invoke(app, ["cost", "--json"]).stdout)
-    assert len(document["rows"]) == 2 * len(cost_command.SIZES_KIB)
+    assert len(document["rows"]) == 2 * len(cost.SIZES_KIB)
     assert 0 < document["idle_month"] < 100
     assert 50 < document["follower_month"] < 100

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from fenceline import errors, keys
-from fenceline.adapters.sqlite import SqliteItemStore
-from fenceline.context import Context
+from fenceline import errors
+from fenceline.adapters.sqlite.directory import SqliteItemStore
+from fenceline.format import keys
+from fenceline.log.context import Context
 from fenceline.ports import Damaged
-from fenceline.read import ReadRequest
-from fenceline.rebuild import rebuild
-from fenceline.verify import verify_partition
+from fenceline.read.reader import ReadRequest
+from fenceline.recovery.rebuild import rebuild
+from fenceline.recovery.verify import verify_partition
 from tests.service import REGION, TOPIC, Service, append
 
 

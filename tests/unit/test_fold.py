@@ -8,12 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fenceline import keys, markers
-from fenceline.adapters.sqlite import SqliteItemStore, SqliteObjectStore
-from fenceline.batch import Record, encode
-from fenceline.context import Context
+from fenceline.adapters.sqlite.directory import SqliteItemStore, SqliteObjectStore
 from fenceline.errors import CorruptLogError
-from fenceline.fold import (
+from fenceline.format import control, keys
+from fenceline.format.batch import encode
+from fenceline.format.segment import Replicated
+from fenceline.log.checkpoint_items import Head, producer_to_value
+from fenceline.log.context import Context
+from fenceline.log.partition import Partition
+from fenceline.log.state import (
     AbortedTransaction,
     BatchEvent,
     MarkerEvent,
@@ -25,10 +28,8 @@ from fenceline.fold import (
     apply,
     next_sequence,
 )
-from fenceline.items import Head, producer_to_value
-from fenceline.partition import Partition
+from fenceline.model.record import Record
 from fenceline.ports import Put
-from fenceline.segment import Replicated
 from tests.service import (
     REGION,
     START_MS,
@@ -72,7 +73,7 @@ def build(segments: Sequence[Any]) -> LogBuilder:
     for count, segment in enumerate(segments):
         if isinstance(segment, str):
             replicated = Replicated(f"{segment}-topic", 10 * count, count)
-            log.add(data("r", "s"), marker(markers.SNAPSHOT_REQUEST), origin=segment, replicated=replicated)
+            log.add(data("r", "s"), marker(control.SNAPSHOT_REQUEST), origin=segment, replicated=replicated)
         else:
             log.add(*[part_of(operation, producers, log.state.topic_epoch + 1) for operation in segment], after_ms=7)
     return log
@@ -96,7 +97,7 @@ def part_of(operation: Any, producers: dict[int, tuple[int, int]], new_epoch: in
             return access("session", new_epoch) if is_exclusive else back_to_shared()
         case ("skip", region):
             value = {"origin": region, "origin_topic": f"{region}-topic", "from": 1, "to": 5, "count": 2}
-            return marker(markers.SKIP, value)
+            return marker(control.SKIP, value)
         case ("unknown", type):
             return marker(type, {"what": "ever"})
     raise AssertionError(operation)
@@ -187,7 +188,7 @@ def test_the_state_says_what_a_count_over_all_batches_says(segments: Any) -> Non
     open_firsts: dict[int, int] = {}
     for segment in log.segments:
         for at, header in segment.batches:
-            if header.is_control and markers.parse_marker(segment.body, at, header).type in (0, 1):
+            if header.is_control and control.parse_marker(segment.body, at, header).type in (0, 1):
                 open_firsts.pop(header.producer_id, None)
             elif header.is_transactional:
                 open_firsts.setdefault(header.producer_id, header.base_offset)
@@ -305,13 +306,13 @@ def test_a_seal_seals() -> None:
     log = LogBuilder()
     log.add(data("a"))
     assert not log.state.is_sealed
-    log.add(marker(markers.SEAL))
+    log.add(marker(control.SEAL))
     assert log.state.is_sealed
 
 
 @pytest.mark.parametrize(
     ("type", "value"),
-    [(markers.ACCESS, {}), (markers.SKIP, {"origin": "us"}), (markers.ACCESS, {"mode": "Exclusive"})],
+    [(control.ACCESS, {}), (control.SKIP, {"origin": "us"}), (control.ACCESS, {"mode": "Exclusive"})],
 )
 def test_a_marker_of_ours_without_what_it_must_say_is_corrupt(type: int, value: dict[str, Any]) -> None:
     with pytest.raises(CorruptLogError):
@@ -321,7 +322,7 @@ def test_a_marker_of_ours_without_what_it_must_say_is_corrupt(type: int, value: 
 def test_a_control_batch_that_is_no_marker_is_corrupt() -> None:
     def of_two_records(offset: int, epoch: int, now_ms: int) -> bytes:
         body = bytearray(encode([Record(b"a"), Record(b"b")], now_ms=now_ms).body)
-        return markers.stamp_control(body, base_offset=offset, leader_epoch=epoch)
+        return control.stamp_control(body, base_offset=offset, leader_epoch=epoch)
 
     with pytest.raises(CorruptLogError):
         LogBuilder().add(of_two_records)
@@ -337,7 +338,7 @@ def test_a_replicated_segment_moves_its_sources_position_and_is_not_ours() -> No
     assert log.state.origins == {"us": Origin("us-topic", 12, 2)}
     assert (log.state.records, log.state.own_records) == (3, 1)
     log.add(data("d"), origin="us", replicated=Replicated("us-topic", 20, 3))
-    log.add(marker(markers.SNAPSHOT_REQUEST), origin="ap", replicated=Replicated("ap-topic", 1, 0))
+    log.add(marker(control.SNAPSHOT_REQUEST), origin="ap", replicated=Replicated("ap-topic", 1, 0))
     assert log.state.origins == {"us": Origin("us-topic", 20, 3), "ap": Origin("ap-topic", 1, 0)}
     log.add(data("e"), origin="us", replicated=Replicated("us-topic-2", 1, 1))
     assert log.state.origins["us"] == Origin("us-topic-2", 1, 1), "another life of the source begins anew"
@@ -346,9 +347,9 @@ def test_a_replicated_segment_moves_its_sources_position_and_is_not_ours() -> No
 def test_a_skip_moves_the_position_over_the_gap_and_counts_what_is_lost() -> None:
     log = LogBuilder()
     log.add(data("a"), origin="us", replicated=Replicated("us-topic", 10, 4))
-    log.add(marker(markers.SKIP, {"origin": "us", "origin_topic": "us-topic", "from": 10, "to": 30, "count": 6}))
+    log.add(marker(control.SKIP, {"origin": "us", "origin_topic": "us-topic", "from": 10, "to": 30, "count": 6}))
     assert log.state.origins == {"us": Origin("us-topic", 30, 10)}
-    log.add(marker(markers.SKIP, {"origin": "us", "origin_topic": "next", "from": 0, "to": 3, "count": 2}))
+    log.add(marker(control.SKIP, {"origin": "us", "origin_topic": "next", "from": 0, "to": 3, "count": 2}))
     assert log.state.origins == {"us": Origin("next", 3, 2)}
 
 

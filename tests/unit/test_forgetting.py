@@ -7,13 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from fenceline import errors, keys, limits, sessions
-from fenceline.append import BatchEntry
-from fenceline.context import SegmentCache
-from fenceline.grants import Grants
-from fenceline.log import Log
-from fenceline.read import ReadRequest
-from fenceline.sessions import Owned
+from fenceline import errors, limits
+from fenceline.access import session as sessions
+from fenceline.access.session import Owned
+from fenceline.access.session_cache import Grants
+from fenceline.append.request import BatchEntry
+from fenceline.format import keys
+from fenceline.log.context import SegmentCache
+from fenceline.read.reader import ReadRequest
+from fenceline.service.log import Log
 from tests.service import TOPIC, LogBuilder, Service, append, data, never_arrives, request, serve
 
 

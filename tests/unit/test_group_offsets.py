@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fenceline import keys, limits
+from fenceline import limits
 from fenceline.errors import (
     FencelineError,
     InvalidRequestError,
@@ -21,10 +21,11 @@ from fenceline.errors import (
     UnknownTopicOrPartitionError,
     UnstableOffsetCommitError,
 )
-from fenceline.group_offsets import GroupOffset
-from fenceline.log import Log
+from fenceline.format import keys
 from fenceline.ports import Check, Item, ItemKey, Put
-from fenceline.subscriptions import Acknowledgement
+from fenceline.service.log import Log
+from fenceline.subscriptions.cursors import Acknowledgement
+from fenceline.subscriptions.group_offsets import GroupOffset
 from tests.patience import PATIENCE_S
 from tests.service import Gate, Service, is_unavailable, loses_answer, moves, never_arrives, request
 from tests.unit.owning import lapse, start, wanted
@@ -185,7 +186,7 @@ def test_the_largest_commit_fits_one_transaction(topics: Service, monkeypatch: p
     def guard(topic: Any, partition: int, *_: Any) -> list[Check]:
         return [Check(ItemKey(topic.topic_id, str(partition)), None), session]
 
-    monkeypatch.setattr("fenceline.ownership.guard_group", lambda _, *told: guard(*told))
+    monkeypatch.setattr("fenceline.access.ownership.read_guard.guard_group", lambda _, *told: guard(*told))
     for number in range(32):
         topics.log.create_topic(f"t{number}")
     before = topics.count()["items.write"]
@@ -206,7 +207,7 @@ def test_an_owner_who_comes_to_one_partition_keeps_the_whole_commit_out(
             raise OwnerFencedError("another session owns it", resource="orders/1")
         return [Check(ownership, None)]
 
-    monkeypatch.setattr("fenceline.ownership.guard_group", lambda _, *told: guard(*told))
+    monkeypatch.setattr("fenceline.access.ownership.read_guard.guard_group", lambda _, *told: guard(*told))
     topics.items.store.write([Put(ownership, {}, 1, None)])  # between the judgement and the write
     with pytest.raises(OwnerFencedError):
         commit(topics.log, (TOPIC, 0, 5), (TOPIC, 1, 5), session_id="a")
@@ -229,7 +230,7 @@ def test_a_session_that_was_renewed_between_two_judgements_is_judged_again(
             topics.items.store.write([Put(session, {}, 2, 1)])
         return [Check(session, version)]
 
-    monkeypatch.setattr("fenceline.ownership.guard_group", lambda _, *told: guard(*told))
+    monkeypatch.setattr("fenceline.access.ownership.read_guard.guard_group", lambda _, *told: guard(*told))
     commit(topics.log, (TOPIC, 0, 5), (TOPIC, 1, 5))
     assert asked == [1, 2, 2, 2]
     assert len(committed(topics.log)) == 2

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from fenceline import heads, keys, limits
-from fenceline.log import Log
-from fenceline.subscriptions import LiveTopic
+from fenceline import limits
+from fenceline.format import keys
+from fenceline.service.log import Log
+from fenceline.subscriptions import heads
+from fenceline.subscriptions.cursors import LiveTopic
 from tests.service import TOPIC, Service, request, serve
 
 CALLS_AT_ONCE = 32

@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
-from fenceline import holds, keys, limits, sessions
-from fenceline.access import AccessItem, Holder
+from fenceline import limits
+from fenceline.access import hold_limits
+from fenceline.access import session as sessions
+from fenceline.access.rules import AccessItem, Holder
+from fenceline.access.session import CLOSED, ENDED, LIVE, RESERVED, Hold
 from fenceline.errors import ThrottledError
-from fenceline.sessions import CLOSED, ENDED, LIVE, RESERVED, Hold
+from fenceline.format import keys
 from tests.service import START_MS, TOPIC, Service
 from tests.unit.claiming import (
     EXCLUSIVE,
@@ -63,7 +66,7 @@ HOLD = Hold(TOPIC, "t", 0, 3, EXCLUSIVE, "p")
 def test_a_hold_is_over_once_nothing_can_be_written_under_it(
     why: str, hold: Hold, item: AccessItem | None, is_over: bool
 ) -> None:
-    assert holds.is_over(ME, hold, item) is is_over
+    assert hold_limits.is_over(ME, hold, item) is is_over
 
 
 def test_what_is_new_is_kept_whatever_the_items_say(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +75,7 @@ def test_what_is_new_is_kept_whatever_the_items_say(monkeypatch: pytest.MonkeyPa
     before = replace(NOBODYS, holds=(HOLD,))
     after = sessions.with_hold(before, replace(HOLD, partition=1, epoch=0, state=RESERVED))
     over = AccessItem(4, Holder("s", 4, "q"), version=1)
-    assert holds.bounded(before, after, {("t", 0): over}).holds == after.holds[1:]
+    assert hold_limits.bounded(before, after, {("t", 0): over}).holds == after.holds[1:]
 
 
 def test_more_partitions_than_one_session_writes_to_and_more_than_it_remembers_are_refused(
@@ -85,7 +88,7 @@ def test_more_partitions_than_one_session_writes_to_and_more_than_it_remembers_a
     def bounded(*states: str) -> int:
         held = tuple(replace(HOLD, partition=p, state=state) for p, state in enumerate(states))
         before = replace(NOBODYS, holds=held[:-1])
-        return len(holds.bounded(before, replace(before, holds=held), items).holds)
+        return len(hold_limits.bounded(before, replace(before, holds=held), items).holds)
 
     assert bounded(LIVE, RESERVED) == 2
     assert bounded(CLOSED, LIVE, RESERVED) == bounded(ENDED, LIVE, LIVE) == 3

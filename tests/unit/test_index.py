@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fenceline import keys, limits
-from fenceline.context import Context
-from fenceline.index import SegmentIndex
+from fenceline import limits
+from fenceline.format import keys
+from fenceline.log.context import Context
+from fenceline.log.segment_index import SegmentIndex
 from tests.service import REGION, Service, serve
 from tests.tries import tries
 

@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fenceline import keys
-from fenceline.adapters.sqlite import SqliteItemStore
-from fenceline.fold import AbortedTransaction, BatchEvent, OpenTransaction, Origin, PartitionState, ProducerState
-from fenceline.items import (
+from fenceline.adapters.sqlite.directory import SqliteItemStore
+from fenceline.format import keys
+from fenceline.limits import ITEM_BYTES_MAX
+from fenceline.log.checkpoint_items import (
     Head,
     aborted_from_value,
     aborted_to_value,
     producer_from_value,
     producer_to_value,
 )
-from fenceline.limits import ITEM_BYTES_MAX
+from fenceline.log.state import AbortedTransaction, BatchEvent, OpenTransaction, Origin, PartitionState, ProducerState
 from fenceline.ports import Put
 from tests.tries import tries
 

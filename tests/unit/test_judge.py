@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fenceline.batch import BatchHeader
+from fenceline.append.checks import Accepted, AdmitFirst, Duplicate, Refused, Standing, Terms, judge
 from fenceline.errors import SessionExpiredError
-from fenceline.fold import BatchEvent, MarkerEvent, OpenTransaction, PartitionState, ProducerState, advance
-from fenceline.judge import Accepted, AdmitFirst, Duplicate, Refused, Standing, Terms, judge
+from fenceline.format.batch import BatchHeader
+from fenceline.log.state import BatchEvent, MarkerEvent, OpenTransaction, PartitionState, ProducerState, advance
 from tests.service import START_MS
 
 MAX = 2**31 - 1

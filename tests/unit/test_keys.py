@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fenceline import keys
+from fenceline.format import keys
 
 OFFSETS = st.integers(0, 2**63 - 1)
 PARTITIONS = st.integers(0, 9_999)

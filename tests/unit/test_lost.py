@@ -1,4 +1,4 @@
-"""Which topics are lost: what happens beside the look makes none (`fenceline.lost`)."""
+"""Which topics are lost: what happens beside the look makes none (`fenceline.recovery.lost_items`)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from contextlib import closing
 
 import pytest
 
-from fenceline import keys, limits
-from fenceline.adapters.sqlite import SqliteItemStore
-from fenceline.context import Context
-from fenceline.lost import Lost, lost_segments, lost_topics, newest_objects
+from fenceline import limits
+from fenceline.adapters.sqlite.directory import SqliteItemStore
+from fenceline.format import keys
+from fenceline.log.context import Context
+from fenceline.recovery.lost_items import Lost, lost_segments, lost_topics, newest_objects
 from tests.service import REGION, TOPIC, Service, append, request
 from tests.unit.sweeping import HOUR, swept
 

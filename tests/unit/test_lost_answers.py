@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from fenceline import keys
+from fenceline.access.session import SEVERED
 from fenceline.errors import CorruptLogError, FencelineError, InvalidRequestError, ThrottledError
-from fenceline.group_offsets import GroupOffset
+from fenceline.format import keys
+from fenceline.log.retry import Attempts
 from fenceline.ports import Delete, ItemKey, NoAnswer, Unavailable, VersionMoved
-from fenceline.retry import Attempts
 from fenceline.runtime import Runtime
-from fenceline.sessions import SEVERED
+from fenceline.subscriptions.group_offsets import GroupOffset
 from tests.service import TOPIC, FakeRuntime, Service, append, loses_answer, lost_behind, never_arrives
 from tests.unit.claiming import EXCLUSIVE, FENCING, LAPSE_MS, SHARED, WAIT, claim, code_of, session_of
 from tests.unit.owning import change, own, start
@@ -105,7 +105,7 @@ def test_a_release_that_may_have_been_made_is_not_told_as_refused(service: Servi
 def test_a_release_of_which_a_part_was_made_is_not_told_as_refused(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fenceline.own_release._AT_ONCE", 1)
+    monkeypatch.setattr("fenceline.access.ownership.release._AT_ONCE", 1)
     a, b = start(service), start(service)
     own(service.log, a, "x", "y", "z")
     other = service.another()

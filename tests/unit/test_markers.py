@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fenceline import markers
-from fenceline.batch import MalformedBatch, Record, decode, encode, headers, parse_header, stamp
-from fenceline.markers import Marker, encode_marker, encode_transaction_marker, parse_marker
+from fenceline.format import control as format_control
+from fenceline.format.batch import MalformedBatch, decode, encode, headers, parse_header, stamp
+from fenceline.format.control import Marker, encode_marker, encode_transaction_marker, parse_marker
+from fenceline.model.record import Record
 
 from .independent_codec import NOW, DefaultRecordBatch, forge, record
 
@@ -39,7 +40,7 @@ def test_the_end_of_a_transaction_is_kafkas_own_control_record(is_commit):
     ("body", "attributes", "producer_id", "producer_epoch"),
     [
         (encode_transaction_marker(True, producer_id=77, producer_epoch=5, **STAMP), 0x30, 77, 5),
-        (encode_marker(markers.ACCESS, ACCESS, **STAMP), 0x20, -1, -1),
+        (encode_marker(format_control.ACCESS, ACCESS, **STAMP), 0x20, -1, -1),
     ],
 )
 def test_a_marker_is_a_control_batch_of_one_record(body, attributes, producer_id, producer_epoch):
@@ -52,7 +53,7 @@ def test_a_marker_is_a_control_batch_of_one_record(body, attributes, producer_id
 
 
 def test_a_marker_of_ours_is_compact_json_that_kafkas_tools_show_as_an_unknown_type():
-    body = encode_marker(markers.ACCESS, {"session_id": None, "mode": "Gemäß"}, **STAMP)
+    body = encode_marker(format_control.ACCESS, {"session_id": None, "mode": "Gemäß"}, **STAMP)
     (seen,) = DefaultRecordBatch(body)
     assert (seen.version, seen.type, seen.commit, seen.abort) == (0, 64, False, False)
     assert seen.value == '{"mode":"Gemäß","session_id":null,"version":1}'.encode()
@@ -65,7 +66,7 @@ def test_a_marker_of_ours_comes_back_as_it_was_written(type, value):
 
 def test_the_end_of_a_transaction_comes_back_with_its_producer():
     body = encode_transaction_marker(False, producer_id=77, producer_epoch=5, **STAMP)
-    assert parsed(body) == Marker(markers.ABORT, {"coordinator_epoch": 0}, 77, 5)
+    assert parsed(body) == Marker(format_control.ABORT, {"coordinator_epoch": 0}, 77, 5)
 
 
 @pytest.mark.parametrize("type", [2, 6, 63, 67, 127, 0x84, 0x1FF, 0x7FFF, -1, -32768])
@@ -108,9 +109,9 @@ def test_what_is_no_marker_is_malformed(body):
 
 def test_a_marker_behind_other_batches_is_found_at_its_position():
     data = stamp(encode([Record(b"v")], now_ms=1).body, base_offset=40, leader_epoch=2)
-    body = data + encode_marker(markers.SEAL, {}, **STAMP)
+    body = data + encode_marker(format_control.SEAL, {}, **STAMP)
     (_, _), (at, header) = headers(body)
-    assert parse_marker(body, at, header) == Marker(markers.SEAL, {"version": 1}, -1, -1)
+    assert parse_marker(body, at, header) == Marker(format_control.SEAL, {"version": 1}, -1, -1)
 
 
 @pytest.mark.parametrize(
@@ -132,12 +133,16 @@ def test_a_marker_behind_other_batches_is_found_at_its_position():
     ],
 )
 def test_the_number_of_a_type_says_what_it_does_to_those_who_do_not_know_it(type, changes, goes):
-    assert markers.changes_fold(type) is changes
-    assert markers.travels(type) is goes
+    assert format_control.changes_fold(type) is changes
+    assert format_control.travels(type) is goes
 
 
 def test_the_numbers_that_are_stored_stay_as_they_are():
-    stored = {name: getattr(markers, name) for name in dir(markers) if name.isupper() and not name.startswith("_")}
+    stored = {
+        name: getattr(format_control, name)
+        for name in dir(format_control)
+        if name.isupper() and not name.startswith("_") and name not in ("SHARED", "EXCLUSIVE")
+    }
     assert stored == {
         "ABORT": 0,
         "COMMIT": 1,

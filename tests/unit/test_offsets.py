@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fenceline import errors, keys, limits, markers
-from fenceline.checkpoint import read_head
-from fenceline.offsets import AbortedTransaction, Offsets
-from fenceline.segment import Replicated
-from fenceline.tail import Bounds
+from fenceline import errors, limits
+from fenceline.format import control, keys
+from fenceline.format.segment import Replicated
+from fenceline.log.checkpoint import read_head
+from fenceline.model.results import AbortedTransaction, Bounds, Offsets
 from tests.service import TOPIC, FakeRuntime, LogBuilder, Service, access, append, data, marker, outcome, serve
 from tests.tries import tries
 from tests.unit.sweeping import swept
@@ -109,7 +109,7 @@ def test_segments_are_told_with_what_a_reader_needs_to_fetch_them(service: Servi
     log = log_of(service)
     log.add(data("a", "b"), marker(0x80))
     log.add(data("c"), origin="us", replicated=Replicated("t", 9, 1))
-    log.add(marker(markers.SNAPSHOT_REQUEST))
+    log.add(marker(control.SNAPSHOT_REQUEST))
     log.store(service.objects)
     found = service.log.segments(TOPIC, 0)
     assert [(s.base_offset, s.next_offset, s.records, s.origin) for s in found.segments] == [

@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
-from fenceline import keys, limits, sessions
+from fenceline import limits
+from fenceline.access import session as sessions
+from fenceline.access.ownership.rules import OwnershipItem
+from fenceline.access.resources import Wanted
 from fenceline.errors import (
     FencelineError,
     InvalidRequestError,
@@ -16,9 +19,8 @@ from fenceline.errors import (
     SessionSeveredError,
     UnknownSessionError,
 )
-from fenceline.ownership import OwnershipItem
-from fenceline.resources import Wanted
-from fenceline.sweep import sweep
+from fenceline.format import keys
+from fenceline.sweeper.sweep import sweep
 from tests.service import (
     TOPIC,
     FakeRuntime,

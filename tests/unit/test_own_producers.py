@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from fenceline import keys, limits, sessions
+from fenceline import limits
+from fenceline.access import session as sessions
 from fenceline.errors import (
     FencelineError,
     ThrottledError,
 )
+from fenceline.format import keys
 from tests.service import (
     TOPIC,
     Service,

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from fenceline import keys, sessions, topics
+from fenceline.access import session as sessions
 from fenceline.errors import (
     OutcomeUnknownError,
 )
+from fenceline.format import keys
+from fenceline.log import topics
 from fenceline.ports import NoAnswer, VersionMoved
 from tests.service import (
     TOPIC,

@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from fenceline import limits, sessions
-from fenceline.fences import read_sessions
-from fenceline.log import Log
-from fenceline.sweep import sweep
+from fenceline import limits
+from fenceline.access import session as sessions
+from fenceline.access.fencing import read_sessions
+from fenceline.service.log import Log
+from fenceline.sweeper.sweep import sweep
 from tests.service import (
     TOPIC,
     Service,

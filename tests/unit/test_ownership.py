@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fenceline import keys, limits
+from fenceline import limits
+from fenceline.access.ownership.rules import Granted, Owner, OwnershipItem, decide, released, taken
+from fenceline.access.resources import Resource, Wanted, check_released, check_resource, check_wanted, partition_named
 from fenceline.errors import FencelineError, InvalidRequestError, ResourceOwnedError, StaleGenerationError
-from fenceline.ownership import Granted, Owner, OwnershipItem, decide, released, taken
-from fenceline.resources import Resource, Wanted, check_released, check_resource, check_wanted, partition_named
+from fenceline.format import keys
 
 TOP = limits.GENERATION_MAX
 LAST = 5  # the last granted generation

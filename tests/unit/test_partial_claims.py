@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from fenceline.log import Log
-from fenceline.producers import Producer
+from fenceline.access.producer import Producer
+from fenceline.service.log import Log
 from tests.service import TOPIC, Service, is_unavailable, serve
 from tests.unit.claiming import (
     EXCLUSIVE,

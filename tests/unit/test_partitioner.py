@@ -1,6 +1,6 @@
 import pytest
 
-from fenceline.partitioner import murmur2, partition_of
+from fenceline.format.partitioner import murmur2, partition_of
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
-from fenceline import errors, keys, limits
-from fenceline.partition import Partition
-from fenceline.polls import LAPSE_MS, OwnSlots, Poll, SharedSlots
-from fenceline.read import Page, ReadRequest
-from fenceline.subscriptions import Acknowledgement
+from fenceline import errors, limits
+from fenceline.format import keys
+from fenceline.log.partition import Partition
+from fenceline.log.polls import LAPSE_MS, OwnSlots, Poll, SharedSlots
+from fenceline.model.results import Page
+from fenceline.read.reader import ReadRequest
+from fenceline.subscriptions.cursors import Acknowledgement
 from tests.patience import PATIENCE_S
 from tests.service import (
     TOPIC,

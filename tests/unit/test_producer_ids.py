@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from fenceline import errors, keys
+from fenceline import errors
+from fenceline.format import keys
 from fenceline.limits import PRODUCER_IDS_PER_BLOCK
 from tests.service import Service, is_unavailable, loses_answer, moves, never_arrives
 

@@ -13,13 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fenceline import batch, errors, keys, limits, markers
-from fenceline.append import AppendRequest
+from fenceline import errors, limits
+from fenceline.append.request import AppendRequest
 from fenceline.errors import OffsetOutOfRangeError
-from fenceline.log import Log
-from fenceline.read import Page, ReadRequest
-from fenceline.segment import Replicated
-from fenceline.tail import aborted_between
+from fenceline.format import batch, control, keys
+from fenceline.format.segment import Replicated
+from fenceline.log.tail import aborted_between
+from fenceline.model import record as model_record
+from fenceline.model.results import Page
+from fenceline.read.reader import ReadRequest
+from fenceline.service.log import Log
 from tests.patience import PATIENCE_S, without_a_stall
 from tests.service import (
     START_MS,
@@ -54,9 +57,9 @@ def log_of(service: Service) -> LogBuilder:
 
 
 def test_a_page_has_what_was_produced(service: Service) -> None:
-    request = batch.Record(b"v", b"k", (("h", b"1"), ("h", None)), START_MS - 5)
+    request = model_record.Record(b"v", b"k", (("h", b"1"), ("h", None)), START_MS - 5)
 
-    service.log.append(TOPIC, 0, AppendRequest.of_records([request, batch.Record(None)]))
+    service.log.append(TOPIC, 0, AppendRequest.of_records([request, model_record.Record(None)]))
     one, two = read(service.log).records
     assert (one.offset, one.timestamp, one.key, one.value, [*one.headers]) == (
         0,
@@ -80,7 +83,7 @@ def test_a_page_begins_and_ends_inside_batches(service: Service) -> None:
 
 
 def test_max_bytes_counts_keys_values_and_header_values_and_one_record_always_fits(service: Service) -> None:
-    records = [batch.Record(b"12345", b"12", (("a header", b"123"),)) for _ in range(3)]  # 10 bytes each
+    records = [model_record.Record(b"12345", b"12", (("a header", b"123"),)) for _ in range(3)]  # 10 bytes each
     service.log.append(TOPIC, 0, AppendRequest.of_records(records))
     assert offsets(read(service.log, max_bytes=20)) == [0, 1]
     assert offsets(read(service.log, max_bytes=19)) == [0]
@@ -91,7 +94,7 @@ def test_max_bytes_counts_keys_values_and_header_values_and_one_record_always_fi
 def test_a_page_holds_no_more_than_a_reply_may_with_the_names_of_headers(service: Service) -> None:
     name = "n" * 300_000
     for _ in range(20):
-        service.log.append(TOPIC, 0, AppendRequest.of_records([batch.Record(b"v", headers=((name, b"1"),))]))
+        service.log.append(TOPIC, 0, AppendRequest.of_records([model_record.Record(b"v", headers=((name, b"1"),))]))
     page = read(service.log, max_bytes=limits.BYTES_MAX)
     assert (len(page.records), page.position) == (limits.REPLY_BYTES_MAX // 300_002, 13)
 
@@ -313,10 +316,10 @@ def model_of(log: LogBuilder, log_start: int) -> Model:
                 if header.is_transactional:
                     open_.setdefault(header.producer_id, []).extend(taken)
                 continue
-            found = markers.parse_marker(segment.body, at, header)
-            if found.type in (markers.ABORT, markers.COMMIT):
+            found = control.parse_marker(segment.body, at, header)
+            if found.type in (control.ABORT, control.COMMIT):
                 ended = open_.pop(header.producer_id, [])
-                aborted |= set(ended) if found.type == markers.ABORT else set()
+                aborted |= set(ended) if found.type == control.ABORT else set()
     next_offset = log.state.next_offset
     stable = max(min((taken[0] for taken in open_.values()), default=next_offset), log_start)
     shown = [offset for offset in shown if offset >= log_start]

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import fenceline
-from fenceline.batch import Record
-from fenceline.testing import in_memory
+from fenceline.model.record import Record
+from fenceline_testing.service import in_memory
 from tests.readme import COMMANDS, PYTHON, ROOT, TEXT, commands_of
 from tests.servers.install import AWS_CDK
 

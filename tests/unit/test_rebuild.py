@@ -6,19 +6,20 @@ from typing import Any
 
 import pytest
 
-from fenceline import keys, limits
-from fenceline.adapters.sqlite import SqliteItemStore
-from fenceline.append import AppendRequest
-from fenceline.batch import Record
-from fenceline.context import Context
+from fenceline import limits
+from fenceline.adapters.sqlite.directory import SqliteItemStore
+from fenceline.append.request import AppendRequest
 from fenceline.errors import OutOfOrderSequenceNumberError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
-from fenceline.log import Log
+from fenceline.format import keys
+from fenceline.log.context import Context
+from fenceline.log.replay import write_state
+from fenceline.model.record import Record
+from fenceline.model.topic import is_legal_name
 from fenceline.ports import Unavailable
-from fenceline.read import ReadRequest
-from fenceline.rebuild import rebuild
-from fenceline.replay import write_state
-from fenceline.sweep import sweep
-from fenceline.topics import is_legal_name
+from fenceline.read.reader import ReadRequest
+from fenceline.recovery.rebuild import rebuild
+from fenceline.service.log import Log
+from fenceline.sweeper.sweep import sweep
 from tests.service import REGION, TOPIC, LogBuilder, Service, append, data, is_unavailable, outcome, request, serve
 
 SAME_FIELDS = ("state", "log_start")

@@ -13,11 +13,20 @@ from hypothesis import strategies as st
 
 from fenceline import limits
 from fenceline.errors import CorruptLogError
-from fenceline.fold import OpenTransaction, PartitionState
-from fenceline.items import Head
-from fenceline.partition import Partition
+from fenceline.log.checkpoint_items import Head
+from fenceline.log.partition import Partition
+from fenceline.log.state import OpenTransaction, PartitionState
 from fenceline.ports import Unavailable
-from fenceline.retention import Followed, Listed, Measure, Now, Retention, StoredSegments, retained_from, retention_of
+from fenceline.sweeper.retention import (
+    Followed,
+    Listed,
+    Measure,
+    Now,
+    Retention,
+    StoredSegments,
+    retained_from,
+    retention_of,
+)
 from tests.service import START_MS, TOPIC, LogBuilder, Service, append, data
 
 NOW = 1_000_000

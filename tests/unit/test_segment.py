@@ -7,10 +7,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from fenceline import keys
 from fenceline.errors import CorruptLogError
+from fenceline.format import keys
+from fenceline.format.segment import Replicated, Segment, SegmentMetadata, decode_stored, parse_segment
 from fenceline.ports import Object
-from fenceline.segment import Replicated, Segment, SegmentMetadata, decode_stored, parse_segment
 from tests.service import START_MS, LogBuilder, data
 
 TEXT = st.text("abcdefghij-0123456789", min_size=1, max_size=40)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from fenceline import keys
+from fenceline.access.session import severed
+from fenceline.format import keys
 from fenceline.limits import GC_GRACE_MS, SESSION_KEPT_MS
-from fenceline.sessions import severed
 from tests.service import TOPIC, Service, append, is_unavailable
 from tests.unit.claiming import LEASE_MS, SHARED, WAIT, access_markers, claim, code_of, send, session_of
 from tests.unit.sweeping import swept

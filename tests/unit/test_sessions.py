@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fenceline import sessions
-from fenceline.sessions import CLOSED, ENDED, LIVE, RESERVED, SEVERED, Fence, Hold, Owned, SessionItem
+from fenceline.access import session as sessions
+from fenceline.access.session import CLOSED, ENDED, LIVE, RESERVED, SEVERED, Fence, Hold, Owned, SessionItem
 from tests.service import START_MS, TOPIC, FakeRuntime, Service, loses_answer, never_arrives
 from tests.unit.claiming import EXCLUSIVE, LEASE_MS, SHARED, again, claim, code_of, refused, session_of
 

@@ -67,5 +67,5 @@ def test_each_step_of_the_setup_says_what_it_does_and_how_long_it_takes(checkout
 def test_the_demo_and_its_server_need_nothing_but_what_the_demo_sets_up() -> None:
     others = ("aws_cdk", "boto3", "botocore", "cryptography", "greenlet", "hypothesis", "moto", "pytest", "zstandard")
     code = f"import sys\nsys.modules.update(dict.fromkeys({others}))\nsys.path.insert(0, 'examples')\n"
-    code += "import demo, fenceline_cli.main, fenceline_cli.server"
+    code += "import demo, fenceline_cli.main, fenceline_cli.dev_server.server"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True)

@@ -8,14 +8,15 @@ from collections.abc import Callable
 import pytest
 
 from fenceline import errors
-from fenceline.batch import Record, encode, parse_header, stamp
-from fenceline.fold import apply
+from fenceline.format.batch import encode, parse_header, stamp
+from fenceline.format.segment import Segment, SegmentMetadata
 from fenceline.limits import CHECKPOINT_SEGMENTS
-from fenceline.log import Log
-from fenceline.partition import Partition
-from fenceline.read import ReadRequest
-from fenceline.retention import Now, Retention, StoredSegments, retained_from
-from fenceline.segment import Segment, SegmentMetadata
+from fenceline.log.partition import Partition
+from fenceline.log.state import apply
+from fenceline.model.record import Record
+from fenceline.read.reader import ReadRequest
+from fenceline.service.log import Log
+from fenceline.sweeper.retention import Now, Retention, StoredSegments, retained_from
 from tests.service import REGION, START_MS, TOPIC, LogBuilder, Service, append, serve
 
 APPENDS = 160

@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from fenceline import keys, limits
-from fenceline.adapters.sqlite import SqliteItemStore, open_directory
-from fenceline.adapters.sqlite_lock import NAME
-from fenceline.log import Log
-from fenceline.lost import lost_topics
+from fenceline import limits
+from fenceline.adapters.sqlite.directory import SqliteItemStore, open_directory
+from fenceline.adapters.sqlite.lock import NAME
+from fenceline.format import keys
 from fenceline.ports import Change
+from fenceline.recovery.lost_items import lost_topics
 from fenceline.runtime import ThreadRuntime
+from fenceline.service.log import Log
 from fenceline_cli.main import app
 from tests.cli.results import error_line
 from tests.service import TOPIC, append
@@ -32,7 +33,7 @@ Fenceline = Callable[..., Any]
 @pytest.fixture
 def fenceline(monkeypatch: pytest.MonkeyPatch) -> Fenceline:
     """Run a command; a server that would start only says so."""
-    monkeypatch.setattr("fenceline_cli.server.serve", lambda *_: print("serves") or 0)
+    monkeypatch.setattr("fenceline_cli.dev_server.server.serve", lambda *_: print("serves") or 0)
     return lambda *arguments: CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fenceline import backlog, keys, limits
-from fenceline.acknowledged import Acknowledged
+from fenceline import limits
+from fenceline.access.resources import Wanted
 from fenceline.errors import (
     ContendedError,
     CorruptLogError,
@@ -29,11 +29,14 @@ from fenceline.errors import (
     UnknownSubscriptionError,
     UnknownTopicOrPartitionError,
 )
-from fenceline.log import Log
+from fenceline.format import keys
+from fenceline.model.results import Page
 from fenceline.ports import Check, ItemKey, Put
-from fenceline.read import Page, ReadRequest
-from fenceline.resources import Wanted
-from fenceline.subscriptions import Acknowledgement, ShownCursor
+from fenceline.read.offset_ranges import Acknowledged
+from fenceline.read.reader import ReadRequest
+from fenceline.service.log import Log
+from fenceline.subscriptions import backlog
+from fenceline.subscriptions.cursors import Acknowledgement, ShownCursor
 from tests.patience import PATIENCE_S
 from tests.service import (
     START_MS,
@@ -644,7 +647,7 @@ class Recorder:
 @pytest.fixture
 def guard(filled: Service, monkeypatch: pytest.MonkeyPatch) -> Recorder:
     made = Recorder()
-    monkeypatch.setattr("fenceline.ownership.guard_group", lambda _, *told: made(*told))
+    monkeypatch.setattr("fenceline.access.ownership.read_guard.guard_group", lambda _, *told: made(*told))
     return made
 
 

@@ -8,22 +8,23 @@ from typing import Any
 
 import pytest
 
-from fenceline import keys, limits
-from fenceline.adapters.sqlite import SqliteItemStore, SqliteObjectStore
-from fenceline.append import AppendRequest
-from fenceline.batch import Record
-from fenceline.budget import Budget
-from fenceline.context import Context
+from fenceline import limits
+from fenceline.adapters.sqlite.directory import SqliteItemStore, SqliteObjectStore
+from fenceline.append.request import AppendRequest
 from fenceline.errors import OutOfOrderSequenceNumberError, UnknownTopicOrPartitionError
-from fenceline.expiry import expire_producers
-from fenceline.items import Head
-from fenceline.log import Log
-from fenceline.partition import Partition
+from fenceline.format import keys
+from fenceline.log.checkpoint_items import Head
+from fenceline.log.context import Context
+from fenceline.log.deletes import Budget
+from fenceline.log.partition import Partition
+from fenceline.log.replay import newest_state, write_state
+from fenceline.model.record import Record
 from fenceline.ports import ObjectSummary, Put
-from fenceline.read import ReadRequest
-from fenceline.rebuild import rebuild
-from fenceline.replay import newest_state, write_state
-from fenceline.sweep import sweep
+from fenceline.read.reader import ReadRequest
+from fenceline.recovery.rebuild import rebuild
+from fenceline.service.log import Log
+from fenceline.sweeper.producer_expiry import expire_producers
+from fenceline.sweeper.sweep import sweep
 from tests.service import (
     REGION,
     TOPIC,

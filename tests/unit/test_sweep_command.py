@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from fenceline import keys
-from fenceline.adapters.sqlite import open_directory
-from fenceline.cursor import Cursor
-from fenceline.log import Log
+from fenceline.adapters.sqlite.directory import open_directory
+from fenceline.format import keys
 from fenceline.runtime import ThreadRuntime
-from fenceline.sweep import sweep
-from fenceline_cli import sweep_loop
+from fenceline.service.log import Log
+from fenceline.sweeper.position import Cursor
+from fenceline.sweeper.sweep import sweep
+from fenceline_cli.dev_server import sweep_loop
+from fenceline_cli.dev_server.sweep_loop import SweepLoop
 from fenceline_cli.main import app
-from fenceline_cli.sweep_loop import SweepLoop
 from tests.patience import wait_until
 from tests.service import TOPIC, Service, append, is_unavailable, request
 

@@ -11,10 +11,11 @@ from typing import Any
 import httpx
 import pytest
 
-from fenceline import Client, Record, errors, testing
-from fenceline.partition import Partition
+import fenceline_testing
+from fenceline import Client, Record, errors
+from fenceline.log.partition import Partition
 from fenceline.ports import AlreadyExists, ItemKey, Put, VersionMoved
-from fenceline.testing import in_memory, locked_moto, on_moto, serving
+from fenceline_testing.service import in_memory, locked_moto, on_moto, serving
 from tests.patience import PATIENCE_S
 
 pytest_plugins = ["pytester"]
@@ -30,7 +31,7 @@ def test_two_services_share_nothing() -> None:
 
 
 def test_afterwards_the_functions_of_the_process_are_as_before() -> None:
-    from fenceline_functions import wiring
+    from fenceline_http import wiring
 
     before = wiring.service
     with in_memory():
@@ -107,7 +108,7 @@ def test_a_fixture_that_lacks_something_fails_with_the_line_that_installs_it(
 ) -> None:
     for module in lacking.split():
         monkeypatch.setitem(sys.modules, module, None)
-    made = getattr(testing, fixture).__wrapped__()
+    made = getattr(fenceline_testing, fixture).__wrapped__()
     with pytest.raises(pytest.fail.Exception) as caught:
         next(made)
     assert (caught.value.msg, caught.value.pytrace) == (told, False)
@@ -151,7 +152,7 @@ def test_moto_is_as_it_was_when_the_block_ends() -> None:
 
 @pytest.mark.slow
 def test_the_fixtures_serve_a_users_tests_as_their_docstring_says(pytester: pytest.Pytester) -> None:
-    pytester.makeconftest('pytest_plugins = ["fenceline.testing"]')
+    pytester.makeconftest('pytest_plugins = ["fenceline_testing"]')
     pytester.makepyfile(
         """
         import pytest
@@ -170,7 +171,7 @@ def test_the_fixtures_serve_a_users_tests_as_their_docstring_says(pytester: pyte
 
 @pytest.mark.slow
 def test_what_a_fixture_lacks_is_one_line_and_no_traceback(pytester: pytest.Pytester) -> None:
-    pytester.makeconftest('import sys\nsys.modules["boto3"] = None\npytest_plugins = ["fenceline.testing"]')
+    pytester.makeconftest('import sys\nsys.modules["boto3"] = None\npytest_plugins = ["fenceline_testing"]')
     pytester.makepyfile("def test_it(fenceline_on_moto): ...")
     ended = pytester.runpytest_subprocess(f"--rootdir={Path.cwd()}")
     ended.assert_outcomes(errors=1)

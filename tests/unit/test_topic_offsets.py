@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from fenceline import errors, keys, limits
-from fenceline.log import Log
+from fenceline import errors, limits
+from fenceline.format import keys
+from fenceline.service.log import Log
 from tests.service import TOPIC, LogBuilder, Service, access, data, request
 
 

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from fenceline import errors, keys, limits
-from fenceline.adapters.sqlite import SqliteItemStore
-from fenceline.context import Context
-from fenceline.log import Log
+from fenceline import errors, limits
+from fenceline.adapters.sqlite.directory import SqliteItemStore
+from fenceline.format import keys
+from fenceline.log.context import Context
 from fenceline.ports import NoAnswer, Put, VersionMoved
-from fenceline.read import ReadRequest
-from fenceline.rebuild import rebuild
+from fenceline.read.reader import ReadRequest
+from fenceline.recovery.rebuild import rebuild
+from fenceline.service.log import Log
 from tests.service import (
     REGION,
     TOPIC,

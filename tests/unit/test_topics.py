@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from fenceline import errors, keys
-from fenceline.markers import SEAL, parse_marker
-from fenceline.read import ReadRequest
-from fenceline.segment import parse_segment
-from fenceline.topics import topic_from_value
+from fenceline import errors
+from fenceline.format import keys
+from fenceline.format.control import SEAL, parse_marker
+from fenceline.format.segment import parse_segment
+from fenceline.log.topic_item import topic_from_value
+from fenceline.read.reader import ReadRequest
 from tests.service import (
     REGION,
     START_MS,

@@ -4,12 +4,13 @@ from typing import Any
 
 import pytest
 
-from fenceline import errors, keys, limits
-from fenceline.checkpoint import move_log_start
-from fenceline.context import Context
-from fenceline.items import Head
-from fenceline.read import ReadRequest
-from fenceline.replay import begin, write_state
+from fenceline import errors, limits
+from fenceline.format import keys
+from fenceline.log.checkpoint import move_log_start
+from fenceline.log.checkpoint_items import Head
+from fenceline.log.context import Context
+from fenceline.log.replay import begin, write_state
+from fenceline.read.reader import ReadRequest
 from tests.service import (
     REGION,
     TOPIC,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from fenceline.turns import ALONE_TURNS, CHANCE_LOSSES, GAP, LONG_PAUSE, SHORT_PAUSE, TURN, Turns
+from fenceline.append.backoff import ALONE_TURNS, CHANCE_LOSSES, GAP, LONG_PAUSE, SHORT_PAUSE, TURN, Turns
 
 FAR = 100  # ms for a try: beyond what the least times stand for
 

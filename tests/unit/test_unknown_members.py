@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from fenceline.adapters.sqlite import SqliteItemStore
-from fenceline.context import Context
-from fenceline.fold import apply
-from fenceline.rebuild import rebuild
-from fenceline.segment import Segment
-from fenceline.verify import verify_partition
+from fenceline.adapters.sqlite.directory import SqliteItemStore
+from fenceline.format.segment import Segment
+from fenceline.log.context import Context
+from fenceline.log.state import apply
+from fenceline.recovery.rebuild import rebuild
+from fenceline.recovery.verify import verify_partition
 from tests.service import REGION, TOPIC, LogBuilder, Part, Service, append, data
 from tests.unit.sweeping import HOUR, check_all, head_of, swept
 

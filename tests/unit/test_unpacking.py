@@ -10,15 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fenceline import batch, codecs, limits
-from fenceline.append import AppendRequest
-from fenceline.batch import Codec, Record, headers
+from fenceline import limits
+from fenceline.append.request import AppendRequest
 from fenceline.errors import CorruptLogError
-from fenceline.log import Log
-from fenceline.read import ReadRecord, ReadRequest
+from fenceline.format import batch, compression
+from fenceline.format.batch import Codec, headers
+from fenceline.format.segment import Segment, SegmentMetadata, decode_stored
+from fenceline.format.unpacking import Place, UnpackedBatches, Unpacking
+from fenceline.model.record import Record
+from fenceline.model.results import ReadRecord
+from fenceline.read.reader import ReadRequest
 from fenceline.runtime import ThreadRuntime
-from fenceline.segment import Segment, SegmentMetadata, decode_stored
-from fenceline.unpacking import Place, UnpackedBatches, Unpacking
+from fenceline.service.log import Log
 from tests.service import START_MS, TOPIC, LogBuilder, Service, data
 from tests.tries import tries
 from tests.unit.independent_codec import NOW, forge, record
@@ -37,7 +40,7 @@ class Counted:
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
-    found, window, payload = Counted(), codecs._window, codecs.payload
+    found, window, payload = Counted(), compression._window, compression.payload
 
     def counting(*args: Any) -> Iterator[Any]:
         for one in window(*args):
@@ -48,8 +51,8 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
         found.payloads += 1
         return payload(*args, **options)
 
-    monkeypatch.setattr(codecs, "_window", counting)
-    monkeypatch.setattr(codecs, "payload", decompressing)
+    monkeypatch.setattr(compression, "_window", counting)
+    monkeypatch.setattr(compression, "payload", decompressing)
     return found
 
 
@@ -167,7 +170,7 @@ def test_from_any_offset_come_the_records_of_the_whole_batch(
     ]
     raw = b"".join(records)
     body = forge(
-        codecs.compress(codec, raw) if codec else raw,
+        compression.compress(codec, raw) if codec else raw,
         count=len(records),
         attributes=codec,
         base_offset=7,
@@ -179,8 +182,8 @@ def test_from_any_offset_come_the_records_of_the_whole_batch(
     whole = [shown(one) for one in decode_stored(segment, at)]
     unpacked = UnpackedBatches(ThreadRuntime(), room)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(codecs, "_WINDOW_BYTES", window)
-        patch.setattr(codecs, "_FIRST_WINDOW_BYTES", min(window, 16))
+        patch.setattr(compression, "_WINDOW_BYTES", window)
+        patch.setattr(compression, "_FIRST_WINDOW_BYTES", min(window, 16))
         for start, count in steps:
             unpacking = Unpacking(unpacked, segment, at, header, start)
             found = []
@@ -199,7 +202,7 @@ def test_what_is_damaged_is_told_where_it_is_met_and_what_lies_before_it_is_show
     good = b"".join(record(n) for n in range(10))
 
     def damaged(base_offset: int, epoch: int, now_ms: int) -> bytes:
-        payload = codecs.compress(4, good + b"\xff" * 30)
+        payload = compression.compress(4, good + b"\xff" * 30)
         return forge(payload, base_offset=base_offset, leader_epoch=epoch, count=12, attributes=4)
 
     log = LogBuilder(topic_id=service.topic_id())
@@ -222,8 +225,8 @@ def test_what_is_damaged_is_told_where_it_is_met_and_what_lies_before_it_is_show
 def test_a_batch_of_another_number_of_records_is_damaged_for_who_comes_to_its_end(
     count: int, window: int, stop: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(codecs, "_WINDOW_BYTES", window)
-    monkeypatch.setattr(codecs, "_FIRST_WINDOW_BYTES", window)
+    monkeypatch.setattr(compression, "_WINDOW_BYTES", window)
+    monkeypatch.setattr(compression, "_FIRST_WINDOW_BYTES", window)
     segment = segment_of(forge(b"".join(record(n) for n in range(10)), count=count))
     ((at, header),) = segment.batches
     unpacked = UnpackedBatches(ThreadRuntime())

@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
-from fenceline import keys, limits
-from fenceline.adapters.sqlite import SqliteObjectStore
-from fenceline.context import Context
-from fenceline.items import Head
+from fenceline import limits
+from fenceline.adapters.sqlite.directory import SqliteObjectStore
+from fenceline.format import keys
+from fenceline.format.segment import Replicated
+from fenceline.log.checkpoint_items import Head
+from fenceline.log.context import Context
 from fenceline.ports import Delete, Item, NotFound, ObjectSummary, Put
-from fenceline.segment import Replicated
-from fenceline.verify import Verified, verify_partition
-from fenceline.verify_ranges import Checked, Range, check_range, ranges
+from fenceline.recovery.verify import Verified, verify_partition
+from fenceline.recovery.verify_ranges import Checked, Range, check_range, ranges
 from tests.service import REGION, TOPIC, FakeRuntime, LogBuilder, Service, append, data, outcome, serve
 
 APPENDS = 40

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fenceline.client.client import Client
     from fenceline.client.delivery import Delivered, Delivery
-    from fenceline.client.owning import Owner
+    from fenceline.client.owner import Owner
     from fenceline.client.producer import Producer
     from fenceline.client.reader import Reader
-    from fenceline.client.sessions import Session
-    from fenceline.client.subscribing import Subscriber
+    from fenceline.client.session import Session
+    from fenceline.client.subscriber import Subscriber
 
 __all__ = ["Client", "Delivered", "Delivery", "Owner", "Producer", "Reader", "Session", "Subscriber"]
 
@@ -26,11 +26,11 @@ _MODULES = {
     "Client": "client",
     "Delivered": "delivery",
     "Delivery": "delivery",
-    "Owner": "owning",
+    "Owner": "owner",
     "Producer": "producer",
     "Reader": "reader",
-    "Session": "sessions",
-    "Subscriber": "subscribing",
+    "Session": "session",
+    "Subscriber": "subscriber",
 }
 
 

@@ -10,10 +10,10 @@ from collections import deque
 from collections.abc import Iterable
 
 from fenceline import limits
-from fenceline.batch import Record
 from fenceline.client.delivery import PendingBatch
 from fenceline.client.problems import again
 from fenceline.errors import FencelineError
+from fenceline.model.record import Record
 from fenceline.runtime import Runtime
 
 RECORD_OVERHEAD_BYTES = 24  # at least what a record takes in a batch beside its key, value and headers

@@ -12,23 +12,23 @@ from typing import TYPE_CHECKING
 import httpx
 
 from fenceline import limits
-from fenceline.client.holdings import AccessMode
-from fenceline.client.log_requests import LogRequests
-from fenceline.client.session_requests import SessionRequests
-from fenceline.client.sessions import OnLost, Session
+from fenceline.client.requests.log import LogRequests
+from fenceline.client.requests.sessions import SessionRequests
+from fenceline.client.requests.subscriptions import InitialPosition, Isolation, SubscriptionRequests
+from fenceline.client.session import OnLost, Session
 from fenceline.client.signing import SignedRequests
-from fenceline.client.subscription_requests import InitialPosition, Isolation, SubscriptionRequests
 from fenceline.client.transport import Transport
-from fenceline.partitioner import partition_of
+from fenceline.client.types import AccessMode
+from fenceline.format.partitioner import partition_of
 from fenceline.runtime import Runtime, ThreadRuntime
 
 if TYPE_CHECKING:
-    from fenceline.batch import Codec
-    from fenceline.client.access import OnQueued, WriteAccess
-    from fenceline.client.owning import Owner, Resources
+    from fenceline.client.owner import Owner, Resources
     from fenceline.client.producer import Producer
     from fenceline.client.reader import Reader, Start
-    from fenceline.client.subscribing import Subscriber
+    from fenceline.client.subscriber import Subscriber
+    from fenceline.client.write_access import OnQueued, WriteAccess
+    from fenceline.format.batch import Codec
 
 BATCH_BYTES = 512 * 1024  # before compression; a topic takes 1 MiB by default
 BUFFER_BYTES = 32 * 1024 * 1024
@@ -138,8 +138,8 @@ class Client(LogRequests, SessionRequests, SubscriptionRequests):
             ProducerBusyError: Somebody is in the way, and may end by itself; or it waited for ``wait_ms``.
             ProducerFencedError: Somebody has exclusive access.
         """
-        from fenceline.client.access import WriteAccess, claim_access, lent_access
         from fenceline.client.producer import Producer
+        from fenceline.client.write_access import WriteAccess, claim_access, lent_access
 
         described = self.topic(topic)
         access: WriteAccess | None = None
@@ -245,7 +245,7 @@ class Client(LogRequests, SessionRequests, SubscriptionRequests):
             UnknownTopicOrPartitionError: There is no such topic.
             ValueError: ``ack_every_ms`` is negative.
         """
-        from fenceline.client.subscribing import Subscriber
+        from fenceline.client.subscriber import Subscriber
 
         if ack_every_ms < 0:
             raise ValueError(f"a time to gather is 0 ms or more: ack_every_ms={ack_every_ms}")
@@ -297,9 +297,9 @@ class Client(LogRequests, SessionRequests, SubscriptionRequests):
             StaleGenerationError: A generation below the last granted one.
             OutcomeUnknownError: The answer was lost, and the time is over; under ``session`` it may own some of them.
         """
-        from fenceline.client import owning
+        from fenceline.client import owner as client_owner
 
-        return owning.own(
+        return client_owner.own(
             self,
             resources,
             group=group,

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from fenceline.appended import Appended
-from fenceline.batch import Record
+from fenceline.model.record import Record
+from fenceline.model.results import Appended
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,17 +23,18 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from fenceline import batch as record_batch
 from fenceline import errors
-from fenceline.appended import Appended
-from fenceline.batch import Codec, Headers, Record
-from fenceline.client.access import FENCING, Grant, WriteAccess
 from fenceline.client.accumulator import Accumulator
 from fenceline.client.delivery import Delivery, PendingBatch
-from fenceline.client.holdings import Claim
 from fenceline.client.records import checked
-from fenceline.client.sessions import Held
-from fenceline.topics import Topic
+from fenceline.client.session import Held
+from fenceline.client.types import Claim
+from fenceline.client.write_access import FENCING, Grant, WriteAccess
+from fenceline.format import batch as record_batch
+from fenceline.format.batch import Codec
+from fenceline.model.record import Headers, Record
+from fenceline.model.results import Appended
+from fenceline.model.topic import Topic
 
 if TYPE_CHECKING:
     from fenceline.client.client import Client

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from fenceline import batch as record_batch
 from fenceline import errors
-from fenceline.batch import StoredRecord
-from fenceline.client.fetching import Fetching
+from fenceline.client.prefetch import Fetching
+from fenceline.format import batch as record_batch
+from fenceline.format.batch import StoredRecord
 
 if TYPE_CHECKING:
     from fenceline.client.client import Client
-    from fenceline.client.subscription_requests import Isolation
-    from fenceline.pages import BatchPage
+    from fenceline.client.requests.subscriptions import Isolation
+    from fenceline.model.results import BatchPage
 
 Start = Literal["earliest", "latest"] | int | Mapping[int, int]
 

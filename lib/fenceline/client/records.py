@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from fenceline.limits import INT64_MAX
 
 if TYPE_CHECKING:
-    from fenceline.batch import Record
+    from fenceline.model.record import Record
 
 _OCTETS = (bytes, type(None))
 

@@ -30,7 +30,7 @@ class SignedRequests(httpx.Auth):
             import boto3.session  # noqa: F401  # only here: a fifth of a second, and an extra
             from botocore.exceptions import BotoCoreError
 
-            from fenceline.adapters import credentials
+            from fenceline.adapters.aws import credentials
         except ModuleNotFoundError as error:
             raise errors.UnauthenticatedError(f'signing needs {error.name}: pip install "fenceline[aws]"') from error
         self._region = region
@@ -46,7 +46,7 @@ class SignedRequests(httpx.Auth):
         from botocore.awsrequest import AWSRequest
         from botocore.exceptions import BotoCoreError, ClientError
 
-        from fenceline.adapters import credentials
+        from fenceline.adapters.aws import credentials
 
         # A space is "+" to HTML forms, and "%20" to AWS; a plus is "%2B" to both.
         request.url = request.url.copy_with(query=request.url.query.replace(b"+", b"%20") or None)

@@ -1,0 +1,82 @@
+"""``python -m benchmarks.functions``: how large each function's bundle is, and how long its cold start takes.
+
+The rule: what is imported is what is deployed, from the bundle alone, by a fresh process; CPU time, not the clock's, so
+that a busy machine changes it little.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+from functions import entry
+from infra import bundling
+
+RUNS = 3
+MIB = 1024 * 1024
+STARTS = 20
+_CREDENTIALS = {"AWS_ACCESS_KEY_ID": "none", "AWS_SECRET_ACCESS_KEY": "none", "AWS_REGION": "us-east-1"}
+_STORES = "import fenceline.adapters.aws.s3, fenceline.adapters.aws.dynamodb"
+
+
+def import_ms(bundle: Path | None, name: str) -> float:
+    """Return the CPU time of importing a function with all that it needs, or, without a bundle, a module."""
+    wanted = f"import {name}" if bundle is None else f"from functions import entry; entry.load('{name}')"
+    if bundle is not None:
+        wanted += f"\n{_STORES}"
+    code = f"import time\nbegan = time.process_time()\n{wanted}\nprint((time.process_time() - began) * 1000)"
+    # Without site-packages: the bundle, or what is installed here, and not both.
+    command = [sys.executable, *(["-S"] if bundle else []), "-c", code]
+    env = {"PYTHONPATH": str(bundle)} if bundle else None
+    told = [
+        float(subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout) for _ in range(RUNS)
+    ]
+    return min(told)
+
+
+def start_ms(bundle: Path, sdk: str) -> float:
+    """Return the CPU time of a cold start of the produce function: all that it imports, and its stores' clients.
+
+    Args:
+        sdk: Whose session makes them; boto3 is the one that is installed here, behind the bundle.
+    """
+    code = (
+        "import time\nbegan = time.process_time()\n"
+        f"from functions import entry; entry.load('produce')\n{_STORES}\n"
+        f"fenceline.adapters.aws.s3.s3_client(sdk='{sdk}')\n"
+        f"fenceline.adapters.aws.dynamodb.dynamodb_client(sdk='{sdk}')\n"
+        "print((time.process_time() - began) * 1000)"
+    )
+    path = os.pathsep.join([str(bundle), sysconfig.get_path("purelib")])
+    env = {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", **_CREDENTIALS}
+    done = subprocess.run([sys.executable, "-S", "-c", code], env=env, capture_output=True, text=True, check=True)
+    return float(done.stdout)
+
+
+def main() -> int:
+    try:
+        bundle = bundling.bundled("here")
+        deployed = bundling.bundled("lambda")
+    except bundling.CannotBundle as error:
+        print(f"functions not measured: {error}", file=sys.stderr)
+        return 0
+    if not bundling.is_compiled():
+        print(bundling.NOT_COMPILED, file=sys.stderr)
+    size = bundling.bytes_of(deployed) / MIB
+    boto3_ms = import_ms(None, "boto3")
+    print(f"function\tbundle MB (goal 25)\timport ms\timport / boto3 alone, {boto3_ms:.0f} ms (goal 2.3)")
+    for name in entry.FUNCTIONS:
+        taken_ms = import_ms(bundle, name)
+        print(f"{name}\t{size:.1f}\t{taken_ms:.0f}\t{taken_ms / boto3_ms:.2f}")
+    pairs = [(start_ms(bundle, "botocore"), start_ms(bundle, "boto3")) for _ in range(STARTS)]
+    lean_ms, full_ms = (min(taken) for taken in zip(*pairs, strict=True))
+    more = f"{full_ms - lean_ms:.0f} ms, {(full_ms / lean_ms - 1) * 100:.1f} %"
+    print(f"a cold start of produce: {lean_ms:.0f} ms by botocore's session; by boto3's {more} more")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Who may write or own: sessions, leases, fencing, and the rules of admission (PIP-68)."""

@@ -1,0 +1,76 @@
+"""Admission of appends without a session where the log names an exclusive one (DESIGN.md, section 5; I9).
+
+The rule: that an exclusive session has ended is written, in its own item and the partition's, before it is acted upon.
+A renewal or a reconnection writes the same items, so only one of the two succeeds.
+"""
+
+from __future__ import annotations
+
+from fenceline.access import fencing, rules
+from fenceline.access.rules import AccessItem, Holder, access_from_item
+from fenceline.access.session import ENDED, SessionItem, named, session_from_item, with_hold_state
+from fenceline.append.checks import AdmitFirst
+from fenceline.errors import OutcomeUnknownError, ProducerBusyError, StoreUnavailableError
+from fenceline.format import keys
+from fenceline.log.context import Context
+from fenceline.log.partition import Partition
+from fenceline.log.retry import Attempts
+from fenceline.ports import Change
+
+
+def admit(
+    context: Context, partition: Partition, asked: AdmitFirst, appender_of: fencing.AppenderOf
+) -> tuple[str, int]:
+    """Write that an exclusive session has ended, if it has, and return it with its epoch.
+
+    Raises:
+        ProducerBusyError: It is live. Nothing was written.
+        StoreUnavailableError, ContendedError: The item store; no record was written.
+    """
+    try:
+        _end(context, partition, asked, appender_of)
+    except OutcomeUnknownError as error:
+        # Whether its end was written: the next append asks again, and of this one nothing was.
+        raise StoreUnavailableError(f"a store did not answer; send it again: {error.detail}") from error
+    return asked.session_id, asked.topic_epoch
+
+
+def _end(context: Context, partition: Partition, asked: AdmitFirst, appender_of: fencing.AppenderOf) -> None:
+    access_key = keys.access_item(partition.topic_id, partition.partition)
+    session_key = keys.session_item(asked.session_id)
+    # What is refused is the append, of which nothing is written here.
+    for attempt in Attempts(context.runtime, "the partition's access", is_refusal_final=True):
+        with attempt:
+            found = context.items.get([access_key, session_key])
+            item = access_from_item(found.get(access_key))
+            session = session_from_item(found[session_key]) if session_key in found else None
+            if session is not None:
+                fencing.meet(context, [session], appender_of)
+            holder = _holder(item, asked)
+            if holder is None:
+                return  # written before, or its claim was given up
+            if session is not None and session.is_live(context.runtime.now_ms()) and not holder.is_closed:
+                raise _busy(session, asked)
+            ended = rules.ended(item, asked.session_id, asked.topic_epoch)
+            changes: list[Change] = [ended.put(access_key, context.runtime)]
+            if session is not None and not session.is_final:
+                place = partition.topic_id, partition.partition
+                over = with_hold_state(session, *place, holder.epoch, holder.producer_name, ENDED)
+                changes.append(over.put(context.runtime))
+            # Whoever loses this write reads again: a renewal may have come first.
+            context.items.write(changes)
+
+
+def _holder(item: AccessItem, asked: AdmitFirst) -> Holder | None:
+    """Return the access that the log names, if it was granted or reserved and nobody has ended it."""
+    for holder in (item.granted, item.claim):
+        if holder is not None and (holder.session_id, holder.epoch) == (asked.session_id, asked.topic_epoch):
+            return None if holder.is_ended else holder
+    return None
+
+
+def _busy(session: SessionItem, asked: AdmitFirst) -> ProducerBusyError:
+    return ProducerBusyError(
+        "a session has exclusive access, until it closes or its lease lapses; append under a session of your own: "
+        f"session_id={session.session_id[:8]} epoch={asked.topic_epoch} expires_at={session.expires_at}{named(session)}"
+    )

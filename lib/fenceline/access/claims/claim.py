@@ -1,0 +1,278 @@
+"""Claims, made: reserve, append the markers, confirm, and only then answer (DESIGN.md, section 5).
+
+The rule: *the marker in the log decides*; what is written before it only reserves an epoch, and what is written after
+it only tells. A claim that is answered with an error has first given up all that it still has reserved; where that is
+not known, the answer says so, and the same claim sent again completes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from fenceline import limits
+from fenceline.access import rules
+from fenceline.access import session as sessions
+from fenceline.access.claims.decision import decide
+from fenceline.access.claims.outcome import Ask, Decision, Pending
+from fenceline.access.claims.request import ClaimRequest, check, partitions_of
+from fenceline.access.claims.snapshot import Wanted, read_scene, settled
+from fenceline.access.fencing import AppenderOf
+from fenceline.access.producer import (
+    GRANTED,
+    PENDING,
+    Producer,
+    ProducerRecord,
+    granted_producer,
+    record_from_item,
+    withdrawn,
+)
+from fenceline.access.rules import AccessItem, access_from_item
+from fenceline.access.session import SessionItem, session_from_item
+from fenceline.append.access_markers import GrantEntry, ShareEntry
+from fenceline.append.entry import Marked
+from fenceline.errors import (
+    CorruptLogError,
+    FencelineError,
+    FixError,
+    OutcomeUnknownError,
+    ProducerFencedError,
+    RetryError,
+    ThrottledError,
+)
+from fenceline.format import keys
+from fenceline.format.control import SHARED
+from fenceline.log.context import Context, LifeEnded
+from fenceline.log.retry import Attempts
+from fenceline.model.topic import Topic
+from fenceline.ports import Change, Item, ItemKey
+
+
+@dataclass(frozen=True, slots=True)
+class _Now:
+    """The items of a pending claim, as they are now."""
+
+    access: Mapping[int, AccessItem]
+    session: SessionItem | None
+    record: ProducerRecord | None
+
+
+class Claiming:
+    """Makes claims for one process."""
+
+    def __init__(self, context: Context, appender_of: AppenderOf) -> None:
+        self._context = context
+        self._appender_of = appender_of
+
+    def claim(self, topic: Topic, request: ClaimRequest, principal: str, until_ms: int) -> Producer:
+        """Take access, or a place in the line.
+
+        Args:
+            until_ms: When the caller stops waiting for the stores, on the monotonic clock.
+
+        Raises:
+            InvalidRequestError, UnknownTopicOrPartitionError: Nothing was written.
+            UnknownSessionError, NotAuthorizedError, SessionSeveredError, SessionExpiredError: Nothing was written.
+            ProducerFencedError, ProducerBusyError, ThrottledError: The claim has nothing.
+            StoreUnavailableError, ContendedError: The claim has nothing; send it again.
+            OutcomeUnknownError: It may have what it asked for; the same claim completes it.
+            LifeEnded: The name does not lead to this life any more.
+        """
+        check(request)
+        fresh_id = self._context.runtime.fresh_id
+        ask = Ask(
+            access_mode=request.access_mode,
+            partitions=partitions_of(request, topic),
+            session_id=request.session_id or fresh_id(),
+            principal=principal,
+            producer_name=request.producer_name,
+            fresh_name=fresh_id(),
+            lease_ms=(request.lease_ms or limits.LEASE_MS_DEFAULT) if request.session_id is None else None,
+            topic_epochs=request.topic_epochs,
+            client_name=request.client_name,
+        )
+        return self.make(topic, ask, until_ms, gives_up=True)
+
+    def make(self, topic: Topic, ask: Ask, until_ms: int, *, gives_up: bool) -> Producer:
+        """Take what is asked for, as ``claim``.
+
+        Args:
+            gives_up: Whether an error leaves nothing reserved; what a waiter has is completed by its next poll.
+        """
+        decision = self._reserve(topic, ask)
+        outcome = decision.outcome
+        if isinstance(outcome, Producer):
+            return outcome
+        try:
+            offsets = self._append_markers(topic, outcome, until_ms)
+            return self._confirm(topic, outcome, offsets)
+        except (FixError, RetryError, CorruptLogError) as error:
+            if gives_up or not isinstance(error, RetryError):
+                self._give_up(outcome, is_new_session=ask.lease_ms is not None)
+            raise
+
+    # (1)
+
+    def _reserve(self, topic: Topic, ask: Ask) -> Decision:
+        wanted = Wanted(topic, ask.partitions, ask.session_id, ask.producer_name)
+        attempts = Attempts(self._context.runtime, "the claim")
+        try:
+            for attempt in attempts:
+                with attempt:
+                    scene = read_scene(self._context, wanted, self._appender_of)
+                    decision = decide(scene, ask)
+                    changes = decision.draft.changes(self._context.runtime)
+                    if len(changes) > limits.TRANSACTION_ITEMS_MAX:
+                        raise ThrottledError("too many sessions stand in the way at once; claim fewer partitions")
+                    if changes:
+                        # Whoever loses this write reads again: a rival's claim, or a renewal of what was seen dead.
+                        self._context.items.write(changes)
+                    return replace(decision, draft=settled(decision.draft, changes))
+        except CorruptLogError as error:
+            if not attempts.is_unknown:
+                raise
+            raise OutcomeUnknownError(f"the claim may have been reserved; send it again: {error.detail}") from error
+        raise AssertionError
+
+    # (2)
+
+    def _append_markers(self, topic: Topic, pending: Pending, until_ms: int) -> dict[int, int]:
+        """Append each partition's marker, side by side, and return the offsets right behind them."""
+        partitions = [p for p in pending.holders if p not in pending.offsets]
+        calls = [partial(self._append_marker, topic, pending, p, until_ms) for p in partitions]
+        outcomes = dict(zip(partitions, self._context.runtime.gather(calls), strict=True))
+        errors = [outcome for outcome in outcomes.values() if isinstance(outcome, Exception)]
+        # A marker that was not answered may stand: before any other error, behind which the claim is given up.
+        for kind in (LifeEnded, OutcomeUnknownError, CorruptLogError, ProducerFencedError, FencelineError):
+            for error in errors:
+                if isinstance(error, ProducerFencedError) and kind is ProducerFencedError:
+                    raise self._lost(topic, pending) from error
+                if isinstance(error, kind):
+                    raise error
+        return dict(pending.offsets) | {p: outcome for p, outcome in outcomes.items() if isinstance(outcome, int)}
+
+    def _append_marker(
+        self, topic: Topic, pending: Pending, partition: int, until_ms: int
+    ) -> int | FencelineError | LifeEnded:
+        holder, behind = pending.holders[partition], pending.behind.get(partition)
+        appender = self._appender_of(topic.name, topic.topic_id, partition)
+        entry: GrantEntry | ShareEntry
+        entry = GrantEntry(holder.session_id, holder.epoch) if behind is None else ShareEntry(holder.epoch, behind)
+        try:
+            answer = appender.append(entry, until_ms)
+        except (FencelineError, LifeEnded) as error:
+            return error
+        assert isinstance(answer, Marked)
+        return answer.offset + 1
+
+    # (3)
+
+    def _confirm(self, topic: Topic, pending: Pending, offsets: Mapping[int, int]) -> Producer:
+        """Write that what stands in the log was granted."""
+        # Before a refusal is told, what is still reserved is given up (``make``).
+        for attempt in Attempts(self._context.runtime, "the claim's confirmation", is_refusal_final=True):
+            with attempt:
+                now = self._read(pending)
+                record, session = now.record, now.session
+                if session is None or record is None or record.name != pending.record.name:
+                    raise self._lost(topic, pending)
+                if record.state == GRANTED and set(pending.holders) <= set(record.next_offsets):
+                    # Another request of the same claim, or an attempt of ours that was not answered, has done it.
+                    return granted_producer(record, session, record.partitions)
+                sessions.judge_known(session, session.session_id, record.principal)
+                if session.is_final:
+                    raise sessions.expired(session)
+                confirmed = self._confirmation(pending, now, record, session, offsets)
+                if confirmed is None:
+                    raise self._lost(topic, pending)
+                changes, record = confirmed
+                # Severing the session, or another claim, writes the same items: only one of the two succeeds.
+                self._context.items.write(changes)
+                return granted_producer(record, session, record.partitions)
+        raise AssertionError
+
+    def _confirmation(
+        self,
+        pending: Pending,
+        now: _Now,
+        record: ProducerRecord,
+        session: SessionItem,
+        offsets: Mapping[int, int],
+    ) -> tuple[list[Change], ProducerRecord] | None:
+        """Return the changes that grant what is reserved; ``None`` where some of it is so no more."""
+        runtime, topic_id = self._context.runtime, record.topic_id
+        changes: list[Change] = []
+        for p, holder in pending.holders.items():
+            item = now.access[p]
+            if record.access_mode == SHARED:
+                granted = item if holder in item.shared else None
+            else:
+                granted = rules.confirmed(item, holder)
+            if granted is None or record.state != PENDING:
+                return None
+            if granted != item:
+                changes.append(granted.put(keys.access_item(topic_id, p), runtime))
+            session = sessions.granted(session, topic_id, p, holder.epoch, holder.producer_name)
+        record = replace(record, state=GRANTED, next_offsets={**record.next_offsets, **offsets})
+        return [*changes, session.put(runtime), record.put(runtime)], record
+
+    def _read(self, pending: Pending) -> _Now:
+        record, holders = pending.record, pending.holders
+        access_keys = {p: keys.access_item(record.topic_id, p) for p in holders}
+        session_key = keys.session_item(record.session_id)
+        found: Mapping[ItemKey, Item] = self._context.items.get([*access_keys.values(), session_key, record.key])
+        return _Now(
+            {p: access_from_item(found.get(key)) for p, key in access_keys.items()},
+            session_from_item(found[session_key]) if session_key in found else None,
+            record_from_item(found[record.key]) if record.key in found else None,
+        )
+
+    def _lost(self, topic: Topic, pending: Pending) -> ProducerFencedError:
+        """Return the answer to a claim that another one beat, with the epochs now in force."""
+        record = pending.record
+        epochs: dict[str, int] = {}
+        for p in record.partitions:
+            state = self._appender_of(topic.name, topic.topic_id, p).partition.state
+            epochs[str(p)] = state.topic_epoch
+        return ProducerFencedError("another claim came first; claim again", topic_epochs=epochs)
+
+    # Giving up
+
+    def _give_up(self, pending: Pending, *, is_new_session: bool) -> None:
+        """Give up what is still reserved, in one write; a session that nobody was told of ends with it.
+
+        Raises:
+            OutcomeUnknownError: It could not be written, so that the same claim may yet be completed.
+        """
+        runtime = self._context.runtime
+        try:
+            for attempt in Attempts(runtime, "the claim's end"):
+                with attempt:
+                    changes = self._withdrawal(pending, is_new_session=is_new_session)
+                    if changes:
+                        self._context.items.write(changes)
+        except FencelineError as error:
+            raise OutcomeUnknownError(
+                f"the claim failed, and what it has reserved could not be given up; send it again: {error.detail}"
+            ) from error
+
+    def _withdrawal(self, pending: Pending, *, is_new_session: bool) -> Sequence[Change]:
+        runtime, topic_id = self._context.runtime, pending.record.topic_id
+        now = self._read(pending)
+        changes: list[Change] = []
+        session = now.session
+        for p, holder in pending.holders.items():
+            item = rules.given_up(now.access[p], holder)
+            if item != now.access[p]:
+                changes.append(item.put(keys.access_item(topic_id, p), runtime))
+            if session is not None:
+                session = sessions.without_reserved(session, topic_id, p, holder.epoch, holder.producer_name)
+        if session is not None and is_new_session and not session.is_final:
+            session = sessions.closed(session, runtime.now_ms())
+        if session is not None and session != now.session:
+            changes.append(session.put(runtime))
+        record = now.record
+        if record is not None and record.name == pending.record.name and record.state == PENDING:
+            changes.append(withdrawn(record).put(runtime))
+        return changes

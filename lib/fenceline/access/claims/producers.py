@@ -1,0 +1,178 @@
+"""A topic's named producers: looked at, listed, closed (API.md, "Sessions and producers").
+
+The rule: what is shown of one is told by its record, its session, and what the partitions say now. Closing a producer
+ends what it holds, not its session; until somebody comes, a reconnection undoes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import NamedTuple
+
+from fenceline import limits
+from fenceline.access import fencing, rules
+from fenceline.access import session as sessions
+from fenceline.access.claims.outcome import fenced
+from fenceline.access.claims.queue import ANOTHERS, judge_record, read_record, shown, unknown_producer
+from fenceline.access.claims.snapshot import Scene, Wanted, read_scene
+from fenceline.access.fencing import AppenderOf
+from fenceline.access.producer import CLOSED, QUEUED, Producer, ProducerRecord, record_from_item
+from fenceline.access.rules import AccessItem, access_from_item
+from fenceline.access.session import LIVE, SessionItem, session_from_item
+from fenceline.errors import FencelineError
+from fenceline.format import keys
+from fenceline.log.context import Context
+from fenceline.log.retry import Attempts
+from fenceline.model.topic import Topic
+from fenceline.ports import Change
+
+
+def look(context: Context, appender_of: AppenderOf, topic: Topic, name: str) -> Producer:
+    """Return a producer as anybody may see it; nothing is renewed.
+
+    Raises:
+        UnknownProducerError, ProducerFencedError, SessionExpiredError, SessionSeveredError: As API.md says.
+        LifeEnded: The name does not lead to this life any more.
+    """
+    record = read_record(context, topic, name)
+    partitions = () if record is None else record.partitions
+    scene = read_scene(context, Wanted(topic, partitions, None, name), appender_of)
+    record = judge_record(scene, name, None)
+    session = sessions.judge_known(scene.sessions.get(record.session_id), record.session_id, record.principal)
+    return shown(scene, record, session)
+
+
+class ProducerPage(NamedTuple):
+    """Some of a topic's producers: which, their names say, whether they hold access or wait for it."""
+
+    producers: Sequence[Producer]  # by name
+    waiting: Sequence[Producer]  # in line
+    has_more: bool  # behind the last name of both
+
+
+def listed(context: Context, topic: Topic, *, start_after: str, limit: int) -> ProducerPage:
+    """Return the first ``limit`` behind a name of those that hold access, or wait for it; by the items alone.
+
+    Raises:
+        Unavailable: The item store.
+    """
+    after = start_after[: limits.PRODUCER_NAME_CHARS_MAX + 1]  # no name is longer, and a store's keys have bounds
+    found: list[tuple[ProducerRecord, Producer]] = []
+    while True:
+        at_once = max(limit + 1 - len(found), limits.TRANSACTION_ITEMS_MAX)
+        items = context.items.query(keys.producers_of(topic.topic_id), start_after=after, limit=at_once)
+        found += _shown(context, topic, [record_from_item(item) for item in items])
+        if len(items) < at_once or len(found) > limit:
+            break
+        after = items[-1].key.sort
+    page = found[:limit]
+    waiting = sorted((one for one in page if one[1].state == QUEUED), key=lambda one: one[0].ticket)
+    return ProducerPage(
+        [producer for _, producer in page if producer.state != QUEUED],
+        [producer for _, producer in waiting],
+        len(found) > limit,
+    )
+
+
+def _shown(context: Context, topic: Topic, records: Sequence[ProducerRecord]) -> list[tuple[ProducerRecord, Producer]]:
+    """Return those of the producers that hold access, or wait for it, in the order of ``records``."""
+    scene = _scene(context, topic, records)
+    found: list[tuple[ProducerRecord, Producer]] = []
+    for record in records:
+        session = scene.sessions.get(record.session_id)
+        if session is None or session.is_final or record.state == CLOSED:
+            continue
+        with suppress(FencelineError):  # fenced, failed or lapsed: not listed
+            found.append((record, shown(scene, record, session)))
+    return found
+
+
+def _scene(context: Context, topic: Topic, records: Sequence[ProducerRecord]) -> Scene:
+    """Read what these producers are judged by: also the waiters before them, who may not be among them."""
+    others = _read_access(context, topic, {p for record in records for p in record.partitions})
+    waiters = [waiter for item in others.values() for waiter in item.waiting]
+    others |= _read_access(context, topic, {p for waiter in waiters for p in waiter.partitions} - others.keys())
+    ids = {one.session_id for one in records} | {one.session_id for one in waiters}
+    found = context.read_items([keys.session_item(session_id) for session_id in sorted(ids)])
+    return Scene(
+        topic=topic,
+        views={},
+        others=others,
+        sessions={key.sort: session_from_item(item) for key, item in found.items()},
+        records={record.producer_name: record for record in records},
+        tickets=None,
+        held={},
+        now_ms=context.runtime.now_ms(),
+    )
+
+
+def _read_access(context: Context, topic: Topic, partitions: Iterable[int]) -> dict[int, AccessItem]:
+    access_keys = {p: keys.access_item(topic.topic_id, p) for p in sorted(partitions)}
+    items = context.read_items(list(access_keys.values()))
+    return {p: access_from_item(items.get(key)) for p, key in access_keys.items()}
+
+
+def close(
+    context: Context,
+    appender_of: AppenderOf,
+    topic: Topic,
+    name: str,
+    session_id: str,
+    principal: str,
+    note: Callable[[SessionItem], None],
+) -> None:
+    """Close a producer: what it holds, has reserved, or waits for. Closed before, or fenced, it stays as it is.
+
+    One whose name another session has taken since is closed, too, where nothing of it is left: the same request sent
+    again is answered the same.
+
+    Raises:
+        UnknownSessionError, NotAuthorizedError, SessionSeveredError: Nothing was changed.
+        UnknownProducerError, ProducerFencedError: There is none, or it is another session's. Nothing was changed.
+        StoreUnavailableError, ContendedError: Nothing was changed; close it again.
+        OutcomeUnknownError: It may be closed; close it again.
+    """
+    was_its = False  # as an earlier attempt found it
+    for attempt in Attempts(context.runtime, "the producer"):
+        with attempt:
+            record = read_record(context, topic, name)
+            known = fencing.read_sessions(context, [session_id])
+            fencing.meet(context, known.values(), appender_of)
+            session = sessions.judge_known(known.get(session_id), session_id, principal)
+            is_its = record is not None and record.session_id == session_id
+            if record is None or not is_its:
+                states = {hold.state for hold in session.granted_to(topic.topic_id, name)}
+                if LIVE in states or not (states or was_its):
+                    raise _not_its(context, appender_of, topic, name, record)
+            if record is None or not is_its or record.state == CLOSED or session.is_final:
+                note(session)  # by an answer that was lost, or in another process
+                return
+            was_its = True
+            changes = _closed_access(context, record)
+            put = sessions.without_producer(session, topic.topic_id, name).put(context.runtime)
+            # Whoever ends the access meanwhile writes the same items: then this is judged again.
+            context.items.write([*changes, put, replace(record, state=CLOSED).put(context.runtime)])
+            note(SessionItem.from_value(session_id, put.value, put.version))
+            return
+
+
+def _not_its(
+    context: Context, appender_of: AppenderOf, topic: Topic, name: str, record: ProducerRecord | None
+) -> FencelineError:
+    if record is None:
+        return unknown_producer(name)
+    return fenced(read_scene(context, Wanted(topic, record.partitions, None, name), appender_of), ANOTHERS)
+
+
+def _closed_access(context: Context, record: ProducerRecord) -> list[Change]:
+    access_keys = [keys.access_item(record.topic_id, p) for p in record.partitions]
+    found = context.items.get(access_keys)
+    changes: list[Change] = []
+    for key in access_keys:
+        before = access_from_item(found.get(key))
+        after = rules.closed(before, record.name)
+        if after != before:
+            changes.append(after.put(key, context.runtime))
+    return changes

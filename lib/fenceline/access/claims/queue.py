@@ -1,0 +1,177 @@
+"""Waiting for exclusive access: polls, and who is promoted in them (DESIGN.md, section 5, "Waiting").
+
+The rule: no process lives to promote. A waiter is promoted in a poll, its own or another's, once those before it are
+granted or dead and nobody holds access any more. A poll may be cut off anywhere, and the next one goes on; what was
+reserved for a waiter meanwhile is completed by it.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+
+from fenceline import limits
+from fenceline.access import rules
+from fenceline.access import session as sessions
+from fenceline.access.claims.claim import Claiming
+from fenceline.access.claims.outcome import Ask, fenced, queue_position
+from fenceline.access.claims.snapshot import Scene, Wanted, read_scene
+from fenceline.access.fencing import AppenderOf
+from fenceline.access.producer import (
+    CLOSED,
+    FAILED,
+    GRANTED,
+    PENDING,
+    QUEUED,
+    Producer,
+    ProducerRecord,
+    granted_producer,
+    is_legal_name,
+    queued_producer,
+    record_from_item,
+)
+from fenceline.access.rules import Claimant, Column, Waiter
+from fenceline.access.session import SessionItem
+from fenceline.errors import FencelineError, UnknownProducerError
+from fenceline.format import keys
+from fenceline.log.context import Context
+from fenceline.model.topic import Topic
+
+
+class Waiting:
+    """The polls of one process."""
+
+    def __init__(self, context: Context, appender_of: AppenderOf, claiming: Claiming) -> None:
+        self._context = context
+        self._appender_of = appender_of
+        self._claiming = claiming
+
+    def poll(
+        self, topic: Topic, name: str, session_id: str, principal: str, *, wait_ms: int, timeout_ms: int
+    ) -> Producer:
+        """Return the session's own producer, once it is granted or ``wait_ms`` are over; the wait renews its lease.
+
+        Raises:
+            UnknownSessionError, NotAuthorizedError, SessionSeveredError, SessionExpiredError: It waits no more.
+            UnknownProducerError: There is none, or it was closed.
+            ProducerFencedError: It is another session's, or somebody came after it.
+            StoreUnavailableError, ContendedError, OutcomeUnknownError: Poll again; its place is kept.
+            LifeEnded: The name does not lead to this life any more.
+        """
+        runtime = self._context.runtime
+        until_ms = runtime.monotonic_ms() + wait_ms
+        pause_ms = limits.POLL_FIRST_MS
+        with self._context.poll() as poll:
+            while True:
+                producer = self._step(topic, name, session_id, principal, runtime.monotonic_ms() + timeout_ms)
+                left_ms = until_ms - runtime.monotonic_ms()
+                is_over = left_ms <= 0 or self._context.stopping.is_set
+                if producer.state == GRANTED or is_over or not poll.may_wait(left_ms):
+                    return producer
+                runtime.sleep_ms(min(pause_ms, left_ms))
+                pause_ms = min(2 * pause_ms, limits.POLL_LAST_MS)
+
+    def _step(self, topic: Topic, name: str, session_id: str, principal: str, until_ms: int) -> Producer:
+        record = read_record(self._context, topic, name)
+        partitions = record.partitions if record is not None else ()
+        scene = read_scene(self._context, Wanted(topic, partitions, session_id, name), self._appender_of)
+        session = sessions.judge_known(scene.sessions.get(session_id), session_id, principal)
+        record = judge_record(scene, name, session_id)
+        producer = shown(scene, record, session)
+        if producer.state == GRANTED:
+            return producer
+        if record.state == QUEUED:
+            self._promote_others(scene, record, until_ms)
+        return self._claiming.make(topic, ask_of(record), until_ms, gives_up=False)
+
+    def _promote_others(self, scene: Scene, record: ProducerRecord, until_ms: int) -> None:
+        """Promote the first in line, if that is another, and nobody holds what both wait for."""
+        ahead = [
+            waiter
+            for view in scene.views.values()
+            for waiter in view.item.waiting
+            if waiter.ticket < record.ticket and scene.is_waiting(waiter)
+        ]
+        if not ahead:
+            return
+        first = min(ahead, key=lambda waiter: waiter.ticket)
+        if not _is_free(scene, first):
+            return
+        found = read_record(self._context, scene.topic, first.producer_name)
+        if found is None or found.ticket != first.ticket or found.state != QUEUED:
+            return
+        # What stops the other one is told to it, in a poll of its own.
+        with suppress(FencelineError):
+            self._claiming.make(scene.topic, replace(ask_of(found), renews=False), until_ms, gives_up=False)
+
+
+def _is_free(scene: Scene, waiter: Waiter) -> bool:
+    claimant = Claimant(waiter.session_id, waiter.producer_name, waiter.ticket)
+    views = [view for p, view in scene.views.items() if p in waiter.partitions]
+    return all(rules.column_of(view, claimant, scene.lives) is Column.FREE for view in views)
+
+
+def ask_of(record: ProducerRecord) -> Ask:
+    """Return the claim that a record was made by."""
+    return Ask(
+        access_mode=record.access_mode,
+        partitions=record.partitions,
+        session_id=record.session_id,
+        principal=record.principal,
+        producer_name=record.producer_name,
+        fresh_name=record.producer_name,
+        lease_ms=None,
+    )
+
+
+def read_record(context: Context, topic: Topic, name: str) -> ProducerRecord | None:
+    if not is_legal_name(name):
+        return None
+    key = keys.named_producer_item(topic.topic_id, name)
+    item = context.items.get([key]).get(key)
+    return None if item is None else record_from_item(item)
+
+
+ANOTHERS = "the name is another session's producer"
+
+
+def unknown_producer(name: str) -> UnknownProducerError:
+    return UnknownProducerError(f"no such producer: producer_name={name[: limits.PRODUCER_NAME_CHARS_MAX]}")
+
+
+def judge_record(scene: Scene, name: str, session_id: str | None) -> ProducerRecord:
+    """Return a producer that may be shown, or polled by ``session_id``.
+
+    Raises:
+        UnknownProducerError: There is none, or it, or its session, was closed.
+        ProducerFencedError: It is another session's, or a fencer failed it.
+    """
+    record = scene.records.get(name)
+    session = None if record is None else scene.sessions.get(record.session_id)
+    if record is None or session is None:
+        raise unknown_producer(name)
+    if session_id not in (None, record.session_id):
+        raise fenced(scene, ANOTHERS)
+    if record.state == CLOSED or session.state == sessions.CLOSED:
+        raise unknown_producer(name)
+    if record.state == FAILED:
+        raise fenced(scene, "another claim came first")
+    return record
+
+
+def shown(scene: Scene, record: ProducerRecord, session: SessionItem) -> Producer:
+    """Return a producer as it is now.
+
+    Raises:
+        ProducerFencedError: It has lost all that it was granted, or its place in the line and has nothing beside.
+        SessionExpiredError: It waits, and its session's lease lapsed.
+    """
+    if not scene.is_reserved_or_in_line(record):
+        held = scene.held_of(record)
+        if not held:
+            raise fenced(scene, "somebody came after it" if record.state == GRANTED else "a fencer came before it")
+        return granted_producer(record, session, held)
+    if not session.is_live(scene.now_ms):
+        raise sessions.expired(session)
+    position = 0 if record.state == PENDING else queue_position(scene, record.ticket, record.partitions)
+    return queued_producer(record, session, position)

@@ -1,0 +1,110 @@
+"""Claims of write access: what one asks for, and its form (API.md, "Sessions and producers").
+
+The rule: what can be said of a claim without its topic is judged here, with the field to blame, for all callers alike.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fenceline import limits
+from fenceline.access.producer import is_legal_name
+from fenceline.access.rules import MODES
+from fenceline.errors import InvalidRequestError
+from fenceline.model.topic import Topic
+
+# No control characters, no line or paragraph ends, nothing that turns the direction of text (Unicode's Bidi_Control).
+CLIENT_NAME_PATTERN = r"^[^\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]+$"
+_TEXT = re.compile(CLIENT_NAME_PATTERN)
+# Not in the pattern: JSON carries none to begin with, and validators that cannot name one refuse the whole pattern.
+_LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRequest:
+    """A claim, as API.md "Sessions and producers" has it."""
+
+    access_mode: str
+    partitions: Sequence[int] | None = None
+    producer_name: str | None = None
+    session_id: str | None = None
+    lease_ms: int | None = None  # of the session that is made here
+    client_name: str | None = None  # of that session, too
+    topic_epochs: Mapping[int, int] | None = None  # of one that reconnects
+    wait_ms: int = 0
+
+
+def check(request: ClaimRequest) -> None:
+    """Judge the form of a claim.
+
+    Raises:
+        InvalidRequestError: With the field to blame.
+    """
+    epochs, partitions = request.topic_epochs, request.partitions
+    if request.access_mode not in MODES:
+        raise _wrong("access_mode", f"one of {', '.join(MODES)}")
+    if request.producer_name is not None and not is_legal_name(request.producer_name):
+        raise _wrong(
+            "producer_name", f"1 to {limits.PRODUCER_NAME_CHARS_MAX} of A-Z a-z 0-9 . _ - and neither . nor .."
+        )
+    if request.lease_ms is not None:
+        if request.session_id is not None:
+            raise _wrong("lease_ms", "left out with a session_id: it is for the session that is made here")
+        check_lease(request.lease_ms)
+    if request.client_name is not None:
+        if request.session_id is not None:
+            raise _wrong("client_name", "left out with a session_id: it is for the session that is made here")
+        check_client_name(request.client_name)
+    if not 0 <= request.wait_ms <= limits.WAIT_MS_MAX:
+        raise _wrong("wait_ms", f"from 0 to {limits.WAIT_MS_MAX}")
+    if epochs is not None and request.session_id is None:
+        raise _wrong("topic_epochs", "left out without the session_id that had them")
+    for field_name, named in (("partitions", partitions), ("topic_epochs", epochs)):
+        if named is not None and not 1 <= len(named) <= limits.CLAIM_PARTITIONS_MAX:
+            raise _wrong(field_name, f"of 1 to {limits.CLAIM_PARTITIONS_MAX} partitions")
+    if partitions is not None and len(set(partitions)) < len(partitions):
+        raise _wrong("partitions", "without one twice")
+    if epochs is not None and partitions is not None and set(epochs) != set(partitions):
+        raise _wrong("topic_epochs", "of the same partitions as partitions")
+
+
+def check_lease(lease_ms: int) -> None:
+    """Judge a lease.
+
+    Raises:
+        InvalidRequestError: It is out of its bounds.
+    """
+    if not limits.LEASE_MS_MIN <= lease_ms <= limits.LEASE_MS_MAX:
+        raise _wrong("lease_ms", f"from {limits.LEASE_MS_MIN} to {limits.LEASE_MS_MAX}")
+
+
+def check_client_name(client_name: str) -> None:
+    """Judge the name that a session shows.
+
+    Raises:
+        InvalidRequestError: It is empty or too long, or a terminal could take some of it for more than text.
+    """
+    is_text = _TEXT.fullmatch(client_name) is not None and _LONE_SURROGATE.search(client_name) is None
+    if not is_text or len(client_name.encode()) > limits.CLIENT_NAME_BYTES_MAX:
+        wanted = f"text of 1 to {limits.CLIENT_NAME_BYTES_MAX} bytes without control characters"
+        raise _wrong("client_name", wanted)
+
+
+def _wrong(field_name: str, wanted: str) -> InvalidRequestError:
+    return InvalidRequestError(f"{field_name} must be {wanted}", field=field_name)
+
+
+def partitions_of(request: ClaimRequest, topic: Topic) -> tuple[int, ...]:
+    """Return the partitions that a claim is for, in order.
+
+    Raises:
+        InvalidRequestError: It names none, and the topic has more than one claim takes.
+    """
+    named = request.topic_epochs if request.partitions is None else request.partitions
+    if named is not None:
+        return tuple(sorted(named))
+    if topic.partitions > limits.CLAIM_PARTITIONS_MAX:
+        raise _wrong("partitions", f"given on a topic with more than {limits.CLAIM_PARTITIONS_MAX}")
+    return tuple(range(topic.partitions))

@@ -1,0 +1,288 @@
+"""All that a claim is judged by, read at one moment, and the changes that are made of it.
+
+The rule: the items are read before the sessions that they name, and every change is conditional on the version that was
+read: what was seen dead is ended by a write that fails if it came back meanwhile. The folds come from verified tails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from fenceline import limits
+from fenceline.access import fencing, hold_limits
+from fenceline.access.producer import GRANTED, PENDING, QUEUED, ProducerRecord, is_legal_name, record_from_item
+from fenceline.access.rules import AccessItem, Lives, View, Waiter, access_from_item
+from fenceline.access.session import SessionItem, session_from_item
+from fenceline.format import keys
+from fenceline.log.context import Context, LifeEnded
+from fenceline.log.state import PartitionState
+from fenceline.log.tail import verified_tail
+from fenceline.log.topic_item import topic_from_item
+from fenceline.model.topic import Topic, unknown_partition
+from fenceline.ports import Change, Check, Item, ItemKey, Put
+from fenceline.runtime import Runtime
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A topic's access, as far as one claim concerns it."""
+
+    topic: Topic
+    views: dict[int, View]  # of the claim's partitions
+    others: dict[int, AccessItem]  # of those that waiters and records of the views have beside
+    sessions: dict[str, SessionItem]  # those of the named ones that are known
+    records: dict[str, ProducerRecord]  # by name
+    tickets: Item | None  # the counter
+    held: dict[tuple[str, int], AccessItem]  # what the claimer's session holds, where it holds almost too much
+    now_ms: int
+    topic_version: int | None = None  # of the topic's item
+
+    @property
+    def lives(self) -> Lives:
+        return Lives(self.is_live, self.is_gone, lambda waiter: self.is_in_line(waiter.ticket, waiter.partitions))
+
+    def item(self, partition: int) -> AccessItem:
+        view = self.views.get(partition)
+        return self.others.get(partition, AccessItem()) if view is None else view.item
+
+    def is_live(self, session_id: str) -> bool:
+        session = self.sessions.get(session_id)
+        return session is not None and session.is_live(self.now_ms)
+
+    def is_gone(self, session_id: str) -> bool:
+        session = self.sessions.get(session_id)
+        return session is None or session.is_final
+
+    def is_waiting(self, waiter: Waiter) -> bool:
+        return self.lives.is_waiting(waiter)
+
+    def is_in_line(self, ticket: int, partitions: Iterable[int]) -> bool:
+        """Whether a waiter stands in all its lines: a fencer takes it out of those of the partitions it claims."""
+        return all(any(w.ticket == ticket for w in self.item(p).waiting) for p in partitions)
+
+    def is_held(self, record: ProducerRecord, partition: int) -> bool:
+        """Whether a producer still has what it was granted on a partition."""
+        view = self.views.get(partition) or View(partition, self.item(partition), PartitionState())
+        return view.is_held_by(record.name, record.topic_epochs.get(partition, -1))
+
+    def held_of(self, record: ProducerRecord) -> list[int]:
+        """Return what a producer was granted and still has, also while it claims the rest anew, or waits for it."""
+        if record.state not in (GRANTED, PENDING, QUEUED):
+            return []
+        return [p for p in record.partitions if p in record.next_offsets and self.is_held(record, p)]
+
+    def is_alive(self, record: ProducerRecord) -> bool:
+        """Whether its name is taken: it has something, or waits, and its session is live."""
+        is_live = self.is_live(record.session_id)
+        return is_live and (self.is_reserved_or_in_line(record) or bool(self.held_of(record)))
+
+    def is_reserved_or_in_line(self, record: ProducerRecord) -> bool:
+        """Whether one that is not granted yet may still be."""
+        if record.state == QUEUED:
+            return self.is_in_line(record.ticket, record.partitions)
+        items = [self.item(p) for p in record.partitions if p not in record.next_offsets]
+        holders = [holder for item in items for holder in (item.claim, *item.shared) if holder is not None]
+        return record.state == PENDING and any(holder.name == record.name for holder in holders)
+
+
+@dataclass(slots=True)
+class Draft:
+    """Changes of a scene, made all or none."""
+
+    scene: Scene
+    access: dict[int, AccessItem] = field(default_factory=dict)
+    sessions: dict[str, SessionItem] = field(default_factory=dict)
+    record: ProducerRecord | None = None
+    ticket: int | None = None  # the one that was drawn
+    leans_on_all: bool = False  # also what it leaves as it was must be so still, when it is written
+
+    def session(self, session_id: str) -> SessionItem | None:
+        """Return a session as it is with the changes so far."""
+        return self.sessions.get(session_id) or self.scene.sessions.get(session_id)
+
+    def draw_ticket(self) -> int:
+        """Return the next of the topic's tickets: whoever draws at the same time, the write tells apart."""
+        counter = self.scene.tickets
+        self.ticket = 1 if counter is None else int(str(counter.value["next"]))
+        return self.ticket
+
+    def changes(self, runtime: Runtime) -> list[Change]:
+        topic_id = self.scene.topic.topic_id
+        puts: list[Change] = [
+            item.put(keys.access_item(topic_id, p), runtime)
+            for p, item in self.access.items()
+            if item != self.scene.item(p)
+        ]
+        puts += [s.put(runtime) for s in self.sessions.values() if s != self.scene.sessions.get(s.session_id)]
+        if self.leans_on_all:
+            puts += self._checks(topic_id)
+        if self.record is not None:
+            puts.append(self.record.put(runtime))
+        if self.ticket is not None:
+            counter = self.scene.tickets
+            version = runtime.fresh_version() if counter is None else counter.version + 1
+            expected = None if counter is None else counter.version
+            puts.append(Put(keys.tickets_item(topic_id), {"next": self.ticket + 1}, version, expected))
+        if any(isinstance(put, Put) and put.expected is None for put in puts):
+            # A process that was frozen until this life was collected leaves no item that nobody would ever delete.
+            puts.append(Check(keys.topic_item(self.scene.topic.name), self.scene.topic_version))
+        return puts
+
+    def _checks(self, topic_id: str) -> list[Change]:
+        """Return the conditions on what is not changed."""
+        items = [(p, item) for p, item in self.access.items() if item == self.scene.item(p)]
+        known = [one for one in self.sessions.values() if one == self.scene.sessions.get(one.session_id)]
+        checks: list[Change] = [Check(keys.access_item(topic_id, p), item.version) for p, item in items]
+        return [*checks, *(Check(session.key, session.version) for session in known)]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a scene is to show.
+
+    Args:
+        partitions: The claim's.
+        session_id: The claimer's.
+        producer_name: The record's; ``None`` for those of the session on these partitions.
+    """
+
+    topic: Topic
+    partitions: Sequence[int]
+    session_id: str | None
+    producer_name: str | None
+
+
+def read_scene(context: Context, wanted: Wanted, appender_of: fencing.AppenderOf) -> Scene:
+    """Read what a claim is judged by, with severed sessions fenced.
+
+    Raises:
+        LifeEnded: The name does not lead to this life any more.
+        UnknownTopicOrPartitionError: There is no such partition.
+        FencelineError: A severed session's fences could not be finished. Nothing else was written.
+        Unavailable: A store could not be asked.
+    """
+    while True:
+        scene = _read_once(context, wanted, appender_of)
+        severed = [session for session in scene.sessions.values() if session.fences]
+        if not severed:
+            return scene
+        fencing.meet(context, severed, appender_of)
+
+
+def _read_once(context: Context, wanted: Wanted, appender_of: fencing.AppenderOf) -> Scene:
+    topic, partitions = wanted.topic, wanted.partitions
+    topic_key, tickets_key = keys.topic_item(topic.name), keys.tickets_item(topic.topic_id)
+    access_keys = {p: keys.access_item(topic.topic_id, p) for p in partitions}
+    first = [topic_key, tickets_key, *access_keys.values()]
+    if wanted.producer_name is not None and is_legal_name(wanted.producer_name):
+        first.append(keys.named_producer_item(topic.topic_id, wanted.producer_name))
+    if wanted.session_id is not None and keys.is_session_id(wanted.session_id):
+        first.append(keys.session_item(wanted.session_id))
+    found = dict(context.items.get(first))
+    known = topic_from_item(found[topic_key]) if topic_key in found else None
+    if known is None or known.topic.topic_id != topic.topic_id or known.is_going:
+        raise LifeEnded
+    for partition in partitions:
+        if not 0 <= partition < known.topic.partitions:
+            raise unknown_partition(known.topic, partition)
+    items = {p: access_from_item(found.get(key)) for p, key in access_keys.items()}
+    second = _second_keys(wanted, items, found)
+    # Behind the items: what they say is granted stands in the log that is read now.
+    tails = [partial(_state, appender_of, topic, p) for p in partitions]
+    reads = [partial(context.items.get, some) for some in _chunks(second)]
+    states = context.runtime.gather(tails)
+    for read in context.runtime.gather(reads):
+        found |= read
+    return _scene(context, wanted, items, dict(zip(partitions, states, strict=True)), found)
+
+
+def _state(appender_of: fencing.AppenderOf, topic: Topic, partition: int) -> PartitionState:
+    return verified_tail(appender_of(topic.name, topic.topic_id, partition).partition).state
+
+
+def _chunks(wanted: Sequence[ItemKey]) -> list[Sequence[ItemKey]]:
+    at = range(0, len(wanted), limits.TRANSACTION_ITEMS_MAX)
+    return [wanted[start : start + limits.TRANSACTION_ITEMS_MAX] for start in at]
+
+
+def _second_keys(wanted: Wanted, items: dict[int, AccessItem], found: dict[ItemKey, Item]) -> list[ItemKey]:
+    """Return what the first items name: sessions, further partitions, the session's own records and holds."""
+    topic_id = wanted.topic.topic_id
+    second: dict[ItemKey, None] = {}
+    names: set[str] = set()
+    for item in items.values():
+        for named in _named(item):
+            second[keys.session_item(named[0])] = None
+            if named[0] == wanted.session_id and named[1]:
+                names.add(named[1])
+        for waiter in item.waiting:
+            second |= {keys.access_item(topic_id, p): None for p in waiter.partitions if p not in items}
+    if wanted.producer_name is not None:
+        record_key = keys.named_producer_item(topic_id, wanted.producer_name)
+        if record_key in found:
+            record = record_from_item(found[record_key])
+            second[keys.session_item(record.session_id)] = None
+            second |= {keys.access_item(topic_id, p): None for p in record.partitions if p not in items}
+    else:
+        second |= {keys.named_producer_item(topic_id, name): None for name in sorted(names)}
+    if wanted.session_id is not None and keys.is_session_id(wanted.session_id):
+        session = found.get(keys.session_item(wanted.session_id))
+        places = [] if session is None else hold_limits.crowded(session_from_item(session), len(items))
+        second |= {keys.access_item(*place): None for place in places}
+    # What is held is read again behind the session: only then is a grant seen that was made to it before.
+    return [key for key in second if key not in found or key.sort == "access"]
+
+
+def _named(item: AccessItem) -> list[tuple[str, str]]:
+    holders = [holder.name for holder in (item.granted, item.claim, *item.shared) if holder is not None]
+    return [*holders, *(waiter.name for waiter in item.waiting)]
+
+
+def _scene(
+    context: Context,
+    wanted: Wanted,
+    items: dict[int, AccessItem],
+    states: dict[int, PartitionState],
+    found: dict[ItemKey, Item],
+) -> Scene:
+    topic_id = wanted.topic.topic_id
+    access = {key: access_from_item(item) for key, item in found.items() if key.sort == "access"}
+    others = {keys.parse_partition_items(key)[1]: item for key, item in access.items() if _is_of(key, topic_id)}
+    records = [record_from_item(item) for key, item in found.items() if key.partition == keys.producers_of(topic_id)]
+    sessions = [session_from_item(item) for key, item in found.items() if key == keys.session_item(key.sort)]
+    session = next((one for one in sessions if one.session_id == wanted.session_id), None)
+    places = [] if session is None else hold_limits.crowded(session, len(items))
+    return Scene(
+        topic=wanted.topic,
+        topic_version=found[keys.topic_item(wanted.topic.name)].version,
+        views={p: View(p, items[p], states[p]) for p in wanted.partitions},
+        others={p: item for p, item in others.items() if p not in items},
+        sessions={one.session_id: one for one in sessions},
+        records={record.producer_name: record for record in records},
+        tickets=found.get(keys.tickets_item(topic_id)),
+        held={place: access.get(keys.access_item(*place), AccessItem()) for place in places},
+        now_ms=context.runtime.now_ms(),
+    )
+
+
+def _is_of(key: ItemKey, topic_id: str) -> bool:
+    return keys.parse_partition_items(key)[0] == topic_id
+
+
+def settled(draft: Draft, puts: Sequence[Change]) -> Draft:
+    """Return the draft as it stands once written: each item with its new version."""
+    versions = {put.key: put.version for put in puts if isinstance(put, Put)}
+    topic_id = draft.scene.topic.topic_id
+    return replace(
+        draft,
+        access={
+            p: replace(item, version=versions.get(keys.access_item(topic_id, p), item.version))
+            for p, item in draft.access.items()
+        },
+        sessions={i: replace(s, version=versions.get(s.key, s.version)) for i, s in draft.sessions.items()},
+        record=None
+        if draft.record is None
+        else replace(draft.record, version=versions.get(draft.record.key, draft.record.version)),
+    )

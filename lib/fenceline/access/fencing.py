@@ -1,0 +1,113 @@
+"""Fences: the markers that end the write access of a severed session, wherever it has any (DESIGN.md, section 6).
+
+The rule: severing is one write, which lists in the session's item what is still to be fenced. Whoever meets a severed
+session with such a list finishes it before anything is answered, and so does the sweeper; then the list is emptied. A
+fence is judged at exactly its offset, so that finishing twice, or beside others, adds nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeAlias
+
+from fenceline import limits
+from fenceline.access.session import SEVERED, Fence, SessionItem, session_from_item
+from fenceline.append.appender import Appender
+from fenceline.append.entry import Marked, Stamped, Trial
+from fenceline.format import control, keys
+from fenceline.format.batch import parse_header
+from fenceline.format.control import EXCLUSIVE, SHARED
+from fenceline.log.context import Context, LifeEnded
+from fenceline.log.partition import Partition
+from fenceline.log.retry import Attempts
+from fenceline.log.state import PartitionState
+
+AppenderOf: TypeAlias = Callable[[str, str, int], Appender]  # of a topic's name, its topic_id and a partition
+
+
+def due_epoch(state: PartitionState, fence: Fence, session_id: str) -> int | None:
+    """Return the epoch of the marker that ends this access; ``None`` where the log has ended it already.
+
+    An exclusive one ends with its own epoch: its marker may not stand in the log yet, and is not appended any more
+    behind one whose epoch is not lower. Of a shared one the log tells no name: what ends it is a higher epoch, which
+    ends the others' there, too; they claim again.
+    """
+    if fence.mode == EXCLUSIVE:
+        is_named = (state.access_mode, state.session_id, state.topic_epoch) == (EXCLUSIVE, session_id, fence.epoch)
+        return fence.epoch if is_named or state.topic_epoch < fence.epoch else None
+    # Behind the last epoch there is none to raise it to; nor is there a claim that could follow.
+    return fence.epoch + 1 if state.topic_epoch <= fence.epoch < limits.INT32_MAX else None
+
+
+@dataclass(frozen=True, slots=True)
+class FenceEntry:
+    """The marker that ends one access, if that is still to be done at its offset."""
+
+    fence: Fence
+    session_id: str
+    size: int = 0
+    producer_id: int | None = None
+    is_internal: bool = True
+    is_going_allowed: bool = False
+
+    def judge(self, trial: Trial, now_ms: int) -> Stamped | Marked:
+        state = trial.state
+        epoch = due_epoch(state, self.fence, self.session_id)
+        if epoch is None:
+            return Marked(state.next_offset)
+        value = {"mode": SHARED}
+        body = control.encode_marker(
+            control.ACCESS, value, base_offset=state.next_offset, leader_epoch=epoch, now_ms=now_ms
+        )
+        return Stamped(body, parse_header(body), Marked(state.next_offset))
+
+
+def finish(context: Context, session: SessionItem, appender_of: AppenderOf | None = None) -> None:
+    """Fence all that a severed session still has, side by side, and empty its list.
+
+    Raises:
+        StoreUnavailableError, ContendedError, OutcomeUnknownError: The list stands, for the next one who meets it.
+        CorruptLogError: A partition's log is damaged.
+    """
+    appender_of = appender_of or partial(cold_appender, context)
+    until_ms = context.runtime.monotonic_ms() + limits.FENCE_MS
+
+    def end(fence: Fence) -> None:
+        with suppress(LifeEnded):  # nothing follows SEAL
+            appender = appender_of(fence.topic, fence.topic_id, fence.partition)
+            appender.append(FenceEntry(fence, session.session_id), until_ms)
+
+    context.runtime.gather([partial(end, fence) for fence in session.fences])
+    for attempt in Attempts(context.runtime, "the severed session"):
+        with attempt:
+            found = read_sessions(context, [session.session_id]).get(session.session_id)
+            if found is None or not found.fences:
+                return  # another has finished it
+            context.items.write([replace(found, fences=()).put(context.runtime)])
+
+
+def cold_appender(context: Context, topic: str, topic_id: str, partition: int) -> Appender:
+    """Return an appender for one marker, where the process's own is not at hand."""
+    return Appender(Partition(context, topic, topic_id, partition))
+
+
+def read_sessions(context: Context, session_ids: Iterable[str]) -> dict[str, SessionItem]:
+    """Return those of the sessions that are known, up to 100 of them read in one call.
+
+    Raises:
+        Unavailable: The item store.
+    """
+    wanted = [keys.session_item(one) for one in sorted(set(session_ids)) if keys.is_session_id(one)]
+    at_once = limits.TRANSACTION_ITEMS_MAX
+    pages = [context.items.get(wanted[at : at + at_once]) for at in range(0, len(wanted), at_once)]
+    return {key.sort: session_from_item(item) for page in pages for key, item in page.items()}
+
+
+def meet(context: Context, sessions: Iterable[SessionItem], appender_of: AppenderOf | None = None) -> None:
+    """Finish the severed ones among these; as ``finish``."""
+    for session in sessions:
+        if session.state == SEVERED and session.fences:
+            finish(context, session, appender_of)

@@ -1,0 +1,178 @@
+"""Sessions, made, looked at, renewed and closed: one conditional write each (API.md, "Sessions and producers").
+
+The rule: a heartbeat is for a live session; what has lapsed comes back only by an append of its own that the log takes,
+or by a reconnection. Who meets a severed session finishes its fences before it is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from fenceline import limits
+from fenceline.access import fencing
+from fenceline.access import session as sessions
+from fenceline.access.claims.request import check_client_name, check_lease
+from fenceline.access.fencing import AppenderOf
+from fenceline.access.ownership.rules import OwnershipItem
+from fenceline.access.resources import partition_named
+from fenceline.access.rules import Holder, access_from_item
+from fenceline.access.session import EXPIRED, LIVE, Owned, SessionItem
+from fenceline.format import keys
+from fenceline.format.control import EXCLUSIVE
+from fenceline.log.context import Context
+from fenceline.log.retry import Attempts
+from fenceline.ports import Item, ItemKey
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A session, as API.md shows it."""
+
+    session_id: str
+    lease_ms: int
+    expires_at: int
+    client_name: str | None
+    since: int  # when it was made
+    state: str  # live, severed, expired or closed
+    holds: tuple[tuple[str | None, str], ...] = ()  # (group, resource)
+
+
+def create(context: Context, *, lease_ms: int | None, client_name: str | None, principal: str) -> Session:
+    """Make a session.
+
+    Raises:
+        InvalidRequestError: ``lease_ms`` or ``client_name`` is out of its bounds. Nothing was written.
+        StoreUnavailableError, OutcomeUnknownError: The item store; nobody knows what was made, if anything was.
+    """
+    lease_ms = limits.LEASE_MS_DEFAULT if lease_ms is None else lease_ms
+    check_lease(lease_ms)
+    if client_name is not None:
+        check_client_name(client_name)
+    runtime = context.runtime
+    for attempt in Attempts(runtime, "the session"):
+        with attempt:
+            session_id, now_ms = runtime.fresh_id(), runtime.now_ms()
+            made = sessions.created(
+                session_id, principal=principal, lease_ms=lease_ms, now_ms=now_ms, client_name=client_name
+            )
+            context.items.write([made.put(runtime)])  # one that was not answered for is nobody's, and lapses
+            return _shown(made, LIVE)
+    raise AssertionError
+
+
+def look(context: Context, appender_of: AppenderOf, session_id: str, principal: str) -> Session:
+    """Return a session as it is now, with what it holds.
+
+    Raises:
+        UnknownSessionError, NotAuthorizedError: There is none, or it is another principal's.
+        StoreUnavailableError, ContendedError, OutcomeUnknownError: It was severed, and is not fenced everywhere yet.
+        Unavailable: The item store.
+    """
+    known = _read(context, appender_of, session_id)
+    session = sessions.judge_principal(known, session_id, principal)
+    is_expired = session.state == LIVE and session.is_lapsed(context.runtime.now_ms())
+    holds = () if session.is_final else _holds(context, session)
+    return _shown(session, EXPIRED if is_expired else session.state, holds)
+
+
+def heartbeat(context: Context, appender_of: AppenderOf, session_id: str, principal: str) -> Session:
+    """Renew a live session's lease: one conditional write.
+
+    Raises:
+        UnknownSessionError, NotAuthorizedError, SessionSeveredError, SessionExpiredError: It was not renewed.
+        StoreUnavailableError, ContendedError: It was not renewed; send it again.
+        OutcomeUnknownError: It may have been.
+    """
+    runtime = context.runtime
+    for attempt in Attempts(runtime, "the session"):
+        with attempt:
+            known = _read(context, appender_of, session_id)
+            session = sessions.judge_live(known, session_id, principal, runtime.now_ms())
+            renewed = sessions.renewed(session, runtime.now_ms())
+            # Whoever ends what it holds writes the same item: nobody is told that it keeps what another has ended.
+            context.items.write([renewed.put(runtime)])
+            return _shown(renewed, LIVE)
+    raise AssertionError
+
+
+def close(
+    context: Context,
+    appender_of: AppenderOf,
+    session_id: str,
+    principal: str,
+    note: Callable[[SessionItem], None],
+) -> None:
+    """End a session, lapsed or not, with all that it holds. Closed before, it stays as it is.
+
+    Raises:
+        UnknownSessionError, NotAuthorizedError, SessionSeveredError: Nothing was changed.
+        StoreUnavailableError, ContendedError, OutcomeUnknownError: Close it again.
+    """
+    runtime = context.runtime
+    for attempt in Attempts(runtime, "the session"):
+        with attempt:
+            session = sessions.judge_known(_read(context, appender_of, session_id), session_id, principal)
+            if session.is_final:
+                note(session)  # by an answer that was lost, or in another process
+                return
+            put = sessions.closed(session, runtime.now_ms()).put(runtime)
+            context.items.write([put])
+            note(SessionItem.from_value(session_id, put.value, put.version))
+            return
+
+
+def _read(context: Context, appender_of: AppenderOf, session_id: str) -> SessionItem | None:
+    session = fencing.read_sessions(context, [session_id]).get(session_id)
+    if session is not None:
+        fencing.meet(context, [session], appender_of)
+    return session
+
+
+def _shown(session: SessionItem, state: str, holds: tuple[tuple[str | None, str], ...] = ()) -> Session:
+    made = session.session_id, session.lease_ms, session.expires_at, session.client_name, session.created_at
+    return Session(*made, state, holds)
+
+
+# What it holds
+
+
+def _holds(context: Context, session: SessionItem) -> tuple[tuple[str | None, str], ...]:
+    """Return what the session owns, and where its exclusive producers have access, as the items say now."""
+    held = [hold for hold in session.holds if hold.mode == EXCLUSIVE and hold.state == LIVE]
+    owned = {owned: _owned_key(owned) for owned in session.owns if not _is_write_access(owned)}
+    topics = {keys.topic_item(hold.topic) for hold in held}
+    topics |= {keys.topic_item(place[0]) for one in owned if one.topic_id and (place := partition_named(one.resource))}
+    access_keys = {keys.access_item(*hold.place) for hold in held}
+    wanted = sorted({*topics, *access_keys, *owned.values()})
+    found = _read_all(context, wanted)
+    lives = {item.value["topic_id"] for key, item in found.items() if key in topics and not item.value["is_going"]}
+    shown: dict[tuple[str | None, str], None] = {}
+    for hold in held:
+        item = access_from_item(found.get(keys.access_item(*hold.place)))
+        holder = Holder(session.session_id, hold.epoch, hold.producer_name)
+        if hold.topic_id in lives and item.granted == holder:
+            shown[None, f"{hold.topic}/{hold.partition}"] = None
+    for one, key in owned.items():
+        is_current = not one.topic_id or one.topic_id in lives
+        if is_current and OwnershipItem.from_item(found.get(key)).session_id == session.session_id:
+            shown[one.group, one.resource] = None
+    return tuple(shown)
+
+
+def _is_write_access(owned: Owned) -> bool:
+    return owned.group is None and bool(owned.topic_id)  # then it is among the holds
+
+
+def _owned_key(owned: Owned) -> ItemKey:
+    place = partition_named(owned.resource) if owned.topic_id else None
+    if place is None:
+        return keys.lock_item(owned.group, owned.resource)
+    return keys.ownership_item(owned.topic_id, place[1], owned.group)
+
+
+def _read_all(context: Context, wanted: Sequence[ItemKey]) -> Mapping[ItemKey, Item]:
+    found: dict[ItemKey, Item] = {}
+    for at in range(0, len(wanted), limits.TRANSACTION_ITEMS_MAX):
+        found |= context.items.get(wanted[at : at + limits.TRANSACTION_ITEMS_MAX])
+    return found

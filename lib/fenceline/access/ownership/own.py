@@ -1,0 +1,218 @@
+"""The "own" API: resources taken and kept (DESIGN.md, section 6).
+
+The rule: one item transaction decides over all resources of a claim, and severs whom it must. Where it brings write
+access, a marker in each partition's log follows, as for a claim of section 5; then the confirmation; then the fences of
+whoever was severed; only then the answer. A process that dies in between leaves a claim that the same request, sent
+again, completes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from fenceline.access import fencing, rules
+from fenceline.access import session as sessions
+from fenceline.access.fencing import AppenderOf
+from fenceline.access.ownership.plan import Found, Planned, plan
+from fenceline.access.ownership.release import give_up
+from fenceline.access.ownership.snapshot import keys_named, read_claimer, read_found, read_held, read_owners, resolve
+from fenceline.access.resources import Resource, Wanted, check_wanted
+from fenceline.access.rules import access_from_item
+from fenceline.access.session import SessionItem, session_from_item
+from fenceline.append.access_markers import GrantEntry
+from fenceline.errors import (
+    CorruptLogError,
+    FixError,
+    OutcomeUnknownError,
+    ProducerFencedError,
+    RetryError,
+)
+from fenceline.format import keys
+from fenceline.log.context import Context, LifeEnded
+from fenceline.log.retry import Attempts
+from fenceline.ports import Change, ItemTooLarge, NoAnswer, Unavailable, VersionMoved
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedResource:
+    """One resource, as its owner is told of it."""
+
+    resource: str
+    generation: int
+    fencing_token: int
+
+
+@dataclass(frozen=True, slots=True)
+class OwnRequest:
+    """Resources that a session would own: all of them, or none."""
+
+    session_id: str
+    wanted: Sequence[Wanted]
+    group: str | None = None
+    principal: str = ""
+
+
+def own(context: Context, appender_of: AppenderOf, request: OwnRequest, until_ms: int) -> list[OwnedResource]:
+    """Own all these resources, or none; return them in the order of the request.
+
+    Args:
+        until_ms: When the markers of write access are given up, on the monotonic clock.
+
+    Raises:
+        InvalidRequestError: A name or a number is out of its bounds. Nothing was changed, as with the next ones.
+        UnknownSessionError, NotAuthorizedError, SessionSeveredError, SessionExpiredError: The session, in this order.
+        StaleGenerationError, ResourceOwnedError: The first resource that is refused.
+        ThrottledError: It is too much for one session, or at once.
+        StoreUnavailableError, ContendedError: Nothing was changed.
+        OutcomeUnknownError: Some of it may have been done; the same request completes it.
+    """
+    check_wanted(request.group, request.wanted)
+    claim = _Claim(context, appender_of, request, until_ms)
+    try:
+        # Behind a write that was not answered, all is given up before a refusal is told.
+        for attempt in Attempts(context.runtime, "the ownerships", is_refusal_final=True):
+            with attempt:
+                return claim.attempt()
+    except (FixError, CorruptLogError):
+        # Another came between what was written first and its end, and is in the way now: all or none.
+        if claim.has_written:
+            claim.give_up()
+        raise
+    except RetryError as error:
+        if not claim.has_written:
+            raise
+        raise OutcomeUnknownError(f"not all of it is done; send it again: {error.detail}") from error
+    raise AssertionError
+
+
+class _Claim:
+    """One claim, over as many attempts as it takes."""
+
+    def __init__(self, context: Context, appender_of: AppenderOf, request: OwnRequest, until_ms: int) -> None:
+        self._context = context
+        self._appender_of = appender_of
+        self._request = request
+        self._until_ms = until_ms
+        self.has_written = False
+        self._severed: set[str] = set()  # by it, or by whoever died before this was told
+        self._taken: dict[Resource, None] = {}  # by what was written, or may have been
+
+    def attempt(self) -> list[OwnedResource]:
+        """Do all of it, from a fresh read on.
+
+        Raises:
+            VersionMoved: Another came between. What is written by then is met by the next attempt.
+        """
+        context, request, runtime = self._context, self._request, self._context.runtime
+        names = [one.resource for one in request.wanted]
+        keys_ = keys_named(names, request.group)
+        claimer, named = read_claimer(context, self._appender_of, request.session_id, request.principal, keys_)
+        resources = [resolve(name, request.group, named) for name in names]
+        found = read_found(context, self._appender_of, resources, named)
+        known = self._read_owners(found)
+        wanted = list(zip(found, [one.generation for one in request.wanted], strict=True))
+        held = read_held(context, claimer, sum(one.view is not None for one in found))
+        made = plan(claimer, wanted, known, held, now_ms=runtime.now_ms(), runtime=runtime)
+        self._severed.update(*(one.item.severed for one in made.planned))
+        self._write(made.changes, [one.resource for one in made.planned if not one.is_kept])
+        pending = [one for one in made.planned if one.is_pending]
+        if pending:
+            self.has_written = True  # a marker, perhaps, of what an earlier request has reserved
+            runtime.gather([partial(self._mark, one) for one in pending])
+            self._confirm(pending)
+        self.finish_fences()
+        return [OwnedResource(one.resource.name, one.item.generation, one.item.fencing_token) for one in made.planned]
+
+    def _read_owners(self, found: Sequence[Found]) -> Mapping[str, SessionItem]:
+        try:
+            return read_owners(self._context, self._appender_of, found)
+        except RetryError:  # from fences; of whom an earlier request of this session severed, they are this one's
+            mine = self._request.session_id
+            self.has_written |= any(one.item.session_id == mine and one.item.severed for one in found)
+            raise
+
+    def give_up(self) -> None:
+        """Give up what it has taken on its way, and finish the fences of whom it severed: then a refusal can be told.
+
+        Raises:
+            OutcomeUnknownError: Not all of that is done.
+        """
+        runtime = self._context.runtime
+        try:
+            # First: from its write on, one of the claim's own that was not answered severs nobody any more.
+            give_up(self._context, self._request.session_id, self._taken)
+            for attempt in Attempts(runtime, "the severed sessions"):
+                with attempt:
+                    self.finish_fences()
+        except RetryError as error:
+            raise OutcomeUnknownError(f"not all of it is given up; send it again: {error.detail}") from error
+
+    def finish_fences(self) -> None:
+        """Finish the fences of whom it severed, before anything is answered; as ``fencing.finish``."""
+        if self._severed:
+            severed = fencing.read_sessions(self._context, self._severed).values()
+            fencing.meet(self._context, severed, self._appender_of)
+
+    def _write(self, changes: Sequence[Change], taken: Sequence[Resource]) -> None:
+        if not changes:
+            return
+        before = dict(self._taken)
+        self._taken |= dict.fromkeys(taken)
+        try:
+            # Who loses this write has severed nobody, and judges again; who wins it owns what guards no log.
+            self._context.items.write(changes)
+        except (VersionMoved, ItemTooLarge, Unavailable):
+            self._taken = before
+            raise
+        except NoAnswer:
+            self.has_written = True  # perhaps
+            raise
+        self.has_written = True
+
+    def _mark(self, one: Planned) -> None:
+        """Append the marker of write access, unless it stands there.
+
+        Raises:
+            VersionMoved: Another's stands there instead, or the topic is gone.
+        """
+        resource = one.resource
+        appender = self._appender_of(resource.topic, resource.topic_id, resource.partition)
+        try:
+            appender.append(GrantEntry(self._request.session_id, one.item.fencing_token), self._until_ms)
+        except (ProducerFencedError, LifeEnded) as error:
+            raise VersionMoved(one.access_key) from error
+
+    def _confirm(self, pending: Sequence[Planned]) -> None:
+        """Write that the reserved epochs are granted, by now that their markers stand in the logs.
+
+        Raises:
+            VersionMoved: One is another's by now, or the session has ended.
+        """
+        for attempt in Attempts(self._context.runtime, "the partitions' access"):
+            with attempt:
+                lost = self._confirmed(pending)
+                break
+        if lost is not None:
+            raise VersionMoved(lost.access_key)
+
+    def _confirmed(self, pending: Sequence[Planned]) -> Planned | None:
+        """Confirm all, or return one that is lost."""
+        context = self._context
+        session_key = keys.session_item(self._request.session_id)
+        items = context.items.get([session_key, *(one.access_key for one in pending)])
+        session = session_from_item(items[session_key])
+        changes: list[Change] = []
+        for one in pending:
+            item = access_from_item(items.get(one.access_key))
+            if item.granted == one.holder:
+                continue  # by an answer that was lost, or by the same request beside this one
+            made = rules.confirmed(item, one.holder)
+            if made is None or session.is_final:
+                return one
+            changes.append(made.put(one.access_key, context.runtime))
+            session = sessions.with_hold(session, one.hold)
+        if changes:
+            context.items.write([*changes, session.put(context.runtime)])
+        return None

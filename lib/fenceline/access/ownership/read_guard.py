@@ -1,0 +1,133 @@
+"""The guard of a group's reads and commits: only the session that owns the partition passes.
+
+Rule: a read is judged before and after it; a commit carries the owner's items as conditions of its write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Protocol, TypeVar
+
+from fenceline.access import fencing
+from fenceline.access.ownership.rules import OwnershipItem
+from fenceline.access.session import SessionItem, judge_live, renewed, session_from_item
+from fenceline.errors import OwnerFencedError
+from fenceline.format import keys
+from fenceline.log.context import Context
+from fenceline.log.partition import Partition
+from fenceline.log.retry import Attempts
+from fenceline.ports import Check
+
+T = TypeVar("T")
+
+
+class Life(Protocol):
+    """A topic, or a partition of it: its name, and which of its lives."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def topic_id(self) -> str: ...
+
+
+def guard_group(
+    context: Context, topic: Life, partition: int, group: str, session_id: str | None, principal: str
+) -> Sequence[Check]:
+    """Judge who would read, or commit, as ``group`` now, and renew the session's lease where a third of it is spent.
+
+    Returns:
+        What must still hold when it is done: for the transaction of a commit. One who reads asks again instead.
+
+    Raises:
+        UnknownSessionError, NotAuthorizedError, SessionSeveredError, SessionExpiredError: The session, in this order.
+        OwnerFencedError: Another session owns the group's reading here, or this one doesn't.
+        StoreUnavailableError, ContendedError, OutcomeUnknownError: A store. Nothing but a lease was changed.
+    """
+    resource = f"{topic.name}/{partition}"
+    key = keys.ownership_item(topic.topic_id, partition, group)
+    # What is refused is a read or a commit, of which nothing is written here.
+    for attempt in Attempts(context.runtime, "the session", is_refusal_final=True):
+        with attempt:
+            wanted = [] if session_id is None or not keys.is_session_id(session_id) else [keys.session_item(session_id)]
+            found = context.items.get([key, *wanted])
+            owner = OwnershipItem.from_item(found.get(key)).session_id
+            held = Check(key, found[key].version if key in found else None)
+            if session_id is None:
+                return [held, *_judge_unowned(context, owner, resource)]
+            session = next((session_from_item(found[one]) for one in wanted if one in found), None)
+            known = _judge_session(context, session, session_id, principal)
+            if owner != session_id:
+                raise _fenced(resource, "own it first; as a group one reads and commits under its owner's session")
+            renewed_ = _renew(context, known)
+            return [held, Check(renewed_.key, renewed_.version)]
+    raise AssertionError
+
+
+class Reading(Protocol):
+    """A request to read: as which group, and under which session, if any."""
+
+    @property
+    def group(self) -> str | None: ...
+    @property
+    def session_id(self) -> str | None: ...
+
+
+def guarded(partition: Partition, request: Reading, principal: str, read: Callable[[], T]) -> T:
+    """Return what ``read`` returns, if who asks may read at the start, and again when it is there to be shown.
+
+    Raises:
+        FencelineError: As ``guard_group``. Nothing was shown.
+    """
+    if request.group is None and request.session_id is None:
+        return read()
+
+    def judge() -> None:
+        if request.group is not None:
+            number, group = partition.partition, request.group
+            guard_group(partition.context, partition, number, group, request.session_id, principal)
+        elif request.session_id is not None:
+            guard_session(partition.context, request.session_id, principal)
+
+    judge()
+    found = read()
+    judge()
+    return found
+
+
+def guard_session(context: Context, session_id: str, principal: str) -> None:
+    """Judge, and renew, a session that reads as no group; as ``guard_group``."""
+    # What is refused is a read or a commit, of which nothing is written here.
+    for attempt in Attempts(context.runtime, "the session", is_refusal_final=True):
+        with attempt:
+            session = fencing.read_sessions(context, [session_id]).get(session_id)
+            _renew(context, _judge_session(context, session, session_id, principal))
+
+
+def _judge_session(context: Context, session: SessionItem | None, session_id: str, principal: str) -> SessionItem:
+    fencing.meet(context, [session] if session is not None else [])
+    return judge_live(session, session_id, principal, context.runtime.now_ms())
+
+
+def _judge_unowned(context: Context, owner: str | None, resource: str) -> Sequence[Check]:
+    """Without a session one reads and commits only while no owner is live: one that lapsed may come back meanwhile."""
+    known = fencing.read_sessions(context, [owner]).get(owner) if owner is not None else None
+    if known is None:
+        return ()
+    fencing.meet(context, [known])
+    if known.is_live(context.runtime.now_ms()):
+        raise _fenced(resource, "another session owns it")
+    return () if known.is_final else [Check(known.key, known.version)]
+
+
+def _renew(context: Context, session: SessionItem) -> SessionItem:
+    now_ms = context.runtime.now_ms()
+    if not session.is_renewal_due(now_ms):
+        return session
+    put = renewed(session, now_ms).put(context.runtime)
+    context.items.write([put])
+    return replace(session, version=put.version)
+
+
+def _fenced(resource: str, why: str) -> OwnerFencedError:
+    return OwnerFencedError(f"{why}: resource={resource}", resource=resource)

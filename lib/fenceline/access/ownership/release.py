@@ -1,0 +1,185 @@
+"""Releasing what a session owns, and showing who owns what (DESIGN.md, section 6).
+
+The rule: a session releases what it claimed, wherever its name leads by now; generation and token stay. What a producer
+of the session holds is the producer's: that is closed, not released.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from fenceline import limits
+from fenceline.access import rules
+from fenceline.access import session as sessions
+from fenceline.access.fencing import AppenderOf, read_sessions
+from fenceline.access.ownership.plan import Found, lives_of, owners
+from fenceline.access.ownership.rules import OwnershipItem, released
+from fenceline.access.ownership.snapshot import Items, keys_named, read_claimer, read_found, read_owners, resolve
+from fenceline.access.producer import record_from_item
+from fenceline.access.resources import Resource, check_group, check_released, check_resource, partition_named
+from fenceline.access.rules import Holder, access_from_item
+from fenceline.access.session import CLOSED, RESERVED, Owned, SessionItem
+from fenceline.format import keys
+from fenceline.log.context import Context
+from fenceline.log.retry import Attempts
+from fenceline.ports import Change, Check, Put
+
+# An ownership and a partition's access each, and the session: a third of a write's items, and of its bytes two thirds.
+_AT_ONCE = limits.RESOURCES_PER_OWN_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """Who owns a resource, as API.md "Ownership" shows it."""
+
+    resource: str
+    group: str | None
+    generation: int
+    fencing_token: int
+    session_id: str | None  # of another principal's only the beginning
+    client_name: str | None = None  # as that session is called
+    since: int | None = None  # when it took the resource
+    until: int | None = None  # when its lease is over, unless it is renewed
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseRequest:
+    """Resources that a session would give up."""
+
+    session_id: str
+    resources: Sequence[str]
+    group: str | None = None
+    principal: str = ""
+
+
+def release(context: Context, appender_of: AppenderOf, request: ReleaseRequest) -> None:
+    """Give up those of the resources that the session owns, and pass over the others.
+
+    Raises:
+        InvalidRequestError: A name is out of its bounds. Nothing was changed, as with the next ones.
+        UnknownSessionError, NotAuthorizedError, SessionSeveredError, SessionExpiredError: The session, in this order.
+        StoreUnavailableError, ContendedError: Nothing was released; send it again.
+        OutcomeUnknownError: Some may have been released; send it again.
+    """
+    check_released(request.group, request.resources)
+    for attempt in Attempts(context.runtime, "the ownerships"):
+        with attempt:
+            while True:
+                named = [keys.lock_item(request.group, one) for one in request.resources]
+                session, items = read_claimer(context, appender_of, request.session_id, request.principal, named)
+                # By what the session claimed: a name may lead to another life by now, or to none.
+                mine = [o for o in session.owns if o.group == request.group and o.resource in request.resources]
+                if mine:
+                    _release(context, session, [_resource(owned) for owned in mine[:_AT_ONCE]], items)
+                if len(mine) <= _AT_ONCE:
+                    return
+                attempt.is_unknown = True  # a part of it stands
+
+
+def give_up(context: Context, session_id: str, taken: Iterable[Resource]) -> None:
+    """Give up what a claim that is refused in the end has taken on its way, in one write if its topics live on.
+
+    Raises:
+        OutcomeUnknownError, StoreUnavailableError, ContendedError: The session may still own some of it.
+    """
+    resources = list(taken)
+    for at in range(0, len(resources), _AT_ONCE):
+        some = resources[at : at + _AT_ONCE]
+        for attempt in Attempts(context.runtime, "the ownerships"):
+            with attempt:
+                session = read_sessions(context, [session_id]).get(session_id)
+                if session is not None and not session.is_final:  # else nothing of it counts any more
+                    locks = [one.key for one in some if one.is_plain]
+                    _release(context, session, some, context.items.get(locks) if locks else {})
+
+
+def _resource(owned: Owned) -> Resource:
+    topic, partition = (partition_named(owned.resource) if owned.topic_id else None) or ("", -1)
+    return Resource(owned.resource, owned.group, owned.topic_id, topic, partition)
+
+
+def _release(context: Context, session: SessionItem, resources: Sequence[Resource], locks: Items) -> None:
+    """Release these in one write; ``locks`` has those of the plain strings among them."""
+    wanted = [one.key for one in resources if not one.is_plain]
+    wanted += [keys.access_item(one.topic_id, one.partition) for one in resources if one.is_write_access]
+    items = {**locks, **(context.items.get(wanted) if wanted else {})}
+    changes: list[Change] = []
+    for resource in resources:
+        item = items.get(resource.key)
+        known = OwnershipItem.from_item(item)
+        if item is not None and known.session_id == session.session_id:
+            changes.append(Put(resource.key, released(known).to_value(), item.version + 1, item.version))
+        else:  # lost; or the same session claims it at this moment, and looks may differ
+            changes.append(Check(resource.key, None if item is None else item.version))
+        if resource.is_write_access:
+            changes += _close(context, session, resource, items)
+            session = _closed(session, resource)
+    gone = {Owned(one.group, one.name, one.topic_id) for one in resources}
+    left = replace(session, owns=tuple(owned for owned in session.owns if owned not in gone))
+    context.items.write([*changes, left.put(context.runtime)])
+
+
+def _close(context: Context, session: SessionItem, resource: Resource, items: Items) -> list[Change]:
+    """Close the write access that the session has as an owner; its producers' stays."""
+    key = keys.access_item(resource.topic_id, resource.partition)
+    item = access_from_item(items.get(key))
+    closed = rules.closed(item, (session.session_id, ""))
+    return [] if closed == item else [closed.put(key, context.runtime)]
+
+
+def _closed(session: SessionItem, resource: Resource) -> SessionItem:
+    place = resource.topic_id, resource.partition
+    for hold in session.holds:
+        if hold.place != place or hold.producer_name:
+            continue
+        if hold.state == RESERVED:
+            session = sessions.without_hold(session, *place, hold.epoch, "")
+        else:
+            session = sessions.with_hold_state(session, *place, hold.epoch, "", CLOSED)
+    return session
+
+
+def look(context: Context, appender_of: AppenderOf, resource: str, *, group: str | None, principal: str) -> Ownership:
+    """Return who owns a resource now, and its generation and token, whoever had them last.
+
+    Raises:
+        InvalidRequestError: A name is out of its bounds.
+        StoreUnavailableError, ContendedError: A store.
+        CorruptLogError: The partition's log is damaged.
+    """
+    check_group(group)
+    check_resource(resource)
+    for attempt in Attempts(context.runtime, "the ownership"):
+        with attempt:
+            named = context.items.get(keys_named([resource], group))
+            (found,) = read_found(context, appender_of, [resolve(resource, group, named)], named)
+            known = read_owners(context, appender_of, [found])
+            held = owners(found, lives_of(known, context.runtime.now_ms()))
+            token = found.item.fencing_token if found.view is None else found.view.state.topic_epoch
+            if not held:
+                return Ownership(resource, group, found.item.generation, token, None)
+            owner = known[held[0].session_id]
+            shown = owner.session_id if owner.principal == principal else owner.session_id[:8]
+            since = _since(context, found, held[0])
+            return Ownership(
+                resource,
+                group,
+                found.item.generation,
+                max(token, held[0].epoch),
+                shown,
+                owner.client_name,
+                since,
+                owner.expires_at,
+            )
+    raise AssertionError
+
+
+def _since(context: Context, found: Found, holder: Holder) -> int | None:
+    """Return when a holder came by the resource: as its owner, or as a producer of the partition."""
+    if not holder.producer_name:
+        return found.item.since if found.item.session_id == holder.session_id else None
+    key = keys.named_producer_item(found.resource.topic_id, holder.producer_name)
+    item = context.items.get([key]).get(key)
+    record = None if item is None else record_from_item(item)
+    return record.since if record is not None and record.session_id == holder.session_id else None

@@ -1,0 +1,126 @@
+"""What a request about ownership reads: sessions, topics, ownerships, access, and the ends of logs.
+
+The rule: whether a resource guards a partition is asked at each claim anew, of the topic's item: never of a memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from fenceline import limits
+from fenceline.access import fencing, hold_limits
+from fenceline.access.fencing import AppenderOf
+from fenceline.access.ownership.plan import Found
+from fenceline.access.ownership.rules import OwnershipItem
+from fenceline.access.resources import Resource, partition_named
+from fenceline.access.rules import AccessItem, View, access_from_item
+from fenceline.access.session import SessionItem, judge_live, session_from_item
+from fenceline.format import keys
+from fenceline.log.context import Context, LifeEnded
+from fenceline.log.state import PartitionState
+from fenceline.log.tail import verified_tail
+from fenceline.log.topic_item import topic_from_item
+from fenceline.ports import Item, ItemKey, VersionMoved
+
+Items = Mapping[ItemKey, Item]
+
+
+def read_claimer(
+    context: Context, appender_of: AppenderOf, session_id: str, principal: str, named: Sequence[ItemKey]
+) -> tuple[SessionItem, Items]:
+    """Return the claimer's session, live and its own, and what stands at the keys ``named``, read in the same call.
+
+    Raises:
+        UnknownSessionError, NotAuthorizedError, SessionSeveredError, SessionExpiredError: In this order.
+        Unavailable: The item store.
+    """
+    key = keys.session_item(session_id) if keys.is_session_id(session_id) else None
+    found = context.items.get([*named, *([] if key is None else [key])])
+    session = session_from_item(found[key]) if key is not None and key in found else None
+    if session is not None:
+        fencing.meet(context, [session], appender_of)
+    return judge_live(session, session_id, principal, context.runtime.now_ms()), found
+
+
+def keys_named(names: Iterable[str], group: str | None) -> list[ItemKey]:
+    """Return where the topics that resources name stand, and their ownerships, should they be plain strings."""
+    places = [(name, partition_named(name)) for name in names]
+    topics = {keys.topic_item(place[0]): None for _, place in places if place is not None}
+    return [*topics, *(keys.lock_item(group, name) for name, _ in places)]
+
+
+def resolve(name: str, group: str | None, named: Items) -> Resource:
+    """Return what a resource is now: a partition, if there is one of that name, else a plain string."""
+    place = partition_named(name)
+    item = None if place is None else named.get(keys.topic_item(place[0]))
+    if place is None or item is None:
+        return Resource(name, group)
+    topic, partition = topic_from_item(item), place[1]
+    if topic.is_going or partition >= topic.topic.partitions:
+        return Resource(name, group)
+    return Resource(name, group, topic.topic.topic_id, topic.topic.name, partition)
+
+
+def read_found(context: Context, appender_of: AppenderOf, resources: Sequence[Resource], named: Items) -> list[Found]:
+    """Return each resource's items, and the verified tail of each partition whose write access is one.
+
+    Args:
+        named: What stood at ``keys_named``.
+
+    Raises:
+        VersionMoved: A topic was deleted meanwhile: ask again what these resources are.
+        CorruptLogError: A partition's log is damaged.
+        Unavailable: A store.
+    """
+    written = [resource for resource in resources if resource.is_write_access]
+    access_keys = {one: keys.access_item(one.topic_id, one.partition) for one in written}
+    wanted = [*(one.key for one in resources if not one.is_plain), *access_keys.values()]
+    items = {**named, **(context.items.get(wanted) if wanted else {})}
+
+    def state_of(resource: Resource) -> PartitionState:
+        appender = appender_of(resource.topic, resource.topic_id, resource.partition)
+        try:
+            return verified_tail(appender.partition).state
+        except LifeEnded as error:
+            raise VersionMoved(keys.topic_item(resource.topic)) from error
+
+    states = context.runtime.gather([lambda one=one: state_of(one) for one in written])  # type: ignore[misc]
+    views = {
+        one: View(one.partition, access_from_item(items.get(access_keys[one])), state)
+        for one, state in zip(written, states, strict=True)
+    }
+    return [_found(resource, items.get(resource.key), views.get(resource)) for resource in resources]
+
+
+def _found(resource: Resource, item: Item | None, view: View | None) -> Found:
+    version = None if item is None else item.version
+    return Found(resource, OwnershipItem.from_item(item), version, view)
+
+
+def read_owners(context: Context, appender_of: AppenderOf, found: Iterable[Found]) -> dict[str, SessionItem]:
+    """Return the sessions that these name; what is still to be fenced of severed ones is, first.
+
+    Also of those whom a former owner severed for them: it may have died before their fences, and a claim that is
+    granted remembers others in their place.
+
+    Raises:
+        StoreUnavailableError, ContendedError, OutcomeUnknownError, CorruptLogError: As ``fencing.finish``.
+        Unavailable: The item store.
+    """
+    wanted = {one for resource in found for one in (*resource.session_ids(), *resource.item.severed)}
+    known = fencing.read_sessions(context, wanted)
+    fencing.meet(context, known.values(), appender_of)
+    return known
+
+
+def read_held(context: Context, session: SessionItem, count: int) -> dict[tuple[str, int], AccessItem]:
+    """Return the access items of what a session holds, if with ``count`` more it might hold too much.
+
+    Raises:
+        Unavailable: The item store.
+    """
+    wanted = {place: keys.access_item(*place) for place in hold_limits.crowded(session, count)}
+    chosen, at_once = list(wanted.values()), limits.TRANSACTION_ITEMS_MAX
+    pages = [context.items.get(chosen[at : at + at_once]) for at in range(0, len(chosen), at_once)]
+    found = {key: item for page in pages for key, item in page.items()}
+    return {place: access_from_item(found.get(key)) for place, key in wanted.items()}

@@ -1,0 +1,145 @@
+"""Named producers: what a claim asked for, and what became of it, as its session is told again and again.
+
+The rule: the record is what an answer is made of, not who may write: whether its epochs are still in force is said by
+the access items and the log. A name is one live producer's on a topic; who is fenced, closed or failed has lost it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from fenceline import limits
+from fenceline.access.session import SessionItem
+from fenceline.format import keys
+from fenceline.ports import Item, ItemKey, Put
+from fenceline.runtime import Runtime
+
+# Stored: never rename.
+PENDING, GRANTED, QUEUED, CLOSED, FAILED = "reserved", "granted", "queued", "closed", "failed"
+
+_LEGAL_NAME = re.compile(rf"[A-Za-z0-9._-]{{1,{limits.PRODUCER_NAME_CHARS_MAX}}}", re.ASCII)
+
+
+def is_legal_name(name: str) -> bool:
+    return _LEGAL_NAME.fullmatch(name) is not None and name not in (".", "..")
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerRecord:
+    """A named producer, as it is stored."""
+
+    topic_id: str
+    producer_name: str
+    session_id: str
+    principal: str
+    access_mode: str  # as it was asked for
+    partitions: tuple[int, ...]
+    state: str  # PENDING, GRANTED, QUEUED, CLOSED or FAILED
+    ticket: int = 0  # of one that waits, or waited
+    topic_epochs: Mapping[int, int] = field(default_factory=dict)  # granted, or reserved
+    next_offsets: Mapping[int, int] = field(default_factory=dict)  # right behind its markers
+    since: int | None = None  # when it was granted, or queued; None: an older version wrote it
+    version: int | None = None  # None: it is not stored yet
+
+    @property
+    def key(self) -> ItemKey:
+        return keys.named_producer_item(self.topic_id, self.producer_name)
+
+    @property
+    def name(self) -> tuple[str, str]:
+        return self.session_id, self.producer_name
+
+    def to_value(self) -> dict[str, Any]:
+        return {
+            "session_id": self.session_id,
+            "principal": self.principal,
+            "access_mode": self.access_mode,
+            "partitions": list(self.partitions),
+            "state": self.state,
+            "ticket": self.ticket,
+            "topic_epochs": [[p, epoch] for p, epoch in self.topic_epochs.items()],
+            "next_offsets": [[p, offset] for p, offset in self.next_offsets.items()],
+            "since": self.since,
+        }
+
+    def put(self, runtime: Runtime) -> Put:
+        """Return the write of this item in the place of the version that it was read at."""
+        version = runtime.fresh_version() if self.version is None else self.version + 1
+        return Put(self.key, self.to_value(), version, self.version)
+
+
+def record_from_item(item: Item) -> ProducerRecord:
+    value: Mapping[str, Any] = item.value
+    return ProducerRecord(
+        topic_id=item.key.partition.removeprefix(keys.producers_of("")),
+        producer_name=item.key.sort,
+        session_id=value["session_id"],
+        principal=value["principal"],
+        access_mode=value["access_mode"],
+        partitions=tuple(value["partitions"]),
+        state=value["state"],
+        ticket=value["ticket"],
+        topic_epochs={p: epoch for p, epoch in value["topic_epochs"]},  # noqa: C416
+        next_offsets={p: offset for p, offset in value["next_offsets"]},  # noqa: C416
+        since=value.get("since"),
+        version=item.version,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Producer:
+    """A producer, as API.md "Sessions and producers" shows it."""
+
+    producer_name: str
+    session_id: str
+    principal: str  # whose session it is; to others only the beginning of its id is shown
+    access_mode: str
+    state: str  # GRANTED or QUEUED
+    topic_epochs: Mapping[int, int]
+    next_offsets: Mapping[int, int]
+    expires_at: int
+    client_name: str | None  # as its session is called
+    since: int | None  # when it was granted, or queued
+    queue_position: int | None = None  # of a queued one: 0 is the next in line
+
+
+def granted_producer(record: ProducerRecord, session: SessionItem, partitions: Sequence[int]) -> Producer:
+    """Return a producer with those of its partitions that it still has."""
+    return Producer(
+        record.producer_name,
+        record.session_id,
+        record.principal,
+        record.access_mode,
+        GRANTED,
+        {p: record.topic_epochs[p] for p in partitions},
+        {p: record.next_offsets[p] for p in partitions},
+        session.expires_at,
+        session.client_name,
+        record.since,
+    )
+
+
+def queued_producer(record: ProducerRecord, session: SessionItem, queue_position: int) -> Producer:
+    return Producer(
+        record.producer_name,
+        record.session_id,
+        record.principal,
+        record.access_mode,
+        QUEUED,
+        {},
+        {},
+        session.expires_at,
+        session.client_name,
+        record.since,
+        queue_position,
+    )
+
+
+def withdrawn(record: ProducerRecord) -> ProducerRecord:
+    """Return a producer whose claim is given up: it has what it had before, or nothing."""
+    if not record.next_offsets:
+        return replace(record, state=FAILED)
+    return replace(record, state=GRANTED, topic_epochs={p: record.topic_epochs[p] for p in record.next_offsets})

@@ -1,0 +1,116 @@
+"""Names of resources: which guard a partition, which are locks, and where the ownership of each is kept.
+
+The rule: a resource ``topic/partition`` of a partition that exists when it is claimed belongs to the topic's life, and
+its item stands beside that partition's others, so that it goes with them. Any other string is a lock, and guards
+nothing, also when such a topic is created later (DESIGN.md, section 6).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fenceline import limits
+from fenceline.errors import InvalidRequestError
+from fenceline.format import keys
+from fenceline.model.topic import is_legal_name
+from fenceline.ports import ItemKey
+
+_PARTITION_NAME = re.compile(r"(?P<topic>[^/]+)/(?P<partition>0|[1-9][0-9]{0,8})", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One resource, as it was found when it was claimed: what it guards, and where its ownership is kept.
+
+    Args:
+        group: The group whose reading and committing it is; ``None`` is not the same as any group.
+        topic_id: Of the life that it belongs to; ``""`` for a plain string.
+        topic: And ``partition``: what it guards, if it guards anything.
+    """
+
+    name: str
+    group: str | None
+    topic_id: str = ""
+    topic: str = ""
+    partition: int = -1
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is a lock, and guards no partition."""
+        return not self.topic_id
+
+    @property
+    def is_write_access(self) -> bool:
+        """Whether owning it is exclusive access to a partition (DESIGN.md, section 5)."""
+        return self.group is None and not self.is_plain
+
+    @property
+    def key(self) -> ItemKey:
+        if self.is_plain:
+            return keys.lock_item(self.group, self.name)
+        return keys.ownership_item(self.topic_id, self.partition, self.group)
+
+
+def partition_named(resource: str) -> tuple[str, int] | None:
+    """Return the (topic, partition) that a resource names, if its form is that of one."""
+    match = _PARTITION_NAME.fullmatch(resource)
+    if match is None or not is_legal_name(match["topic"]):
+        return None
+    return match["topic"], int(match["partition"])
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One resource of a claim, and the generation that it asks for; ``None`` for the next one."""
+
+    resource: str
+    generation: int | None = None
+
+
+def check_wanted(group: str | None, wanted: Sequence[Wanted]) -> None:
+    """Judge the form of a claim.
+
+    Raises:
+        InvalidRequestError: A name or a number is out of its bounds, or a resource stands there twice.
+    """
+    check_group(group)
+    _check_resources([one.resource for one in wanted], "resources[{}].resource")
+    for index, one in enumerate(wanted):
+        if one.generation is not None and not 0 <= one.generation <= limits.GENERATION_MAX:
+            field = f"resources[{index}].generation"
+            raise InvalidRequestError(f"{field} must be from 0 to {limits.GENERATION_MAX}", field=field)
+
+
+def check_released(group: str | None, resources: Sequence[str]) -> None:
+    """Judge the form of a release; as ``check_wanted``."""
+    check_group(group)
+    _check_resources(resources, "resources[{}]")
+
+
+def check_group(group: str | None) -> None:
+    if group is not None:
+        _check_text(group, limits.GROUP_BYTES_MAX, "group")
+
+
+def check_resource(resource: str, field: str = "resource") -> None:
+    _check_text(resource, limits.RESOURCE_BYTES_MAX, field)
+
+
+def _check_resources(resources: Sequence[str], field: str) -> None:
+    if not 1 <= len(resources) <= limits.RESOURCES_PER_OWN_MAX:
+        raise InvalidRequestError(f"resources must be 1 to {limits.RESOURCES_PER_OWN_MAX}", field="resources")
+    for index, resource in enumerate(resources):
+        check_resource(resource, field.format(index))
+        if resource in resources[:index]:
+            raise InvalidRequestError("a resource stands there twice", field=field.format(index))
+
+
+def _check_text(text: str, bytes_max: int, field: str) -> None:
+    try:
+        is_right = 1 <= len(text.encode()) <= bytes_max
+    except UnicodeEncodeError:
+        is_right = False
+    if not is_right:
+        raise InvalidRequestError(f"{field} must be text of 1 to {bytes_max} bytes", field=field)

@@ -1,0 +1,359 @@
+"""Who may write to a partition: the table of DESIGN.md, section 5, as pure decisions over one item (PIP-68).
+
+The rule: the item says who was granted access, who has reserved the next epoch and who waits; the log says who holds
+it. Where they differ the higher epoch counts. Nothing is read or written here, and no clock is asked: which sessions
+are live is an argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
+
+from fenceline.format.control import EXCLUSIVE, SHARED
+from fenceline.log.state import PartitionState
+from fenceline.ports import Item, ItemKey, Put
+from fenceline.runtime import Runtime
+
+WAIT_FOR_EXCLUSIVE, EXCLUSIVE_WITH_FENCING = "WaitForExclusive", "ExclusiveWithFencing"
+MODES = (SHARED, EXCLUSIVE, WAIT_FOR_EXCLUSIVE, EXCLUSIVE_WITH_FENCING)
+
+IsLive = Callable[[str], bool]  # of a session's id
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """One session's access, granted or reserved."""
+
+    session_id: str
+    epoch: int
+    producer_name: str  # "" for an owner
+    is_ended: bool = False  # another has written that it is over: for good
+    is_closed: bool = False  # its producer was closed: until it reconnects
+
+    @property
+    def name(self) -> tuple[str, str]:
+        return self.session_id, self.producer_name
+
+
+@dataclass(frozen=True, slots=True)
+class Waiter:
+    """One place in the line; it stands in the item of each of its partitions."""
+
+    ticket: int
+    session_id: str
+    producer_name: str
+    partitions: tuple[int, ...]
+
+    @property
+    def name(self) -> tuple[str, str]:
+        return self.session_id, self.producer_name
+
+
+@dataclass(frozen=True, slots=True)
+class AccessItem:
+    """One partition's access, as it is stored; an absent item is this one's defaults."""
+
+    epoch: int = -1  # the highest that was ever reserved
+    granted: Holder | None = None  # exclusively
+    claim: Holder | None = None  # reserved exclusively, and not confirmed yet
+    shared: tuple[Holder, ...] = ()
+    waiting: tuple[Waiter, ...] = ()  # by ticket
+    version: int | None = None  # None: it is not stored yet
+
+    def to_value(self) -> dict[str, Any]:
+        return {
+            "epoch": self.epoch,
+            "granted": None if self.granted is None else _holder_to_value(self.granted),
+            "claim": None if self.claim is None else _holder_to_value(self.claim),
+            "shared": [_holder_to_value(holder) for holder in self.shared],
+            "waiting": [[w.ticket, w.session_id, w.producer_name, list(w.partitions)] for w in self.waiting],
+        }
+
+    @classmethod
+    def from_value(cls, value: Mapping[str, Any], version: int) -> AccessItem:
+        return cls(
+            epoch=value["epoch"],
+            granted=None if value["granted"] is None else Holder(*value["granted"]),
+            claim=None if value["claim"] is None else Holder(*value["claim"]),
+            shared=tuple(Holder(*fields) for fields in value["shared"]),
+            waiting=tuple(Waiter(w[0], w[1], w[2], tuple(w[3])) for w in value["waiting"]),
+            version=version,
+        )
+
+    def put(self, key: ItemKey, runtime: Runtime) -> Put:
+        """Return the write of this item in the place of the version that it was read at."""
+        version = runtime.fresh_version() if self.version is None else self.version + 1
+        return Put(key, self.to_value(), version, self.version)
+
+
+def _holder_to_value(holder: Holder) -> list[str | int | bool]:
+    return [holder.session_id, holder.epoch, holder.producer_name, holder.is_ended, holder.is_closed]
+
+
+def access_from_item(item: Item | None) -> AccessItem:
+    return AccessItem() if item is None else AccessItem.from_value(item.value, item.version)
+
+
+# The table
+
+
+class Column(Enum):
+    """Who is in a claim's way on one partition; of several the one farthest to the right."""
+
+    FREE = "no holder"
+    EXCLUSIVE = "exclusive holder"
+    SHARED = "shared sessions only"
+    WAITERS = "waiters queued"
+
+
+class Verdict(Enum):
+    GRANTED = "granted"
+    QUEUED = "queued"
+    TAKES_OVER = "takes over"
+    BUSY = "PRODUCER_BUSY"
+    FENCED = "PRODUCER_FENCED"
+
+
+_BY_COLUMN = (Column.FREE, Column.EXCLUSIVE, Column.SHARED, Column.WAITERS)
+_ROWS: Mapping[str, tuple[Verdict, Verdict, Verdict, Verdict]] = {
+    SHARED: (Verdict.GRANTED, Verdict.BUSY, Verdict.GRANTED, Verdict.BUSY),
+    EXCLUSIVE: (Verdict.GRANTED, Verdict.FENCED, Verdict.FENCED, Verdict.FENCED),
+    WAIT_FOR_EXCLUSIVE: (Verdict.GRANTED, Verdict.QUEUED, Verdict.QUEUED, Verdict.QUEUED),
+    EXCLUSIVE_WITH_FENCING: (Verdict.GRANTED, Verdict.TAKES_OVER, Verdict.TAKES_OVER, Verdict.TAKES_OVER),
+}
+TABLE: Mapping[tuple[str, Column], Verdict] = {
+    (mode, column): verdict for mode, row in _ROWS.items() for column, verdict in zip(_BY_COLUMN, row, strict=True)
+}
+
+
+def verdict_of(mode: str, columns: Sequence[Column]) -> Verdict:
+    """Return what becomes of a claim that meets these columns: it takes all its partitions or none."""
+    verdicts = {TABLE[mode, column] for column in columns}
+    for verdict in (Verdict.BUSY, Verdict.FENCED, Verdict.QUEUED, Verdict.TAKES_OVER):
+        if verdict in verdicts:
+            return verdict
+    return Verdict.GRANTED
+
+
+@dataclass(frozen=True, slots=True)
+class Claimant:
+    """Who claims: what is its own is not in its way, nor is who came behind its ticket."""
+
+    session_id: str
+    producer_name: str
+    ticket: int | None = None  # of one that waits
+    keeps: bool = False  # some of the partitions, or has reserved them: somebody in the line may wait for it
+
+    @property
+    def name(self) -> tuple[str, str]:
+        return self.session_id, self.producer_name
+
+
+@dataclass(frozen=True, slots=True)
+class Lives:
+    """What is known of the sessions that a partition's item names."""
+
+    is_live: IsLive
+    is_gone: IsLive  # whether the session has ended for good, or is not known any more
+    is_in_line: Callable[[Waiter], bool]  # whether no fencer failed it, here or on another of its partitions
+
+    def is_waiting(self, waiter: Waiter) -> bool:
+        return self.is_live(waiter.session_id) and self.is_in_line(waiter)
+
+    def is_over(self, waiter: Waiter) -> bool:
+        """Whether it waits no more, for good; who only lapsed may come back to its place."""
+        return self.is_gone(waiter.session_id) or not self.is_in_line(waiter)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A partition's access at one moment: its item, and the fold at a verified tail."""
+
+    partition: int
+    item: AccessItem
+    state: PartitionState
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the next one follows: the higher of the item's and the fold's."""
+        return max(self.item.epoch, self.state.topic_epoch)
+
+    @property
+    def epoch_in_force(self) -> int:
+        """The highest epoch that was granted, or that the log has."""
+        granted = self.item.granted
+        return max(self.state.topic_epoch, -1 if granted is None else granted.epoch)
+
+    def names(self, holder: Holder) -> bool:
+        """Whether the log names this session with this epoch as the exclusive one."""
+        return (self.state.session_id, self.state.topic_epoch) == (holder.session_id, holder.epoch)
+
+    def is_in_force(self, holder: Holder) -> bool:
+        """Whether nobody came after ``holder``; a higher epoch than the fold's stands in a log that went on since."""
+        return not holder.is_ended and (self.names(holder) or holder.epoch > self.state.topic_epoch)
+
+    def exclusives(self) -> list[Holder]:
+        """Who was granted exclusive access, and who has reserved it, as far as nobody came after them."""
+        return [h for h in (self.item.granted, self.item.claim) if h is not None and self.is_in_force(h)]
+
+    def sharers(self) -> list[Holder]:
+        """Who was granted shared access in the epoch in force."""
+        return [h for h in self.item.shared if h.epoch >= self.state.topic_epoch and not h.is_ended]
+
+    def is_held_by(self, name: tuple[str, str], epoch: int) -> bool:
+        """Whether this producer was granted access with this epoch, has not closed, and nobody came after it."""
+        held = [h for h in (self.item.granted, *self.sharers()) if h is not None]
+        return any(
+            h.name == name and h.epoch == epoch and not h.is_closed and (h in self.item.shared or self.is_in_force(h))
+            for h in held
+        )
+
+
+def holders(view: View, lives: Lives) -> list[Holder]:
+    """Return whose exclusive access, granted or reserved, is live."""
+    return [h for h in view.exclusives() if not h.is_closed and lives.is_live(h.session_id)]
+
+
+def column_of(view: View, claimant: Claimant, lives: Lives) -> Column:
+    """Return who is in the claimant's way (DESIGN.md, section 5)."""
+    ticket = claimant.ticket
+    ahead = [w for w in view.item.waiting if w.name != claimant.name and (ticket is None or w.ticket < ticket)]
+    if not claimant.keeps and any(lives.is_waiting(waiter) for waiter in ahead):
+        return Column.WAITERS
+    is_other = [h for h in view.sharers() if h.name != claimant.name]
+    if any(not h.is_closed and lives.is_live(h.session_id) for h in is_other):
+        return Column.SHARED
+    # What it has reserved itself is not in its way. Nor is what it was granted in that of one that waits for the rest;
+    # else that is another claim's.
+    own = [view.item.claim] if ticket is None else [view.item.claim, view.item.granted]
+    is_own = [h for h in own if h is not None and h.name == claimant.name]
+    return Column.EXCLUSIVE if any(h not in is_own for h in holders(view, lives)) else Column.FREE
+
+
+class Reconnection(Enum):
+    """What a claim with epochs is, on one partition."""
+
+    RESUMES = "resumes"
+    FENCED = "fenced"
+    NEW = "new"
+
+
+def reconnection_of(view: View, epoch: int, session_id: str, mode: str) -> Reconnection:
+    """Judge the epoch of a claim that says that it had access (DESIGN.md, section 5, "Reconnection")."""
+    if epoch != view.epoch_in_force:
+        return Reconnection.FENCED  # lower: somebody came after it; higher: it was an earlier life's
+    if mode == SHARED and view.state.access_mode != SHARED:
+        return Reconnection.NEW  # an exclusive session has ended: its marker back to shared is still to come
+    if mode == SHARED:
+        own = [h for h in view.item.shared if h.session_id == session_id and h.epoch == epoch]
+        is_over = all(h.is_ended for h in own)
+    else:
+        own = [h for h in (view.item.granted,) if h is not None and h.session_id == session_id and h.epoch == epoch]
+        is_over = not all(view.is_in_force(h) for h in own)
+    if not own:
+        return Reconnection.NEW
+    return Reconnection.FENCED if is_over else Reconnection.RESUMES
+
+
+# Changes, each from one version of the item to the next
+
+
+def over(view: View, lives: Lives) -> list[Holder]:
+    """Return whose exclusive access is over, which must be written before anybody acts upon it."""
+    alive = holders(view, lives)
+    return [h for h in view.exclusives() if h not in alive]
+
+
+def _settled(view: View, lives: Lives) -> AccessItem:
+    """Return the item with what is over ended, and those gone from the line who wait no more."""
+    item, gone = view.item, over(view, lives)
+    granted, claim = item.granted, item.claim
+    if granted is not None and granted in gone:
+        granted = replace(granted, is_ended=True)
+    if claim is not None and claim in gone:
+        claim = None
+    waiting = tuple(waiter for waiter in item.waiting if not lives.is_over(waiter))
+    return replace(item, granted=granted, claim=claim, waiting=waiting)
+
+
+def reserved(view: View, claimant: Claimant, lives: Lives, *, fails_waiters: bool) -> AccessItem:
+    """Return the item with the next epoch reserved for the claimant, who is waiting no longer."""
+    item = _settled(view, lives)
+    holder = Holder(claimant.session_id, view.epoch + 1, claimant.producer_name)
+    waiting = () if fails_waiters else tuple(w for w in item.waiting if w.name != claimant.name)
+    return replace(item, epoch=holder.epoch, claim=holder, waiting=waiting)
+
+
+def confirmed(item: AccessItem, holder: Holder) -> AccessItem | None:
+    """Return the item with what ``holder`` had reserved granted; ``None`` if it is not its any more."""
+    if item.claim != holder:
+        return None
+    return replace(item, claim=None, granted=holder, shared=())
+
+
+def given_up(item: AccessItem, holder: Holder) -> AccessItem:
+    """Return the item without what ``holder`` has reserved, or shares."""
+    claim = None if item.claim == holder else item.claim
+    return replace(item, claim=claim, shared=tuple(h for h in item.shared if h != holder))
+
+
+def shared(view: View, claimant: Claimant, lives: Lives) -> AccessItem:
+    """Return the item with shared access, in the epoch in force, for the claimant, too."""
+    item = _settled(view, lives)
+    holder = Holder(claimant.session_id, view.state.topic_epoch, claimant.producer_name)
+    others = tuple(h for h in view.sharers() if h.name != holder.name and not lives.is_gone(h.session_id))
+    return replace(item, epoch=view.epoch, shared=(*others, holder))
+
+
+def queued(view: View, waiter: Waiter, lives: Lives, *, waiters_max: int) -> AccessItem | None:
+    """Return the item with a waiter at the end of the line; ``None`` if that is full. Nothing else is changed.
+
+    Who lapsed keeps its place as long as there is room.
+    """
+    waiting = [w for w in view.item.waiting if not lives.is_over(w)]
+    if len(waiting) >= waiters_max:
+        waiting = [w for w in waiting if lives.is_waiting(w)]
+    return None if len(waiting) >= waiters_max else replace(view.item, waiting=(*waiting, waiter))
+
+
+def closed(item: AccessItem, name: tuple[str, str]) -> AccessItem:
+    """Return the item with all that this producer has here closed, and its place in the line given up."""
+
+    def mark(holder: Holder) -> Holder:
+        return replace(holder, is_closed=True) if holder.name == name else holder
+
+    return replace(
+        out_of_line(item, name),
+        granted=None if item.granted is None else mark(item.granted),
+        claim=None if item.claim is not None and item.claim.name == name else item.claim,
+        shared=tuple(mark(holder) for holder in item.shared),
+    )
+
+
+def resumed(item: AccessItem, name: tuple[str, str]) -> AccessItem:
+    """Return the item with what this producer was granted in force again; it waits no more, and the others go on."""
+
+    def mark(holder: Holder) -> Holder:
+        return replace(holder, is_closed=False) if holder.name == name else holder
+
+    granted = None if item.granted is None else mark(item.granted)
+    left = out_of_line(item, name)
+    return replace(left, granted=granted, shared=tuple(mark(holder) for holder in item.shared))
+
+
+def out_of_line(item: AccessItem, name: tuple[str, str]) -> AccessItem:
+    """Return the item without the place of this producer in the line."""
+    return replace(item, waiting=tuple(waiter for waiter in item.waiting if waiter.name != name))
+
+
+def ended(item: AccessItem, session_id: str, epoch: int) -> AccessItem:
+    """Return the item with an exclusive session's access ended, granted or only reserved."""
+    granted, claim = item.granted, item.claim
+    if granted is not None and (granted.session_id, granted.epoch) == (session_id, epoch):
+        granted = replace(granted, is_ended=True)
+    if claim is not None and (claim.session_id, claim.epoch) == (session_id, epoch):
+        claim = None
+    return replace(item, granted=granted, claim=claim)

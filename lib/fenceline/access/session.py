@@ -1,0 +1,323 @@
+"""Sessions: the serverless stand-in for a connection (DESIGN.md, sections 5, 6 and 9).
+
+The rule: a session is one item, changed by one conditional write each time. Its lease only says when others may *try*
+(I9); what its writers may do is said by the log. That it expired is never written: it is a live one whose lease lapsed,
+and an accepted append of its own, or a reconnection, revives it. Closed and severed are final.
+
+Nothing is read or written here; ``leases.py`` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fenceline import limits
+from fenceline.errors import (
+    NotAuthorizedError,
+    SessionExpiredError,
+    SessionSeveredError,
+    UnknownSessionError,
+)
+from fenceline.format import keys
+from fenceline.ports import Item, ItemKey, Put
+from fenceline.runtime import Runtime
+
+# Stored: never rename.
+LIVE, CLOSED, SEVERED = "live", "closed", "severed"  # of a session; LIVE and CLOSED also of a hold
+RESERVED, ENDED = "reserved", "ended"  # of a hold: not granted yet; another has written that it is over
+EXPIRED = "expired"  # never stored: a live one whose lease lapsed
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Write access to one partition, as its session remembers it; whether it is in force, the log says."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    epoch: int
+    mode: str  # EXCLUSIVE or SHARED
+    producer_name: str  # "" for an owner
+    state: str = LIVE  # or RESERVED, CLOSED, ENDED
+
+    @property
+    def place(self) -> tuple[str, int]:
+        return self.topic_id, self.partition
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """A resource that the session owned when it claimed it; whether it still does, the ownership's item says."""
+
+    group: str | None
+    resource: str
+    topic_id: str  # "" for a plain string, which belongs to no life
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """Write access of a severed session that its markers have yet to end (DESIGN.md, section 6)."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    epoch: int
+    mode: str
+
+
+@dataclass(frozen=True, slots=True)
+class SessionItem:
+    """A session, as it is stored."""
+
+    session_id: str
+    principal: str  # "" without authorization
+    lease_ms: int
+    expires_at: int
+    created_at: int
+    state: str = LIVE  # or CLOSED, or SEVERED
+    ended_at: int = 0  # when it was closed or severed
+    wanted_at: int = 0  # when somebody last wanted what it holds
+    holds: tuple[Hold, ...] = ()
+    owns: tuple[Owned, ...] = ()
+    fences: tuple[Fence, ...] = ()
+    client_name: str | None = None  # a label for people; nothing is decided by it
+    version: int | None = None  # None: it is not stored yet
+
+    @property
+    def key(self) -> ItemKey:
+        return keys.session_item(self.session_id)
+
+    @property
+    def is_final(self) -> bool:
+        """Whether it has ended for good."""
+        return self.state != LIVE
+
+    def is_lapsed(self, now_ms: int) -> bool:
+        """Whether its lease is over by this clock, if nothing else ended it."""
+        return now_ms > self.expires_at + limits.LEASE_GRACE_MS
+
+    def is_live(self, now_ms: int) -> bool:
+        return self.state == LIVE and not self.is_lapsed(now_ms)
+
+    def is_renewal_due(self, now_ms: int) -> bool:
+        """Whether a third of the lease is spent."""
+        return self.expires_at - now_ms < self.lease_ms - self.lease_ms // 3
+
+    def hold_of(self, topic_id: str, partition: int, epoch: int) -> Hold | None:
+        """Return the hold with this epoch; of several (it was closed, and granted again) the one most in force."""
+        order = (LIVE, CLOSED, ENDED, RESERVED)
+        found = [h for h in self.holds if h.place == (topic_id, partition) and h.epoch == epoch]
+        return min(found, key=lambda hold: order.index(hold.state), default=None)
+
+    def granted_to(self, topic_id: str, producer_name: str) -> list[Hold]:
+        """Return what a producer of this session was granted, whatever became of it."""
+        named = topic_id, producer_name
+        return [h for h in self.holds if (h.topic_id, h.producer_name) == named and h.state != RESERVED]
+
+    def to_value(self) -> dict[str, Any]:
+        named = {} if self.client_name is None else {"client_name": self.client_name}
+        return {
+            **named,
+            "principal": self.principal,
+            "lease_ms": self.lease_ms,
+            "expires_at": self.expires_at,
+            "created_at": self.created_at,
+            "state": self.state,
+            "ended_at": self.ended_at,
+            "wanted_at": self.wanted_at,
+            "holds": [
+                [h.topic, h.topic_id, h.partition, h.epoch, h.mode, h.producer_name, h.state] for h in self.holds
+            ],
+            "owns": [[o.group, o.resource, o.topic_id] for o in self.owns],
+            "fences": [[f.topic, f.topic_id, f.partition, f.epoch, f.mode] for f in self.fences],
+        }
+
+    @classmethod
+    def from_value(cls, session_id: str, value: Mapping[str, Any], version: int) -> SessionItem:
+        return cls(
+            session_id=session_id,
+            principal=value["principal"],
+            lease_ms=value["lease_ms"],
+            expires_at=value["expires_at"],
+            created_at=value["created_at"],
+            state=value["state"],
+            ended_at=value["ended_at"],
+            wanted_at=value["wanted_at"],
+            holds=tuple(Hold(*fields) for fields in value["holds"]),
+            owns=tuple(Owned(*fields) for fields in value["owns"]),
+            fences=tuple(Fence(*fields) for fields in value["fences"]),
+            client_name=value.get("client_name"),
+            version=version,
+        )
+
+    def put(self, runtime: Runtime) -> Put:
+        """Return the write of this item in the place of the version that it was read at."""
+        version = runtime.fresh_version() if self.version is None else self.version + 1
+        return Put(self.key, self.to_value(), version, self.version)
+
+
+def session_from_item(item: Item) -> SessionItem:
+    return SessionItem.from_value(item.key.sort, item.value, item.version)
+
+
+# Judging
+
+
+def unknown_session(session_id: str) -> UnknownSessionError:
+    return UnknownSessionError(f"no such session; create one first: session_id={session_id[:64]}")
+
+
+def told(session: SessionItem | None) -> str:
+    """Return how a session is named to anybody whom it is in the way of: the end of an error's detail."""
+    return "" if session is None else f" session_id={session.session_id[:8]}{named(session)}"
+
+
+def named(session: SessionItem) -> str:
+    """Return how a session's client is called, for the end of an error's detail."""
+    return "" if session.client_name is None else f" client_name={session.client_name}"
+
+
+def expired(session: SessionItem) -> SessionExpiredError:
+    if session.state == CLOSED:
+        return SessionExpiredError(f"the session was closed; create another: session_id={session.session_id}")
+    return SessionExpiredError(
+        "the session's lease lapsed; reconnect with topic_epochs, or create another: "
+        f"session_id={session.session_id} expires_at={session.expires_at}"
+    )
+
+
+def judge_principal(session: SessionItem | None, session_id: str, principal: str) -> SessionItem:
+    """Return the session, if ``principal`` may look at it.
+
+    Raises:
+        UnknownSessionError, NotAuthorizedError: In this order.
+    """
+    if session is None:
+        raise unknown_session(session_id)
+    if session.principal != principal:
+        raise NotAuthorizedError(f"the session is another principal's: session_id={session_id[:8]}")
+    return session
+
+
+def judge_known(session: SessionItem | None, session_id: str, principal: str) -> SessionItem:
+    """Return the session, if it may be used by ``principal`` at all, live or not (DESIGN.md, section 9).
+
+    Raises:
+        UnknownSessionError, NotAuthorizedError, SessionSeveredError: In this order.
+    """
+    known = judge_principal(session, session_id, principal)
+    if known.state == SEVERED:
+        raise SessionSeveredError(f"another session took what this one owned; create another: session_id={session_id}")
+    return known
+
+
+def judge_live(session: SessionItem | None, session_id: str, principal: str, now_ms: int) -> SessionItem:
+    """Return the session, if it is live and ``principal``'s.
+
+    Raises:
+        UnknownSessionError, NotAuthorizedError, SessionSeveredError, SessionExpiredError: In this order.
+    """
+    known = judge_known(session, session_id, principal)
+    if not known.is_live(now_ms):
+        raise expired(known)
+    return known
+
+
+# Changes, each from one version of the item to the next
+
+
+def created(
+    session_id: str, *, principal: str, lease_ms: int, now_ms: int, client_name: str | None = None
+) -> SessionItem:
+    expires_at = now_ms + lease_ms
+    return SessionItem(session_id, principal, lease_ms, expires_at, created_at=now_ms, client_name=client_name)
+
+
+def renewed(session: SessionItem, now_ms: int) -> SessionItem:
+    """Return the session with a whole lease before it; a clock that is behind takes nothing from it."""
+    return replace(session, expires_at=max(session.expires_at, now_ms + session.lease_ms))
+
+
+def closed(session: SessionItem, now_ms: int) -> SessionItem:
+    """Return the session closed. What it owned counts no more, and makes room: a full item can be closed, too."""
+    return replace(session, state=CLOSED, ended_at=now_ms, owns=())
+
+
+def severed(session: SessionItem, now_ms: int) -> SessionItem:
+    """Return the session severed: all its write access is to be fenced (DESIGN.md, section 6).
+
+    Also what was closed, or ended by another: what is remembered of a grant writes on until a marker is in the log, and
+    that other may have died before its own. What it has only reserved needs no fence: the grant is a write of this
+    item, which is not made any more. What it owned counts no more, and makes room for the fences.
+    """
+    held = [hold for hold in session.holds if hold.state != RESERVED]
+    fences = tuple(Fence(h.topic, h.topic_id, h.partition, h.epoch, h.mode) for h in held)
+    return replace(session, state=SEVERED, ended_at=now_ms, owns=(), fences=fences)
+
+
+def wanted(session: SessionItem, now_ms: int) -> SessionItem:
+    """Return the session with the mark that somebody wants what it holds."""
+    return replace(session, wanted_at=now_ms)
+
+
+def with_hold(session: SessionItem, hold: Hold) -> SessionItem:
+    """Return the session with this hold, in the place of an earlier one of the same producer and partition.
+
+    One that is only reserved leaves what was granted before: the log may still lead there.
+    """
+
+    def is_other(other: Hold) -> bool:
+        is_same = (other.place, other.producer_name) == (hold.place, hold.producer_name)
+        return not is_same or (hold.state == RESERVED and other.state != RESERVED)
+
+    return replace(session, holds=(*filter(is_other, session.holds), hold))
+
+
+def granted(session: SessionItem, topic_id: str, partition: int, epoch: int, producer_name: str) -> SessionItem:
+    """Return the session with what it had reserved granted."""
+    return _with_hold(session, (topic_id, partition, epoch, producer_name), (RESERVED,), LIVE)
+
+
+def with_hold_state(
+    session: SessionItem, topic_id: str, partition: int, epoch: int, producer_name: str, state: str
+) -> SessionItem:
+    """Return the session with one hold's state changed; what has ended stays so."""
+    return _with_hold(session, (topic_id, partition, epoch, producer_name), (RESERVED, LIVE, CLOSED), state)
+
+
+def without_producer(session: SessionItem, topic_id: str, producer_name: str) -> SessionItem:
+    """Return the session with all that one of its producers holds closed, and nothing reserved for it any more."""
+    for hold in session.holds:
+        if (hold.topic_id, hold.producer_name) == (topic_id, producer_name):
+            named = (*hold.place, hold.epoch, producer_name)
+            session = _with_hold(session, named, (LIVE,), CLOSED)
+            session = _with_hold(session, named, (RESERVED,), None)
+    return session
+
+
+def without_hold(session: SessionItem, topic_id: str, partition: int, epoch: int, producer_name: str) -> SessionItem:
+    named = (topic_id, partition, epoch, producer_name)
+    return _with_hold(session, named, (RESERVED, LIVE, CLOSED, ENDED), None)
+
+
+def without_reserved(
+    session: SessionItem, topic_id: str, partition: int, epoch: int, producer_name: str
+) -> SessionItem:
+    """Return the session without what it had reserved."""
+    return _with_hold(session, (topic_id, partition, epoch, producer_name), (RESERVED,), None)
+
+
+def _with_hold(
+    session: SessionItem, named: tuple[str, int, int, str], states: tuple[str, ...], state: str | None
+) -> SessionItem:
+    """Return the session with the named hold, if it is in one of ``states``, in another; ``None`` drops it."""
+    holds: list[Hold] = []
+    for hold in session.holds:
+        is_named = (*hold.place, hold.epoch, hold.producer_name) == named and hold.state in states
+        if not is_named:
+            holds.append(hold)
+        elif state is not None:
+            holds.append(replace(hold, state=state))
+    return replace(session, holds=tuple(holds))

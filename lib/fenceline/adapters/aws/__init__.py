@@ -1,0 +1,1 @@
+"""The ports on S3 and DynamoDB."""

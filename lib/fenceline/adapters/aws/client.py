@@ -1,0 +1,263 @@
+"""What S3 and DynamoDB have in common: clients that never repeat a request by themselves, and what a failure means.
+
+The rule: a failure of a write is ``Unavailable`` only where the request certainly changed nothing: it never left this
+process, or the service refused it with 3xx or 4xx. Every 5xx is ``NoAnswer``, S3's SlowDown too: no service promises
+that such a request was not carried out. What changes nothing however often it is done, is repeated here; nothing else
+is.
+
+Sessions, and what is wrong with credentials, are credentials.py's.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, TypedDict, TypeVar
+
+from botocore.config import Config
+from botocore.exceptions import (
+    BotoCoreError,
+    ChecksumError,
+    ClientError,
+    ConnectTimeoutError,
+    EndpointConnectionError,
+    FlexibleChecksumError,
+    HTTPClientError,
+    IncompleteReadError,
+    InvalidRegionError,
+    NoRegionError,
+    ProxyConnectionError,
+    SSLError,
+)
+from botocore.parsers import ResponseParserError
+from botocore.utils import parse_timestamp
+
+from fenceline.adapters.aws import credentials
+from fenceline.adapters.aws.credentials import Sdk
+from fenceline.ports import NoAnswer, StoreFact, Unavailable
+
+T = TypeVar("T")
+
+CONNECT_MS = 1_000
+ANSWER_MS = 5_000
+CONNECTIONS = 64  # kept open; more threads than this at once open others, and close them
+ATTEMPTS_MAX = 4  # of what may be repeated
+PAUSE_FIRST_MS = 50
+PAUSE_MS_MAX = 1_000
+
+# Everything that a call of a client may raise; the last is an answer that is no answer.
+Failure = (ClientError, BotoCoreError, ResponseParserError)
+
+_MAY_HAVE_ARRIVED = (
+    HTTPClientError,  # also read time-outs and dropped connections
+    SSLError,  # also in the midst of an answer
+    IncompleteReadError,
+    ChecksumError,
+    FlexibleChecksumError,
+    ResponseParserError,
+)
+# DynamoDB has a transaction of this request's own token at work: a layer below has sent the request twice.
+_UNDECIDED = frozenset({"TransactionInProgressException"})
+_THROTTLING = frozenset(
+    {
+        "SlowDown",
+        "RequestTimeout",  # S3 did not get the whole request
+        "ProvisionedThroughputExceededException",
+        "ThrottlingException",
+        "Throttling",
+        "RequestLimitExceeded",
+        "TransactionConflictException",
+    }
+)
+
+_LOST_REGION = frozenset({"PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException"})
+_BAD_CREDENTIALS = frozenset(
+    {
+        "ExpiredToken",
+        "ExpiredTokenException",
+        "IncompleteSignatureException",
+        "InvalidAccessKeyId",
+        "InvalidSignatureException",
+        "InvalidToken",
+        "SignatureDoesNotMatch",
+        "UnrecognizedClientException",
+    }
+)
+
+
+class ClientOptions(TypedDict, total=False):
+    """What a client is made with. What is left out comes from the standard AWS variables and files."""
+
+    endpoint_url: str | None
+    region: str | None
+    connect_ms: int  # how long a connection may take
+    answer_ms: int  # how long each wait for bytes of the answer may take
+    connections: int  # how many are kept open
+    sdk: Sdk  # whose session makes it
+
+
+def make_client(service: str, options: ClientOptions, **config: Any) -> Any:
+    """Return a client that sends each request once. Threads may share it; a process needs one for each service.
+
+    Args:
+        config: More of botocore's ``Config``.
+
+    Raises:
+        Unavailable: The settings make no client. The message says what to do.
+        ModuleNotFoundError: boto3 is not installed.
+    """
+    chosen = Config(
+        retries={"mode": "standard", "total_max_attempts": 1},
+        connect_timeout=options.get("connect_ms", CONNECT_MS) / 1000,
+        read_timeout=options.get("answer_ms", ANSWER_MS) / 1000,
+        max_pool_connections=options.get("connections", CONNECTIONS),
+        tcp_keepalive=True,
+        # Each is 3 to 7 % of a request's time in this process: the service judges its parameters anyway, and a line of
+        # thirty parts on every tool involved is made anew for each request.
+        parameter_validation=False,
+        user_agent="fenceline",
+        **config,
+    )
+    try:
+        session, core = credentials.new_session(options.get("sdk", "boto3"))
+        core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=parse_time)
+        make = core.create_client if session is core else session.client
+        return make(
+            service,
+            # Python's SDK, alone among them all, does not read the variable by itself.
+            region_name=options.get("region") or os.environ.get("AWS_REGION"),
+            endpoint_url=options.get("endpoint_url"),
+            config=chosen,
+        )
+    except (BotoCoreError, ValueError) as error:
+        raise Unavailable(f"{_advice(error)}: service={service} error={' '.join(str(error).split())}") from error
+
+
+def parse_time(text: Any) -> datetime:
+    """Return the time in an answer; botocore's own parser, which takes any form, is most of the time of a listing."""
+    try:
+        moment = datetime.fromisoformat(text) if text[10] == "T" else parsedate_to_datetime(text)
+        if moment.tzinfo is not None:
+            return moment
+    except (TypeError, ValueError, IndexError):
+        pass  # A number, or a form that AWS does not use.
+    return parse_timestamp(text)  # type: ignore[no-any-return]
+
+
+def check_client(client: Any) -> None:
+    """Refuse a client that repeats requests: its second try would meet its first, and tell it as a rival's.
+
+    Raises:
+        ValueError: It does.
+    """
+    retries = client.meta.config.retries or {}
+    if retries.get("total_max_attempts") != 1:
+        raise ValueError('the client must not repeat requests: Config(retries={"total_max_attempts": 1})')
+
+
+def answered(error: Exception) -> tuple[int, str]:
+    """Return the HTTP status and the service's own code of a failure; (0, "") if there was no answer."""
+    if not isinstance(error, ClientError):
+        return 0, ""
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    return status, error.response.get("Error", {}).get("Code", "")
+
+
+def fact_of(error: Exception, what: str) -> StoreFact:
+    """Return what the failure of a write tells: nothing was changed, or that is not known."""
+    kind = Unavailable if _changed_nothing(error) else NoAnswer
+    return _told(kind, error, what)
+
+
+def unavailable(error: Exception, what: str) -> Unavailable:
+    """Return the fact for the failure of what may be repeated."""
+    return _told(Unavailable, error, what)
+
+
+def repeated(call: Callable[..., T], **wanted: Any) -> T:
+    """Return what ``call`` returns, which may be made any number of times; failures that pass are waited out.
+
+    Raises:
+        Exception: The last failure, one of ``Failure``.
+    """
+    for attempt in range(ATTEMPTS_MAX - 1):
+        try:
+            return call(**wanted)
+        except Failure as error:
+            if not _passes(error):
+                raise
+        pause(attempt)
+    return call(**wanted)
+
+
+def pause(attempt: int) -> None:
+    """Wait before another attempt: up to twice as long each time, all of it jitter."""
+    time.sleep(random.random() * min(PAUSE_FIRST_MS * 2**attempt, PAUSE_MS_MAX) / 1000)
+
+
+def _changed_nothing(error: Exception) -> bool:
+    if isinstance(error, ClientError):
+        status, code = answered(error)
+        # DynamoDB's throttling is 400, judged before a request is carried out.
+        return 300 <= status < 500 and code not in _UNDECIDED
+    if isinstance(error, SSLError):
+        return "CERTIFICATE_VERIFY_FAILED" in str(error)
+    return not isinstance(error, _MAY_HAVE_ARRIVED)
+
+
+def _passes(error: Exception) -> bool:
+    """Return whether the same request may do better in a moment."""
+    if isinstance(error, ClientError):
+        status, code = answered(error)
+        return code in _THROTTLING or (status >= 500 and code != "NotImplemented")
+    if isinstance(error, SSLError):
+        return not _changed_nothing(error)
+    return isinstance(error, (*_MAY_HAVE_ARRIVED, EndpointConnectionError, ConnectTimeoutError, ProxyConnectionError))
+
+
+F = TypeVar("F", bound=StoreFact)
+
+
+def _told(kind: type[F], error: Exception, what: str) -> F:
+    text = str(error)
+    if isinstance(error, ClientError):
+        told = error.response.get("Error", {})
+        text = f"{told.get('Code', '')} {told.get('Message', '')}"
+    return kind(f"{_advice(error)}: {what} error={' '.join(text.split())}")
+
+
+def _advice(error: Exception) -> str:
+    """Return what is wrong and what to do about it, in a few words."""
+    if (told := credentials.advice_of(error)) is not None:
+        return told
+    if isinstance(error, NoRegionError):
+        return "no AWS region; set AWS_REGION"
+    if isinstance(error, InvalidRegionError):
+        return "there is no such AWS region; set AWS_REGION"
+    if isinstance(error, ValueError) and not isinstance(error, BotoCoreError):
+        return "AWS_ENDPOINT_URL is no address; give it as http://HOST:PORT, or not at all"
+    if isinstance(error, EndpointConnectionError | ConnectTimeoutError | ProxyConnectionError | SSLError):
+        return "the store can't be reached; check that it runs, and AWS_ENDPOINT_URL or AWS_REGION"
+    status, code = answered(error)
+    advice = _ADVICE.get(code)
+    if advice is None and code in _LOST_REGION:
+        advice = "the bucket is in another region; set AWS_REGION to the bucket's"
+    if advice is None and code in _BAD_CREDENTIALS:
+        advice = "the AWS credentials are not accepted; check them, and that they have not expired"
+    if advice is None and code in _THROTTLING:
+        advice = "the store asks for fewer requests"
+    if advice is None and (status == 403 or code == "AccessDeniedException"):
+        advice = "the AWS credentials don't permit this; grant it"
+    return advice or ("the store refused the request" if 0 < status < 500 else "the store did not answer")
+
+
+_ADVICE = {
+    "NoSuchBucket": "there is no such bucket; create it, or name another",
+    "ResourceNotFoundException": "there is no such table; create it, or name another",
+    "NotImplemented": "the store lacks what the log needs (conditional creates); use another",
+    "RequestTimeTooSkewed": "this machine's clock is wrong; set it",
+}

@@ -1,0 +1,1 @@
+"""The ports on SQLite: one directory, no server, no account."""

@@ -1,0 +1,79 @@
+"""ACCESS markers on their way into the log: what a claim appends to each of its partitions (DESIGN.md, section 5).
+
+The rule: a marker is judged at exactly the offset that it would get, like every append. One whose epoch is not above
+the fold's is never appended: then it stands there already, or its claim is lost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from fenceline.append.entry import Marked, Stamped, Trial
+from fenceline.errors import ProducerFencedError
+from fenceline.format import control
+from fenceline.format.batch import parse_header
+from fenceline.format.control import EXCLUSIVE, SHARED
+from fenceline.log.state import PartitionState
+
+
+@dataclass(frozen=True, slots=True)
+class GrantEntry:
+    """The marker that gives a session exclusive access, with its epoch."""
+
+    session_id: str
+    epoch: int
+    size: int = field(default=0, init=False)
+    producer_id: int | None = field(default=None, init=False)
+    is_internal: bool = field(default=True, init=False)
+    is_going_allowed: bool = field(default=False, init=False)
+
+    def judge(self, trial: Trial, now_ms: int) -> Stamped | Marked | ProducerFencedError:
+        state = trial.state
+        if state.topic_epoch < self.epoch:  # I8
+            return exclusive_marker(state, self.session_id, self.epoch, now_ms)
+        if (state.session_id, state.topic_epoch) == (self.session_id, self.epoch):
+            return Marked(state.access_offset)
+        return lost(state)
+
+
+@dataclass(frozen=True, slots=True)
+class ShareEntry:
+    """The marker back to shared access, in the same epoch, behind an exclusive session that has ended."""
+
+    epoch: int
+    session_id: str  # of the one that has ended
+    size: int = field(default=0, init=False)
+    producer_id: int | None = field(default=None, init=False)
+    is_internal: bool = field(default=True, init=False)
+    is_going_allowed: bool = field(default=False, init=False)
+
+    def judge(self, trial: Trial, now_ms: int) -> Stamped | Marked | ProducerFencedError:
+        state = trial.state
+        if state.topic_epoch == self.epoch and state.access_mode == SHARED:
+            return Marked(state.access_offset)
+        if (state.session_id, state.topic_epoch) == (self.session_id, self.epoch):
+            return shared_marker(state, now_ms)
+        return lost(state)
+
+
+def lost(state: PartitionState) -> ProducerFencedError:
+    return ProducerFencedError(
+        f"another claim came first; claim again: topic_epoch={state.topic_epoch}", topic_epoch=state.topic_epoch
+    )
+
+
+def exclusive_marker(state: PartitionState, session_id: str, epoch: int, now_ms: int) -> Stamped:
+    """Return the marker, at the state's end, that ``session_id`` has exclusive access with ``epoch``."""
+    return _stamped(state, {"mode": EXCLUSIVE, "session_id": session_id}, epoch, now_ms)
+
+
+def shared_marker(state: PartitionState, now_ms: int) -> Stamped:
+    """Return the marker, at the state's end, that access is shared again, in the epoch in force."""
+    return _stamped(state, {"mode": SHARED, "session_id": None}, state.topic_epoch, now_ms)
+
+
+def _stamped(state: PartitionState, value: dict[str, Any], epoch: int, now_ms: int) -> Stamped:
+    offset = state.next_offset
+    body = control.encode_marker(control.ACCESS, value, base_offset=offset, leader_epoch=epoch, now_ms=now_ms)
+    return Stamped(body, parse_header(body), Marked(offset))

@@ -1,0 +1,196 @@
+"""May this batch enter the log at this offset? A pure decision (DESIGN.md, sections 4, 7 and 9).
+
+The rule: the order of judgement is fixed, and what is judged is a state at exactly the offset that the batch would get.
+Nothing is read or written here; whether the state is still the log's end is for the append loop to prove.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from fenceline.errors import (
+    FencelineError,
+    InvalidProducerEpochError,
+    InvalidTxnStateError,
+    OffsetMismatchError,
+    OutOfOrderSequenceNumberError,
+    ProducerFencedError,
+    SessionExpiredError,
+)
+from fenceline.format.batch import BatchHeader
+from fenceline.format.control import EXCLUSIVE, SHARED
+from fenceline.log.state import BatchEvent, PartitionState, ProducerState, next_sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What is known of the session that a batch is sent under, as to its partition.
+
+    Args:
+        session_id: The session's.
+        topic_epoch: The one that the batch names.
+        mode: Of the grant with that epoch; ``None`` where the session has none.
+        expired: The answer, if nobody came after it, of a session or producer that was closed.
+    """
+
+    session_id: str
+    topic_epoch: int
+    mode: str | None
+    expired: SessionExpiredError | None = None
+
+
+class Terms(NamedTuple):
+    """What the sender of a batch asked for, and the topic's rules for it."""
+
+    expected_offset: int | Sequence[int] | None
+    checks_expected_offsets: bool
+    producer_expiration_ms: int
+    transactional_id: str | None = None
+    session: Standing | None = None  # None: it is sent without one
+    ended: tuple[str, int] | None = None  # without one: the (session, epoch) whose end was written for this append
+
+    @property
+    def is_expecting(self) -> bool:
+        """Whether an expectation is to be compared."""
+        return self.checks_expected_offsets and names_expectation(self.expected_offset)
+
+
+class Accepted(NamedTuple):
+    """The batch may be appended; behind an exclusive session that has ended, with a marker back to shared access."""
+
+    goes_back_to_shared: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """It may not, and this is the answer."""
+
+    error: FencelineError
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicate:
+    """It was appended before, as ``original``."""
+
+    original: BatchEvent
+
+
+@dataclass(frozen=True, slots=True)
+class AdmitFirst:
+    """It may be, once it was asked for, and written, that this exclusive session has ended."""
+
+    session_id: str
+    topic_epoch: int
+
+
+Verdict = Accepted | Refused | Duplicate | AdmitFirst
+
+
+def names_expectation(expected: int | Sequence[int] | None) -> bool:
+    """Whether ``expected_offset`` holds anything but -1, which is not checked."""
+    if expected is None or isinstance(expected, int):
+        return expected not in (None, -1)
+    return any(offset != -1 for offset in expected)
+
+
+def judge(
+    state: PartitionState, producer: ProducerState | None, header: BatchHeader, terms: Terms, *, now_ms: int
+) -> Verdict:
+    """Return whether a batch may be appended at ``state.next_offset``.
+
+    Args:
+        producer: What the partition knows of ``header.producer_id`` at that offset.
+        header: The batch's, before it is stamped.
+        now_ms: The clock by which a producer's state lapses.
+    """
+    fenced = _judge_access(state, terms)
+    if fenced is not None:
+        return fenced
+    if header.has_producer:
+        producer = _unlapsed(state, producer, header.producer_id, terms.producer_expiration_ms, now_ms)
+        verdict = _judge_sequence(producer, header)
+        if verdict is not None:
+            return verdict
+    if header.is_transactional or terms.transactional_id is not None:
+        return Refused(InvalidTxnStateError("transactions are not served yet; send the batch without one"))
+    if header.has_producer and header.producer_id in state.open_transactions:
+        return Refused(InvalidTxnStateError("the producer has an open transaction here; end it first"))
+    mismatch = _judge_expectation(state.next_offset, terms.expected_offset) if terms.is_expecting else None
+    return mismatch or Accepted(goes_back_to_shared=terms.session is None and state.access_mode == EXCLUSIVE)
+
+
+def _judge_access(state: PartitionState, terms: Terms) -> Refused | AdmitFirst | None:
+    """Judge by the log alone who may write here (DESIGN.md, section 5); ``None``: this batch may."""
+    session = terms.session
+    if session is None:
+        if state.access_mode == SHARED:
+            return None
+        assert state.session_id is not None
+        named = (state.session_id, state.topic_epoch)
+        return None if terms.ended == named else AdmitFirst(*named)
+    # I8: whoever came after it raised the epoch, or, in the same one, made access shared again.
+    is_named = state.session_id == (session.session_id if session.mode == EXCLUSIVE else None)
+    if session.mode is None or session.topic_epoch != state.topic_epoch or not is_named:
+        return Refused(
+            ProducerFencedError(
+                f"the session has no access with this epoch; claim again: "
+                f"session_id={session.session_id} epoch={session.topic_epoch} current={state.topic_epoch}",
+                topic_epoch=state.topic_epoch,
+            )
+        )
+    return None if session.expired is None else Refused(session.expired)
+
+
+def _unlapsed(
+    state: PartitionState, producer: ProducerState | None, producer_id: int, expiration_ms: int, now_ms: int
+) -> ProducerState | None:
+    if producer is None or producer_id in state.open_transactions:
+        return producer
+    return producer if now_ms - producer.time <= expiration_ms else None
+
+
+def _judge_sequence(producer: ProducerState | None, header: BatchHeader) -> Verdict | None:
+    """Kafka's rules for an idempotent producer (KIP-98, KIP-360)."""
+    if producer is None:
+        if header.is_transactional and header.base_sequence != 0:
+            return Refused(_out_of_order(header, 0))
+        return None
+    if header.producer_epoch < producer.producer_epoch:
+        return Refused(
+            InvalidProducerEpochError(
+                f"a newer epoch of this producer has written here; take a new producer id: "
+                f"producer_id={header.producer_id} epoch={header.producer_epoch} current={producer.producer_epoch}"
+            )
+        )
+    if header.producer_epoch > producer.producer_epoch:
+        return None if header.base_sequence == 0 else Refused(_out_of_order(header, 0))
+    for event in producer.window:
+        if event.first_sequence == header.base_sequence and event.last_sequence == header.last_sequence:
+            return Duplicate(event)
+    expected = next_sequence(producer.last_sequence)
+    return None if header.base_sequence == expected else Refused(_out_of_order(header, expected))
+
+
+def _out_of_order(header: BatchHeader, expected: int) -> OutOfOrderSequenceNumberError:
+    return OutOfOrderSequenceNumberError(
+        f"sequence does not follow: producer_id={header.producer_id} epoch={header.producer_epoch} "
+        f"sequence={header.base_sequence} expected={expected}"
+    )
+
+
+def _judge_expectation(next_offset: int, expected: int | Sequence[int] | None) -> Refused | None:
+    """KIP-27, for a batch or record by record."""
+    if isinstance(expected, int):
+        wrong = None if expected == next_offset else (0, expected)
+    else:
+        pairs = enumerate(expected or ())
+        wrong = next(((i, e) for i, e in pairs if e not in (-1, next_offset + i)), None)
+    if wrong is None:
+        return None
+    index, offset = wrong
+    where = f" record={index}" if index else ""
+    return Refused(
+        OffsetMismatchError(f"tail moved: expected={offset}{where} next={next_offset}", next_offset=next_offset)
+    )

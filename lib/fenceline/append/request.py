@@ -1,0 +1,204 @@
+"""Append: what a batch needs before it is queued, and what its sender is answered (DESIGN.md, section 4).
+
+The rule: form is judged before the topic is looked at, the topic's configuration before the batch is queued, and
+everything that depends on the log's end by the appender, at exactly the offset that the batch would get.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fenceline.append.access_markers import shared_marker
+from fenceline.append.checks import AdmitFirst, Duplicate, Refused, Terms, judge
+from fenceline.append.entry import Outcome, Stamped, Trial
+from fenceline.errors import (
+    InvalidRecordError,
+    InvalidRequestError,
+    InvalidTimestampError,
+    MessageTooLargeError,
+    blamed,
+)
+from fenceline.format.batch import CheckedBatch, check, decode, encode, parse_header, stamp
+from fenceline.model.record import Record
+from fenceline.model.results import Appended, ProducerRef, SessionRef
+from fenceline.model.topic import Topic
+
+
+@dataclass(frozen=True, slots=True)
+class AppendRequest:
+    """One batch to append, its form already judged. Make it by ``of_records`` or ``of_batch``."""
+
+    records: Sequence[Record]  # to be encoded as the topic says; empty for a binary batch
+    batch: CheckedBatch | None  # a binary batch, kept as it was sent
+    expected_offset: int | Sequence[int] | None = None  # -1: not checked; a sequence has one for each record
+    producer: ProducerRef | None = None
+    session: SessionRef | None = None
+    transactional_id: str | None = None
+
+    @classmethod
+    def of_records(
+        cls,
+        records: Sequence[Record],
+        *,
+        expected_offset: int | Sequence[int] | None = None,
+        producer: ProducerRef | None = None,
+        session: SessionRef | None = None,
+        transactional_id: str | None = None,
+    ) -> AppendRequest:
+        """Return the request to append ``records``, at least one, as one batch.
+
+        Raises:
+            InvalidRequestError: There is no record, or ``expected_offset`` is a list of another length.
+        """
+        if not records:
+            raise InvalidRequestError("a batch has at least one record", field="records")
+        _check_expectations(expected_offset, len(records))
+        return cls(records, None, expected_offset, producer, session, transactional_id)
+
+    @classmethod
+    def of_batch(
+        cls,
+        body: bytes,
+        *,
+        expected_offset: int | Sequence[int] | None = None,
+        session: SessionRef | None = None,
+        transactional_id: str | None = None,
+    ) -> AppendRequest:
+        """Return the request to append a record batch v2 as a Kafka producer encodes it.
+
+        Raises:
+            CorruptMessageError, InvalidRecordError, InvalidTimestampError: As API.md says under "Binary".
+            InvalidRequestError: ``expected_offset`` is a list of another length than the batch.
+        """
+        checked = check(body)
+        _check_expectations(expected_offset, checked.header.count)
+        return cls((), checked, expected_offset, None, session, transactional_id)
+
+
+def _check_expectations(expected: int | Sequence[int] | None, count: int) -> None:
+    if isinstance(expected, Sequence) and len(expected) != count:
+        raise InvalidRequestError(
+            f"expected_offset is one integer, or one for each record: given={len(expected)} records={count}",
+            field="expected_offset",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class BatchEntry:
+    """A batch that its topic takes, ready to be queued."""
+
+    batch: CheckedBatch
+    terms: Terms
+    is_log_append_time: bool
+    is_internal: ClassVar = False
+    is_going_allowed: ClassVar = False
+
+    @property
+    def size(self) -> int:
+        return self.batch.header.size
+
+    @property
+    def producer_id(self) -> int | None:
+        header = self.batch.header
+        return header.producer_id if header.has_producer else None
+
+    def judge(self, trial: Trial, now_ms: int) -> Stamped | Outcome:
+        """Return the batch as it would be stored at the trial's end, or the answer that it gets instead."""
+        state, header = trial.state, self.batch.header
+        producer = trial.producers.get(header.producer_id) if header.has_producer else None
+        verdict = judge(state, producer, header, self.terms, now_ms=now_ms)
+        if isinstance(verdict, Duplicate):
+            original = verdict.original
+            end = original.base_offset + original.count
+            return Appended(
+                original.base_offset, end, original.count, True, original.topic_epoch, False, original.timestamp
+            )
+        if isinstance(verdict, AdmitFirst):
+            return verdict
+        if isinstance(verdict, Refused):
+            return verdict.error
+        append_time = now_ms if self.is_log_append_time else None
+        body = stamp(
+            self.batch.body, base_offset=state.next_offset, leader_epoch=state.topic_epoch, append_time=append_time
+        )
+        stamped = parse_header(body)
+        marker = None
+        if verdict.goes_back_to_shared:
+            # From this marker on, behind the records, the exclusive session that has ended is fenced.
+            marker = shared_marker(state._replace(next_offset=stamped.next_offset), now_ms)
+        answer = Appended(
+            base_offset=stamped.base_offset,
+            next_offset=stamped.next_offset if marker is None else marker.header.next_offset,
+            count=stamped.count,
+            duplicate=False,
+            topic_epoch=stamped.leader_epoch,
+            expected_offset_checked=self.terms.is_expecting,
+            timestamp=-1 if append_time is None else append_time,
+        )
+        return Stamped(body, stamped, answer, marker)
+
+
+def prepare(topic: Topic, request: AppendRequest, now_ms: int) -> BatchEntry:
+    """Encode what has to be, and judge the batch by its topic's configuration.
+
+    Raises:
+        MessageTooLargeError, InvalidRecordError, InvalidTimestampError: The topic does not take it.
+    """
+    batch = request.batch if request.batch is not None else _encoded(topic, request, now_ms)
+    bytes_max = topic.setting("max.message.bytes")
+    if batch.header.size > bytes_max:
+        raise MessageTooLargeError(
+            f"the batch is larger than the topic's max.message.bytes; send fewer records: "
+            f"bytes={batch.header.size} bytes_max={bytes_max}",
+            bytes_max=bytes_max,
+        )
+    is_log_append_time = topic.setting("message.timestamp.type") == "LogAppendTime"
+    if not is_log_append_time:
+        _check_timestamps(topic, batch, now_ms)  # told first, whatever else is wrong with other records
+    if batch.has_null_key and topic.setting("cleanup.policy") == "compact":
+        raise InvalidRecordError(
+            "every record of a compacted topic has a key",
+            **blamed((i, "it has no key") for i, r in enumerate(decode(batch.body)) if r.key is None),
+        )
+    terms = Terms(
+        expected_offset=request.expected_offset,
+        checks_expected_offsets=topic.setting("check.expected.offsets"),
+        producer_expiration_ms=topic.setting("producer.id.expiration.ms"),
+        transactional_id=request.transactional_id,
+    )
+    return BatchEntry(batch, terms, is_log_append_time)
+
+
+def _encoded(topic: Topic, request: AppendRequest, now_ms: int) -> CheckedBatch:
+    codec = topic.setting("compression.type")
+    producer = request.producer
+    return encode(
+        request.records,
+        now_ms=now_ms,
+        codec="none" if codec == "producer" else codec,
+        producer_id=-1 if producer is None else producer.producer_id,
+        producer_epoch=-1 if producer is None else producer.producer_epoch,
+        base_sequence=-1 if producer is None else producer.sequence,
+    )
+
+
+def _check_timestamps(topic: Topic, batch: CheckedBatch, now_ms: int) -> None:
+    if batch.min_timestamp is None:
+        return  # all are -1: nothing to compare
+    earliest = now_ms - topic.setting("message.timestamp.before.max.ms")
+    latest = now_ms + topic.setting("message.timestamp.after.max.ms")
+    if earliest <= batch.min_timestamp and batch.max_timestamp <= latest:
+        return
+    raise InvalidTimestampError(
+        f"timestamps lie outside the topic's bounds: earliest={max(earliest, 0)} latest={latest}",
+        **blamed(
+            (
+                (i, r.timestamp)
+                for i, r in enumerate(decode(batch.body))
+                if r.timestamp != -1 and not earliest <= r.timestamp <= latest
+            ),
+            "its timestamp is out of bounds: timestamp={}".format,
+        ),
+    )

@@ -1,0 +1,145 @@
+"""Ownership of resources, kept under a session (DESIGN.md, section 6).
+
+The rules:
+
+- It is kept until it is given back, or the session is severed or lapses: then ``on_severed`` is called, once, and
+  nothing that was owned counts any more.
+- Who owns ``topic/partition`` without a group writes there by ``Client.producer(topic, owner=…)``, with a group reads
+  and commits there by his session. The log and the cursors refuse whoever does not know yet that it was severed.
+- A lock on any other name is advice: whoever acts on something that cannot refuse it acts on the fencing token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from fenceline import errors
+from fenceline.client.session import GIVE_BACK_MS, Holding, OnLost, Session
+from fenceline.client.transport import log
+from fenceline.client.types import Owned
+from fenceline.client.write_access import WriteAccess
+
+if TYPE_CHECKING:
+    from fenceline.client.client import Client
+
+Resources = str | Sequence[str] | Mapping[str, int | None]
+
+_PAUSE_FIRST_MS = 50
+_PAUSE_LAST_MS = 1_000
+
+
+class Owner(Holding):
+    """Made by ``Client.own``; a context manager that gives everything back.
+
+    Attributes:
+        group: Whose reading and committing is owned; ``None`` where it is writing, or a lock.
+        owned: Each resource with its generation and fencing token.
+    """
+
+    def __init__(
+        self, client: Client, session: Session, group: str | None, owned: Sequence[Owned], *, is_session_own: bool
+    ) -> None:
+        self._client = client
+        self.group = group
+        self.owned = {one.resource: one for one in owned}
+        super().__init__(session, is_session_own=is_session_own)
+
+    def __enter__(self) -> Owner:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def write_access(self, topic: str) -> WriteAccess:
+        """Return the access that the owned partitions of ``topic`` are.
+
+        Raises:
+            ValueError: None of them is owned.
+        """
+        tokens = {
+            int(partition): one.fencing_token
+            for one in self.owned.values()
+            for name, _, partition in [one.resource.rpartition("/")]
+            if name == topic and partition.isascii() and partition.isdecimal()
+        }
+        if self.group is not None or not tokens:
+            raise ValueError(f"no partition is owned for writing: topic={topic} group={self.group}")
+        return WriteAccess(self, tokens, is_producers_own=False)
+
+    def look(self, timeout_ms: int) -> None:
+        # Write access is lost to a producer that fences, a partition's ownership with its topic, and what somebody took
+        # while the lease had lapsed stays his when the session comes back.
+        for one in self.owned.values():
+            now = self._client.ownership(one.resource, group=self.group, retry_ms=0, timeout_ms=timeout_ms)
+            if (now.session_id, now.fencing_token) != (self.session_id, one.fencing_token):
+                raise errors.OwnerFencedError(f"somebody took it: resource={one.resource}", resource=one.resource)
+
+    def give_back(self) -> None:
+        self._client.release(self.session_id, list(self.owned), group=self.group, retry_ms=GIVE_BACK_MS)
+
+
+def own(
+    client: Client,
+    resources: Resources,
+    *,
+    group: str | None = None,
+    generation: int | None = None,
+    session: Session | None = None,
+    lease_ms: int | None = None,
+    wait_ms: int | None = 0,
+    on_severed: OnLost | None = None,
+    on_wait: OnLost | None = None,
+) -> Owner:
+    """Own resources, all of them or none; see ``Client.own``."""
+    wanted = _generations(resources, generation)
+    mine = Session(client, lease_ms) if session is None else session
+    try:
+        owned = _taken(client, mine, wanted, group, wait_ms, on_wait)
+        owner = Owner(client, mine, group, owned, is_session_own=session is None)
+    except BaseException:
+        if session is None:
+            mine.close()
+        raise
+    if on_severed is not None:
+        owner.when_lost(on_severed)
+    return owner
+
+
+def _taken(
+    client: Client,
+    session: Session,
+    wanted: Mapping[str, int | None],
+    group: str | None,
+    wait_ms: int | None,
+    on_wait: OnLost | None,
+) -> Sequence[Owned]:
+    runtime = client.runtime
+    give_up = None if wait_ms is None else runtime.monotonic_ms() + wait_ms
+    pause_ms = _PAUSE_FIRST_MS
+    while True:
+        session.check()
+        try:
+            return client.take(session.session_id, wanted, group=group)
+        except errors.ResourceOwnedError as error:
+            if on_wait is not None:
+                on_wait(error)
+                on_wait = None
+            left_ms = pause_ms if give_up is None else give_up - runtime.monotonic_ms()
+            if left_ms <= 0:
+                raise
+        except errors.OutcomeUnknownError:  # The same request by the same session answers the same, or completes it.
+            left_ms = pause_ms if give_up is None else give_up - runtime.monotonic_ms()
+            if left_ms <= 0 or session.is_lapsed:  # nor does anybody answer its heartbeats
+                raise
+            log.warning("an answer about ownership was lost, asking again: session=%s…", session.session_id[:8])
+        runtime.sleep_ms(min(pause_ms * (0.5 + runtime.random() / 2), left_ms))
+        pause_ms = min(pause_ms * 2, _PAUSE_LAST_MS)
+
+
+def _generations(resources: Resources, generation: int | None) -> Mapping[str, int | None]:
+    if isinstance(resources, Mapping):
+        if generation is not None:
+            raise ValueError("a generation is given for all resources, or for each, not both")
+        return resources
+    return dict.fromkeys([resources] if isinstance(resources, str) else resources, generation)

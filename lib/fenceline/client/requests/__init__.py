@@ -1,0 +1,1 @@
+"""The service's requests, one method each, over one transport."""

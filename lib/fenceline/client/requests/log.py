@@ -1,0 +1,314 @@
+"""Requests about topics and their records (API.md, "Topics", "Produce", "Read").
+
+The rule: these are single requests. ``Client.producer`` and ``reader`` carry many records, and are made of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from fenceline import limits
+from fenceline.client import types
+from fenceline.client.records import checked
+from fenceline.client.requests.base import Requests, given, topic_path
+from fenceline.client.requests.subscriptions import Isolation
+from fenceline.client.transport import Effect, Param, body_of
+from fenceline.client.types import OffsetAt, ProducerId
+from fenceline.errors import UnknownTopicOrPartitionError
+from fenceline.model.topic import Topic
+from fenceline.model.topic_config import ConfigValue
+
+if TYPE_CHECKING:
+    from fenceline.format.batch import Codec
+    from fenceline.model.record import Record
+    from fenceline.model.results import Appended, BatchPage, Offsets, Page, ProducerRef, SegmentList, SessionRef
+
+T = TypeVar("T")
+
+BATCH_TYPE = "application/vnd.apache.kafka.records; version=2"
+
+
+class LogRequests(Requests):
+    """The part of ``Client`` that is about topics and records."""
+
+    def health(self) -> Mapping[str, Any]:
+        """Return ``status``, ``region`` and ``version`` of the service."""
+        return self._call("GET", "/v1/health", "none")
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        config: Mapping[str, ConfigValue] | None = None,
+        regions: Sequence[str] | None = None,
+    ) -> Topic:
+        """Create a topic.
+
+        Raises:
+            TopicAlreadyExistsError: The name is taken.
+            OutcomeUnknownError: The answer was lost; look whether the topic is there.
+        """
+        body = given(name=name, partitions=partitions, config=config, regions=regions)
+        return types.topic_of(self._call("POST", "/v1/topics", "once", body=body))
+
+    def topics(self, *, prefix: str = "") -> Iterator[Topic]:
+        """Yield every topic whose name begins with ``prefix``, by name in byte order."""
+        for page in self._pages("/v1/topics", lambda page: page["topics"][-1]["name"], {"prefix": prefix or None}):
+            yield from map(types.topic_of, page["topics"])
+
+    def topic(self, name: str) -> Topic:
+        """Return a topic, or raise ``UnknownTopicOrPartitionError``."""
+        return types.topic_of(self._call("GET", topic_path(name), "none"))
+
+    def alter_topic(
+        self,
+        name: str,
+        *,
+        partitions: int | None = None,
+        config: Mapping[str, ConfigValue | None] | None = None,
+        regions: Sequence[str] | None = None,
+    ) -> Topic:
+        """Change what is given and keep the rest; a config of ``None`` returns to its default. Partitions only grow."""
+        body = given(partitions=partitions, config=config, regions=regions)
+        return types.topic_of(self._call("PATCH", topic_path(name), "once", body=body))
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and all its records.
+
+        Raises:
+            OutcomeUnknownError: The answer was lost. It is not sent again by itself, since somebody may have created
+                the name anew in between.
+        """
+        self._transport.request("DELETE", topic_path(name), effect="once")
+
+    def produce(
+        self,
+        topic: str,
+        partition: int,
+        records: Sequence[Record],
+        *,
+        expected_offset: int | Sequence[int] | None = None,
+        producer: ProducerRef | None = None,
+        session: SessionRef | None = None,
+        compression: Codec = "none",
+    ) -> Appended:
+        """Append ``records`` as one batch, all of it or nothing.
+
+        Args:
+            expected_offset: The next offset the caller believes in, or one for each record, -1 for those that are not
+                checked; ``None`` appends wherever it is (KIP-27).
+            producer: A producer id, its epoch and the first record's sequence: the batch is then stored once, however
+                often it is sent, and is sent again when an answer was lost. Without it, it never is.
+
+        Raises:
+            OffsetMismatchError: ``expected_offset`` is not the next offset. Nothing was written.
+            OutcomeUnknownError: The answer was lost. It may have been written.
+        """
+        from fenceline.format import batch
+        from fenceline.model.results import ProducerRef
+
+        who = producer or ProducerRef(-1, -1, -1)
+        encoded = batch.encode(
+            [checked(record) for record in records],
+            now_ms=self.runtime.now_ms(),
+            codec=compression,
+            producer_id=who.producer_id,
+            producer_epoch=who.producer_epoch,
+            base_sequence=who.sequence,
+        )
+        return self.produce_batch(
+            topic,
+            partition,
+            encoded.body,
+            effect="once" if producer is None else "repeatable",
+            expected_offset=expected_offset,
+            session=session,
+        )
+
+    def produce_batch(
+        self,
+        topic: str,
+        partition: int,
+        body: bytes,
+        *,
+        effect: Effect = "once",
+        expected_offset: int | Sequence[int] | None = None,
+        session: SessionRef | None = None,
+        retry_ms: int | None = None,
+    ) -> Appended:
+        """Append an encoded record batch as it is.
+
+        Args:
+            effect: ``repeatable`` only if the batch carries a producer id and a sequence.
+
+        Raises:
+            OutcomeUnknownError: The answer was lost. It may have been written.
+        """
+        if isinstance(expected_offset, Sequence):
+            expected: str | int | None = ",".join(map(str, expected_offset))
+        else:
+            expected = expected_offset
+        params: dict[str, Param | None] = {"expected_offset": expected}
+        if session is not None:
+            params |= {"session_id": session.session_id, "topic_epoch": session.topic_epoch}
+        response = self._transport.request(
+            "POST",
+            topic_path(topic, partition) + "/records",
+            effect=effect,
+            params=params,
+            body=body,
+            headers={"content-type": BATCH_TYPE},
+            retry_ms=retry_ms,
+        )
+        return types.appended_of(body_of(response))
+
+    def read(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        offset: int | None = None,
+        timestamp: int | None = None,
+        tail_offset: int | None = None,
+        max_records: int = limits.RECORDS_DEFAULT,
+        max_bytes: int = limits.BYTES_DEFAULT,
+        wait_ms: int = 0,
+        isolation: Isolation = "read_uncommitted",
+        compacted: bool = False,
+        group: str | None = None,
+        session_id: str | None = None,
+    ) -> Page:
+        """Return a page of records from an offset, from a time on, or from ``tail_offset`` before the end.
+
+        Args:
+            group, session_id: Read as a group that this session owns the partition for.
+
+        Raises:
+            OwnerFencedError: Another session owns the partition for this group.
+            OffsetOutOfRangeError: ``offset`` is not in the log; ``log_start_offset`` and ``next_offset`` tell what is.
+        """
+        params = {
+            "offset": offset,
+            "timestamp": timestamp,
+            "tail_offset": tail_offset,
+            "max_records": max_records,
+            "max_bytes": max_bytes,
+            "wait_ms": wait_ms,
+            "isolation": isolation,
+            "encoding": "base64",  # exact for any bytes
+            "compacted": True if compacted else None,
+            "group": group,
+            "session_id": session_id,
+        }
+        path = topic_path(topic, partition) + "/records"
+        return types.page_of(self._call("GET", path, "none", params=params, hold_ms=wait_ms))
+
+    def read_batches(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        max_bytes: int = limits.BYTES_DEFAULT,
+        wait_ms: int = 0,
+        isolation: Isolation = "read_uncommitted",
+        group: str | None = None,
+        session_id: str | None = None,
+    ) -> BatchPage:
+        """Return whole batches as stored, from the one that holds ``offset``; its earlier records are among them."""
+        response = self._transport.request(
+            "GET",
+            topic_path(topic, partition) + "/records",
+            effect="none",
+            params={
+                "offset": offset,
+                "max_records": limits.RECORDS_MAX,
+                "max_bytes": max_bytes,
+                "wait_ms": wait_ms,
+                "isolation": isolation,
+                "group": group,
+                "session_id": session_id,
+            },
+            headers={"accept": BATCH_TYPE},
+            hold_ms=wait_ms,
+        )
+        return types.batch_page_of(response)
+
+    def offsets(self, topic: str, partition: int) -> Offsets:
+        """Return a partition's offsets, as they are now."""
+        return types.offsets_of(self._call("GET", topic_path(topic, partition) + "/offsets", "none"))
+
+    def offset_at(self, topic: str, partition: int, timestamp: int) -> OffsetAt | None:
+        """Return offset and timestamp of the first record at or after ``timestamp``, or ``None`` if there is none."""
+        params = {"timestamp": timestamp}
+        answer = self._call("GET", topic_path(topic, partition) + "/offsets", "none", params=params)
+        return types.offset_at_of(answer)
+
+    def topic_offsets(self, topic: str, partitions: Iterable[int] | None = None) -> Mapping[int, Offsets]:
+        """Return ``offsets`` of these partitions, by number; if left out, of all. One request asks for up to 100.
+
+        Raises:
+            UnknownTopicOrPartitionError: There is no such topic, or one of the partitions is not there.
+        """
+        return self._by_partition(topic, partitions, {}, types.offsets_of)
+
+    def topic_offsets_at(
+        self, topic: str, timestamp: int, partitions: Iterable[int] | None = None
+    ) -> Mapping[int, OffsetAt | None]:
+        """Return ``offset_at`` of these partitions, by number; as ``topic_offsets``."""
+        return self._by_partition(topic, partitions, {"timestamp": timestamp}, types.offset_at_of)
+
+    def _by_partition(
+        self,
+        topic: str,
+        partitions: Iterable[int] | None,
+        params: Mapping[str, Param],
+        told_of: Callable[[types.Answer], T],
+    ) -> Mapping[int, T]:
+        wanted = range(limits.PARTITIONS_MAX) if partitions is None else sorted(set(partitions))
+        found: dict[int, T] = {}
+        start, has_more = 0, True
+        while has_more and (left := [number for number in wanted if number >= start]):
+            limit = min(left[-1] - left[0] + 1, limits.OFFSETS_MAX)
+            where: dict[str, Param | None] = {**params, "start_partition": left[0], "limit": limit}
+            page = self._call("GET", topic_path(topic) + "/offsets", "none", params=where)
+            told = {entry["partition"]: entry for entry in page["partitions"]}
+            found |= {number: told_of(told[number]) for number in left if number in told}
+            start, has_more = max(told, default=left[0]) + 1, page["has_more"]
+        for number in () if partitions is None else wanted:
+            if number not in found:
+                raise UnknownTopicOrPartitionError(f"the topic has no such partition: topic={topic} partition={number}")
+        return found
+
+    def segments(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        offset: int | None = None,
+        limit: int = limits.SEGMENTS_MAX,
+        own_only: bool = False,
+    ) -> SegmentList:
+        """Return the segments from ``offset`` on, with URLs from which they can be fetched without this service."""
+        params = {"offset": offset, "limit": limit, "origin": "own" if own_only else None}
+        return types.segments_of(self._call("GET", topic_path(topic, partition) + "/segments", "none", params=params))
+
+    def trim(self, topic: str, partition: int, before_offset: int) -> int:
+        """Forget every record below ``before_offset``, and return the log start offset."""
+        body = {"before_offset": before_offset}
+        return int(
+            self._call("POST", topic_path(topic, partition) + "/trim", "repeatable", body=body)["log_start_offset"]
+        )
+
+    def compact(self, topic: str, partition: int) -> None:
+        """Ask for a compaction; it is done when ``compaction_horizon`` of ``offsets`` has come to the present end."""
+        self._transport.request("POST", topic_path(topic, partition) + "/compact", effect="repeatable")
+
+    def producer_id(self) -> ProducerId:
+        """Return a producer id that nobody has had, and its epoch."""
+        answer = self._call(
+            "POST", "/v1/producer-ids", "none"
+        )  # An id whose answer was lost is nobody's, and harmless.
+        return ProducerId(answer["producer_id"], answer["producer_epoch"])

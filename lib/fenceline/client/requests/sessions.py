@@ -1,0 +1,184 @@
+"""Requests about sessions, producers by name, and ownership (API.md, "Sessions and producers", "Ownership").
+
+The rule: these keep nothing alive. ``Client.session``, ``producer`` and ``own`` do, and are made of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from fenceline.client import types
+from fenceline.client.requests.base import Requests, given, part, topic_path
+from fenceline.client.transport import Effect
+from fenceline.client.types import AccessMode, Claim, Lease, Owned, Ownership, Producers, SessionState
+
+
+class SessionRequests(Requests):
+    """The part of ``Client`` that is about who may write and read."""
+
+    def create_session(self, *, lease_ms: int | None = None, client_name: str | None = None) -> Lease:
+        """Make a session that lapses by itself unless it is renewed.
+
+        Args:
+            client_name: What it shows to people; left out, the client's.
+        """
+        body = given(lease_ms=lease_ms, client_name=client_name or self.client_name)
+        # One whose answer was lost is nobody's, and lapses: it is as if there were none.
+        return types.lease_of(self._call("POST", "/v1/sessions", "none", body=body))
+
+    def session_state(self, session_id: str) -> SessionState:
+        """Return a session as it is now, or raise ``UnknownSessionError``."""
+        return types.session_of(self._call("GET", f"/v1/sessions/{part(session_id)}", "none"))
+
+    def heartbeat(self, session_id: str, *, retry_ms: int | None = None, timeout_ms: int | None = None) -> int:
+        """Renew a session's lease, and return until when.
+
+        Raises:
+            SessionSeveredError: Another session took what it owned; it is over.
+            SessionExpiredError: It lapsed, or was closed. One that lapsed comes back by ``claim`` with its epochs.
+        """
+        path = f"/v1/sessions/{part(session_id)}/heartbeat"
+        # A refusal is the truth about the session, also after an answer that was lost.
+        answer = self._call("POST", path, "none", retry_ms=retry_ms, timeout_ms=timeout_ms)
+        return int(answer["expires_at"])
+
+    def close_session(self, session_id: str, *, retry_ms: int | None = None) -> None:
+        """End a session, and all that it holds."""
+        self._transport.request("DELETE", f"/v1/sessions/{part(session_id)}", effect="repeatable", retry_ms=retry_ms)
+
+    def claim(
+        self,
+        topic: str,
+        *,
+        access_mode: AccessMode = "Exclusive",
+        partitions: Iterable[int] | None = None,
+        producer_name: str | None = None,
+        session_id: str | None = None,
+        lease_ms: int | None = None,
+        topic_epochs: Mapping[int, int] | None = None,
+        wait_ms: int = 0,
+    ) -> Claim:
+        """Claim write access to partitions (PIP-68), all of them or none; with WaitForExclusive it may be queued.
+
+        Args:
+            session_id: Left out, the claim makes a session, of ``lease_ms`` and with the client's name.
+            topic_epochs: Those of an earlier grant to this session: reconnect.
+            wait_ms: How long the answer to a waiter may be held back.
+
+        Raises:
+            ProducerBusyError: Somebody is in the way, and may end by itself.
+            ProducerFencedError: Somebody has exclusive access, or came after this producer.
+            OutcomeUnknownError: The answer was lost. With ``session_id`` and ``producer_name`` the same claim sent
+                again is answered the same; without, the session that was made lapses by itself.
+        """
+        body = given(
+            access_mode=access_mode,
+            partitions=None if partitions is None else list(partitions),
+            producer_name=producer_name,
+            session_id=session_id,
+            lease_ms=lease_ms,
+            client_name=self.client_name if session_id is None else None,
+            topic_epochs=None if topic_epochs is None else {str(n): epoch for n, epoch in topic_epochs.items()},
+            wait_ms=wait_ms or None,
+        )
+        is_same_claim = session_id is not None and producer_name is not None
+        effect: Effect = "repeatable" if is_same_claim else "once"
+        path = topic_path(topic) + "/producers"
+        return types.claim_of(self._call("POST", path, effect, body=body, hold_ms=wait_ms)["producer"])
+
+    def producer_state(
+        self,
+        topic: str,
+        producer_name: str,
+        *,
+        session_id: str | None = None,
+        wait_ms: int = 0,
+        retry_ms: int | None = None,
+        timeout_ms: int | None = None,
+    ) -> Claim:
+        """Return a producer as it is now; with its ``session_id`` it is a waiter's poll, held back for ``wait_ms``.
+
+        Raises:
+            ProducerFencedError: Somebody came after it.
+            UnknownProducerError: There is none of that name.
+        """
+        answer = self._call(
+            "GET",
+            _producer_path(topic, producer_name),
+            "none",
+            params={"session_id": session_id, "wait_ms": wait_ms or None},
+            hold_ms=wait_ms,
+            retry_ms=retry_ms,
+            timeout_ms=timeout_ms,
+        )
+        return types.claim_of(answer["producer"])
+
+    def producers(self, topic: str) -> Producers:
+        """Return the producers of a topic that hold access under a session, and those that wait for it."""
+        granted: list[Claim] = []
+        waiting: list[Claim] = []
+
+        def last_name(page: Mapping[str, Any]) -> str:
+            return max(str(one["producer_name"]) for one in (*page["producers"], *page["waiting"]))
+
+        for page in self._pages(topic_path(topic) + "/producers", last_name):
+            granted += map(types.claim_of, page["producers"])
+            waiting += map(types.claim_of, page["waiting"])
+        return Producers(granted, sorted(waiting, key=lambda one: one.queue_position or 0))
+
+    def close_producer(self, topic: str, producer_name: str, session_id: str, *, retry_ms: int | None = None) -> None:
+        """End a producer: its access, or its place in the queue. Its session goes on."""
+        self._transport.request(
+            "DELETE",
+            _producer_path(topic, producer_name),
+            effect="repeatable",
+            params={"session_id": session_id},
+            retry_ms=retry_ms,
+        )
+
+    def take(
+        self, session_id: str, resources: Mapping[str, int | None], *, group: str | None = None
+    ) -> Sequence[Owned]:
+        """Own ``resources``, each with a generation or ``None``, all of them or none.
+
+        Raises:
+            ResourceOwnedError: Another session owns one, and no generation was given.
+            StaleGenerationError: A generation below the last granted one; nothing changed.
+            SessionSeveredError, SessionExpiredError: The session is over.
+        """
+        entries: list[dict[str, Any]] = [
+            given(resource=resource, generation=generation) for resource, generation in resources.items()
+        ]
+        body = given(session_id=session_id, group=group, resources=entries)
+        answer = self._call("POST", "/v1/own", "repeatable", body=body)
+        return [types.owned_of(one) for one in answer["resources"]]
+
+    def release(
+        self,
+        session_id: str,
+        resources: Iterable[str],
+        *,
+        group: str | None = None,
+        retry_ms: int | None = None,
+    ) -> None:
+        """Give resources back; those that the session does not own are passed over."""
+        body = given(session_id=session_id, group=group, resources=list(resources))
+        self._transport.request("POST", "/v1/own/release", effect="repeatable", body=body, retry_ms=retry_ms)
+
+    def ownership(
+        self,
+        resource: str,
+        *,
+        group: str | None = None,
+        retry_ms: int | None = None,
+        timeout_ms: int | None = None,
+    ) -> Ownership:
+        """Return who owns a resource, and its generation and token."""
+        params = {"group": group, "resource": resource}
+        answer = self._call("GET", "/v1/own", "none", params=params, retry_ms=retry_ms, timeout_ms=timeout_ms)
+        return types.ownership_of(answer)
+
+
+def _producer_path(topic: str, producer_name: str) -> str:
+    return f"{topic_path(topic)}/producers/{part(producer_name)}"

@@ -1,0 +1,166 @@
+"""Requests about subscriptions, and the same cursors as Kafka's consumer groups see them (API.md, "Subscriptions").
+
+The rule: these keep no position. ``Client.subscribe`` does, and is made of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from fenceline import limits
+from fenceline.client import types
+from fenceline.client.requests.base import Requests, given, part, topic_path
+from fenceline.client.types import CommittedOffset, Subscription
+
+if TYPE_CHECKING:
+    from fenceline.model.results import Page
+
+Isolation = Literal["read_uncommitted", "read_committed"]
+InitialPosition = Literal["latest", "earliest"]
+
+
+class SubscriptionRequests(Requests):
+    """The part of ``Client`` that is about cursors."""
+
+    def create_subscription(
+        self,
+        topic: str,
+        name: str,
+        *,
+        initial_position: InitialPosition = "latest",
+        replicate_subscription_state: bool | None = None,
+    ) -> Subscription:
+        """Create a subscription, or return the one that there is, where it is."""
+        body = given(initial_position=initial_position, replicate_subscription_state=replicate_subscription_state)
+        answer = self._call("PUT", _path(topic, name), "repeatable", body=body)
+        return types.subscription_of(answer, answer.get("partitions", []))
+
+    def subscriptions(self, topic: str) -> Sequence[Subscription]:
+        """Return the subscriptions of a topic, without their partitions."""
+        pages = self._pages(topic_path(topic) + "/subscriptions", lambda page: page["subscriptions"][-1]["name"])
+        return [types.subscription_of(one, []) for page in pages for one in page["subscriptions"]]
+
+    def subscription(self, topic: str, name: str) -> Subscription:
+        """Return a subscription with all its partitions, or raise ``UnknownSubscriptionError``."""
+        found: list[Any] = []
+        ranges: list[Any] = []  # of the partition that comes next, so far
+        start_offset: int | None = None
+        while True:
+            params = {"start_partition": len(found), "start_offset": start_offset}
+            answer = self._call("GET", _path(topic, name), "none", params=params)
+            start_offset = None
+            for cursor in answer["partitions"]:
+                ranges += cursor["individually_acknowledged"]
+                if cursor.get("has_more"):
+                    start_offset = ranges[-1][1]
+                    break
+                found.append({**cursor, "individually_acknowledged": ranges})
+                ranges = []
+            if not answer["has_more"]:
+                return types.subscription_of(answer, found)
+
+    def delete_subscription(self, topic: str, name: str) -> None:
+        """Delete a subscription.
+
+        Raises:
+            OutcomeUnknownError: The answer was lost. It is not sent again by itself, since somebody may have created
+                the name anew in between.
+        """
+        self._transport.request("DELETE", _path(topic, name), effect="once")
+
+    def read_subscription(
+        self,
+        topic: str,
+        name: str,
+        partition: int,
+        *,
+        offset: int | None = None,
+        max_records: int = limits.RECORDS_DEFAULT,
+        max_bytes: int = limits.BYTES_DEFAULT,
+        wait_ms: int = 0,
+        isolation: Isolation = "read_uncommitted",
+        session_id: str | None = None,
+    ) -> Page:
+        """Return records that are not acknowledged, from the mark or from ``offset`` on.
+
+        Raises:
+            OwnerFencedError: Another session owns this partition for this group.
+        """
+        params = {
+            "partition": partition,
+            "offset": offset,
+            "max_records": max_records,
+            "max_bytes": max_bytes,
+            "wait_ms": wait_ms,
+            "isolation": isolation,
+            "encoding": "base64",  # exact for any bytes
+            "session_id": session_id,
+        }
+        return types.page_of(self._call("GET", _path(topic, name) + "/records", "none", params=params, hold_ms=wait_ms))
+
+    def acknowledge(
+        self,
+        topic: str,
+        name: str,
+        partition: int,
+        *,
+        cumulative: int | None = None,
+        individual: Iterable[int] | None = None,
+        session_id: str | None = None,
+        retry_ms: int | None = None,
+        timeout_ms: int | None = None,
+    ) -> int:
+        """Acknowledge all up to and including ``cumulative``, or the ``individual`` offsets; return the mark after it.
+
+        Raises:
+            OffsetOutOfRangeError: An offset that is not in the log yet; nothing was acknowledged.
+            OwnerFencedError: Another session owns this partition for this group; nothing was acknowledged.
+        """
+        body = given(
+            partition=partition,
+            cumulative=cumulative,
+            individual=None if individual is None else list(individual),
+            session_id=session_id,
+        )
+        path = _path(topic, name) + "/acknowledgements"
+        answer = self._call("POST", path, "repeatable", body=body, retry_ms=retry_ms, timeout_ms=timeout_ms)
+        return int(answer["mark_delete_offset"])
+
+    def seek(
+        self, topic: str, name: str, partition: int, *, offset: int | None = None, timestamp: int | None = None
+    ) -> int:
+        """Set the mark to an offset, or to the first record at or after a time; return the mark after it."""
+        body = given(partition=partition, offset=offset, timestamp=timestamp)
+        answer = self._call("POST", _path(topic, name) + "/seek", "repeatable", body=body)
+        return int(answer["mark_delete_offset"])
+
+    def committed_offsets(
+        self, group: str, *, topic: str | None = None, partition: int | None = None, require_stable: bool = False
+    ) -> Sequence[CommittedOffset]:
+        """Return what a group has committed: everywhere, on a topic, or in one partition of it."""
+        params = {"topic": topic, "partition": partition, "require_stable": True if require_stable else None}
+
+        def place(page: Mapping[str, Any]) -> str:
+            last = page["offsets"][-1]
+            return f"{last['topic']}/{last['partition']}"
+
+        pages = self._pages(f"/v1/groups/{part(group)}/offsets", place, params)
+        return [types.committed_of(one) for page in pages for one in page["offsets"]]
+
+    def commit_offsets(self, group: str, offsets: Iterable[CommittedOffset], *, session_id: str | None = None) -> None:
+        """Commit the next offsets that ``group`` will read, all of them or none.
+
+        Raises:
+            OwnerFencedError: Another session owns one of the partitions for this group; nothing was committed.
+        """
+        entries = [
+            {"topic": one.topic, "partition": one.partition, "offset": one.offset, "metadata": one.metadata}
+            for one in offsets
+        ]
+        body = given(offsets=entries, session_id=session_id)
+        self._transport.request("POST", f"/v1/groups/{part(group)}/offsets", effect="repeatable", body=body)
+
+
+def _path(topic: str, name: str) -> str:
+    return f"{topic_path(topic)}/subscriptions/{part(name)}"

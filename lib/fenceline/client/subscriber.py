@@ -1,0 +1,203 @@
+"""A subscriber: the records of a subscription that are not acknowledged, and their acknowledgements.
+
+The rules:
+
+- Each record is shown once by one subscriber, in the order of its partition; what was not acknowledged is shown again
+  by the next one. So a record is acknowledged after what it was for is done.
+- Under a session that owns the partitions for the group, each page and each acknowledgement is checked by the service:
+  one that comes late from a reader that was severed is refused.
+- With ``ack_every_ms`` acknowledgements are gathered (``acknowledger``). They are sent at the next call once they are
+  due, while it waits for records, at the end of an iteration, and by ``close``. A crash repeats at most what was
+  acknowledged within ``ack_every_ms``. An error of theirs is raised by the call that sends them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from fenceline import errors
+from fenceline.client.acknowledger import Acknowledgements
+from fenceline.client.prefetch import Fetching
+from fenceline.client.session import GIVE_BACK_MS
+from fenceline.client.transport import log
+
+if TYPE_CHECKING:
+    from fenceline.client.client import Client
+    from fenceline.client.requests.subscriptions import Isolation
+    from fenceline.model.results import Page, ReadRecord
+
+
+class Subscriber:
+    """Made by ``Client.subscribe``. An iterator for one thread; a context manager that closes it.
+
+    Iterating yields ``(partition, record)``, ``pages`` the same in lists, which is faster; each goes on where the other
+    left off. One that does not follow ends at the offsets that were next when each partition first answered.
+
+    Attributes:
+        topic, name: What it subscribes to.
+        positions: For each partition the offset behind the last record that was yielded.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        topic: str,
+        name: str,
+        partitions: Sequence[int],
+        *,
+        is_following: bool,
+        isolation: Isolation,
+        session_id: str | None,
+        max_records: int,
+        ack_every_ms: int,
+    ) -> None:
+        self._client = client
+        self.topic = topic
+        self.name = name
+        self._isolation: Isolation = isolation
+        self._session_id = session_id
+        self._is_following = is_following
+        self._max_records = max_records
+        send = partial(client.acknowledge, topic, name, session_id=session_id)
+        self._acknowledgements = Acknowledgements(send, client.runtime, ack_every_ms)
+        self._ends: dict[int, int] = {}
+        self._open = set(partitions)
+        self._rest: tuple[int, Iterator[ReadRecord]] | None = None  # of a page that was left in the middle
+        self.positions: dict[int, int] = {}
+        self._fetching: Fetching[int | None, Page] = Fetching(self._fetch, len(partitions), is_following=is_following)
+        self._fetching.start((partition, None) for partition in partitions)
+
+    def __enter__(self) -> Subscriber:
+        return self
+
+    def __exit__(self, exception: type[BaseException] | None, *exc: object) -> None:
+        if exception is None:
+            self.close()
+            return
+        try:
+            self._acknowledgements.send_last(within_ms=GIVE_BACK_MS)  # What was acknowledged was done all the same.
+        except errors.FencelineError as error:  # The exception that ends the block is not hidden by this one.
+            log.warning("acknowledgements were not sent, their records come again: why=%s", error.code)
+        finally:
+            self._fetching.close()
+
+    def flush(self) -> None:
+        """Send all acknowledgements that are gathered; do it before a seek, which they would undo.
+
+        Raises:
+            FencelineError: As ``acknowledge``.
+        """
+        self._acknowledgements.send_all()
+
+    def close(self) -> None:
+        """Flush, and ask for no more pages. What is acknowledged later is sent at once.
+
+        Raises:
+            FencelineError: As ``flush``; the subscriber is closed all the same.
+        """
+        try:
+            self._acknowledgements.send_last()
+        finally:
+            self._fetching.close()
+
+    def __iter__(self) -> Iterator[tuple[int, ReadRecord]]:
+        """Yield each record with its partition.
+
+        Raises:
+            OwnerFencedError: Another session owns a partition for this group.
+            SessionSeveredError, SessionExpiredError: The session is over.
+            UnknownSubscriptionError: It was deleted.
+            FencelineError: As ``acknowledge``, of what was gathered. No record is lost: iterate again.
+        """
+        while True:
+            if self._rest is None:
+                page = self._next_page()
+                if page is None:
+                    return
+                self._rest = (page[0], iter(page[1]))
+            partition, records = self._rest
+            for record in records:
+                self.positions[partition] = record.offset + 1
+                yield partition, record
+                self._acknowledgements.send_due()
+            self._rest = None
+
+    def pages(self) -> Iterator[tuple[int, Sequence[ReadRecord]]]:
+        """Yield records in lists, each with its partition; raises as iterating does."""
+        while True:
+            if self._rest is not None:
+                partition, rest = self._rest
+                records: Sequence[ReadRecord] = list(rest)
+                self._rest = None
+            elif (page := self._next_page()) is not None:
+                partition, records = page
+            else:
+                return
+            if records:
+                self.positions[partition] = records[-1].offset + 1
+                yield partition, records
+                self._acknowledgements.send_due()
+
+    def acknowledge(self, partition: int, offset: int) -> int:
+        """Acknowledge every record of ``partition`` up to and including ``offset``; return the mark after it.
+
+        With ``ack_every_ms`` it is the mark as the service told it last, and -1 before it told any.
+
+        Raises:
+            OwnerFencedError, SessionSeveredError, SessionExpiredError: Nothing was acknowledged, and nothing of what
+                was gathered for this partition.
+        """
+        return self._acknowledgements.add(partition, cumulative=offset)
+
+    def acknowledge_individually(self, partition: int, offsets: Iterable[int]) -> int:
+        """Acknowledge these records only; return the mark after it. Raises as ``acknowledge`` does."""
+        return self._acknowledgements.add(partition, individual=offsets)
+
+    def _next_page(self) -> tuple[int, Sequence[ReadRecord]] | None:
+        """Return the next page that shows something, or ``None`` at the end."""
+        while self._open:
+            partition, position, page = self._next_fetched()
+            if isinstance(page, BaseException):
+                self._fetching.want(partition, position)  # so that a caller who goes on asks again
+                raise page
+            bounds = page.bounds
+            end = bounds.last_stable_offset if self._isolation == "read_committed" else bounds.next_offset
+            if self._is_following or page.position < self._ends.setdefault(partition, end):
+                self._fetching.want(partition, page.position)  # fetched while this page is used
+            else:
+                self._open.remove(partition)
+            if page.records:
+                return partition, page.records
+        self._acknowledgements.send_all()
+        return None
+
+    def _next_fetched(self) -> tuple[int, int | None, Page | BaseException]:
+        """Wait for a page, and send what falls due meanwhile."""
+        while (left_ms := self._acknowledgements.left_ms()) is not None:
+            if left_ms == 0:
+                self._acknowledgements.send_due()
+            elif (fetched := self._fetching.next_within(left_ms)) is not None:
+                return fetched
+        return self._fetching.next()
+
+    def _fetch(self, partition: int, position: int | None, wait_ms: int) -> Page:
+        def read(offset: int | None) -> Page:
+            return self._client.read_subscription(
+                self.topic,
+                self.name,
+                partition,
+                offset=offset,
+                max_records=self._max_records,
+                wait_ms=wait_ms,
+                isolation=self._isolation,
+                session_id=self._session_id,
+            )
+
+        try:
+            return read(position)
+        except errors.OffsetOutOfRangeError:
+            if position is None:
+                raise
+            return read(None)  # Retention, a seek or another subscriber moved the mark past this position.

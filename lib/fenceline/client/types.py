@@ -1,0 +1,314 @@
+"""Answers of the service as the log's own types, so that a record is the same thing on both sides of HTTP.
+
+The rule: members that are not known are passed over, so that an older client can speak to a newer service. The types
+of the log are loaded when there is one to make: a program that only looks at topics does not pay for the others.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+
+import httpx
+
+from fenceline.model.topic import Topic
+
+if TYPE_CHECKING:
+    from fenceline.model.results import (
+        AbortedTransaction,
+        Appended,
+        BatchPage,
+        Bounds,
+        Offsets,
+        Page,
+        ReadRecord,
+        SegmentList,
+    )
+
+Answer = Mapping[str, Any]
+T = TypeVar("T", "Topic", "Appended", "Bounds", "AbortedTransaction")
+
+
+class OffsetAt(NamedTuple):
+    """The first record at or after a time."""
+
+    offset: int
+    timestamp: int
+
+
+class ProducerId(NamedTuple):
+    """A producer id that nobody else has, and its epoch (KIP-98)."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+def topic_of(answer: Answer) -> Topic:
+    return _flat(Topic, answer)
+
+
+def appended_of(answer: Answer) -> Appended:
+    from fenceline.model.results import Appended
+
+    return _flat(Appended, answer)
+
+
+def page_of(answer: Answer) -> Page:
+    from fenceline.model.results import Bounds, Page
+
+    is_base64 = answer["encoding"] == "base64"
+    records = [_record_of(record, is_base64) for record in answer["records"]]
+    return Page(records, answer["position"], _flat(Bounds, answer))
+
+
+def batch_page_of(response: httpx.Response) -> BatchPage:
+    from fenceline.model.results import BatchPage, Bounds
+
+    numbers = {
+        name: int(response.headers[f"fenceline-{name.replace('_', '-')}"])
+        for name in ("position", "log_start_offset", "next_offset", "last_stable_offset")
+    }
+    return BatchPage(response.content, numbers["position"], _flat(Bounds, numbers))
+
+
+def offsets_of(answer: Answer) -> Offsets:
+    from fenceline.model.results import Bounds, Offsets
+
+    return Offsets(
+        bounds=_flat(Bounds, answer),
+        topic_epoch=answer["topic_epoch"],
+        access_mode=answer["access_mode"],
+        compaction_horizon=answer["compaction_horizon"],
+    )
+
+
+def offset_at_of(answer: Answer) -> OffsetAt | None:
+    return None if answer["offset"] is None else OffsetAt(answer["offset"], answer["timestamp"])
+
+
+def segments_of(answer: Answer) -> SegmentList:
+    from fenceline.model.results import AbortedTransaction, Bounds, SegmentEntry, SegmentList
+
+    entries = [
+        SegmentEntry(
+            base_offset=entry["base_offset"],
+            next_offset=entry["next_offset"],
+            bytes=entry["bytes"],
+            url=entry["url"],
+            origin=entry["origin"],
+            records=entry["records"],
+            aborted=[_flat(AbortedTransaction, aborted) for aborted in entry["aborted"]],
+        )
+        for entry in answer["segments"]
+    ]
+    return SegmentList(entries, answer["has_more"], answer["topic_id"], _flat(Bounds, answer))
+
+
+def _flat(shape: type[T], answer: Answer) -> T:
+    return shape(**{field.name: answer[field.name] for field in fields(shape)})
+
+
+def _record_of(record: Answer, is_base64: bool) -> ReadRecord:
+    from fenceline.model.results import ReadRecord
+
+    def octets(text: str | None) -> bytes | None:
+        if text is None:
+            return None
+        return b64decode(text) if is_base64 else text.encode()
+
+    return ReadRecord(
+        offset=record["offset"],
+        timestamp=record["timestamp"],
+        key=octets(record["key"]),
+        value=octets(record["value"]),
+        headers=[(name, octets(value)) for name, value in record["headers"]],
+        topic_epoch=record["topic_epoch"],
+        origin=record.get("origin"),
+    )
+
+
+AccessMode = Literal["Shared", "Exclusive", "WaitForExclusive", "ExclusiveWithFencing"]
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A session that was just made."""
+
+    session_id: str
+    lease_ms: int
+    expires_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A resource that a session owns or writes to exclusively; ``group`` is ``None`` without one."""
+
+    group: str | None
+    resource: str
+
+
+@dataclass(frozen=True, slots=True)
+class SessionState:
+    """A session as it is now."""
+
+    session_id: str
+    lease_ms: int
+    expires_at: int
+    state: Literal["live", "severed", "expired", "closed"]
+    holds: Sequence[Hold]
+    client_name: str | None = None
+    since: int | None = None  # when it was made
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A producer by name: granted, with its epochs and the offsets right after its markers, or queued."""
+
+    producer_name: str
+    session_id: str
+    access_mode: AccessMode
+    state: Literal["granted", "queued"]
+    topic_epochs: Mapping[int, int]
+    next_offsets: Mapping[int, int]
+    expires_at: int
+    queue_position: int | None = None
+    client_name: str | None = None  # as its session is called
+    since: int | None = None  # when it was granted, or queued
+
+    @property
+    def is_granted(self) -> bool:
+        return self.state == "granted"
+
+
+@dataclass(frozen=True, slots=True)
+class Producers:
+    """The producers of a topic."""
+
+    granted: Sequence[Claim]
+    waiting: Sequence[Claim]
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """A resource that was taken, and what tells its owner from every earlier one."""
+
+    resource: str
+    generation: int
+    fencing_token: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """Who owns a resource; ``session_id`` is ``None`` where nobody does."""
+
+    resource: str
+    group: str | None
+    generation: int
+    fencing_token: int
+    session_id: str | None
+    client_name: str | None = None  # as that session is called
+    since: int | None = None  # when it took the resource
+    until: int | None = None  # when its lease is over, unless it is renewed
+
+
+def lease_of(answer: Answer) -> Lease:
+    return Lease(answer["session_id"], answer["lease_ms"], answer["expires_at"])
+
+
+def session_of(answer: Answer) -> SessionState:
+    holds = [Hold(hold["group"], hold["resource"]) for hold in answer["holds"]]
+    return SessionState(
+        answer["session_id"],
+        answer["lease_ms"],
+        answer["expires_at"],
+        answer["state"],
+        holds,
+        answer.get("client_name"),
+        answer.get("since"),
+    )
+
+
+def claim_of(answer: Answer) -> Claim:
+    return Claim(
+        producer_name=answer["producer_name"],
+        session_id=answer["session_id"],
+        access_mode=answer["access_mode"],
+        state=answer["state"],
+        topic_epochs=_by_partition(answer["topic_epochs"]),
+        next_offsets=_by_partition(answer["next_offsets"]),
+        expires_at=answer["expires_at"],
+        queue_position=answer.get("queue_position"),
+        client_name=answer.get("client_name"),
+        since=answer.get("since"),
+    )
+
+
+def owned_of(answer: Answer) -> Owned:
+    return Owned(answer["resource"], answer["generation"], answer["fencing_token"])
+
+
+def ownership_of(answer: Answer) -> Ownership:
+    return Ownership(
+        answer["resource"],
+        answer["group"],
+        answer["generation"],
+        answer["fencing_token"],
+        answer["session_id"],
+        answer.get("client_name"),
+        answer.get("since"),
+        answer.get("until"),
+    )
+
+
+def _by_partition(answer: Mapping[str, int]) -> Mapping[int, int]:
+    return {int(partition): number for partition, number in answer.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """How far a subscription is in a partition: all below ``mark_delete_offset``, and these ranges ``[start, end)``."""
+
+    partition: int
+    mark_delete_offset: int
+    individually_acknowledged: Sequence[tuple[int, int]]
+    backlog: int
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """A named cursor in each partition of a topic; a listing leaves ``partitions`` out."""
+
+    name: str
+    topic: str
+    replicate_subscription_state: bool
+    partitions: Sequence[Cursor]
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    """The next offset that a group would read in a partition, and what it noted there."""
+
+    topic: str
+    partition: int
+    offset: int
+    metadata: str = ""
+
+
+def subscription_of(answer: Answer, cursors: Sequence[Answer]) -> Subscription:
+    return Subscription(
+        answer["name"],
+        answer["topic"],
+        answer["replicate_subscription_state"],
+        [_cursor_of(cursor) for cursor in cursors],
+    )
+
+
+def committed_of(answer: Answer) -> CommittedOffset:
+    return CommittedOffset(answer["topic"], answer["partition"], answer["offset"], answer["metadata"])
+
+
+def _cursor_of(answer: Answer) -> Cursor:
+    ranges = [(start, end) for start, end in answer["individually_acknowledged"]]
+    return Cursor(answer["partition"], answer["mark_delete_offset"], ranges, answer["backlog"])

@@ -1,0 +1,195 @@
+"""Write access under a session, kept while a producer sends (PIP-68).
+
+The rules:
+
+- A claim names its session and its producer, so that one whose answer was lost is sent again and answered the same.
+- A session that lapsed comes back by the epochs that it was granted, or not at all: an epoch once lost is never taken
+  for the same one again.
+- Whoever waits keeps its place by its polls, and gives it back when it is told to wait no longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fenceline import errors, limits
+from fenceline.client.session import GIVE_BACK_MS, Held, Holding, Session
+from fenceline.client.types import AccessMode, Claim
+from fenceline.model.results import SessionRef
+
+if TYPE_CHECKING:
+    from fenceline.client.client import Client
+
+OnQueued = Callable[[Claim], None]
+
+_HOLD_MS = limits.WAIT_MS_MAX // 2
+_POLL_MS = 50  # between two polls that were not held back
+
+# By these an append is told that its writer is one no longer.
+FENCING = (
+    errors.ProducerFencedError,
+    errors.SessionSeveredError,
+    errors.SessionExpiredError,
+    errors.UnknownSessionError,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WriteAccess:
+    """Under what a producer writes, and how it hears that it may no longer."""
+
+    holding: Holding | Lent
+    topic_epochs: Mapping[int, int]  # of the partitions that it may write to
+    is_producers_own: bool  # given back when the producer is closed
+
+    def ref(self, partition: int) -> SessionRef:
+        return SessionRef(self.holding.session_id, self.topic_epochs[partition])
+
+    def close(self) -> None:
+        if isinstance(self.holding, Holding):
+            self.holding.close()
+
+
+class Lent(Held):
+    """What a session that somebody else keeps allows: written under, neither kept alive nor given back."""
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__()
+        self.session_id = session_id
+
+
+class Grant(Holding):
+    """A claim that was granted.
+
+    Attributes:
+        claim: The service's answer.
+    """
+
+    def __init__(self, client: Client, topic: str, session: Session, claim: Claim, *, is_session_own: bool) -> None:
+        self._client = client
+        self._topic = topic
+        self.claim = claim
+        super().__init__(session, is_session_own=is_session_own)
+
+    def look(self, timeout_ms: int) -> None:
+        now = self._client.producer_state(
+            self._topic, self.claim.producer_name, session_id=self.claim.session_id, retry_ms=0, timeout_ms=timeout_ms
+        )
+        self._check_same(now)
+
+    def reconnect(self) -> bool:
+        before = self.claim
+        now = self._client.claim(
+            self._topic,
+            access_mode=before.access_mode,
+            partitions=before.topic_epochs,
+            producer_name=before.producer_name,
+            session_id=before.session_id,
+            topic_epochs=before.topic_epochs,
+        )
+        self._check_same(now)
+        return True
+
+    def lapse(self, error: errors.FencelineError) -> None:
+        """Go on: an append of a holder after whom nobody came is accepted, and any other one refused."""
+
+    def give_back(self) -> None:
+        self._client.close_producer(self._topic, self.claim.producer_name, self.claim.session_id, retry_ms=GIVE_BACK_MS)
+
+    def _check_same(self, now: Claim) -> None:
+        if not now.is_granted or now.topic_epochs != self.claim.topic_epochs:
+            with suppress(errors.FencelineError):  # Another grant than ours: nobody asked for it.
+                self._client.close_producer(self._topic, now.producer_name, now.session_id, retry_ms=GIVE_BACK_MS)
+            detail = f"access was lost in between: topic={self._topic} producer_name={now.producer_name}"
+            raise errors.ProducerFencedError(detail, topic_epochs={str(n): e for n, e in now.topic_epochs.items()})
+
+
+def lent_access(client: Client, topic: str, session_id: str) -> WriteAccess:
+    """Return the access to ``topic`` that a session has, by its claims and by what it owns.
+
+    Raises:
+        SessionSeveredError: It has none any more, and never will.
+        ProducerFencedError: It has none.
+        UnknownSessionError: There is no such session.
+    """
+    session = client.session_state(session_id)
+    if session.state == "severed":
+        raise errors.SessionSeveredError(f"another session took what it owned: session_id={session_id}")
+    # What it owns is as good as a claim, but is in no list of producers.
+    epochs: dict[int, int] = {}
+    for hold in session.holds:
+        name, _, partition = hold.resource.rpartition("/")
+        if hold.group is None and name == topic and partition.isascii() and partition.isdecimal():
+            now = client.ownership(hold.resource)
+            if now.session_id == session_id:
+                epochs[int(partition)] = now.fencing_token
+    for claim in client.producers(topic).granted:
+        if claim.session_id == session_id:
+            epochs |= {n: max(epoch, epochs.get(n, epoch)) for n, epoch in claim.topic_epochs.items()}
+    if not epochs:
+        raise errors.ProducerFencedError(
+            f"the session may not write there: topic={topic} session_id={session_id} state={session.state}"
+        )
+    return WriteAccess(Lent(session_id), epochs, is_producers_own=False)
+
+
+def claim_access(
+    client: Client,
+    topic: str,
+    *,
+    access_mode: AccessMode,
+    partitions: Iterable[int] | None = None,
+    producer_name: str | None = None,
+    session: Session | None = None,
+    lease_ms: int | None = None,
+    wait_ms: int | None = None,
+    on_queued: OnQueued | None = None,
+) -> Grant:
+    """Claim access and keep it, under ``session`` or one of its own; see ``Client.producer``.
+
+    Raises:
+        ProducerBusyError: Also when it is still queued after ``wait_ms``; it has given up its place.
+    """
+    mine = Session(client, lease_ms) if session is None else session
+    name = producer_name or client.runtime.fresh_id()
+    try:
+        claim = _granted(client, topic, access_mode, partitions, name, mine, wait_ms, on_queued)
+        return Grant(client, topic, mine, claim, is_session_own=session is None)
+    except BaseException:
+        if session is None:
+            mine.close()
+        else:
+            with suppress(errors.FencelineError):  # Nothing may be left of it in a session that goes on.
+                client.close_producer(topic, name, mine.session_id, retry_ms=GIVE_BACK_MS)
+        raise
+
+
+def _granted(
+    client: Client,
+    topic: str,
+    access_mode: AccessMode,
+    partitions: Iterable[int] | None,
+    name: str,
+    session: Session,
+    wait_ms: int | None,
+    on_queued: OnQueued | None,
+) -> Claim:
+    give_up = None if wait_ms is None else client.runtime.monotonic_ms() + wait_ms
+    claim = client.claim(
+        topic, access_mode=access_mode, partitions=partitions, producer_name=name, session_id=session.session_id
+    )
+    while not claim.is_granted:
+        if on_queued is not None:
+            on_queued(claim)
+        asked_ms = client.runtime.monotonic_ms()
+        left_ms = _HOLD_MS if give_up is None else give_up - asked_ms
+        if left_ms <= 0:
+            detail = f"still queued: topic={topic} queue_position={claim.queue_position} wait_ms={wait_ms}"
+            raise errors.ProducerBusyError(detail)
+        claim = client.producer_state(topic, name, session_id=session.session_id, wait_ms=min(left_ms, _HOLD_MS))
+        if not claim.is_granted and client.runtime.monotonic_ms() - asked_ms < _POLL_MS:
+            client.runtime.sleep_ms(_POLL_MS)
+    return claim

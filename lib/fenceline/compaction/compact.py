@@ -1,0 +1,318 @@
+"""Compaction: for each key the newest value, beside a log that goes on (DESIGN.md, section 10; ``cleanup.policy``).
+
+The rule: files first, under a name of their own; then one conditional write moves the pointer in the head, and only to
+a farther horizon. That write is the commit: before it nobody can see the new view, after it nobody needs the old one. A
+crash leaves the old view and files that nothing leads to. Compactors may run beside each other, beside appends, trims
+and readers: the one that gets farther, or is first to get as far, wins.
+
+A view holds no tombstone: each has removed the older values, and who reads the view from its start needs no more. Who
+was half-way through the old one when a new one took its place may not be told of a deletion: a reader that keeps a
+table reads ``compaction_horizon`` before its first page and after the last one below it, and starts anew if it moved.
+
+What may be deleted: ``stale_files``. A view that was left behind stands for ``gc_grace``, for readers under way; files
+of an attempt that lost, or died, may go once a view with as far a horizon is in force, since nothing can put them in
+force any more; those beyond it may not. By a clock that jumped a view may go too early: who still reads it finds a file
+missing, and is told to read again.
+
+It does not copy: ``copy`` does; and what is too large for one function is for Spark, between ``plan`` and
+``swap``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from fenceline import limits
+from fenceline.compaction.copy import Source, copy, newest_offsets
+from fenceline.errors import CorruptLogError
+from fenceline.format import keys
+from fenceline.log.checkpoint import read_head, save
+from fenceline.log.checkpoint_items import Head, View
+from fenceline.log.compacted_view import list_files
+from fenceline.log.context import Context, LifeEnded
+from fenceline.log.partition import Partition
+from fenceline.log.retry import Attempts
+from fenceline.log.state import PartitionState
+from fenceline.log.tail import verified_tail
+from fenceline.ports import ObjectSummary, Put
+from fenceline.read.time_search import base_of, metadata_of
+
+OnProgress = Callable[[int, int], object]  # (bytes read, bytes to be read)
+
+
+class CompactionTooLarge(Exception):
+    """More would be read than the caller allowed. Nothing was done."""
+
+    def __init__(self, bytes: int, bytes_max: int) -> None:
+        super().__init__(f"the compaction is too large to be done here: bytes={bytes} bytes_max={bytes_max}")
+        self.bytes = bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A compaction to be done: what is read, and the name that its files go under."""
+
+    source: Source
+    attempt: str
+    dirty_bytes: int  # about how many of the log are new
+
+    @property
+    def bytes(self) -> int:
+        """How much is read: the log's part twice, the view once."""
+        return 2 * self.dirty_bytes + (0 if self.source.view is None else self.source.view.bytes)
+
+
+def is_due(head: Head) -> bool:
+    """Whether the partition should be compacted by itself: somebody waits for it, or half of what is read is new."""
+    if head.state.last_stable_offset(head.log_start) <= head.compaction_horizon:
+        return False
+    clean = 0 if head.view is None else head.view.bytes
+    dirty = dirty_bytes(head)
+    is_wanted = head.compaction_wanted > head.compaction_horizon
+    return is_wanted or dirty >= limits.COMPACTION_DIRTY_RATIO * (clean + dirty)
+
+
+def dirty_bytes(head: Head) -> int:
+    return head.state.bytes - (0 if head.view is None else head.view.log_bytes)
+
+
+def request(partition: Partition) -> None:
+    """See to it that all that lies below the last stable offset now is compacted: at once, or by the sweeper.
+
+    Raises:
+        LifeEnded, CorruptLogError, Unavailable: As ``compact``.
+        StoreUnavailableError, ContendedError, OutcomeUnknownError: As ``compact``; ask again.
+    """
+    planned = plan(partition)
+    if planned is None:
+        return
+    if planned.bytes <= limits.COMPACTION_REQUEST_BYTES_MAX:
+        _run(partition, planned)
+    else:
+        _want(partition, planned.source.horizon)
+
+
+def compact(
+    partition: Partition,
+    *,
+    is_forced: bool = True,
+    bytes_max: int | None = None,
+    keys_max: int = limits.COMPACTION_KEYS_MAX,
+    on_progress: OnProgress = lambda *_: None,
+) -> View | None:
+    """Compact all that lies below the last stable offset now, and return the view that is in force then.
+
+    Args:
+        is_forced: Whether to compact also where ``is_due`` would wait.
+        bytes_max: How much may be read; no limit, if ``None``.
+        keys_max: How many keys are remembered at once. A log with more takes several rounds, each a view.
+
+    Raises:
+        CompactionTooLarge: More than ``bytes_max`` would be read.
+        LifeEnded: The topic is gone.
+        CorruptLogError: The log, or the view before, is damaged.
+        Unavailable: A store could not be asked, or what was read is collected by now.
+        StoreUnavailableError, ContendedError, OutcomeUnknownError: The old view is in force; after the last, maybe.
+    """
+    planned = plan(partition)
+    head = partition.head
+    if planned is None or head is None or not (is_forced or is_due(head)):
+        return None if head is None else head.view
+    if bytes_max is not None and planned.bytes > bytes_max:
+        raise CompactionTooLarge(planned.bytes, bytes_max)
+    return _run(partition, planned, keys_max=keys_max, on_progress=on_progress)
+
+
+def _run(
+    partition: Partition,
+    planned: Plan,
+    *,
+    keys_max: int = limits.COMPACTION_KEYS_MAX,
+    on_progress: OnProgress = lambda *_: None,
+) -> View:
+    target = planned.source.horizon
+    while True:
+        view = _round(partition, planned, keys_max, on_progress)
+        following = None if view.horizon >= target else plan(partition)
+        if following is None:
+            return view
+        planned = following
+
+
+def _round(partition: Partition, planned: Plan, keys_max: int, on_progress: OnProgress) -> View:
+    read = 0
+
+    def on_read(size: int) -> None:
+        nonlocal read
+        read += size
+        on_progress(min(read, planned.bytes), planned.bytes)
+
+    newest = newest_offsets(partition, planned.source, keys_max=keys_max, on_read=on_read)
+    return swap(partition, copy(partition, planned.source, newest, planned.attempt, on_read=on_read))
+
+
+# The plan
+
+
+def plan(partition: Partition) -> Plan | None:
+    """Return what a compaction would do now; ``None`` if the view's horizon is the last stable offset.
+
+    The checkpoint is brought to the log's end first, so that every transaction that was aborted below the horizon
+    stands in an item, and the plan is a function of the head.
+
+    Raises:
+        LifeEnded, CorruptLogError, Unavailable: As ``verified_tail``.
+        StoreUnavailableError, ContendedError, OutcomeUnknownError: The checkpoint could not be written.
+    """
+    head: Head | None = None
+    end = verified_tail(partition).bounds.next_offset
+    for attempt in Attempts(partition.context.runtime, "the partition's head"):
+        with attempt:
+            if partition.state.next_offset < end:
+                verified_tail(partition)  # the log is followed anew
+            if end:
+                save(partition, end)
+            head, _ = read_head(partition)
+    planned = None if head is None else plan_of(head, partition.context.runtime.fresh_id())
+    if planned is None or head is None or head.log_start <= head.compaction_horizon:
+        return planned
+    trimmed = _bytes_below(partition, head.state, planned.source.start)
+    return replace(planned, dirty_bytes=head.state.bytes - trimmed)
+
+
+def plan_of(head: Head, attempt: str) -> Plan | None:
+    """Return the compaction that this head asks for; bytes that were trimmed since the last one count as new."""
+    horizon = head.state.last_stable_offset(head.log_start)
+    if horizon <= head.compaction_horizon:
+        return None
+    start = min(max(head.compaction_horizon, head.log_start), horizon)
+    return Plan(Source(head.view, head.log_start, start, horizon), attempt, dirty_bytes(head))
+
+
+def _want(partition: Partition, horizon: int) -> None:
+    """Leave word in the head that somebody waits for this horizon."""
+    key = keys.head_item(partition.topic_id, partition.partition)
+    for attempt in Attempts(partition.context.runtime, "the partition's head"):
+        with attempt:
+            item = partition.context.items.get([key]).get(key)
+            if item is None:
+                raise LifeEnded
+            head = Head.from_value(item.value)
+            if max(head.compaction_wanted, head.compaction_horizon) < horizon:
+                put = Put(key, {**item.value, "compaction_wanted": horizon}, item.version + 1, item.version)
+                partition.context.items.write([put])
+
+
+# The swap
+
+
+def swap(partition: Partition, view: View) -> View:
+    """Put ``view``, whose files are all there, in force, unless another one has got as far; return the one that is.
+
+    Raises:
+        CorruptLogError: Its files are not all there, or others are. Nothing was changed.
+        LifeEnded: The topic's life is over.
+        Unavailable: The store could not be asked. Nothing was changed.
+        StoreUnavailableError, ContendedError: Nothing was changed.
+        OutcomeUnknownError: It may be in force.
+    """
+    context, key = partition.context, keys.head_item(partition.topic_id, partition.partition)
+    files = list_files(context, partition.topic_id, partition.partition, view)
+    is_whole = (len(files), sum(size for _, size in files)) == (view.files, view.bytes)
+    for attempt in Attempts(context.runtime, "the pointer to the compacted view"):
+        with attempt:
+            item = context.items.get([key]).get(key)
+            if item is None:
+                raise LifeEnded
+            head = Head.from_value(item.value)
+            if head.view is not None and head.view.horizon >= view.horizon:
+                return head.view  # somebody else's; or ours, and the answer was lost
+            if not is_whole:
+                partition.look()  # the files go with the topic's life, and behind a view that has got as far
+                what = "the files of a view are not those that were made; nothing leads to it"
+                raise CorruptLogError(f"{what}: attempt={view.attempt}")
+            now_ms = context.runtime.now_ms()
+            log_bytes = _bytes_below(partition, head.state, view.horizon)
+            moved = replace(view, log_bytes=log_bytes, trail=_trail(head.view, view.horizon, now_ms))
+            value = {**item.value, "compaction_horizon": moved.horizon, "compacted_view": moved.to_value()}
+            # This write is the commit. Whoever loses it reads again, and goes on only to a farther horizon.
+            context.items.write([Put(key, value, item.version + 1, item.version)])
+            partition.note_head(replace(head, compaction_horizon=moved.horizon, view=moved), item.version + 1)
+            return moved
+    raise AssertionError
+
+
+def _bytes_below(partition: Partition, state: PartitionState, offset: int) -> int:
+    """Return about how many stored bytes lie below ``offset``: those of its own segment are left out."""
+    if offset >= state.next_offset:
+        return state.bytes
+    return metadata_of(partition, base_of(partition, offset)).bytes
+
+
+# What may be deleted
+
+
+def _trail(before: View | None, horizon: int, now_ms: int) -> tuple[tuple[int, int], ...]:
+    """Return when which horizon was set: a step in five minutes, and as many as tell what ``gc_grace`` is over for."""
+    trail = () if before is None else before.trail
+    if not trail or now_ms - trail[-1][1] >= limits.COMPACTION_TRAIL_MS:
+        trail = (*trail, (horizon, now_ms))
+    old = [n for n, (_, since) in enumerate(trail) if now_ms - since >= limits.GC_GRACE_MS]
+    return trail[max(old[-1] - 1, 0) :] if old else trail
+
+
+def note_in_force(partition: Partition) -> None:
+    """Note that the present view was seen in force, unless that is noted: from then on its grace counts.
+
+    The write that moved the pointer may have landed long after the time that it carries.
+
+    Raises:
+        VersionMoved: Somebody else wrote the head; the next run of the sweeper notes it.
+        Unavailable, NoAnswer: The item store.
+    """
+    context, key = partition.context, keys.head_item(partition.topic_id, partition.partition)
+    item = context.items.get([key]).get(key)
+    head = None if item is None else Head.from_value(item.value)
+    if item is None or head is None or head.view is None:
+        return
+    view, now_ms = head.view, context.runtime.now_ms()
+    is_noted = len(view.trail) > 1 and view.trail[-2][0] == view.horizon
+    if is_noted or (view.trail and now_ms - view.trail[-1][1] < limits.COMPACTION_TRAIL_MS):
+        return
+    noted = replace(view, trail=_trail(view, view.horizon, now_ms))
+    put = Put(key, {**item.value, "compacted_view": noted.to_value()}, item.version + 1, item.version)
+    context.items.write([put])
+    partition.note_head(replace(head, view=noted), put.version)
+
+
+def stale_files(
+    context: Context, topic_id: str, partition: int, head: Head, *, gc_grace_ms: int = limits.GC_GRACE_MS
+) -> Iterator[ObjectSummary]:
+    """Yield, by horizon, files of views that may be deleted. An old ``head`` yields fewer, never others.
+
+    Raises:
+        Unavailable: The store could not be asked.
+    """
+    view = head.view
+    if view is None:
+        return
+    now_ms = context.runtime.now_ms()
+    # A step's own time is when its write began: that it had landed is known from the step behind it.
+    steps = pairwise(view.trail)
+    passed = max((horizon for (horizon, _), (_, seen) in steps if now_ms - seen >= gc_grace_ms), default=0)
+    prefix, after = keys.compacted_prefix(topic_id, partition), ""
+    while True:
+        listed = context.objects.list(prefix, after, limits.LIST_MAX)
+        for line in listed:
+            _, _, horizon, attempt, _ = keys.parse_compacted_key(line.key)
+            if horizon > view.horizon:
+                return
+            is_left = horizon < passed
+            has_lost = horizon == view.horizon and attempt != view.attempt  # one of a horizon is ever in force
+            if is_left or has_lost:
+                yield line
+        if len(listed) < limits.LIST_MAX:
+            return
+        after = listed[-1].key

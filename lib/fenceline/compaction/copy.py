@@ -1,0 +1,159 @@
+"""The two passes that make a compacted view: which offset each key is newest at, then the copy of what is kept.
+
+The rule: nothing here decides when, or puts a view in force; it reads what a plan names, and creates files that nobody
+reads yet. Memory is bounded: a digest and an offset for each key that was written since the last view (not for those
+in it), one file, and a few MiB of what is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from fenceline import limits
+from fenceline.compaction.writer import ViewWriter
+from fenceline.format.batch import BatchHeader, StoredRecord
+from fenceline.format.segment import Segment, decode_stored, read_segment
+from fenceline.log.checkpoint_items import View
+from fenceline.log.compacted_view import ViewFiles
+from fenceline.log.partition import Partition
+from fenceline.log.state import AbortedTransaction
+from fenceline.log.tail import aborted_between, is_aborted
+from fenceline.ports import NotFound, Unavailable
+from fenceline.read.time_search import base_of
+
+_DIGEST_BYTES = 16
+
+OnRead = Callable[[int], object]
+Batch = tuple[Segment, int, BatchHeader]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What a compaction reads: the view before, and the log behind it."""
+
+    view: View | None
+    log_start: int
+    start: int  # where the log's part begins
+    horizon: int  # where it ends; all below it is decided
+
+
+@dataclass(frozen=True, slots=True)
+class Newest:
+    """What the first pass found. Below ``horizon``, each key that was written is newest at its offset."""
+
+    offsets: dict[bytes, int]  # by digest
+    horizon: int
+
+
+def newest_offsets(partition: Partition, source: Source, *, keys_max: int, on_read: OnRead = lambda _: None) -> Newest:
+    """Read the log's part once; stop before the batch that might bring more than ``keys_max`` keys.
+
+    One batch is always taken, so that the next run gets further.
+
+    Raises:
+        CorruptLogError: A segment is damaged, or one is missing.
+        Unavailable: The store could not be asked, or what was to be read is collected.
+    """
+    offsets: dict[bytes, int] = {}
+    for segment, at, header in _committed(partition, source.start, source.horizon, on_read):
+        if offsets and len(offsets) + header.count > keys_max:
+            return Newest(offsets, header.base_offset)
+        for record in decode_stored(segment, at):
+            if record.key is not None and source.start <= record.offset < source.horizon:
+                offsets[_digest(record.key)] = record.offset
+    return Newest(offsets, source.horizon)
+
+
+def copy(
+    partition: Partition, source: Source, newest: Newest, attempt: str, *, on_read: OnRead = lambda _: None
+) -> View:
+    """Create the files of the view of everything below ``newest.horizon``, and return it; it is not in force.
+
+    Raises:
+        CorruptLogError: What was read is damaged.
+        Unavailable: The store could not be asked, or what was to be read is collected.
+        StoreUnavailableError, ContendedError, OutcomeUnknownError: A file could not be created.
+    """
+    offsets, horizon = newest.offsets, newest.horizon
+    files = ViewWriter(partition.context, partition.topic_id, partition.partition, horizon, attempt)
+
+    def is_kept_of_view(record: StoredRecord) -> bool:
+        if record.offset < source.log_start:
+            return False
+        return record.key is None or _digest(record.key) not in offsets
+
+    def is_kept_of_log(record: StoredRecord) -> bool:
+        if not source.start <= record.offset < horizon:
+            return False
+        if record.key is None:
+            return True
+        return record.value is not None and offsets.get(_digest(record.key)) == record.offset
+
+    if source.view is not None:
+        view = ViewFiles(partition.context, partition.topic_id, partition.partition, source.view)
+        for segment in view.scan():
+            for at, header in segment.batches:
+                on_read(header.size)
+                files.copy(segment, at, header, is_kept_of_view)
+    for segment, at, header in _committed(partition, source.start, horizon, on_read):
+        files.copy(segment, at, header, is_kept_of_log)
+    return files.close()
+
+
+def _digest(key: bytes) -> bytes:
+    return blake2b(key, digest_size=_DIGEST_BYTES).digest()
+
+
+# Reading the log
+
+
+def _committed(partition: Partition, start: int, end: int, on_read: OnRead) -> Iterator[Batch]:
+    """Yield the data batches with offsets in [start, end) that were not aborted. All below ``end`` is decided."""
+    for chunk in _chunks(partition, start, end):
+        aborted: Sequence[AbortedTransaction] = ()
+        if any(header.is_transactional and not header.is_control for s in chunk for _, header in s.batches):
+            aborted = aborted_between(partition, chunk[0].base_offset, chunk[-1].next_offset)
+        for segment in chunk:
+            for at, header in segment.batches:
+                if header.base_offset >= end:
+                    return
+                if header.next_offset > start and not header.is_control and not is_aborted(header, aborted):
+                    yield segment, at, header
+            on_read(len(segment.body))
+
+
+def _chunks(partition: Partition, start: int, end: int) -> Iterator[list[Segment]]:
+    """Yield the segments that cover [start, end), some at a time: a few MiB, fetched side by side."""
+    position = start
+    while position < end:
+        listed = partition.index.list(base_of(partition, position), limits.FETCH_SEGMENTS)
+        wanted: list[int] = []
+        size = 0
+        for base, segment_size in listed:
+            if base >= end or (wanted and size + segment_size > limits.COMPACTION_FETCH_BYTES):
+                break
+            wanted.append(base)
+            size += segment_size
+        if not wanted:
+            raise partition.hole(position)
+        chunk = partition.context.runtime.gather([lambda b=b: _read(partition, b) for b in wanted])  # type: ignore[misc]
+        for segment in chunk:
+            if not segment.base_offset <= position < segment.next_offset:
+                raise partition.hole(position)
+            position = segment.next_offset
+        yield chunk
+
+
+def _read(partition: Partition, base: int) -> Segment:
+    """Return a segment; who walks a whole log does not push the log's end out of the cache."""
+    key = partition.segment_key(base)
+    cached = partition.context.cache.get(key)
+    if cached is not None:
+        return cached
+    try:
+        return read_segment(partition.context.objects, key)
+    except NotFound as error:
+        partition.forget()
+        raise Unavailable(f"a segment was collected while it was read: key={key}") from error

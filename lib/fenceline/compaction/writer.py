@@ -1,0 +1,134 @@
+"""How the files of a compacted view are made: batches with what is kept of them, in objects of at most 64 MiB.
+
+The rule: what is copied keeps its offset, timestamp, headers, codec and topic epoch. A batch is encoded anew only where
+records of it are left out, and its offsets then have gaps, as Kafka's; base offset and last offset delta stay. Its
+producer is gone, since nobody goes on from there. What a file's metadata says, ``log.compacted_view`` reads.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from aiokafka.record.util import decode_varint
+
+from fenceline import limits
+from fenceline.errors import CorruptLogError
+from fenceline.format import compression, keys
+from fenceline.format.batch import TRANSACTIONAL, BatchHeader, StoredRecord, assemble
+from fenceline.format.segment import Segment, decode_stored
+from fenceline.log.checkpoint_items import View
+from fenceline.log.compacted_view import FileMetadata
+from fenceline.log.context import Context
+from fenceline.log.retry import Attempts
+from fenceline.ports import AlreadyExists
+
+_ORIGINS_PER_FILE_MAX = 8  # their names ride in 2 KiB of metadata
+_NOBODY = -1  # producer id and epoch of who is none
+
+
+class ViewWriter:
+    """Puts batches, in the order of their offsets, into files of at most 64 MiB, and creates each when it is full."""
+
+    def __init__(self, context: Context, topic_id: str, partition: int, horizon: int, attempt: str) -> None:
+        self._files = self._bytes = self._records = 0
+        self._context = context
+        self._place = (topic_id, partition, horizon, attempt)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._body = io.BytesIO()
+        self._file_records = 0
+        self._origins: list[str] = []
+        self._blocks: list[tuple[int, int]] = []
+
+    def copy(self, segment: Segment, at: int, header: BatchHeader, is_kept: Callable[[StoredRecord], bool]) -> None:
+        """Take what is kept of one batch; nothing, where that is none.
+
+        Raises:
+            CorruptLogError: The batch is damaged.
+            StoreUnavailableError, ContendedError, OutcomeUnknownError: A file could not be created.
+        """
+        records = decode_stored(segment, at)
+        kept = [is_kept(record) for record in records]
+        if not any(kept):
+            return
+        data, max_timestamp = (
+            memoryview(segment.body)[at : at + header.size][compression.HEADER_BYTES :],
+            header.max_timestamp,
+        )
+        if not all(kept):
+            data = memoryview(_cut(segment, at, header, kept))
+            max_timestamp = max(r.timestamp for r, is_one in zip(records, kept, strict=True) if is_one)
+        origin = segment.metadata.origin if segment.metadata.replicated is not None else None
+        size = compression.HEADER_BYTES + len(data)
+        is_full = self._body.tell() + size > limits.COMPACTED_FILE_BYTES_MAX
+        if is_full or (origin not in (None, *self._origins) and len(self._origins) == _ORIGINS_PER_FILE_MAX):
+            self._flush()
+        if not self._blocks or self._body.tell() - self._blocks[-1][1] >= limits.COMPACTED_BLOCK_BYTES:
+            self._blocks.append((header.base_offset, self._body.tell()))
+        copied = header._replace(
+            attributes=header.attributes & ~TRANSACTIONAL,  # it is committed, and its marker is not here
+            max_timestamp=max_timestamp,
+            producer_id=_NOBODY,
+            producer_epoch=_NOBODY,
+            base_sequence=self._number(origin),
+            count=sum(kept),
+        )
+        self._body.write(assemble(copied, data))
+        self._file_records += copied.count
+
+    def close(self) -> View:
+        """Create what is left, and return the view that all the files are.
+
+        Raises:
+            StoreUnavailableError, ContendedError, OutcomeUnknownError: As ``copy``.
+        """
+        self._flush()
+        _, _, horizon, attempt = self._place
+        return View(horizon, attempt, log_bytes=0, files=self._files, bytes=self._bytes, records=self._records)
+
+    def _flush(self) -> None:
+        if not self._blocks:
+            return
+        body, base = self._body.getvalue(), self._blocks[0][0]
+        topic_id, partition, horizon, attempt = self._place
+        context = self._context
+        metadata = FileMetadata(attempt, context.runtime.now_ms(), self._file_records, self._origins, self._blocks)
+        key = keys.compacted_key(topic_id, partition, horizon, attempt, base)
+        for trial in Attempts(context.runtime, "a file of a compacted view"):
+            with trial, suppress(AlreadyExists):  # nobody else has this attempt's name: an earlier trial made it
+                context.objects.create(key, body, metadata.to_strings())
+        self._files += 1
+        self._bytes += len(body)
+        self._records += self._file_records
+        self._begin()
+
+    def _number(self, origin: str | None) -> int:
+        if origin is None:
+            return -1
+        if origin not in self._origins:
+            self._origins.append(origin)
+        return self._origins.index(origin)
+
+
+def _cut(segment: Segment, at: int, header: BatchHeader, kept: Sequence[bool]) -> bytes:
+    """Return a batch's records without those that are not kept, compressed as they were.
+
+    Each record says its offset and time against the batch's, which stay: its bytes stay, too.
+    """
+    batch = memoryview(segment.body)[at : at + header.size]
+    payload = compression.payload(batch, header.codec, bytes_max=limits.DECOMPRESSED_BYTES_MAX)
+    pieces: list[memoryview] = []
+    start = 0
+    for is_one in kept:
+        length, body_at = decode_varint(payload, start)
+        end = body_at + length
+        if is_one:
+            pieces.append(payload[start:end])
+        start = end
+    if start != len(payload):
+        raise CorruptLogError(f"a stored batch's records do not end where it does: offset={header.base_offset}")
+    data = b"".join(pieces)
+    return compression.compress(header.codec, data) if header.codec else data

@@ -1,0 +1,4 @@
+"""What is stored, byte for byte: batches, segments, markers, keys.
+
+Rule: stored numbers and layouts never change; a new one is added beside the old one.
+"""

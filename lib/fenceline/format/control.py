@@ -1,0 +1,111 @@
+"""Markers: control batches of exactly one record, which take offsets and are never shown to consumers.
+
+The rule: a type that this version does not know is parsed all the same, so that the fold can pass it over or stop at it
+(DESIGN.md, section 3). 0 and 1 are Kafka's own; what is ours, Kafka's tools show as unknown control types. It does not
+say what a marker does to the fold.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+
+from fenceline.format.batch import BatchHeader, MalformedBatch, decode, stamp_control
+
+# Stored: never renumber.
+ABORT = 0
+COMMIT = 1
+ACCESS = 64
+SEAL = 65
+SKIP = 66
+SNAPSHOT = 0x80
+TRAVELS = 0x100  # the bit of the types that go to other regions
+SNAPSHOT_REQUEST = 0x181
+SNAPSHOT_RESPONSE = 0x182
+SUBSCRIPTION_UPDATE = 0x183
+# Stored: the access modes of an ACCESS marker, and of items.
+EXCLUSIVE, SHARED = "Exclusive", "Shared"
+
+_OURS = frozenset({ACCESS, SEAL, SKIP, SNAPSHOT, SNAPSHOT_REQUEST, SNAPSHOT_RESPONSE, SUBSCRIPTION_UPDATE})
+_FOLD_TYPES = range(64, 128)  # 2 to 63 stay Kafka's
+_KEY = struct.Struct(">hh")  # version, type
+_OUTCOME = struct.Struct(">hi")  # version, coordinator epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """One marker.
+
+    ``value`` is its JSON, with ``version``, for a type of ours; ``{"coordinator_epoch": int}`` for ABORT and COMMIT;
+    and empty for a type that is not known here.
+    """
+
+    type: int
+    value: Mapping[str, Any]
+    producer_id: int
+    producer_epoch: int
+
+
+def changes_fold(type: int) -> bool:
+    """Tell whether a fold must know this type to go on behind it."""
+    return type in (ABORT, COMMIT) or type in _FOLD_TYPES
+
+
+def travels(type: int) -> bool:
+    """Tell whether a marker of this type is taken to other regions."""
+    return type >= 0 and bool(type & TRAVELS)
+
+
+def encode_transaction_marker(
+    is_commit: bool, *, producer_id: int, producer_epoch: int, base_offset: int, leader_epoch: int, now_ms: int
+) -> bytes:
+    """Return Kafka's COMMIT or ABORT; ``producer_epoch`` is the bumped one (KIP-890)."""
+    builder = DefaultRecordBatchBuilder(2, 0, 1, producer_id, producer_epoch, -1, 0)
+    # The coordinator's epoch is 0 always: the producer's, which only grows, fences markers.
+    builder.append(0, now_ms, _KEY.pack(0, COMMIT if is_commit else ABORT), _OUTCOME.pack(0, 0), [])
+    return stamp_control(builder.build(), base_offset=base_offset, leader_epoch=leader_epoch)
+
+
+def encode_marker(type: int, value: Mapping[str, Any], *, base_offset: int, leader_epoch: int, now_ms: int) -> bytes:
+    """Return a marker of ours. ``value`` gets ``version`` 1, and its names are sorted: equal ones are equal bytes."""
+    versioned = {**value, "version": 1}
+    text = json.dumps(versioned, ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True)
+    builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 0)
+    builder.append(0, now_ms, _KEY.pack(0, type), text.encode(), [])
+    return stamp_control(builder.build(), base_offset=base_offset, leader_epoch=leader_epoch)
+
+
+def parse_marker(body: bytes, at: int, header: BatchHeader) -> Marker:
+    """Return the marker at ``at``, whose header is already parsed.
+
+    Raises:
+        MalformedBatch: It is no control batch of exactly one record, or a type known here has a value that is not its.
+    """
+    if not header.is_control or header.count != 1 or header.last_offset_delta != 0:
+        raise MalformedBatch(f"no control batch of one record: position={at} count={header.count}")
+    (record,) = decode(body, at)
+    if record.key is None or len(record.key) < _KEY.size:
+        raise MalformedBatch(f"a control record without a type: position={at}")
+    _, marker_type = _KEY.unpack_from(record.key)
+    try:
+        value = _parse_value(marker_type, record.value or b"")
+    except (ValueError, RecursionError, struct.error) as error:
+        raise MalformedBatch(f"a marker's value cannot be read: position={at} type={marker_type}") from error
+    return Marker(marker_type, value, header.producer_id, header.producer_epoch)
+
+
+def _parse_value(type: int, value: bytes) -> Mapping[str, Any]:
+    if type in (ABORT, COMMIT):
+        _, coordinator_epoch = _OUTCOME.unpack_from(value)
+        return {"coordinator_epoch": coordinator_epoch}
+    if type in _OURS:
+        parsed = json.loads(value)
+        if not isinstance(parsed, dict) or "version" not in parsed:
+            raise ValueError("a marker of ours has a JSON object with its version")
+        return parsed
+    return {}

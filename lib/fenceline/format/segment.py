@@ -1,0 +1,192 @@
+"""Segments: one immutable object with one or more batches, and what its metadata says (DESIGN.md, section 3).
+
+The rule: everything about a segment that is not Kafka's rides in its user metadata, and ``chain`` binds it, the body
+and all that came before together. Stored: never rename. A name that this version does not know is kept as it stands: a
+newer version wrote it, and its chain covers it; or a tool that copied the object added it, and the chain does not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from fenceline.errors import CorruptLogError
+from fenceline.format import keys
+from fenceline.format.batch import BatchHeader, MalformedBatch, StoredRecord, decode, has_right_crc, headers
+from fenceline.ports import Damaged, Object, ObjectStore
+
+Body: TypeAlias = bytes  # `SegmentMetadata.bytes` hides the type's own name there
+
+
+@dataclass(frozen=True, slots=True)
+class Replicated:
+    """Where a replicated segment's batches came from."""
+
+    topic_id: str  # the source's
+    next_offset: int  # the source offset to read next
+    count: int  # how many of the source's own batches were taken so far
+
+
+class SegmentMetadata(NamedTuple):
+    """What rides beside a segment's body. The counters are of what lies below its base."""
+
+    write_id: str  # unique for each append attempt group
+    appended_at: int  # ms, the appender's clock
+    origin: str  # the region in which its batches were first produced
+    records: int  # data records
+    bytes: int  # stored bytes
+    max_timestamp: int  # the highest record timestamp, -1 for none
+    chain: str = ""  # SHA-256 in hexadecimal digits
+    replicated: Replicated | None = None
+    unknown: tuple[tuple[str, str], ...] = ()  # members that this version has no name for
+
+    def to_strings(self) -> dict[str, str]:
+        """Return the metadata as it is stored."""
+        strings = {
+            **dict(self.unknown),
+            "write-id": self.write_id,
+            "appended-at": str(self.appended_at),
+            "origin": self.origin,
+            "records": str(self.records),
+            "bytes": str(self.bytes),
+            "max-timestamp": str(self.max_timestamp),
+        }
+        if self.replicated is not None:
+            strings["origin-topic"] = self.replicated.topic_id
+            strings["origin-next"] = str(self.replicated.next_offset)
+            strings["origin-count"] = str(self.replicated.count)
+        if self.chain:
+            strings["chain"] = self.chain
+        return strings
+
+    @classmethod
+    def from_strings(cls, strings: Mapping[str, str]) -> SegmentMetadata:
+        """Return the metadata that was stored.
+
+        Raises:
+            KeyError: A name is missing.
+            ValueError: A value is not what it should be.
+        """
+        replicated = None
+        if "origin-topic" in strings:
+            replicated = Replicated(strings["origin-topic"], int(strings["origin-next"]), int(strings["origin-count"]))
+        known = cls(
+            write_id=strings["write-id"],
+            appended_at=int(strings["appended-at"]),
+            origin=strings["origin"],
+            records=int(strings["records"]),
+            bytes=int(strings["bytes"]),
+            max_timestamp=int(strings["max-timestamp"]),
+            chain=strings["chain"],
+            replicated=replicated,
+        )
+        names = {"chain", *known.to_strings()}
+        unknown = tuple(sorted(member for member in strings.items() if member[0] not in names))
+        return known._replace(unknown=unknown) if unknown else known
+
+    def chained(self, previous: str, body: Body) -> SegmentMetadata:
+        """Return this metadata with its chain value: SHA-256 over ``previous``, every other member and ``body``."""
+        return self._replace(chain=self._chain(previous, body))
+
+    def follows(self, previous: str, body: Body) -> bool:
+        """Return whether the chain value is that of ``previous``, the members and ``body``.
+
+        It holds with all members, and without those that this version does not know: damage to one that it knows is
+        found either way.
+        """
+        if self.chain == self._chain(previous, body):
+            return True
+        return bool(self.unknown) and self.chain == self._replace(unknown=())._chain(previous, body)
+
+    def _chain(self, previous: str, body: Body) -> str:
+        members = self.to_strings()
+        members.pop("chain", None)
+        lines = "".join(f"\n{name}={value}" for name, value in sorted(members.items()))
+        digest = hashlib.sha256(f"{previous}{lines}\n\n".encode())
+        digest.update(body)
+        return digest.hexdigest()
+
+
+class Segment(NamedTuple):
+    """A segment that was read or is being made: its batches are contiguous from ``base_offset`` to ``next_offset``."""
+
+    base_offset: int
+    next_offset: int
+    body: bytes
+    metadata: SegmentMetadata
+    batches: Sequence[tuple[int, BatchHeader]]  # (position in body, header)
+
+
+def read_segment(objects: ObjectStore, key: str) -> Segment:
+    """Return the segment at ``key``.
+
+    Raises:
+        NotFound: It is not there, now.
+        CorruptLogError: It is damaged: the store's checksum says so, or ``parse_segment``.
+        Unavailable: The store could not be asked.
+    """
+    try:
+        return parse_segment(objects.get(key))
+    except Damaged as fact:
+        raise corrupt(key, base_of(key), "its checksum is not the one stored with it") from fact
+
+
+def parse_segment(stored: Object) -> Segment:
+    """Return the segment that ``stored`` (whole) holds.
+
+    Raises:
+        CorruptLogError: It is not one, or not the one its key names. Nothing may be appended behind it.
+    """
+    base_offset = base_of(stored.key)
+    try:
+        metadata = SegmentMetadata.from_strings(stored.metadata)
+        batches = tuple(headers(stored.body))
+    except KeyError as error:
+        raise corrupt(stored.key, base_offset, f"its metadata has no {error.args[0]}") from error
+    except (MalformedBatch, ValueError) as error:
+        raise corrupt(stored.key, base_offset, str(error)) from error
+    next_offset = base_offset
+    for position, header in batches:
+        if header.base_offset != next_offset or header.last_offset_delta < 0:
+            raise corrupt(stored.key, next_offset, f"a batch begins at {header.base_offset}")
+        if not has_right_crc(stored.body, position, header):
+            raise corrupt(stored.key, header.base_offset, "the CRC of a batch is wrong")
+        next_offset = header.next_offset
+    if next_offset == base_offset:
+        raise corrupt(stored.key, base_offset, "it holds no batch")
+    return Segment(base_offset, next_offset, stored.body, metadata, batches)
+
+
+def base_of(key: str) -> int:
+    """Return the base offset that a key under ``log/`` names.
+
+    Raises:
+        CorruptLogError: It is no segment's key.
+    """
+    try:
+        return keys.parse_segment_key(key)[2]
+    except ValueError as error:
+        raise CorruptLogError(f"an object that is no segment stands in the log; delete it: key={key}") from error
+
+
+def corrupt(key: str, offset: int, what: str) -> CorruptLogError:
+    """Return the error for stored data that breaks an invariant at ``offset``."""
+    return CorruptLogError(f"stored segment is damaged: {what}; restore it from a backup: key={key} offset={offset}")
+
+
+def decode_stored(segment: Segment, at: int) -> list[StoredRecord]:
+    """Return the records of one stored batch.
+
+    Raises:
+        CorruptLogError: They cannot be decoded, or their CRC is wrong.
+    """
+    try:
+        return decode(segment.body, at)
+    except MalformedBatch as error:
+        raise damaged_batch(segment, error) from error
+
+
+def damaged_batch(segment: Segment, error: MalformedBatch) -> CorruptLogError:
+    return CorruptLogError(f"a stored batch is damaged: {error} offset={segment.base_offset}")

@@ -1,0 +1,260 @@
+"""Checkpoints: the items brought forward to where the fold stands (DESIGN.md, section 4; I5).
+
+The rule: aborted transactions first, then producers, then the head, each only forward; every 16 segments or 10 s, and
+before the log is left to rivals. A checkpoint makes a cold start cheap and is never needed for correctness: what cannot
+be written now is written later. The first one of a partition holds only while the topic lives: a process that was
+frozen until all of that life was collected creates no item that nobody would ever delete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+from fenceline import limits
+from fenceline.errors import CorruptLogError
+from fenceline.format import keys
+from fenceline.log.checkpoint_items import Head, aborted_to_value, producer_from_value, producer_to_value
+from fenceline.log.context import LifeEnded
+from fenceline.log.partition import Partition
+from fenceline.log.retry import Attempts
+from fenceline.log.state import FOLD_VERSION, AbortedTransaction, PartitionState, ProducerState
+from fenceline.ports import Change, Check, Item, ItemKey, Put, StoreFact, Unavailable, VersionMoved
+
+
+def is_due(partition: Partition, *, is_early: bool = False) -> bool:
+    """Whether 16 segments were folded, or any 10 s ago, since the last checkpoint; with ``is_early``, any at all.
+
+    Not in the 10 s behind one that failed: while the item store is away, or slow, nobody waits for it at each append.
+    """
+    now, since = partition.context.runtime.monotonic_ms(), partition.segments_since_checkpoint
+    if since == 0 or not partition.can_checkpoint or now < partition.no_checkpoint_until_ms:
+        return False
+    if is_early:
+        return True
+    age_ms = now - partition.checkpointed_ms
+    return since >= limits.CHECKPOINT_SEGMENTS or age_ms >= limits.CHECKPOINT_MS
+
+
+def keep_checkpoint(partition: Partition, *, is_early: bool = False) -> None:
+    """Write a checkpoint if one is due and nobody here is at it; one that the item store does not take comes later."""
+    if is_due(partition, is_early=is_early):
+        _keep(partition, tries=8)
+
+
+def knock(partition: Partition) -> None:
+    """Move the checkpoint, if there is anything to move, so that the one who always wins meets it at its next one.
+
+    One write, for its caller has lost its time already; if others were faster it has moved.
+    """
+    if is_due(partition, is_early=True):
+        _keep(partition, tries=1)
+
+
+def _keep(partition: Partition, tries: int) -> None:
+    with partition.lock:
+        if partition.is_saving:
+            return
+        partition.is_saving = True
+    try:
+        save(partition, tries=tries)
+    except (StoreFact, CorruptLogError, LifeEnded) as fact:
+        # It is never needed for correctness, and must not mask an acknowledgement.
+        if tries > 1 or not isinstance(fact, VersionMoved):
+            partition.no_checkpoint_until_ms = partition.context.runtime.monotonic_ms() + limits.CHECKPOINT_MS
+    finally:
+        partition.is_saving = False
+
+
+def save(partition: Partition, reach: int = 0, *, tries: int = 8) -> int:
+    """Bring the items forward to the folded state, and return the offset that they stand at, if this fold may.
+
+    Args:
+        reach: The offset that they must stand at then, at least.
+        tries: How often a write is made that others were faster with.
+
+    Raises:
+        LifeEnded: The topic is gone. Nothing was written.
+        VersionMoved: Others moved them each time; what was written is true.
+        Unavailable, NoAnswer: The item store; what was written is true.
+        Unavailable: The last look at the items is old: what was folded since may not be the log. Or it was, and the log
+            is followed anew: ``reach`` is not reached.
+    """
+    while True:
+        with partition.lock:
+            touched = dict(partition.touched)
+        partition.load_producers(touched)
+        with partition.lock:
+            if partition.touched.keys() <= touched.keys():
+                snapshot = partition.snapshot(touched)
+                aborted = list(partition.aborted)
+                versions = {p: partition.versions.get(p) for p in touched}
+                is_young = partition.has_young_look
+                if snapshot is not None:
+                    break
+    state = snapshot.state
+    if not is_young:
+        raise Unavailable("the look at the items is too old to write a checkpoint by")
+    if not partition.can_checkpoint:
+        return partition.base
+    if state.next_offset < reach:
+        raise Unavailable(f"the log is followed anew: offset={state.next_offset} wanted={reach}")
+    producers = {p: known for p, known in snapshot.producers.items() if known is not None}
+    changes: list[_Step] = [_aborted_step(partition, transaction) for transaction in aborted]
+    changes += [_producer_step(partition, p, known, state.next_offset, versions[p]) for p, known in producers.items()]
+    changes.append(_head_step(partition, state))
+    count = limits.TRANSACTION_ITEMS_MAX - 1  # beside the topic's item
+    for at in range(0, len(changes), count):
+        _write(partition, changes[at : at + count], tries)
+    _note_saved(partition, state)
+    return state.next_offset
+
+
+class _Step(NamedTuple):
+    """One change of a checkpoint: by what is remembered of its item, or by the item as it is now."""
+
+    key: ItemKey
+    remembered: Callable[[], Change | None]  # None: there is nothing left to do
+    anew: Callable[[Item | None], Change | None]
+
+
+def _write(partition: Partition, steps: list[_Step], tries: int) -> None:
+    made = [step.remembered() for step in steps]
+    for left in reversed(range(tries)):
+        changes = [change for change in made if change is not None]
+        if not changes:
+            return
+        if partition.head is None or any(_creates_head(partition, change) for change in changes):
+            changes.append(_while_alive(partition))
+        try:
+            partition.context.items.write(changes)
+        except VersionMoved:
+            if not left:
+                raise
+            found = partition.context.items.get([step.key for step in steps])
+            made = [step.anew(found.get(step.key)) for step in steps]
+            continue
+        _note_written(partition, changes)
+        return
+
+
+def _creates_head(partition: Partition, change: Change) -> bool:
+    return change.expected is None and change.key == keys.head_item(partition.topic_id, partition.partition)
+
+
+def _while_alive(partition: Partition) -> Check:
+    """Return the condition that the name leads to this life: its item goes before anything of it is collected."""
+    key = keys.topic_item(partition.name)
+    item = partition.context.items.get([key]).get(key)
+    if item is None or item.value["topic_id"] != partition.topic_id:
+        raise LifeEnded
+    return Check(key, item.version)
+
+
+def _note_written(partition: Partition, changes: list[Change]) -> None:
+    with partition.lock:
+        for change in changes:
+            if not isinstance(change, Put):
+                continue
+            if change.key.sort.startswith(keys.PRODUCER_SORT):
+                partition.versions[keys.parse_producer_item(change.key)] = change.version
+            elif change.key == keys.head_item(partition.topic_id, partition.partition):
+                partition.note_head(Head.from_value(change.value), change.version, is_own=True)
+
+
+def _aborted_step(partition: Partition, aborted: AbortedTransaction) -> _Step:
+    key = keys.aborted_item(partition.topic_id, partition.partition, aborted.last_offset)
+
+    def put() -> Change:
+        return Put(key, aborted_to_value(aborted), partition.context.runtime.fresh_version(), expected=None)
+
+    return _Step(key, put, lambda item: put() if item is None else None)
+
+
+def _producer_step(
+    partition: Partition, producer_id: int, state: ProducerState, folded_to: int, version: int | None
+) -> _Step:
+    key = keys.producer_item(partition.topic_id, partition.partition, producer_id)
+
+    def put(expected: int | None) -> Change:
+        return Put(key, producer_to_value(state, folded_to), _next_version(partition, expected), expected)
+
+    def anew(item: Item | None) -> Change | None:
+        if item is not None and producer_from_value(item.value)[1] >= folded_to:
+            return None
+        return put(None if item is None else item.version)
+
+    # The version that the state was folded behind: a later one moves the fold on, not back.
+    return _Step(key, lambda: put(version), anew)
+
+
+def _head_step(partition: Partition, state: PartitionState) -> _Step:
+    key = keys.head_item(partition.topic_id, partition.partition)
+
+    def put(head: Head | None, version: int | None) -> Change | None:
+        if head is not None and (head.state.next_offset >= state.next_offset or head.fold_version > FOLD_VERSION):
+            return None
+        moved = Head(state, 0) if head is None else replace(head, state=state, fold_version=FOLD_VERSION)
+        return Put(key, moved.to_value(), _next_version(partition, version), version)
+
+    def anew(item: Item | None) -> Change | None:
+        return put(*_noted(partition, item))
+
+    return _Step(key, lambda: put(partition.head, partition.head_version), anew)
+
+
+def _next_version(partition: Partition, expected: int | None) -> int:
+    return partition.context.runtime.fresh_version() if expected is None else expected + 1
+
+
+def read_head(partition: Partition) -> tuple[Head | None, int | None]:
+    """Return the head item and its version, as they are now."""
+    key = keys.head_item(partition.topic_id, partition.partition)
+    return _noted(partition, partition.context.items.get([key]).get(key))
+
+
+def _noted(partition: Partition, item: Item | None) -> tuple[Head | None, int | None]:
+    if item is None:
+        return None, None
+    head = Head.from_value(item.value)
+    partition.note_head(head, item.version)
+    return head, item.version
+
+
+def _note_saved(partition: Partition, state: PartitionState) -> None:
+    with partition.lock:
+        partition.base = max(partition.base, state.next_offset)
+        partition.touched = {p: last for p, last in partition.touched.items() if last >= state.next_offset}
+        partition.aborted = [a for a in partition.aborted if a.last_offset >= state.next_offset]
+        partition.segments_since_checkpoint = 0
+        partition.checkpointed_ms = partition.context.runtime.monotonic_ms()
+    partition.prune_producers()
+
+
+def move_log_start(partition: Partition, log_start: int) -> int:
+    """Move the log start forward to ``log_start``, which the checkpoint has reached, and return where it is then.
+
+    Raises:
+        LifeEnded: The topic is gone.
+        StoreUnavailableError, ContendedError: It was not moved.
+        OutcomeUnknownError: It may have been.
+    """
+    key = keys.head_item(partition.topic_id, partition.partition)
+    for attempt in Attempts(partition.context.runtime, "the partition's head"):
+        with attempt:
+            head, _ = read_head(partition)
+            if head is None or head.next_offset < log_start:
+                save(partition)
+            item = partition.context.items.get([key]).get(key)
+            if item is None or int(str(item.value["next_offset"])) < log_start:
+                raise VersionMoved(key)  # a newer fenceline keeps this head: its checkpoint comes
+            head = Head.from_value(item.value)
+            if head.log_start >= log_start:
+                return head.log_start
+            # Whoever loses this write reads again, and moves it from there. Fields of a newer fold are kept.
+            put = Put(key, {**item.value, "log_start": log_start}, item.version + 1, item.version)
+            partition.context.items.write([put])
+            partition.note_head(replace(head, log_start=log_start), put.version)
+            return log_start
+    raise AssertionError

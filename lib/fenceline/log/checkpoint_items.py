@@ -1,0 +1,203 @@
+"""The items that index the log: a partition's head, its producers and its aborted transactions.
+
+The rule: everything here can be rebuilt from the segments, moves only forward, and is written in one order: aborted
+transactions, producers, then the head (DESIGN.md, section 4). A head at N says that all that ended below N is durable.
+A producer item says by ``folded_to`` which batches it already holds. Stored: never rename, never renumber.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fenceline.log.state import (
+    FOLD_VERSION,
+    AbortedTransaction,
+    BatchEvent,
+    OpenTransaction,
+    Origin,
+    PartitionState,
+    ProducerState,
+)
+
+_OPEN = struct.Struct(">qhqq")  # producer id, epoch, first offset, time
+_EVENT = struct.Struct(">qihiiiqq?")  # the fields of a BatchEvent, in order
+_ORIGIN = struct.Struct(">qqHH")  # next offset, count, and the sizes of region and topic id, which follow
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A compacted view that is in force: its files are all that stands under its own prefix (``compacted_view``)."""
+
+    horizon: int  # it stands for the log below this offset
+    attempt: str  # of those who made a view with this horizon, the one that won
+    log_bytes: int  # stored bytes of the log below the horizon
+    files: int
+    bytes: int  # of the files
+    records: int  # in the files
+    trail: tuple[tuple[int, int], ...] = ()  # (horizon, ms from which on it was in force), far enough back to collect
+
+    def to_value(self) -> dict[str, Any]:
+        return {
+            "horizon": self.horizon,
+            "attempt": self.attempt,
+            "log_bytes": self.log_bytes,
+            "files": self.files,
+            "bytes": self.bytes,
+            "records": self.records,
+            "trail": [list(step) for step in self.trail],
+        }
+
+    @classmethod
+    def from_value(cls, value: Mapping[str, Any]) -> View:
+        trail = tuple((horizon, since) for horizon, since in value["trail"])
+        counts = {name: value[name] for name in ("horizon", "attempt", "log_bytes", "files", "bytes", "records")}
+        return cls(**counts, trail=trail)
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A partition's head item."""
+
+    state: PartitionState
+    log_start: int
+    fold_version: int = FOLD_VERSION
+    compaction_horizon: int = 0
+    view: View | None = None  # the pointer: moving it is what commits a compaction
+    compaction_wanted: int = 0  # the offset that somebody asked to be compacted to
+
+    @property
+    def next_offset(self) -> int:
+        return self.state.next_offset
+
+    def to_value(self) -> dict[str, Any]:
+        state = self.state
+        return {
+            "fold_version": self.fold_version,
+            "log_start": self.log_start,
+            "compaction_horizon": self.compaction_horizon,
+            "compacted_view": None if self.view is None else self.view.to_value(),
+            "compaction_wanted": self.compaction_wanted,
+            "next_offset": state.next_offset,
+            "topic_epoch": state.topic_epoch,
+            "access_mode": state.access_mode,
+            "session_id": state.session_id,
+            "access_offset": state.access_offset,
+            "open_transactions": b"".join(
+                _OPEN.pack(p, t.producer_epoch, t.first_offset, t.time) for p, t in state.open_transactions.items()
+            ),
+            "origins": b"".join(_pack_origin(region, origin) for region, origin in state.origins.items()),
+            "records": state.records,
+            "bytes": state.bytes,
+            "max_timestamp": state.max_timestamp,
+            "own_records": state.own_records,
+            "data_next": state.data_next,
+            "chain": state.chain,
+            "is_sealed": state.is_sealed,
+        }
+
+    @classmethod
+    def from_value(cls, value: Mapping[str, Any]) -> Head:
+        state = PartitionState(
+            next_offset=value["next_offset"],
+            topic_epoch=value["topic_epoch"],
+            access_mode=value["access_mode"],
+            session_id=value["session_id"],
+            access_offset=value.get("access_offset", -1),  # a head of version 1 has seen no ACCESS marker
+            open_transactions={
+                p: OpenTransaction(epoch, first, time)
+                for p, epoch, first, time in _OPEN.iter_unpack(value["open_transactions"])
+            },
+            origins=dict(_unpack_origins(value["origins"])),
+            records=value["records"],
+            bytes=value["bytes"],
+            max_timestamp=value["max_timestamp"],
+            own_records=value["own_records"],
+            data_next=value["data_next"],
+            chain=value["chain"],
+            is_sealed=value["is_sealed"],
+        )
+        view = value.get("compacted_view")  # an older head has none
+        return cls(
+            state,
+            value["log_start"],
+            value["fold_version"],
+            value["compaction_horizon"],
+            None if view is None else View.from_value(view),
+            value.get("compaction_wanted", 0),
+        )
+
+
+def _pack_origin(region: str, origin: Origin) -> bytes:
+    name, topic_id = region.encode(), origin.topic_id.encode()
+    return _ORIGIN.pack(origin.next_offset, origin.count, len(name), len(topic_id)) + name + topic_id
+
+
+def _unpack_origins(data: bytes) -> list[tuple[str, Origin]]:
+    origins = []
+    at = 0
+    while at < len(data):
+        next_offset, count, name_size, topic_size = _ORIGIN.unpack_from(data, at)
+        at += _ORIGIN.size
+        region = data[at : at + name_size].decode()
+        topic_id = data[at + name_size : at + name_size + topic_size].decode()
+        origins.append((region, Origin(topic_id, next_offset, count)))
+        at += name_size + topic_size
+    return origins
+
+
+def producer_to_value(state: ProducerState, folded_to: int) -> dict[str, Any]:
+    open_ = state.open
+    return {
+        "producer_epoch": state.producer_epoch,
+        "last_sequence": state.last_sequence,
+        "window": b"".join(_pack_event(event) for event in state.window),
+        "time": state.time,
+        "open": None if open_ is None else [open_.producer_epoch, open_.first_offset, open_.time],
+        "folded_to": folded_to,
+    }
+
+
+def _pack_event(event: BatchEvent) -> bytes:
+    return _EVENT.pack(
+        event.base_offset,
+        event.count,
+        event.producer_epoch,
+        event.first_sequence,
+        event.last_sequence,
+        event.topic_epoch,
+        event.timestamp,
+        event.time,
+        event.is_transactional,
+    )
+
+
+def producer_from_value(value: Mapping[str, Any]) -> tuple[ProducerState, int]:
+    """Return (state, folded_to)."""
+    window = tuple(BatchEvent(*fields) for fields in _EVENT.iter_unpack(value["window"]))
+    open_ = value["open"]
+    state = ProducerState(
+        value["producer_epoch"],
+        value["last_sequence"],
+        window,
+        value["time"],
+        None if open_ is None else OpenTransaction(*open_),
+    )
+    return state, value["folded_to"]
+
+
+def aborted_to_value(aborted: AbortedTransaction) -> dict[str, Any]:
+    return {
+        "producer_id": aborted.producer_id,
+        "first_offset": aborted.first_offset,
+        "last_offset": aborted.last_offset,
+        "last_stable_offset": aborted.last_stable_offset,
+    }
+
+
+def aborted_from_value(value: Mapping[str, Any]) -> AbortedTransaction:
+    return AbortedTransaction(
+        value["producer_id"], value["first_offset"], value["last_offset"], value["last_stable_offset"]
+    )

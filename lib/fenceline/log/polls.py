@@ -1,0 +1,154 @@
+"""How many polls are held at once; one beyond them is answered at once.
+
+A held poll occupies a whole process of a function, and an account has a thousand of them for everything. So a poll
+takes a slot before it waits, and gives it back when it ends, whatever way it ends.
+
+Rule: slots decide what waits, and nothing else (I9). A slot that is not given back lapses. A wrong clock, a lost
+answer or a frozen process lets a few polls more or fewer wait.
+
+Not here: how a poll waits, and for what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from types import TracebackType
+from typing import Protocol, TypeAlias
+
+from fenceline import limits
+from fenceline.format import keys
+from fenceline.ports import Item, ItemKey, ItemStore, NoAnswer, Put, Unavailable, VersionMoved
+from fenceline.runtime import Runtime
+
+LAPSE_MS = 5_000  # after the end of its wait a poll looks once more, and answers
+_LOOKED_AT = 16  # slots read at once, to find a free one among them
+_TRIES = 3
+
+GiveBack: TypeAlias = Callable[[], None]
+
+
+class Slots(Protocol):
+    """Where polls take their slots from."""
+
+    def take(self, hold_ms: float) -> GiveBack | None:
+        """Return how to give a slot back that was taken for ``hold_ms``; ``None`` if none is free. Never raises."""
+
+
+class Poll:
+    """One poll: a context manager that gives back what it has taken."""
+
+    def __init__(self, slots: Slots) -> None:
+        self._slots = slots
+        self._give_back: GiveBack | None = None
+
+    def __enter__(self) -> Poll:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._give_back is not None:
+            self._give_back()
+
+    def may_wait(self, hold_ms: float) -> bool:
+        """Return whether this poll may be held for ``hold_ms`` more; it keeps its slot from the first time on."""
+        if self._give_back is None:
+            self._give_back = self._slots.take(hold_ms)
+        return self._give_back is not None
+
+
+class Unbounded:
+    """As many slots as are asked for."""
+
+    def take(self, hold_ms: float) -> GiveBack | None:  # noqa: ARG002
+        return _nothing
+
+
+def _nothing() -> None: ...
+
+
+class OwnSlots:
+    """The slots of one process, whose polls are threads."""
+
+    def __init__(self, runtime: Runtime, count: int) -> None:
+        self._lock = runtime.lock()
+        self._free = count
+
+    def take(self, hold_ms: float) -> GiveBack | None:  # noqa: ARG002
+        with self._lock:
+            if self._free == 0:
+                return None
+            self._free -= 1
+            return self._give_back
+
+    def _give_back(self) -> None:
+        with self._lock:
+            self._free += 1
+
+
+class SharedSlots:
+    """The slots of all processes of one function, an item each.
+
+    Args:
+        function: Whose slots; each function has its own.
+        count: How many there are.
+    """
+
+    def __init__(self, items: ItemStore, runtime: Runtime, function: str, count: int) -> None:
+        self._items = items
+        self._runtime = runtime
+        self._function = function
+        self._count = count
+        self._last: Item | None = None  # the slot that this process gave back: likely still free
+
+    def take(self, hold_ms: float) -> GiveBack | None:
+        last, self._last = self._last, None
+        try:
+            if last is not None:
+                given = self._take(last.key, last, hold_ms)
+                if given is not None:
+                    return given
+            for key, item in self._free():
+                given = self._take(key, item, hold_ms)
+                if given is not None:
+                    return given
+        except (Unavailable, NoAnswer):
+            return None  # A store in trouble is not to be asked by more polls. What was taken unheard lapses.
+        return None
+
+    def _free(self) -> Sequence[tuple[ItemKey, Item | None]]:
+        """Return a few slots that nobody has, out of some that chance picked."""
+        now_ms, count = self._runtime.now_ms(), min(_LOOKED_AT, self._count)
+        first = int(self._runtime.random() * self._count)
+        wanted = [keys.poll_slot_item(self._function, (first + n) % self._count) for n in range(count)]
+        found: Mapping[ItemKey, Item] = self._items.get(wanted)
+        free = [(key, found.get(key)) for key in wanted if key not in found or _is_free(found[key], now_ms)]
+        start = int(self._runtime.random() * len(free))
+        return [*free[start:], *free[:start]][:_TRIES]
+
+    def _take(self, key: ItemKey, item: Item | None, hold_ms: float) -> GiveBack | None:
+        until_ms = self._runtime.now_ms() + int(hold_ms) + LAPSE_MS
+        version = self._runtime.fresh_version() if item is None else item.version + 1
+        taken = Item(key, version, {"until": until_ms})
+        try:
+            # Whoever loses this write tries another slot.
+            self._items.write([Put(key, taken.value, version, expected=None if item is None else item.version)])
+        except VersionMoved:
+            return None
+        return partial(self._put_back, taken)
+
+    def _put_back(self, taken: Item) -> None:
+        """Free a slot, unless it lapsed and is another poll's by now."""
+        free = Item(taken.key, taken.version + 1, {"until": 0})
+        # The answer of the poll is worth more than its slot, which lapses by itself.
+        with suppress(VersionMoved, Unavailable, NoAnswer):
+            self._items.write([Put(free.key, free.value, free.version, expected=taken.version)])
+            self._last = free
+
+
+def _is_free(item: Item, now_ms: int) -> bool:
+    """Return whether a slot was given back or has lapsed; one that lies too far ahead is of a wrong clock."""
+    until_ms = item.value["until"]
+    return not isinstance(until_ms, int) or not now_ms < until_ms <= now_ms + limits.WAIT_MS_MAX + 2 * LAPSE_MS

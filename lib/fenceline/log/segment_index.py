@@ -1,0 +1,132 @@
+"""Where segments begin: which one holds an offset, found without an index object (DESIGN.md, section 4, "Read").
+
+The rule: the keys are the index. What was seen of them is remembered, since a segment never moves; what is not known is
+found by listings, a number of them that grows with the logarithm of the distance.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections.abc import Sequence
+from itertools import pairwise
+
+from fenceline import limits
+from fenceline.format import keys
+from fenceline.format.segment import SegmentMetadata, base_of
+from fenceline.log.context import Context
+
+
+class SegmentIndex:
+    """The segments of one partition whose place is known."""
+
+    def __init__(self, context: Context, topic_id: str, partition: int) -> None:
+        self._objects = context.objects
+        self._lock = context.runtime.lock()
+        self._topic_id = topic_id
+        self._partition = partition
+        self._prefix = keys.log_prefix(topic_id, partition)
+        self._bases: list[int] = []  # sorted
+        self._ends: dict[int, int] = {}
+        self._metadata: dict[int, SegmentMetadata] = {}  # the newest that were read
+        self._reached = 0
+
+    def add(self, base: int, end: int) -> None:
+        """Remember that a segment covers [base, end)."""
+        with self._lock:
+            if base in self._ends:
+                return
+            insort(self._bases, base)
+            self._ends[base] = end
+            if len(self._bases) > limits.INDEX_SEGMENTS_MAX:
+                half = len(self._bases) // 2
+                for dropped in self._bases[:half]:
+                    del self._ends[dropped]
+                del self._bases[:half]
+
+    def reach(self, offset: int) -> None:
+        """Remember that every segment below ``offset`` is there.
+
+        A listing that is made from now on shows all of them. Beyond it may lack one and show the next, where they came
+        while it was made.
+        """
+        with self._lock:
+            self._reached = max(self._reached, offset)
+
+    def known(self, offset: int) -> int | None:
+        """Return the base of the segment that holds ``offset``, if it is remembered."""
+        with self._lock:
+            at = bisect_right(self._bases, offset) - 1
+            if at < 0:
+                return None
+            base = self._bases[at]
+            end = self._ends[base]
+            if offset < end:
+                return base
+            return offset if offset == end else None  # the next one begins where this one ends (I2)
+
+    def metadata(self, base: int) -> SegmentMetadata | None:
+        """Return the metadata of the segment at ``base``, if it is remembered."""
+        with self._lock:
+            return self._metadata.get(base)
+
+    def add_metadata(self, base: int, metadata: SegmentMetadata) -> None:
+        """Remember what was read, for as long as nothing newer takes its place."""
+        with self._lock:
+            self._metadata[base] = metadata
+            if len(self._metadata) > limits.INDEX_METADATA_MAX:
+                del self._metadata[next(iter(self._metadata))]
+
+    def find(self, offset: int) -> int | None:
+        """Return the base of the segment that holds ``offset``; ``None`` if none begins at or below it.
+
+        ``offset`` lies below the next offset.
+
+        Raises:
+            Unavailable: The store could not be asked.
+        """
+        base = self.known(offset)
+        return base if base is not None else self._search(offset)
+
+    def list(self, base: int, limit: int) -> list[tuple[int, int]]:
+        """Return (base, size in bytes) of up to ``limit`` segments from the one at ``base`` on.
+
+        Raises:
+            Unavailable: The store could not be asked.
+        """
+        return [(found, size) for found, size, _ in self.lines(base, limit)]
+
+    def lines(self, base: int, limit: int) -> Sequence[tuple[int, int, int]]:
+        """Return (base, size in bytes, Last-Modified by the store's own clock), as ``list``."""
+        after = keys.segment_key(self._topic_id, self._partition, base - 1) if base else ""
+        reached = self._reached
+        listed = self._objects.list(self._prefix, after, limit)
+        found = [(base_of(summary.key), summary.size, summary.modified_at) for summary in listed]
+        for (first, *_), (second, *_) in pairwise(found):
+            if second <= reached:
+                self.add(first, second)
+        return found
+
+    def _search(self, offset: int) -> int | None:
+        reach = limits.LIST_MAX
+        while True:
+            low = max(offset - reach + 1, 0)
+            found = self.list(low, limits.LIST_MAX)
+            below = [base for base, _ in found if base <= offset]
+            if below and (len(below) < len(found) or len(found) < limits.LIST_MAX):
+                return below[-1]
+            if below:
+                return self._bisect(below[-1], offset)
+            if low == 0:
+                return None
+            reach *= 32
+
+    def _bisect(self, low: int, high: int) -> int:
+        """Return the highest base in [low, high]; one stands at ``low``."""
+        while low < high:
+            middle = (low + high + 1) // 2
+            found = self.list(middle, 1)
+            if found and found[0][0] <= high:
+                low = found[0][0]
+            else:
+                high = middle - 1
+        return low

@@ -1,0 +1,252 @@
+"""Partition state as a pure fold over batch headers and markers in offset order (DESIGN.md, section 4).
+
+The rule (I3): a partition's state at offset N is a function of the segments below N alone. Two folds stand side by
+side: ``apply`` carries what concerns everybody, and gives out, as events, what concerns one producer; ``advance`` folds
+those, for the producers that somebody asks for. No clock is read here: whether a producer's state has lapsed is judged
+elsewhere, with the time as an argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from fenceline import limits
+from fenceline.errors import CorruptLogError
+from fenceline.format import control
+from fenceline.format.batch import BatchHeader, MalformedBatch
+from fenceline.format.segment import Segment, SegmentMetadata
+
+FOLD_VERSION = 2  # stored with each checkpoint; raise it when the fold learns something
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """A transaction that a producer has not ended here."""
+
+    producer_epoch: int
+    first_offset: int
+    time: int  # ms, appended-at of its first batch
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """How far another region's log was taken."""
+
+    topic_id: str
+    next_offset: int
+    count: int  # of the source's own batches
+
+
+@dataclass(frozen=True, slots=True)
+class AbortedTransaction:
+    """A transaction that ended by ABORT: its batches lie in [first_offset, last_offset)."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int  # its marker's
+    last_stable_offset: int  # right after the marker
+
+
+class PartitionState(NamedTuple):
+    """What the log below ``next_offset`` says to everybody."""
+
+    next_offset: int = 0
+    topic_epoch: int = -1
+    access_mode: str = "Shared"
+    session_id: str | None = None  # the exclusive one
+    access_offset: int = -1  # of the ACCESS marker that says so; -1 before the first
+    open_transactions: Mapping[int, OpenTransaction] = {}  # by producer id
+    origins: Mapping[str, Origin] = {}  # by region
+    records: int = 0  # data records
+    bytes: int = 0  # stored
+    max_timestamp: int = -1
+    own_records: int = 0  # data records produced in this region
+    data_next: int = 0  # behind the last data batch
+    chain: str = ""
+    is_sealed: bool = False
+
+    def last_stable_offset(self, log_start: int) -> int:
+        """Return the offset below which nothing is undecided, never below ``log_start``."""
+        firsts = [transaction.first_offset for transaction in self.open_transactions.values()]
+        return max(min(firsts, default=self.next_offset), log_start)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchEvent:
+    """One of a producer's batches."""
+
+    base_offset: int
+    count: int
+    producer_epoch: int
+    first_sequence: int
+    last_sequence: int
+    topic_epoch: int
+    timestamp: int  # the append time under LogAppendTime, else -1
+    time: int  # ms, appended-at
+    is_transactional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MarkerEvent:
+    """The end of a producer's transaction; the epoch is the bumped one (KIP-890)."""
+
+    base_offset: int
+    producer_epoch: int
+    time: int
+
+
+ProducerEvent = BatchEvent | MarkerEvent
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerState:
+    """What one partition knows of one producer."""
+
+    producer_epoch: int
+    last_sequence: int  # -1 after a marker
+    window: tuple[BatchEvent, ...]  # its last five batches of this epoch, oldest first
+    time: int  # ms, appended-at of the last append, markers included
+    open: OpenTransaction | None = None
+
+
+class Folded(NamedTuple):
+    """What one segment made of a state."""
+
+    state: PartitionState
+    events: Sequence[tuple[int, ProducerEvent]]  # (producer id, event), in offset order
+    aborted: Sequence[AbortedTransaction]
+
+
+def apply(state: PartitionState, segment: Segment, *, region: str) -> Folded:
+    """Fold one whole segment behind ``state``.
+
+    Raises:
+        CorruptLogError: It does not follow, or holds a marker of a newer fenceline that changes the fold.
+    """
+    if segment.base_offset != state.next_offset:
+        raise CorruptLogError(f"segments do not join: offset={state.next_offset} next={segment.base_offset}")
+    events: list[tuple[int, ProducerEvent]] = []
+    aborted: list[AbortedTransaction] = []
+    for position, header in segment.batches:
+        folded = apply_batch(state, header, segment.body, position, metadata=segment.metadata, region=region)
+        state = folded.state
+        events += folded.events
+        aborted += folded.aborted
+    return Folded(close_segment(state, segment.metadata), events, aborted)
+
+
+def apply_batch(
+    state: PartitionState, header: BatchHeader, body: bytes, position: int, *, metadata: SegmentMetadata, region: str
+) -> Folded:
+    """Fold one batch of a segment; ``close_segment`` ends that."""
+    if header.is_control:
+        state = state._replace(next_offset=header.next_offset, bytes=state.bytes + header.size)
+        try:
+            return _apply_marker(state, header, control.parse_marker(body, position, header), metadata)
+        except (MalformedBatch, KeyError, TypeError, ValueError) as error:
+            raise CorruptLogError(f"a marker cannot be read: {error!r} offset={header.base_offset}") from error
+    state = state._replace(
+        next_offset=header.next_offset,
+        bytes=state.bytes + header.size,
+        records=state.records + header.count,
+        own_records=state.own_records + (header.count if metadata.origin == region else 0),
+        max_timestamp=max(state.max_timestamp, header.max_timestamp),
+        data_next=header.next_offset,
+    )
+    if header.producer_id < 0:
+        return Folded(state, (), ())
+    event = batch_event(header, metadata.appended_at)
+    if header.is_transactional and header.producer_id not in state.open_transactions:
+        transaction = OpenTransaction(header.producer_epoch, header.base_offset, metadata.appended_at)
+        state = state._replace(open_transactions={**state.open_transactions, header.producer_id: transaction})
+    return Folded(state, ((header.producer_id, event),), ())
+
+
+def batch_event(header: BatchHeader, appended_at: int) -> BatchEvent:
+    """Return what a stamped batch tells of its producer."""
+    return BatchEvent(
+        base_offset=header.base_offset,
+        count=header.count,
+        producer_epoch=header.producer_epoch,
+        first_sequence=header.base_sequence,
+        last_sequence=header.last_sequence,
+        topic_epoch=header.leader_epoch,
+        timestamp=header.max_timestamp if header.is_log_append_time else -1,
+        time=appended_at,
+        is_transactional=header.is_transactional,
+    )
+
+
+def close_segment(state: PartitionState, metadata: SegmentMetadata) -> PartitionState:
+    """End a segment whose batches are folded: its chain value, and the source position that it brought."""
+    replicated = metadata.replicated
+    origins = state.origins
+    if replicated is not None:
+        origin = Origin(replicated.topic_id, replicated.next_offset, replicated.count)
+        origins = {**origins, metadata.origin: origin}
+    return state._replace(chain=metadata.chain, origins=origins)
+
+
+def _apply_marker(
+    state: PartitionState, header: BatchHeader, marker: control.Marker, metadata: SegmentMetadata
+) -> Folded:
+    time = metadata.appended_at
+    if marker.type in (control.ABORT, control.COMMIT):
+        # It was judged at exactly this offset before it was appended: what stands in the log is valid.
+        ended = state.open_transactions.get(header.producer_id)
+        left = {p: t for p, t in state.open_transactions.items() if p != header.producer_id}
+        state = state._replace(open_transactions=left)
+        aborted: tuple[AbortedTransaction, ...] = ()
+        if ended is not None and marker.type == control.ABORT:
+            stable = state.last_stable_offset(0)
+            aborted = (AbortedTransaction(header.producer_id, ended.first_offset, header.base_offset, stable),)
+        event = MarkerEvent(header.base_offset, header.producer_epoch, time)
+        return Folded(state, ((header.producer_id, event),), aborted)
+    if marker.type == control.ACCESS:
+        is_exclusive = marker.value["mode"] == "Exclusive"
+        state = state._replace(
+            topic_epoch=max(state.topic_epoch, header.leader_epoch),  # I8
+            access_mode="Exclusive" if is_exclusive else "Shared",
+            session_id=marker.value["session_id"] if is_exclusive else None,
+            access_offset=header.base_offset,
+        )
+    elif marker.type == control.SEAL:
+        state = state._replace(is_sealed=True)
+    elif marker.type == control.SKIP:
+        state = state._replace(origins={**state.origins, marker.value["origin"]: _skipped(state, marker.value)})
+    elif control.changes_fold(marker.type):
+        raise CorruptLogError(
+            "a newer fenceline wrote this log; upgrade before using it: "
+            f"marker={marker.type} offset={header.base_offset}"
+        )
+    return Folded(state, (), ())
+
+
+def _skipped(state: PartitionState, value: Mapping[str, int | str]) -> Origin:
+    known = state.origins.get(str(value["origin"]))
+    count = known.count if known is not None and known.topic_id == value["origin_topic"] else 0
+    return Origin(str(value["origin_topic"]), int(value["to"]), count + int(value["count"]))
+
+
+def advance(state: ProducerState | None, event: ProducerEvent) -> ProducerState:
+    """Fold one event of one producer, as it stands (DESIGN.md, sections 4 and 7; KIP-98, KIP-890)."""
+    if isinstance(event, MarkerEvent):
+        return ProducerState(event.producer_epoch, -1, (), event.time, None)
+    follows = (
+        state is not None
+        and state.producer_epoch == event.producer_epoch
+        and event.first_sequence == next_sequence(state.last_sequence)
+    )
+    window = state.window if state is not None and follows else ()
+    open_ = state.open if state is not None else None
+    if open_ is None and event.is_transactional:
+        open_ = OpenTransaction(event.producer_epoch, event.base_offset, event.time)
+    window = (*window, event)[-limits.PRODUCER_WINDOW_BATCHES :]
+    return ProducerState(event.producer_epoch, event.last_sequence, window, event.time, open_)
+
+
+def next_sequence(last_sequence: int) -> int:
+    """Return the sequence behind ``last_sequence``: it wraps at 2³¹-1."""
+    return 0 if last_sequence == limits.INT32_MAX else last_sequence + 1

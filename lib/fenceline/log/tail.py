@@ -1,0 +1,124 @@
+"""The end of a partition, as it is told to somebody: verified, with both items read for it (I4).
+
+The rule: a warm process's memory answers nothing by itself. What is returned here was seen after the call began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+from fenceline import limits
+from fenceline.errors import OffsetOutOfRangeError
+from fenceline.format import keys
+from fenceline.format.batch import BatchHeader
+from fenceline.log.checkpoint_items import aborted_from_value
+from fenceline.log.context import Instant
+from fenceline.log.partition import Partition, look_at
+from fenceline.log.state import AbortedTransaction, PartitionState
+from fenceline.log.topic_item import TopicItem
+from fenceline.model.results import Bounds
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """A state, and the offsets that a reader is shown with it, at one moment."""
+
+    state: PartitionState
+    bounds: Bounds
+    look: Instant | None  # when the one began that it leans on
+
+
+def verified_tail(partition: Partition) -> Tail:
+    """Return the partition at a verified tail, with both items read after this call began (I4).
+
+    Raises:
+        LifeEnded: The name does not lead to this life any more.
+        CorruptLogError: The log is damaged.
+        Unavailable: A store could not be asked.
+    """
+    state: PartitionState | None = None
+    if partition.is_fresh:
+        looks: list[Callable[[], PartitionState | TopicItem]] = [partition.look, partition.verified]
+        _, seen = partition.context.runtime.gather(looks)
+        state = seen if isinstance(seen, PartitionState) else None
+    else:
+        partition.open()
+    return _settled(partition, state)
+
+
+def verified_tails(partitions: Sequence[Partition], use: Callable[[Partition, Tail], T]) -> list[T]:
+    """Return what ``use`` makes of each partition of one life at a verified tail, side by side, in their order.
+
+    As ``verified_tail`` of each, but all their items are read together first.
+
+    Raises:
+        LifeEnded: The name does not lead to this life any more.
+        CorruptLogError: One of the logs is damaged.
+        Unavailable: A store could not be asked.
+    """
+    if not partitions:
+        return []
+    look_at(partitions)
+
+    def used(partition: Partition) -> T:
+        if not partition.is_fresh:
+            partition.follow()
+        return use(partition, _settled(partition, None))
+
+    return partitions[0].context.runtime.gather([partial(used, partition) for partition in partitions])
+
+
+def _settled(partition: Partition, state: PartitionState | None) -> Tail:
+    """Return the tail, once it may be told; ``state`` was just seen to be it, or is ``None``."""
+    while True:
+        if state is not partition.state:
+            state = partition.verified()
+        with partition.lock:
+            # A process that was frozen since the look may have seen a key absent because it was collected.
+            log_start = partition.log_start
+            if partition.is_end(state):
+                bounds = Bounds(log_start, state.next_offset, state.last_stable_offset(log_start))
+                return Tail(state, bounds, partition.last_look)
+        if log_start > state.next_offset or not partition.is_fresh:
+            partition.open()
+
+
+def out_of_range(offset: int, bounds: Bounds) -> OffsetOutOfRangeError:
+    return OffsetOutOfRangeError(
+        f"no such offset; read from log_start_offset to next_offset: offset={offset} "
+        f"log_start={bounds.log_start_offset} next={bounds.next_offset}",
+        log_start_offset=bounds.log_start_offset,
+        next_offset=bounds.next_offset,
+    )
+
+
+def is_aborted(header: BatchHeader, aborted: Sequence[AbortedTransaction]) -> bool:
+    """Whether the batch belongs to one of these aborted transactions."""
+    return header.is_transactional and any(
+        transaction.producer_id == header.producer_id
+        and transaction.first_offset <= header.base_offset <= transaction.last_offset
+        for transaction in aborted
+    )
+
+
+def aborted_between(partition: Partition, start: int, end: int) -> list[AbortedTransaction]:
+    """Return the aborted transactions that overlap [start, end): the items', and those folded since the checkpoint."""
+    with partition.lock:
+        found = {t.last_offset: t for t in partition.aborted if t.last_offset >= start}
+    after = keys.aborted_sort(start - 1) if start else ""
+    sort, prefix = keys.partition_items(partition.topic_id, partition.partition), keys.ABORTED_SORT
+    while True:
+        items = partition.context.items.query(sort, start_after=after, prefix=prefix, limit=limits.LIST_MAX)
+        for item in items:
+            transaction = aborted_from_value(item.value)
+            found[transaction.last_offset] = transaction
+            if transaction.last_stable_offset >= end:
+                return [found[last] for last in sorted(found)]
+        if len(items) < limits.LIST_MAX:
+            return [found[last] for last in sorted(found)]
+        after = items[-1].key.sort

@@ -1,0 +1,55 @@
+"""A topic's item: how it is stored, and read back (DESIGN.md, "What is stored")."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fenceline.model.topic import Topic
+from fenceline.ports import (
+    Item,
+)
+
+if TYPE_CHECKING:  # a client shows topics without a log
+    pass
+
+
+class TopicItem(NamedTuple):
+    """A topic's item: the topic, how often it was changed, and whether it is being deleted."""
+
+    topic: Topic
+    n: int
+    is_going: bool
+    version: int
+    object_n: int = -1  # the newest of its objects that is known to be there
+
+    def to_value(self) -> dict[str, Any]:
+        topic = self.topic
+        return {
+            "name": topic.name,
+            "topic_id": topic.topic_id,
+            "partitions": topic.partitions,
+            "config": dict(topic.config),
+            "regions": list(topic.regions),
+            "created_at": topic.created_at,
+            "n": self.n,
+            "is_going": self.is_going,
+            "object_n": self.object_n,
+        }
+
+
+def topic_from_value(value: Mapping[str, Any], version: int) -> TopicItem:
+    """Return the topic that an item's value, or a topic object, describes."""
+    topic = Topic(
+        name=value["name"],
+        topic_id=value["topic_id"],
+        partitions=value["partitions"],
+        config=dict(value["config"]),
+        regions=tuple(value["regions"]),
+        created_at=value["created_at"],
+    )
+    return TopicItem(topic, value["n"], value["is_going"], version, value.get("object_n", value["n"]))
+
+
+def topic_from_item(item: Item) -> TopicItem:
+    return topic_from_value(item.value, item.version)

@@ -1,0 +1,45 @@
+"""Topic objects: what the object store holds of a topic (DESIGN.md, "The log is the truth").
+
+Not here: topics without an item; see ``recovery.lost_items``.
+"""
+
+from __future__ import annotations
+
+import json
+
+from fenceline import limits
+from fenceline.errors import CorruptLogError
+from fenceline.format import keys
+from fenceline.log.context import Context
+from fenceline.log.replay import UNREADABLE
+from fenceline.log.topic_item import TopicItem, topic_from_value
+from fenceline.ports import Damaged
+
+
+def newest_object(context: Context, topic_id: str) -> str | None:
+    """Return the key of one life's newest topic object, if it has any; a topic may have been changed many times.
+
+    Raises:
+        Unavailable: The store could not be asked.
+    """
+    prefix, newest = keys.topic_prefix(topic_id), ""
+    while listed := context.objects.list(prefix, newest, limits.LIST_MAX):
+        newest = listed[-1].key
+        if len(listed) < limits.LIST_MAX:
+            break
+    return newest or None
+
+
+def read_topic(context: Context, key: str) -> TopicItem:
+    """Return what a topic object says.
+
+    Raises:
+        CorruptLogError: It can't be read.
+        NotFound: It is gone.
+        Unavailable: The store could not be asked.
+    """
+    try:
+        return topic_from_value(json.loads(context.objects.get(key).body), 0)
+    except (Damaged, *UNREADABLE) as error:
+        what = f"{type(error).__name__} {error}"
+        raise CorruptLogError(f"a stored topic is damaged; restore it from a backup: {what} key={key}") from error

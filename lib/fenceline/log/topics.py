@@ -1,0 +1,386 @@
+"""Topics: created, listed, altered and deleted by conditional writes of one item each (DESIGN.md, sections 3 and 4).
+
+The rule: the item first, carrying its number n; then the object ``topic/{topic_id}/{n}.json``, from which the item can
+be rebuilt; only then the answer. A missing object is made up by the next change, first. A deleted name is free once
+every partition is sealed; what lies under its ``topic_id`` is then nobody's, and is collected.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from fenceline import limits
+from fenceline.errors import (
+    ContendedError,
+    CorruptLogError,
+    InvalidRequestError,
+    InvalidTopicError,
+    OutcomeUnknownError,
+    RetryError,
+    TopicAlreadyExistsError,
+)
+from fenceline.format import keys
+from fenceline.log.retry import Attempts
+from fenceline.log.topic_item import TopicItem, topic_from_item
+from fenceline.model import topic_config as configs
+from fenceline.model.topic import Topic, is_legal_name, unknown_topic
+from fenceline.ports import (
+    AlreadyExists,
+    Check,
+    Conflict,
+    Delete,
+    NoAnswer,
+    NotFound,
+    Put,
+    StoreFact,
+    VersionMoved,
+)
+
+if TYPE_CHECKING:  # a client shows topics without a log
+    from fenceline.log.context import Context
+
+_LEGAL_REGION = re.compile(r"[a-z0-9-]{1,63}", re.ASCII)
+
+
+def create(
+    context: Context, name: str, *, partitions: int, config: Mapping[str, Any], regions: Sequence[str] | None
+) -> Topic:
+    """Create a topic.
+
+    Raises:
+        InvalidTopicError: ``name`` is not legal. Nothing was written.
+        InvalidRequestError: Another argument is not. Nothing was written.
+        TopicAlreadyExistsError: The name is taken, by a topic that is being deleted, too. Nothing was written.
+        OutcomeUnknownError: A store did not answer; it may have been created.
+    """
+    if not is_legal_name(name):
+        raise InvalidTopicError("a topic's name is 1 to 249 of A-Z a-z 0-9 . _ - and neither . nor ..")
+    _check_partitions(partitions)
+    wanted = Topic(
+        name=name,
+        topic_id="",  # a fresh one for each attempt
+        partitions=partitions,
+        config=configs.merged({}, config),
+        regions=_checked_regions(context, regions),
+        created_at=context.runtime.now_ms(),
+    )
+    unanswered: list[TopicItem] = []
+    for attempt in Attempts(context.runtime, "the topic's item"):
+        with attempt:
+            found = _created_before(context, name, unanswered) if unanswered else None
+            made = found or _take_name(context, wanted, unanswered)
+    if made.is_going:
+        raise _deleted_since(name)
+    try:
+        stored = make_object(context, made)
+        if stored.object_n != stored.n:
+            _check_lives(context, stored)
+    except RetryError as error:
+        raise _half_stored(error) from error
+    return stored.topic
+
+
+def _take_name(context: Context, wanted: Topic, unanswered: list[TopicItem]) -> TopicItem:
+    """Create the topic's item under a fresh id.
+
+    An id of an earlier attempt is not used again: that life may have begun and been deleted since, and its objects then
+    say for good that it is over.
+
+    Args:
+        unanswered: What earlier attempts may have created, or may yet; this one is added, if it ends so.
+    """
+    runtime, name = context.runtime, wanted.name
+    topic_id = runtime.fresh_id()
+    made = TopicItem(replace(wanted, topic_id=topic_id), 0, is_going=False, version=runtime.fresh_version())
+    put = Put(keys.topic_item(name), made.to_value(), made.version, expected=None)
+    try:
+        # The name's conditional create: whoever loses is told that it exists, and has written nothing. A write that
+        # comes late, after this life was deleted, or after a later attempt took its place, finds it gone.
+        checked = Check(keys.gone_item(topic_id), expected=None)
+        context.items.write([put, checked, *_given_up(context, unanswered)])
+    except VersionMoved:
+        found = _created_before(context, name, unanswered)
+        if found is None:
+            raise
+        return found
+    except NoAnswer:
+        unanswered.append(made)
+        raise
+    return made
+
+
+def _created_before(context: Context, name: str, unanswered: Sequence[TopicItem]) -> TopicItem | None:
+    """Return the item that an attempt which was not answered has created; ``None`` if the name is free.
+
+    Raises:
+        TopicAlreadyExistsError: The name is another's.
+    """
+    found = find(context, name)
+    if found is not None and found.topic.topic_id not in {one.topic.topic_id for one in unanswered}:
+        raise TopicAlreadyExistsError(f"the name is taken: topic={name}")
+    return found
+
+
+def _given_up(context: Context, unanswered: Sequence[TopicItem]) -> list[Put]:
+    """Return what makes lives that may yet begin begin no more, but for those that are known to be over.
+
+    One that has an object has begun: its only write is spent. It is over, or a rebuild has given it another name.
+    """
+    lives = {keys.gone_item(one.topic.topic_id): one for one in unanswered}
+    known = context.items.get([*lives]) if lives else {}
+    gone_at = {"gone_at": context.runtime.now_ms()}
+    return [
+        Put(key, {**one.to_value(), **gone_at}, context.runtime.fresh_version(), expected=None)
+        for key, one in lives.items()
+        if key not in known and not context.objects.list(keys.topic_prefix(one.topic.topic_id), limit=1)
+    ]
+
+
+def _check_lives(context: Context, made: TopicItem) -> None:
+    """Look whether the topic still lives: this process may have slept between its item and its object.
+
+    Raises:
+        OutcomeUnknownError: It was created, and has been deleted since.
+        StoreUnavailableError: The item store.
+    """
+    for attempt in Attempts(context.runtime, "the topic's item"):
+        with attempt:
+            found = find(context, made.topic.name)
+    if found is None or found.is_going or found.topic.topic_id != made.topic.topic_id:
+        raise _deleted_since(made.topic.name)
+
+
+def _deleted_since(name: str) -> OutcomeUnknownError:
+    return OutcomeUnknownError(f"it was created, and has been deleted by another request since: topic={name}")
+
+
+def find(context: Context, name: str) -> TopicItem | None:
+    """Return the topic's item, going or not; ``None`` if the name leads to nothing."""
+    if not is_legal_name(name):
+        return None
+    key = keys.topic_item(name)
+    item = context.items.get([key]).get(key)
+    return None if item is None else topic_from_item(item)
+
+
+def get(context: Context, name: str) -> TopicItem:
+    """Return the live topic of that name.
+
+    Raises:
+        UnknownTopicOrPartitionError: There is none.
+    """
+    found = find(context, name)
+    if found is None or found.is_going:
+        raise unknown_topic(name)
+    return found
+
+
+def list_topics(context: Context, *, prefix: str, start_after: str, limit: int) -> tuple[list[Topic], bool]:
+    """Return up to ``limit`` live topics in byte order of their names, and whether there are more."""
+    if len(prefix) > limits.TOPIC_NAME_CHARS_MAX:
+        return [], False
+    start_after = start_after[: limits.TOPIC_NAME_CHARS_MAX + 1]  # no name is longer, and a store's keys have bounds
+    topics: list[Topic] = []
+    while True:
+        wanted = limit + 1 - len(topics)
+        items = context.items.query(keys.TOPICS, start_after=start_after, prefix=prefix, limit=wanted)
+        topics += [found.topic for found in map(topic_from_item, items) if not found.is_going]
+        if len(items) < wanted or len(topics) > limit:
+            return topics[:limit], len(topics) > limit
+        start_after = items[-1].key.sort
+
+
+def alter(
+    context: Context,
+    name: str,
+    *,
+    partitions: int | None,
+    config: Mapping[str, Any] | None,
+    regions: Sequence[str] | None,
+) -> Topic:
+    """Change what is given, and keep the rest.
+
+    Raises:
+        UnknownTopicOrPartitionError: No such topic.
+        InvalidRequestError: A value is not legal, or there would be fewer partitions. Nothing was written.
+        OutcomeUnknownError: A store did not answer; it may have been changed.
+    """
+    met: set[str] = set()  # lives, by attempts that were not answered
+    for attempt in Attempts(context.runtime, "the topic's item"):
+        with attempt:
+            found = get(context, name)
+            topic = found.topic
+            if attempt.is_unknown and topic.topic_id not in met:
+                raise unknown_topic(name)  # the life that may have been changed is over
+            met.add(topic.topic_id)
+            if partitions is not None:
+                _check_partitions(partitions)
+                if partitions < topic.partitions:
+                    raise InvalidRequestError(
+                        f"partitions only grow: partitions={topic.partitions}", field="partitions"
+                    )
+            changed = replace(
+                topic,
+                partitions=topic.partitions if partitions is None else partitions,
+                config=configs.merged(topic.config, config or {}),
+                regions=topic.regions if regions is None else _checked_regions(context, regions),
+            )
+            if changed != topic:
+                return _change(context, found, topic=changed, is_going=False).topic
+            return _make_whole(context, found).topic
+    raise AssertionError
+
+
+def mark_going(context: Context, name: str) -> TopicItem | None:
+    """Mark a topic as going, if it is not yet, and return its item; ``None`` if it is deleted already.
+
+    It is where an attempt was not answered, or was too late, and others have gone on with it: a topic that was created
+    under the name since is not the one that this request met.
+
+    Raises:
+        UnknownTopicOrPartitionError: No such topic.
+    """
+    met = ""
+    for attempt in Attempts(context.runtime, "the topic's item"):
+        with attempt:
+            found = find(context, name)
+            if met and (found is None or found.topic.topic_id != met):
+                return None
+            if found is None:
+                raise unknown_topic(name)
+            met = found.topic.topic_id
+            if not found.is_going:
+                return _change(context, found, topic=found.topic, is_going=True)
+            return _make_whole(context, found)
+    raise AssertionError
+
+
+def free_name(context: Context, going: TopicItem) -> None:
+    """Give the name of a sealed topic up; what was stored under it waits in ``gone`` to be collected."""
+    gone = keys.gone_item(going.topic.topic_id)
+    for attempt in Attempts(context.runtime, "the topic's item"):
+        with attempt:
+            found = find(context, going.topic.name)
+            if found is None or found.topic.topic_id != going.topic.topic_id:
+                return  # another DELETE has done it
+            value = {**found.to_value(), "gone_at": context.runtime.now_ms()}
+            put = Put(gone, value, context.runtime.fresh_version(), expected=None)
+            context.items.write([Delete(keys.topic_item(going.topic.name), found.version), put])
+
+
+def _change(context: Context, found: TopicItem, *, topic: Topic, is_going: bool) -> TopicItem:
+    found = make_object(context, found)
+    version = context.runtime.fresh_version()
+    changed = found._replace(topic=topic, is_going=is_going, n=found.n + 1, version=version)
+    put = Put(keys.topic_item(topic.name), changed.to_value(), version, expected=found.version)
+    context.items.write([put])  # whoever loses this write reads the item again
+    return _make_whole(context, changed)
+
+
+def _make_whole(context: Context, changed: TopicItem) -> TopicItem:
+    """Make the object of what an item says already, by this request or by one that was cut off, as ``make_object``.
+
+    Raises:
+        OutcomeUnknownError: It is not there for sure.
+    """
+    try:
+        return make_object(context, changed)
+    except RetryError as error:
+        raise _half_stored(error) from error
+
+
+def _half_stored(error: RetryError) -> OutcomeUnknownError:
+    return OutcomeUnknownError(f"the topic was changed, but not all of it is stored; send it again: {error.detail}")
+
+
+def make_object(context: Context, item: TopicItem) -> TopicItem:
+    """Make the object that the item can be rebuilt from, if it is not known to be there: before anything leans on it.
+
+    Raises:
+        StoreUnavailableError, ContendedError, OutcomeUnknownError: A store; the item says what it said.
+        CorruptLogError: The objects say that the topic was deleted.
+    """
+    if item.object_n == item.n:
+        return item
+    for attempt in Attempts(context.runtime, "the topic's object"):
+        with attempt:
+            item = _with_object(context, item)
+    known = item._replace(object_n=item.n, version=context.runtime.fresh_version())
+    with suppress(StoreFact):  # then whoever meets the item makes sure once more
+        put = Put(keys.topic_item(item.topic.name), known.to_value(), known.version, expected=item.version)
+        context.items.write([put])
+        return known
+    return item
+
+
+def _with_object(context: Context, item: TopicItem) -> TopicItem:
+    """Create the item's object; return the item, under another number where another object has its own."""
+    from fenceline.log.topic_objects import read_topic
+
+    key = keys.topic_key(item.topic.topic_id, item.n)
+    value = {name: member for name, member in item.to_value().items() if name != "object_n"}
+    body = json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+    try:
+        context.objects.create(key, body, {})
+    except AlreadyExists as fact:
+        # Made by an earlier attempt, or by whoever met the item; or of an item that was lost since.
+        try:
+            told = read_topic(context, key)
+        except NotFound:
+            raise Conflict(f"collected meanwhile: key={key}") from fact
+        if (told.topic, told.n, told.is_going) != (item.topic, item.n, item.is_going):
+            return _renumbered(context, item)
+    return item
+
+
+def _renumbered(context: Context, item: TopicItem) -> TopicItem:
+    """Give the item the number behind its newest object, and make that one.
+
+    Raises:
+        ContendedError: The item is not the topic's any more.
+        CorruptLogError: The newest object is DELETE's mark, and the item is not going.
+    """
+    from fenceline.log.topic_objects import newest_object, read_topic
+
+    newest = newest_object(context, item.topic.topic_id)
+    assert newest is not None  # the one that has the item's number, or DELETE's mark
+    told = read_topic(context, newest)
+    if told.is_going and item.is_going:
+        return item  # the mark is there, whoever made it
+    if told.is_going:
+        found = find(context, item.topic.name)
+        if found is None or found.version != item.version:  # a DELETE has come meanwhile
+            raise _changed_meanwhile(item)
+        raise CorruptLogError(f"an item tells of a topic that was deleted; rebuild the items: key={newest}")
+    version = context.runtime.fresh_version()
+    moved = item._replace(n=told.n + 1, object_n=told.n, version=version)
+    try:
+        # Whoever loses this write has an item that is not the topic's any more.
+        context.items.write([Put(keys.topic_item(item.topic.name), moved.to_value(), version, expected=item.version)])
+    except VersionMoved as fact:
+        raise _changed_meanwhile(item) from fact
+    return _with_object(context, moved)
+
+
+def _changed_meanwhile(item: TopicItem) -> ContendedError:
+    return ContendedError(f"others changed the topic meanwhile; send it again: topic={item.topic.name}")
+
+
+def _check_partitions(partitions: int) -> None:
+    if not 1 <= partitions <= limits.PARTITIONS_MAX:
+        raise InvalidRequestError(f"partitions is from 1 to {limits.PARTITIONS_MAX}", field="partitions")
+
+
+def _checked_regions(context: Context, regions: Sequence[str] | None) -> tuple[str, ...]:
+    if regions is None:
+        return (context.region,)
+    is_count_legal = 1 <= len(regions) <= limits.REGIONS_MAX
+    if not is_count_legal or len(set(regions)) < len(regions) or not all(map(_LEGAL_REGION.fullmatch, regions)):
+        most = limits.REGIONS_MAX
+        raise InvalidRequestError(f"regions is a list of 1 to {most} different region names", field="regions")
+    return tuple(regions)

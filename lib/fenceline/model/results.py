@@ -1,0 +1,140 @@
+"""What the service answers about a partition: appended places, offsets, segments, pages (API.md, "Produce", "Read").
+
+Rule: both sides of HTTP share these types, so a client loads nothing of the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """A partition's offsets at one verified tail."""
+
+    log_start_offset: int
+    next_offset: int
+    last_stable_offset: int
+
+
+class Bounded:
+    """What has ``bounds``: their names in API.md are its own, too."""
+
+    __slots__ = ()
+    bounds: Bounds
+
+    @property
+    def log_start_offset(self) -> int:
+        return self.bounds.log_start_offset
+
+    @property
+    def next_offset(self) -> int:
+        return self.bounds.next_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        return self.bounds.last_stable_offset
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets(Bounded):
+    """API.md "offsets"."""
+
+    bounds: Bounds
+    topic_epoch: int
+    access_mode: str  # "Shared" or "Exclusive"
+    compaction_horizon: int
+
+
+@dataclass(frozen=True, slots=True)
+class AbortedTransaction:
+    """An aborted transaction: skip its producer's transactional batches with a base offset within."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentEntry:
+    """One segment, for a reader that fetches it by itself. ``url`` is absolute, or a path on this server."""
+
+    base_offset: int
+    next_offset: int
+    bytes: int
+    url: str
+    origin: str | None
+    records: int
+    aborted: Sequence[AbortedTransaction]
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentList(Bounded):
+    """API.md "segments"."""
+
+    segments: Sequence[SegmentEntry]
+    has_more: bool
+    topic_id: str
+    bounds: Bounds
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerRef:
+    """Who sends a JSON batch, idempotently (KIP-98)."""
+
+    producer_id: int
+    producer_epoch: int
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRef:
+    """The session that an append stands under, and the topic epoch it was granted."""
+
+    session_id: str
+    topic_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Where a batch stands in the log. The fields are those of API.md "Produce"."""
+
+    base_offset: int
+    next_offset: int
+    count: int
+    duplicate: bool
+    topic_epoch: int
+    expected_offset_checked: bool
+    timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRecord:
+    """One record, as a consumer is shown it."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]]
+    topic_epoch: int
+    origin: str | None  # None where it was produced in this region
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Bounded):
+    """Records, and where to read next."""
+
+    records: Sequence[ReadRecord]
+    position: int
+    bounds: Bounds
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPage(Bounded):
+    """Whole batches as stored, one behind the other, and where to read next."""
+
+    body: bytes
+    position: int
+    bounds: Bounds

@@ -1,0 +1,176 @@
+"""What is told about a partition without its records: bounds, the search by time, its segments (API.md, "Read").
+
+The rule: each segment's metadata says what lies below it, so a question about the whole log is a binary search over
+segments, not a scan. (The search by time walks on where a record below the log start is later than the time.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import Generic, TypeAlias, TypeVar
+
+from fenceline import limits
+from fenceline.format.segment import SegmentMetadata
+from fenceline.log import state as log_state
+from fenceline.log.partition import Partition
+from fenceline.log.state import PartitionState
+from fenceline.log.tail import Tail, aborted_between, out_of_range, verified_tail, verified_tails
+from fenceline.model.results import AbortedTransaction, Offsets, SegmentEntry, SegmentList
+from fenceline.model.topic import Topic
+from fenceline.read.time_search import base_of, find_timestamp, metadata_of
+
+T = TypeVar("T")
+OffsetAt: TypeAlias = tuple[int, int] | None  # (offset, timestamp)
+_Lines: TypeAlias = list[tuple[int, int]]  # of a listing: (base offset, size in bytes)
+_Below: TypeAlias = SegmentMetadata | PartitionState  # both say what lies below an offset
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionList(Generic[T]):
+    """API.md "offsets" of a topic: what each of some consecutive partitions is told as."""
+
+    topic_id: str
+    partitions: Sequence[tuple[int, T]]
+    has_more: bool  # behind the last of these
+
+
+def read_offsets(partition: Partition) -> Offsets:
+    """Return the partition's offsets, epoch and access mode."""
+    return _offsets(partition, verified_tail(partition))
+
+
+def _offsets(partition: Partition, tail: Tail) -> Offsets:
+    state = tail.state
+    horizon = 0 if partition.head is None else partition.head.compaction_horizon
+    return Offsets(tail.bounds, state.topic_epoch, state.access_mode, horizon)
+
+
+def read_offset_at(partition: Partition, timestamp: int) -> tuple[int, int] | None:
+    """Return (offset, timestamp) of the first record at or after ``timestamp``, in ms; ``None`` if there is none."""
+    return find_timestamp(partition, verified_tail(partition), timestamp)
+
+
+def list_offsets(topic: Topic, partitions: Sequence[Partition]) -> PartitionList[Offsets]:
+    """Return the offsets of consecutive partitions of one life, their items read together."""
+    return _listed(topic, partitions, verified_tails(partitions, _offsets))
+
+
+def list_offsets_at(topic: Topic, partitions: Sequence[Partition], timestamp: int) -> PartitionList[OffsetAt]:
+    """Return for each partition what ``read_offset_at`` does, their items read together."""
+    found = verified_tails(partitions, lambda partition, tail: find_timestamp(partition, tail, timestamp))
+    return _listed(topic, partitions, found)
+
+
+def _listed(topic: Topic, partitions: Sequence[Partition], told: Sequence[T]) -> PartitionList[T]:
+    numbers = [partition.partition for partition in partitions]
+    has_more = bool(numbers) and numbers[-1] + 1 < topic.partitions
+    return PartitionList(topic.topic_id, list(zip(numbers, told, strict=True)), has_more)
+
+
+def list_segments(partition: Partition, *, offset: int | None, limit: int, own_only: bool) -> SegmentList:
+    """Return up to ``limit`` segments by offset, from the one that holds ``offset`` (the log start, if ``None``).
+
+    Raises:
+        OffsetOutOfRangeError: ``offset`` lies outside [log start, next offset].
+    """
+    tail, ahead = _tail_and_listing(partition, offset, limit + 1)
+    state, bounds = tail.state, tail.bounds
+    start = bounds.log_start_offset if offset is None else offset
+    if not bounds.log_start_offset <= start <= bounds.next_offset:
+        raise out_of_range(start, bounds)
+    entries: list[SegmentEntry] = []
+    base = start if start in (0, bounds.next_offset) else base_of(partition, start)
+    while base < bounds.next_offset and len(entries) <= limit:
+        listed = ahead or partition.index.list(base, limit + 1 - len(entries) + 1)
+        page, base = _entries(partition, state, base, limit + 1 - len(entries), listed)
+        entries += [entry for entry in page if not (own_only and entry.origin is not None)]
+        ahead = None
+    return SegmentList(entries[:limit], len(entries) > limit, partition.topic_id, bounds)
+
+
+def _tail_and_listing(partition: Partition, offset: int | None, limit: int) -> tuple[Tail, _Lines | None]:
+    """Return the tail, and a listing for ``offset`` made beside it, where that could be had and can be used."""
+    base = offset if not offset else partition.index.known(offset)
+    if base is None:
+        return verified_tail(partition), None
+    before = partition.state
+    calls: list[Callable[[], Tail | _Lines]] = [
+        partial(verified_tail, partition),
+        partial(partition.index.list, base, limit + 1),
+    ]
+    tail, listed = partition.context.runtime.gather(calls)
+    assert isinstance(tail, Tail)
+    assert not isinstance(listed, Tail)
+    # What came meanwhile is in it or not, one without the other: it is used where it ends before, or nothing came.
+    is_past = len(listed) > limit and listed[-1][0] < before.next_offset
+    return tail, listed if is_past or tail.state is before else None
+
+
+def _entries(
+    partition: Partition, state: PartitionState, base: int, limit: int, lines: _Lines
+) -> tuple[list[SegmentEntry], int]:
+    """Return entries of up to ``limit`` segments from ``base`` on, and where the next one begins."""
+    listed = [line for line in lines if line[0] < state.next_offset]
+    if not listed or listed[0][0] != base:
+        raise partition.hole(base)
+    sizes = [size for _, size in listed[:limit]]
+    bounds = [*(first for first, _ in listed), state.next_offset][: len(sizes) + 1]
+    told = _told(partition, state, sizes, bounds)
+    aborted: Sequence[log_state.AbortedTransaction] = ()
+    if not _is_all_records(metadata_of(partition, bounds[0]), bounds[0], state, state.next_offset):
+        aborted = aborted_between(partition, bounds[0], bounds[-1])
+    entries = [
+        SegmentEntry(
+            base_offset=first,
+            next_offset=end,
+            bytes=size,
+            url=partition.context.objects.url(partition.segment_key(first), limits.URL_MS),
+            origin=origin,
+            records=records,
+            aborted=[
+                AbortedTransaction(t.producer_id, t.first_offset, t.last_offset)
+                for t in aborted
+                if t.last_offset >= first and t.first_offset < end
+            ],
+        )
+        for (first, end), size, (records, origin) in zip(pairwise(bounds), sizes, told, strict=True)
+    ]
+    return entries, bounds[-1]
+
+
+def _told(
+    partition: Partition, state: PartitionState, sizes: Sequence[int], bounds: Sequence[int]
+) -> list[tuple[int, str | None]]:
+    """Return (data records, origin if replicated) of each segment, from ``bounds[n]`` to ``bounds[n + 1]``.
+
+    Where nothing but records of this region lies between the ends of a page, only those are asked: each offset is a
+    record then. Else every segment is.
+
+    Raises:
+        CorruptLogError: The sizes show that one is missing.
+    """
+    start, end = bounds[0], bounds[-1]
+    first, *behind = _metadata(partition, [start] if end == state.next_offset else [start, end])
+    last: _Below = behind[0] if behind else state
+    is_whole = last.bytes - first.bytes == sum(sizes)
+    if is_whole and not state.origins and _is_all_records(first, start, last, end):
+        return [(following - base, None) for base, following in pairwise(bounds)]
+    told: list[tuple[int, str | None]] = []
+    each = _metadata(partition, bounds[:-1])
+    for meta, size, below, following in zip(each, sizes, [*each[1:], last], bounds[1:], strict=True):
+        if meta.bytes + size != below.bytes:
+            raise partition.hole(following - 1)
+        told.append((below.records - meta.records, meta.origin if meta.replicated is not None else None))
+    return told
+
+
+def _is_all_records(first: _Below, start: int, last: _Below, end: int) -> bool:
+    """Return whether every offset in [start, end) is a data record's: no marker lies between."""
+    return last.records - first.records == end - start
+
+
+def _metadata(partition: Partition, bases: Sequence[int]) -> list[SegmentMetadata]:
+    return partition.context.runtime.gather([partial(metadata_of, partition, base) for base in bases])

@@ -1,0 +1,246 @@
+"""Read: pages of records or of whole batches, from a verified tail (DESIGN.md, section 4, "Read").
+
+The rule: segments are immutable, the tail is not. Each answer's next offset and last stable offset come from a look at
+both items and at the next key that began after the read arrived (I4). ``read_committed`` ends at the last stable offset
+and leaves aborted batches out; markers are never shown; a page with nothing to show still moves the position forward.
+A compacted read shows the view in force up to its horizon, then the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+from fenceline import limits
+from fenceline.format.batch import BatchHeader
+from fenceline.format.segment import Segment
+from fenceline.format.unpacking import UnpackedBatches, Unpacking
+from fenceline.log.compacted_view import ViewFiles
+from fenceline.log.partition import Partition
+from fenceline.log.state import AbortedTransaction
+from fenceline.log.tail import Tail, aborted_between, is_aborted, out_of_range, verified_tail
+from fenceline.model.results import BatchPage, Bounds, Page, ReadRecord
+from fenceline.read.offset_ranges import NOTHING, Acknowledged
+from fenceline.read.time_search import find_timestamp
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRequest:
+    """A page to read. Exactly one of ``offset``, ``timestamp`` and ``tail_offset`` says where it starts."""
+
+    offset: int | None = None
+    timestamp: int | None = None
+    tail_offset: int | None = None
+    max_records: int = limits.RECORDS_DEFAULT
+    max_bytes: int = limits.BYTES_DEFAULT
+    wait_ms: int = 0
+    is_read_committed: bool = False
+    is_compacted: bool = False
+    group: str | None = None
+    session_id: str | None = None
+
+
+SinkT = TypeVar("SinkT", "RecordSink", "BatchSink")
+
+
+class Reader:
+    """Reads one partition, a page at a time."""
+
+    def __init__(self, partition: Partition) -> None:
+        self._partition = partition
+        self._context = partition.context
+
+    def page(self, request: ReadRequest, *, acknowledged: Acknowledged = NOTHING) -> Page:
+        """Return records from the start that ``request`` names, or wait for some; those ``acknowledged`` are left out.
+
+        Raises:
+            OffsetOutOfRangeError: The start lies outside [log start, next offset].
+            LifeEnded, CorruptLogError, Unavailable: As ``verified_tail``.
+        """
+        empty = partial(RecordSink, unpacked=self._context.unpacked, acknowledged=acknowledged)
+        sink, position, bounds = self._read(request, empty)
+        return sink.page(position, bounds)
+
+    def batches(self, request: ReadRequest) -> BatchPage:
+        """Return whole batches, from the one that contains the start; else as ``page``."""
+        sink, position, bounds = self._read(request, BatchSink)
+        return sink.page(position, bounds)
+
+    def _read(self, request: ReadRequest, sink: Callable[[ReadRequest], SinkT]) -> tuple[SinkT, int, Bounds]:
+        runtime, partition = self._context.runtime, self._partition
+        until_ms = runtime.monotonic_ms() + request.wait_ms
+        tail = verified_tail(partition)
+        start = self._start(request, tail)
+        with self._context.poll() as poll:
+            while True:
+                filled = sink(request)
+                position = self._fill(filled, start, tail, request)
+                if partition.is_young(tail.look):
+                    left_ms = until_ms - runtime.monotonic_ms()
+                    is_over = left_ms <= 0 or self._context.stopping.is_set
+                    if not filled.is_empty or position > start or is_over or not poll.may_wait(left_ms):
+                        return filled, position, tail.bounds
+                    partition.wait(tail.state, until_ms)
+                # Else the process was frozen, and what it read may have been collected meanwhile.
+                tail = verified_tail(partition)
+                start = self._kept(request, start, tail.bounds)
+
+    def _start(self, request: ReadRequest, tail: Tail) -> int:
+        bounds = tail.bounds
+        if request.tail_offset is not None:
+            return max(bounds.next_offset - request.tail_offset, bounds.log_start_offset)
+        if request.timestamp is not None:
+            found = find_timestamp(self._partition, tail, request.timestamp)
+            return bounds.next_offset if found is None else found[0]
+        return self._kept(request, request.offset or 0, bounds)
+
+    def _kept(self, request: ReadRequest, start: int, bounds: Bounds) -> int:
+        """Return ``start``, or the log start behind it for a reader who did not name the offset itself."""
+        if start < bounds.log_start_offset and (request.offset is None or request.is_compacted):
+            return bounds.log_start_offset
+        if not bounds.log_start_offset <= start <= bounds.next_offset:
+            raise out_of_range(start, bounds)
+        return start
+
+    def _fill(self, sink: RecordSink | BatchSink, start: int, tail: Tail, request: ReadRequest) -> int:
+        """Put what is to be shown from ``start`` into ``sink``, and return where to read next."""
+        bounds = tail.bounds
+        end = bounds.last_stable_offset if request.is_read_committed else bounds.next_offset
+        if request.is_compacted:
+            start, is_full = self._fill_compacted(sink, start, bounds)
+            if is_full:
+                return start
+        position = start
+        if start >= end:
+            return position
+        aborted: Sequence[AbortedTransaction] = ()
+        if request.is_read_committed:
+            aborted = aborted_between(self._partition, start, end)
+        for segment in self._segments(start, bounds.next_offset, request):
+            if not segment.base_offset <= position < segment.next_offset:
+                raise self._partition.hole(position)
+            for at, header in segment.batches:
+                if header.next_offset <= position:
+                    continue
+                if position >= end:
+                    return position
+                if not header.is_control and not is_aborted(header, aborted):
+                    position, is_full = sink.add(segment, at, header, position, end)
+                    if is_full:
+                        return position
+                else:
+                    position = min(header.next_offset, end)
+        return position
+
+    def _fill_compacted(self, sink: RecordSink | BatchSink, start: int, bounds: Bounds) -> tuple[int, bool]:
+        """Put what the compacted view has from ``start`` on into ``sink``; behind its horizon the log goes on.
+
+        What a view holds was committed, and is shown whatever the isolation.
+        """
+        partition = self._partition
+        view = None if partition.head is None else partition.head.view
+        if view is None or start >= view.horizon:
+            return start, False
+        files = partition.view_files
+        if files is None or files.view.attempt != view.attempt:
+            files = ViewFiles(self._context, partition.topic_id, partition.partition, view)
+            partition.view_files = files
+        # A head that was read since may be ahead of this answer's end.
+        end, position = min(view.horizon, bounds.next_offset), start
+        for segment in files.segments(start):
+            for at, header in segment.batches:
+                if header.next_offset <= position:
+                    continue
+                if header.base_offset >= end:
+                    return end, False
+                position, is_full = sink.add(segment, at, header, position, end)
+                if is_full:
+                    return position, True
+        return end, False
+
+    def _segments(self, start: int, next_offset: int, request: ReadRequest) -> Iterator[Segment]:
+        """Yield the segments from the one that holds ``start`` on: about as many as the page takes, side by side."""
+        partition = self._partition
+        base = partition.index.find(start)
+        if base is None:
+            raise partition.hole(start)
+        listed = partition.index.list(base, min(request.max_records, limits.PAGE_SEGMENTS_MAX))
+        wanted: list[str] = []
+        size = 0
+        for segment_base, segment_size in listed:
+            if segment_base >= next_offset or (wanted and size >= request.max_bytes):
+                break
+            wanted.append(partition.segment_key(segment_base))
+            size += segment_size
+        for at in range(0, len(wanted), limits.FETCH_SEGMENTS):
+            yield from partition.fetch(wanted[at : at + limits.FETCH_SEGMENTS])
+
+
+class RecordSink:
+    """A page of single records."""
+
+    def __init__(self, request: ReadRequest, *, unpacked: UnpackedBatches, acknowledged: Acknowledged) -> None:
+        self._records: list[ReadRecord] = []
+        self._unpacked = unpacked
+        self._acknowledged = acknowledged
+        self._left_records = request.max_records
+        self._left_bytes = request.max_bytes
+        self._left_with_names = limits.REPLY_BYTES_MAX
+        self.is_empty = True
+
+    def add(self, segment: Segment, at: int, header: BatchHeader, start: int, end: int) -> tuple[int, bool]:
+        """Take the batch's records in [start, end); return where to read next, and whether the page is full."""
+        origin = segment.metadata.origin if segment.metadata.replicated is not None else None
+        acknowledged = self._acknowledged
+        records = Unpacking(self._unpacked, segment, at, header, start)
+        for taken, record in enumerate(records):
+            offset = record.offset
+            if offset < start or (acknowledged and offset in acknowledged):
+                continue
+            if offset >= end:
+                return end, True
+            key, value, headers = record.key, record.value, record.headers
+            size = len(key or b"") + len(value or b"")
+            with_names = size
+            if headers:
+                size += sum(len(value or b"") for _, value in headers)
+                with_names = size + sum(len(name.encode()) for name, _ in headers)
+            is_over = size > self._left_bytes or with_names > self._left_with_names
+            if not self.is_empty and (self._left_records < 1 or is_over):
+                records.stop_at(offset, taken)
+                return offset, True
+            self._left_records -= 1
+            self._left_bytes -= size
+            self._left_with_names -= with_names
+            self.is_empty = False
+            self._records.append(ReadRecord(offset, record.timestamp, key, value, headers, header.leader_epoch, origin))
+        return header.next_offset, False
+
+    def page(self, position: int, bounds: Bounds) -> Page:
+        return Page(self._records, position, bounds)
+
+
+class BatchSink:
+    """A page of whole batches, as stored."""
+
+    def __init__(self, request: ReadRequest) -> None:
+        self._batches: list[bytes] = []
+        self._left_records = request.max_records
+        self._left_bytes = request.max_bytes
+        self.is_empty = True
+
+    def add(self, segment: Segment, at: int, header: BatchHeader, start: int, end: int) -> tuple[int, bool]:
+        """Take the batch, if it ends at or below ``end``; return where to read next, and whether the page is full."""
+        is_over = header.count > self._left_records or header.size > self._left_bytes
+        if header.next_offset > end or (is_over and not self.is_empty):
+            return start, True
+        self._batches.append(segment.body[at : at + header.size])
+        self._left_records -= header.count
+        self._left_bytes -= header.size
+        self.is_empty = False
+        return header.next_offset, False
+
+    def page(self, position: int, bounds: Bounds) -> BatchPage:
+        return BatchPage(b"".join(self._batches), position, bounds)

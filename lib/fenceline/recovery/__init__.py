@@ -1,0 +1,1 @@
+"""Recovery: verify the log, rebuild items from objects, and check what a store promises."""

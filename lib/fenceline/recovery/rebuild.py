@@ -1,0 +1,171 @@
+"""Rebuild: all items from the objects alone, after they were lost (DESIGN.md, section 4, "Rebuild").
+
+The rule: it runs before anything is served, into an empty item store, in which an item says that it is not done until
+it is. From the objects come topics, heads, producers and aborted transactions; the id counter goes above every producer
+id that any fold knows. Every life that is not going is reached afterwards: where two have one name, since a lost topic
+was created again, the newest keeps it, and the others get fresh ones. Subscriptions, group offsets, sessions and
+ownerships are not in the log, and are gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+
+from fenceline import limits
+from fenceline.errors import TopicAlreadyExistsError
+from fenceline.format import keys
+from fenceline.log.checkpoint_items import Head, aborted_to_value, producer_to_value
+from fenceline.log.context import Context
+from fenceline.log.replay import Replay, begin, segments
+from fenceline.log.topic_item import TopicItem
+from fenceline.log.topic_objects import read_topic
+from fenceline.model.topic import Topic
+from fenceline.ports import Change, Delete, ItemKey, ItemValue, Put, VersionMoved
+from fenceline.recovery.lost_items import Lost, lost_segments, newest_objects
+
+NOT_EMPTY = (
+    "rebuild writes only into an empty item store; end every server, and move items.sqlite3 away or name an empty table"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Namesake:
+    """One of several lives that had the same name."""
+
+    topic: Topic  # under the name that it has now
+    name: str  # the one that it had
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuilt:
+    """What was found in the objects."""
+
+    topics: int
+    partitions: int
+    segments: int
+    records: int
+    namesakes: Sequence[Namesake] = ()
+    lost: Sequence[Lost] = ()  # lives of which there are segments, and nothing that tells of their topic
+
+
+def rebuild(context: Context, *, on_progress: Callable[[str, int, int], object] = lambda *_: None) -> Rebuilt:
+    """Write all items anew.
+
+    Args:
+        on_progress: Called with (topic, partition, offset reached) after each segment.
+
+    Raises:
+        TopicAlreadyExistsError: The item store is not empty; but for what is left of a rebuild that was cut off,
+            nothing was written.
+        CorruptLogError: A segment is damaged; what was written before is true.
+        Unavailable, NoAnswer: A store; start again with an empty item store.
+    """
+    _check_empty(context)
+    found = _topics(context)
+    under_way = Put(keys.REBUILDING, {}, context.runtime.fresh_version(), expected=None)
+    _write(context, [under_way])
+    named = _named([item for item in found if not item.is_going])
+    shared = set(named.renamed.values())
+    namesakes: list[Namesake] = []
+    partitions = segment_count = records = 0
+    producer_id_max = -1
+    for item in named.lives:
+        topic, records_before = item.topic, records
+        for partition in range(topic.partitions):
+            replay = begin(context, topic.topic_id, partition)
+            for _, segment in segments(context, topic.topic_id, partition, replay.state.next_offset):
+                replay.feed(segment, region=context.region)
+                on_progress(topic.name, partition, segment.next_offset)
+                segment_count += 1
+            _write(context, _partition_items(context, item, partition, replay))
+            partitions += 1
+            records += replay.state.records
+            producer_id_max = max(producer_id_max, *replay.producers, -1)
+        name = named.renamed.get(topic.topic_id, topic.name)
+        if name in shared:
+            namesakes.append(Namesake(topic, name, records - records_before))
+    first = producer_id_max + 1 + limits.PRODUCER_IDS_AFTER_REBUILD
+    changes = [_put(context, keys.PRODUCER_ID_BLOCK, {"next": first})]
+    # A life that is going is gone: nobody can reach it, and it waits to be collected.
+    changes += [_put(context, keys.gone_item(i.topic.topic_id), i.to_value()) for i in found if i.is_going]
+    changes += [_put(context, keys.topic_item(i.topic.name), i.to_value()) for i in named.lives]
+    _write(context, [*changes, Delete(under_way.key, under_way.version)])
+    lost = tuple(lost_segments(context))
+    return Rebuilt(len(named.lives), partitions, segment_count, records, tuple(namesakes), lost)
+
+
+def _check_empty(context: Context) -> None:
+    has_some = any(context.items.query(partition, limit=1) for partition in (keys.TOPICS, keys.GONE))
+    if is_cut_off(context):
+        raise TopicAlreadyExistsError(f"the item store holds what is left of a rebuild that was cut off; {NOT_EMPTY}")
+    if has_some or context.items.get([keys.PRODUCER_ID_BLOCK]):
+        raise TopicAlreadyExistsError(f"the item store holds topics, or did; {NOT_EMPTY}")
+
+
+def is_cut_off(context: Context) -> bool:
+    """Whether a rebuild has begun and is not done: what it wrote is true, and not all."""
+    return keys.REBUILDING in context.items.get([keys.REBUILDING])
+
+
+def _topics(context: Context) -> list[TopicItem]:
+    """Return each life, as its newest topic object tells of it, in the order of their creation."""
+    items = [read_topic(context, key) for key in newest_objects(context)]
+    return sorted(items, key=lambda item: (item.topic.created_at, item.topic.topic_id))
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    lives: Sequence[TopicItem]  # each under a name of its own
+    renamed: Mapping[str, str]  # topic id -> the name that it had
+
+
+def _named(lives: Sequence[TopicItem]) -> _Named:
+    """Leave each name to the newest life that has it; who is renamed has its next topic object still to be made."""
+    newest = {item.topic.name: item for item in lives}
+    named, renamed = dict(newest), {}
+    for item in lives:
+        topic = item.topic
+        if newest[topic.name] is not item:
+            name = _fresh_name(topic, named)
+            renamed[topic.topic_id] = topic.name
+            named[name] = item._replace(topic=replace(topic, name=name), n=item.n + 1, object_n=item.n)
+    return _Named(tuple(named.values()), renamed)
+
+
+def _fresh_name(topic: Topic, taken: Container[str]) -> str:
+    for length in count(8):
+        suffix = f".recovered-{topic.topic_id[:length]}" + "-" * (length - len(topic.topic_id))
+        name = topic.name[: limits.TOPIC_NAME_CHARS_MAX - len(suffix)] + suffix
+        if name not in taken:
+            return name
+    raise AssertionError
+
+
+def _partition_items(context: Context, item: TopicItem, partition: int, replay: Replay) -> list[Change]:
+    topic_id, state = item.topic.topic_id, replay.state
+    changes = [
+        _put(context, keys.aborted_item(topic_id, partition, ended.last_offset), aborted_to_value(ended))
+        for ended in replay.aborted
+    ]
+    changes += [
+        _put(context, keys.producer_item(topic_id, partition, p), producer_to_value(known, state.next_offset))
+        for p, known in replay.producers.items()
+    ]
+    changes.append(_put(context, keys.head_item(topic_id, partition), Head(state, replay.log_start).to_value()))
+    return changes
+
+
+def _put(context: Context, key: ItemKey, value: Mapping[str, ItemValue]) -> Change:
+    return Put(key, value, context.runtime.fresh_version(), expected=None)
+
+
+def _write(context: Context, changes: list[Change]) -> None:
+    for at in range(0, len(changes), limits.TRANSACTION_ITEMS_MAX):
+        try:
+            context.items.write(changes[at : at + limits.TRANSACTION_ITEMS_MAX])
+        except VersionMoved as error:
+            what = "the item store holds what is left of a rebuild that was cut off, or somebody else writes to it"
+            raise TopicAlreadyExistsError(f"{what}; {NOT_EMPTY}") from error

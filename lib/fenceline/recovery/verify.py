@@ -1,0 +1,166 @@
+"""Verify: a walk over a whole partition that believes nothing but the bytes.
+
+The rule: contiguity, CRCs, chain, counters and records of every segment; then the items against the fold at exactly the
+offsets that they name (I2, I3, I5). It changes nothing, and may run beside appends.
+
+Bodies are checked by ranges (verify_ranges.py), in parallel where the caller has something to do that with; here their
+headers are folded in order, which costs a fraction of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
+
+from fenceline import limits
+from fenceline.errors import CorruptLogError
+from fenceline.format import keys
+from fenceline.log.checkpoint_items import Head, producer_from_value
+from fenceline.log.context import Context
+from fenceline.log.replay import Replay, begin
+from fenceline.model.topic import Topic
+from fenceline.ports import NotFound
+from fenceline.recovery.verify_ranges import Checked, Range, check_range, ranges
+
+CheckRanges: TypeAlias = Callable[[Iterator[Range]], Iterable[Checked]]  # each, in order, and few of them at once
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What a walk found. ``broken_at`` is the first offset that is not as it should be, ``None`` if all is."""
+
+    topic: str
+    partition: int | None  # None: a whole topic, whose items are lost
+    segments: int
+    records: int
+    bytes: int
+    next_offset: int
+    broken_at: int | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """What an item says of the fold at one offset."""
+
+    offset: int
+    what: str
+    holds: Callable[[Replay], bool]
+
+
+def verify_partition(
+    context: Context,
+    topic: Topic,
+    partition: int,
+    *,
+    on_progress: Callable[[int], object] = lambda _: None,
+    check_ranges: CheckRanges | None = None,
+) -> Verified:
+    """Walk one partition from its first kept object to its end.
+
+    Args:
+        on_progress: Called with the offset that was reached, after each range.
+        check_ranges: ``check_range`` of each, in parallel; left out, one range after the other is checked here, its
+            segments fetched side by side.
+
+    Raises:
+        Unavailable: A store could not be asked.
+    """
+    claims = sorted(_claims(context, topic, partition), key=lambda claim: claim.offset, reverse=True)
+    try:
+        replay = begin(context, topic.topic_id, partition)
+    except CorruptLogError as error:
+        return Verified(topic.name, partition, 0, 0, 0, 0, 0, error.detail)
+    check = check_ranges or partial(map, partial(check_range, context))
+    base, bytes_below = replay.state.next_offset, replay.state.bytes
+    count = 0
+    problem, broken_at = "", None
+    try:
+        _check_claims(claims, replay)
+        for checked in check(ranges(context, topic.topic_id, partition, base, replay.state.chain)):
+            for segment in checked.segments:
+                base = segment.base_offset
+                replay.follow(segment, region=context.region)
+                replay.aborted.clear()  # no item of theirs is compared, and they would only grow
+                base = replay.state.next_offset
+                _check_claims(claims, replay)
+                count += 1
+            if checked.problem:
+                if checked.broken_base is not None:
+                    base = checked.broken_base
+                    if _is_unlisted(context, topic, partition, replay.state.next_offset, base):
+                        break
+                    replay.check_next(base)  # before the range's own: what is missing explains the rest
+                raise CorruptLogError(checked.problem)
+            on_progress(replay.state.next_offset)
+        if claims:
+            raise CorruptLogError(f"{claims[-1].what} names an offset that no segment ends at")
+    except CorruptLogError as error:
+        problem, broken_at = error.detail, min(base, replay.state.next_offset)
+    state = replay.state
+    size = state.bytes - bytes_below
+    return Verified(topic.name, partition, count, state.records, size, state.next_offset, broken_at, problem)
+
+
+def _is_unlisted(context: Context, topic: Topic, partition: int, offset: int, base: int) -> bool:
+    """Whether a segment stands at ``offset`` that the listing lacked before ``base``: it was appended meanwhile.
+
+    A listing of what grows may show a key and not the one before it; what stood there when it began is in it.
+    """
+    if offset >= base:
+        return False
+    try:
+        context.objects.get(keys.segment_key(topic.topic_id, partition, offset), 0, 1)
+    except NotFound:
+        return False
+    return True
+
+
+def _check_claims(claims: list[_Claim], replay: Replay) -> None:
+    while claims and claims[-1].offset <= replay.state.next_offset:
+        claim = claims.pop()
+        if claim.offset == replay.state.next_offset and not claim.holds(replay):
+            raise CorruptLogError(f"{claim.what} contradicts the log: offset={claim.offset}")
+        if claim.offset < replay.state.next_offset and claim.offset > replay.log_start:
+            raise CorruptLogError(f"{claim.what} names an offset that no segment ends at: offset={claim.offset}")
+
+
+def _claims(context: Context, topic: Topic, partition: int) -> Iterable[_Claim]:
+    # The head first: whatever item is read after it holds all that the head's offset promises (DESIGN.md, section 4).
+    head_key = keys.head_item(topic.topic_id, partition)
+    found = context.items.get([head_key]).get(head_key)
+    folded_to: dict[int, int] = {}
+    after = ""
+    while True:
+        items = context.items.query(
+            keys.partition_items(topic.topic_id, partition), start_after=after, prefix=keys.PRODUCER_SORT
+        )
+        for item in items:
+            producer_id = keys.parse_producer_item(item.key)
+            state, folded_to[producer_id] = producer_from_value(item.value)
+            yield _Claim(
+                folded_to[producer_id],
+                f"the item of producer {producer_id}",
+                lambda replay, p=producer_id, known=state: replay.confirms(p, known),  # type: ignore[misc]
+            )
+        if len(items) < limits.LIST_MAX:
+            break
+        after = items[-1].key.sort
+    if found is None:
+        return
+    head = Head.from_value(found.value)
+    yield _Claim(head.next_offset, "the head's checkpoint", lambda replay: replay.state == head.state)
+    if head.log_start > head.next_offset:
+        yield _Claim(head.next_offset, "the log start, beyond the checkpoint,", lambda _: False)
+    lapsed_before = context.runtime.now_ms() - topic.setting("producer.id.expiration.ms")
+
+    def covers_producers(replay: Replay) -> bool:
+        return all(
+            known.time < lapsed_before or folded_to.get(p, 0) > known.window[-1].base_offset
+            for p, known in replay.producers.items()
+            if known.window
+        )
+
+    yield _Claim(head.next_offset, "the head, ahead of a producer's item,", covers_producers)

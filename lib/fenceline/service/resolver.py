@@ -1,0 +1,191 @@
+"""Names of topics, resolved to the lives that they lead to, and each partition's appender.
+
+The rule: a name is resolved by a look at its item, and what was remembered of an earlier life is dropped when the log
+itself says that it ended (DESIGN.md, section 4, "Old knowledge of a topic"). Store facts become errors here.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+from weakref import WeakValueDictionary
+
+from fenceline import limits
+from fenceline.append.appender import Appender
+from fenceline.errors import ContendedError, OutcomeUnknownError, StoreUnavailableError
+from fenceline.log import topics
+from fenceline.log.context import Context, Instant, LifeEnded
+from fenceline.log.partition import Partition
+from fenceline.log.retry import no_room
+from fenceline.log.topic_item import TopicItem
+from fenceline.model import topic as model_topic
+from fenceline.model.topic import Topic
+from fenceline.ports import ItemTooLarge, NoAnswer, Unavailable, VersionMoved
+
+T = TypeVar("T")
+
+LIVES_PER_REQUEST = 3  # how often one request follows its topic into a new life
+_LOOKS_PER_DROP = 16  # at those who were used least lately, for one that is idle
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A topic as it was seen, and when the look began."""
+
+    item: TopicItem
+    seen: Instant
+
+
+class Resolver:
+    """What one process knows of topics. Safe to share between threads.
+
+    Args:
+        item_age_ms: How old a topic's item may be that an append is judged by; 0 looks on each append.
+    """
+
+    def __init__(self, context: Context, item_age_ms: int) -> None:
+        self._context = context
+        # Where each append looks for itself, the name's id may be as old as anywhere: that look would tell.
+        self._age_ms = item_age_ms or limits.ITEM_AGE_MS_MAX
+        self._lock = context.runtime.lock()
+        self._known: dict[str, Known] = {}
+        self._appenders: OrderedDict[tuple[str, int], Appender] = OrderedDict()  # least lately used first
+        # Also those that were dropped while somebody had them: a partition has one appender in this process.
+        self._in_use: WeakValueDictionary[tuple[str, int], Appender] = WeakValueDictionary()
+
+    def resolve(self, name: str, partition: int) -> tuple[Known, bool]:
+        """Return the topic by what is known of it, and whether this looked; an unknown one only after a look."""
+        known = self._known.get(name)
+        is_new = known is None or not self._is_young(known) or not 0 <= partition < known.item.topic.partitions
+        if known is None or is_new:
+            known = self.look(name)
+        if not 0 <= partition < known.item.topic.partitions:
+            raise model_topic.unknown_partition(known.item.topic, partition)
+        return known, is_new
+
+    def _is_young(self, known: Known) -> bool:
+        return self._context.is_within(self._age_ms, known.seen)
+
+    def look(self, name: str) -> Known:
+        """Return the topic from a look that began after the call."""
+        began = self._context.instant()
+        known = Known(topics.get(self._context, name), began)
+        with self._lock:
+            if len(self._known) >= limits.TOPICS_CACHED_MAX:
+                self._known.clear()
+            self._known[name] = known
+        return known
+
+    def forget(self, name: str, ended: TopicItem | None = None) -> None:
+        """Look anew when the name is used next; of a life that has ended keep nothing."""
+        with self._lock:
+            self._known.pop(name, None)
+            if ended is not None:
+                for partition in range(ended.topic.partitions):
+                    self._appenders.pop((ended.topic.topic_id, partition), None)
+                    self._in_use.pop((ended.topic.topic_id, partition), None)
+
+    def appender(self, topic: Topic, partition: int) -> Appender:
+        return self.appender_of(topic.name, topic.topic_id, partition)
+
+    def appender_of(self, name: str, topic_id: str, partition: int) -> Appender:
+        """Return the appender of one life's partition; whether the name leads there is for it to see."""
+        key = (topic_id, partition)
+        with self._lock:
+            appender = self._in_use.get(key)
+            if appender is None:
+                appender = Appender(Partition(self._context, name, topic_id, partition), keep=self._keep)
+                self._in_use[key] = appender
+            self._keep(appender)
+            return appender
+
+    def _keep(self, appender: Appender) -> None:
+        """Remember an appender, and forget those that were used least lately, where there are too many.
+
+        What is forgotten is idle: nothing waits in it, and no create of it is without an outcome. Should somebody have
+        it at this moment, it stays the partition's own as long as they do; a group that they leave in it keeps it.
+        """
+        key = (appender.partition.topic_id, appender.partition.partition)
+        with self._lock:
+            if self._in_use.get(key) is not appender:
+                return  # of a life that has ended
+            self._appenders[key] = appender
+            self._appenders.move_to_end(key)
+            for _ in range(_LOOKS_PER_DROP):
+                if len(self._appenders) <= limits.APPENDERS_CACHED_MAX:
+                    return
+                oldest, appender = next(iter(self._appenders.items()))
+                if appender.is_idle:
+                    del self._appenders[oldest]
+                else:
+                    self._appenders.move_to_end(oldest)
+
+    def partitions(self) -> Sequence[Partition]:
+        """Return those that were used."""
+        with self._lock:
+            return [appender.partition for appender in self._appenders.values()]
+
+    # Into new lives
+
+    def with_partition(self, name: str, partition: int, use: Callable[[Partition], T]) -> T:
+        """Use a partition of the topic of that name, by what is known of it."""
+        for _ in range(LIVES_PER_REQUEST):
+            known, _ = answer(lambda: self.resolve(name, partition))
+            try:
+                return answer(partial(use, self.appender(known.item.topic, partition).partition))
+            except LifeEnded:
+                self.forget(name, known.item)
+        raise always_another_life(name)
+
+    def with_partitions(self, name: str, numbers: range, use: Callable[[Topic, Sequence[Partition]], T]) -> T:
+        """Use those of these partitions that the topic of that name has, by a fresh look at it."""
+        for _ in range(LIVES_PER_REQUEST):
+            known = answer(lambda: self.look(name))
+            topic = known.item.topic
+            wanted = range(numbers.start, min(numbers.stop, topic.partitions))
+            partitions = [self.appender(topic, number).partition for number in wanted]
+            try:
+                return answer(partial(use, topic, partitions))
+            except LifeEnded:
+                self.forget(name, known.item)
+        raise always_another_life(name)
+
+    def in_life(self, name: str, use: Callable[[Topic], T]) -> T:
+        """Use the topic of that name, from a fresh look, with all that a rebuild needs to find it."""
+        for _ in range(LIVES_PER_REQUEST):
+            known = answer(lambda: topics.make_object(self._context, self.look(name).item))
+            try:
+                return answer(partial(use, known.topic))
+            except LifeEnded:
+                self.forget(name)
+        raise always_another_life(name)
+
+
+def in_lives(use: Callable[[], T]) -> T:
+    """Use several topics, each from a fresh look."""
+    for _ in range(LIVES_PER_REQUEST):
+        with suppress(LifeEnded):
+            return answer(use)
+    raise ContendedError("a topic is being deleted and created again; send it again")
+
+
+def always_another_life(name: str) -> ContendedError:
+    return ContendedError(f"the topic is being deleted and created again; send it again: topic={name}")
+
+
+def answer(call: Callable[[], T]) -> T:
+    """Make a call, and tell what a store did as the error that its caller is answered."""
+    try:
+        return call()
+    except Unavailable as fact:
+        raise StoreUnavailableError(f"a store could not be reached; send it again: {fact}") from fact
+    except VersionMoved as fact:
+        raise ContendedError(f"others were faster; send it again: {fact}") from fact
+    except ItemTooLarge as fact:
+        raise no_room(fact, "the request") from fact
+    except NoAnswer as fact:
+        raise OutcomeUnknownError(f"a store did not answer; look before sending it again: {fact}") from fact

@@ -1,0 +1,177 @@
+"""Subscriptions and group offsets by the names of their topics: what the log offers of them.
+
+The rule: each request looks at its topics anew, and follows them into a new life; who reads, acknowledges, seeks or
+commits is judged first, as the group of the subscription's name (DESIGN.md, section 6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol, TypeVar
+
+from fenceline import limits
+from fenceline.log.context import Context
+from fenceline.model.results import Page
+from fenceline.ports import Check
+from fenceline.read.reader import ReadRequest
+from fenceline.subscriptions import cursors, group_offsets, lifecycle
+from fenceline.subscriptions import read as subscriptions_read
+from fenceline.subscriptions.cursors import Acknowledgement, Guard, LiveTopic, ShownSubscription
+from fenceline.subscriptions.group_offsets import GroupOffset
+from fenceline.subscriptions.items import Subscription
+
+T = TypeVar("T")
+
+
+class InLives(Protocol):
+    """Makes a call, again where a topic's life ended meanwhile, with store facts as errors."""
+
+    def __call__(self, use: Callable[[], T], /) -> T: ...
+
+
+class Consumers:
+    """What consumers have acknowledged. Safe to share between threads.
+
+    Args:
+        live: Returns the live topic of a name, from a look that began after the call.
+        guard: Judges who acts as a group.
+
+    Errors are those of API.md, "Subscriptions"; each that is not `OutcomeUnknownError` has moved no cursor.
+    """
+
+    def __init__(self, context: Context, live: Callable[[str], LiveTopic], in_lives: InLives, guard: Guard) -> None:
+        self._context = context
+        self._live = live
+        self._in_lives = in_lives
+        self._guard = guard
+
+    def _judge(self, live: LiveTopic, partition: int, name: str, session_id: str | None, who: str) -> Sequence[Check]:
+        return self._guard(live.topic, partition, name, session_id, who)
+
+    # Subscriptions
+
+    def subscribe(
+        self, topic: str, name: str, *, is_latest: bool = True, replicate_subscription_state: bool | None = None
+    ) -> tuple[ShownSubscription, bool]:
+        """Create a subscription, or change what is given of it; return it, and whether it was created.
+
+        Args:
+            is_latest: Whether a new one begins at the end, or at the log start.
+        """
+
+        def use() -> tuple[ShownSubscription, bool]:
+            live = self._live(topic)
+            made, is_new = lifecycle.ensure(
+                live, name, is_latest=is_latest, replicate_subscription_state=replicate_subscription_state
+            )
+            return cursors.shown(live, made, 0, limits.CURSORS_SHOWN_DEFAULT), is_new
+
+        return self._in_lives(use)
+
+    def subscriptions(
+        self, topic: str, *, start_after: str = "", limit: int = limits.LIST_MAX
+    ) -> tuple[Sequence[Subscription], bool]:
+        """Return subscriptions of a topic in byte order of their names, and whether there are more."""
+        return self._in_lives(
+            lambda: cursors.list_subscriptions(self._live(topic), start_after=start_after, limit=limit)
+        )
+
+    def subscription(
+        self,
+        topic: str,
+        name: str,
+        *,
+        start_partition: int = 0,
+        start_offset: int = 0,
+        limit: int = limits.CURSORS_SHOWN_DEFAULT,
+    ) -> ShownSubscription:
+        """Return a subscription with its cursors in ``limit`` partitions from ``start_partition`` on.
+
+        Args:
+            start_offset: Of the first of them, only what is acknowledged from this offset on is shown.
+        """
+
+        def use() -> ShownSubscription:
+            live = self._live(topic)
+            return cursors.shown(live, live.subscription(name), start_partition, limit, start_offset)
+
+        return self._in_lives(use)
+
+    def unsubscribe(self, topic: str, name: str) -> None:
+        """Delete a subscription; see ``lifecycle.delete``."""
+        self._in_lives(lambda: lifecycle.delete(self._live(topic), name))
+
+    def read(self, topic: str, partition: int, name: str, request: ReadRequest, *, principal: str = "") -> Page:
+        """Return records that are not acknowledged; see ``read.read_unacknowledged``."""
+
+        def use() -> Page:
+            live = self._live(topic)
+            judge = partial(self._judge, live, partition, name, request.session_id, principal)
+            return subscriptions_read.read_unacknowledged(live, partition, name, request, judge)
+
+        return self._in_lives(use)
+
+    def acknowledge(
+        self,
+        topic: str,
+        partition: int,
+        name: str,
+        request: Acknowledgement,
+        *,
+        session_id: str | None = None,
+        principal: str = "",
+    ) -> int:
+        """Acknowledge records, and return the mark after it; see ``cursors.acknowledge``."""
+
+        def use() -> int:
+            live = self._live(topic)
+            judge = partial(self._judge, live, partition, name, session_id, principal)
+            return cursors.acknowledge(live, partition, name, request, judge)
+
+        return self._in_lives(use)
+
+    def seek(
+        self,
+        topic: str,
+        partition: int,
+        name: str,
+        *,
+        offset: int | None = None,
+        timestamp: int | None = None,
+        principal: str = "",
+    ) -> int:
+        """Set the mark by offset or by time, and return it; see ``cursors.seek``."""
+
+        def use() -> int:
+            live = self._live(topic)
+            judge = partial(self._judge, live, partition, name, None, principal)
+            return cursors.seek(live, partition, name, offset=offset, timestamp=timestamp, judge=judge)
+
+        return self._in_lives(use)
+
+    # Groups
+
+    def commit(
+        self, group: str, offsets: Sequence[GroupOffset], *, session_id: str | None = None, principal: str = ""
+    ) -> None:
+        """Commit a group's offsets, all of them or none; see ``group_offsets.commit``."""
+
+        def judge(live: LiveTopic, partition: int) -> Sequence[Check]:
+            return self._judge(live, partition, group, session_id, principal)
+
+        self._in_lives(lambda: group_offsets.commit(self._context, self._live, group, offsets, judge))
+
+    def committed(
+        self,
+        group: str,
+        *,
+        topic: str | None = None,
+        partition: int | None = None,
+        require_stable: bool = False,
+        start_after: tuple[str, int] | None = None,
+        limit: int = limits.LIST_MAX,
+    ) -> tuple[Sequence[GroupOffset], bool]:
+        """Return what a group has committed, and whether there is more; see ``group_offsets.committed``."""
+        asked = group_offsets.Asked(topic, partition, require_stable, start_after, limit)
+        return self._in_lives(lambda: group_offsets.committed(self._context, self._live, group, asked))

@@ -1,0 +1,1 @@
+"""Subscriptions: cursors, acknowledgements, backlog, and the offsets of consumer groups."""

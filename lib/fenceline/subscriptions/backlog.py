@@ -1,0 +1,136 @@
+"""What lies behind a mark: markers and aborted records, which are acknowledged by themselves, and the records to do.
+
+The rule: no scan. A mark looks at the segments right behind it; a backlog is the difference of what the headers of two
+segments say. What is acknowledged individually is counted by its length wherever as many records as offsets lie between
+two of its ends; only around a marker is it told apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from fenceline import limits
+from fenceline.format.segment import Segment
+from fenceline.log.partition import Partition
+from fenceline.log.state import AbortedTransaction
+from fenceline.log.tail import Tail, aborted_between, is_aborted
+from fenceline.read.offset_ranges import Acknowledged
+from fenceline.read.time_search import base_of
+
+
+def slid(partition: Partition, tail: Tail, mark: int, acknowledged: Acknowledged) -> int:
+    """Return the first offset at or behind ``mark`` that is still to be acknowledged.
+
+    A long stretch of markers is passed in several requests: each goes up to 64 segments on.
+
+    Raises:
+        CorruptLogError, Unavailable: As ``Partition.fetch``.
+    """
+    bounds = tail.bounds
+    mark = max(mark, bounds.log_start_offset)
+    if not _has_markers(tail):
+        return acknowledged.end_from(mark)
+    for _ in range(limits.SLIDE_SEGMENTS_MAX):
+        mark = acknowledged.end_from(mark)
+        if mark >= tail.state.data_next:
+            return max(mark, bounds.next_offset)  # only markers follow
+        segment = _segment(partition, mark)
+        mark = _slid_within(partition, segment, mark, acknowledged)
+        if mark < segment.next_offset:
+            return mark
+    return mark
+
+
+def _slid_within(partition: Partition, segment: Segment, mark: int, acknowledged: Acknowledged) -> int:
+    aborted: Sequence[AbortedTransaction] | None = None
+    for _, header in segment.batches:
+        mark = acknowledged.end_from(mark)
+        if header.next_offset <= mark:
+            continue
+        if not header.is_control:
+            if not header.is_transactional:
+                return mark
+            if aborted is None:
+                aborted = aborted_between(partition, mark, segment.next_offset)
+            if not is_aborted(header, aborted):
+                return mark
+        mark = header.next_offset
+    return acknowledged.end_from(mark)
+
+
+def count(partition: Partition, tail: Tail, mark: int, acknowledged: Acknowledged) -> int:
+    """Return how many data records lie between ``mark`` and the end, but for those acknowledged individually.
+
+    Args:
+        mark: As ``slid`` returned it; ``acknowledged`` begins above it.
+    """
+    end = tail.bounds.next_offset
+    if mark >= tail.state.data_next:
+        return 0
+    records = tail.state.records - _records_below(partition, tail, mark)
+    if records == end - mark:
+        return records - acknowledged.count
+    return records - _Counter(partition, tail).records_in(acknowledged)
+
+
+class _Counter:
+    """Counts data records within ranges, segment by segment only where markers are among them."""
+
+    def __init__(self, partition: Partition, tail: Tail) -> None:
+        self._partition = partition
+        self._tail = tail
+        self._below: dict[int, int] = {}  # records below an offset
+
+    def records_in(self, acknowledged: Acknowledged) -> int:
+        counted = 0
+        groups = [(0, len(acknowledged))] if len(acknowledged) else []
+        while groups:
+            if len(self._below) + 2 * len(groups) > limits.BACKLOG_SEGMENTS_MAX:
+                # Markers all over: what is left is taken for records, which is what readers are shown to acknowledge.
+                return counted + sum(acknowledged.part(low, high).count for low, high in groups)
+            self._look_up(acknowledged.starts[low] for low, _ in groups)
+            self._look_up(acknowledged.ends[high - 1] for _, high in groups)
+            following = []
+            for low, high in groups:
+                start, end = acknowledged.starts[low], acknowledged.ends[high - 1]
+                records = self._below[end] - self._below[start]
+                if high == low + 1:
+                    counted += records
+                elif records == end - start:  # no marker among them
+                    counted += acknowledged.part(low, high).count
+                else:
+                    middle = (low + high) // 2
+                    following += [(low, middle), (middle, high)]
+            groups = following
+        return counted
+
+    def _look_up(self, offsets: Iterable[int]) -> None:
+        missing = sorted({offset for offset in offsets if offset not in self._below})
+        calls = [lambda o=offset: _records_below(self._partition, self._tail, o) for offset in missing]
+        self._below.update(zip(missing, self._partition.context.runtime.gather(calls), strict=True))
+
+
+def _records_below(partition: Partition, tail: Tail, offset: int) -> int:
+    """Return how many data records lie below ``offset``, counted from the log's very beginning."""
+    if offset >= tail.bounds.next_offset:
+        return tail.state.records
+    if not _has_markers(tail):
+        return offset
+    segment = _segment(partition, offset)
+    within = sum(
+        min(header.next_offset, offset) - header.base_offset
+        for _, header in segment.batches
+        if not header.is_control and header.base_offset < offset
+    )
+    return segment.metadata.records + within
+
+
+def _has_markers(tail: Tail) -> bool:
+    return tail.state.records != tail.state.next_offset
+
+
+def _segment(partition: Partition, offset: int) -> Segment:
+    (segment,) = partition.fetch([partition.segment_key(base_of(partition, offset))])
+    if not segment.base_offset <= offset < segment.next_offset:
+        raise partition.hole(offset)
+    return segment

@@ -1,0 +1,241 @@
+"""Subscriptions: a named cursor in each partition of a topic (API.md, "Subscriptions").
+
+The rule: a cursor moves by one conditional write, from a fresh read, and only up to what a verified tail shows (I4);
+who loses it reads again. Creating makes the cursors first and the subscription last: only then does it exist. A cursor
+that is not there is at offset 0, so one of a partition that was added later needs no writing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeAlias
+
+from fenceline import limits
+from fenceline.errors import UnknownSubscriptionError
+from fenceline.format import keys
+from fenceline.log.context import Context
+from fenceline.log.partition import Partition
+from fenceline.log.retry import Attempts
+from fenceline.log.tail import Tail, out_of_range, verified_tail
+from fenceline.model import topic as model_topic
+from fenceline.model.topic import Topic
+from fenceline.ports import Check
+from fenceline.read.offset_ranges import NOTHING, Range, ranges_of
+from fenceline.read.time_search import find_timestamp
+from fenceline.subscriptions import backlog, cursor_store
+from fenceline.subscriptions.cursor_store import Stored
+from fenceline.subscriptions.items import Cursor, Subscription, subscription_from_item
+
+Guard: TypeAlias = Callable[[Topic, int, str, "str | None", str], Sequence[Check]]
+"""Judges (topic, partition, group, session_id, principal): raises, or returns what must still hold at the write."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveTopic:
+    """One life of a topic, as one request works on it."""
+
+    context: Context
+    topic: Topic
+    opened: Callable[[int], Partition]
+
+    def partition(self, number: int) -> Partition:
+        """Return a partition.
+
+        Raises:
+            UnknownTopicOrPartitionError: There is none of that number.
+        """
+        if not 0 <= number < self.topic.partitions:
+            raise model_topic.unknown_partition(self.topic, number)
+        return self.opened(number)
+
+    def subscription(self, name: str) -> Subscription:
+        """Return the subscription of that name.
+
+        Raises:
+            UnknownSubscriptionError: There is none.
+        """
+        found = cursor_store.find(self.context, self.topic.topic_id, name)
+        if found is None:
+            limit = limits.SUBSCRIPTION_NAME_CHARS_MAX
+            raise UnknownSubscriptionError(
+                f"no such subscription; create it first: topic={self.topic.name} subscription={name[:limit]}"
+            )
+        return found
+
+    def cursor(self, subscription: Subscription, number: int) -> Stored:
+        (stored,) = cursor_store.read(self.context, subscription, [number])
+        return stored
+
+
+@dataclass(frozen=True, slots=True)
+class ShownCursor:
+    """Where a subscription stands in one partition, as it is shown."""
+
+    partition: int
+    mark_delete_offset: int
+    individually_acknowledged: Sequence[Range]
+    backlog: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShownSubscription:
+    """API.md "subscription", and whether there are more partitions."""
+
+    subscription: Subscription
+    cursors: Sequence[ShownCursor]
+    has_more: bool
+
+
+def shown(
+    live: LiveTopic, subscription: Subscription, start_partition: int, limit: int, start_offset: int = 0
+) -> ShownSubscription:
+    """Return up to ``limit`` partitions, from ``start_partition`` on, each at a verified tail.
+
+    Args:
+        start_offset: Of the first of them, only what is acknowledged from this offset on is shown.
+    """
+    end = min(start_partition + limit, live.topic.partitions)
+    numbers = range(start_partition, end)
+    stored = cursor_store.read(live.context, subscription, numbers)
+    calls = [
+        partial(_shown_cursor, live.partition(number), one, start_offset if number == start_partition else 0)
+        for number, one in zip(numbers, stored, strict=True)
+    ]
+    return ShownSubscription(subscription, live.context.runtime.gather(calls), end < live.topic.partitions)
+
+
+def _shown_cursor(partition: Partition, stored: Stored, start_offset: int) -> ShownCursor:
+    tail = verified_tail(partition)
+    mark = backlog.slid(partition, tail, stored.cursor.mark, stored.cursor.acknowledged)
+    acknowledged = stored.cursor.acknowledged.from_(mark)
+    left = backlog.count(partition, tail, mark, acknowledged)
+    return ShownCursor(partition.partition, mark, acknowledged.from_(start_offset).ranges, left)
+
+
+def list_subscriptions(live: LiveTopic, *, start_after: str, limit: int) -> tuple[list[Subscription], bool]:
+    """Return up to ``limit`` subscriptions of the topic in byte order of their names, and whether there are more."""
+    start_after = start_after[: limits.SUBSCRIPTION_NAME_CHARS_MAX + 1]  # no name is longer, and keys have bounds
+    items = keys.subscription_items(live.topic.topic_id)
+    found = live.context.items.query(items, start_after=start_after, limit=limit + 1)
+    return [subscription_from_item(item) for item in found[:limit]], len(found) > limit
+
+
+# Moving the mark
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledgement:
+    """What is acknowledged: all up to and including ``cumulative``, or the ``individual`` offsets."""
+
+    cumulative: int | None = None
+    individual: Sequence[int] = ()
+
+    @property
+    def highest(self) -> int:
+        return max(self.individual, default=0) if self.cumulative is None else self.cumulative
+
+
+def acknowledged(cursor: Cursor, request: Acknowledgement, log_start: int) -> Cursor:
+    """Return the cursor after an acknowledgement; what lies below its mark or the log start is passed over."""
+    mark = max(cursor.mark, log_start)
+    if request.cumulative is not None:
+        mark = max(mark, request.cumulative + 1)
+        ranges = cursor.acknowledged
+    else:
+        ranges = cursor.acknowledged.including(ranges_of(o for o in request.individual if o >= mark))
+    return replace(cursor, mark=mark, acknowledged=ranges)
+
+
+def acknowledge(
+    live: LiveTopic,
+    number: int,
+    name: str,
+    request: Acknowledgement,
+    judge: Callable[[], Sequence[Check]],
+) -> int:
+    """Acknowledge, and return the mark after it.
+
+    Raises:
+        OffsetOutOfRangeError: An offset at or beyond the next offset. Nothing was acknowledged.
+        UnknownSubscriptionError: There is none. Nothing was acknowledged.
+    """
+    partition = live.partition(number)
+
+    def moved(stored: Stored, tail: Tail) -> Cursor | None:
+        if request.highest >= tail.bounds.next_offset:
+            raise out_of_range(request.highest, tail.bounds)
+        cursor = acknowledged(stored.cursor, request, tail.bounds.log_start_offset)
+        mark = backlog.slid(partition, tail, cursor.mark, cursor.acknowledged)
+        is_new = mark > max(stored.cursor.mark, tail.bounds.log_start_offset)
+        is_new = is_new or cursor.acknowledged != stored.cursor.acknowledged
+        return replace(cursor, mark=mark, acknowledged=cursor.acknowledged.from_(mark)) if is_new else None
+
+    return _move(live, number, name, judge, moved)
+
+
+def seek(
+    live: LiveTopic,
+    number: int,
+    name: str,
+    *,
+    offset: int | None,
+    timestamp: int | None,
+    judge: Callable[[], Sequence[Check]],
+) -> int:
+    """Set the mark to ``offset``, or to the first record at or after ``timestamp``, and return it.
+
+    Raises:
+        OffsetOutOfRangeError: ``offset`` lies outside [log start, next offset]. The mark is where it was.
+        UnknownSubscriptionError: There is none.
+    """
+    partition = live.partition(number)
+
+    def moved(stored: Stored, tail: Tail) -> Cursor | None:
+        bounds, mark = tail.bounds, offset
+        if mark is None:
+            found = find_timestamp(partition, tail, timestamp or 0)
+            mark = bounds.next_offset if found is None else found[0]
+        if not bounds.log_start_offset <= mark <= bounds.next_offset:
+            raise out_of_range(mark, bounds)
+        cursor = replace(stored.cursor, mark=mark, acknowledged=NOTHING, metadata="")
+        return None if cursor == stored.cursor and stored.version is not None else cursor
+
+    return _move(live, number, name, judge, moved)
+
+
+def _move(
+    live: LiveTopic,
+    number: int,
+    name: str,
+    judge: Callable[[], Sequence[Check]],
+    moved: Callable[[Stored, Tail], Cursor | None],
+) -> int:
+    """Move one cursor as ``moved`` says, if it does, and return its mark as it is shown."""
+    partition = live.partition(number)
+    for attempt in Attempts(live.context.runtime, "the subscription's cursor"):
+        with attempt:
+            subscription = live.subscription(name)
+            checks = judge()
+            stored = live.cursor(subscription, number)
+            tail = verified_tail(partition)
+            cursor = moved(stored, tail)
+            if cursor is not None:
+                # Whoever loses this write, to another move or to a new owner, judges again from a fresh read.
+                change = cursor_store.move(live.context, stored, cursor)
+                cursor_store.write(live.context, [change], [*checks, *exists(stored)])
+            at = cursor or stored.cursor
+            return backlog.slid(partition, tail, at.mark, at.acknowledged)
+    raise AssertionError
+
+
+def exists(stored: Stored) -> Sequence[Check]:
+    """Return what must hold at a cursor's first write: that its subscription is still there.
+
+    A cursor that is there needs no such check: it goes when its subscription does.
+    """
+    if stored.version is not None:
+        return ()
+    owner = stored.subscription
+    return (Check(keys.subscription_item(owner.topic_id, owner.name), owner.version),)

@@ -1,0 +1,125 @@
+"""Many partitions at once: their heads, and which of them have segments behind their heads.
+
+The rule: a call is made for many partitions wherever one can tell of many. Heads are read a hundred at a time. A run of
+neighbours that have no head is gone over by one listing of the topic, which skips from each partition that has segments
+to the next. An absent key is told as by a look for it alone: whatever was created before the listing began is in it
+(I4). Nothing is folded here: who has segments behind its head is followed by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from fenceline.format import keys
+from fenceline.log.checkpoint_items import Head
+from fenceline.log.context import Context, Instant, LifeEnded
+from fenceline.log.tail import verified_tail
+from fenceline.log.topic_item import topic_from_item
+from fenceline.model.topic import Topic
+from fenceline.ports import Item, ItemKey
+from fenceline.subscriptions.cursors import LiveTopic
+
+
+class Seen(NamedTuple):
+    """A topic's item, and the heads of some of its partitions, as one look read them; ``None``: it failed."""
+
+    items: Mapping[ItemKey, Item]
+    look: Instant | None
+
+    def head(self, topic_id: str, number: int) -> Head | None:
+        item = self.items.get(keys.head_item(topic_id, number))
+        return None if item is None else Head.from_value(item.value)
+
+
+def look_at(context: Context, topic: Topic, numbers: Sequence[int]) -> Seen:
+    """Look at a topic's item, and at the heads of some of its partitions.
+
+    Raises:
+        LifeEnded: The name does not lead to this life any more.
+        Unavailable: The item store could not be asked.
+    """
+    look = context.instant()
+    topic_key = keys.topic_item(topic.name)
+    found = context.read_items([topic_key, *(keys.head_item(topic.topic_id, number) for number in numbers)])
+    known = topic_from_item(found[topic_key]) if topic_key in found else None
+    if known is None or known.topic.topic_id != topic.topic_id or known.is_going:
+        raise LifeEnded
+    return Seen(found, look)
+
+
+def first_with_segments(context: Context, topic_id: str, number: int) -> int | None:
+    """Return the first partition, from ``number`` on, that has any segment.
+
+    Raises:
+        Unavailable: The object store could not be asked.
+    """
+    listed = context.objects.list(keys.life_log_prefix(topic_id), keys.log_prefix(topic_id, number), 1)
+    return keys.parse_segment_key(listed[0].key)[1] if listed else None
+
+
+def with_segments(context: Context, topic_id: str, nexts: Mapping[int, int]) -> set[int]:
+    """Return those of the partitions that have a segment at or behind their next offset.
+
+    Args:
+        nexts: By partition, the offset behind its checkpoint.
+
+    Raises:
+        Unavailable: The object store could not be asked.
+    """
+    alone = [number for number, next_offset in nexts.items() if next_offset]
+    calls = [partial(_has_segments, context, topic_id, number, nexts[number]) for number in alone]
+    runs = _runs(number for number, next_offset in nexts.items() if not next_offset)
+    found = context.runtime.gather([*calls, *(partial(_walk, context, topic_id, *run) for run in runs)])
+    return set[int]().union(*found)
+
+
+def ends(live: LiveTopic) -> list[int]:
+    """Return the next offset of each of a topic's partitions, all from verified tails.
+
+    Raises:
+        LifeEnded: The name does not lead to this life any more.
+        CorruptLogError: A partition's log is damaged.
+        Unavailable: A store could not be asked.
+    """
+    context, topic = live.context, live.topic
+    numbers = range(topic.partitions)
+    seen = look_at(context, topic, numbers)
+    heads = {number: seen.head(topic.topic_id, number) for number in numbers}
+    if any(head is not None and head.state.is_sealed for head in heads.values()):
+        raise LifeEnded
+    nexts = {number: 0 if head is None else head.next_offset for number, head in heads.items()}
+    open_ = with_segments(context, topic.topic_id, nexts)
+    if not live.partition(0).is_young(seen.look):
+        open_ = set(numbers)  # I4: what was absent may have been collected since the heads were read
+    calls = [partial(verified_tail, live.partition(number)) for number in sorted(open_)]
+    tails = zip(sorted(open_), context.runtime.gather(calls), strict=True)
+    nexts |= {number: tail.bounds.next_offset for number, tail in tails}
+    return [nexts[number] for number in numbers]
+
+
+def _has_segments(context: Context, topic_id: str, number: int, next_offset: int) -> set[int]:
+    after = keys.segment_key(topic_id, number, next_offset - 1)
+    return {number} if context.objects.list(keys.log_prefix(topic_id, number), after, 1) else set()
+
+
+def _walk(context: Context, topic_id: str, first: int, last: int) -> set[int]:
+    """Return those of the partitions [first, last] that have any segment: a listing, and one more for each."""
+    found: set[int] = set()
+    following = first_with_segments(context, topic_id, first)
+    while following is not None and following <= last:
+        found.add(following)
+        following = first_with_segments(context, topic_id, following + 1)
+    return found
+
+
+def _runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """Return neighbouring numbers, in order, as (first, last)."""
+    runs: list[tuple[int, int]] = []
+    for number in sorted(numbers):
+        if runs and runs[-1][1] == number - 1:
+            runs[-1] = (runs[-1][0], number)
+        else:
+            runs.append((number, number))
+    return runs

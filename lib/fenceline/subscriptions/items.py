@@ -1,0 +1,173 @@
+"""The items of subscriptions: what each holds, and how ranges are packed.
+
+The rule: a subscription's cursors stand under its own ``subscription_id``, fresh at each creation, so that one created
+anew shares nothing with an earlier one of its name, nor with an earlier life of its topic. A cursor that is not there
+stands at offset 0. Members that are not known here are kept as they are. Stored: never rename, never renumber.
+
+A cursor holds its ranges itself, up to 2,048 of them; beyond that they stand in chunks, each an item that is never
+changed: it is replaced by others, with new names, in the write that moves the cursor. So an acknowledgement rewrites a
+chunk or two, however many ranges are open.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate, chain
+from operator import sub
+from typing import Any
+
+from fenceline import limits
+from fenceline.ports import Item
+from fenceline.read.offset_ranges import NOTHING, Acknowledged
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """A subscription of one life of a topic."""
+
+    topic: str
+    topic_id: str
+    name: str
+    subscription_id: str
+    replicate_subscription_state: bool
+    created_at: int  # ms
+    version: int = 0
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_value(self) -> dict[str, Any]:
+        return {
+            **self.more,
+            "topic": self.topic,
+            "topic_id": self.topic_id,
+            "subscription_id": self.subscription_id,
+            "replicate_subscription_state": self.replicate_subscription_state,
+            "created_at": self.created_at,
+        }
+
+
+_SUBSCRIPTION = ("topic", "topic_id", "subscription_id", "replicate_subscription_state", "created_at")
+
+
+def subscription_from_item(item: Item) -> Subscription:
+    known: dict[str, Any] = {member: item.value[member] for member in _SUBSCRIPTION}
+    return Subscription(
+        **known,
+        name=item.key.sort,
+        version=item.version,
+        more={member: value for member, value in item.value.items() if member not in _SUBSCRIPTION},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """Where a subscription stands in one partition."""
+
+    mark: int = 0  # everything below it is acknowledged
+    acknowledged: Acknowledged = NOTHING  # individually, above the mark
+    metadata: str = ""  # of the last group commit
+    pending: Mapping[str, Any] = field(default_factory=dict)  # offsets of open transactions, by producer id
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Some of a cursor's ranges, as they stand in an item of their own, or will."""
+
+    chunk_id: str
+    ranges: Acknowledged
+    version: int | None = None  # of its item; None for one that is yet to be made
+
+
+_CURSOR = ("mark", "metadata", "pending", "ranges", "chunks")
+
+
+def cursor_to_value(cursor: Cursor, chunks: Sequence[Chunk]) -> dict[str, Any]:
+    """Return a cursor's value; ``chunks`` are those of ``lay_out``."""
+    return {
+        **cursor.more,
+        "mark": cursor.mark,
+        "metadata": cursor.metadata,
+        "pending": dict(cursor.pending),
+        "ranges": b"" if chunks else pack(cursor.acknowledged),
+        "chunks": [chunk.chunk_id for chunk in chunks],
+    }
+
+
+def cursor_from_value(value: Mapping[str, Any], chunks: Sequence[Chunk]) -> Cursor:
+    """Return the cursor that ``value`` describes together with its chunks, which come in its order."""
+    acknowledged = unpack(value["ranges"])
+    if chunks:
+        starts = tuple(chain.from_iterable(chunk.ranges.starts for chunk in chunks))
+        acknowledged = Acknowledged(starts, tuple(chain.from_iterable(chunk.ranges.ends for chunk in chunks)))
+    more = {member: kept for member, kept in value.items() if member not in _CURSOR}
+    return Cursor(value["mark"], acknowledged, value["metadata"], value["pending"], more)
+
+
+def chunk_ids(value: Mapping[str, Any]) -> list[str]:
+    return list(value["chunks"])
+
+
+def lay_out(acknowledged: Acknowledged, known: Sequence[Chunk], fresh_id: Callable[[], str]) -> list[Chunk]:
+    """Return the chunks that hold these ranges, those of ``known`` that still fit among them; none if few are open."""
+    size_max = limits.CURSOR_CHUNK_RANGES
+    if len(acknowledged) <= size_max:
+        return []
+    cuts = [bisect_left(acknowledged.starts, chunk.ranges.starts[0]) for chunk in known[1:]]
+    olds: Sequence[Chunk | None] = known or [None]
+    chunks: list[Chunk] = []
+    for low, high, old in zip([0, *cuts], [*cuts, len(acknowledged)], olds, strict=True):
+        part = acknowledged.part(low, high)
+        is_kept = old is not None and part == old.ranges
+        is_crumb = bool(chunks) and len(chunks[-1].ranges) + len(part) <= size_max // 2
+        if old is not None and is_kept and not (is_crumb and chunks[-1].version is None):
+            chunks.append(old)
+            continue
+        if is_crumb:  # no two neighbours stay so small: a cursor names at most two chunks for each thousand ranges
+            last = chunks.pop().ranges
+            part = Acknowledged((*last.starts, *part.starts), (*last.ends, *part.ends))
+        step = size_max if len(part) <= size_max else size_max // 2  # a new one has room to grow
+        chunks += [Chunk(fresh_id(), part.part(at, at + step)) for at in range(0, len(part), step)]
+    return chunks
+
+
+# Ranges as bytes: for each, how far behind the end of the one before it begins, and its length, as Protobuf's varints.
+# Where many are open they lie close together, and most numbers are one byte.
+
+_BYTE = 0x80
+_SMALL = [bytes([number]) for number in range(_BYTE)]
+
+
+def pack(acknowledged: Acknowledged) -> bytes:
+    steps = [0] * (2 * len(acknowledged))
+    steps[::2] = map(sub, acknowledged.starts, (0, *acknowledged.ends[:-1]))
+    steps[1::2] = map(sub, acknowledged.ends, acknowledged.starts)
+    return b"".join([_SMALL[step] if step < _BYTE else _varint(step) for step in steps])
+
+
+def _varint(number: int) -> bytes:
+    packed = bytearray()
+    while number >= _BYTE:
+        packed.append(number & 0x7F | _BYTE)
+        number >>= 7
+    packed.append(number)
+    return bytes(packed)
+
+
+def unpack(packed: bytes) -> Acknowledged:
+    steps: list[int] = []
+    number = shift = at = 0
+    while at < len(packed):
+        byte = packed[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < _BYTE:
+            steps.append(number)
+            number = shift = 0
+            if len(steps) == 1 and packed[at:].isascii():  # the first offset is far from 0, the others near each other
+                steps += packed[at:]
+                break
+    bounds = tuple(accumulate(steps))
+    return Acknowledged(bounds[::2], bounds[1::2])

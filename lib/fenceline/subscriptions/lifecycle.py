@@ -1,0 +1,158 @@
+"""How subscriptions begin and end, and how what nobody has any more is collected.
+
+The rule: cursors that no subscription has, not yet or not any more, are named by an item under ``unowned``, from before
+the first of them is made until the last is gone. So whoever dies while creating or deleting one leaves nothing that is
+not found again. A creation checks that item in each of its writes, and the one that makes the subscription deletes it:
+once the sweeper has taken it over, it fails.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+
+from fenceline import limits
+from fenceline.errors import UnknownSubscriptionError
+from fenceline.format import keys
+from fenceline.log.context import Context
+from fenceline.log.deletes import Budget, delete_items
+from fenceline.log.retry import Attempts
+from fenceline.model.topic import Topic
+from fenceline.ports import Check, Delete, Put, StoreFact, VersionMoved
+from fenceline.subscriptions import cursor_store, heads
+from fenceline.subscriptions.cursor_store import Stored
+from fenceline.subscriptions.cursors import LiveTopic
+from fenceline.subscriptions.items import Cursor, Subscription
+
+_TIDY_MS = 10_000  # what a request spends on deleting cursors; the sweeper does the rest
+_TIDY_DELETES = 100_000
+
+
+def new_subscription(context: Context, topic: Topic, name: str, *, is_replicated: bool = False) -> Subscription:
+    runtime = context.runtime
+    now_ms, version = runtime.now_ms(), runtime.fresh_version()
+    return Subscription(topic.name, topic.topic_id, name, runtime.fresh_id(), is_replicated, now_ms, version)
+
+
+def creation(made: Subscription) -> Put:
+    """Return the write from which on the subscription exists, if nobody has its name."""
+    return Put(keys.subscription_item(made.topic_id, made.name), made.to_value(), made.version, expected=None)
+
+
+def ensure(
+    live: LiveTopic, name: str, *, is_latest: bool, replicate_subscription_state: bool | None
+) -> tuple[Subscription, bool]:
+    """Create a subscription, or change what is given of the one that exists; return whether it was created.
+
+    Raises:
+        ContendedError, StoreUnavailableError: Nothing was made or changed.
+        OutcomeUnknownError: It may have been.
+    """
+    tried: set[str] = set()
+    for attempt in Attempts(live.context.runtime, "the subscription's item"):
+        with attempt:
+            found = cursor_store.find(live.context, live.topic.topic_id, name)
+            if found is None:
+                made = new_subscription(
+                    live.context, live.topic, name, is_replicated=bool(replicate_subscription_state)
+                )
+                tried.add(made.subscription_id)
+                _create(live, made, is_latest=is_latest)
+                return made, True
+            if found.subscription_id in tried:  # by an attempt that was not answered
+                return found, True
+            return _changed(live.context, found, replicate_subscription_state), False
+    raise AssertionError
+
+
+def _changed(context: Context, found: Subscription, replicate_subscription_state: bool | None) -> Subscription:
+    if replicate_subscription_state in (None, found.replicate_subscription_state):
+        return found
+    version = found.version + 1
+    changed = replace(found, replicate_subscription_state=bool(replicate_subscription_state), version=version)
+    key = keys.subscription_item(found.topic_id, found.name)
+    context.items.write([Put(key, changed.to_value(), version, found.version)])
+    return changed
+
+
+def _create(live: LiveTopic, made: Subscription, *, is_latest: bool) -> None:
+    """Make the cursors, then the subscription. Whoever loses the name to another has made cursors that nobody has."""
+    context, cursors = live.context, _latest(live, made) if is_latest else []
+    at_once = limits.TRANSACTION_ITEMS_MAX - 2
+    if len(cursors) <= at_once:
+        context.items.write([*cursors, creation(made)])
+        return
+    note = _note(context, made)
+    context.items.write([note])
+    try:
+        for at in range(0, len(cursors), at_once):
+            context.items.write([*cursors[at : at + at_once], Check(note.key, note.version)])
+        context.items.write([creation(made), Delete(note.key, note.version)])
+    except VersionMoved:
+        _tidy(context, made, note)
+        raise
+
+
+def _latest(live: LiveTopic, made: Subscription) -> list[Put]:
+    """Return the cursors of a subscription that begins at the end; one at offset 0 needs none."""
+    return [
+        cursor_store.move(live.context, Stored(made, number), Cursor(end)).cursor
+        for number, end in enumerate(heads.ends(live))
+        if end
+    ]
+
+
+def _note(context: Context, subscription: Subscription) -> Put:
+    key = keys.unowned_item(subscription.topic_id, subscription.subscription_id)
+    value: dict[str, str | int] = {"name": subscription.name, "since": context.runtime.now_ms()}
+    return Put(key, value, context.runtime.fresh_version(), expected=None)
+
+
+def delete(live: LiveTopic, name: str) -> None:
+    """Delete a subscription, and then its cursors.
+
+    Raises:
+        UnknownSubscriptionError: There is none.
+        ContendedError, StoreUnavailableError: It is still there.
+        OutcomeUnknownError: It may be.
+    """
+    context = live.context
+    going: Subscription | None = None
+    for attempt in Attempts(context.runtime, "the subscription's item"):
+        with attempt:
+            try:
+                found = live.subscription(name)
+            except UnknownSubscriptionError:
+                if going is None:
+                    raise
+                return  # an attempt that was not answered, or somebody else, has deleted it
+            if going is not None and going.subscription_id != found.subscription_id:
+                return  # and it was created anew since
+            going, note = found, _note(context, found)
+            # From this write on there is no such subscription; what is left of it is named by the note.
+            context.items.write([Delete(keys.subscription_item(found.topic_id, name), found.version), note])
+            _tidy(context, found, note)
+
+
+def _tidy(context: Context, gone: Subscription, note: Put) -> None:
+    """Delete the cursors that the note names, and the note; what is left of them is the sweeper's."""
+    budget = Budget(context, context.runtime.monotonic_ms() + _TIDY_MS, _TIDY_DELETES)
+    with suppress(StoreFact):
+        if delete_cursors(context, gone.topic_id, gone.subscription_id, gone.name, budget):
+            context.items.write([Delete(note.key, note.version)])
+
+
+# Collecting
+
+
+def delete_cursors(context: Context, topic_id: str, subscription_id: str, name: str, budget: Budget) -> bool:
+    """Delete a subscription's cursors, then its chunks, which are made under a cursor only; return whether all went."""
+    for partition, prefix in (
+        (keys.cursor_items(name), keys.cursors_prefix(topic_id, subscription_id)),
+        (keys.chunk_items(subscription_id), ""),
+    ):
+        while found := context.items.query(partition, prefix=prefix, limit=limits.LIST_MAX):
+            delete_items(context, found, budget)
+            if budget.is_over():
+                return False
+    return True

@@ -1,0 +1,77 @@
+"""Records that a subscription has not acknowledged (API.md, "Subscriptions").
+
+The rule: as Read, from the mark or a place behind it; what was acknowledged before the request arrived is not in the
+answer, and neither is, after a wait, what was acknowledged during it. A page of which nothing is left is followed by
+the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from fenceline.errors import OffsetOutOfRangeError
+from fenceline.log.partition import Partition
+from fenceline.log.tail import out_of_range, verified_tail
+from fenceline.model.results import Page
+from fenceline.read.offset_ranges import Acknowledged
+from fenceline.read.reader import Reader, ReadRequest
+from fenceline.subscriptions import backlog
+from fenceline.subscriptions.cursors import LiveTopic
+from fenceline.subscriptions.items import Cursor
+
+_PAGES_MAX = 64  # read for one answer; one that is empty then still moves the position
+
+
+def read_unacknowledged(
+    live: LiveTopic, number: int, name: str, request: ReadRequest, judge: Callable[[], object]
+) -> Page:
+    """Return a page of records.
+
+    Args:
+        request: Its ``offset`` is where to start; ``None`` is the mark.
+        judge: Raises if who asks may not read; called at the start and before the answer.
+
+    Raises:
+        UnknownSubscriptionError: There is none.
+        OffsetOutOfRangeError: ``offset`` lies below the mark or outside [log start, next offset].
+    """
+    partition, runtime = live.partition(number), live.context.runtime
+    until_ms = runtime.monotonic_ms() + request.wait_ms
+    subscription = live.subscription(name)
+    judge()
+    cursor = live.cursor(subscription, number).cursor
+    start = request.offset
+    if start is None:
+        start = backlog.slid(partition, verified_tail(partition), cursor.mark, cursor.acknowledged)
+    elif start < cursor.mark:
+        raise out_of_range(start, verified_tail(partition).bounds)
+    for _ in range(_PAGES_MAX):
+        start = cursor.acknowledged.end_from(start)
+        left_ms = max(until_ms - runtime.monotonic_ms(), 0)
+        asked = replace(request, offset=start, wait_ms=left_ms)
+        page = _page(partition, asked, cursor.acknowledged, is_from_mark=request.offset is None)
+        if page.records and request.wait_ms:
+            cursor = live.cursor(live.subscription(name), number).cursor
+            page = replace(page, records=[one for one in page.records if not _is_done(cursor, one.offset)])
+        if page.records or page.position == start or live.context.stopping.is_set:
+            break
+        start = page.position
+    judge()
+    return page
+
+
+def _is_done(cursor: Cursor, offset: int) -> bool:
+    return offset < cursor.mark or offset in cursor.acknowledged
+
+
+def _page(partition: Partition, asked: ReadRequest, acknowledged: Acknowledged, *, is_from_mark: bool) -> Page:
+    """Return a page; a mark that the log start passes during a wait counts as the log start."""
+    try:
+        return Reader(partition).page(asked, acknowledged=acknowledged)
+    except OffsetOutOfRangeError as error:
+        log_start = error.extra["log_start_offset"]
+        if not is_from_mark or (asked.offset or 0) >= log_start:
+            raise
+        asked = replace(asked, offset=acknowledged.end_from(log_start))
+        return _page(partition, asked, acknowledged, is_from_mark=True)

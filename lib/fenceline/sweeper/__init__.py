@@ -1,0 +1,1 @@
+"""The sweeper: retention, collection and expiry, in bounded runs."""

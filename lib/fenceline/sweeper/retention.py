@@ -1,0 +1,276 @@
+"""Retention: where the log start should be, by age and by size (``retention.ms``, ``retention.bytes``).
+
+The rule: a segment goes whole, and nothing goes that a walk from the oldest segment would keep. By size a segment goes
+when at least ``retention.bytes`` are kept without it, as Kafka's. By age it goes when two clocks say that it was
+appended more than ``retention.ms`` ago: ``appended-at``, its appender's, and Last-Modified, the object store's own.
+The first segment that either clock calls young ends the walk, whatever lies behind it.
+
+Counters only grow along the log, so the walk by size is a binary search. Clocks do not: an appender's may be years
+behind, or ahead. So the walk by age looks at each segment that goes, with a bounded number of reads in one run, and the
+next run goes on from the new log start. A listing tells Last-Modified for a thousand segments; one read tells a
+segment's ``appended-at``, and is made only where Last-Modified is old and the segment is not remembered.
+
+The last segment may go, too, as Kafka's active one does; the log is then empty, and its offsets go on. Nothing at or
+beyond the last stable offset goes: an open transaction keeps all of itself. It reads, and changes nothing.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import takewhile
+from typing import Protocol
+
+from fenceline import limits
+from fenceline.format.segment import SegmentMetadata, corrupt
+from fenceline.log.checkpoint_items import Head
+from fenceline.log.partition import Partition
+from fenceline.model.topic import Topic
+from fenceline.ports import NotFound, Unavailable
+from fenceline.read.time_search import base_of, known_metadata, metadata_of
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """What a topic's configuration keeps; -1 is everything."""
+
+    ms: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """The time, by each of the clocks that segments age by."""
+
+    ms: int  # the one that ``appended-at`` is compared with
+    store_ms: int  # the object store's own
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One segment, as retention sees it."""
+
+    appended_at: int
+    modified_at: int  # by the object store's own clock
+    bytes_to_end: int  # stored bytes below its end
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One segment, as a listing tells of it."""
+
+    base: int
+    modified_at: int
+
+
+class Segments(Protocol):
+    """The segments of one partition."""
+
+    @property
+    def reads(self) -> int:
+        """How many were read so far to learn when they were appended."""
+
+    def base(self, offset: int) -> int:
+        """Return the base of the segment that holds ``offset``."""
+
+    def list(self, offset: int, limit: int) -> Sequence[Listed]:
+        """Return up to ``limit`` segments that begin at or behind ``offset``, in order; fewer if there are no more."""
+
+    def measure(self, base: int) -> Measure:
+        """Return what the segment at ``base`` weighs."""
+
+    def appended_at(self, bases: Sequence[int]) -> Sequence[int]:
+        """Return when each of these segments was appended, by its appender's clock."""
+
+
+def retention_of(topic: Topic) -> Retention | None:
+    """Return what the topic keeps; ``None`` where retention deletes nothing."""
+    kept = Retention(topic.setting("retention.ms"), topic.setting("retention.bytes"))
+    if topic.setting("cleanup.policy") != "delete" or kept == Retention(-1, -1):
+        return None
+    return kept
+
+
+def retained_from(
+    segments: Segments,
+    head: Head,
+    kept: Retention,
+    *,
+    now: Now,
+    reads_max: int = limits.SWEEP_RETENTION_READS_MAX,
+    is_over: Callable[[], bool] = lambda: False,
+) -> int:
+    """Return where the log start should be: the base of a segment, the log's end, or where it is.
+
+    Args:
+        head: The log as far as the checkpoint goes; retention never goes beyond that.
+        reads_max: How many segments are read for their age, about. Beyond that it stops short, as when ``is_over`` says
+            so: what is returned is then a true place on the way, and the next call goes on from there.
+    """
+    log_start, end = head.log_start, head.state.next_offset
+    stable = head.state.last_stable_offset(log_start)
+    if log_start >= stable:
+        return log_start
+    if stable < end:
+        end = segments.base(stable)
+    base = segments.base(log_start)
+    if base >= end:
+        return log_start
+
+    def is_too_much(measure: Measure) -> bool:
+        return kept.bytes >= 0 and head.state.bytes - measure.bytes_to_end >= kept.bytes
+
+    first = segments.measure(base)
+    if is_too_much(first):
+        base = _first_kept_by_size(segments, lambda base: is_too_much(segments.measure(base)), base, end)
+    elif not _is_old(now.ms, first.appended_at, kept) or not _is_old(now.store_ms, first.modified_at, kept):
+        return log_start
+    if kept.ms >= 0:
+        base = _first_kept_by_age(segments, kept, base, end, now=now, reads_max=reads_max, is_over=is_over)
+    return max(base, log_start)
+
+
+def _is_old(now_ms: int, since: int, kept: Retention) -> bool:
+    return kept.ms >= 0 and now_ms - since > kept.ms
+
+
+def _first_kept_by_size(segments: Segments, goes: Callable[[int], bool], low: int, end: int) -> int:
+    """Return the first base in (low, end) that does not go, else ``end``; the segment at ``low`` goes."""
+    high = end  # what begins here stays, and is where a segment begins, or the end
+    while True:
+        middle = (low + high) // 2
+        base = segments.base(middle)
+        if base == low:  # no segment begins in (low, middle]
+            following = segments.list(middle + 1, 1)
+            if not following or following[0].base >= high:
+                return high
+            base = following[0].base
+        if goes(base):
+            low = base
+        else:
+            high = base
+
+
+def _first_kept_by_age(
+    segments: Segments,
+    kept: Retention,
+    base: int,
+    end: int,
+    *,
+    now: Now,
+    reads_max: int,
+    is_over: Callable[[], bool],
+) -> int:
+    """Return the first base in [base, end) whose segment is young by one clock, or was not asked; else ``end``."""
+
+    def is_old_in_store(line: Listed) -> bool:
+        return _is_old(now.store_ms, line.modified_at, kept)
+
+    def is_old_to_appender(appended_at: int) -> bool:
+        return _is_old(now.ms, appended_at, kept)
+
+    reached = base
+    try:
+        for chunk in _chunks(segments, base, end):
+            reached = chunk[0].base
+            if reached > base and (segments.reads >= reads_max or is_over()):
+                return reached
+            old = [line.base for line in takewhile(is_old_in_store, chunk)]
+            count = len(list(takewhile(is_old_to_appender, segments.appended_at(old))))
+            if count < len(chunk):
+                return chunk[count].base
+    except Unavailable:
+        if reached == base:
+            raise
+        return reached  # what was read counts: else one read in thousands would hold all of them up, run after run
+    return end
+
+
+def _chunks(segments: Segments, base: int, end: int) -> Iterator[Sequence[Listed]]:
+    """Yield the segments in [base, end): the first by itself, since mostly it stays; then as many as are read at once.
+
+    Raises:
+        Unavailable: The first one was collected meanwhile.
+    """
+    size = 1
+    while base < end:
+        listed = segments.list(base, limits.LIST_MAX)
+        if size == 1 and (not listed or listed[0].base != base):
+            raise Unavailable(f"a segment was collected while it was looked at: offset={base}")
+        lines = [line for line in listed if line.base < end]
+        at = 0
+        while at < len(lines):
+            yield lines[at : at + size]
+            at, size = at + size, limits.FETCH_SEGMENTS
+        if len(lines) < limits.LIST_MAX:
+            return
+        base = lines[-1].base + 1
+
+
+class Followed:
+    """When the segments that a run has followed were appended: 16 bytes each, for more than the cache keeps."""
+
+    def __init__(self) -> None:
+        self._bases, self._times = array("q"), array("q")
+
+    def note(self, base: int, appended_at: int) -> None:
+        """Remember one; they come in order."""
+        if not self._bases or base > self._bases[-1]:
+            self._bases.append(base)
+            self._times.append(min(appended_at, limits.INT64_MAX))
+
+    def find(self, base: int) -> int | None:
+        """Return when the segment at ``base`` was appended, if it was followed."""
+        at = bisect_left(self._bases, base)
+        return self._times[at] if at < len(self._bases) and self._bases[at] == base else None
+
+
+@dataclass(slots=True)
+class StoredSegments:
+    """The segments of a partition, as they are stored."""
+
+    partition: Partition
+    followed: Followed = field(default_factory=Followed)
+    reads: int = 0
+
+    def base(self, offset: int) -> int:
+        return base_of(self.partition, offset)
+
+    def list(self, offset: int, limit: int) -> Sequence[Listed]:
+        return [Listed(base, modified_at) for base, _, modified_at in self.partition.index.lines(offset, limit)]
+
+    def measure(self, base: int) -> Measure:
+        """Return what the segment at ``base`` weighs.
+
+        Raises:
+            CorruptLogError: Its metadata is damaged.
+            Unavailable: The store could not be asked, or it was collected meanwhile.
+        """
+        key = self.partition.segment_key(base)
+        try:
+            stored = self.partition.context.objects.get(key, 0, 1)
+            metadata = SegmentMetadata.from_strings(stored.metadata)
+        except NotFound as error:
+            raise Unavailable(f"a segment was collected while it was looked at: key={key}") from error
+        except (KeyError, ValueError) as error:
+            raise corrupt(key, base, f"its metadata is not whole: {error}") from error
+        self.partition.index.add_metadata(base, metadata)
+        return Measure(metadata.appended_at, stored.modified_at, metadata.bytes + stored.size)
+
+    def appended_at(self, bases: Sequence[int]) -> Sequence[int]:
+        """Return when each of these segments was appended; they are asked side by side.
+
+        Raises:
+            CorruptLogError: The metadata of one is damaged.
+            Unavailable: The store could not be asked, or one was collected meanwhile.
+        """
+        known = {base: self.followed.find(base) for base in bases}
+        others = [base for base, appended_at in known.items() if appended_at is None]
+        self.reads += sum(known_metadata(self.partition, base) is None for base in others)
+        calls = [partial(metadata_of, self.partition, base) for base in others]
+        found = zip(others, self.partition.context.runtime.gather(calls), strict=True)
+        told = {base: metadata.appended_at for base, metadata in found}
+        return [told[base] if appended_at is None else appended_at for base, appended_at in known.items()]

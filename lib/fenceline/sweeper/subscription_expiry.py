@@ -1,0 +1,52 @@
+"""Deletes cursors without a subscription, and the subscriptions of deleted topics."""
+
+from __future__ import annotations
+
+from fenceline import limits
+from fenceline.format import keys
+from fenceline.log.context import Context
+from fenceline.log.deletes import Budget, delete_items
+from fenceline.ports import Delete, Put
+from fenceline.subscriptions import cursor_store
+from fenceline.subscriptions.items import subscription_from_item
+from fenceline.subscriptions.lifecycle import delete_cursors
+
+
+def collect_unowned(context: Context, topic_id: str, *, now_ms: int, budget: Budget) -> None:
+    """Delete cursors that no subscription of a live topic has, and has had for an hour.
+
+    Raises:
+        VersionMoved: Somebody is at it, too.
+        Unavailable, NoAnswer: The item store; what was deleted might be deleted.
+    """
+    for note in cursor_store.query(context, keys.unowned_items(topic_id)):
+        if budget.is_over():
+            return
+        if now_ms - int(str(note.value["since"])) < limits.UNOWNED_MS:
+            continue
+        # Whoever is still creating that subscription fails from this write on.
+        taken = Put(note.key, note.value, note.version + 1, note.version)
+        context.items.write([taken])
+        if delete_cursors(context, topic_id, note.key.sort, str(note.value["name"]), budget):
+            context.items.write([Delete(note.key, taken.version)])
+            budget.items += 1
+
+
+def collect_subscriptions(context: Context, topic_id: str, budget: Budget) -> bool:
+    """Delete all subscriptions of a topic's life that is over; return whether none is left.
+
+    Raises:
+        Unavailable, NoAnswer: The item store; what was deleted might be deleted.
+    """
+    for note in cursor_store.query(context, keys.unowned_items(topic_id)):
+        if not delete_cursors(context, topic_id, note.key.sort, str(note.value["name"]), budget):
+            return False
+        if not delete_items(context, [note], budget):
+            return False
+    for item in cursor_store.query(context, keys.subscription_items(topic_id)):
+        found = subscription_from_item(item)
+        if not delete_cursors(context, topic_id, found.subscription_id, found.name, budget):
+            return False
+        if not delete_items(context, [item], budget):
+            return False
+    return True

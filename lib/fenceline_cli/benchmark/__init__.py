@@ -1,0 +1,1 @@
+"""``fenceline bench``: appends, reads and access, measured on the stores of its caller."""

@@ -1,0 +1,166 @@
+"""What exclusive access costs: claims, takeovers, heartbeats, appends under a session, locks.
+
+The rule: as for all measurements here (``run``): ratios are taken side by side on one store, and figures are
+medians. What is said of store calls is counted, not estimated.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from fenceline.access.claims.request import ClaimRequest
+from fenceline.access.resources import Wanted
+from fenceline.access.rules import EXCLUSIVE_WITH_FENCING
+from fenceline.adapters.sqlite.directory import SqliteItemStore, SqliteObjectStore, open_directory
+from fenceline.append.request import AppendRequest
+from fenceline.format.control import EXCLUSIVE
+from fenceline.model.record import Record
+from fenceline.model.results import SessionRef
+from fenceline.ports import Change, Item, ItemKey, Object, ObjectSummary, Put
+from fenceline.runtime import ThreadRuntime
+from fenceline.service.log import Log
+from fenceline_cli.benchmark.run import Row, median_ms
+
+TOPIC = "bench"
+PARTITIONS = (1, 8, 32)
+ROUNDS = 20
+LEASE_MS = 300_000
+
+
+def measure(directory: Path) -> list[Row]:
+    """Measure all of it in a directory of its own."""
+    runtime = ThreadRuntime()
+    objects, items = open_directory(directory / "access", now_ms=runtime.now_ms)
+    calls: Counter[str] = Counter()
+    log = Log(_CountedObjects(objects, calls), _CountedItems(items, calls), runtime, region="local", item_age_ms=60_000)
+    log.create_topic(TOPIC, partitions=max(PARTITIONS))
+    rows = [*_takeovers(log), *_claim(log, calls), *_sessions(log, calls), *_locks(log, items)]
+    objects.close()
+    items.close()
+    return rows
+
+
+def _takeovers(log: Log) -> list[Row]:
+    """Each claimer fences the one before it."""
+    rows = []
+    for count in PARTITIONS:
+        took_ms = []
+        for _ in range(ROUNDS):
+            session_id = log.create_session(lease_ms=LEASE_MS).session_id
+            begun = time.perf_counter()
+            log.claim(TOPIC, ClaimRequest(EXCLUSIVE_WITH_FENCING, range(count), session_id=session_id))
+            took_ms.append((time.perf_counter() - begun) * 1e3)
+        what = f"takeover of {count} partition{'s' if count > 1 else ''}, request to answer"
+        rows.append(Row(what, statistics.median(took_ms[1:]), "ms"))
+    return rows
+
+
+def _claim(log: Log, calls: Counter[str]) -> list[Row]:
+    log.create_topic("alone")
+    log.append("alone", 0, AppendRequest.of_records([Record(b"x")]))
+    before = calls.copy()
+    log.claim("alone", ClaimRequest(EXCLUSIVE))
+    made = calls - before
+    return [
+        Row("item writes of a claim on one partition", made["write"], "", "≤ 3"),
+        Row("creates of a claim on one partition", made["create"], "", "≤ 1"),
+    ]
+
+
+def _sessions(log: Log, calls: Counter[str]) -> list[Row]:
+    log.create_topic("held")
+    log.create_topic("free")
+    held = log.claim("held", ClaimRequest(EXCLUSIVE, lease_ms=LEASE_MS))
+    records = [Record(b"x" * 1024)]
+    under = AppendRequest.of_records(records, session=SessionRef(held.session_id, held.topic_epochs[0]))
+    without = AppendRequest.of_records(records)
+    for topic, request in (("held", under), ("free", without)):
+        log.append(topic, 0, request)  # the first meets the session, and the topics
+    before = calls.copy()
+    log.append("free", 0, without)
+    middle = calls.copy()
+    log.append("held", 0, under)
+    more = (calls - middle).total() - (middle - before).total()
+    (free_ms, _), (held_ms, _) = median_ms(
+        [lambda: log.append("free", 0, without), lambda: log.append("held", 0, under)], rounds=100
+    )
+    before = calls.copy()
+    log.heartbeat(held.session_id)
+    writes = (calls - before)["write"]
+    ((beat_ms, _),) = median_ms([lambda: log.heartbeat(held.session_id)], rounds=50)
+    return [
+        Row("store calls of an append under a session, beyond one without", more, "", "0"),
+        Row("append under a session ÷ without, 1 KiB", held_ms / free_ms, "×"),
+        Row("heartbeat", beat_ms, "ms"),
+        Row("item writes of a heartbeat", writes, "", "1"),
+    ]
+
+
+def _locks(log: Log, items: SqliteItemStore) -> list[Row]:
+    """A lock taken and given back is two transactions of two items; the bare write is one item's."""
+    session_id = log.create_session(lease_ms=LEASE_MS).session_id
+    versions = itertools.count(1)
+    key = ItemKey("bench", "bare")
+    items.write([Put(key, {"n": 0}, 0, expected=None)])
+
+    def lock() -> None:
+        log.own(session_id, [Wanted("nightly")])
+        log.release(session_id, ["nightly"])
+
+    def bare() -> None:
+        version = next(versions)
+        items.write([Put(key, {"n": version}, version, expected=version - 1)])
+
+    (lock_ms, _), (bare_ms, _) = median_ms([lock, bare], rounds=50)
+    return [
+        Row("a lock taken and released", 1e3 / lock_ms, "1/s"),
+        Row("bare conditional item write", 1e3 / bare_ms, "1/s"),
+        Row("a lock taken and released ÷ the bare write", lock_ms / bare_ms, "×"),
+    ]
+
+
+class _CountedObjects:
+    def __init__(self, store: SqliteObjectStore, calls: Counter[str]) -> None:
+        self._store = store
+        self._calls = calls
+
+    def create(self, key: str, body: bytes, metadata: Mapping[str, str]) -> None:
+        self._calls["create"] += 1
+        self._store.create(key, body, metadata)
+
+    def get(self, key: str, start: int = 0, end: int | None = None) -> Object:
+        self._calls["get"] += 1
+        return self._store.get(key, start, end)
+
+    def list(self, prefix: str, start_after: str = "", limit: int = 1000) -> Sequence[ObjectSummary]:
+        self._calls["list"] += 1
+        return self._store.list(prefix, start_after, limit)
+
+    def delete(self, key: str) -> None:
+        self._store.delete(key)
+
+    def url(self, key: str, lifetime_ms: int) -> str:
+        return self._store.url(key, lifetime_ms)
+
+
+class _CountedItems:
+    def __init__(self, store: SqliteItemStore, calls: Counter[str]) -> None:
+        self._store = store
+        self._calls = calls
+
+    def get(self, keys: Sequence[ItemKey]) -> Mapping[ItemKey, Item]:
+        self._calls["items"] += 1
+        return self._store.get(keys)
+
+    def write(self, changes: Sequence[Change]) -> None:
+        self._calls["write"] += 1
+        self._store.write(changes)
+
+    def query(self, partition: str, *, start_after: str = "", prefix: str = "", limit: int = 1000) -> Sequence[Item]:
+        self._calls["query"] += 1
+        return self._store.query(partition, start_after=start_after, prefix=prefix, limit=limit)

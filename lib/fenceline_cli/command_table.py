@@ -1,0 +1,87 @@
+"""The commands that exist, and the group that loads the module of the one that was asked for.
+
+The rule: listing a command does not load it. Its line in ``fenceline --help`` is here, its other
+help in its module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.main import get_group
+
+from fenceline_cli.output import ErrorsAsLines
+from fenceline_cli.quiet_start import QuietStart
+
+# Name: (the module in `commands`, what it does).
+COMMANDS: Mapping[str, tuple[str, str]] = {
+    "dev": ("dev", "Serve the whole HTTP API on this machine."),
+    # Commands that speak to a service, at --url.
+    "topic": ("topics", "Create, list, describe, alter and delete topics."),
+    "produce": ("produce", "Append a record for each line."),
+    "consume": ("consume", "Print records, one a line."),
+    "offsets": ("partitions", "Show where each partition of a topic begins and ends."),
+    "trim": ("partitions", "Forget every record of a partition below an offset."),
+    "subscription": ("subscriptions", "Create, list, seek and delete subscriptions."),
+    "producers": ("producers", "List who may write to a topic, and claim it (PIP-68)."),
+    "own": ("own", "Own resources, or show who does."),
+    "lock": ("lock", "Run a command while a lock is held."),
+    # Commands that work on the stores themselves, without a service.
+    "verify": ("stores", "Check every segment, and the items against them."),
+    "rebuild": ("stores", "Make all items anew from the objects."),
+    "sweep": ("sweep", "Apply retention, and delete what was left behind."),
+    "compact": ("compact", "Compact a topic with cleanup.policy=compact."),
+    "check-store": ("check", "Try what the log depends on in an object store."),
+    "bench": ("bench", "Measure appends, reads and access on this machine."),
+    "cost": ("cost", "Print what appends and reads cost on AWS."),
+}
+
+
+class Loaded(Mapping[str, Any]):
+    """Every command by its name, each loaded when it is looked up."""
+
+    def __init__(self) -> None:
+        self._by_module: dict[str, Mapping[str, Any]] = {}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+    def __contains__(self, name: object) -> bool:
+        return name in COMMANDS
+
+    def __getitem__(self, name: str) -> Any:
+        module, _ = COMMANDS[name]
+        if module not in self._by_module:
+            with QuietStart():
+                app = import_module(f"fenceline_cli.commands.{module}").app
+            around = typer.Typer(rich_markup_mode=None)
+            around.add_typer(app)
+            self._by_module[module] = get_group(around).commands
+        return self._by_module[module][name]
+
+
+class Commands(ErrorsAsLines):
+    """``fenceline`` itself: it lists all commands, and loads one."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands: Any = Loaded()
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
+        return list(COMMANDS)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, what) for name, (_, what) in COMMANDS.items()])
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        item = type(super().shell_complete(ctx, "--help")[0])  # typer does not export this class
+        return [item(name, help=what) for name, (_, what) in COMMANDS.items() if name.startswith(incomplete)]

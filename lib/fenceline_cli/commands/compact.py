@@ -1,0 +1,61 @@
+"""``fenceline compact``: compaction on the stores themselves, beside a server or without one."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from fenceline.log.checkpoint_items import View
+from fenceline.service.log import Log
+from fenceline_cli.commands.stores import progress_bar
+from fenceline_cli.options import AsJson, TopicName
+from fenceline_cli.output import CommandError, print_json, print_rows
+from fenceline_cli.stores import Data, Items, Objects, Region, opened
+
+app = typer.Typer()
+
+COLUMNS = ("partition", "compaction_horizon", "records", "files", "bytes")
+
+
+@app.command(
+    epilog="Example: fenceline compact --data ./data prices\n\nExample: fenceline compact --data ./data prices 3"
+)
+def compact(
+    topic: TopicName,
+    partition: Annotated[int | None, typer.Argument(metavar="[PARTITION]", min=0, help="Only this one.")] = None,
+    data: Data = None,
+    objects: Objects = "",
+    items: Items = "",
+    as_json: AsJson = False,
+    region: Region = "local",
+) -> None:
+    """Keep the newest value of each key of a topic with cleanup.policy=compact, for reads with compacted=true.
+
+    It may run beside a server, however large the topic is. The log itself stays as it is.
+    """
+    with opened(data, region, objects, items) as context:
+        log = Log(context.objects, context.items, context.runtime, region=region)
+        count = log.topic(topic).partitions
+        if partition is not None and partition >= count:
+            raise CommandError(f"{topic} has no partition {partition}; it has 0 to {count - 1}")
+        chosen = range(count) if partition is None else [partition]
+        rows = [_row(number, _compacted(log, topic, number)) for number in chosen]
+    if as_json:
+        print_json([dict(zip(COLUMNS, row, strict=True)) for row in rows])
+    else:
+        print_rows(COLUMNS, rows)
+
+
+def _compacted(log: Log, topic: str, partition: int) -> View | None:
+    with progress_bar() as progress:
+        task = progress.add_task(f"{topic}/{partition}", total=None)
+        return log.compact_now(
+            topic, partition, on_progress=lambda read, total: progress.update(task, completed=read, total=total)
+        )
+
+
+def _row(partition: int, view: View | None) -> tuple[int, ...]:
+    if view is None:
+        return (partition, 0, 0, 0, 0)
+    return (partition, view.horizon, view.records, view.files, view.bytes)

@@ -1,0 +1,216 @@
+"""``fenceline consume``: records as lines."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fenceline_cli import places
+from fenceline_cli.codec_alone import load_codec
+from fenceline_cli.commands import record_format
+from fenceline_cli.commands.consume_lines import NAMES, Lines
+from fenceline_cli.commands.consume_span import Span, read_up_to
+from fenceline_cli.options import (
+    DEFAULT_URL,
+    AsJson,
+    InitialPosition,
+    Isolation,
+    Session,
+    TopicName,
+    Url,
+    connect,
+    partitions_of,
+)
+from fenceline_cli.output import CommandError
+
+if TYPE_CHECKING:
+    from fenceline.client import Client
+
+app = typer.Typer()
+
+
+def _format(text: str) -> str:
+    if text in NAMES:
+        return text
+    if "%" not in text:
+        raise typer.BadParameter(f"{', '.join(NAMES)}, or a template: {record_format.HELP}: {text}")
+    try:
+        record_format.compiled(text, "")
+    except record_format.FormatError as error:
+        raise typer.BadParameter(str(error)) from error
+    return text
+
+
+def _pattern(text: str | None) -> str | None:
+    try:
+        re.compile((text or "").encode())
+    except re.error as error:
+        raise typer.BadParameter(f"no regular expression: {error}: {text}") from error
+    return text
+
+
+@app.command(
+    epilog="Example: fenceline consume orders --from earliest --max 10\n\n"
+    "Example: fenceline consume orders --from -5   (the last five of each partition)\n\n"
+    "Example: fenceline consume orders --partition 0 --from 42 --until 50 --format json\n\n"
+    "Example: fenceline consume orders --from 2026-11-20T08:00Z --until -1h --grep 'paid|sent'\n\n"
+    "Example: fenceline consume orders --follow --format '%t %p %o %k %s\\n'\n\n"
+    "Example: fenceline consume orders --format json | fenceline produce copy --json-lines\n\n"
+    "Example: fenceline consume orders --subscription billing\n\n"
+    "Example: fenceline consume orders --group billing --session 5bd5…  (of 'fenceline own')\n\n"
+    "Example: fenceline consume ledger --compacted --format key-value"
+)
+def consume(
+    topic: TopicName,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for new records; Ctrl-C ends it.")] = False,
+    start: Annotated[str, typer.Option("--from", metavar="WHERE", help=f"{places.HELP}.")] = "earliest",
+    until: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHERE", help="End before this place, named as in --from; 'end' is where each partition ends now."
+        ),
+    ] = None,
+    subscription: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="What this one has not acknowledged; each page is, once it was printed."),
+    ] = None,
+    group: Annotated[str | None, typer.Option(metavar="NAME", help="As this group, for which --session owns.")] = None,
+    session: Session = None,
+    compacted: Annotated[
+        bool, typer.Option("--compacted", help="Of what was compacted, only the newest record of each key.")
+    ] = False,
+    partition: Annotated[int | None, typer.Option(min=0, help="Only this partition; else all, as they come.")] = None,
+    max_records: Annotated[int | None, typer.Option("--max", min=1, help="End after so many records.")] = None,
+    grep: Annotated[
+        str | None,
+        typer.Option(metavar="REGEX", callback=_pattern, help="Only where key or value matches."),
+    ] = None,
+    format_: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            callback=_format,
+            help=f"{', '.join(NAMES)}, or a template as kcat's: {record_format.HELP}.",
+        ),
+    ] = "value",
+    isolation: Annotated[
+        Isolation, typer.Option(help="read_committed leaves out what is not, or not yet, committed.")
+    ] = "read_uncommitted",
+    as_json: AsJson = False,
+    url: Url = DEFAULT_URL,
+) -> None:
+    """Print records, one a line, up to the present end of each partition.
+
+    value prints the value, and null for a tombstone. key-value puts the key and a tab before it. json prints all there
+    is, in base64 where a record is not UTF-8, and says so. With --subscription, --from says where one begins that does
+    not exist yet. With --session it reads what that one owns for --group, or for the --subscription as a group, and is
+    refused once somebody else owns it.
+    """
+    _judge(subscription, group, session, compacted, follow)
+    if subscription is not None and (until is not None or grep is not None):
+        raise CommandError("a subscription acknowledges all that it passes: leave out --until and --grep")
+    begin = places.parse(start, "--from")
+    end = None if until is None else places.parse(until, "--until")
+    pattern = None if grep is None else re.compile(grep.encode())
+    lines = Lines("json" if as_json else format_, topic, max_records=max_records, pattern=pattern)
+    with connect(url) as client:
+        partitions = partitions_of(client, topic, partition)
+        if session is not None and partition is None:
+            partitions = _owned(client, topic, group or subscription, session)
+        if subscription is not None:
+            _consume_subscription(client, topic, subscription, partitions, start, follow, isolation, session, lines)
+            return
+        starts = {number: begin.offset_in(client, topic, number) for number in partitions}
+        ends = {number: Span.of(client, topic, number, end, is_following=follow) for number in partitions}
+        if compacted:
+            for number, offset in starts.items():
+                _consume_compacted(client, topic, number, offset, ends[number], isolation, lines)
+            return
+        load_codec()
+        read_up_to(
+            lambda some, is_following: client.reader(
+                topic,
+                [*some],
+                start=some,
+                follow=is_following,
+                isolation=isolation,
+                group=group,
+                session_id=session,
+            ),
+            starts,
+            ends,
+            lines,
+            is_following=follow,
+        )
+
+
+def _judge(subscription: str | None, group: str | None, session: str | None, compacted: bool, follow: bool) -> None:
+    """Refuse options that do not go together, before anything is asked."""
+    if subscription is not None and group is not None:
+        raise CommandError("a subscription is a group already: leave out --group or --subscription")
+    if group is not None and session is None:
+        raise CommandError("--group takes the --session that 'fenceline own --group' holds")
+    if session is not None and group is None and subscription is None:
+        raise CommandError("--session takes the --group, or the --subscription, that it owns partitions for")
+    if compacted and (follow or subscription is not None or session is not None):
+        raise CommandError("--compacted reads up to the present end: leave out --follow, --subscription and --session")
+
+
+def _owned(client: Client, topic: str, group: str | None, session_id: str) -> list[int]:
+    places = [hold.resource.rpartition("/") for hold in client.session_state(session_id).holds if hold.group == group]
+    owned = [int(number) for name, _, number in places if name == topic and number.isascii() and number.isdecimal()]
+    if not owned:
+        raise CommandError(
+            f"the session owns no partition of {topic} for {group} "
+            f"(see 'fenceline own {topic}/0 --group {group} --show'): session_id={session_id}"
+        )
+    return sorted(owned)
+
+
+def _consume_subscription(
+    client: Client,
+    topic: str,
+    name: str,
+    partitions: list[int],
+    start: str,
+    follow: bool,
+    isolation: Isolation,
+    session: str | None,
+    lines: Lines,
+) -> None:
+    if start not in ("earliest", "latest"):
+        raise CommandError(
+            f"--from takes earliest or latest with --subscription ('fenceline subscription seek'): {start}"
+        )
+    at: InitialPosition = "earliest" if start == "earliest" else "latest"
+    with client.subscribe(
+        topic, name, partitions, initial_position=at, follow=follow, isolation=isolation, session_id=session
+    ) as subscriber:
+        for number, records in subscriber.pages():
+            if (last := lines.show(number, records)) is not None:
+                subscriber.acknowledge(number, last.offset)
+            if lines.is_done:
+                return
+
+
+def _consume_compacted(
+    client: Client, topic: str, partition: int, offset: int, span: Span, isolation: Isolation, lines: Lines
+) -> None:
+    """Print a partition's compacted view, and the log behind its horizon.
+
+    Raises:
+        CommandError: The view was replaced meanwhile. A key that the newer one left out may have been printed.
+    """
+    began = client.offsets(topic, partition)
+    end = began.bounds.last_stable_offset if isolation == "read_committed" else began.bounds.next_offset
+    if span.offset is not None:
+        end = min(end, span.offset)
+    while offset < end and not lines.is_done:
+        page = client.read(topic, partition, offset=offset, compacted=True, isolation=isolation)
+        lines.show(partition, [record for record in page.records if record.offset < end])
+        offset = page.position
+    if client.offsets(topic, partition).compaction_horizon != began.compaction_horizon:
+        raise CommandError(f"{topic}/{partition} was compacted again while it was read: read it once more")

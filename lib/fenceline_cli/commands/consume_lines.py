@@ -1,0 +1,92 @@
+"""Records as lines on stdout, in the formats of ``fenceline consume``, and not more of them than were asked for.
+
+The rule: a JSON line is all that its record is, and ``fenceline produce --json-lines`` makes the same record of it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from base64 import b64encode
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from fenceline_cli.commands import record_format
+
+if TYPE_CHECKING:
+    from fenceline.format.batch import StoredRecord
+    from fenceline.model.results import ReadRecord
+
+AnyRecord: TypeAlias = "StoredRecord | ReadRecord"
+LineOf = Callable[[int, AnyRecord], bytes]
+
+
+class Lines:
+    """What is printed.
+
+    Args:
+        format_: A name of ``NAMES``, or a template as record_format.py says.
+        max_records: After so many it is done; ``None`` is never.
+        pattern: Only records whose key or value it is found in.
+    """
+
+    def __init__(
+        self, format_: str, topic: str, *, max_records: int | None = None, pattern: re.Pattern[bytes] | None = None
+    ) -> None:
+        self._line_of = _LINES.get(format_) or record_format.compiled(format_, topic)
+        self._left = max_records
+        self._pattern = pattern
+
+    @property
+    def is_done(self) -> bool:
+        return self._left == 0
+
+    def show(self, partition: int, records: Sequence[AnyRecord]) -> AnyRecord | None:
+        """Print the records, at once, and return the last that was."""
+        if self._pattern is not None:
+            records = [record for record in records if _is_found(self._pattern, record)]
+        shown = records if self._left is None else records[: self._left]
+        sys.stdout.buffer.writelines(self._line_of(partition, record) for record in shown)
+        sys.stdout.buffer.flush()
+        if self._left is not None:
+            self._left -= len(shown)
+        return shown[-1] if shown else None
+
+
+def _is_found(pattern: re.Pattern[bytes], record: AnyRecord) -> bool:
+    return any(octets is not None and pattern.search(octets) for octets in (record.key, record.value))
+
+
+def _value_line(_partition: int, record: AnyRecord) -> bytes:
+    return (b"null" if record.value is None else record.value) + b"\n"
+
+
+def _key_value_line(_partition: int, record: AnyRecord) -> bytes:
+    key = b"null" if record.key is None else record.key
+    return key + b"\t" + _value_line(_partition, record)
+
+
+def _json_line(partition: int, record: AnyRecord) -> bytes:
+    try:
+        content = _content(record, lambda octets: octets.decode())
+    except UnicodeDecodeError:
+        content = {**_content(record, lambda octets: b64encode(octets).decode()), "encoding": "base64"}
+    line = {"partition": partition, "offset": record.offset, "timestamp": record.timestamp, **content}
+    return json.dumps(line, ensure_ascii=False).encode() + b"\n"
+
+
+def _content(record: AnyRecord, text_of: Callable[[bytes], str]) -> dict[str, Any]:
+    def text(octets: bytes | None) -> str | None:
+        return None if octets is None else text_of(octets)
+
+    headers = [[name, text(value)] for name, value in record.headers]
+    return {"key": text(record.key), "value": text(record.value), "headers": headers}
+
+
+_LINES: dict[str, LineOf] = {
+    "value": _value_line,
+    "key-value": _key_value_line,
+    "json": _json_line,
+}
+NAMES = tuple(_LINES)

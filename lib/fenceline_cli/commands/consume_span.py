@@ -1,0 +1,89 @@
+"""Up to where ``fenceline consume --until`` reads each partition, and the reading up to there.
+
+The rule: what lies behind the end of a partition is not asked for, but for the page that is under way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fenceline_cli.places import Place
+
+if TYPE_CHECKING:
+    from fenceline.client import Client, Reader
+    from fenceline.format.batch import StoredRecord
+    from fenceline_cli.commands.consume_lines import Lines
+
+Readers = Callable[[Mapping[int, int], bool], "AbstractContextManager[Reader]"]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Where one partition ends.
+
+    Attributes:
+        offset: Before this one; ``None`` is not known yet, or never.
+        time_ms: Before the first record of this time or later, which is not there yet.
+        is_there: Whether all up to ``offset`` has been written.
+    """
+
+    offset: int | None = None
+    time_ms: int | None = None
+    is_there: bool = False
+
+    @staticmethod
+    def of(client: Client, topic: str, partition: int, end: Place | None, *, is_following: bool) -> Span:
+        if end is None:
+            return Span()
+        if end.kind == "time":
+            found = client.offset_at(topic, partition, end.number)
+            if found is not None:
+                return Span(found[0], is_there=True)
+            return Span(time_ms=end.number) if is_following else Span()
+        offset = end.offset_in(client, topic, partition)
+        return Span(offset, is_there=offset <= client.offsets(topic, partition).bounds.next_offset)
+
+    def within(self, records: Sequence[StoredRecord]) -> Sequence[StoredRecord]:
+        """Return those records, in their order, that come before the end."""
+        if self.time_ms is not None:
+            late = next((n for n, record in enumerate(records) if record.timestamp >= self.time_ms), len(records))
+            return records[:late]
+        if self.offset is None or not records or records[-1].offset < self.offset:
+            return records
+        return [record for record in records if record.offset < self.offset]
+
+    def is_before(self, offset: int) -> bool:
+        """Whether the end lies at ``offset`` or before it."""
+        return self.offset is not None and self.offset <= offset
+
+
+def read_up_to(
+    readers: Readers, starts: Mapping[int, int], spans: Mapping[int, Span], lines: Lines, *, is_following: bool
+) -> None:
+    """Show each partition from its start up to its end."""
+    starts = {number: offset for number, offset in starts.items() if not spans[number].is_before(offset)}
+    for number, offset in starts.items():
+        if spans[number].is_there and not lines.is_done:
+            _read(readers, {number: offset}, spans, lines, is_following=False)
+    others = {number: offset for number, offset in starts.items() if not spans[number].is_there}
+    if others and not lines.is_done:
+        _read(readers, others, spans, lines, is_following=is_following)
+
+
+def _read(
+    readers: Readers, starts: Mapping[int, int], spans: Mapping[int, Span], lines: Lines, *, is_following: bool
+) -> None:
+    left = set(starts)
+    with readers(starts, is_following) as reader:
+        for number, records in reader.pages():
+            if number not in left:
+                continue
+            shown = spans[number].within(records)
+            lines.show(number, shown)
+            if len(shown) < len(records) or spans[number].is_before(reader.positions[number]):
+                left.discard(number)
+            if lines.is_done or not left:
+                return

@@ -1,0 +1,56 @@
+"""``fenceline dev``: a service on this machine, on one directory, or on a bucket and a table."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from fenceline_cli.output import CommandError
+from fenceline_cli.stores import Data, Items, Objects, Region, chosen, prepare
+
+app = typer.Typer()
+
+
+@app.command(
+    epilog="Example: fenceline dev --data ./data\n\n"
+    "Example: fenceline dev --data ./data --host 0.0.0.0 --port 9000 --workers 2 --allowed-host build-box\n\n"
+    "Example: fenceline dev --data ./data --cors-origin http://localhost:3000\n\n"
+    "Example: fenceline dev --objects s3://my-bucket/log --items dynamodb://my-table --create"
+)
+def dev(
+    data: Data = None,
+    objects: Objects = "",
+    items: Items = "",
+    create: Annotated[bool, typer.Option("--create", help="Create the bucket and the table if missing.")] = False,
+    region: Region = "local",
+    host: Annotated[str, typer.Option(help="The address to listen at.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")] = 8080,
+    workers: Annotated[int, typer.Option(min=1, help="How many processes answer requests.")] = 1,
+    cors_origin: Annotated[
+        list[str] | None,
+        typer.Option(help="An origin whose web pages may call, such as http://localhost:3000; repeat for more."),
+    ] = None,
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option(help="A name that clients call this server by, beside localhost and --host; repeat for more."),
+    ] = None,
+) -> None:
+    """Serve the whole HTTP API until Ctrl-C or SIGTERM: from a directory, or from S3 and DynamoDB.
+
+    It prints one line with its URL when it is ready. Several servers may share one directory, or one bucket and table.
+    AWS is reached by the standard variables (AWS_REGION, AWS_PROFILE, AWS_ENDPOINT_URL_S3, …); at start the bucket is
+    tried: of several creates of one key at once exactly one must win.
+
+    Web pages of other origins are refused, unless --cors-origin names them. So are requests to a name that is not this
+    server's: localhost, 127.0.0.1 and [::1] pass, and --host; with --host 0.0.0.0 or :: every address passes, and a
+    name takes --allowed-host.
+    """
+    from fenceline_cli.dev_server.server import serve  # only here: no other command needs a server installed
+
+    settings = chosen(data, objects, items, region=region)
+    if create and settings.is_embedded:
+        raise CommandError("--create is for --objects and --items; a directory is made anyway")
+    prepare(settings, is_create=create)
+    given = {"allowed_hosts": allowed_host, "cors_origins": cors_origin}
+    raise typer.Exit(serve(settings, host, port, workers, **{name: one for name, one in given.items() if one}))

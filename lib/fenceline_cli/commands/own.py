@@ -1,0 +1,96 @@
+"""``fenceline own``: own resources by hand, or see who does."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from fenceline.client.types import Ownership
+from fenceline.errors import FencelineError
+from fenceline_cli import units
+from fenceline_cli.commands.holding import LeaseSeconds, ending_in_order, hold, in_ms, told_owner
+from fenceline_cli.options import DEFAULT_URL, AsJson, Url, connect
+from fenceline_cli.output import print_json, print_rows, utc
+
+app = typer.Typer()
+
+COLUMNS = ("resource", "group", "generation", "fencing_token", "session_id", "client_name", "since", "until")
+Group = Annotated[
+    str | None, typer.Option(help="Whose reading and committing is owned; left out, it is writing, or a lock.")
+]
+Generation = Annotated[
+    int | None, typer.Option(min=0, help="Sever an owner of a lower or equal one; 0 always, and begins at 1 again.")
+]
+
+
+@app.command(
+    epilog="Example: fenceline own orders/0 orders/1 --group billing --generation 7\n\n"
+    "Example: fenceline own orders/0 --group billing --show"
+)
+def own(
+    resources: Annotated[
+        list[str], typer.Argument(metavar="RESOURCE", help="TOPIC/PARTITION, or any other name: a lock.")
+    ],
+    group: Group = None,
+    generation: Generation = None,
+    show: Annotated[bool, typer.Option("--show", help="Take nothing: show who owns them, and end.")] = False,
+    wait: Annotated[
+        float | None,
+        typer.Option(
+            metavar="DURATION",
+            parser=units.seconds,
+            help="How long to wait while somebody else owns one, as 30s or 2m.",
+        ),
+    ] = 0,
+    lease: LeaseSeconds = 30,
+    as_json: AsJson = False,
+    url: Url = DEFAULT_URL,
+) -> None:
+    """Own resources, all or none, until Ctrl-C, SIGTERM, or somebody severs this owner.
+
+    It prints each with its generation and fencing token, and gives them back at its end.
+    """
+    if show:
+        _show(resources, group, as_json, url)
+        return
+
+    def tell(error: FencelineError) -> None:
+        typer.echo(f"waiting for {error.resource}: {told_owner(client, error, group)}", err=True)
+
+    with (
+        ending_in_order(),
+        connect(url) as client,
+        client.own(
+            resources,
+            group=group,
+            generation=generation,
+            wait_ms=None if wait is None else in_ms(wait),
+            lease_ms=in_ms(lease),
+            on_wait=tell if wait else None,
+        ) as owner,
+    ):
+        if as_json:
+            owned = [asdict(one) for one in owner.owned.values()]
+            print_json({"session_id": owner.session_id, "group": group, "resources": owned})
+        else:
+            for one in owner.owned.values():
+                numbers = f"generation={one.generation} fencing_token={one.fencing_token}"
+                typer.echo(f"owned {one.resource} {numbers} session_id={owner.session_id}")
+        hold(owner)
+
+
+def _show(resources: list[str], group: str | None, as_json: bool, url: str) -> None:
+    with connect(url) as client:
+        found = [client.ownership(resource, group=group) for resource in resources]
+    if as_json:
+        print_json([asdict(one) for one in found])
+        return
+    print_rows(COLUMNS, [_row(one) for one in found])
+
+
+def _row(one: Ownership) -> tuple[object, ...]:
+    since, until = ("" if ms is None else utc(ms) for ms in (one.since, one.until))
+    numbers, owner = (one.generation, one.fencing_token), (one.session_id or "", one.client_name or "")
+    return one.resource, one.group or "", *numbers, *owner, since, until

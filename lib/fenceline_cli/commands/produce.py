@@ -1,0 +1,151 @@
+"""``fenceline produce``: lines of a file, or of stdin, as records."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fenceline.errors import FencelineError
+from fenceline_cli.codec_alone import load_codec
+from fenceline_cli.commands.produce_input import GraceOver, Stop, StoppedReading
+from fenceline_cli.commands.produce_watch import Watch
+from fenceline_cli.options import DEFAULT_URL, Codec, Session, TopicName, Url, connect, partitions_of
+from fenceline_cli.output import CommandError, describe
+
+if TYPE_CHECKING:
+    from fenceline.client import Client, Producer
+    from fenceline.model.record import Record
+    from fenceline_cli import inputs
+
+app = typer.Typer()
+
+_LINGER_MS = 50  # a line that comes alone is sent then
+_BUFFER_BYTES = 8 * 1024 * 1024  # no more than can be sent after Ctrl-C
+
+
+@app.command(
+    epilog="Example: echo hello | fenceline produce greetings\n\n"
+    "Example: fenceline produce reviews --file reviews.csv.bz2 --key-separator ,\n\n"
+    "Example: fenceline produce orders --file orders.jsonl.gz --json-lines\n\n"
+    "Example: fenceline consume orders --format json | fenceline produce copy --json-lines\n\n"
+    "Example: echo paid | fenceline produce orders --partition 0 --expected-offset 42\n\n"
+    "Example: fenceline produce orders --file more.txt --session 5bd5…  (of 'fenceline producers claim')"
+)
+def produce(
+    topic: TopicName,
+    file: Annotated[
+        Path | None,
+        typer.Option(help="Read lines from here, .gz and .bz2 unpacked; else from stdin."),
+    ] = None,
+    key_separator: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="What stands before it in a line is the key, the rest the value.")
+    ] = None,
+    json_lines: Annotated[
+        bool,
+        typer.Option(
+            "--json-lines", help='Each line is an object: {"key", "value", "headers", "timestamp", "encoding"}.'
+        ),
+    ] = False,
+    partition: Annotated[int | None, typer.Option(min=0, help="Everything goes there, whatever its key.")] = None,
+    expected_offset: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=0, help="The first record gets exactly this offset in --partition, or none does."
+        ),
+    ] = None,
+    session: Session = None,
+    compression: Annotated[Codec, typer.Option(help="How batches are compressed.")] = "zstd",
+    url: Url = DEFAULT_URL,
+) -> None:
+    """Append a record for each line, exactly once, to the partition of its key (Kafka's partitioner).
+
+    A line is sent as soon as it was read. After Ctrl-C, or SIGTERM, what was read is still sent, for two seconds at
+    most. With --expected-offset each batch goes right behind the one before, or nowhere (KIP-27). With --session it
+    writes under the session that 'fenceline producers claim' or 'fenceline own' holds, to the partitions of that one.
+
+    --json-lines takes what 'fenceline consume --format json' prints, and so copies a topic: a line with "encoding":
+    "base64" holds bytes, and what names the place of a record (topic, partition, offset, topic_epoch) is passed over.
+    """
+    load_codec()
+    from fenceline_cli import inputs  # only here: it needs the codec
+
+    parse = _parser(key_separator, json_lines)
+    started = time.monotonic()
+    with connect(url) as client, inputs.opened(file) as source:
+        partitions_of(client, topic, partition)
+        expected = None if expected_offset is None else _expected(client, topic, partition, expected_offset)
+        if expected is not None:
+            (partition,) = expected
+        producer = client.producer(
+            topic,
+            compression=compression,
+            linger_ms=_LINGER_MS,
+            buffer_bytes=_BUFFER_BYTES,
+            session_id=session,
+            expected_offsets=expected,
+        )
+        with Stop() as stop:
+            watch = Watch(producer, url, file=file, bytes_read=source.bytes_read, on_failure=stop.now)
+            with suppress(GraceOver), producer, watch:
+                _send(producer, watch, inputs.records_of(stop.blocks(source), parse), partition)
+        count = producer.acknowledged
+    if stop.signal is not None:
+        _tell_interrupted(count, watch.given)
+        raise typer.Exit(128 + stop.signal)
+    seconds = time.monotonic() - started
+    typer.echo(f"produced {count} records to {topic} in {seconds:.1f} s ({count / seconds:,.0f} records/s)")
+
+
+def _send(producer: Producer, watch: Watch, records: Iterable[list[Record]], partition: int | None) -> None:
+    """Send all there are, or those that were read when it was stopped, and wait for their acknowledgements.
+
+    Raises:
+        CommandError: Something could not be read or stored; the message says how many records were.
+    """
+    try:
+        fault: CommandError | None = None
+        try:
+            for some in records:
+                watch.given += len(some)
+                producer.send_many(some, partition=partition)
+        except StoppedReading:
+            pass
+        except CommandError as error:
+            fault = error
+        producer.flush()
+        if fault is not None:
+            raise fault
+    except (FencelineError, CommandError, ValueError) as error:
+        reason = describe(error) if isinstance(error, FencelineError) else str(error)
+        raise CommandError(f"{reason}; {producer.acknowledged} records were acknowledged before") from error
+
+
+def _tell_interrupted(count: int, given: int) -> None:
+    rest = "all that were read" if count == given else f"of {given} that were read; the others may be stored or not"
+    typer.echo(f"interrupted: {count} records were acknowledged, {rest}", err=True)
+
+
+def _expected(client: Client, topic: str, partition: int | None, offset: int) -> dict[int, int]:
+    described = client.topic(topic)
+    if partition is None and described.partitions > 1:
+        raise CommandError(f"an expected offset is one partition's: say which one of {topic} with --partition")
+    if not described.setting("check.expected.offsets"):
+        raise CommandError(f"{topic} compares no expected offsets: set check.expected.offsets=true, or leave it out")
+    return {partition or 0: offset}
+
+
+def _parser(key_separator: str | None, json_lines: bool) -> inputs.Parse:
+    from fenceline_cli import inputs
+
+    if key_separator is None:
+        return inputs.json_line if json_lines else inputs.value_only
+    if json_lines:
+        raise CommandError("a JSON line names its own key: leave out --key-separator or --json-lines")
+    if not key_separator:
+        raise CommandError("--key-separator is empty: give the text that ends the key")
+    return inputs.keyed(key_separator.encode())

@@ -1,0 +1,108 @@
+"""``fenceline producers``: who may write to a topic, and claiming it by hand."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fenceline_cli.commands.holding import LeaseSeconds, WaitSeconds, ending_in_order, hold, in_ms
+from fenceline_cli.options import DEFAULT_URL, AccessMode, AsJson, TopicName, Url, connect
+from fenceline_cli.output import print_json, print_rows, utc
+
+if TYPE_CHECKING:
+    from fenceline.client.types import Claim
+
+app = typer.Typer(
+    name="producers",
+    no_args_is_help=True,
+    help="List the producers of a topic that hold access, and claim it (PIP-68).",
+    epilog="Example: fenceline producers list orders",
+)
+
+COLUMNS = (
+    "producer_name", "access_mode", "state", "queue_position", "topic_epochs", "next_offsets", "expires_at",
+    "session_id", "client_name", "since",
+)  # fmt: skip
+
+
+@app.command("list", epilog="Example: fenceline producers list orders")
+def list_producers(topic: TopicName, as_json: AsJson = False, url: Url = DEFAULT_URL) -> None:
+    """List who holds access to a topic under a session, then who waits for it, in order.
+
+    One whose expires_at is past is in nobody's way, and may come back.
+    """
+    with connect(url) as client:
+        found = client.producers(topic)
+    claims = [*found.granted, *found.waiting]
+    if as_json:
+        print_json([asdict(claim) for claim in claims])
+        return
+    print_rows(COLUMNS, [_row(claim) for claim in claims])
+
+
+@app.command(
+    epilog="Example: fenceline producers claim orders\n\n"
+    "Example: fenceline producers claim orders --mode WaitForExclusive --partition 0 --partition 1 --wait 60"
+)
+def claim(
+    topic: TopicName,
+    mode: Annotated[AccessMode, typer.Option(help="How to claim it.")] = "Exclusive",
+    partition: Annotated[
+        list[int] | None, typer.Option(min=0, help="Claim this one; may be given several times. Left out: all.")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="The producer's name; left out, one is made up.")] = None,
+    wait: WaitSeconds = None,
+    lease: LeaseSeconds = 30,
+    as_json: AsJson = False,
+    url: Url = DEFAULT_URL,
+) -> None:
+    """Claim write access, and hold it until Ctrl-C, SIGTERM, or somebody takes it.
+
+    It prints a line with the epochs once it is granted, and gives the access back at its end. Only WaitForExclusive
+    waits.
+    """
+    positions: list[int | None] = []
+
+    def tell(queued: Claim) -> None:
+        if positions[-1:] != [queued.queue_position]:
+            positions.append(queued.queue_position)
+            typer.echo(f"waiting for {topic}: queue_position={queued.queue_position}", err=True)
+
+    with (
+        ending_in_order(),
+        connect(url) as client,
+        client.producer(
+            topic,
+            access_mode=mode,
+            partitions=partition,
+            producer_name=name,
+            lease_ms=in_ms(lease),
+            wait_ms=None if wait is None else in_ms(wait),
+            on_queued=tell,
+            idempotent=False,
+        ) as producer,
+    ):
+        granted = producer.claim
+        assert granted is not None
+        if as_json:
+            print_json(asdict(granted))
+        else:
+            epochs, offsets = _numbers(granted.topic_epochs), _numbers(granted.next_offsets)
+            who = f"producer_name={granted.producer_name} session_id={granted.session_id}"
+            typer.echo(f"granted {topic} topic_epochs={epochs} next_offsets={offsets} {who}")
+        hold(producer.held)
+
+
+def _row(claim: Claim) -> tuple[object, ...]:
+    position = "" if claim.queue_position is None else claim.queue_position
+    epochs, offsets = _numbers(claim.topic_epochs), _numbers(claim.next_offsets)
+    who, expires_at = (claim.producer_name, claim.access_mode, claim.state), utc(claim.expires_at)
+    since = "" if claim.since is None else utc(claim.since)
+    return (*who, position, epochs, offsets, expires_at, claim.session_id, claim.client_name or "", since)
+
+
+def _numbers(by_partition: object) -> str:
+    assert isinstance(by_partition, dict)
+    return ",".join(f"{partition}:{number}" for partition, number in by_partition.items())

@@ -1,0 +1,74 @@
+r"""``consume --format`` as kcat writes it: ``%t %p %o %k %s\n``.
+
+The rule: keys and values come as the bytes that they are; what is null is empty, and its length is -1, as in kcat.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fenceline_cli.commands.consume_lines import AnyRecord
+
+HELP = (
+    "%t topic, %p partition, %o offset, %k key, %s value, %K and %S their lengths (-1 is null), %T time in ms,"
+    " %h headers, %% a percent sign; \\n, \\t, \\r, \\\\ and \\xHH"
+)
+
+Part = Callable[[str, int, "AnyRecord"], bytes]
+
+_PARTS: Mapping[str, Part] = {
+    "t": lambda topic, _partition, _record: topic.encode(),
+    "p": lambda _topic, partition, _record: b"%d" % partition,
+    "o": lambda _topic, _partition, record: b"%d" % record.offset,
+    "k": lambda _topic, _partition, record: record.key or b"",
+    "s": lambda _topic, _partition, record: record.value or b"",
+    "K": lambda _topic, _partition, record: _length(record.key),
+    "S": lambda _topic, _partition, record: _length(record.value),
+    "T": lambda _topic, _partition, record: b"%d" % record.timestamp,
+    "h": lambda _topic, _partition, record: _headers(record),
+}
+_ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
+_PIECE = re.compile(r"%(?P<part>.?)|\\x(?P<hex>[0-9A-Fa-f]{2})|\\(?P<escape>.?)|(?P<text>[^%\\]+)", re.DOTALL)
+
+
+class FormatError(ValueError):
+    """A format that is none; the message says what one may hold."""
+
+
+def compiled(template: str, topic: str) -> Callable[[int, AnyRecord], bytes]:
+    """Return what makes the bytes of a record out of its partition and itself.
+
+    Raises:
+        FormatError: ``template`` holds a letter that stands for nothing.
+    """
+    pieces: list[bytes | Part] = [_piece(found) for found in _PIECE.finditer(template)]
+
+    def line_of(partition: int, record: AnyRecord) -> bytes:
+        return b"".join(one if isinstance(one, bytes) else one(topic, partition, record) for one in pieces)
+
+    return line_of
+
+
+def _piece(found: re.Match[str]) -> bytes | Part:
+    if found["text"] is not None:
+        return found["text"].encode()
+    if found["hex"] is not None:
+        return bytes.fromhex(found["hex"])
+    if found["part"] == "%":
+        return b"%"
+    if found["part"] in _PARTS:
+        return _PARTS[found["part"]]
+    if found["escape"] in _ESCAPES:
+        return _ESCAPES[found["escape"]]
+    raise FormatError(f"{found[0]} stands for nothing; there are {HELP}")
+
+
+def _length(octets: bytes | None) -> bytes:
+    return b"-1" if octets is None else b"%d" % len(octets)
+
+
+def _headers(record: AnyRecord) -> bytes:
+    return b",".join(name.encode() + b"=" + (b"NULL" if value is None else value) for name, value in record.headers)

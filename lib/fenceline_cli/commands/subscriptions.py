@@ -1,0 +1,155 @@
+"""``fenceline subscription``: create, list, seek, delete, backlog."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, astuple, fields
+from typing import Annotated
+
+import typer
+
+from fenceline_cli import places
+from fenceline_cli.commands.seeking import Move, move_of
+from fenceline_cli.options import (
+    DEFAULT_URL,
+    AsJson,
+    InitialPosition,
+    IsSure,
+    TopicName,
+    Url,
+    confirm,
+    connect,
+    partitions_of,
+)
+from fenceline_cli.output import print_json, print_rows
+
+app = typer.Typer(
+    name="subscription",
+    no_args_is_help=True,
+    help="Create, list, seek and delete subscriptions, and see their backlog.",
+    epilog="Example: fenceline subscription backlog orders billing",
+)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The subscription's name.")]
+
+CURSOR_COLUMNS = ("partition", "mark_delete_offset", "individually_acknowledged", "backlog")
+
+
+@app.command(epilog="Example: fenceline subscription create orders billing --from earliest")
+def create(
+    topic: TopicName,
+    name: Name,
+    start: Annotated[InitialPosition, typer.Option("--from", help="Where it begins.")] = "latest",
+    as_json: AsJson = False,
+    url: Url = DEFAULT_URL,
+) -> None:
+    """Create a subscription; one that there is stays where it is."""
+    with connect(url) as client:
+        client.create_subscription(topic, name, initial_position=start)
+        rows = [(one.partition, one.mark_delete_offset) for one in client.subscription(topic, name).partitions]
+    if as_json:
+        print_json({"name": name, "topic": topic, "mark_delete_offsets": dict(rows)})
+        return
+    marks = ",".join(f"{partition}:{mark}" for partition, mark in rows)
+    typer.echo(f"subscribed {name} to {topic} mark_delete_offsets={marks}")
+
+
+@app.command("list", epilog="Example: fenceline subscription list orders")
+def list_subscriptions(topic: TopicName, as_json: AsJson = False, url: Url = DEFAULT_URL) -> None:
+    """List the subscriptions of a topic."""
+    with connect(url) as client:
+        found = client.subscriptions(topic)
+    if as_json:
+        names = [{"name": one.name, "replicate_subscription_state": one.replicate_subscription_state} for one in found]
+        print_json(names)
+        return
+    rows = [(one.name, str(one.replicate_subscription_state).lower()) for one in found]
+    print_rows(("name", "replicate_subscription_state"), rows)
+
+
+@app.command(epilog="Example: fenceline subscription backlog orders billing --json")
+def backlog(topic: TopicName, name: Name, as_json: AsJson = False, url: Url = DEFAULT_URL) -> None:
+    """Show how far a subscription is in each partition, and how many records it has not acknowledged."""
+    with connect(url) as client:
+        found = client.subscription(topic, name)
+    if as_json:
+        print_json([asdict(cursor) for cursor in found.partitions])
+        return
+    rows = [
+        (
+            cursor.partition,
+            cursor.mark_delete_offset,
+            ",".join(f"{start}-{end - 1}" for start, end in cursor.individually_acknowledged),
+            cursor.backlog,
+        )
+        for cursor in found.partitions
+    ]
+    print_rows(CURSOR_COLUMNS, rows)
+
+
+@app.command(
+    context_settings={"ignore_unknown_options": True},  # or -5 would be one
+    epilog="Example: fenceline subscription seek orders billing earliest --dry-run\n\n"
+    "Example: fenceline subscription seek orders billing -5 --partition 0   (before the last five)\n\n"
+    "Example: fenceline subscription seek orders billing 2026-11-20T08:00Z --partition 0 --yes",
+)
+def seek(
+    topic: TopicName,
+    name: Name,
+    where: Annotated[str, typer.Argument(metavar="WHERE", help=f"{places.HELP}.")],
+    partition: Annotated[int | None, typer.Option(min=0, help="Only this partition; else all.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Move nothing: show how many records would be skipped, or come again.")
+    ] = False,
+    is_sure: IsSure = False,
+    as_json: AsJson = False,
+    url: Url = DEFAULT_URL,
+) -> None:
+    """Move a subscription: what lies below is acknowledged then, and what lies behind is not.
+
+    It asks before it does, as skipped records are not delivered any more, and others come again.
+    """
+    place = places.parse(where, "WHERE", "is")
+    with connect(url) as client:
+        numbers = partitions_of(client, topic, partition)
+        cursors = {cursor.partition: cursor for cursor in client.subscription(topic, name).partitions}
+        moves = [move_of(client, topic, cursors[number], place) for number in numbers]
+        if dry_run:
+            _show_moves(moves, as_json=as_json)
+            return
+        if any(move.changes_anything for move in moves):
+            what = f"{name} of {topic} skips {sum(move.skipped for move in moves)} records"
+            what = f"{what}, and gets {sum(move.repeated for move in moves)} again"
+            confirm(is_sure, f"Move it? {what[0].upper()}{what[1:]}.", f"{what} (--dry-run shows which)")
+        marks = {move.partition: client.seek(topic, name, move.partition, offset=move.to_offset) for move in moves}
+    if as_json:
+        print_json([{"partition": number, "mark_delete_offset": mark} for number, mark in marks.items()])
+        return
+    for number, mark in marks.items():
+        typer.echo(f"moved {name} on {topic}/{number} mark_delete_offset={mark}")
+
+
+def _show_moves(moves: Sequence[Move], *, as_json: bool) -> None:
+    if as_json:
+        print_json([asdict(move) for move in moves])
+        return
+    columns = tuple(field.name for field in fields(Move))
+    print_rows(columns, [astuple(move) for move in moves])
+
+
+@app.command(epilog="Example: fenceline subscription delete orders billing --yes")
+def delete(
+    topic: TopicName,
+    name: Name,
+    is_sure: IsSure = False,
+    as_json: AsJson = False,
+    url: Url = DEFAULT_URL,
+) -> None:
+    """Delete a subscription and where it was. It cannot be undone."""
+    confirm(is_sure, f"Delete {name} of {topic}?", "a subscription is deleted for good")
+    with connect(url) as client:
+        client.delete_subscription(topic, name)
+    if as_json:
+        print_json({"deleted": name, "topic": topic})
+    else:
+        typer.echo(f"deleted {name} of {topic}")

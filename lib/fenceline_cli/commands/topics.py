@@ -1,0 +1,159 @@
+"""``fenceline topic``: create, list, describe, alter, delete."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fenceline.model.topic_config import NAMES, ConfigValue
+from fenceline_cli import settings_text
+from fenceline_cli.commands.partitions import OFFSET_COLUMNS, offset_rows
+from fenceline_cli.options import DEFAULT_URL, AsJson, IsSure, TopicName, Url, confirm, connect
+from fenceline_cli.output import CommandError, print_json, print_rows, utc
+
+if TYPE_CHECKING:
+    from fenceline.client import Client
+    from fenceline.model.topic import Topic
+
+app = typer.Typer(
+    name="topic",
+    no_args_is_help=True,
+    help="Create, list, describe, alter and delete topics.",
+    epilog="Example: fenceline topic create orders --partitions 8",
+)
+
+Config = Annotated[
+    list[str] | None,
+    typer.Option("--config", metavar="NAME=VALUE", help="A setting, as listed below; may be given several times."),
+]
+
+
+@app.command(
+    epilog="Example: fenceline topic create orders --partitions 8 --config retention.ms=7d\n\n"
+    "Example: fenceline topic create prices --config cleanup.policy=compact --config max.message.bytes=2MiB\n\n"
+    + settings_text.help_text()
+)
+def create(
+    topic: TopicName,
+    partitions: Annotated[int, typer.Option(min=1, help="How many partitions; they can only grow.")] = 1,
+    config: Config = None,
+    as_json: AsJson = False,
+    url: Url = DEFAULT_URL,
+) -> None:
+    """Create a topic."""
+    with connect(url) as client:
+        created = client.create_topic(topic, partitions=partitions, config=settings_text.parse(config))
+    if as_json:
+        print_json(asdict(created))
+        return
+    typer.echo(f"created {created.name} partitions={created.partitions} topic_id={created.topic_id}")
+
+
+@app.command("list", epilog="Example: fenceline topic list --prefix orders")
+def list_topics(
+    prefix: Annotated[str, typer.Option(help="Only topics whose name begins so.")] = "",
+    as_json: AsJson = False,
+    url: Url = DEFAULT_URL,
+) -> None:
+    """List topics, by name."""
+    with connect(url) as client:
+        topics = list(client.topics(prefix=prefix))
+    if as_json:
+        print_json([asdict(topic) for topic in topics])
+    else:
+        rows = [(topic.name, topic.partitions, _config_line(topic), utc(topic.created_at)) for topic in topics]
+        print_rows(("topic", "partitions", "config", "created_at"), rows)
+
+
+@app.command(epilog="Example: fenceline topic describe orders --json")
+def describe(topic: TopicName, as_json: AsJson = False, url: Url = DEFAULT_URL) -> None:
+    """Show a topic, every setting in force, and the offsets of its partitions."""
+    with connect(url) as client:
+        described = client.topic(topic)
+        rows = offset_rows(client, topic, range(described.partitions))
+    if as_json:
+        offsets = [dict(zip(OFFSET_COLUMNS, row, strict=True)) for row in rows]
+        in_force = settings_text.effective(described.config)
+        print_json({**asdict(described), "effective_config": in_force, "offsets": offsets})
+        return
+    typer.echo(f"topic\t{described.name}")
+    typer.echo(f"topic_id\t{described.topic_id}")
+    typer.echo(f"created_at\t{utc(described.created_at)}")
+    typer.echo(f"regions\t{' '.join(described.regions)}")
+    typer.echo(f"config\t{_config_line(described)}")
+    print_rows(settings_text.COLUMNS, settings_text.rows(described.config))
+    print_rows(OFFSET_COLUMNS, rows)
+
+
+@app.command(
+    epilog="Example: fenceline topic alter orders --partitions 16\n\n"
+    "Example: fenceline topic alter orders --config retention.ms=1h --unset compression.type --yes\n\n"
+    + settings_text.help_text()
+)
+def alter(
+    topic: TopicName,
+    partitions: Annotated[int | None, typer.Option(min=1, help="More partitions than now.")] = None,
+    config: Config = None,
+    unset: Annotated[list[str] | None, typer.Option(metavar="NAME", help="A setting to return to its default.")] = None,
+    is_sure: IsSure = False,
+    as_json: AsJson = False,
+    url: Url = DEFAULT_URL,
+) -> None:
+    """Add partitions to a topic, or change its settings; what is not named stays.
+
+    It asks before a shorter retention, which deletes records.
+    """
+    changes: dict[str, ConfigValue | None] = {**settings_text.parse(config), **dict.fromkeys(unset or [])}
+    if partitions is None and not changes:
+        raise CommandError("nothing to alter: give --partitions, --config NAME=VALUE or --unset NAME")
+    with connect(url) as client:
+        _confirm_loss(client, client.topic(topic), changes, is_sure)
+        altered = client.alter_topic(topic, partitions=partitions, config=changes or None)
+    if as_json:
+        print_json(asdict(altered))
+        return
+    typer.echo(f"altered {altered.name} partitions={altered.partitions} config={_config_line(altered) or '(defaults)'}")
+
+
+@app.command(epilog="Example: fenceline topic delete orders --yes")
+def delete(
+    topic: TopicName,
+    is_sure: IsSure = False,
+    as_json: AsJson = False,
+    url: Url = DEFAULT_URL,
+) -> None:
+    """Delete a topic and all its records. It cannot be undone."""
+    confirm(is_sure, f"Delete {topic} and all its records?", "a topic is deleted for good")
+    with connect(url) as client:
+        client.delete_topic(topic)
+    if as_json:
+        print_json({"deleted": topic})
+    else:
+        typer.echo(f"deleted {topic}")
+
+
+def _confirm_loss(client: Client, described: Topic, changes: Mapping[str, ConfigValue | None], is_sure: bool) -> None:
+    """Ask before a shorter retention, which deletes what it no longer keeps; not where there is nothing to delete."""
+    before, after = described.config, {**described.config, **changes}
+    shorter = [name for name in ("retention.ms", "retention.bytes") if _limit(after, name) < _limit(before, name)]
+    if is_sure or not shorter:
+        return
+    bounds = (client.offsets(described.name, number).bounds for number in range(described.partitions))
+    if any(at.log_start_offset < at.next_offset for at in bounds):
+        what = f"a shorter {' and '.join(shorter)} deletes the records of {described.name} that it no longer keeps"
+        confirm(is_sure, f"{what[0].upper()}{what[1:]}. Go on?", what)
+
+
+def _limit(config: Mapping[str, ConfigValue | None], name: str) -> float:
+    value = config.get(name)
+    value = NAMES[name].default if value is None else value
+    return value if isinstance(value, int) and value >= 0 else float("inf")
+
+
+def _config_line(topic: Topic) -> str:
+    return " ".join(
+        f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in topic.config.items()
+    )

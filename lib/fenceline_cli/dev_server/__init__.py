@@ -1,0 +1,1 @@
+"""``fenceline dev``: the HTTP API served by this machine, with the handlers that Lambda calls."""

@@ -1,0 +1,171 @@
+"""Requests on a socket as the events that a gateway would send to the same handlers.
+
+The rule: it adds no behaviour of its own: a request takes the route, and meets the handler, that it would in a deployed
+region, but where a name has a slash in it (see ``_path``). Bodies are never turned to base64 and back (``isRaw``, see
+the resolver). Long polls have threads of their own, so that however many wait, a produce never waits for a thread
+behind them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeAlias
+from urllib.parse import unquote
+
+from fenceline import limits
+from fenceline.adapters.sqlite.directory import SqliteObjectStore
+from fenceline.errors import RecordListTooLargeError
+from fenceline_cli.dev_server import object_urls
+from fenceline_cli.dev_server.web_origin import WebOrigins
+from fenceline_http import request as http_request
+from fenceline_http import responses, routes
+from fenceline_http.handlers import admin, produce, read, sessions, subscriptions
+from fenceline_http.wiring import Service
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Handler: TypeAlias = Callable[[Mapping[str, Any], object], Mapping[str, Any]]
+
+CALLS_AT_ONCE = 64  # enough to fill a group commit; more would only wait for the interpreter
+POLLS_AT_ONCE = limits.POLLS_OF_A_PROCESS_MAX + CALLS_AT_ONCE  # the last ones for polls that are answered at once
+_CLAIMS = "/producers"  # a claim may wait, and says so in its body
+DRAIN_BYTES_MAX = 64 * 1024 * 1024  # of a body too large: read and dropped, so that its sender hears the answer
+
+HANDLERS: Mapping[str, Handler] = {
+    "produce": produce.handler,
+    "read": read.handler,
+    "admin": admin.handler,
+    "subscriptions": subscriptions.handler,
+    "sessions": sessions.handler,
+}
+
+
+class Bridge:
+    """An ASGI application over the handlers. Close it when its server has stopped.
+
+    Args:
+        origins: Which web pages may call it, and by which names; by default this machine's own alone.
+    """
+
+    def __init__(self, service: Service, origins: WebOrigins | None = None) -> None:
+        self._service = service
+        self._origins = origins or WebOrigins()
+        self._calls = ThreadPoolExecutor(CALLS_AT_ONCE, "call")
+        self._polls = ThreadPoolExecutor(POLLS_AT_ONCE, "poll")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body, is_whole = await _body(scope, receive)
+        pool = self._polls if _may_wait(scope, body) else self._calls
+        answer = self._met_at_the_door(scope, body)
+        if answer is None:
+            answer = await asyncio.get_running_loop().run_in_executor(pool, self._answer, scope, body)
+        headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer["headers"].items()]
+        content = answer["body"]
+        if isinstance(content, str):
+            content = content.encode()
+        headers += self._origins.headers(scope)
+        headers.append((b"content-length", b"%d" % len(content)))
+        if not is_whole:
+            headers.append((b"connection", b"close"))
+        await send({"type": "http.response.start", "status": answer["statusCode"], "headers": headers})
+        await send({"type": "http.response.body", "body": content})
+
+    def close(self, wait_ms: int) -> bool:
+        """Take no more work; return whether all that was under way ended within ``wait_ms``."""
+
+        def end() -> None:
+            self._calls.shutdown(cancel_futures=True)
+            self._polls.shutdown(cancel_futures=True)
+
+        ending = threading.Thread(target=end, daemon=True)
+        ending.start()
+        ending.join(wait_ms / 1000)
+        return not ending.is_alive()
+
+    def _met_at_the_door(self, scope: Scope, body: bytes) -> Mapping[str, Any] | None:
+        """Return the answer to a request of a page or to a name that is not let in; the body's size is judged first."""
+        answer = self._origins.answer(scope)
+        if answer is None or len(body) <= limits.BODY_BYTES_MAX:
+            return answer
+        try:
+            http_request.body({"body": body})
+        except RecordListTooLargeError as error:
+            told = responses.problem(error)
+            return {"statusCode": told.status_code, "headers": told.headers, "body": told.body}
+        raise AssertionError
+
+    def _answer(self, scope: Scope, body: bytes) -> Mapping[str, Any]:
+        event = _event(scope, body, self._service.runtime.now_ms())
+        path, method = event["rawPath"], scope["method"]
+        store = self._service.objects
+        if method == "GET" and path.startswith(object_urls.PREFIX) and isinstance(store, SqliteObjectStore):
+            return object_urls.answer(store, event, self._service.runtime.now_ms())
+        return HANDLERS[routes.function_of(method, path)](event, None)
+
+
+async def _body(scope: Scope, receive: Receive) -> tuple[bytes, bool]:
+    """Return the body, one byte beyond the limit at most, and whether all of it was taken off the socket."""
+    if _announced_bytes(scope) > DRAIN_BYTES_MAX:
+        return bytes(limits.BODY_BYTES_MAX + 1), False
+    chunks: list[bytes] = []
+    kept = seen = 0
+    while seen <= DRAIN_BYTES_MAX:
+        message = await receive()
+        chunk = message.get("body", b"")
+        seen += len(chunk)
+        if kept <= limits.BODY_BYTES_MAX:
+            chunk = chunk[: limits.BODY_BYTES_MAX + 1 - kept]
+            kept += len(chunk)
+            chunks.append(chunk)
+        if not message.get("more_body", False):
+            return chunks[0] if len(chunks) == 1 else b"".join(chunks), True
+    return b"".join(chunks), False
+
+
+def _announced_bytes(scope: Scope) -> int:
+    for name, value in scope["headers"]:
+        if name == b"content-length":
+            return int(value)
+    return 0
+
+
+def _may_wait(scope: Scope, body: bytes) -> bool:
+    """Return whether the request may be held back."""
+    is_claim = scope["method"] == "POST" and scope["path"].endswith(_CLAIMS)
+    return b"wait_ms" in scope["query_string"] or (is_claim and b"wait_ms" in body)
+
+
+def _path(raw: str) -> str:
+    """Return a path decoded as a gateway does, but for a slash within a name: it shall lead to no other route."""
+    return "/".join(unquote(part).replace("/", "%2F") for part in raw.split("/"))
+
+
+def _event(scope: Scope, body: bytes, now_ms: int) -> dict[str, Any]:
+    """Return the request as an HTTP API's event, payload version 2.0, its path as ``_path`` tells."""
+    headers: dict[str, str] = {}
+    for raw_name, raw_value in scope["headers"]:
+        name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
+        headers[name] = f"{headers[name]},{value}" if name in headers else value
+    headers.setdefault("x-forwarded-proto", scope["scheme"])
+    host, port = scope["server"]
+    path = _path(scope["raw_path"].decode("ascii"))
+    return {
+        "version": "2.0",
+        "routeKey": "$default",
+        "rawPath": path,
+        "rawQueryString": scope["query_string"].decode("latin-1"),
+        "headers": headers,
+        "requestContext": {
+            "stage": "$default",
+            "domainName": headers.get("host", f"{host}:{port}"),
+            "http": {"method": scope["method"], "path": path},
+            "timeEpoch": now_ms,
+        },
+        "body": body,
+        "isBase64Encoded": False,
+        "isRaw": True,
+    }

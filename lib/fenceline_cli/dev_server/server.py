@@ -1,0 +1,245 @@
+"""The local server: the deployed handlers behind one port of this machine.
+
+The rule: the line with the URL is printed when requests will be answered, not before; a signal ends everything in good
+order, long polls included; and workers live no longer than the process that started them, however it ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
+
+import uvicorn
+
+from fenceline.adapters.sqlite.directory import CannotOpen
+from fenceline.ports import Unavailable
+from fenceline.settings import Settings
+from fenceline_cli.dev_server.bridge import Bridge
+from fenceline_cli.dev_server.http_limits import LimitedHttp
+from fenceline_cli.dev_server.sweep_loop import SweepLoop
+from fenceline_cli.dev_server.web_origin import WebOrigins
+from fenceline_http import wiring
+
+_BACKLOG = 2_048
+_KEEP_ALIVE_S = 75  # longer than clients keep idle connections, so that they are the ones who close
+_GRACE_S = 1  # for answers under way when the server stops
+_STOP_MS = 1_000  # for threads under way after that
+_WORKERS_STOP_S = 2.5
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class _CannotServe(Exception):
+    """Why there is no server, in words for the one who started it."""
+
+
+def serve(
+    settings: Settings,
+    host: str = "127.0.0.1",
+    port: int = 8080,
+    workers: int = 1,
+    *,
+    allowed_hosts: Sequence[str] = (),
+    cors_origins: Sequence[str] = (),
+) -> int:
+    """Serve until SIGTERM or SIGINT; print one line with the URL once ready.
+
+    Args:
+        settings: What the handlers are wired by.
+        host: The address to listen at.
+        port: 0 takes a free one.
+        workers: How many processes share the port and the data directory.
+        allowed_hosts, cors_origins: As in ``WebOrigins``.
+
+    Returns:
+        The exit code: 0 after a signal; 1, after one line on stderr, if the port, the directory or an origin can't be
+        used or a worker ended by itself.
+    """
+    try:
+        _serve(settings, _origins(host, allowed_hosts, cors_origins), port, workers)
+    except _CannotServe as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        return 1
+    return 0
+
+
+def _serve(settings: Settings, origins: WebOrigins, port: int, workers: int) -> None:
+    host = origins.host
+    with _listen(host, port) as listening:
+        origins = origins.at(listening.getsockname()[0])
+        shown = f"[{host}]" if ":" in host else host
+        line = f"fenceline is ready: http://{shown}:{listening.getsockname()[1]}"
+        os.environ.update(settings.to_env())
+        try:
+            if workers == 1:
+                _run(wiring.service(), origins, listening, lambda: print(line, flush=True))
+            else:
+                wiring.service_of(settings).close()  # A directory that can't be used is told once, not by each worker.
+                _supervise(listening, origins, workers, line)
+        except CannotOpen as error:
+            raise _CannotServe(f"cannot open the data directory: {error}") from error
+        except Unavailable as error:
+            raise _CannotServe(str(error)) from error
+
+
+def _origins(host: str, allowed_hosts: Sequence[str], cors_origins: Sequence[str]) -> WebOrigins:
+    try:
+        return WebOrigins(host, allowed_hosts, cors_origins)
+    except ValueError as error:
+        raise _CannotServe(str(error)) from error
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        told = os.strerror(error.errno).lower() if error.errno and error.errno > 0 else str(error)
+        raise _CannotServe(
+            f"cannot listen on {host}:{port}: {told}; choose another --port (0: a free one) or --host"
+        ) from error
+
+
+# One process
+
+
+def _run(
+    service: wiring.Service,
+    origins: WebOrigins,
+    listening: socket.socket,
+    announce: Callable[[], None],
+    watch: Callable[[Callable[[], None]], None] | None = None,
+) -> None:
+    """Serve on ``listening`` until a signal comes, or ``watch`` calls what it is given."""
+    bridge = Bridge(service, origins)
+    config = uvicorn.Config(
+        bridge,
+        loop="uvloop",
+        http=LimitedHttp,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        backlog=_BACKLOG,
+        timeout_keep_alive=_KEEP_ALIVE_S,
+        timeout_graceful_shutdown=_GRACE_S,
+    )
+    server = _Server(config, service, announce)
+    if watch is not None:
+        threading.Thread(target=watch, args=(server.stop,), daemon=True).start()
+    sweeping = SweepLoop(service.log)
+    sweeping.start()
+    server.run([listening])
+    has_ended = bridge.close(_STOP_MS)
+    if sweeping.stop(_STOP_MS) and has_ended:
+        service.close()
+    else:  # A thread hangs in a store. What it does is as durable, or not, as if the machine had stopped.
+        sys.stdout.flush()
+        os._exit(0)
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server, which tells when it answers, and ends long polls when it stops."""
+
+    def __init__(self, config: uvicorn.Config, service: wiring.Service, announce: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._service = service
+        self._announce = announce
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._announce()
+
+    def stop(self) -> None:
+        self.should_exit = True
+        # In a thread of its own: a signal may come while this one holds what closing needs.
+        threading.Thread(target=self._service.log.close, daemon=True).start()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Stop at a signal, and stay an orderly exit: uvicorn would raise the signal again at the end."""
+        with _on_signals(self.stop):
+            yield
+
+
+@contextlib.contextmanager
+def _on_signals(stop: Callable[[], None]) -> Iterator[None]:
+    def stopped(_signal: int, _frame: FrameType | None) -> None:
+        stop()
+
+    before = {number: signal.signal(number, stopped) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+# Several
+
+
+def _supervise(listening: socket.socket, origins: WebOrigins, workers: int, line: str) -> None:
+    """Run workers on one port until a signal comes. They end when the pipe from here closes, however this one ends."""
+    stopping = threading.Event()
+    alive_read, alive_write = os.pipe()
+    ready_read, ready_write = os.pipe()
+    inherited = (listening.fileno(), ready_write, alive_read)
+    command = [sys.executable, "-m", __spec__.name, *map(str, inherited), origins.to_json()]
+    with _on_signals(stopping.set):
+        children = [subprocess.Popen(command, pass_fds=inherited) for _ in range(workers)]
+        os.close(ready_write)
+        os.close(alive_read)
+        os.set_blocking(ready_read, False)
+        missing = workers
+        while not stopping.wait(0.02):
+            if missing:
+                with contextlib.suppress(BlockingIOError):
+                    missing -= len(os.read(ready_read, workers))
+                if not missing:
+                    print(line, flush=True)
+            if any(child.poll() is not None for child in children):
+                break
+        os.close(alive_write)
+        _reap(children)
+    os.close(ready_read)
+    if not stopping.is_set():
+        raise _CannotServe("a worker ended by itself; what it said stands above")
+
+
+def _reap(children: list[subprocess.Popen[bytes]]) -> None:
+    deadline = time.monotonic() + _WORKERS_STOP_S
+    for child in children:
+        try:
+            child.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+
+
+def _work(origins: WebOrigins, listening_fd: int, ready_fd: int, alive_fd: int) -> None:
+    """Be a worker: serve on an inherited socket while the pipe ``alive_fd`` is open at its other end."""
+
+    def watch(stop: Callable[[], None]) -> None:
+        os.read(alive_fd, 1)
+        stop()
+
+    with socket.socket(fileno=listening_fd) as listening:
+        _run(wiring.service(), origins, listening, lambda: _tell(ready_fd), watch)
+
+
+def _tell(ready_fd: int) -> None:
+    os.write(ready_fd, b".")
+    os.close(ready_fd)
+
+
+if __name__ == "__main__":
+    _work(WebOrigins.from_json(sys.argv[4]), *map(int, sys.argv[1:4]))

@@ -1,0 +1,222 @@
+"""Which web pages may call the local server, and by which names it may be called.
+
+A local server asks nobody who they are. A browser on the same machine sends it requests for any page that asks, and a
+page that changes what its own name resolves to ("DNS rebinding") may even read the answers.
+
+Rule: a page of another origin is refused before anything is done, unless it was named; so is a request to a name that
+is not this server's. Programs that are no browsers send neither `Origin` nor `Sec-Fetch-Site`, and are not affected.
+
+Not here: who a request is from. A deployed API has IAM for that.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import Any
+
+from fenceline.errors import NotAuthorizedError
+from fenceline_http import responses
+
+_HOST = re.compile(r"(\[[0-9a-f:.%]+\]|[a-z0-9._-]+)(?::(\d{1,5}))?", re.ASCII)
+_ORIGIN = re.compile(r"(https?)://([^/?#\s]+)", re.ASCII)
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+_OTHERS_SITES = ("cross-site", "same-site")  # a page on another port of this machine is of the same site
+_SHOWN_CHARS = 200
+
+_ALLOW_METHODS = b"GET, POST, PUT, PATCH, DELETE"
+_ALLOW_HEADERS = b"accept, authorization, content-type, range, x-amz-date, x-amz-security-token"
+_EXPOSE_HEADERS = (
+    b"fenceline-position, fenceline-log-start-offset, fenceline-next-offset, fenceline-last-stable-offset, "
+    b"accept-ranges, content-range"
+)
+_MAX_AGE_S = b"3600"
+
+Address = IPv4Address | IPv6Address
+Header = tuple[bytes, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A host and a port: an address, or a name in lower case."""
+
+    host: Address | str
+    port: int
+
+
+@dataclass(frozen=True)
+class WebOrigins:
+    """What a server lets in.
+
+    Args:
+        host: What the server is bound to, a name or an address; a wildcard lets every address pass as `Host`.
+        allowed_hosts: Other names that the server is called by.
+        cors_origins: Origins whose pages may call, as ``http://localhost:3000``.
+
+    Raises:
+        ValueError: One of ``cors_origins`` or ``allowed_hosts`` is none. The message says what to write.
+    """
+
+    host: str = "127.0.0.1"
+    allowed_hosts: Sequence[str] = ()
+    cors_origins: Sequence[str] = ()
+    _hosts: frozenset[Address | str] = field(init=False, repr=False)
+    _origins: frozenset[tuple[str, _Place]] = field(init=False, repr=False)
+    _is_wildcard: bool = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        bound = _address(self.host) or _name(self.host)
+        is_wildcard = self.host == "" or (isinstance(bound, Address) and bound.is_unspecified)
+        object.__setattr__(self, "_is_wildcard", is_wildcard)
+        object.__setattr__(self, "_hosts", frozenset({"localhost", bound, *map(_allowed_host, self.allowed_hosts)}))
+        object.__setattr__(self, "_origins", frozenset(map(_named_origin, self.cors_origins)))
+
+    def at(self, address: str) -> WebOrigins:
+        """Return the same for a server that is also called by ``address``, which its host's name resolved to."""
+        return replace(self, allowed_hosts=[*self.allowed_hosts, f"[{address}]" if ":" in address else address])
+
+    def to_json(self) -> str:
+        return json.dumps([self.host, [*self.allowed_hosts], [*self.cors_origins]])
+
+    @classmethod
+    def from_json(cls, text: str) -> WebOrigins:
+        """Return what ``to_json`` wrote, in another process."""
+        return cls(*json.loads(text))
+
+    def answer(self, scope: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Return the answer to a request that goes no further: a refusal, or a preflight's; else ``None``."""
+        try:
+            self._check_host(_values(scope, b"host"))
+            self._check_origin(scope)
+        except NotAuthorizedError as error:
+            told = responses.problem(error)
+            return {"statusCode": told.status_code, "headers": told.headers, "body": told.body}
+        if scope["method"] == "OPTIONS" and self._is_named(scope) and _values(scope, b"access-control-request-method"):
+            return {"statusCode": 204, "headers": {}, "body": b""}
+        return None
+
+    def headers(self, scope: Mapping[str, Any]) -> list[Header]:
+        """Return what lets a named page read the answer, errors included."""
+        if not self._origins:
+            return []
+        made: list[Header] = [(b"vary", b"origin")]
+        if not self._is_named(scope):
+            return made
+        [origin] = _values(scope, b"origin")
+        made += [(b"access-control-allow-origin", origin), (b"access-control-expose-headers", _EXPOSE_HEADERS)]
+        if _values(scope, b"access-control-request-method"):
+            made += [
+                (b"access-control-allow-methods", _ALLOW_METHODS),
+                (b"access-control-allow-headers", _ALLOW_HEADERS),
+                (b"access-control-max-age", _MAX_AGE_S),
+            ]
+        if _values(scope, b"access-control-request-private-network"):  # a public page that calls a private address
+            made.append((b"access-control-allow-private-network", b"true"))
+        return made
+
+    def _is_named(self, scope: Mapping[str, Any]) -> bool:
+        given = _values(scope, b"origin")
+        return len(given) == 1 and _origin(given[0].decode("latin-1")) in self._origins
+
+    def _check_host(self, given: Sequence[bytes]) -> None:
+        """Refuse a name that is not this server's: its owner may let it lead here, and then reads what is answered.
+
+        A request without one is of HTTP/1.0, and of no browser.
+        """
+        if not given:
+            return
+        text = given[0].decode("latin-1")
+        place = _place(text, "http") if len(given) == 1 else None
+        if place is None:
+            raise NotAuthorizedError(f"send one Host header, as HOST:PORT: host={text[:_SHOWN_CHARS]}")
+        if isinstance(place.host, Address) and (place.host.is_loopback or self._is_wildcard):
+            return
+        if place.host not in self._hosts:
+            raise NotAuthorizedError(
+                "this server has another name; call it by its address or by localhost, or start it with "
+                f"--allowed-host {place.host}"[:_SHOWN_CHARS]
+            )
+
+    def _check_origin(self, scope: Mapping[str, Any]) -> None:
+        """Refuse a page of another origin that was not named.
+
+        Browsers leave `Origin` out where a page asks for an image or follows a link, and tell the site all the same.
+        """
+        given = [value.decode("latin-1") for value in _values(scope, b"origin")]
+        sites = [value.decode("latin-1").strip().lower() for value in _values(scope, b"sec-fetch-site")]
+        if self._is_named(scope):
+            return
+        if len(given) > 1:
+            raise NotAuthorizedError("send one Origin header")
+        if given and not _is_own(given[0], _values(scope, b"host")):
+            raise NotAuthorizedError(
+                "pages of this origin may not call this server; to let them in, start it with --cors-origin: "
+                f"origin={given[0][:_SHOWN_CHARS]}"
+            )
+        for site in sites:
+            if site in _OTHERS_SITES:
+                raise NotAuthorizedError(
+                    "pages of another origin may not call this server; to let them in, start it with --cors-origin: "
+                    f"sec_fetch_site={site}"
+                )
+
+
+def _values(scope: Mapping[str, Any], name: bytes) -> list[bytes]:
+    return [value for header, value in scope["headers"] if header == name]
+
+
+def _is_own(origin: str, host: Sequence[bytes]) -> bool:
+    """Return True if the page came from this server itself: by the same scheme, host and port."""
+    found = _ORIGIN.fullmatch(origin.lower())
+    if found is None or found[1] != "http" or len(host) != 1:
+        return False
+    place = _place(found[2], "http")
+    return place is not None and place == _place(host[0].decode("latin-1"), "http")
+
+
+def _origin(text: str) -> tuple[str, _Place] | None:
+    """Return an origin as scheme and place; ``None`` for ``null``, and for what is no origin."""
+    found = _ORIGIN.fullmatch(text.lower())
+    place = None if found is None else _place(found[2], found[1])
+    return None if found is None or place is None else (found[1], place)
+
+
+def _place(text: str, scheme: str) -> _Place | None:
+    found = _HOST.fullmatch(text.strip().lower())
+    if found is None:
+        return None
+    port = int(found[2]) if found[2] else _DEFAULT_PORTS[scheme]
+    bare = found[1].removeprefix("[").removesuffix("]")
+    address = _address(bare)
+    if bare != found[1] and (address is None or ":" not in bare):
+        return None
+    return _Place(address or _name(bare), port)
+
+
+def _address(text: str) -> Address | None:
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return None
+    return address.ipv4_mapped or address if isinstance(address, IPv6Address) else address
+
+
+def _name(text: str) -> str:
+    return text.lower().removesuffix(".")
+
+
+def _allowed_host(text: str) -> Address | str:
+    place = _place(text, "http")
+    if place is None or _ORIGIN.fullmatch(text) or re.search(r":\d+$", text.rpartition("]")[2]):
+        raise ValueError(f"--allowed-host takes a name or an address without a port, not {text!r}")
+    return place.host
+
+
+def _named_origin(text: str) -> tuple[str, _Place]:
+    origin = _origin(text)
+    if origin is None:
+        raise ValueError(f"--cors-origin takes an origin such as http://localhost:3000, not {text!r}")
+    return origin

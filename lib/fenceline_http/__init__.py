@@ -1,0 +1,1 @@
+"""The HTTP contract: routes, requests, responses, OpenAPI, and the wiring of a process."""

@@ -1,0 +1,295 @@
+"""Results as answers: status, headers in lower case, body.
+
+The rule: field names and statuses are those of API.md, and nothing is decided here. Errors leave by ``problem`` alone.
+What results are is imported for their types alone: a function begins cold with its own, and not with the others'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from json import JSONEncoder
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from aws_lambda_powertools.event_handler import Response
+
+from fenceline import limits
+from fenceline.errors import FencelineError
+from fenceline_http.media_types import BATCH_TYPE, HTML_TYPE, JSON_TYPE, PROBLEM_TYPE
+
+if TYPE_CHECKING:
+    from fenceline.access.claims.producers import ProducerPage
+    from fenceline.access.leases import Session
+    from fenceline.access.ownership.own import OwnedResource
+    from fenceline.access.ownership.release import Ownership
+    from fenceline.access.producer import Producer
+    from fenceline.model.results import Appended, BatchPage, Bounds, Offsets, SegmentEntry, SegmentList
+    from fenceline.model.topic import Topic
+    from fenceline.read.offsets import PartitionList
+    from fenceline.subscriptions.cursors import ShownCursor, ShownSubscription
+    from fenceline.subscriptions.group_offsets import GroupOffset
+    from fenceline.subscriptions.items import Subscription
+
+T = TypeVar("T")
+
+to_json = JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
+
+Answer = Response[Any]
+
+
+def json(body: object, status: int = 200) -> Answer:
+    return text(to_json(body), status)
+
+
+def text(body: str, status: int = 200) -> Answer:
+    """Answer with a body that is JSON already."""
+    return Response(status, headers={"content-type": JSON_TYPE}, body=body if passes(body) else body.encode())
+
+
+def passes(body: str | bytes) -> bool:
+    """Whether the gateway carries a body: text as a string in JSON, where a quote counts twice, bytes in base64."""
+    if isinstance(body, bytes):
+        return len(body) <= limits.GATEWAY_BYTES_MAX // 4 * 3
+    if len(body) <= limits.GATEWAY_BYTES_MAX // 4:
+        return True  # whatever its characters are
+    return bytes_of(body) + body.count('"') + body.count("\\") <= limits.GATEWAY_BYTES_MAX
+
+
+def bytes_of(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
+
+
+_LIST_BYTES_MAX = limits.REPLY_BYTES_MAX - 1_024  # what stands around a list is less
+
+
+def listed(name: str, entries: Iterable[dict[str, Any]], *, has_more: bool) -> dict[str, Any]:
+    """Show a list, cut so that it passes the gateway."""
+    shown, is_cut = fitting(entries)
+    return {name: shown, "has_more": has_more or is_cut}
+
+
+def fitting(entries: Iterable[dict[str, Any]]) -> tuple[list[dict[str, Any]], bool]:
+    """Return as many entries as pass the gateway, at least one if there is one, and whether there are others."""
+    shown: list[dict[str, Any]] = []
+    left = _LIST_BYTES_MAX
+    for entry in entries:
+        left -= bytes_of(to_json(entry)) + 1
+        if left < 0 and shown:
+            return shown, True
+        shown.append(entry)
+    return shown, False
+
+
+def name(sent: str) -> str:
+    """Return a name to be repeated in an answer; one that is longer than any legal one is cut."""
+    longest = limits.TOPIC_NAME_CHARS_MAX
+    return sent if len(sent) <= longest else sent[:longest] + "…"
+
+
+def page(body: str) -> Answer:
+    """Answer with HTML that may load nothing and run nothing."""
+    headers = {
+        "content-type": HTML_TYPE,
+        "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'",
+        "x-content-type-options": "nosniff",
+        "vary": "accept",
+    }
+    return Response(200, headers=headers, body=body)
+
+
+def empty(status: int) -> Answer:
+    return Response(status, body="")
+
+
+def problem(error: FencelineError) -> Answer:
+    return Response(error.status, headers={"content-type": PROBLEM_TYPE}, body=to_json(error.problem()))
+
+
+def topic(shown: Topic) -> dict[str, Any]:
+    return {
+        "name": shown.name,
+        "topic_id": shown.topic_id,
+        "partitions": shown.partitions,
+        "config": dict(shown.config),
+        "regions": list(shown.regions),
+        "created_at": shown.created_at,
+    }
+
+
+def appended(result: Appended) -> dict[str, Any]:
+    return {
+        "base_offset": result.base_offset,
+        "next_offset": result.next_offset,
+        "count": result.count,
+        "duplicate": result.duplicate,
+        "topic_epoch": result.topic_epoch,
+        "expected_offset_checked": result.expected_offset_checked,
+        "timestamp": result.timestamp,
+    }
+
+
+def made_session(shown: Session) -> dict[str, Any]:
+    return {"session_id": shown.session_id, "lease_ms": shown.lease_ms, "expires_at": shown.expires_at}
+
+
+def session(shown: Session) -> dict[str, Any]:
+    holds = [{"group": group, "resource": resource} for group, resource in shown.holds]
+    named = {"client_name": shown.client_name, "since": shown.since}
+    return {**made_session(shown), **named, "state": shown.state, "holds": holds}
+
+
+def producer(shown: Producer, principal: str) -> dict[str, Any]:
+    """Show a producer; of another principal's session only the beginning of its id."""
+    position = {} if shown.queue_position is None else {"queue_position": shown.queue_position}
+    return {
+        "producer_name": shown.producer_name,
+        "session_id": shown.session_id if shown.principal == principal else shown.session_id[:8],
+        "access_mode": shown.access_mode,
+        "state": shown.state,
+        **position,
+        "topic_epochs": {str(p): epoch for p, epoch in shown.topic_epochs.items()},
+        "next_offsets": {str(p): offset for p, offset in shown.next_offsets.items()},
+        "expires_at": shown.expires_at,
+        "client_name": shown.client_name,
+        "since": shown.since,
+    }
+
+
+def producers(page: ProducerPage, principal: str) -> dict[str, Any]:
+    """Show a page of producers; what does not pass the gateway is cut off by name, whichever list it is in."""
+    by_name = sorted([*page.producers, *page.waiting], key=lambda one: one.producer_name)
+    entries, is_cut = fitting(producer(one, principal) for one in by_name)
+    shown = {entry["producer_name"]: entry for entry in entries}
+    return {
+        "producers": [shown[one.producer_name] for one in page.producers if one.producer_name in shown],
+        "waiting": [shown[one.producer_name] for one in page.waiting if one.producer_name in shown],
+        "has_more": page.has_more or is_cut,
+    }
+
+
+def owned(shown: OwnedResource) -> dict[str, Any]:
+    return {"resource": shown.resource, "generation": shown.generation, "fencing_token": shown.fencing_token}
+
+
+def ownership(shown: Ownership) -> dict[str, Any]:
+    return {
+        "resource": shown.resource,
+        "group": shown.group,
+        "generation": shown.generation,
+        "fencing_token": shown.fencing_token,
+        "session_id": shown.session_id,
+        "client_name": shown.client_name,
+        "since": shown.since,
+        "until": shown.until,
+    }
+
+
+def bounds(shown: Bounds) -> dict[str, int]:
+    return {
+        "log_start_offset": shown.log_start_offset,
+        "next_offset": shown.next_offset,
+        "last_stable_offset": shown.last_stable_offset,
+    }
+
+
+def batches(page: BatchPage) -> Answer:
+    numbers: Mapping[str, int] = {"position": page.position, **bounds(page.bounds)}
+    headers = {f"fenceline-{name.replace('_', '-')}": str(number) for name, number in numbers.items()}
+    return Response(200, headers={"content-type": BATCH_TYPE, **headers}, body=page.body)
+
+
+def offsets(shown: Offsets) -> dict[str, Any]:
+    return {
+        **bounds(shown.bounds),
+        "topic_epoch": shown.topic_epoch,
+        "access_mode": shown.access_mode,
+        "compaction_horizon": shown.compaction_horizon,
+    }
+
+
+def offset_at(found: tuple[int, int] | None) -> dict[str, Any]:
+    offset, timestamp = found or (None, None)
+    return {"offset": offset, "timestamp": timestamp}
+
+
+def partition_list(shown: PartitionList[T], to_members: Callable[[T], dict[str, Any]]) -> dict[str, Any]:
+    """Show partitions, each as its own answer is, by ``to_members``."""
+    return {
+        "topic_id": shown.topic_id,
+        "partitions": [{"partition": number, **to_members(told)} for number, told in shown.partitions],
+        "has_more": shown.has_more,
+    }
+
+
+def segments(shown: SegmentList, base_url: str) -> dict[str, Any]:
+    """Show segments; ``base_url`` is this server's, for URLs that are paths on it."""
+    return {
+        **listed("segments", (_segment(entry, base_url) for entry in shown.segments), has_more=shown.has_more),
+        "topic_id": shown.topic_id,
+        **bounds(shown.bounds),
+    }
+
+
+def _segment(entry: SegmentEntry, base_url: str) -> dict[str, Any]:
+    return {
+        "base_offset": entry.base_offset,
+        "next_offset": entry.next_offset,
+        "bytes": entry.bytes,
+        "url": base_url + entry.url if entry.url.startswith("/") else entry.url,
+        "origin": entry.origin,
+        "records": entry.records,
+        "aborted": [
+            {"producer_id": one.producer_id, "first_offset": one.first_offset, "last_offset": one.last_offset}
+            for one in entry.aborted
+        ],
+    }
+
+
+# Subscriptions
+
+
+def subscription_entry(shown: Subscription) -> dict[str, Any]:
+    return {
+        "name": shown.name,
+        "topic": shown.topic,
+        "replicate_subscription_state": shown.replicate_subscription_state,
+    }
+
+
+def subscription(shown: ShownSubscription) -> dict[str, Any]:
+    """Show a subscription, with as many of its partitions as pass the gateway; of one at least a part."""
+    cursors, is_cut = fitting(_up_to_a_part(map(_cursor, shown.cursors)))
+    has_more = shown.has_more or is_cut or len(cursors) < len(shown.cursors) or "has_more" in (cursors or [{}])[-1]
+    return {**subscription_entry(shown.subscription), "partitions": cursors, "has_more": has_more}
+
+
+def _up_to_a_part(cursors: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield cursors up to the first that is not whole: a reader goes on from there."""
+    for cursor in cursors:
+        yield cursor
+        if "has_more" in cursor:
+            return
+
+
+_RANGE_CHARS_MAX = 42  # "[a,b]," with two offsets of 19 digits
+
+
+def _cursor(shown: ShownCursor) -> dict[str, Any]:
+    ranges = shown.individually_acknowledged
+    count_max = max(_LIST_BYTES_MAX // _RANGE_CHARS_MAX - 10, 1)  # the other members have the place of a few ranges
+    more = {"has_more": True} if len(ranges) > count_max else {}
+    return {
+        "partition": shown.partition,
+        "mark_delete_offset": shown.mark_delete_offset,
+        "individually_acknowledged": ranges[:count_max],
+        "backlog": shown.backlog,
+        **more,
+    }
+
+
+def group_offset(shown: GroupOffset) -> dict[str, Any]:
+    return {
+        "topic": shown.topic,
+        "partition": shown.partition,
+        "offset": shown.offset,
+        "metadata": shown.metadata,
+    }

@@ -1,0 +1,138 @@
+"""Counts what a process asks of its stores, between the log and them.
+
+The rule: it changes nothing: every call, answer and fact goes through as it is.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fenceline.format import keys
+from fenceline.ports import (
+    AlreadyExists,
+    Change,
+    Conflict,
+    Item,
+    ItemKey,
+    ItemStore,
+    Object,
+    ObjectStore,
+    ObjectSummary,
+    Put,
+)
+
+_PARTITIONS_MAX = 10_000
+_LOG = keys.log_prefix("", 0).partition("/")[0] + "/"
+_HEAD = keys.head_item("", 0).sort
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What was asked since the counts were taken last."""
+
+    calls: Mapping[str, int] = field(default_factory=dict)  # by store and operation: ``objects.create``
+    lost_races: int = 0
+    conflicts: int = 0
+    checkpoint_age_ms: int | None = None  # the oldest of the partitions appended to, as far as this process knows
+
+
+class Meter:
+    """The counts of one process."""
+
+    def __init__(self, monotonic_ms: Callable[[], int]) -> None:
+        self._monotonic_ms = monotonic_ms
+        self._lock = threading.Lock()
+        self._calls: Counter[str] = Counter()
+        self._facts: Counter[type[Exception]] = Counter()
+        self._checkpointed_ms: OrderedDict[str, int] = OrderedDict()
+        self._age_ms: int | None = None
+
+    def take(self) -> Counts:
+        """Return the counts, and begin anew."""
+        with self._lock:
+            facts = self._facts
+            counts = Counts(dict(self._calls), facts[AlreadyExists], facts[Conflict], self._age_ms)
+            self._calls, self._facts, self._age_ms = Counter(), Counter(), None
+        return counts
+
+    def called(self, operation: str) -> None:
+        with self._lock:
+            self._calls[operation] += 1
+
+    def lost(self, fact: Exception) -> None:
+        with self._lock:
+            self._facts[type(fact)] += 1
+
+    def appended(self, key: str) -> None:
+        """Note a segment: how long ago was its partition's last checkpoint, or the first that was seen of it?"""
+        if key.startswith(_LOG):
+            topic_id, partition, _ = keys.parse_segment_key(key)
+            now_ms = self._monotonic_ms()
+            with self._lock:
+                place = keys.partition_items(topic_id, partition)
+                age_ms = now_ms - self._checkpointed_ms.setdefault(place, now_ms)
+                self._age_ms = max(age_ms, self._age_ms or 0)
+                while len(self._checkpointed_ms) > _PARTITIONS_MAX:
+                    self._checkpointed_ms.popitem(last=False)
+
+    def checkpointed(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            if isinstance(change, Put) and change.key.sort == _HEAD:
+                with self._lock:
+                    self._checkpointed_ms[change.key.partition] = self._monotonic_ms()
+
+
+class MeteredObjects:
+    """An ``ObjectStore``, counted."""
+
+    def __init__(self, store: ObjectStore, meter: Meter) -> None:
+        self._store = store
+        self._meter = meter
+
+    def create(self, key: str, body: bytes, metadata: Mapping[str, str]) -> None:
+        self._meter.called("objects.create")
+        try:
+            self._store.create(key, body, metadata)
+        except (AlreadyExists, Conflict) as fact:
+            self._meter.lost(fact)
+            raise
+        self._meter.appended(key)
+
+    def get(self, key: str, start: int = 0, end: int | None = None) -> Object:
+        self._meter.called("objects.get")
+        return self._store.get(key, start, end)
+
+    def list(self, prefix: str, start_after: str = "", limit: int = 1000) -> Sequence[ObjectSummary]:
+        self._meter.called("objects.list")
+        return self._store.list(prefix, start_after, limit)
+
+    def delete(self, key: str) -> None:
+        self._meter.called("objects.delete")
+        self._store.delete(key)
+
+    def url(self, key: str, lifetime_ms: int) -> str:
+        return self._store.url(key, lifetime_ms)
+
+
+class MeteredItems:
+    """An ``ItemStore``, counted."""
+
+    def __init__(self, store: ItemStore, meter: Meter) -> None:
+        self._store = store
+        self._meter = meter
+
+    def get(self, keys: Sequence[ItemKey]) -> Mapping[ItemKey, Item]:
+        self._meter.called("items.get")
+        return self._store.get(keys)
+
+    def write(self, changes: Sequence[Change]) -> None:
+        self._meter.called("items.write")
+        self._store.write(changes)
+        self._meter.checkpointed(changes)
+
+    def query(self, partition: str, *, start_after: str = "", prefix: str = "", limit: int = 1000) -> Sequence[Item]:
+        self._meter.called("items.query")
+        return self._store.query(partition, start_after=start_after, prefix=prefix, limit=limit)

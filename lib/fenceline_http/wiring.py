@@ -1,0 +1,129 @@
+"""The one place that reads the environment and picks adapters.
+
+The rule: it is read once, when the first request comes; what was made lives as long as the process.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from typing import TYPE_CHECKING, TypeAlias
+
+from fenceline import limits
+from fenceline.log.polls import OwnSlots, SharedSlots, Slots
+from fenceline.ports import ItemStore, ObjectStore
+from fenceline.runtime import Runtime, ThreadRuntime
+from fenceline.service.log import Log
+from fenceline.settings import Settings
+from fenceline_http.store_meter import Meter, MeteredItems, MeteredObjects
+
+if TYPE_CHECKING:
+    from fenceline.adapters.aws.dynamodb import DynamoItemStore
+    from fenceline.adapters.aws.s3 import S3ObjectStore
+    from fenceline.adapters.sqlite.directory import SqliteItemStore, SqliteObjectStore
+
+_BATCHES_AT_ONCE = 16  # of one request for several partitions
+_FETCHES_AT_ONCE = 32  # of one process, from S3
+
+Objects: TypeAlias = "SqliteObjectStore | S3ObjectStore"
+Items: TypeAlias = "SqliteItemStore | DynamoItemStore"
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What the functions work with."""
+
+    settings: Settings
+    log: Log
+    objects: Objects
+    items: Items
+    runtime: Runtime  # for the functions' own calls side by side; the log has another, so that neither waits for itself
+    version: str
+    meter: Meter | None = None  # of the stores, where they are elsewhere
+
+    def close(self) -> None:
+        self.log.close()
+        self.objects.close()
+        self.items.close()
+
+
+@cache
+def service() -> Service:
+    """Return what this process works with.
+
+    Raises:
+        CannotOpen, Unavailable: The stores can't be used.
+        ValueError: The environment names none.
+    """
+    return service_of(Settings.from_env(os.environ))
+
+
+def service_of(settings: Settings) -> Service:
+    """Make what ``settings`` describes.
+
+    Raises:
+        CannotOpen: The data directory can't be used, or no client of AWS is installed.
+        Unavailable: The AWS settings make no client.
+    """
+    runtime = runtime_of(settings)
+    objects, items = stores_of(settings, now_ms=runtime.now_ms)
+    meter = None if settings.is_embedded else Meter(runtime.monotonic_ms)
+    if meter is None:
+        log = log_of(settings, objects, items, runtime)
+    else:
+        log = log_of(settings, MeteredObjects(objects, meter), MeteredItems(items, meter), runtime)
+    return Service(settings, log, objects, items, ThreadRuntime(_BATCHES_AT_ONCE), version("fenceline"), meter)
+
+
+def runtime_of(settings: Settings) -> ThreadRuntime:
+    """Return the surroundings of a log: only a store elsewhere is asked several things at once."""
+    return ThreadRuntime(1 if settings.is_embedded else _FETCHES_AT_ONCE)
+
+
+def stores_of(settings: Settings, *, now_ms: Callable[[], int]) -> tuple[Objects, Items]:
+    """Open the stores that ``settings`` names; those on AWS are not asked anything yet.
+
+    Raises:
+        CannotOpen, Unavailable: As ``service_of``.
+    """
+    if settings.is_embedded:
+        from fenceline.adapters.sqlite.directory import open_directory  # only here: no function on Lambda needs it
+
+        return open_directory(settings.data_dir, now_ms=now_ms)
+    try:
+        # Only here: a third of a second, and an extra.
+        from fenceline.adapters.aws.dynamodb import DynamoItemStore, dynamodb_client
+        from fenceline.adapters.aws.s3 import S3ObjectStore, s3_client
+
+        s3, dynamodb = s3_client(sdk=settings.aws_sdk), dynamodb_client(sdk=settings.aws_sdk)
+    except ModuleNotFoundError as error:
+        from fenceline.adapters.sqlite.directory import CannotOpen
+
+        raise CannotOpen(f'S3 and DynamoDB need {error.name}: pip install "fenceline[aws]"') from error
+    return S3ObjectStore(*settings.bucket_and_prefix, client=s3), DynamoItemStore(settings.table, client=dynamodb)
+
+
+def log_of(settings: Settings, objects: ObjectStore, items: ItemStore, runtime: Runtime) -> Log:
+    """Return the log on opened stores."""
+    create_ms = 0
+    if not settings.is_embedded:
+        from fenceline.adapters.aws.client import ANSWER_MS, CONNECT_MS
+
+        create_ms = CONNECT_MS + ANSWER_MS
+    poll_slots: Slots
+    if settings.poll_slots:
+        poll_slots = SharedSlots(items, runtime, settings.function, settings.poll_slots)
+    else:
+        poll_slots = OwnSlots(runtime, limits.POLLS_OF_A_PROCESS_MAX)
+    return Log(
+        objects,
+        items,
+        runtime,
+        region=settings.region,
+        item_age_ms=settings.item_age_ms,
+        create_ms=create_ms,
+        poll_slots=poll_slots,
+    )

@@ -1,0 +1,83 @@
+"""A fenceline of one's own, for the tests of programs that use one.
+
+In ``conftest.py``::
+
+    pytest_plugins = ["fenceline_testing"]
+
+and in a test::
+
+    def test_an_order_is_sent_once(fenceline_in_memory):
+        client = fenceline_in_memory.client
+        client.create_topic("orders")
+        my_program.send_order(client, "book")
+        assert [record.value for record in client.read("orders", 0, offset=0).records] == [b"book"]
+
+``fenceline_in_memory`` takes milliseconds. ``fenceline_on_moto`` is the same service on moto's S3 and DynamoDB, with
+the requests that would go to AWS. ``fenceline_server`` is a server at ``fenceline_server.url``, for programs that make
+their own client; it takes a third of a second. All run the functions that Lambda runs, in this process, the first two
+without a socket; each test gets an empty one. They take ``fenceline[server]`` and pytest, and the one on moto
+``fenceline[aws]`` and moto. A fixture that lacks something fails with the line that installs it.
+
+The rule: what a test learns here holds for a deployed service, races included. moto lets two writers win one key in one
+of eight races of threads, so every request to it runs under one lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+
+import pytest
+
+from fenceline_testing.service import Fenceline, FencelineServer, in_memory, on_moto, serving
+
+__all__ = [
+    "Fenceline",
+    "FencelineServer",
+    "fenceline_in_memory",
+    "fenceline_on_moto",
+    "fenceline_server",
+    "in_memory",
+    "on_moto",
+    "serving",
+]
+
+
+@pytest.fixture
+def fenceline_in_memory() -> Iterator[Fenceline]:
+    """An empty fenceline in memory; needs fenceline[server]."""
+    _need("fenceline_in_memory", server=_FUNCTIONS)
+    with in_memory() as lent:
+        yield lent
+
+
+@pytest.fixture
+def fenceline_on_moto() -> Iterator[Fenceline]:
+    """An empty fenceline on moto's S3 and DynamoDB; needs fenceline[aws,server] and moto."""
+    _need("fenceline_on_moto", aws=("boto3",), server=_FUNCTIONS, moto=("moto",))
+    with on_moto() as lent:
+        yield lent
+
+
+@pytest.fixture
+def fenceline_server() -> Iterator[FencelineServer]:
+    """An empty fenceline at a URL, for programs that make their own client; needs fenceline[server]."""
+    _need("fenceline_server", server=(*_FUNCTIONS, "httptools", "uvicorn", "uvloop"))
+    with serving() as lent:
+        yield lent
+
+
+_FUNCTIONS = ("aws_lambda_powertools",)
+
+
+def _need(fixture: str, *, moto: Sequence[str] = (), **extras: Sequence[str]) -> None:
+    """Fail a test in one line if modules are missing that ``fixture`` needs: of extras of ours, or moto."""
+    missing = [extra for extra, modules in extras.items() if not _are_there(modules)]
+    install = [f'"fenceline[{",".join(missing)}]"'] if missing else []
+    install += [] if _are_there(moto) else ["moto"]
+    if install:
+        pytest.fail(f"{fixture} needs: pip install {' '.join(install)}", pytrace=False)
+
+
+def _are_there(modules: Sequence[str]) -> bool:
+    return all(find_spec(module) is not None for module in modules)
