@@ -1,1 +1,1 @@
-"""Claims of a producer name (PIP-68): decided on one snapshot, reserved, and confirmed once their markers are appended."""
+"""Claims of a producer name (PIP-68): decided on one snapshot, reserved, confirmed once their markers are appended."""
