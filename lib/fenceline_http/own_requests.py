@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fenceline.access.resources import Wanted
+from fenceline.access.resources import OwnTarget
 from fenceline_http import request as http_request
 from fenceline_http.fields import Fields, refuse
 
@@ -21,7 +21,7 @@ class Own:
 
     session_id: str
     group: str | None
-    resources: Sequence[Wanted]
+    resources: Sequence[OwnTarget]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def own(event: http_request.Event) -> Own:
     resources = []
     for index, tree in enumerate(_list(fields)):
         one = Fields(tree, f"resources[{index}]")
-        resources.append(Wanted(one.require_text("resource"), one.integer("generation")))
+        resources.append(OwnTarget(one.require_text("resource"), one.integer("generation")))
         one.end()
     fields.end()
     return Own(session_id, group, resources)

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from fenceline.access.resources import Wanted
+from fenceline.access.resources import OwnTarget
 from fenceline.access.rules import EXCLUSIVE_WITH_FENCING, MODES, WAIT_FOR_EXCLUSIVE
 from fenceline.append.request import AppendRequest
 from fenceline.errors import FencelineError, UnknownProducerError
@@ -285,7 +285,7 @@ def take_resources(stage: Stage, name: str, session_id: str, group: str | None, 
                 name,
                 "own",
                 request,
-                lambda log: log.own(session_id, [Wanted(*one) for one in wanted], group=group),
+                lambda log: log.own(session_id, [OwnTarget(*one) for one in wanted], group=group),
             )
         except FencelineError as error:
             if error.next_step == "fix":

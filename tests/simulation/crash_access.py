@@ -16,7 +16,7 @@ import pytest
 from fenceline import limits
 from fenceline.access.claims.request import ClaimRequest
 from fenceline.access.producer import GRANTED, QUEUED
-from fenceline.access.resources import Wanted
+from fenceline.access.resources import OwnTarget
 from fenceline.errors import (
     FixError,
     ProducerFencedError,
@@ -71,7 +71,7 @@ def append_as(scene: Scene, process: Process, who: str, value: str, partition: i
 
 
 def own(scene: Scene, process: Process, who: str, *wanted: tuple[str, int | None], group: str | None = None) -> Any:
-    told = process.log.own(scene.ledger.told[who], [Wanted(*one) for one in wanted], group=group)
+    told = process.log.own(scene.ledger.told[who], [OwnTarget(*one) for one in wanted], group=group)
     scene.ledger.told[f"{who}'s resources"] = told
     return told
 

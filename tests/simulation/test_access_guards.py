@@ -19,7 +19,7 @@ from fenceline.access.ownership.rules import OwnershipItem
 from fenceline.append import access_markers, checks
 from fenceline.append.access_markers import GrantEntry
 from fenceline.append.checks import AdmitFirst
-from fenceline.append.entry import Marked, Stamped, Trial
+from fenceline.append.entry import Marked, Stamped, TentativeState
 from fenceline.errors import ProducerBusyError
 from fenceline.format.control import EXCLUSIVE
 from fenceline.log.retry import Attempts
@@ -62,13 +62,13 @@ def judges_by_the_epoch_alone(patch: Patch) -> None:
 def appends_any_marker(patch: Patch) -> None:
     """I8: a marker of a claim is appended whatever epoch the log has."""
 
-    def blind(self: GrantEntry, trial: Trial, now_ms: int) -> Stamped | Marked:
+    def blind(self: GrantEntry, trial: TentativeState, now_ms: int) -> Stamped | Marked:
         state = trial.state
         if (state.session_id, state.topic_epoch) == (self.session_id, self.epoch):
             return Marked(state.access_offset)
         return access_markers.exclusive_marker(state, self.session_id, self.epoch, now_ms)
 
-    patch.setattr(GrantEntry, "judge", blind)
+    patch.setattr(GrantEntry, "check", blind)
 
 
 def acts_upon_an_end_that_is_not_written(patch: Patch) -> None:
@@ -95,13 +95,13 @@ def admits_whoever_comes_then(patch: Patch) -> None:
 
 def appends_no_marker_back(patch: Patch) -> None:
     """A record behind an exclusive session that has ended brings no marker back to shared."""
-    judged = checks.judge
+    judged = checks.check_append
 
     def silent(*told: Any, **more: Any) -> Any:
         verdict = judged(*told, **more)
         return verdict._replace(goes_back_to_shared=False) if isinstance(verdict, checks.Accepted) else verdict
 
-    patch.setattr("fenceline.append.request.judge", silent)
+    patch.setattr("fenceline.append.request.check_append", silent)
 
 
 def confirms_what_is_lost(patch: Patch) -> None:
@@ -115,7 +115,7 @@ def confirms_what_is_lost(patch: Patch) -> None:
 
 def resumes_what_has_ended(patch: Patch) -> None:
     """A reconnection looks at the log, and not at whether its end was written."""
-    patch.setattr(rules.View, "is_in_force", lambda self, h: self.names(h) or h.epoch > self.state.topic_epoch)
+    patch.setattr(rules.PartitionAccess, "is_in_force", lambda self, h: self.names(h) or h.epoch > self.state.topic_epoch)
 
 
 def passes_waiters_over(patch: Patch) -> None:
@@ -135,7 +135,7 @@ def keeps_what_it_reserved(patch: Patch) -> None:
 
 def answers_before_its_fences(patch: Patch) -> None:
     """The owner is told before the session that it severed is fenced."""
-    patch.setattr(own._Claim, "finish_fences", lambda self: None)
+    patch.setattr(own.OwnAttempt, "finish_fences", lambda self: None)
 
 
 def fences_nothing_shared(patch: Patch) -> None:

@@ -135,7 +135,7 @@ def test_a_checkpoint_that_writes_its_head_first_is_found(monkeypatch: pytest.Mo
 
 
 def test_an_owner_who_is_told_before_the_severed_session_is_fenced_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own._Claim, "finish_fences", lambda self: None)
+    monkeypatch.setattr(own.OwnAttempt, "finish_fences", lambda self: None)
     monkeypatch.setattr(fencing, "meet", lambda *_: None)  # else the same request, sent again, makes up for it
     with pytest.raises(AssertionError):
         list(run_all(BY_NAME["own a lock, severing"]))

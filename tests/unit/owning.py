@@ -11,7 +11,7 @@ from fenceline.access import session as sessions
 from fenceline.access.claims.request import ClaimRequest
 from fenceline.access.ownership.rules import OwnershipItem
 from fenceline.access.producer import Producer
-from fenceline.access.resources import Wanted
+from fenceline.access.resources import OwnTarget
 from fenceline.access.rules import AccessItem, access_from_item
 from fenceline.access.session import Hold, SessionItem, session_from_item
 from fenceline.append.request import AppendRequest
@@ -89,8 +89,8 @@ def everything(service: Service) -> dict[Any, Any]:
     return {item.key: (item.version, item.value) for item in items if item.key.sort != "head"}
 
 
-def wanted(*resources: str | tuple[str, int | None]) -> Sequence[Wanted]:
-    return [Wanted(one) if isinstance(one, str) else Wanted(*one) for one in resources]
+def wanted(*resources: str | tuple[str, int | None]) -> Sequence[OwnTarget]:
+    return [OwnTarget(one) if isinstance(one, str) else OwnTarget(*one) for one in resources]
 
 
 def own(log: Log, session_id: str, *resources: str | tuple[str, int | None], **options: Any) -> list[tuple[int, int]]:

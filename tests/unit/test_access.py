@@ -16,10 +16,10 @@ from fenceline.access.rules import (
     Claimant,
     Column,
     Holder,
-    Lives,
+    Liveness,
+    PartitionAccess,
     Reconnection,
     Verdict,
-    View,
     Waiter,
     column_of,
     reconnection_of,
@@ -34,8 +34,8 @@ GRANTED, QUEUED, TAKES = Verdict.GRANTED, Verdict.QUEUED, Verdict.TAKES_OVER
 BUSY, FENCED = Verdict.BUSY, Verdict.FENCED
 
 
-def lives(*alive: str, gone: Sequence[str] = (), is_in_line: bool = True) -> Lives:
-    return Lives(lambda one: one in alive, lambda one: one in gone, lambda _: is_in_line)
+def lives(*alive: str, gone: Sequence[str] = (), is_in_line: bool = True) -> Liveness:
+    return Liveness(lambda one: one in alive, lambda one: one in gone, lambda _: is_in_line)
 
 
 def shared_log(epoch: int = 3) -> PartitionState:
@@ -48,8 +48,8 @@ def exclusive_log(session_id: str = "s", epoch: int = 3) -> PartitionState:
     )
 
 
-def view(state: PartitionState | None = None, **item: Any) -> View:
-    return View(0, AccessItem(**{"epoch": 3, **item}), state or shared_log())
+def view(state: PartitionState | None = None, **item: Any) -> PartitionAccess:
+    return PartitionAccess(0, AccessItem(**{"epoch": 3, **item}), state or shared_log())
 
 
 HOLDER = Holder("s", 3, "p")
@@ -109,7 +109,7 @@ def test_a_claim_takes_all_its_partitions_or_none(mode: str, columns: list[Colum
 @pytest.mark.parametrize(
     ("why", "seen", "alive", "column"),
     [
-        ("a new partition is nobody's", View(0, AccessItem(), PartitionState()), "", FREE),
+        ("a new partition is nobody's", PartitionAccess(0, AccessItem(), PartitionState()), "", FREE),
         ("its holder is live", HELD_VIEW, "s", HELD),
         ("its holder is dead", HELD_VIEW, "", FREE),
         ("its holder has closed", view(exclusive_log(), granted=replace(HOLDER, is_closed=True)), "s", FREE),
@@ -145,7 +145,7 @@ def test_a_claim_takes_all_its_partitions_or_none(mode: str, columns: list[Colum
     ids=lambda value: value if isinstance(value, str) and " " in value else "",
 )
 def test_the_column_is_the_one_farthest_to_the_right_that_applies(
-    why: str, seen: View, alive: str, column: Column
+    why: str, seen: PartitionAccess, alive: str, column: Column
 ) -> None:
     sessions = ["me"] if alive == "me" else list(alive)
     assert column_of(seen, ME, lives(*sessions)) is column
@@ -199,7 +199,7 @@ def test_a_waiter_that_a_fencer_failed_elsewhere_is_in_nobodys_way() -> None:
         ),
         ("equal, but another's", view(exclusive_log("t"), granted=Holder("t", 3, "q")), 3, EXCLUSIVE, "new"),
         ("equal, but nobody's", view(shared_log()), 3, EXCLUSIVE, "new"),
-        ("never granted", View(0, AccessItem(), PartitionState()), -1, EXCLUSIVE, "new"),
+        ("never granted", PartitionAccess(0, AccessItem(), PartitionState()), -1, EXCLUSIVE, "new"),
         ("shared, and its own", view(shared=(HOLDER,)), 3, SHARED, "resumes"),
         ("shared, but another's", view(shared=(Holder("t", 3, "q"),)), 3, SHARED, "new"),
         ("shared, in an earlier epoch", view(shared_log(4), shared=(HOLDER,)), 3, SHARED, "fenced"),
@@ -208,7 +208,7 @@ def test_a_waiter_that_a_fencer_failed_elsewhere_is_in_nobodys_way() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) and " " in value else "",
 )
-def test_each_case_of_reconnection(why: str, seen: View, epoch: int, mode: str, verdict: str) -> None:
+def test_each_case_of_reconnection(why: str, seen: PartitionAccess, epoch: int, mode: str, verdict: str) -> None:
     assert reconnection_of(seen, epoch, "s", mode) is Reconnection(verdict)
 
 
@@ -354,7 +354,7 @@ def test_epochs_only_grow_and_each_is_one_sessions(steps: list[tuple[str, str]])
     owners: dict[int, str] = {}
     reserved: dict[str, Holder] = {}
     for step, one in steps:
-        seen, alive_now = View(0, item, state), lives(*alive)
+        seen, alive_now = PartitionAccess(0, item, state), lives(*alive)
         before, epoch_before = item.epoch, state.topic_epoch
         if step == "claim":
             item = rules.reserved(seen, Claimant(one, one), alive_now, fails_waiters=True)
@@ -382,7 +382,7 @@ def test_epochs_only_grow_and_each_is_one_sessions(steps: list[tuple[str, str]])
             item = rules.closed(item, (one, one))
         assert item.epoch >= before
         assert state.topic_epoch >= epoch_before
-        holding = [h for h in rules.holders(View(0, item, state), lives(*alive)) if h == item.granted]
+        holding = [h for h in rules.holders(PartitionAccess(0, item, state), lives(*alive)) if h == item.granted]
         assert len(holding) <= 1
         assert all(owners[h.epoch] == h.session_id for h in holding)
         if state.session_id is not None:

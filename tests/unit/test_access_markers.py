@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fenceline.append.access_markers import GrantEntry, ShareEntry
-from fenceline.append.entry import Marked, Stamped, Trial
+from fenceline.append.entry import Marked, Stamped, TentativeState
 from fenceline.errors import ProducerFencedError
 from fenceline.log.state import PartitionState
 from tests.service import START_MS
@@ -34,7 +34,7 @@ HELD_3 = PartitionState(next_offset=50, topic_epoch=3, access_mode="Exclusive", 
     ],
 )
 def test_a_marker_is_appended_stands_already_or_is_lost(entry: Any, state: PartitionState, expected: str) -> None:
-    verdict = entry.judge(Trial(state, {}), START_MS)
+    verdict = entry.check(TentativeState(state, {}), START_MS)
     if expected == "appended":
         assert isinstance(verdict, Stamped)
         assert verdict.header.leader_epoch == entry.epoch

@@ -10,10 +10,10 @@ import pytest
 from fenceline import errors, limits
 from fenceline.append.access_markers import GrantEntry
 from fenceline.append.appender import Appender
-from fenceline.append.backoff import KNOCK_LOSSES, Turns
+from fenceline.append.backoff import CHECKPOINT_LOSSES, ContentionBackoff
 from fenceline.append.entry import Marked, Ticket
 from fenceline.format import keys
-from fenceline.log.checkpoint import knock
+from fenceline.log.checkpoint import advance_checkpoint
 from fenceline.ports import NoAnswer
 from fenceline.service.log import Log
 from tests.service import TOPIC, Service, append, is_unavailable, loses_answer, moves, never_arrives, request
@@ -120,7 +120,7 @@ def test_a_caller_who_left_takes_no_time_from_who_is_in_its_group(service: Servi
 
 def test_what_is_left_to_others_leaves_callers_their_time(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     append(service.log, "a")
-    monkeypatch.setattr(Turns, "gap", lambda *_: 60_000)
+    monkeypatch.setattr(ContentionBackoff, "gap", lambda *_: 60_000)
     assert took_ms(service, lambda: append(service.log, "b")) < 10_000
 
 
@@ -135,7 +135,7 @@ def test_who_leaves_the_log_to_others_leaves_them_little_to_follow(
         key = keys.head_item(service.topic_id(), 0)
         heads.append(service.items.store.get([key])[key].value["next_offset"])
 
-    monkeypatch.setattr(Turns, "gap", lambda *_: 100)
+    monkeypatch.setattr(ContentionBackoff, "gap", lambda *_: 100)
     monkeypatch.setattr(service.runtime, "sleep_ms", look)
     append(service.log, "b")
     assert heads == [20]
@@ -145,7 +145,7 @@ def test_where_a_checkpoint_failed_none_is_made_for_others_until_the_store_had_i
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     append(service.log, "a")
-    monkeypatch.setattr(Turns, "gap", lambda *_: 1)
+    monkeypatch.setattr(ContentionBackoff, "gap", lambda *_: 1)
     service.items.always("write", is_unavailable)
     for _ in range(3):
         append(service.log, "b")
@@ -193,7 +193,7 @@ def test_a_winner_learns_of_who_only_loses_by_the_checkpoint(service: Service, *
     service.objects.always("create", is_lost)
     with pytest.raises(errors.ContendedError):
         append(loser, "loser")
-    assert appender_of(loser)._turns.losses >= KNOCK_LOSSES
+    assert appender_of(loser)._turns.losses >= CHECKPOINT_LOSSES
     assert turns._met_at is not None
     assert turns.losses == 0
 
@@ -234,7 +234,7 @@ def test_who_only_loses_begins_no_write_that_its_caller_has_no_time_for(service:
     service.objects.always("create", is_lost)
     with pytest.raises(errors.ContendedError):
         append(loser, "loser")
-    assert appender_of(loser)._turns.losses >= KNOCK_LOSSES
+    assert appender_of(loser)._turns.losses >= CHECKPOINT_LOSSES
     assert all(left >= create_ms for left in left_ms)
 
 
@@ -244,7 +244,7 @@ def test_a_knock_is_one_write_whatever_becomes_of_it(service: Service, fault: An
     partition = appender_of(service.log).partition
     before = service.items.calls.copy()
     service.items.plan("write", fault)
-    knock(partition)
+    advance_checkpoint(partition)
     assert (service.items.calls - before)["write"] == 1
     assert (partition.no_checkpoint_until_ms > service.runtime.monotonic_ms()) is is_put_off
     service.runtime.advance(limits.CHECKPOINT_MS)
@@ -269,7 +269,7 @@ def test_a_marker_behind_the_batch_that_leads_waits_for_nobody(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     append(service.log, "a")
-    monkeypatch.setattr(Turns, "gap", lambda *_: 1_000)
+    monkeypatch.setattr(ContentionBackoff, "gap", lambda *_: 1_000)
     appender = appender_of(service.log)
     marker = Ticket(GrantEntry("session", 3), until_ms=10**9)
     appender._queue.append(marker)

@@ -16,14 +16,14 @@ from fenceline.access import session as sessions
 from fenceline.access import session_size
 from fenceline.access.ownership.rules import OwnershipItem
 from fenceline.access.producer import GRANTED, ProducerRecord
-from fenceline.access.resources import Wanted
+from fenceline.access.resources import OwnTarget
 from fenceline.access.rules import AccessItem, Holder, Waiter
 from fenceline.access.session import CLOSED, ENDED, LIVE, RESERVED, Hold, Owned, SessionItem
 from fenceline.errors import FencelineError
 from fenceline.format import keys
 from fenceline.format.control import EXCLUSIVE, SHARED
 from fenceline.format.item_size import size_of
-from fenceline.log.checkpoint_items import Head, View, aborted_to_value, producer_to_value
+from fenceline.log.checkpoint_items import CompactedView, Head, aborted_to_value, producer_to_value
 from fenceline.log.state import AbortedTransaction, BatchEvent, OpenTransaction, Origin, PartitionState, ProducerState
 from fenceline.log.topic_item import TopicItem
 from fenceline.model.topic import Topic
@@ -224,8 +224,8 @@ def writes(service: Service) -> dict[str, Callable[[], object]]:
         "close it": lambda: log.close_session(a),
         "claim": lambda: claim(log, partitions=[0]),
         "close a producer": lambda: log.close_producer(TOPIC, producer.producer_name, b),
-        "own a partition": lambda: log.own(a, [Wanted(WRITE)]),
-        "own a lock": lambda: log.own(a, [Wanted("lock")]),
+        "own a partition": lambda: log.own(a, [OwnTarget(WRITE)]),
+        "own a lock": lambda: log.own(a, [OwnTarget("lock")]),
         "a producer id": lambda: log.new_producer_id(),
         "a checkpoint": lambda: log.checkpoint(TOPIC, 0),
         "subscribe": lambda: log.consumers.subscribe(TOPIC, "other"),
@@ -295,7 +295,7 @@ HEAD = Head(
         chain="f" * 64,
     ),
     MAX,
-    view=View(MAX, ID, MAX, MAX, MAX, MAX, ((MAX, MAX),) * 16),
+    view=CompactedView(MAX, ID, MAX, MAX, MAX, MAX, ((MAX, MAX),) * 16),
 )
 PRODUCER = ProducerState(
     1, MAX, (BatchEvent(MAX, 2**31 - 1, 1, 2**31 - 1, 2**31 - 1, 2**31 - 1, MAX, MAX, True),) * 5, MAX, None

@@ -26,8 +26,8 @@ from fenceline.compaction import copy
 from fenceline.compaction.compact import CompactionTooLarge, is_due, plan_of, stale_files
 from fenceline.format import batch, keys
 from fenceline.format.segment import Replicated
-from fenceline.log.checkpoint_items import Head, View
-from fenceline.log.context import LifeEnded
+from fenceline.log.checkpoint_items import CompactedView, Head
+from fenceline.log.context import StaleTopicId
 from fenceline.log.partition import Partition
 from fenceline.log.state import OpenTransaction, PartitionState
 from fenceline.model.record import Record
@@ -116,7 +116,7 @@ def partition_of(service: Service, log: Log | None = None) -> Partition:
     return Partition((log or service.log).context, TOPIC, service.topic_id(), 0)
 
 
-def copied(service: Service) -> tuple[Partition, View]:
+def copied(service: Service) -> tuple[Partition, CompactedView]:
     """Return a view whose files are made, and that nothing leads to yet."""
     partition = partition_of(service)
     planned = compaction.plan(partition)
@@ -797,7 +797,7 @@ def test_files_that_went_with_their_topic_before_the_swap_are_no_damage(table: S
     (key,) = view_files(table)
     table.another().delete_topic(TOPIC)
     table.objects.store.delete(key)  # as the sweeper does, while this process was frozen
-    with pytest.raises(LifeEnded):
+    with pytest.raises(StaleTopicId):
         compaction.swap(partition, view)
 
 
@@ -852,7 +852,7 @@ def test_of_two_compactors_the_farther_wins(table: Service) -> None:
     assert planned.attempt in {key.split("/")[4] for key in view_files(table)}
 
 
-def partition_compact(service: Service) -> View | None:
+def partition_compact(service: Service) -> CompactedView | None:
     log = service.another()
     log.checkpoint(TOPIC, 0)
     return log.compact_now(TOPIC, 0)
@@ -986,13 +986,13 @@ def test_a_horizon_that_was_told_does_not_go_back(table: Service) -> None:
 # When, and by whom
 
 
-def head_with(bytes: int, next_offset: int, view: View | None = None, **options: Any) -> Head:
+def head_with(bytes: int, next_offset: int, view: CompactedView | None = None, **options: Any) -> Head:
     state = PartitionState(next_offset=next_offset, bytes=bytes, **options)
     return Head(state, 0, compaction_horizon=0 if view is None else view.horizon, view=view)
 
 
-def view_at(horizon: int, log_bytes: int, bytes: int) -> View:
-    return View(horizon, "x", log_bytes, 1, bytes, 1)
+def view_at(horizon: int, log_bytes: int, bytes: int) -> CompactedView:
+    return CompactedView(horizon, "x", log_bytes, 1, bytes, 1)
 
 
 @pytest.mark.parametrize(
@@ -1120,8 +1120,8 @@ def test_every_key_of_a_view_stands_where_design_says() -> None:
             keys.parse_compacted_key(other)
 
 
-@given(st.builds(View, *[st.integers(0, 2**62)] * 1, st.just("a"), *[st.integers(0, 2**62)] * 4))
-def test_a_view_is_read_back_from_the_head(view: View) -> None:
+@given(st.builds(CompactedView, *[st.integers(0, 2**62)] * 1, st.just("a"), *[st.integers(0, 2**62)] * 4))
+def test_a_view_is_read_back_from_the_head(view: CompactedView) -> None:
     head = Head(PartitionState(), 0, compaction_horizon=view.horizon, view=replace(view, trail=((1, 2), (3, 4))))
     assert Head.from_value(head.to_value()) == head
     older = {name: v for name, v in head.to_value().items() if name not in ("compacted_view", "compaction_wanted")}

@@ -113,7 +113,7 @@ def test_a_topic_that_is_going_has_no_ends(service: Service) -> None:
     service.log.create_topic(TOPIC, partitions=2)
     found = live(service.another())
     service.log.delete_topic(TOPIC)
-    with pytest.raises(heads.LifeEnded):
+    with pytest.raises(heads.StaleTopicId):
         heads.ends(found)
 
 

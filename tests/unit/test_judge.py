@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fenceline.append.checks import Accepted, AdmitFirst, Duplicate, Refused, Standing, Terms, judge
+from fenceline.append.checks import Accepted, AdmitFirst, Duplicate, Refused, SessionStatus, Terms, check_append
 from fenceline.errors import SessionExpiredError
 from fenceline.format.batch import BatchHeader
 from fenceline.log.state import BatchEvent, MarkerEvent, OpenTransaction, PartitionState, ProducerState, advance
@@ -66,8 +66,10 @@ EXCLUSIVE = PartitionState(next_offset=NEXT, topic_epoch=3, access_mode="Exclusi
 CLOSED = SessionExpiredError("it was closed")
 
 
-def standing(session_id: str = "s", epoch: int = 3, *, mode: str | None = "Exclusive", expired: Any = None) -> Standing:
-    return Standing(session_id, epoch, mode, expired)
+def standing(
+    session_id: str = "s", epoch: int = 3, *, mode: str | None = "Exclusive", expired: Any = None
+) -> SessionStatus:
+    return SessionStatus(session_id, epoch, mode, expired)
 
 
 @dataclass(frozen=True)
@@ -80,13 +82,13 @@ class Row:
     expected: int | Sequence[int] | None = None
     is_checking: bool = True
     after_ms: int = 0
-    session: Standing | None = None
+    session: SessionStatus | None = None
     transactional_id: str | None = None
     ended: tuple[str, int] | None = None
 
     def verdict_code(self) -> str:
         terms = Terms(self.expected, self.is_checking, DAY_MS, self.transactional_id, self.session, self.ended)
-        verdict = judge(self.state, self.known, self.header, terms, now_ms=START_MS + self.after_ms)
+        verdict = check_append(self.state, self.known, self.header, terms, now_ms=START_MS + self.after_ms)
         if isinstance(verdict, Refused):
             return verdict.error.code
         if isinstance(verdict, AdmitFirst):
@@ -191,12 +193,14 @@ def test_each_rule_of_idempotence_and_its_order(row: Row) -> None:
 
 
 def test_a_duplicate_is_answered_with_the_batch_that_stands() -> None:
-    verdict = judge(PartitionState(next_offset=NEXT), TWO, batch(5, 5), Terms(None, True, DAY_MS), now_ms=START_MS)
+    verdict = check_append(
+        PartitionState(next_offset=NEXT), TWO, batch(5, 5), Terms(None, True, DAY_MS), now_ms=START_MS
+    )
     assert verdict == Duplicate(event(5, 5, 10))
 
 
 def test_a_mismatch_names_the_next_offset() -> None:
-    verdict = judge(PartitionState(next_offset=NEXT), None, PLAIN, Terms(3, True, DAY_MS), now_ms=START_MS)
+    verdict = check_append(PartitionState(next_offset=NEXT), None, PLAIN, Terms(3, True, DAY_MS), now_ms=START_MS)
     assert isinstance(verdict, Refused)
     assert verdict.error.next_offset == NEXT
 
@@ -229,7 +233,9 @@ def test_whatever_is_sent_a_producers_batches_are_stored_in_order_and_once(
         first = (MAX - start + ahead) % 2**31 if epoch == 0 else ahead
         header = batch(first, count, epoch=epoch)
         base = stored[-1].base_offset + stored[-1].count if stored else 0
-        verdict = judge(PartitionState(next_offset=base), known, header, Terms(None, True, DAY_MS), now_ms=START_MS)
+        verdict = check_append(
+            PartitionState(next_offset=base), known, header, Terms(None, True, DAY_MS), now_ms=START_MS
+        )
         if isinstance(verdict, Accepted):
             stored.append(event(first, count, base, epoch=epoch))
             known = advance(known, stored[-1])

@@ -10,7 +10,7 @@ import pytest
 from fenceline import limits
 from fenceline.access import session as sessions
 from fenceline.access.ownership.rules import OwnershipItem
-from fenceline.access.resources import Wanted
+from fenceline.access.resources import OwnTarget
 from fenceline.errors import (
     FencelineError,
     InvalidRequestError,
@@ -158,7 +158,7 @@ def test_a_session_is_judged_before_anything_else(
         ends(service, b)
     before = everything(service)
     calls: list[Callable[[], Any]] = [
-        lambda: service.log.own(b, [Wanted("lock", 0), Wanted(WRITE)]),
+        lambda: service.log.own(b, [OwnTarget("lock", 0), OwnTarget(WRITE)]),
         lambda: service.log.release(b, ["lock"]),
     ]
     for call in calls:
@@ -325,7 +325,7 @@ def test_a_release_whose_write_goes_wrong_is_made_good(service: Service, fault: 
 
 def test_to_other_principals_only_the_beginning_of_an_owner_s_id_is_shown(service: Service) -> None:
     a = start(service, principal="arn:a")
-    service.log.own(a, [Wanted("lock")], principal="arn:a")
+    service.log.own(a, [OwnTarget("lock")], principal="arn:a")
     assert service.log.ownership("lock", principal="arn:a").session_id == a
     assert service.log.ownership("lock", principal="arn:b").session_id == a[:8]
 

@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 
 from fenceline import limits
 from fenceline.access.ownership.rules import Granted, Owner, OwnershipItem, decide, released, taken
-from fenceline.access.resources import Resource, Wanted, check_released, check_resource, check_wanted, partition_named
+from fenceline.access.resources import (
+    OwnTarget,
+    Resource,
+    check_released,
+    check_resource,
+    check_wanted,
+    partition_named,
+)
 from fenceline.errors import FencelineError, InvalidRequestError, ResourceOwnedError, StaleGenerationError
 from fenceline.format import keys
 
@@ -188,23 +195,25 @@ def test_what_a_life_s_ownerships_stand_in_is_collected_with_its_partition() -> 
 
 
 LONG = "é" * 512
-WRONG_FORMS: list[tuple[str, str | None, list[Wanted]]] = [
+WRONG_FORMS: list[tuple[str, str | None, list[OwnTarget]]] = [
     ("resources", None, []),
-    ("resources", None, [Wanted(str(n)) for n in range(33)]),
-    ("resources[0].resource", None, [Wanted("")]),
-    ("resources[1].resource", None, [Wanted("a"), Wanted(LONG + "x")]),
-    ("resources[0].resource", None, [Wanted("\ud800")]),
-    ("resources[2].resource", None, [Wanted("a"), Wanted("b"), Wanted("a", 3)]),
-    ("resources[0].generation", None, [Wanted("a", -1)]),
-    ("resources[1].generation", None, [Wanted("a", TOP), Wanted("b", TOP + 1)]),
-    ("group", "", [Wanted("a")]),
-    ("group", "x" * 250, [Wanted("a")]),
-    ("group", "\ud800", [Wanted("a")]),
+    ("resources", None, [OwnTarget(str(n)) for n in range(33)]),
+    ("resources[0].resource", None, [OwnTarget("")]),
+    ("resources[1].resource", None, [OwnTarget("a"), OwnTarget(LONG + "x")]),
+    ("resources[0].resource", None, [OwnTarget("\ud800")]),
+    ("resources[2].resource", None, [OwnTarget("a"), OwnTarget("b"), OwnTarget("a", 3)]),
+    ("resources[0].generation", None, [OwnTarget("a", -1)]),
+    ("resources[1].generation", None, [OwnTarget("a", TOP), OwnTarget("b", TOP + 1)]),
+    ("group", "", [OwnTarget("a")]),
+    ("group", "x" * 250, [OwnTarget("a")]),
+    ("group", "\ud800", [OwnTarget("a")]),
 ]
 
 
 @pytest.mark.parametrize(("field", "group", "wanted"), WRONG_FORMS)
-def test_a_claim_of_another_form_is_refused_with_its_field(field: str, group: str | None, wanted: list[Wanted]) -> None:
+def test_a_claim_of_another_form_is_refused_with_its_field(
+    field: str, group: str | None, wanted: list[OwnTarget]
+) -> None:
     with pytest.raises(InvalidRequestError) as caught:
         check_wanted(group, wanted)
     assert caught.value.field == field
@@ -215,7 +224,7 @@ def test_a_claim_of_another_form_is_refused_with_its_field(field: str, group: st
 
 
 def test_any_other_form_is_taken() -> None:
-    check_wanted("g" * 249, [Wanted(str(n), TOP) for n in range(32)])
-    check_wanted(None, [Wanted(LONG, 0), Wanted("\0"), Wanted("a b/c")])
+    check_wanted("g" * 249, [OwnTarget(str(n), TOP) for n in range(32)])
+    check_wanted(None, [OwnTarget(LONG, 0), OwnTarget("\0"), OwnTarget("a b/c")])
     check_released("g", [LONG])
     check_resource(LONG)

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fenceline import limits
-from fenceline.access.resources import Wanted
+from fenceline.access.resources import OwnTarget
 from fenceline.errors import (
     ContendedError,
     CorruptLogError,
@@ -723,7 +723,7 @@ def test_a_refusal_behind_a_lost_answer_says_that_the_outcome_is_not_known(
 def owner(log: Log) -> str:
     """A session that owns the group's reading of the first partition."""
     session_id = log.create_session().session_id
-    log.own(session_id, [Wanted(f"{TOPIC}/0", 0)], group=NAME)
+    log.own(session_id, [OwnTarget(f"{TOPIC}/0", 0)], group=NAME)
     return session_id
 
 

@@ -405,7 +405,7 @@ def test_a_producer_that_had_not_lapsed_for_what_is_kept_is_in_the_state_object(
     assert set(json.loads(service.objects.get(newest.key).body)["producers"]) == {"7"}
 
 
-# Lives that are over
+# Liveness that are over
 
 
 def deleted_life(service: Service, *, partitions: int = 2) -> str:
@@ -422,7 +422,7 @@ def deleted_life(service: Service, *, partitions: int = 2) -> str:
 def left(service: Service, topic_id: str) -> list[str]:
     """Everything that is stored of a life, but for DELETE's mark where that is all that is told of it."""
     objects, items = service.objects.store, service.items.store
-    found = [line.key for prefix in keys.life_prefixes(topic_id) for line in objects.list(prefix)]
+    found = [line.key for prefix in keys.topic_id_prefixes(topic_id) for line in objects.list(prefix)]
     told = objects.list(keys.topic_prefix(topic_id))
     assert json.loads(objects.get(told[-1].key).body)["is_going"], "a rebuild would bring it back"
     found += [line.key for line in told] if len(told) > 1 else []
@@ -969,7 +969,7 @@ def check_tidied(service: Service, extra: tuple[bytes, ...] = ()) -> None:
     assert service.items.store.query(keys.GONE) == []
     assert service.objects.store.list(keys.segment_key("f" * 32, 0, 0)) == []
     assert service.objects.store.list(keys.CLOCK_PREFIX) == []
-    lives = {keys.parse_life(line.key) for line in service.objects.store.list("log/")}
+    lives = {keys.parse_topic_id(line.key) for line in service.objects.store.list("log/")}
     assert lives <= {topic_id, service.topic_id("gone")}
     check_all(service)
     check_all(service, "gone")

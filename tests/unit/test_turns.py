@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from fenceline.append.backoff import ALONE_TURNS, CHANCE_LOSSES, GAP, LONG_PAUSE, SHORT_PAUSE, TURN, Turns
+from fenceline.append.backoff import ALONE_TURNS, CHANCE_LOSSES, GAP, LONG_PAUSE, SHORT_PAUSE, TURN, ContentionBackoff
 
 FAR = 100  # ms for a try: beyond what the least times stand for
 
@@ -18,14 +18,14 @@ def longest(scale: tuple[float, int], try_ms: float = FAR) -> float:
     return max(scale[0] * try_ms, scale[1])
 
 
-def won_for(turns: Turns, start: int, duration_ms: int) -> int:
+def won_for(turns: ContentionBackoff, start: int, duration_ms: int) -> int:
     for now in range(start, start + duration_ms + 1, 20):
         turns.win(now, 20)
     return now
 
 
 def test_pauses_grow_with_each_loss_and_then_shrink_for_who_has_waited_long() -> None:
-    turns = Turns()
+    turns = ContentionBackoff()
     pauses = [turns.lose(n, FAR, 0.5) for n in range(60)]
     top = CHANCE_LOSSES - 1
     assert pauses[: top + 1] == sorted(pauses[: top + 1])
@@ -36,19 +36,19 @@ def test_pauses_grow_with_each_loss_and_then_shrink_for_who_has_waited_long() ->
 
 
 def test_pauses_are_jittered_from_nothing_to_twice_their_length() -> None:
-    pauses = [Turns(FAR, losses=3).lose(0, FAR, chance) for chance in (0.0, 0.5, 1.0)]
+    pauses = [ContentionBackoff(FAR, losses=3).lose(0, FAR, chance) for chance in (0.0, 0.5, 1.0)]
     assert pauses == [0, pauses[1], 2 * pauses[1]]
 
 
 def test_pauses_are_as_long_as_a_try_says_but_never_shorter_than_following_the_log_is_worth() -> None:
-    far, near = (Turns(try_ms, losses=CHANCE_LOSSES - 1) for try_ms in (500.0, 2.0))
+    far, near = (ContentionBackoff(try_ms, losses=CHANCE_LOSSES - 1) for try_ms in (500.0, 2.0))
     assert far.lose(0, 500, 0.5) == LONG_PAUSE[0] * 500
     assert near.lose(0, 2, 0.5) == LONG_PAUSE[1]
 
 
 def test_who_met_nobody_leaves_a_gap_only_now_and_then() -> None:
     """It can't know of a rival that only loses."""
-    turns, gaps_ms, now = Turns(), 0.0, 0
+    turns, gaps_ms, now = ContentionBackoff(), 0.0, 0
     while now < 100_000:
         gap_ms = turns.gap(now, 0.5)
         gaps_ms += gap_ms
@@ -59,7 +59,7 @@ def test_who_met_nobody_leaves_a_gap_only_now_and_then() -> None:
 
 
 def test_who_met_a_rival_leaves_a_gap_at_the_end_of_each_turn() -> None:
-    turns = Turns()
+    turns = ContentionBackoff()
     turns.lose(0, FAR, 0.5)
     for start in (10, 2_010):
         now = won_for(turns, start, int(longest(TURN)) - 20)
@@ -70,7 +70,7 @@ def test_who_met_a_rival_leaves_a_gap_at_the_end_of_each_turn() -> None:
 
 
 def test_a_rival_that_was_not_met_for_long_is_forgotten() -> None:
-    turns = Turns()
+    turns = ContentionBackoff()
     turns.lose(0, FAR, 0.5)
     turns.gap(60_000, 0.5)
     now = won_for(turns, 60_000, int(2 * longest(TURN)))
@@ -78,7 +78,7 @@ def test_a_rival_that_was_not_met_for_long_is_forgotten() -> None:
 
 
 def test_who_appends_now_and_then_leaves_gaps_enough() -> None:
-    turns = Turns()
+    turns = ContentionBackoff()
     turns.lose(0, FAR, 0.5)
     for now in range(0, 20_000, int(longest(GAP)) + 20):
         assert turns.gap(now, 0.5) == 0
@@ -86,7 +86,7 @@ def test_who_appends_now_and_then_leaves_gaps_enough() -> None:
 
 
 def test_a_loser_that_had_its_turn_begins_with_the_long_pause() -> None:
-    turns = Turns()
+    turns = ContentionBackoff()
     turns.lose(0, FAR, 0.5)
     now = won_for(turns, 10, int(longest(TURN)))
     assert turns.lose(now, FAR, 0.5) == longest(LONG_PAUSE)
@@ -95,7 +95,7 @@ def test_a_loser_that_had_its_turn_begins_with_the_long_pause() -> None:
 
 
 def test_a_turn_of_long_ago_is_none() -> None:
-    turns = Turns()
+    turns = ContentionBackoff()
     now = won_for(turns, 10, int(longest(TURN)))
     assert turns.lose(now + 60_000, FAR, 0.5) < FAR
 
@@ -130,7 +130,7 @@ class Log:
 
 def rival(log: Log, waits: list[float], starts_ms: float = 0) -> Iterator[float]:
     """Append for ever; yield how long each step takes, take the time back."""
-    turns, known, head, now = Turns(), 0, 0, 0.0
+    turns, known, head, now = ContentionBackoff(), 0, 0, 0.0
     if starts_ms:
         now = yield starts_ms
     while True:

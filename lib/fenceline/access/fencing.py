@@ -16,11 +16,11 @@ from typing import TypeAlias
 from fenceline import limits
 from fenceline.access.session import SEVERED, Fence, SessionItem, session_from_item
 from fenceline.append.appender import Appender
-from fenceline.append.entry import Marked, Stamped, Trial
+from fenceline.append.entry import Marked, Stamped, TentativeState
 from fenceline.format import control, keys
 from fenceline.format.batch import parse_header
 from fenceline.format.control import EXCLUSIVE, SHARED
-from fenceline.log.context import Context, LifeEnded
+from fenceline.log.context import Context, StaleTopicId
 from fenceline.log.partition import Partition
 from fenceline.log.retry import Attempts
 from fenceline.log.state import PartitionState
@@ -53,8 +53,8 @@ class FenceEntry:
     is_internal: bool = True
     is_going_allowed: bool = False
 
-    def judge(self, trial: Trial, now_ms: int) -> Stamped | Marked:
-        state = trial.state
+    def check(self, tentative: TentativeState, now_ms: int) -> Stamped | Marked:
+        state = tentative.state
         epoch = due_epoch(state, self.fence, self.session_id)
         if epoch is None:
             return Marked(state.next_offset)
@@ -76,7 +76,7 @@ def finish(context: Context, session: SessionItem, appender_of: AppenderOf | Non
     until_ms = context.runtime.monotonic_ms() + limits.FENCE_MS
 
     def end(fence: Fence) -> None:
-        with suppress(LifeEnded):  # nothing follows SEAL
+        with suppress(StaleTopicId):  # nothing follows SEAL
             appender = appender_of(fence.topic, fence.topic_id, fence.partition)
             appender.append(FenceEntry(fence, session.session_id), until_ms)
 

@@ -26,7 +26,7 @@ class Resource:
 
     Args:
         group: The group whose reading and committing it is; ``None`` is not the same as any group.
-        topic_id: Of the life that it belongs to; ``""`` for a plain string.
+        topic_id: Of the incarnation that it belongs to; ``""`` for a plain string.
         topic: And ``partition``: what it guards, if it guards anything.
     """
 
@@ -62,14 +62,14 @@ def partition_named(resource: str) -> tuple[str, int] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class OwnTarget:
     """One resource of a claim, and the generation that it asks for; ``None`` for the next one."""
 
     resource: str
     generation: int | None = None
 
 
-def check_wanted(group: str | None, wanted: Sequence[Wanted]) -> None:
+def check_wanted(group: str | None, wanted: Sequence[OwnTarget]) -> None:
     """Judge the form of a claim.
 
     Raises:

@@ -153,7 +153,7 @@ class Claimant:
 
 
 @dataclass(frozen=True, slots=True)
-class Lives:
+class Liveness:
     """What is known of the sessions that a partition's item names."""
 
     is_live: IsLive
@@ -169,7 +169,7 @@ class Lives:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class PartitionAccess:
     """A partition's access at one moment: its item, and the fold at a verified tail."""
 
     partition: int
@@ -212,25 +212,25 @@ class View:
         )
 
 
-def holders(view: View, lives: Lives) -> list[Holder]:
+def holders(view: PartitionAccess, liveness: Liveness) -> list[Holder]:
     """Return whose exclusive access, granted or reserved, is live."""
-    return [h for h in view.exclusives() if not h.is_closed and lives.is_live(h.session_id)]
+    return [h for h in view.exclusives() if not h.is_closed and liveness.is_live(h.session_id)]
 
 
-def column_of(view: View, claimant: Claimant, lives: Lives) -> Column:
+def column_of(view: PartitionAccess, claimant: Claimant, liveness: Liveness) -> Column:
     """Return who is in the claimant's way (DESIGN.md, section 5)."""
     ticket = claimant.ticket
     ahead = [w for w in view.item.waiting if w.name != claimant.name and (ticket is None or w.ticket < ticket)]
-    if not claimant.keeps and any(lives.is_waiting(waiter) for waiter in ahead):
+    if not claimant.keeps and any(liveness.is_waiting(waiter) for waiter in ahead):
         return Column.WAITERS
     is_other = [h for h in view.sharers() if h.name != claimant.name]
-    if any(not h.is_closed and lives.is_live(h.session_id) for h in is_other):
+    if any(not h.is_closed and liveness.is_live(h.session_id) for h in is_other):
         return Column.SHARED
     # What it has reserved itself is not in its way. Nor is what it was granted in that of one that waits for the rest;
     # else that is another claim's.
     own = [view.item.claim] if ticket is None else [view.item.claim, view.item.granted]
     is_own = [h for h in own if h is not None and h.name == claimant.name]
-    return Column.EXCLUSIVE if any(h not in is_own for h in holders(view, lives)) else Column.FREE
+    return Column.EXCLUSIVE if any(h not in is_own for h in holders(view, liveness)) else Column.FREE
 
 
 class Reconnection(Enum):
@@ -241,10 +241,10 @@ class Reconnection(Enum):
     NEW = "new"
 
 
-def reconnection_of(view: View, epoch: int, session_id: str, mode: str) -> Reconnection:
+def reconnection_of(view: PartitionAccess, epoch: int, session_id: str, mode: str) -> Reconnection:
     """Judge the epoch of a claim that says that it had access (DESIGN.md, section 5, "Reconnection")."""
     if epoch != view.epoch_in_force:
-        return Reconnection.FENCED  # lower: somebody came after it; higher: it was an earlier life's
+        return Reconnection.FENCED  # lower: somebody came after it; higher: it was an earlier incarnation's
     if mode == SHARED and view.state.access_mode != SHARED:
         return Reconnection.NEW  # an exclusive session has ended: its marker back to shared is still to come
     if mode == SHARED:
@@ -261,27 +261,27 @@ def reconnection_of(view: View, epoch: int, session_id: str, mode: str) -> Recon
 # Changes, each from one version of the item to the next
 
 
-def over(view: View, lives: Lives) -> list[Holder]:
+def over(view: PartitionAccess, liveness: Liveness) -> list[Holder]:
     """Return whose exclusive access is over, which must be written before anybody acts upon it."""
-    alive = holders(view, lives)
+    alive = holders(view, liveness)
     return [h for h in view.exclusives() if h not in alive]
 
 
-def _settled(view: View, lives: Lives) -> AccessItem:
+def _settled(view: PartitionAccess, liveness: Liveness) -> AccessItem:
     """Return the item with what is over ended, and those gone from the line who wait no more."""
-    item, gone = view.item, over(view, lives)
+    item, gone = view.item, over(view, liveness)
     granted, claim = item.granted, item.claim
     if granted is not None and granted in gone:
         granted = replace(granted, is_ended=True)
     if claim is not None and claim in gone:
         claim = None
-    waiting = tuple(waiter for waiter in item.waiting if not lives.is_over(waiter))
+    waiting = tuple(waiter for waiter in item.waiting if not liveness.is_over(waiter))
     return replace(item, granted=granted, claim=claim, waiting=waiting)
 
 
-def reserved(view: View, claimant: Claimant, lives: Lives, *, fails_waiters: bool) -> AccessItem:
+def reserved(view: PartitionAccess, claimant: Claimant, liveness: Liveness, *, fails_waiters: bool) -> AccessItem:
     """Return the item with the next epoch reserved for the claimant, who is waiting no longer."""
-    item = _settled(view, lives)
+    item = _settled(view, liveness)
     holder = Holder(claimant.session_id, view.epoch + 1, claimant.producer_name)
     waiting = () if fails_waiters else tuple(w for w in item.waiting if w.name != claimant.name)
     return replace(item, epoch=holder.epoch, claim=holder, waiting=waiting)
@@ -300,22 +300,22 @@ def given_up(item: AccessItem, holder: Holder) -> AccessItem:
     return replace(item, claim=claim, shared=tuple(h for h in item.shared if h != holder))
 
 
-def shared(view: View, claimant: Claimant, lives: Lives) -> AccessItem:
+def shared(view: PartitionAccess, claimant: Claimant, liveness: Liveness) -> AccessItem:
     """Return the item with shared access, in the epoch in force, for the claimant, too."""
-    item = _settled(view, lives)
+    item = _settled(view, liveness)
     holder = Holder(claimant.session_id, view.state.topic_epoch, claimant.producer_name)
-    others = tuple(h for h in view.sharers() if h.name != holder.name and not lives.is_gone(h.session_id))
+    others = tuple(h for h in view.sharers() if h.name != holder.name and not liveness.is_gone(h.session_id))
     return replace(item, epoch=view.epoch, shared=(*others, holder))
 
 
-def queued(view: View, waiter: Waiter, lives: Lives, *, waiters_max: int) -> AccessItem | None:
+def queued(view: PartitionAccess, waiter: Waiter, liveness: Liveness, *, waiters_max: int) -> AccessItem | None:
     """Return the item with a waiter at the end of the line; ``None`` if that is full. Nothing else is changed.
 
     Who lapsed keeps its place as long as there is room.
     """
-    waiting = [w for w in view.item.waiting if not lives.is_over(w)]
+    waiting = [w for w in view.item.waiting if not liveness.is_over(w)]
     if len(waiting) >= waiters_max:
-        waiting = [w for w in waiting if lives.is_waiting(w)]
+        waiting = [w for w in waiting if liveness.is_waiting(w)]
     return None if len(waiting) >= waiters_max else replace(view.item, waiting=(*waiting, waiter))
 
 

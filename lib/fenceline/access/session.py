@@ -53,7 +53,7 @@ class Owned:
 
     group: str | None
     resource: str
-    topic_id: str  # "" for a plain string, which belongs to no life
+    topic_id: str  # "" for a plain string, which belongs to no incarnation
 
 
 @dataclass(frozen=True, slots=True)

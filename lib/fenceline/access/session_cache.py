@@ -23,7 +23,7 @@ from fenceline.access.session import (
     renewed,
     unknown_session,
 )
-from fenceline.append.checks import Standing
+from fenceline.append.checks import SessionStatus
 from fenceline.errors import FencelineError, SessionExpiredError
 from fenceline.log.context import Context
 from fenceline.log.partition import Partition
@@ -34,7 +34,7 @@ _RENEWALS = 4  # tries of one renewal, each from the item as it is then
 
 
 @dataclass(slots=True)
-class _Wanted:
+class WantedMark:
     """Somebody wants what a session holds: its creates in this process wait for a moment."""
 
     seen_at: int  # the mark that was honoured last, by the clock of who made it
@@ -50,10 +50,10 @@ class Grants:
         self._lock = context.runtime.lock()
         self._known: OrderedDict[str, SessionItem] = OrderedDict()
         self._entries = 0  # that these hold and own together
-        self._wanted: dict[str, _Wanted] = {}
+        self._wanted: dict[str, WantedMark] = {}
         self._renewing: set[str] = set()
 
-    def standing(self, ref: SessionRef, partition: Partition, principal: str) -> tuple[Standing, bool]:
+    def status(self, ref: SessionRef, partition: Partition, principal: str) -> tuple[SessionStatus, bool]:
         """Return what is known of the session as to this partition, and whether that took a look.
 
         Raises:
@@ -65,13 +65,13 @@ class Grants:
         if known is not None and known.principal == principal:
             hold = known.hold_of(partition.topic_id, partition.partition, ref.topic_epoch)
             if hold is not None and hold.state != RESERVED:
-                return _standing(known, ref, partition), False
+                return _status(known, ref, partition), False
         return self.look(ref, partition, principal), True
 
-    def look(self, ref: SessionRef, partition: Partition, principal: str) -> Standing:
+    def look(self, ref: SessionRef, partition: Partition, principal: str) -> SessionStatus:
         """Return what the session's item says as to this partition; as ``standing``."""
         session = self._read(ref.session_id)
-        return _standing(judge_known(session, ref.session_id, principal), ref, partition)
+        return _status(judge_known(session, ref.session_id, principal), ref, partition)
 
     def _read(self, session_id: str) -> SessionItem:
         session = fencing.read_sessions(self._context, [session_id]).get(session_id)
@@ -93,7 +93,7 @@ class Grants:
             wanted = self._wanted.get(session.session_id)
             is_young = abs(now_ms - session.wanted_at) < limits.WANTED_MS
             if is_young and (wanted is None or wanted.seen_at < session.wanted_at):
-                self._wanted[session.session_id] = _Wanted(session.wanted_at, monotonic_ms + limits.HOLD_BACK_MS)
+                self._wanted[session.session_id] = WantedMark(session.wanted_at, monotonic_ms + limits.HOLD_BACK_MS)
             while len(self._known) > limits.SESSIONS_CACHED_MAX or self._is_crowded:
                 dropped_id, dropped = self._known.popitem(last=False)
                 self._entries -= _entries(dropped)
@@ -153,10 +153,10 @@ def _entries(session: SessionItem) -> int:
     return len(session.holds) + len(session.owns) + len(session.fences)
 
 
-def _standing(session: SessionItem, ref: SessionRef, partition: Partition) -> Standing:
+def _status(session: SessionItem, ref: SessionRef, partition: Partition) -> SessionStatus:
     hold = session.hold_of(partition.topic_id, partition.partition, ref.topic_epoch)
     if hold is None or hold.state == RESERVED:
-        return Standing(ref.session_id, ref.topic_epoch, None)
+        return SessionStatus(ref.session_id, ref.topic_epoch, None)
     error = None
     if session.is_final:
         error = expired(session)
@@ -164,4 +164,4 @@ def _standing(session: SessionItem, ref: SessionRef, partition: Partition) -> St
         error = SessionExpiredError(
             f"the producer was closed; reconnect with topic_epochs, or claim again: session_id={ref.session_id}"
         )
-    return Standing(ref.session_id, ref.topic_epoch, hold.mode, error)
+    return SessionStatus(ref.session_id, ref.topic_epoch, hold.mode, error)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from fenceline.append.entry import Marked, Stamped, Trial
+from fenceline.append.entry import Marked, Stamped, TentativeState
 from fenceline.errors import ProducerFencedError
 from fenceline.format import control
 from fenceline.format.batch import parse_header
@@ -28,8 +28,8 @@ class GrantEntry:
     is_internal: bool = field(default=True, init=False)
     is_going_allowed: bool = field(default=False, init=False)
 
-    def judge(self, trial: Trial, now_ms: int) -> Stamped | Marked | ProducerFencedError:
-        state = trial.state
+    def check(self, tentative: TentativeState, now_ms: int) -> Stamped | Marked | ProducerFencedError:
+        state = tentative.state
         if state.topic_epoch < self.epoch:  # I8
             return exclusive_marker(state, self.session_id, self.epoch, now_ms)
         if (state.session_id, state.topic_epoch) == (self.session_id, self.epoch):
@@ -48,8 +48,8 @@ class ShareEntry:
     is_internal: bool = field(default=True, init=False)
     is_going_allowed: bool = field(default=False, init=False)
 
-    def judge(self, trial: Trial, now_ms: int) -> Stamped | Marked | ProducerFencedError:
-        state = trial.state
+    def check(self, tentative: TentativeState, now_ms: int) -> Stamped | Marked | ProducerFencedError:
+        state = tentative.state
         if state.topic_epoch == self.epoch and state.access_mode == SHARED:
             return Marked(state.access_offset)
         if (state.session_id, state.topic_epoch) == (self.session_id, self.epoch):

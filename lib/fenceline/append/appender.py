@@ -17,14 +17,14 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from fenceline import limits
-from fenceline.append.backoff import Turns
+from fenceline.append.backoff import ContentionBackoff
 from fenceline.append.checks import AdmitFirst
-from fenceline.append.entry import Entry, Marked, Outcome, Ticket, Trial
-from fenceline.append.group_commit import Group, judged
+from fenceline.append.entry import Entry, Marked, Outcome, TentativeState, Ticket
+from fenceline.append.group_commit import Group, check_group
 from fenceline.errors import ContendedError, OutcomeUnknownError, StoreUnavailableError
 from fenceline.format.segment import SegmentMetadata, read_segment
-from fenceline.log.checkpoint import keep_checkpoint, knock
-from fenceline.log.context import LifeEnded
+from fenceline.log.checkpoint import advance_checkpoint, keep_checkpoint
+from fenceline.log.context import StaleTopicId
 from fenceline.log.partition import Partition
 from fenceline.log.retry import pause
 from fenceline.log.state import PartitionState
@@ -59,7 +59,7 @@ class Appender:
         self._group: Group | None = None
         self._is_led = False
         self._trouble = _Trouble()
-        self._turns = Turns()
+        self._turns = ContentionBackoff()
         self._overtaken = 0  # as it was last seen
         self._try_at = 0  # when the present try began, on the monotonic clock
 
@@ -74,7 +74,7 @@ class Appender:
             StoreUnavailableError, ContendedError: Out of time. Nothing was written.
             OutcomeUnknownError: Out of time, and it may have been written.
             CorruptLogError: The log is damaged. Nothing was written.
-            LifeEnded: The log is sealed, or the name leads elsewhere. Nothing was written.
+            StaleTopicId: The log is sealed, or the name leads elsewhere. Nothing was written.
         """
         ticket = Ticket(entry, until_ms)
         with self._lock:
@@ -204,8 +204,8 @@ class Appender:
             self._freshen(waiting)
             if producer_ids := _producer_ids(waiting):
                 self.partition.load_producers(producer_ids)
-        except LifeEnded:
-            self._end_life(waiting)
+        except StaleTopicId:
+            self._end_incarnation(waiting)
             return None
         with self._lock:
             tickets = [ticket for ticket in waiting if ticket in self._queue]
@@ -213,10 +213,10 @@ class Appender:
             if not tickets or snapshot is None:
                 return None
             if snapshot.state.is_sealed:
-                self._end_life(tickets)
+                self._end_incarnation(tickets)
                 return None
-            self._group, unadmitted = judged(
-                tickets, Trial(snapshot.state, dict(snapshot.producers)), self._metadata(snapshot.state)
+            self._group, unadmitted = check_group(
+                tickets, TentativeState(snapshot.state, dict(snapshot.producers)), self._metadata(snapshot.state)
             )
             self._deliver(unadmitted)
             self._unqueue(tickets)
@@ -254,10 +254,10 @@ class Appender:
         if tickets and not self.partition.is_fresh:
             self.partition.open(is_going_allowed=tickets[0].entry.is_going_allowed)
 
-    def _end_life(self, tickets: Sequence[Ticket]) -> None:
+    def _end_incarnation(self, tickets: Sequence[Ticket]) -> None:
         with self._lock:
             self._unqueue(tickets)
-            self._deliver([(ticket, LifeEnded()) for ticket in tickets])
+            self._deliver([(ticket, StaleTopicId()) for ticket in tickets])
 
     def _verify(self, group: Group) -> None:
         """Answer a group of refusals and duplicates, if the tail that they were judged at is still the end (I4)."""
@@ -265,9 +265,9 @@ class Appender:
         try:
             self._freshen([ticket for ticket, _ in group.answers])
             is_end = partition.verified() is group.base
-        except LifeEnded:
+        except StaleTopicId:
             self._dissolve(group)
-            self._end_life([ticket for ticket, _ in group.answers])
+            self._end_incarnation([ticket for ticket, _ in group.answers])
             return
         with self._lock:
             if is_end and partition.is_end(group.base) and self._group is group:
@@ -333,7 +333,7 @@ class Appender:
         self._leave_to_others(min(pause_ms, left_ms / 4))
         has_time = left_ms - (runtime.monotonic_ms() - now) > self._context.create_ms
         if self._turns.knocks and not is_internal and has_time:
-            knock(self.partition)
+            advance_checkpoint(self.partition)
 
     def _leave_to_others(self, pause_ms: float) -> None:
         """Let rivals append for so long, then follow them to the end: better than one lost create after the other.
@@ -349,7 +349,7 @@ class Appender:
                 partition.open()  # there may be a newer head, which spares reading what lies below it
             else:
                 partition.catch_up()
-        except LifeEnded:
+        except StaleTopicId:
             partition.forget()  # whoever forms the next group meets it, too
             return
         self._turns.followed(runtime.monotonic_ms() - self._try_at)
@@ -376,7 +376,7 @@ class Appender:
             if is_kept is None:
                 partition.look(is_going_allowed=entry.is_going_allowed)
                 is_kept = partition.log_start <= segment.base_offset
-        except LifeEnded:
+        except StaleTopicId:
             self._give_up(group, is_unknown=not is_internal)
             return
         if not is_kept:

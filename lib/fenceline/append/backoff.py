@@ -1,4 +1,4 @@
-"""Turns: when one of several processes that append to a partition leaves it to the others.
+"""ContentionBackoff: when one of several processes that append to a partition leaves it to the others.
 
 The rule: nothing here decides who may append; the create does (I1). It keeps losers from spending their time, and
 everybody's, on losing, and a winner from keeping the others out for good. Times are measured in *tries* (what it takes
@@ -22,7 +22,7 @@ LONG_PAUSE = (4.0, 1_500)
 SHORT_PAUSE = (0.5, 75)
 FIRST_PAUSE_TRIES = 0.25
 CHANCE_LOSSES = 6  # up to so many in a row pauses grow, and from there on shrink
-KNOCK_LOSSES = 8  # then, and at each further ``CHANCE_LOSSES``
+CHECKPOINT_LOSSES = 8  # then, and at each further ``CHANCE_LOSSES``
 RIVAL_TRIES = 256  # for how long a rival that was met counts
 ALONE_TURNS = 24  # whoever met none can't know of one that only loses: 1 to 3 % of the time is left to it
 # Of the newest try in the average. Rivals that are in each other's way make tries long: what counts is the try itself.
@@ -30,7 +30,7 @@ _WEIGHT_SHORTER, _WEIGHT_LONGER = 0.5, 0.1
 
 
 @dataclass(slots=True)
-class Turns:
+class ContentionBackoff:
     """This process's part in the rivalry for one partition. Times are in ms, of the monotonic clock."""
 
     try_ms: float = 0.0  # what a try takes, on average
@@ -58,7 +58,7 @@ class Turns:
     @property
     def knocks(self) -> bool:
         """Whether it has lost for so long that the winner may not know of it."""
-        return self.losses >= KNOCK_LOSSES and (self.losses - KNOCK_LOSSES) % CHANCE_LOSSES == 0
+        return self.losses >= CHECKPOINT_LOSSES and (self.losses - CHECKPOINT_LOSSES) % CHANCE_LOSSES == 0
 
     def meet(self, now: int) -> None:
         """Note that there are others: something was written that they write."""

@@ -25,7 +25,7 @@ from fenceline.log.state import BatchEvent, PartitionState, ProducerState, next_
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class SessionStatus:
     """What is known of the session that a batch is sent under, as to its partition.
 
     Args:
@@ -48,7 +48,7 @@ class Terms(NamedTuple):
     checks_expected_offsets: bool
     producer_expiration_ms: int
     transactional_id: str | None = None
-    session: Standing | None = None  # None: it is sent without one
+    session: SessionStatus | None = None  # None: it is sent without one
     ended: tuple[str, int] | None = None  # without one: the (session, epoch) whose end was written for this append
 
     @property
@@ -95,7 +95,7 @@ def names_expectation(expected: int | Sequence[int] | None) -> bool:
     return any(offset != -1 for offset in expected)
 
 
-def judge(
+def check_append(
     state: PartitionState, producer: ProducerState | None, header: BatchHeader, terms: Terms, *, now_ms: int
 ) -> Verdict:
     """Return whether a batch may be appended at ``state.next_offset``.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 from fenceline.append.checks import AdmitFirst
 from fenceline.errors import FencelineError
 from fenceline.format.batch import BatchHeader
-from fenceline.log.context import LifeEnded
+from fenceline.log.context import StaleTopicId
 from fenceline.log.state import (
     PartitionState,
     ProducerState,
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fenceline.model.results import Appended
 
 
-Outcome: TypeAlias = "Appended | Marked | AdmitFirst | FencelineError | LifeEnded"
+Outcome: TypeAlias = "Appended | Marked | AdmitFirst | FencelineError | StaleTopicId"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Stamped(NamedTuple):
 
 
 @dataclass(slots=True)
-class Trial:
+class TentativeState:
     """A state with what the group adds to it so far: true only if the group's create succeeds."""
 
     state: PartitionState
@@ -67,7 +67,7 @@ class Entry(Protocol):
     def is_going_allowed(self) -> bool:
         """Whether it is for a topic that is going, too: SEAL."""
 
-    def judge(self, trial: Trial, now_ms: int) -> Stamped | Outcome: ...
+    def check(self, tentative: TentativeState, now_ms: int) -> Stamped | Outcome: ...
 
 
 @dataclass(slots=True, eq=False)

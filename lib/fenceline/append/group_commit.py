@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from fenceline.append.checks import AdmitFirst
-from fenceline.append.entry import Outcome, Stamped, Ticket, Trial
+from fenceline.append.entry import Outcome, Stamped, TentativeState, Ticket
 from fenceline.format.batch import BatchHeader
 from fenceline.format.segment import Segment, SegmentMetadata
 from fenceline.log.state import (
@@ -42,16 +42,16 @@ class Group:
     attempts: int = 0
 
 
-class Judged(NamedTuple):
+class GroupResult(NamedTuple):
     """What became of some tickets: a group, unless none is left, and those whose admission must be asked for first."""
 
     group: Group | None
     unadmitted: Sequence[tuple[Ticket, AdmitFirst]]
 
 
-def judged(tickets: Sequence[Ticket], trial: Trial, metadata: SegmentMetadata) -> Judged:
+def check_group(tickets: Sequence[Ticket], tentative: TentativeState, metadata: SegmentMetadata) -> GroupResult:
     """Judge each ticket in order; ``metadata`` is that of the segment they would stand in, without its chain."""
-    base = trial.state
+    base = tentative.state
     unadmitted: list[tuple[Ticket, AdmitFirst]] = []
     answers: list[tuple[Ticket, Outcome]] = []
     appended: list[Ticket] = []
@@ -59,13 +59,13 @@ def judged(tickets: Sequence[Ticket], trial: Trial, metadata: SegmentMetadata) -
     events: list[tuple[int, ProducerEvent]] = []
     aborted: list[AbortedTransaction] = []
     for ticket in tickets:
-        verdict = ticket.entry.judge(trial, metadata.appended_at)
+        verdict = ticket.entry.check(tentative, metadata.appended_at)
         if isinstance(verdict, AdmitFirst):
             unadmitted.append((ticket, verdict))  # a group waits for nobody's admission
             continue
         if isinstance(verdict, Stamped):
             for part in verdict.parts:
-                folded = _add(trial, part, metadata)
+                folded = _add(tentative, part, metadata)
                 events += folded.events
                 aborted += folded.aborted
                 stamped.append(part)
@@ -73,17 +73,17 @@ def judged(tickets: Sequence[Ticket], trial: Trial, metadata: SegmentMetadata) -
             verdict = verdict.answer
         answers.append((ticket, verdict))
     if not answers:
-        return Judged(None, unadmitted)
+        return GroupResult(None, unadmitted)
     segment = _segment(base, stamped, metadata)
-    state = base if segment is None else close_segment(trial.state, segment.metadata)
-    return Judged(Group(base, answers, appended, segment, Folded(state, events, aborted)), unadmitted)
+    state = base if segment is None else close_segment(tentative.state, segment.metadata)
+    return GroupResult(Group(base, answers, appended, segment, Folded(state, events, aborted)), unadmitted)
 
 
-def _add(trial: Trial, stamped: Stamped, metadata: SegmentMetadata) -> Folded:
-    folded = apply_batch(trial.state, stamped.header, stamped.body, 0, metadata=metadata, region=metadata.origin)
-    trial.state = folded.state
+def _add(tentative: TentativeState, stamped: Stamped, metadata: SegmentMetadata) -> Folded:
+    folded = apply_batch(tentative.state, stamped.header, stamped.body, 0, metadata=metadata, region=metadata.origin)
+    tentative.state = folded.state
     for producer_id, event in folded.events:
-        trial.producers[producer_id] = advance(trial.producers.get(producer_id), event)
+        tentative.producers[producer_id] = advance(tentative.producers.get(producer_id), event)
     return folded
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fenceline.append.access_markers import shared_marker
-from fenceline.append.checks import AdmitFirst, Duplicate, Refused, Terms, judge
-from fenceline.append.entry import Outcome, Stamped, Trial
+from fenceline.append.checks import AdmitFirst, Duplicate, Refused, Terms, check_append
+from fenceline.append.entry import Outcome, Stamped, TentativeState
 from fenceline.errors import (
     InvalidRecordError,
     InvalidRequestError,
@@ -104,11 +104,11 @@ class BatchEntry:
         header = self.batch.header
         return header.producer_id if header.has_producer else None
 
-    def judge(self, trial: Trial, now_ms: int) -> Stamped | Outcome:
+    def check(self, tentative: TentativeState, now_ms: int) -> Stamped | Outcome:
         """Return the batch as it would be stored at the trial's end, or the answer that it gets instead."""
-        state, header = trial.state, self.batch.header
-        producer = trial.producers.get(header.producer_id) if header.has_producer else None
-        verdict = judge(state, producer, header, self.terms, now_ms=now_ms)
+        state, header = tentative.state, self.batch.header
+        producer = tentative.producers.get(header.producer_id) if header.has_producer else None
+        verdict = check_append(state, producer, header, self.terms, now_ms=now_ms)
         if isinstance(verdict, Duplicate):
             original = verdict.original
             end = original.base_offset + original.count

@@ -29,9 +29,9 @@ from fenceline.compaction.copy import Source, copy, newest_offsets
 from fenceline.errors import CorruptLogError
 from fenceline.format import keys
 from fenceline.log.checkpoint import read_head, save
-from fenceline.log.checkpoint_items import Head, View
+from fenceline.log.checkpoint_items import CompactedView, Head
 from fenceline.log.compacted_view import list_files
-from fenceline.log.context import Context, LifeEnded
+from fenceline.log.context import Context, StaleTopicId
 from fenceline.log.partition import Partition
 from fenceline.log.retry import Attempts
 from fenceline.log.state import PartitionState
@@ -82,7 +82,7 @@ def request(partition: Partition) -> None:
     """See to it that all that lies below the last stable offset now is compacted: at once, or by the sweeper.
 
     Raises:
-        LifeEnded, CorruptLogError, Unavailable: As ``compact``.
+        StaleTopicId, CorruptLogError, Unavailable: As ``compact``.
         StoreUnavailableError, ContendedError, OutcomeUnknownError: As ``compact``; ask again.
     """
     planned = plan(partition)
@@ -101,7 +101,7 @@ def compact(
     bytes_max: int | None = None,
     keys_max: int = limits.COMPACTION_KEYS_MAX,
     on_progress: OnProgress = lambda *_: None,
-) -> View | None:
+) -> CompactedView | None:
     """Compact all that lies below the last stable offset now, and return the view that is in force then.
 
     Args:
@@ -111,7 +111,7 @@ def compact(
 
     Raises:
         CompactionTooLarge: More than ``bytes_max`` would be read.
-        LifeEnded: The topic is gone.
+        StaleTopicId: The topic is gone.
         CorruptLogError: The log, or the view before, is damaged.
         Unavailable: A store could not be asked, or what was read is collected by now.
         StoreUnavailableError, ContendedError, OutcomeUnknownError: The old view is in force; after the last, maybe.
@@ -131,7 +131,7 @@ def _run(
     *,
     keys_max: int = limits.COMPACTION_KEYS_MAX,
     on_progress: OnProgress = lambda *_: None,
-) -> View:
+) -> CompactedView:
     target = planned.source.horizon
     while True:
         view = _round(partition, planned, keys_max, on_progress)
@@ -141,7 +141,7 @@ def _run(
         planned = following
 
 
-def _round(partition: Partition, planned: Plan, keys_max: int, on_progress: OnProgress) -> View:
+def _round(partition: Partition, planned: Plan, keys_max: int, on_progress: OnProgress) -> CompactedView:
     read = 0
 
     def on_read(size: int) -> None:
@@ -163,7 +163,7 @@ def plan(partition: Partition) -> Plan | None:
     stands in an item, and the plan is a function of the head.
 
     Raises:
-        LifeEnded, CorruptLogError, Unavailable: As ``verified_tail``.
+        StaleTopicId, CorruptLogError, Unavailable: As ``verified_tail``.
         StoreUnavailableError, ContendedError, OutcomeUnknownError: The checkpoint could not be written.
     """
     head: Head | None = None
@@ -198,7 +198,7 @@ def _want(partition: Partition, horizon: int) -> None:
         with attempt:
             item = partition.context.items.get([key]).get(key)
             if item is None:
-                raise LifeEnded
+                raise StaleTopicId
             head = Head.from_value(item.value)
             if max(head.compaction_wanted, head.compaction_horizon) < horizon:
                 put = Put(key, {**item.value, "compaction_wanted": horizon}, item.version + 1, item.version)
@@ -208,12 +208,12 @@ def _want(partition: Partition, horizon: int) -> None:
 # The swap
 
 
-def swap(partition: Partition, view: View) -> View:
+def swap(partition: Partition, view: CompactedView) -> CompactedView:
     """Put ``view``, whose files are all there, in force, unless another one has got as far; return the one that is.
 
     Raises:
         CorruptLogError: Its files are not all there, or others are. Nothing was changed.
-        LifeEnded: The topic's life is over.
+        StaleTopicId: The topic's life is over.
         Unavailable: The store could not be asked. Nothing was changed.
         StoreUnavailableError, ContendedError: Nothing was changed.
         OutcomeUnknownError: It may be in force.
@@ -225,7 +225,7 @@ def swap(partition: Partition, view: View) -> View:
         with attempt:
             item = context.items.get([key]).get(key)
             if item is None:
-                raise LifeEnded
+                raise StaleTopicId
             head = Head.from_value(item.value)
             if head.view is not None and head.view.horizon >= view.horizon:
                 return head.view  # somebody else's; or ours, and the answer was lost
@@ -254,7 +254,7 @@ def _bytes_below(partition: Partition, state: PartitionState, offset: int) -> in
 # What may be deleted
 
 
-def _trail(before: View | None, horizon: int, now_ms: int) -> tuple[tuple[int, int], ...]:
+def _trail(before: CompactedView | None, horizon: int, now_ms: int) -> tuple[tuple[int, int], ...]:
     """Return when which horizon was set: a step in five minutes, and as many as tell what ``gc_grace`` is over for."""
     trail = () if before is None else before.trail
     if not trail or now_ms - trail[-1][1] >= limits.COMPACTION_TRAIL_MS:

@@ -15,7 +15,7 @@ from fenceline import limits
 from fenceline.compaction.writer import ViewWriter
 from fenceline.format.batch import BatchHeader, StoredRecord
 from fenceline.format.segment import Segment, decode_stored, read_segment
-from fenceline.log.checkpoint_items import View
+from fenceline.log.checkpoint_items import CompactedView
 from fenceline.log.compacted_view import ViewFiles
 from fenceline.log.partition import Partition
 from fenceline.log.state import AbortedTransaction
@@ -33,7 +33,7 @@ Batch = tuple[Segment, int, BatchHeader]
 class Source:
     """What a compaction reads: the view before, and the log behind it."""
 
-    view: View | None
+    view: CompactedView | None
     log_start: int
     start: int  # where the log's part begins
     horizon: int  # where it ends; all below it is decided
@@ -68,7 +68,7 @@ def newest_offsets(partition: Partition, source: Source, *, keys_max: int, on_re
 
 def copy(
     partition: Partition, source: Source, newest: Newest, attempt: str, *, on_read: OnRead = lambda _: None
-) -> View:
+) -> CompactedView:
     """Create the files of the view of everything below ``newest.horizon``, and return it; it is not in force.
 
     Raises:

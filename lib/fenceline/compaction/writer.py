@@ -18,7 +18,7 @@ from fenceline.errors import CorruptLogError
 from fenceline.format import compression, keys
 from fenceline.format.batch import TRANSACTIONAL, BatchHeader, StoredRecord, assemble
 from fenceline.format.segment import Segment, decode_stored
-from fenceline.log.checkpoint_items import View
+from fenceline.log.checkpoint_items import CompactedView
 from fenceline.log.compacted_view import FileMetadata
 from fenceline.log.context import Context
 from fenceline.log.retry import Attempts
@@ -79,7 +79,7 @@ class ViewWriter:
         self._body.write(assemble(copied, data))
         self._file_records += copied.count
 
-    def close(self) -> View:
+    def close(self) -> CompactedView:
         """Create what is left, and return the view that all the files are.
 
         Raises:
@@ -87,7 +87,7 @@ class ViewWriter:
         """
         self._flush()
         _, _, horizon, attempt = self._place
-        return View(horizon, attempt, log_bytes=0, files=self._files, bytes=self._bytes, records=self._records)
+        return CompactedView(horizon, attempt, log_bytes=0, files=self._files, bytes=self._bytes, records=self._records)
 
     def _flush(self) -> None:
         if not self._blocks:

@@ -16,7 +16,7 @@ def log_prefix(topic_id: str, partition: int) -> str:
     return f"log/{topic_id}/{partition:05d}/"
 
 
-def life_log_prefix(topic_id: str) -> str:
+def topic_log_prefix(topic_id: str) -> str:
     return f"log/{topic_id}/"
 
 
@@ -82,14 +82,18 @@ def parse_compacted_key(key: str) -> tuple[str, int, int, str, int]:
 
 
 TOPIC_PREFIX = "topic/"
-LIFE_PREFIXES = ("log/", "state/", "compacted/")  # what a life has beside its topic objects, each under its topic_id
+TOPIC_ID_PREFIXES = (
+    "log/",
+    "state/",
+    "compacted/",
+)  # what an incarnation has beside its topic objects, each under its topic_id
 
 
-def life_prefixes(topic_id: str) -> tuple[str, ...]:
-    return tuple(f"{prefix}{topic_id}/" for prefix in LIFE_PREFIXES)
+def topic_id_prefixes(topic_id: str) -> tuple[str, ...]:
+    return tuple(f"{prefix}{topic_id}/" for prefix in TOPIC_ID_PREFIXES)
 
 
-def parse_life(key: str) -> str:
+def parse_topic_id(key: str) -> str:
     """Return the topic_id that a key of any life begins with, behind its kind."""
     return key.split("/")[1]
 
@@ -136,7 +140,7 @@ def topic_item(name: str) -> ItemKey:
 
 
 def gone_item(topic_id: str) -> ItemKey:
-    """The item of a life that was deleted, until all of it is collected."""
+    """The item of an incarnation that was deleted, until all of it is collected."""
     return ItemKey(GONE, topic_id)
 
 
@@ -249,7 +253,7 @@ def cursors_prefix(topic_id: str, subscription_id: str) -> str:
 
 
 def cursors_end(topic_id: str) -> str:
-    """A sort key behind all that a group has on one life of a topic."""
+    """A sort key behind all that a group has on one incarnation of a topic."""
     return f"{topic_id}/~"
 
 

@@ -3,7 +3,7 @@
 The rule: aborted transactions first, then producers, then the head, each only forward; every 16 segments or 10 s, and
 before the log is left to rivals. A checkpoint makes a cold start cheap and is never needed for correctness: what cannot
 be written now is written later. The first one of a partition holds only while the topic lives: a process that was
-frozen until all of that life was collected creates no item that nobody would ever delete.
+frozen until all of that incarnation was collected creates no item that nobody would ever delete.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fenceline import limits
 from fenceline.errors import CorruptLogError
 from fenceline.format import keys
 from fenceline.log.checkpoint_items import Head, aborted_to_value, producer_from_value, producer_to_value
-from fenceline.log.context import LifeEnded
+from fenceline.log.context import StaleTopicId
 from fenceline.log.partition import Partition
 from fenceline.log.retry import Attempts
 from fenceline.log.state import FOLD_VERSION, AbortedTransaction, PartitionState, ProducerState
@@ -43,7 +43,7 @@ def keep_checkpoint(partition: Partition, *, is_early: bool = False) -> None:
         _keep(partition, tries=8)
 
 
-def knock(partition: Partition) -> None:
+def advance_checkpoint(partition: Partition) -> None:
     """Move the checkpoint, if there is anything to move, so that the one who always wins meets it at its next one.
 
     One write, for its caller has lost its time already; if others were faster it has moved.
@@ -59,7 +59,7 @@ def _keep(partition: Partition, tries: int) -> None:
         partition.is_saving = True
     try:
         save(partition, tries=tries)
-    except (StoreFact, CorruptLogError, LifeEnded) as fact:
+    except (StoreFact, CorruptLogError, StaleTopicId) as fact:
         # It is never needed for correctness, and must not mask an acknowledgement.
         if tries > 1 or not isinstance(fact, VersionMoved):
             partition.no_checkpoint_until_ms = partition.context.runtime.monotonic_ms() + limits.CHECKPOINT_MS
@@ -75,7 +75,7 @@ def save(partition: Partition, reach: int = 0, *, tries: int = 8) -> int:
         tries: How often a write is made that others were faster with.
 
     Raises:
-        LifeEnded: The topic is gone. Nothing was written.
+        StaleTopicId: The topic is gone. Nothing was written.
         VersionMoved: Others moved them each time; what was written is true.
         Unavailable, NoAnswer: The item store; what was written is true.
         Unavailable: The last look at the items is old: what was folded since may not be the log. Or it was, and the log
@@ -144,11 +144,13 @@ def _creates_head(partition: Partition, change: Change) -> bool:
 
 
 def _while_alive(partition: Partition) -> Check:
-    """Return the condition that the name leads to this life: its item goes before anything of it is collected."""
+    """Return the condition that the name leads to this incarnation: its item goes before anything of it is
+    collected.
+    """
     key = keys.topic_item(partition.name)
     item = partition.context.items.get([key]).get(key)
     if item is None or item.value["topic_id"] != partition.topic_id:
-        raise LifeEnded
+        raise StaleTopicId
     return Check(key, item.version)
 
 
@@ -236,7 +238,7 @@ def move_log_start(partition: Partition, log_start: int) -> int:
     """Move the log start forward to ``log_start``, which the checkpoint has reached, and return where it is then.
 
     Raises:
-        LifeEnded: The topic is gone.
+        StaleTopicId: The topic is gone.
         StoreUnavailableError, ContendedError: It was not moved.
         OutcomeUnknownError: It may have been.
     """

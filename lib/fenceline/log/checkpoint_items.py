@@ -28,7 +28,7 @@ _ORIGIN = struct.Struct(">qqHH")  # next offset, count, and the sizes of region 
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class CompactedView:
     """A compacted view that is in force: its files are all that stands under its own prefix (``compacted_view``)."""
 
     horizon: int  # it stands for the log below this offset
@@ -51,7 +51,7 @@ class View:
         }
 
     @classmethod
-    def from_value(cls, value: Mapping[str, Any]) -> View:
+    def from_value(cls, value: Mapping[str, Any]) -> CompactedView:
         trail = tuple((horizon, since) for horizon, since in value["trail"])
         counts = {name: value[name] for name in ("horizon", "attempt", "log_bytes", "files", "bytes", "records")}
         return cls(**counts, trail=trail)
@@ -65,7 +65,7 @@ class Head:
     log_start: int
     fold_version: int = FOLD_VERSION
     compaction_horizon: int = 0
-    view: View | None = None  # the pointer: moving it is what commits a compaction
+    view: CompactedView | None = None  # the pointer: moving it is what commits a compaction
     compaction_wanted: int = 0  # the offset that somebody asked to be compacted to
 
     @property
@@ -125,7 +125,7 @@ class Head:
             value["log_start"],
             value["fold_version"],
             value["compaction_horizon"],
-            None if view is None else View.from_value(view),
+            None if view is None else CompactedView.from_value(view),
             value.get("compaction_wanted", 0),
         )
 

@@ -19,7 +19,7 @@ from fenceline.errors import CorruptLogError
 from fenceline.format import keys
 from fenceline.format.batch import BatchHeader, MalformedBatch, has_right_crc, headers
 from fenceline.format.segment import Replicated, Segment, SegmentMetadata, corrupt
-from fenceline.log.checkpoint_items import Head, View
+from fenceline.log.checkpoint_items import CompactedView, Head
 from fenceline.log.context import Context
 from fenceline.ports import NotFound, Unavailable
 
@@ -67,7 +67,7 @@ class FileMetadata:
 class ViewFiles:
     """The files of one view. Listed once, when somebody first reads; safe to share between threads."""
 
-    def __init__(self, context: Context, topic_id: str, partition: int, view: View) -> None:
+    def __init__(self, context: Context, topic_id: str, partition: int, view: CompactedView) -> None:
         self.view = view
         self._context = context
         self._topic_id = topic_id
@@ -193,7 +193,7 @@ class ViewFiles:
         return Unavailable(f"another compacted view took its place while it was read; send it again: {what}")
 
 
-def list_files(context: Context, topic_id: str, partition: int, view: View) -> list[tuple[int, int]]:
+def list_files(context: Context, topic_id: str, partition: int, view: CompactedView) -> list[tuple[int, int]]:
     """Return (base offset, size in bytes) of what stands under the view's prefix, by offset."""
     prefix, after = keys.view_prefix(topic_id, partition, view.horizon, view.attempt), ""
     files: list[tuple[int, int]] = []

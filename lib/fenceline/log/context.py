@@ -146,5 +146,5 @@ class Context:
         return segment
 
 
-class LifeEnded(Exception):
-    """The name leads to another life of the topic, to one that is going, or to none: resolve it anew."""
+class StaleTopicId(Exception):
+    """The name leads to another incarnation of the topic, to one that is going, or to none: resolve it anew."""

@@ -15,7 +15,7 @@ from fenceline.format import keys
 from fenceline.format.segment import Segment, corrupt
 from fenceline.log.checkpoint_items import Head, producer_from_value
 from fenceline.log.compacted_view import ViewFiles
-from fenceline.log.context import Context, Instant, LifeEnded
+from fenceline.log.context import Context, Instant, StaleTopicId
 from fenceline.log.segment_index import SegmentIndex
 from fenceline.log.state import (
     FOLD_VERSION,
@@ -106,7 +106,7 @@ class Partition:
         """Read the topic's item and the head in one call, and adopt what they say.
 
         Raises:
-            LifeEnded: The name does not lead to this life any more.
+            StaleTopicId: The name no longer leads to this incarnation.
             Unavailable: The items could not be read.
         """
         look = self.context.instant()
@@ -116,12 +116,12 @@ class Partition:
         """Adopt what was found by ``look``, as ``look()``; who asked for many partitions' items together has it.
 
         Raises:
-            LifeEnded: The name does not lead to this life any more.
+            StaleTopicId: The name no longer leads to this incarnation.
         """
         topic_key, head_key = self.look_keys
         topic = self._topic_of(found.get(topic_key))
         if topic is None or topic.topic.topic_id != self.topic_id or (topic.is_going and not is_going_allowed):
-            raise LifeEnded
+            raise StaleTopicId
         self._adopt(found.get(head_key), None if topic.is_going else look)
         return topic
 
@@ -323,7 +323,7 @@ class Partition:
         The caller has looked at the items less than 60 s before.
 
         Raises:
-            LifeEnded: The log is sealed.
+            StaleTopicId: The log is sealed.
             CorruptLogError: A segment on the way is damaged.
             Unavailable: A store could not be asked.
         """
@@ -334,7 +334,7 @@ class Partition:
                 segment = self.context.segment(self.segment_key(state.next_offset))
             except NotFound:
                 if state.is_sealed:
-                    raise LifeEnded from None
+                    raise StaleTopicId from None
                 return state
             self.fold(segment)
             steps += 1
@@ -345,7 +345,7 @@ class Partition:
         """Bring a state that is not known, or not fresh, up to date: one look and one listing.
 
         Raises:
-            LifeEnded, CorruptLogError, Unavailable: As ``look`` and ``catch_up``; the next use opens it again.
+            StaleTopicId, CorruptLogError, Unavailable: As ``look`` and ``catch_up``; the next use opens it again.
         """
         self.look(is_going_allowed=is_going_allowed)
         self.follow()
@@ -464,10 +464,10 @@ class Partition:
 
 
 def look_at(partitions: Sequence[Partition]) -> None:
-    """Let each of these partitions of one life look at its items, all read together; as ``Partition.look``.
+    """Let each of these partitions of one incarnation look at its items, all read together; as ``Partition.look``.
 
     Raises:
-        LifeEnded: The name does not lead to this life any more.
+        StaleTopicId: The name no longer leads to this incarnation.
         Unavailable: The items could not be read.
     """
     if not partitions:

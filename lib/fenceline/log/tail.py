@@ -37,7 +37,7 @@ def verified_tail(partition: Partition) -> Tail:
     """Return the partition at a verified tail, with both items read after this call began (I4).
 
     Raises:
-        LifeEnded: The name does not lead to this life any more.
+        StaleTopicId: The name no longer leads to this incarnation.
         CorruptLogError: The log is damaged.
         Unavailable: A store could not be asked.
     """
@@ -52,12 +52,12 @@ def verified_tail(partition: Partition) -> Tail:
 
 
 def verified_tails(partitions: Sequence[Partition], use: Callable[[Partition, Tail], T]) -> list[T]:
-    """Return what ``use`` makes of each partition of one life at a verified tail, side by side, in their order.
+    """Return what ``use`` makes of each partition of one incarnation at a verified tail, side by side, in their order.
 
     As ``verified_tail`` of each, but all their items are read together first.
 
     Raises:
-        LifeEnded: The name does not lead to this life any more.
+        StaleTopicId: The name no longer leads to this incarnation.
         CorruptLogError: One of the logs is damaged.
         Unavailable: A store could not be asked.
     """

@@ -17,7 +17,7 @@ from fenceline.ports import Damaged
 
 
 def newest_object(context: Context, topic_id: str) -> str | None:
-    """Return the key of one life's newest topic object, if it has any; a topic may have been changed many times.
+    """Return the key of one incarnation's newest topic object, if it has any; a topic may have been changed many times.
 
     Raises:
         Unavailable: The store could not be asked.

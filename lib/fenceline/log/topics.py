@@ -79,7 +79,7 @@ def create(
     try:
         stored = make_object(context, made)
         if stored.object_n != stored.n:
-            _check_lives(context, stored)
+            _check_incarnation(context, stored)
     except RetryError as error:
         raise _half_stored(error) from error
     return stored.topic
@@ -88,8 +88,8 @@ def create(
 def _take_name(context: Context, wanted: Topic, unanswered: list[TopicItem]) -> TopicItem:
     """Create the topic's item under a fresh id.
 
-    An id of an earlier attempt is not used again: that life may have begun and been deleted since, and its objects then
-    say for good that it is over.
+    An id of an earlier attempt is not used again: that incarnation may have begun and been deleted since, and its
+    objects then say for good that it is over.
 
     Args:
         unanswered: What earlier attempts may have created, or may yet; this one is added, if it ends so.
@@ -100,7 +100,7 @@ def _take_name(context: Context, wanted: Topic, unanswered: list[TopicItem]) -> 
     put = Put(keys.topic_item(name), made.to_value(), made.version, expected=None)
     try:
         # The name's conditional create: whoever loses is told that it exists, and has written nothing. A write that
-        # comes late, after this life was deleted, or after a later attempt took its place, finds it gone.
+        # comes late, after this incarnation was deleted, or after a later attempt took its place, finds it gone.
         checked = Check(keys.gone_item(topic_id), expected=None)
         context.items.write([put, checked, *_given_up(context, unanswered)])
     except VersionMoved:
@@ -131,17 +131,17 @@ def _given_up(context: Context, unanswered: Sequence[TopicItem]) -> list[Put]:
 
     One that has an object has begun: its only write is spent. It is over, or a rebuild has given it another name.
     """
-    lives = {keys.gone_item(one.topic.topic_id): one for one in unanswered}
-    known = context.items.get([*lives]) if lives else {}
+    incarnations = {keys.gone_item(one.topic.topic_id): one for one in unanswered}
+    known = context.items.get([*incarnations]) if incarnations else {}
     gone_at = {"gone_at": context.runtime.now_ms()}
     return [
         Put(key, {**one.to_value(), **gone_at}, context.runtime.fresh_version(), expected=None)
-        for key, one in lives.items()
+        for key, one in incarnations.items()
         if key not in known and not context.objects.list(keys.topic_prefix(one.topic.topic_id), limit=1)
     ]
 
 
-def _check_lives(context: Context, made: TopicItem) -> None:
+def _check_incarnation(context: Context, made: TopicItem) -> None:
     """Look whether the topic still lives: this process may have slept between its item and its object.
 
     Raises:
@@ -216,7 +216,7 @@ def alter(
             found = get(context, name)
             topic = found.topic
             if attempt.is_unknown and topic.topic_id not in met:
-                raise unknown_topic(name)  # the life that may have been changed is over
+                raise unknown_topic(name)  # the incarnation that may have been changed is over
             met.add(topic.topic_id)
             if partitions is not None:
                 _check_partitions(partitions)

@@ -11,7 +11,7 @@ from contextlib import suppress
 from fenceline import limits
 from fenceline.errors import CorruptLogError
 from fenceline.log.checkpoint import move_log_start
-from fenceline.log.context import LifeEnded
+from fenceline.log.context import StaleTopicId
 from fenceline.log.partition import Partition
 from fenceline.log.replay import newest_state, write_state
 from fenceline.log.tail import out_of_range, verified_tail
@@ -25,7 +25,7 @@ def trim(partition: Partition, before_offset: int) -> int:
         OffsetOutOfRangeError: ``before_offset`` lies beyond the next offset. Nothing was changed.
         StoreUnavailableError, ContendedError: The log start was not moved.
         OutcomeUnknownError: It may have been.
-        LifeEnded, CorruptLogError: As ``verified_tail``.
+        StaleTopicId, CorruptLogError: As ``verified_tail``.
     """
     bounds = verified_tail(partition).bounds
     if before_offset > bounds.next_offset:
@@ -34,7 +34,7 @@ def trim(partition: Partition, before_offset: int) -> int:
         return bounds.log_start_offset
     log_start = move_log_start(partition, before_offset)
     # The trim stands. Nothing is deleted before this object is there; the next trim makes it up.
-    with suppress(StoreFact, CorruptLogError, LifeEnded):
+    with suppress(StoreFact, CorruptLogError, StaleTopicId):
         keep_state(partition, log_start)
     return log_start
 

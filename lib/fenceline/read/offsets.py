@@ -54,7 +54,7 @@ def read_offset_at(partition: Partition, timestamp: int) -> tuple[int, int] | No
 
 
 def list_offsets(topic: Topic, partitions: Sequence[Partition]) -> PartitionList[Offsets]:
-    """Return the offsets of consecutive partitions of one life, their items read together."""
+    """Return the offsets of consecutive partitions of one incarnation, their items read together."""
     return _listed(topic, partitions, verified_tails(partitions, _offsets))
 
 

@@ -57,7 +57,7 @@ class Reader:
 
         Raises:
             OffsetOutOfRangeError: The start lies outside [log start, next offset].
-            LifeEnded, CorruptLogError, Unavailable: As ``verified_tail``.
+            StaleTopicId, CorruptLogError, Unavailable: As ``verified_tail``.
         """
         empty = partial(RecordSink, unpacked=self._context.unpacked, acknowledged=acknowledged)
         sink, position, bounds = self._read(request, empty)

@@ -1,7 +1,8 @@
 """Lost items: topics that the objects tell of, and that no item knows (DESIGN.md, sections 4 and 10).
 
-The rule: that no item names a life proves nothing but that its items may be lost. It is over only where its newest
-topic object is DELETE's mark. Whoever finds one that is not, and that no item knows, has met a rebuild that is due.
+The rule: that no item names an incarnation proves nothing but that its items may be lost. It is over only where its
+newest topic object is DELETE's mark. Whoever finds one that is not, and that no item knows, has met a rebuild that is
+due.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from fenceline.ports import Item, NotFound
 
 
 class Lost(NamedTuple):
-    """A life that no item knows."""
+    """An incarnation that no item knows."""
 
     topic_id: str
     topic: Topic | None  # None where no object tells of it that can be read
@@ -38,7 +39,7 @@ def lost_topics(context: Context) -> Iterator[Lost]:
     """
     known = _known(context)
     for key in newest_objects(context):
-        topic_id = keys.parse_life(key)
+        topic_id = keys.parse_topic_id(key)
         if topic_id in known:
             continue
         try:
@@ -62,7 +63,7 @@ def lost_segments(context: Context) -> Iterator[Lost]:
     """
     known = _known(context)
     for key in first_segments(context):
-        topic_id = keys.parse_life(key)
+        topic_id = keys.parse_topic_id(key)
         told = topic_id in known or context.objects.list(keys.topic_prefix(topic_id), limit=1)
         if not told and not is_known(context, topic_id):
             what = f"log/{topic_id}/ holds segments, and no object below topic/{topic_id}/ tells of their topic"
@@ -70,19 +71,19 @@ def lost_segments(context: Context) -> Iterator[Lost]:
 
 
 def first_segments(context: Context) -> Iterator[str]:
-    """Yield the key of one segment of each life that has any.
+    """Yield the key of one segment of each incarnation that has any.
 
     Raises:
         Unavailable: The store could not be asked.
     """
-    (log_prefix, *_), after = keys.LIFE_PREFIXES, ""
+    (log_prefix, *_), after = keys.TOPIC_ID_PREFIXES, ""
     while listed := context.objects.list(log_prefix, after, 1):
         yield listed[0].key
-        after = f"{log_prefix}{keys.parse_life(listed[0].key)}0"  # behind all of its keys: "0" follows "/"
+        after = f"{log_prefix}{keys.parse_topic_id(listed[0].key)}0"  # behind all of its keys: "0" follows "/"
 
 
 def newest_objects(context: Context) -> Iterator[str]:
-    """Yield the key of each life's newest topic object; what is no key of ours is passed over.
+    """Yield the key of each incarnation's newest topic object; what is no key of ours is passed over.
 
     Raises:
         Unavailable: The store could not be asked.
@@ -92,7 +93,7 @@ def newest_objects(context: Context) -> Iterator[str]:
         for line in listed:
             if not _is_topic_key(line.key):
                 continue
-            if newest and keys.parse_life(newest) != keys.parse_life(line.key):
+            if newest and keys.parse_topic_id(newest) != keys.parse_topic_id(line.key):
                 yield newest
             newest = line.key
         after = listed[-1].key
@@ -101,7 +102,7 @@ def newest_objects(context: Context) -> Iterator[str]:
 
 
 def is_known(context: Context, topic_id: str) -> bool:
-    """Whether an item tells of this life."""
+    """Whether an item tells of this incarnation."""
     if any(item.value["topic_id"] == topic_id for item in _all(context, keys.TOPICS)):
         return True
     # Behind the topics: a name that is given up between the two looks has moved to here.

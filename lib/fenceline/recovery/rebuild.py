@@ -72,7 +72,7 @@ def rebuild(context: Context, *, on_progress: Callable[[str, int, int], object] 
     namesakes: list[Namesake] = []
     partitions = segment_count = records = 0
     producer_id_max = -1
-    for item in named.lives:
+    for item in named.incarnations:
         topic, records_before = item.topic, records
         for partition in range(topic.partitions):
             replay = begin(context, topic.topic_id, partition)
@@ -89,12 +89,12 @@ def rebuild(context: Context, *, on_progress: Callable[[str, int, int], object] 
             namesakes.append(Namesake(topic, name, records - records_before))
     first = producer_id_max + 1 + limits.PRODUCER_IDS_AFTER_REBUILD
     changes = [_put(context, keys.PRODUCER_ID_BLOCK, {"next": first})]
-    # A life that is going is gone: nobody can reach it, and it waits to be collected.
+    # An incarnation that is going is gone: nobody can reach it, and it waits to be collected.
     changes += [_put(context, keys.gone_item(i.topic.topic_id), i.to_value()) for i in found if i.is_going]
-    changes += [_put(context, keys.topic_item(i.topic.name), i.to_value()) for i in named.lives]
+    changes += [_put(context, keys.topic_item(i.topic.name), i.to_value()) for i in named.incarnations]
     _write(context, [*changes, Delete(under_way.key, under_way.version)])
     lost = tuple(lost_segments(context))
-    return Rebuilt(len(named.lives), partitions, segment_count, records, tuple(namesakes), lost)
+    return Rebuilt(len(named.incarnations), partitions, segment_count, records, tuple(namesakes), lost)
 
 
 def _check_empty(context: Context) -> None:
@@ -111,22 +111,22 @@ def is_cut_off(context: Context) -> bool:
 
 
 def _topics(context: Context) -> list[TopicItem]:
-    """Return each life, as its newest topic object tells of it, in the order of their creation."""
+    """Return each incarnation, as its newest topic object tells of it, in the order of their creation."""
     items = [read_topic(context, key) for key in newest_objects(context)]
     return sorted(items, key=lambda item: (item.topic.created_at, item.topic.topic_id))
 
 
 @dataclass(frozen=True, slots=True)
 class _Named:
-    lives: Sequence[TopicItem]  # each under a name of its own
+    incarnations: Sequence[TopicItem]  # each under a name of its own
     renamed: Mapping[str, str]  # topic id -> the name that it had
 
 
-def _named(lives: Sequence[TopicItem]) -> _Named:
+def _named(incarnations: Sequence[TopicItem]) -> _Named:
     """Leave each name to the newest life that has it; who is renamed has its next topic object still to be made."""
-    newest = {item.topic.name: item for item in lives}
+    newest = {item.topic.name: item for item in incarnations}
     named, renamed = dict(newest), {}
-    for item in lives:
+    for item in incarnations:
         topic = item.topic
         if newest[topic.name] is not item:
             name = _fresh_name(topic, named)

@@ -42,7 +42,7 @@ class Verified:
 
 
 @dataclass(frozen=True, slots=True)
-class _Claim:
+class _Outline:
     """What an item says of the fold at one offset."""
 
     offset: int
@@ -118,7 +118,7 @@ def _is_unlisted(context: Context, topic: Topic, partition: int, offset: int, ba
     return True
 
 
-def _check_claims(claims: list[_Claim], replay: Replay) -> None:
+def _check_claims(claims: list[_Outline], replay: Replay) -> None:
     while claims and claims[-1].offset <= replay.state.next_offset:
         claim = claims.pop()
         if claim.offset == replay.state.next_offset and not claim.holds(replay):
@@ -127,7 +127,7 @@ def _check_claims(claims: list[_Claim], replay: Replay) -> None:
             raise CorruptLogError(f"{claim.what} names an offset that no segment ends at: offset={claim.offset}")
 
 
-def _claims(context: Context, topic: Topic, partition: int) -> Iterable[_Claim]:
+def _claims(context: Context, topic: Topic, partition: int) -> Iterable[_Outline]:
     # The head first: whatever item is read after it holds all that the head's offset promises (DESIGN.md, section 4).
     head_key = keys.head_item(topic.topic_id, partition)
     found = context.items.get([head_key]).get(head_key)
@@ -140,7 +140,7 @@ def _claims(context: Context, topic: Topic, partition: int) -> Iterable[_Claim]:
         for item in items:
             producer_id = keys.parse_producer_item(item.key)
             state, folded_to[producer_id] = producer_from_value(item.value)
-            yield _Claim(
+            yield _Outline(
                 folded_to[producer_id],
                 f"the item of producer {producer_id}",
                 lambda replay, p=producer_id, known=state: replay.confirms(p, known),  # type: ignore[misc]
@@ -151,9 +151,9 @@ def _claims(context: Context, topic: Topic, partition: int) -> Iterable[_Claim]:
     if found is None:
         return
     head = Head.from_value(found.value)
-    yield _Claim(head.next_offset, "the head's checkpoint", lambda replay: replay.state == head.state)
+    yield _Outline(head.next_offset, "the head's checkpoint", lambda replay: replay.state == head.state)
     if head.log_start > head.next_offset:
-        yield _Claim(head.next_offset, "the log start, beyond the checkpoint,", lambda _: False)
+        yield _Outline(head.next_offset, "the log start, beyond the checkpoint,", lambda _: False)
     lapsed_before = context.runtime.now_ms() - topic.setting("producer.id.expiration.ms")
 
     def covers_producers(replay: Replay) -> bool:
@@ -163,4 +163,4 @@ def _claims(context: Context, topic: Topic, partition: int) -> Iterable[_Claim]:
             if known.window
         )
 
-    yield _Claim(head.next_offset, "the head, ahead of a producer's item,", covers_producers)
+    yield _Outline(head.next_offset, "the head, ahead of a producer's item,", covers_producers)

@@ -1,7 +1,7 @@
 """Records of one request, each in the partition of its key (API.md, "Produce").
 
-Rule: one look at the topic places all of them, and only the life of the topic that was looked at takes them. Records
-without a key share one partition, chosen at random, as with Kafka's sticky partitioner (KIP-480).
+Rule: one look at the topic places all of them, and only the incarnation of the topic that was looked at takes them.
+Records without a key share one partition, chosen at random, as with Kafka's sticky partitioner (KIP-480).
 
 Not here: the appends. Each share is one batch of one partition, and succeeds or fails by itself.
 """
@@ -39,7 +39,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """A request's records, shared out among the partitions of one life of a topic."""
+    """A request's records, shared out among the partitions of one incarnation of a topic."""
 
     topic: Topic
     partitions: Sequence[int]  # of each record, in the order of the request

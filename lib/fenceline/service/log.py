@@ -35,7 +35,7 @@ from fenceline.ports import ItemStore, ObjectStore, Unavailable
 from fenceline.runtime import Runtime
 from fenceline.service.produce import Producing
 from fenceline.service.producer_ids import ProducerIds
-from fenceline.service.resolver import Resolver, answer, in_lives
+from fenceline.service.resolver import PartitionResolver, in_incarnations, translate_store_facts
 
 if TYPE_CHECKING:
     from fenceline.access.claims.claim import Claiming
@@ -46,9 +46,9 @@ if TYPE_CHECKING:
     from fenceline.access.ownership.own import OwnedResource
     from fenceline.access.ownership.release import Ownership
     from fenceline.access.producer import Producer
-    from fenceline.access.resources import Wanted
+    from fenceline.access.resources import OwnTarget
     from fenceline.compaction.compact import OnProgress
-    from fenceline.log.checkpoint_items import View
+    from fenceline.log.checkpoint_items import CompactedView
     from fenceline.model.record import Record
     from fenceline.model.results import BatchPage, Offsets, Page, SegmentList
     from fenceline.read.offsets import PartitionList
@@ -85,7 +85,7 @@ class Log:
     ) -> None:
         self.context = Context(objects, items, runtime, region, create_ms, poll_slots or Unbounded())
         self._timeout_ms = timeout_ms
-        self._resolver = Resolver(self.context, item_age_ms)
+        self._resolver = PartitionResolver(self.context, item_age_ms)
         self._appender_of = self._resolver.appender_of
         self._producer_ids = ProducerIds(self.context)
         self._producing = Producing(self.context, self._resolver, item_age_ms)
@@ -100,7 +100,7 @@ class Log:
         from fenceline.access.ownership.read_guard import guard_group
         from fenceline.service.subscriptions import Consumers
 
-        return Consumers(self.context, self._live, in_lives, partial(guard_group, self.context))
+        return Consumers(self.context, self._live, in_incarnations, partial(guard_group, self.context))
 
     @property
     def _claiming(self) -> Claiming:
@@ -125,7 +125,7 @@ class Log:
         regions: Sequence[str] | None = None,
     ) -> Topic:
         """Create a topic; see ``topics.create``."""
-        return answer(
+        return translate_store_facts(
             lambda: topics.create(self.context, name, partitions=partitions, config=config or {}, regions=regions)
         )
 
@@ -133,11 +133,13 @@ class Log:
         self, *, prefix: str = "", start_after: str = "", limit: int = limits.LIST_DEFAULT
     ) -> tuple[Sequence[Topic], bool]:
         """Return topics in byte order of their names, and whether there are more."""
-        return answer(lambda: topics.list_topics(self.context, prefix=prefix, start_after=start_after, limit=limit))
+        return translate_store_facts(
+            lambda: topics.list_topics(self.context, prefix=prefix, start_after=start_after, limit=limit)
+        )
 
     def topic(self, name: str) -> Topic:
         """Return the live topic of that name, from a look that began after the call."""
-        return answer(lambda: topics.get(self.context, name).topic)
+        return translate_store_facts(lambda: topics.get(self.context, name).topic)
 
     def alter_topic(
         self,
@@ -148,7 +150,7 @@ class Log:
         regions: Sequence[str] | None = None,
     ) -> Topic:
         """Change what is given; see ``topics.alter``."""
-        altered = answer(
+        altered = translate_store_facts(
             lambda: topics.alter(self.context, name, partitions=partitions, config=config, regions=regions)
         )
         self._resolver.forget(name)
@@ -162,28 +164,28 @@ class Log:
             StoreUnavailableError, ContendedError: The topic was not marked; it is as it was.
             OutcomeUnknownError: It may be going, or is, and not all is sealed.
         """
-        going = answer(lambda: topics.mark_going(self.context, name))
+        going = translate_store_facts(lambda: topics.mark_going(self.context, name))
         if going is None:
             self._resolver.forget(name)
             return
         try:
-            answer(lambda: self._end_life(going))
+            translate_store_facts(lambda: self._end_incarnation(going))
         except RetryError as error:
             what = f"the topic is marked as deleted, but not all is sealed; send it again: {error.detail}"
             raise OutcomeUnknownError(what) from error
 
     def resume_delete(self, going: TopicItem) -> None:
-        """Go on with a DELETE that marked this life, and died; a later life of the name is left alone.
+        """Go on with a DELETE that marked this incarnation, and died; a later incarnation of the name is left alone.
 
         Raises:
             StoreUnavailableError, ContendedError, OutcomeUnknownError: The topic is going, but not all is sealed.
         """
-        answer(lambda: self._end_life(topics.make_object(self.context, going)))
+        translate_store_facts(lambda: self._end_incarnation(topics.make_object(self.context, going)))
 
-    def _end_life(self, going: TopicItem) -> None:
+    def _end_incarnation(self, going: TopicItem) -> None:
         from fenceline.service import topic_deletion
 
-        topic_deletion.end_life(self.context, self._resolver, going, self._timeout_ms)
+        topic_deletion.end_incarnation(self.context, self._resolver, going, self._timeout_ms)
 
     # Produce
 
@@ -202,7 +204,7 @@ class Log:
         from fenceline.service.by_key import share_out
 
         until_ms = self._deadline()
-        found = answer(lambda: self._resolver.look(topic)).item.topic
+        found = translate_store_facts(lambda: self._resolver.look(topic)).item.topic
         return share_out(found, records, self.context.runtime.random()), until_ms
 
     def append_share(
@@ -267,7 +269,7 @@ class Log:
         return self._resolver.with_partitions(
             topic,
             range(start_partition, start_partition + limit),
-            lambda life, found: list_offsets_at(life, found, timestamp),
+            lambda incarnation, found: list_offsets_at(incarnation, found, timestamp),
         )
 
     def segments(
@@ -315,7 +317,7 @@ class Log:
         is_forced: bool = True,
         bytes_max: int | None = None,
         on_progress: OnProgress = lambda *_: None,
-    ) -> View | None:
+    ) -> CompactedView | None:
         """Compact a partition whole, or only if it is due, and return the view in force; see ``compact.compact``.
 
         Raises:
@@ -332,7 +334,7 @@ class Log:
         )
 
     def _check_compacts(self, name: str, partition: int) -> None:
-        topic = answer(lambda: self._resolver.look(name)).item.topic
+        topic = translate_store_facts(lambda: self._resolver.look(name)).item.topic
         if not 0 <= partition < topic.partitions:
             raise model_topic.unknown_partition(topic, partition)
         if topic.setting("cleanup.policy") != "compact":
@@ -341,13 +343,13 @@ class Log:
     # Ownership
 
     def own(
-        self, session_id: str, resources: Sequence[Wanted], *, group: str | None = None, principal: str = ""
+        self, session_id: str, resources: Sequence[OwnTarget], *, group: str | None = None, principal: str = ""
     ) -> Sequence[OwnedResource]:
         """Own all these resources, or none; see ``own.own``."""
         from fenceline.access.ownership import own
 
         request = own.OwnRequest(session_id, resources, group, principal)
-        return answer(lambda: own.own(self.context, self._appender_of, request, self._deadline()))
+        return translate_store_facts(lambda: own.own(self.context, self._appender_of, request, self._deadline()))
 
     def release(
         self, session_id: str, resources: Sequence[str], *, group: str | None = None, principal: str = ""
@@ -356,13 +358,13 @@ class Log:
         from fenceline.access.ownership import release as releasing
 
         request = releasing.ReleaseRequest(session_id, resources, group, principal)
-        answer(lambda: releasing.release(self.context, self._appender_of, request))
+        translate_store_facts(lambda: releasing.release(self.context, self._appender_of, request))
 
     def ownership(self, resource: str, *, group: str | None = None, principal: str = "") -> Ownership:
         """Return who owns a resource now, with its generation and token; see ``release.look``."""
         from fenceline.access.ownership import release as releasing
 
-        return answer(
+        return translate_store_facts(
             lambda: releasing.look(self.context, self._appender_of, resource, group=group, principal=principal)
         )
 
@@ -374,7 +376,7 @@ class Log:
         """Make a session; see ``leases.create``."""
         from fenceline.access import leases
 
-        return answer(
+        return translate_store_facts(
             lambda: leases.create(self.context, lease_ms=lease_ms, client_name=client_name, principal=principal)
         )
 
@@ -382,34 +384,34 @@ class Log:
         """Return a session as it is now; see ``leases.look``."""
         from fenceline.access import leases
 
-        return answer(lambda: leases.look(self.context, self._appender_of, session_id, principal))
+        return translate_store_facts(lambda: leases.look(self.context, self._appender_of, session_id, principal))
 
     def heartbeat(self, session_id: str, *, principal: str = "") -> Session:
         """Renew a live session's lease; see ``leases.heartbeat``."""
         from fenceline.access import leases
 
-        return answer(lambda: leases.heartbeat(self.context, self._appender_of, session_id, principal))
+        return translate_store_facts(lambda: leases.heartbeat(self.context, self._appender_of, session_id, principal))
 
     def close_session(self, session_id: str, *, principal: str = "") -> None:
         """End a session with all that it holds; see ``leases.close``."""
         from fenceline.access import leases
 
         note = self._producing.grants.note
-        answer(lambda: leases.close(self.context, self._appender_of, session_id, principal, note))
+        translate_store_facts(lambda: leases.close(self.context, self._appender_of, session_id, principal, note))
 
     def claim(self, topic: str, request: ClaimRequest, *, principal: str = "") -> Producer:
         """Take write access, or a place in the line; see ``Claiming.claim``. One that waits is polled ``wait_ms``."""
         from fenceline.access.producer import GRANTED
 
-        def make(life: Topic) -> Producer:
-            producer = self._claiming.claim(life, request, principal, self._deadline())
+        def make(incarnation: Topic) -> Producer:
+            producer = self._claiming.claim(incarnation, request, principal, self._deadline())
             if producer.state == GRANTED or request.wait_ms == 0:
                 return producer
             with suppress(RetryError, OutcomeUnknownError, CorruptLogError, Unavailable):
-                return self._poll(life, producer.producer_name, producer.session_id, request.wait_ms, principal)
+                return self._poll(incarnation, producer.producer_name, producer.session_id, request.wait_ms, principal)
             return producer  # its place is kept, and only who is told of it can poll again, and be told the trouble
 
-        return self._resolver.in_life(topic, make)
+        return self._resolver.in_incarnation(topic, make)
 
     def producer(
         self, topic: str, producer_name: str, *, session_id: str | None = None, wait_ms: int = 0, principal: str = ""
@@ -418,22 +420,26 @@ class Log:
         from fenceline.access.claims import producers as named_producers
 
         if session_id is None:
-            return self._resolver.in_life(
-                topic, lambda life: named_producers.look(self.context, self._appender_of, life, producer_name)
+            return self._resolver.in_incarnation(
+                topic,
+                lambda incarnation: named_producers.look(self.context, self._appender_of, incarnation, producer_name),
             )
-        return self._resolver.in_life(
-            topic, lambda life: self._poll(life, producer_name, session_id, wait_ms, principal)
+        return self._resolver.in_incarnation(
+            topic, lambda incarnation: self._poll(incarnation, producer_name, session_id, wait_ms, principal)
         )
 
-    def _poll(self, life: Topic, name: str, session_id: str, wait_ms: int, principal: str) -> Producer:
-        return self._waiting.poll(life, name, session_id, principal, wait_ms=wait_ms, timeout_ms=self._timeout_ms)
+    def _poll(self, incarnation: Topic, name: str, session_id: str, wait_ms: int, principal: str) -> Producer:
+        return self._waiting.poll(
+            incarnation, name, session_id, principal, wait_ms=wait_ms, timeout_ms=self._timeout_ms
+        )
 
     def producers(self, topic: str, *, start_after: str = "", limit: int = limits.LIST_MAX) -> ProducerPage:
         """Return producers of a topic, and those that wait in line; see ``claims.producers.listed``."""
         from fenceline.access.claims import producers as named_producers
 
-        return self._resolver.in_life(
-            topic, lambda life: named_producers.listed(self.context, life, start_after=start_after, limit=limit)
+        return self._resolver.in_incarnation(
+            topic,
+            lambda incarnation: named_producers.listed(self.context, incarnation, start_after=start_after, limit=limit),
         )
 
     def close_producer(self, topic: str, producer_name: str, session_id: str, *, principal: str = "") -> None:
@@ -441,10 +447,10 @@ class Log:
         from fenceline.access.claims import producers as named_producers
 
         note = self._producing.grants.note
-        self._resolver.in_life(
+        self._resolver.in_incarnation(
             topic,
-            lambda life: named_producers.close(
-                self.context, self._appender_of, life, producer_name, session_id, principal, note
+            lambda incarnation: named_producers.close(
+                self.context, self._appender_of, incarnation, producer_name, session_id, principal, note
             ),
         )
 
@@ -454,7 +460,7 @@ class Log:
         """Return a new (producer id, producer epoch) (KIP-98)."""
         if transactional_id is not None:
             raise InvalidTxnStateError("transactions are not served yet; leave transactional_id out")
-        return answer(self._producer_ids.take), 0
+        return translate_store_facts(self._producer_ids.take), 0
 
     def checkpoint(self, topic: str, partition: int) -> int:
         """Bring the items of a partition forward to its end, and return the offset that they stand at."""

@@ -1,4 +1,4 @@
-"""Appends to a topic by its name: its life, its configuration, and only then the partition's appender.
+"""Appends to a topic by its name: its incarnation, its configuration, and only then the partition's appender.
 
 The rule: a batch is judged by a configuration that may be a little old, but nothing is refused by it: before a refusal
 the topic's item is looked at again (DESIGN.md, section 4, "Old knowledge of a topic").
@@ -12,18 +12,24 @@ from fenceline.append.checks import names_expectation
 from fenceline.append.request import AppendRequest, BatchEntry, prepare
 from fenceline.errors import FencelineError, InvalidProducerEpochError, OutOfOrderSequenceNumberError
 from fenceline.log import topics
-from fenceline.log.context import Context, LifeEnded
+from fenceline.log.context import Context, StaleTopicId
 from fenceline.log.partition import Partition
 from fenceline.model.results import Appended
 from fenceline.model.topic import Topic
-from fenceline.service.resolver import LIVES_PER_REQUEST, Known, Resolver, always_another_life, answer
+from fenceline.service.resolver import (
+    INCARNATIONS_PER_REQUEST,
+    Known,
+    PartitionResolver,
+    always_another_incarnation,
+    translate_store_facts,
+)
 from fenceline.service.sender import Sender, Sent
 
 
 class Producing:
     """Appends for one process."""
 
-    def __init__(self, context: Context, resolver: Resolver, item_age_ms: int) -> None:
+    def __init__(self, context: Context, resolver: PartitionResolver, item_age_ms: int) -> None:
         self._context = context
         self._resolver = resolver
         self._item_age_ms = item_age_ms
@@ -47,20 +53,20 @@ class Producing:
             acks: With 0 the answer is ``None`` whatever becomes of the batch, once its partition was found.
             principal: Who sends it, as the session's must be; ``""`` without authorization.
             until_ms: When the caller stops waiting, on the monotonic clock.
-            topic_id: The one life that may take the batch; ``None``: whichever the name leads to.
+            topic_id: The one incarnation that may take the batch; ``None``: whichever the name leads to.
 
         Raises:
             FencelineError: As API.md says under "Produce".
         """
-        for _ in range(LIVES_PER_REQUEST):
-            known, is_new = answer(partial(self._resolved, topic, partition, topic_id))
+        for _ in range(INCARNATIONS_PER_REQUEST):
+            known, is_new = translate_store_facts(partial(self._resolved, topic, partition, topic_id))
             if topic_id not in (None, known.item.topic.topic_id):
-                break  # another life, whose number of partitions may differ
+                break  # another incarnation, whose number of partitions may differ
             try:
                 sent = Sent(request.session, principal, until_ms)
-                appended = answer(partial(self._append, known, partition, request, sent, is_new=is_new))
+                appended = translate_store_facts(partial(self._append, known, partition, request, sent, is_new=is_new))
                 return None if acks == 0 else appended
-            except LifeEnded:
+            except StaleTopicId:
                 self._resolver.forget(topic, known.item)
             except FencelineError:
                 if acks == 0:
@@ -68,10 +74,11 @@ class Producing:
                 raise
         if acks == 0:
             return None
-        raise always_another_life(topic)
+        raise always_another_incarnation(topic)
 
     def _resolved(self, topic: str, partition: int, topic_id: str | None) -> tuple[Known, bool]:
-        """Return the topic as ``Resolver.resolve``; one that lacks the partition of its own life only after a look.
+        """Return the topic as ``Resolver.resolve``; one that lacks the partition of its own incarnation only after a
+        look.
 
         What is remembered may be older than the look that placed the batch, if another thread's was slow. By an older
         item nobody sees that the topic's object still lacks that partition.

@@ -1,7 +1,7 @@
 """Names of topics, resolved to the lives that they lead to, and each partition's appender.
 
-The rule: a name is resolved by a look at its item, and what was remembered of an earlier life is dropped when the log
-itself says that it ended (DESIGN.md, section 4, "Old knowledge of a topic"). Store facts become errors here.
+The rule: a name is resolved by a look at its item, and what was remembered of an earlier incarnation is dropped when
+the log itself says that it ended (DESIGN.md, section 4, "Old knowledge of a topic"). Store facts become errors here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fenceline import limits
 from fenceline.append.appender import Appender
 from fenceline.errors import ContendedError, OutcomeUnknownError, StoreUnavailableError
 from fenceline.log import topics
-from fenceline.log.context import Context, Instant, LifeEnded
+from fenceline.log.context import Context, Instant, StaleTopicId
 from fenceline.log.partition import Partition
 from fenceline.log.retry import no_room
 from fenceline.log.topic_item import TopicItem
@@ -28,7 +28,7 @@ from fenceline.ports import ItemTooLarge, NoAnswer, Unavailable, VersionMoved
 
 T = TypeVar("T")
 
-LIVES_PER_REQUEST = 3  # how often one request follows its topic into a new life
+INCARNATIONS_PER_REQUEST = 3  # how often one request follows its topic into a new incarnation
 _LOOKS_PER_DROP = 16  # at those who were used least lately, for one that is idle
 
 
@@ -40,7 +40,7 @@ class Known:
     seen: Instant
 
 
-class Resolver:
+class PartitionResolver:
     """What one process knows of topics. Safe to share between threads.
 
     Args:
@@ -81,7 +81,7 @@ class Resolver:
         return known
 
     def forget(self, name: str, ended: TopicItem | None = None) -> None:
-        """Look anew when the name is used next; of a life that has ended keep nothing."""
+        """Look anew when the name is used next; of an incarnation that has ended keep nothing."""
         with self._lock:
             self._known.pop(name, None)
             if ended is not None:
@@ -93,7 +93,7 @@ class Resolver:
         return self.appender_of(topic.name, topic.topic_id, partition)
 
     def appender_of(self, name: str, topic_id: str, partition: int) -> Appender:
-        """Return the appender of one life's partition; whether the name leads there is for it to see."""
+        """Return the appender of one incarnation's partition; whether the name leads there is for it to see."""
         key = (topic_id, partition)
         with self._lock:
             appender = self._in_use.get(key)
@@ -112,7 +112,7 @@ class Resolver:
         key = (appender.partition.topic_id, appender.partition.partition)
         with self._lock:
             if self._in_use.get(key) is not appender:
-                return  # of a life that has ended
+                return  # of an incarnation that has ended
             self._appenders[key] = appender
             self._appenders.move_to_end(key)
             for _ in range(_LOOKS_PER_DROP):
@@ -133,51 +133,51 @@ class Resolver:
 
     def with_partition(self, name: str, partition: int, use: Callable[[Partition], T]) -> T:
         """Use a partition of the topic of that name, by what is known of it."""
-        for _ in range(LIVES_PER_REQUEST):
-            known, _ = answer(lambda: self.resolve(name, partition))
+        for _ in range(INCARNATIONS_PER_REQUEST):
+            known, _ = translate_store_facts(lambda: self.resolve(name, partition))
             try:
-                return answer(partial(use, self.appender(known.item.topic, partition).partition))
-            except LifeEnded:
+                return translate_store_facts(partial(use, self.appender(known.item.topic, partition).partition))
+            except StaleTopicId:
                 self.forget(name, known.item)
-        raise always_another_life(name)
+        raise always_another_incarnation(name)
 
     def with_partitions(self, name: str, numbers: range, use: Callable[[Topic, Sequence[Partition]], T]) -> T:
         """Use those of these partitions that the topic of that name has, by a fresh look at it."""
-        for _ in range(LIVES_PER_REQUEST):
-            known = answer(lambda: self.look(name))
+        for _ in range(INCARNATIONS_PER_REQUEST):
+            known = translate_store_facts(lambda: self.look(name))
             topic = known.item.topic
             wanted = range(numbers.start, min(numbers.stop, topic.partitions))
             partitions = [self.appender(topic, number).partition for number in wanted]
             try:
-                return answer(partial(use, topic, partitions))
-            except LifeEnded:
+                return translate_store_facts(partial(use, topic, partitions))
+            except StaleTopicId:
                 self.forget(name, known.item)
-        raise always_another_life(name)
+        raise always_another_incarnation(name)
 
-    def in_life(self, name: str, use: Callable[[Topic], T]) -> T:
+    def in_incarnation(self, name: str, use: Callable[[Topic], T]) -> T:
         """Use the topic of that name, from a fresh look, with all that a rebuild needs to find it."""
-        for _ in range(LIVES_PER_REQUEST):
-            known = answer(lambda: topics.make_object(self._context, self.look(name).item))
+        for _ in range(INCARNATIONS_PER_REQUEST):
+            known = translate_store_facts(lambda: topics.make_object(self._context, self.look(name).item))
             try:
-                return answer(partial(use, known.topic))
-            except LifeEnded:
+                return translate_store_facts(partial(use, known.topic))
+            except StaleTopicId:
                 self.forget(name)
-        raise always_another_life(name)
+        raise always_another_incarnation(name)
 
 
-def in_lives(use: Callable[[], T]) -> T:
+def in_incarnations(use: Callable[[], T]) -> T:
     """Use several topics, each from a fresh look."""
-    for _ in range(LIVES_PER_REQUEST):
-        with suppress(LifeEnded):
-            return answer(use)
+    for _ in range(INCARNATIONS_PER_REQUEST):
+        with suppress(StaleTopicId):
+            return translate_store_facts(use)
     raise ContendedError("a topic is being deleted and created again; send it again")
 
 
-def always_another_life(name: str) -> ContendedError:
+def always_another_incarnation(name: str) -> ContendedError:
     return ContendedError(f"the topic is being deleted and created again; send it again: topic={name}")
 
 
-def answer(call: Callable[[], T]) -> T:
+def translate_store_facts(call: Callable[[], T]) -> T:
     """Make a call, and tell what a store did as the error that its caller is answered."""
     try:
         return call()

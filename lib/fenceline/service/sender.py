@@ -14,7 +14,7 @@ from fenceline.access.admission import admit
 from fenceline.access.fencing import AppenderOf
 from fenceline.access.session_cache import Grants
 from fenceline.append.appender import Appender
-from fenceline.append.checks import AdmitFirst, Standing
+from fenceline.append.checks import AdmitFirst, SessionStatus
 from fenceline.append.request import BatchEntry
 from fenceline.errors import ProducerBusyError, ProducerFencedError, SessionExpiredError
 from fenceline.log.context import Context
@@ -45,21 +45,21 @@ class Sender:
             UnknownSessionError, NotAuthorizedError, SessionSeveredError, ProducerFencedError, SessionExpiredError: It
                 may not write here. Nothing was written.
             ProducerBusyError: It has no session, and somebody else's is exclusive here. Nothing was written.
-            FencelineError, LifeEnded: As ``Appender.append``.
+            FencelineError, StaleTopicId: As ``Appender.append``.
             Unavailable: The item store could not be asked. Nothing was written.
         """
         ref = sent.session
         if ref is None:
             return self._append(appender, entry, sent)
         partition, grants = appender.partition, self.grants
-        standing, is_new = grants.standing(ref, partition, sent.principal)
+        status, is_new = grants.status(ref, partition, sent.principal)
         grants.hold_back(ref.session_id, sent.until_ms)
         try:
-            answer = self._append(appender, _under(entry, standing), sent)
+            answer = self._append(appender, _under(entry, status), sent)
         except (ProducerFencedError, SessionExpiredError):
             # Only a fresh look tells a severed session from a fenced one, or that it was granted something since.
-            fresh = standing if is_new else grants.look(ref, partition, sent.principal)
-            if fresh == standing:
+            fresh = status if is_new else grants.look(ref, partition, sent.principal)
+            if fresh == status:
                 raise
             answer = self._append(appender, _under(entry, fresh), sent)
         grants.renew(ref, partition)
@@ -82,5 +82,5 @@ class Sender:
             return answer
 
 
-def _under(entry: BatchEntry, standing: Standing) -> BatchEntry:
-    return replace(entry, terms=entry.terms._replace(session=standing))
+def _under(entry: BatchEntry, status: SessionStatus) -> BatchEntry:
+    return replace(entry, terms=entry.terms._replace(session=status))

@@ -1,7 +1,7 @@
 """Subscriptions and group offsets by the names of their topics: what the log offers of them.
 
-The rule: each request looks at its topics anew, and follows them into a new life; who reads, acknowledges, seeks or
-commits is judged first, as the group of the subscription's name (DESIGN.md, section 6).
+The rule: each request looks at its topics anew, and follows them into a new incarnation; who reads, acknowledges, seeks
+or commits is judged first, as the group of the subscription's name (DESIGN.md, section 6).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fenceline.subscriptions.items import Subscription
 T = TypeVar("T")
 
 
-class InLives(Protocol):
+class InIncarnations(Protocol):
     """Makes a call, again where a topic's life ended meanwhile, with store facts as errors."""
 
     def __call__(self, use: Callable[[], T], /) -> T: ...
@@ -40,10 +40,12 @@ class Consumers:
     Errors are those of API.md, "Subscriptions"; each that is not `OutcomeUnknownError` has moved no cursor.
     """
 
-    def __init__(self, context: Context, live: Callable[[str], LiveTopic], in_lives: InLives, guard: Guard) -> None:
+    def __init__(
+        self, context: Context, live: Callable[[str], LiveTopic], in_incarnations: InIncarnations, guard: Guard
+    ) -> None:
         self._context = context
         self._live = live
-        self._in_lives = in_lives
+        self._in_incarnations = in_incarnations
         self._guard = guard
 
     def _judge(self, live: LiveTopic, partition: int, name: str, session_id: str | None, who: str) -> Sequence[Check]:
@@ -67,13 +69,13 @@ class Consumers:
             )
             return cursors.shown(live, made, 0, limits.CURSORS_SHOWN_DEFAULT), is_new
 
-        return self._in_lives(use)
+        return self._in_incarnations(use)
 
     def subscriptions(
         self, topic: str, *, start_after: str = "", limit: int = limits.LIST_MAX
     ) -> tuple[Sequence[Subscription], bool]:
         """Return subscriptions of a topic in byte order of their names, and whether there are more."""
-        return self._in_lives(
+        return self._in_incarnations(
             lambda: cursors.list_subscriptions(self._live(topic), start_after=start_after, limit=limit)
         )
 
@@ -96,11 +98,11 @@ class Consumers:
             live = self._live(topic)
             return cursors.shown(live, live.subscription(name), start_partition, limit, start_offset)
 
-        return self._in_lives(use)
+        return self._in_incarnations(use)
 
     def unsubscribe(self, topic: str, name: str) -> None:
         """Delete a subscription; see ``lifecycle.delete``."""
-        self._in_lives(lambda: lifecycle.delete(self._live(topic), name))
+        self._in_incarnations(lambda: lifecycle.delete(self._live(topic), name))
 
     def read(self, topic: str, partition: int, name: str, request: ReadRequest, *, principal: str = "") -> Page:
         """Return records that are not acknowledged; see ``read.read_unacknowledged``."""
@@ -110,7 +112,7 @@ class Consumers:
             judge = partial(self._judge, live, partition, name, request.session_id, principal)
             return subscriptions_read.read_unacknowledged(live, partition, name, request, judge)
 
-        return self._in_lives(use)
+        return self._in_incarnations(use)
 
     def acknowledge(
         self,
@@ -129,7 +131,7 @@ class Consumers:
             judge = partial(self._judge, live, partition, name, session_id, principal)
             return cursors.acknowledge(live, partition, name, request, judge)
 
-        return self._in_lives(use)
+        return self._in_incarnations(use)
 
     def seek(
         self,
@@ -148,7 +150,7 @@ class Consumers:
             judge = partial(self._judge, live, partition, name, None, principal)
             return cursors.seek(live, partition, name, offset=offset, timestamp=timestamp, judge=judge)
 
-        return self._in_lives(use)
+        return self._in_incarnations(use)
 
     # Groups
 
@@ -160,7 +162,7 @@ class Consumers:
         def judge(live: LiveTopic, partition: int) -> Sequence[Check]:
             return self._judge(live, partition, group, session_id, principal)
 
-        self._in_lives(lambda: group_offsets.commit(self._context, self._live, group, offsets, judge))
+        self._in_incarnations(lambda: group_offsets.commit(self._context, self._live, group, offsets, judge))
 
     def committed(
         self,
@@ -174,4 +176,4 @@ class Consumers:
     ) -> tuple[Sequence[GroupOffset], bool]:
         """Return what a group has committed, and whether there is more; see ``group_offsets.committed``."""
         asked = group_offsets.Asked(topic, partition, require_stable, start_after, limit)
-        return self._in_lives(lambda: group_offsets.committed(self._context, self._live, group, asked))
+        return self._in_incarnations(lambda: group_offsets.committed(self._context, self._live, group, asked))

@@ -15,7 +15,7 @@ from fenceline.errors import InvalidRequestError, OutcomeUnknownError, UnstableO
 from fenceline.format import keys
 from fenceline.log import topic_item
 from fenceline.log.checkpoint_items import Head
-from fenceline.log.context import Context, LifeEnded
+from fenceline.log.context import Context, StaleTopicId
 from fenceline.log.retry import Attempts
 from fenceline.log.tail import out_of_range, verified_tail
 from fenceline.ports import Change, Check, Item
@@ -56,7 +56,7 @@ def commit(context: Context, live: Live, group: str, offsets: Sequence[GroupOffs
     attempts = Attempts(context.runtime, "the group's offsets")
     try:
         _commit(context, live, group, offsets, judge, attempts)
-    except LifeEnded as ended:
+    except StaleTopicId as ended:
         if not attempts.is_unknown:
             raise
         # What was committed on the other topics stands.
@@ -70,16 +70,16 @@ def _commit(
 ) -> None:
     for attempt in attempts:
         with attempt:
-            lives = {name: live(name) for name in dict.fromkeys(one.topic for one in offsets)}
-            partitions = [lives[one.topic].partition(one.partition) for one in offsets]
-            checks = [check for one in offsets for check in judge(lives[one.topic], one.partition)]
+            incarnations = {name: live(name) for name in dict.fromkeys(one.topic for one in offsets)}
+            partitions = [incarnations[one.topic].partition(one.partition) for one in offsets]
+            checks = [check for one in offsets for check in judge(incarnations[one.topic], one.partition)]
             tails = context.runtime.gather([lambda p=p: verified_tail(p) for p in partitions])  # type: ignore[misc]
             for one, tail in zip(offsets, tails, strict=True):
                 if one.offset > tail.bounds.next_offset:
                     raise out_of_range(one.offset, tail.bounds)
             moves: list[Move] = []
             also: list[Change] = [*checks]
-            for name, topic in lives.items():
+            for name, topic in incarnations.items():
                 moved, conditions = _moves(topic, group, [one for one in offsets if one.topic == name])
                 moves += moved
                 also += conditions
@@ -163,24 +163,24 @@ def committed(context: Context, live: Live, group: str, asked: Asked) -> tuple[l
 
 def _owners(context: Context, group: str) -> list[Subscription]:
     """Return the group's subscriptions that have cursors, on topics that live."""
-    known = context.read_items([keys.subscription_item(topic_id, group) for topic_id in _lives(context, group)])
+    known = context.read_items([keys.subscription_item(topic_id, group) for topic_id in _incarnations(context, group)])
     owners = [subscription_from_item(item) for item in known.values()]
     names = context.read_items([keys.topic_item(owner.topic) for owner in owners])
     alive = {found.topic.topic_id for found in map(topic_item.topic_from_item, names.values()) if not found.is_going}
     return [owner for owner in owners if owner.topic_id in alive]
 
 
-def _lives(context: Context, group: str) -> list[str]:
+def _incarnations(context: Context, group: str) -> list[str]:
     """Return the topic_ids under which the group has cursors. Of a topic that has many, most are passed over."""
     at_once = limits.TRANSACTION_ITEMS_MAX
-    lives: dict[str, None] = {}
+    incarnations: dict[str, None] = {}
     after = ""
     while page := context.items.query(keys.cursor_items(group), start_after=after, limit=at_once):
-        lives |= dict.fromkeys(keys.parse_cursor_item(item.key)[0] for item in page)
+        incarnations |= dict.fromkeys(keys.parse_cursor_item(item.key)[0] for item in page)
         if len(page) < at_once:
             break
         after = keys.cursors_end(keys.parse_cursor_item(page[-1].key)[0])
-    return list(lives)
+    return list(incarnations)
 
 
 def _cursors(context: Context, owner: Subscription, partition: int | None, after: int, limit: int) -> Sequence[Item]:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from fenceline.format import keys
 from fenceline.log.checkpoint_items import Head
-from fenceline.log.context import Context, Instant, LifeEnded
+from fenceline.log.context import Context, Instant, StaleTopicId
 from fenceline.log.tail import verified_tail
 from fenceline.log.topic_item import topic_from_item
 from fenceline.model.topic import Topic
@@ -37,7 +37,7 @@ def look_at(context: Context, topic: Topic, numbers: Sequence[int]) -> Seen:
     """Look at a topic's item, and at the heads of some of its partitions.
 
     Raises:
-        LifeEnded: The name does not lead to this life any more.
+        StaleTopicId: The name no longer leads to this incarnation.
         Unavailable: The item store could not be asked.
     """
     look = context.instant()
@@ -45,7 +45,7 @@ def look_at(context: Context, topic: Topic, numbers: Sequence[int]) -> Seen:
     found = context.read_items([topic_key, *(keys.head_item(topic.topic_id, number) for number in numbers)])
     known = topic_from_item(found[topic_key]) if topic_key in found else None
     if known is None or known.topic.topic_id != topic.topic_id or known.is_going:
-        raise LifeEnded
+        raise StaleTopicId
     return Seen(found, look)
 
 
@@ -55,7 +55,7 @@ def first_with_segments(context: Context, topic_id: str, number: int) -> int | N
     Raises:
         Unavailable: The object store could not be asked.
     """
-    listed = context.objects.list(keys.life_log_prefix(topic_id), keys.log_prefix(topic_id, number), 1)
+    listed = context.objects.list(keys.topic_log_prefix(topic_id), keys.log_prefix(topic_id, number), 1)
     return keys.parse_segment_key(listed[0].key)[1] if listed else None
 
 
@@ -79,7 +79,7 @@ def ends(live: LiveTopic) -> list[int]:
     """Return the next offset of each of a topic's partitions, all from verified tails.
 
     Raises:
-        LifeEnded: The name does not lead to this life any more.
+        StaleTopicId: The name no longer leads to this incarnation.
         CorruptLogError: A partition's log is damaged.
         Unavailable: A store could not be asked.
     """
@@ -88,7 +88,7 @@ def ends(live: LiveTopic) -> list[int]:
     seen = look_at(context, topic, numbers)
     heads = {number: seen.head(topic.topic_id, number) for number in numbers}
     if any(head is not None and head.state.is_sealed for head in heads.values()):
-        raise LifeEnded
+        raise StaleTopicId
     nexts = {number: 0 if head is None else head.next_offset for number, head in heads.items()}
     open_ = with_segments(context, topic.topic_id, nexts)
     if not live.partition(0).is_young(seen.look):

@@ -1,8 +1,8 @@
 """The items of subscriptions: what each holds, and how ranges are packed.
 
 The rule: a subscription's cursors stand under its own ``subscription_id``, fresh at each creation, so that one created
-anew shares nothing with an earlier one of its name, nor with an earlier life of its topic. A cursor that is not there
-stands at offset 0. Members that are not known here are kept as they are. Stored: never rename, never renumber.
+anew shares nothing with an earlier one of its name, nor with an earlier incarnation of its topic. A cursor that is not
+there stands at offset 0. Members that are not known here are kept as they are. Stored: never rename, never renumber.
 
 A cursor holds its ranges itself, up to 2,048 of them; beyond that they stand in chunks, each an item that is never
 changed: it is replaced by others, with new names, in the write that moves the cursor. So an acknowledgement rewrites a
@@ -25,7 +25,7 @@ from fenceline.read.offset_ranges import NOTHING, Acknowledged
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """A subscription of one life of a topic."""
+    """A subscription of one incarnation of a topic."""
 
     topic: str
     topic_id: str

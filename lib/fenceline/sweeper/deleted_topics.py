@@ -1,16 +1,16 @@
-"""Lives that are over: all that was stored under the ``topic_id`` of a deleted topic (DESIGN.md, sections 3 and 10).
+"""Liveness that are over: all that was stored under the ``topic_id`` of a deleted topic (DESIGN.md, sections 3 and 10).
 
-The rule: the life's item under ``gone`` and its topic objects outlive everything else, so that whoever looks at the
-items alone, or at the objects alone, knows that it is over. It is emptied ``gc_grace`` after the item was first met, by
-the store's clock, and looked at again ``gc_grace`` later: creates of processes that were frozen meanwhile may have
-landed. Only when it was then found empty do the other topic objects go, and then the item. DELETE's mark stays for
+The rule: the incarnation's item under ``gone`` and its topic objects outlive everything else, so that whoever looks at
+the items alone, or at the objects alone, knows that it is over. It is emptied ``gc_grace`` after the item was first
+met, by the store's clock, and looked at again ``gc_grace`` later: creates of processes that were frozen meanwhile may
+have landed. Only when it was then found empty do the other topic objects go, and then the item. DELETE's mark stays for
 good, a few hundred bytes: so no topic object that a process makes after a sleep however long can revive the name in a
 rebuild.
 
-What lands later still is an orphan: an object of a life that has the mark, and no item. A thorough round finds it among
-the objects. That no item names a life is never enough: its items may be lost, and its objects are then all that is left
-of it. What cannot be found so are items that a process wrote after a sleep that long; a partition's first checkpoint is
-not among them (``log.checkpoint``), and nobody reaches the others.
+What lands later still is an orphan: an object of an incarnation that has the mark, and no item. A thorough round finds
+it among the objects. That no item names an incarnation is never enough: its items may be lost, and its objects are then
+all that is left of it. What cannot be found so are items that a process wrote after a sleep that long; a partition's
+first checkpoint is not among them (``log.checkpoint``), and nobody reaches the others.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from fenceline.sweeper.session_expiry import collect_producers
 from fenceline.sweeper.subscription_expiry import collect_subscriptions
 
 
-def collect_life(context: Context, gone: Item, *, store_now_ms: int, budget: Budget) -> None:
-    """Take a life one step nearer to its end.
+def collect_incarnation(context: Context, gone: Item, *, store_now_ms: int, budget: Budget) -> None:
+    """Take an incarnation one step nearer to its end.
 
     Raises:
         VersionMoved: Another run has taken it there.
@@ -56,7 +56,7 @@ def collect_life(context: Context, gone: Item, *, store_now_ms: int, budget: Bud
 
 
 def _note(context: Context, gone: Item, *, is_emptied: bool) -> None:
-    """Begin to wait, from now on: the run may have begun before the life ended."""
+    """Begin to wait, from now on: the run may have begun before the incarnation ended."""
     value = {**gone.value, "since": store_now(context), "is_emptied": is_emptied}
     context.items.write([Put(gone.key, value, gone.version + 1, gone.version)])
 
@@ -70,9 +70,11 @@ def _delete_topic_objects(context: Context, topic_id: str, budget: Budget) -> bo
 
 
 def _is_empty(context: Context, gone: Item, budget: Budget) -> bool:
-    """Delete the life's objects, but for its topic objects, and its partitions' items; return whether none is left."""
+    """Delete the incarnation's objects, but for its topic objects, and its partitions' items; return whether none is
+    left.
+    """
     topic_id, topic = gone.key.sort, topic_from_value(gone.value, gone.version).topic
-    for prefix in keys.life_prefixes(topic_id):
+    for prefix in keys.topic_id_prefixes(topic_id):
         if not delete_prefix(context, prefix, budget):
             return False
     sorts = [keys.partition_items(topic_id, partition) for partition in range(topic.partitions)]
@@ -97,13 +99,13 @@ def collect_orphans(context: Context, after: str, budget: Budget) -> str | None:
     Raises:
         Unavailable, NoAnswer: A store; what was deleted might be deleted.
     """
-    for kind in keys.LIFE_PREFIXES:
+    for kind in keys.TOPIC_ID_PREFIXES:
         if after and not after.startswith(kind):
             continue
         while listed := context.objects.list(kind, after, 1):
             if budget.is_over():
                 return after or kind
-            topic_id = keys.parse_life(listed[0].key)
+            topic_id = keys.parse_topic_id(listed[0].key)
             if _is_over(context, topic_id):
                 delete_prefix(context, f"{kind}{topic_id}/", budget)
             after = f"{kind}{topic_id}0"  # behind all of its keys: "0" follows "/"
@@ -114,7 +116,7 @@ def collect_orphans(context: Context, after: str, budget: Budget) -> str | None:
 def _collect_topic_objects(context: Context, after: str, budget: Budget) -> str | None:
     """Delete topic objects that landed beside a mark. Marks by themselves are many, and cost a listing a thousand."""
     while listed := context.objects.list(keys.TOPIC_PREFIX, after, limits.LIST_MAX):
-        counts = Counter(keys.parse_life(line.key) for line in listed)
+        counts = Counter(keys.parse_topic_id(line.key) for line in listed)
         for topic_id in [one for one, count in counts.items() if count > 1]:
             if budget.is_over():
                 return after or keys.TOPIC_PREFIX
@@ -123,13 +125,13 @@ def _collect_topic_objects(context: Context, after: str, budget: Budget) -> str 
         if len(listed) < limits.LIST_MAX:
             return None
         # The last one may go on behind the page: it begins the next, unless it is all of this one.
-        last = keys.parse_life(listed[-1].key)
+        last = keys.parse_topic_id(listed[-1].key)
         after = f"{keys.TOPIC_PREFIX}{last}" if len(counts) > 1 else listed[-1].key
     return None
 
 
 def _is_over(context: Context, topic_id: str) -> bool:
-    """Whether a life is known to be over, and forgotten: it has DELETE's mark, and no item tells of it.
+    """Whether an incarnation is known to be over, and forgotten: it has DELETE's mark, and no item tells of it.
 
     One that has no topic object, or a newest one that is no mark or can't be read, is left alone: nothing says that it
     is over, and without its items its objects are all that a rebuild has. ``fenceline verify`` tells of it.

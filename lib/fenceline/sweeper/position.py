@@ -18,7 +18,7 @@ from fenceline.ports import Put, VersionMoved
 class Place(StrEnum):
     """What a round goes over, in this order. Stored: never rename."""
 
-    LIVES = "lives"
+    INCARNATIONS = "lives"
     TOPICS = "topics"
     SESSIONS = "sessions"
     ORPHANS = "orphans"
@@ -26,7 +26,7 @@ class Place(StrEnum):
 
     @property
     def following(self) -> Place:
-        following = {Place.LIVES: Place.TOPICS, Place.TOPICS: Place.SESSIONS, Place.SESSIONS: Place.ORPHANS}
+        following = {Place.INCARNATIONS: Place.TOPICS, Place.TOPICS: Place.SESSIONS, Place.SESSIONS: Place.ORPHANS}
         return following.get(self, Place.END)
 
 
@@ -81,7 +81,7 @@ class Cursor:
         self.is_thorough = is_thorough or is_due
         if self.is_thorough:
             self._value["thorough_at"] = store_now_ms
-        self.go_on(Place.LIVES)
+        self.go_on(Place.INCARNATIONS)
 
     def go_on(self, place: Place) -> None:
         self.place, self.after, self.partition = place, "", 0

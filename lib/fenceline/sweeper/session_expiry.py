@@ -2,7 +2,7 @@
 
 The rule: an ended session is remembered for at least a day, by any clock; a severed one until it is fenced everywhere.
 Each item goes at exactly the version that was read: who came back meanwhile keeps it. A producer's record outlives its
-session by as long as it takes to be met, and a life's records go with it.
+session by as long as it takes to be met, and an incarnation's records go with it.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _known(context: Context, session_ids: list[str]) -> set[str]:
 
 
 def collect_producers(context: Context, topic_id: str, budget: Budget) -> bool:
-    """Delete the records and the ticket counter of a life that is over; return whether none is left."""
+    """Delete the records and the ticket counter of an incarnation that is over; return whether none is left."""
     tickets = keys.tickets_item(topic_id)
     for partition in (keys.producers_of(topic_id), tickets.partition):
         while found := context.items.query(partition, limit=limits.LIST_MAX):

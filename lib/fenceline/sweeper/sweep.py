@@ -29,7 +29,7 @@ from fenceline.format import keys
 from fenceline.log import topics
 from fenceline.log.checkpoint import move_log_start, save
 from fenceline.log.checkpoint_items import Head
-from fenceline.log.context import LifeEnded
+from fenceline.log.context import StaleTopicId
 from fenceline.log.deletes import Budget
 from fenceline.log.partition import Partition
 from fenceline.log.replay import newest_state, write_state
@@ -39,7 +39,7 @@ from fenceline.ports import Damaged, ObjectSummary, StoreFact, VersionMoved
 from fenceline.service.log import Log
 from fenceline.subscriptions.heads import Seen, first_with_segments, look_at, with_segments
 from fenceline.sweeper import collect
-from fenceline.sweeper.deleted_topics import collect_life, collect_orphans
+from fenceline.sweeper.deleted_topics import collect_incarnation, collect_orphans
 from fenceline.sweeper.position import Cursor, Place
 from fenceline.sweeper.producer_expiry import expire_producers
 from fenceline.sweeper.retention import Followed, Now, StoredSegments, retained_from, retention_of
@@ -110,7 +110,7 @@ class _Run:
         self._store_now_ms = store_now_ms
         self._began_at = cursor.position
         self._half_ms = (log.context.runtime.monotonic_ms() + budget.until_ms) // 2
-        self._bare = "", 0, 0  # of the life, partitions [first, end) have no segment
+        self._bare = "", 0, 0  # of the incarnation, partitions [first, end) have no segment
         self._is_put_off = False  # a compaction was, to the next run, which begins with it
         # Data is old when both clocks say so: one that is wrong by years deletes nothing.
         self._now_ms = min(store_now_ms, log.context.runtime.now_ms())
@@ -121,7 +121,7 @@ class _Run:
         self.report.is_thorough = self._cursor.is_thorough
         self._bare = "", 0, 0
         phases = {
-            Place.LIVES: self._lives,
+            Place.INCARNATIONS: self._incarnations,
             Place.TOPICS: self._topics,
             Place.SESSIONS: self._sessions,
             Place.ORPHANS: self._orphans,
@@ -147,7 +147,7 @@ class _Run:
         """Tell what goes wrong with one thing, and go on to the next."""
         try:
             yield
-        except LifeEnded:
+        except StaleTopicId:
             return  # it waits under ``gone`` from now on
         except VersionMoved:
             return  # somebody was faster: the next run looks at what that made of it
@@ -157,14 +157,14 @@ class _Run:
 
     # What is swept
 
-    def _lives(self) -> None:
+    def _incarnations(self) -> None:
         items, cursor = self._context.items, self._cursor
         while found := items.query(keys.GONE, start_after=cursor.after, limit=limits.TRANSACTION_ITEMS_MAX):
             for gone in found:
                 if self._budget.is_over():
                     return
                 with self._telling(f"deleted topic_id={gone.key.sort}"):
-                    collect_life(self._context, gone, store_now_ms=self._store_now_ms, budget=self._budget)
+                    collect_incarnation(self._context, gone, store_now_ms=self._store_now_ms, budget=self._budget)
                 cursor.after = gone.key.sort
 
     def _topics(self) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fenceline.access.claims.request import ClaimRequest
-from fenceline.access.resources import Wanted
+from fenceline.access.resources import OwnTarget
 from fenceline.access.rules import EXCLUSIVE_WITH_FENCING
 from fenceline.adapters.sqlite.directory import SqliteItemStore, SqliteObjectStore, open_directory
 from fenceline.append.request import AppendRequest
@@ -109,7 +109,7 @@ def _locks(log: Log, items: SqliteItemStore) -> list[Row]:
     items.write([Put(key, {"n": 0}, 0, expected=None)])
 
     def lock() -> None:
-        log.own(session_id, [Wanted("nightly")])
+        log.own(session_id, [OwnTarget("nightly")])
         log.release(session_id, ["nightly"])
 
     def bare() -> None:

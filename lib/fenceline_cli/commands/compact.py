@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fenceline.log.checkpoint_items import View
+from fenceline.log.checkpoint_items import CompactedView
 from fenceline.service.log import Log
 from fenceline_cli.commands.stores import progress_bar
 from fenceline_cli.options import AsJson, TopicName
@@ -47,7 +47,7 @@ def compact(
         print_rows(COLUMNS, rows)
 
 
-def _compacted(log: Log, topic: str, partition: int) -> View | None:
+def _compacted(log: Log, topic: str, partition: int) -> CompactedView | None:
     with progress_bar() as progress:
         task = progress.add_task(f"{topic}/{partition}", total=None)
         return log.compact_now(
@@ -55,7 +55,7 @@ def _compacted(log: Log, topic: str, partition: int) -> View | None:
         )
 
 
-def _row(partition: int, view: View | None) -> tuple[int, ...]:
+def _row(partition: int, view: CompactedView | None) -> tuple[int, ...]:
     if view is None:
         return (partition, 0, 0, 0, 0)
     return (partition, view.horizon, view.records, view.files, view.bytes)

@@ -17,7 +17,7 @@ from fenceline.access import session as sessions
 from fenceline.access.claims.decision import decide
 from fenceline.access.claims.outcome import Ask, Decision, Pending
 from fenceline.access.claims.request import ClaimRequest, check, partitions_of
-from fenceline.access.claims.snapshot import Wanted, read_scene, settled
+from fenceline.access.claims.snapshot import SnapshotQuery, read_snapshot, settled
 from fenceline.access.fencing import AppenderOf
 from fenceline.access.producer import (
     GRANTED,
@@ -43,7 +43,7 @@ from fenceline.errors import (
 )
 from fenceline.format import keys
 from fenceline.format.control import SHARED
-from fenceline.log.context import Context, LifeEnded
+from fenceline.log.context import Context, StaleTopicId
 from fenceline.log.retry import Attempts
 from fenceline.model.topic import Topic
 from fenceline.ports import Change, Item, ItemKey
@@ -77,7 +77,7 @@ class Claiming:
             ProducerFencedError, ProducerBusyError, ThrottledError: The claim has nothing.
             StoreUnavailableError, ContendedError: The claim has nothing; send it again.
             OutcomeUnknownError: It may have what it asked for; the same claim completes it.
-            LifeEnded: The name does not lead to this life any more.
+            StaleTopicId: The name no longer leads to this incarnation.
         """
         check(request)
         fresh_id = self._context.runtime.fresh_id
@@ -115,13 +115,13 @@ class Claiming:
     # (1)
 
     def _reserve(self, topic: Topic, ask: Ask) -> Decision:
-        wanted = Wanted(topic, ask.partitions, ask.session_id, ask.producer_name)
+        wanted = SnapshotQuery(topic, ask.partitions, ask.session_id, ask.producer_name)
         attempts = Attempts(self._context.runtime, "the claim")
         try:
             for attempt in attempts:
                 with attempt:
-                    scene = read_scene(self._context, wanted, self._appender_of)
-                    decision = decide(scene, ask)
+                    snapshot = read_snapshot(self._context, wanted, self._appender_of)
+                    decision = decide(snapshot, ask)
                     changes = decision.draft.changes(self._context.runtime)
                     if len(changes) > limits.TRANSACTION_ITEMS_MAX:
                         raise ThrottledError("too many sessions stand in the way at once; claim fewer partitions")
@@ -144,7 +144,7 @@ class Claiming:
         outcomes = dict(zip(partitions, self._context.runtime.gather(calls), strict=True))
         errors = [outcome for outcome in outcomes.values() if isinstance(outcome, Exception)]
         # A marker that was not answered may stand: before any other error, behind which the claim is given up.
-        for kind in (LifeEnded, OutcomeUnknownError, CorruptLogError, ProducerFencedError, FencelineError):
+        for kind in (StaleTopicId, OutcomeUnknownError, CorruptLogError, ProducerFencedError, FencelineError):
             for error in errors:
                 if isinstance(error, ProducerFencedError) and kind is ProducerFencedError:
                     raise self._lost(topic, pending) from error
@@ -154,14 +154,14 @@ class Claiming:
 
     def _append_marker(
         self, topic: Topic, pending: Pending, partition: int, until_ms: int
-    ) -> int | FencelineError | LifeEnded:
+    ) -> int | FencelineError | StaleTopicId:
         holder, behind = pending.holders[partition], pending.behind.get(partition)
         appender = self._appender_of(topic.name, topic.topic_id, partition)
         entry: GrantEntry | ShareEntry
         entry = GrantEntry(holder.session_id, holder.epoch) if behind is None else ShareEntry(holder.epoch, behind)
         try:
             answer = appender.append(entry, until_ms)
-        except (FencelineError, LifeEnded) as error:
+        except (FencelineError, StaleTopicId) as error:
             return error
         assert isinstance(answer, Marked)
         return answer.offset + 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fenceline.access.claims.snapshot import Draft, Scene
+from fenceline.access.claims.snapshot import ClaimSnapshot, ItemTransaction
 from fenceline.access.producer import CLOSED, Producer, ProducerRecord
 from fenceline.access.rules import Column, Holder
 from fenceline.access.session import SessionItem, told
@@ -57,43 +57,43 @@ class Pending:
 class Decision:
     """What becomes of a claim: an answer, or something to complete first."""
 
-    draft: Draft
+    draft: ItemTransaction
     outcome: Producer | Pending
 
 
-def new_record(scene: Scene, ask: Ask, name: str) -> ProducerRecord:
+def new_record(snapshot: ClaimSnapshot, ask: Ask, name: str) -> ProducerRecord:
     return ProducerRecord(
-        scene.topic.topic_id,
+        snapshot.topic.topic_id,
         name,
         ask.session_id,
         ask.principal,
         ask.access_mode,
         ask.partitions,
         CLOSED,
-        since=scene.now_ms,
+        since=snapshot.now_ms,
     )
 
 
-def queue_position(scene: Scene, ticket: int, partitions: Sequence[int]) -> int:
+def queue_position(snapshot: ClaimSnapshot, ticket: int, partitions: Sequence[int]) -> int:
     """Return how many live waiters stand before this ticket, on any of its partitions."""
     ahead = {
         waiter.ticket
         for p in partitions
-        for waiter in scene.item(p).waiting
-        if waiter.ticket < ticket and scene.is_waiting(waiter)
+        for waiter in snapshot.item(p).waiting
+        if waiter.ticket < ticket and snapshot.is_waiting(waiter)
     }
     return len(ahead)
 
 
-def fenced(scene: Scene, why: str) -> ProducerFencedError:
-    epochs = {str(p): view.epoch_in_force for p, view in scene.views.items()}
-    return ProducerFencedError(f"{why}: topic={scene.topic.name}", topic_epochs=epochs)
+def fenced(snapshot: ClaimSnapshot, why: str) -> ProducerFencedError:
+    epochs = {str(p): view.epoch_in_force for p, view in snapshot.views.items()}
+    return ProducerFencedError(f"{why}: topic={snapshot.topic.name}", topic_epochs=epochs)
 
 
-def taken_name(scene: Scene, record: ProducerRecord) -> ProducerBusyError:
+def taken_name(snapshot: ClaimSnapshot, record: ProducerRecord) -> ProducerBusyError:
     return ProducerBusyError(
         "the name is a live producer's, until it closes, is fenced, or its lease lapses; take another: "
-        f"producer_name={record.producer_name}{told(scene.sessions.get(record.session_id))}"
+        f"producer_name={record.producer_name}{told(snapshot.sessions.get(record.session_id))}"
     )
 
 

@@ -16,7 +16,7 @@ from fenceline.access import fencing, rules
 from fenceline.access import session as sessions
 from fenceline.access.claims.outcome import fenced
 from fenceline.access.claims.queue import ANOTHERS, judge_record, read_record, shown, unknown_producer
-from fenceline.access.claims.snapshot import Scene, Wanted, read_scene
+from fenceline.access.claims.snapshot import ClaimSnapshot, SnapshotQuery, read_snapshot
 from fenceline.access.fencing import AppenderOf
 from fenceline.access.producer import CLOSED, QUEUED, Producer, ProducerRecord, record_from_item
 from fenceline.access.rules import AccessItem, access_from_item
@@ -34,14 +34,14 @@ def look(context: Context, appender_of: AppenderOf, topic: Topic, name: str) -> 
 
     Raises:
         UnknownProducerError, ProducerFencedError, SessionExpiredError, SessionSeveredError: As API.md says.
-        LifeEnded: The name does not lead to this life any more.
+        StaleTopicId: The name no longer leads to this incarnation.
     """
     record = read_record(context, topic, name)
     partitions = () if record is None else record.partitions
-    scene = read_scene(context, Wanted(topic, partitions, None, name), appender_of)
-    record = judge_record(scene, name, None)
-    session = sessions.judge_known(scene.sessions.get(record.session_id), record.session_id, record.principal)
-    return shown(scene, record, session)
+    snapshot = read_snapshot(context, SnapshotQuery(topic, partitions, None, name), appender_of)
+    record = judge_record(snapshot, name, None)
+    session = sessions.judge_known(snapshot.sessions.get(record.session_id), record.session_id, record.principal)
+    return shown(snapshot, record, session)
 
 
 class ProducerPage(NamedTuple):
@@ -78,25 +78,25 @@ def listed(context: Context, topic: Topic, *, start_after: str, limit: int) -> P
 
 def _shown(context: Context, topic: Topic, records: Sequence[ProducerRecord]) -> list[tuple[ProducerRecord, Producer]]:
     """Return those of the producers that hold access, or wait for it, in the order of ``records``."""
-    scene = _scene(context, topic, records)
+    snapshot = _snapshot(context, topic, records)
     found: list[tuple[ProducerRecord, Producer]] = []
     for record in records:
-        session = scene.sessions.get(record.session_id)
+        session = snapshot.sessions.get(record.session_id)
         if session is None or session.is_final or record.state == CLOSED:
             continue
         with suppress(FencelineError):  # fenced, failed or lapsed: not listed
-            found.append((record, shown(scene, record, session)))
+            found.append((record, shown(snapshot, record, session)))
     return found
 
 
-def _scene(context: Context, topic: Topic, records: Sequence[ProducerRecord]) -> Scene:
+def _snapshot(context: Context, topic: Topic, records: Sequence[ProducerRecord]) -> ClaimSnapshot:
     """Read what these producers are judged by: also the waiters before them, who may not be among them."""
     others = _read_access(context, topic, {p for record in records for p in record.partitions})
     waiters = [waiter for item in others.values() for waiter in item.waiting]
     others |= _read_access(context, topic, {p for waiter in waiters for p in waiter.partitions} - others.keys())
     ids = {one.session_id for one in records} | {one.session_id for one in waiters}
     found = context.read_items([keys.session_item(session_id) for session_id in sorted(ids)])
-    return Scene(
+    return ClaimSnapshot(
         topic=topic,
         views={},
         others=others,
@@ -163,7 +163,7 @@ def _not_its(
 ) -> FencelineError:
     if record is None:
         return unknown_producer(name)
-    return fenced(read_scene(context, Wanted(topic, record.partitions, None, name), appender_of), ANOTHERS)
+    return fenced(read_snapshot(context, SnapshotQuery(topic, record.partitions, None, name), appender_of), ANOTHERS)
 
 
 def _closed_access(context: Context, record: ProducerRecord) -> list[Change]:

@@ -15,7 +15,7 @@ from fenceline.access import rules
 from fenceline.access import session as sessions
 from fenceline.access.claims.claim import Claiming
 from fenceline.access.claims.outcome import Ask, fenced, queue_position
-from fenceline.access.claims.snapshot import Scene, Wanted, read_scene
+from fenceline.access.claims.snapshot import ClaimSnapshot, SnapshotQuery, read_snapshot
 from fenceline.access.fencing import AppenderOf
 from fenceline.access.producer import (
     CLOSED,
@@ -56,7 +56,7 @@ class Waiting:
             UnknownProducerError: There is none, or it was closed.
             ProducerFencedError: It is another session's, or somebody came after it.
             StoreUnavailableError, ContendedError, OutcomeUnknownError: Poll again; its place is kept.
-            LifeEnded: The name does not lead to this life any more.
+            StaleTopicId: The name no longer leads to this incarnation.
         """
         runtime = self._context.runtime
         until_ms = runtime.monotonic_ms() + wait_ms
@@ -74,41 +74,41 @@ class Waiting:
     def _step(self, topic: Topic, name: str, session_id: str, principal: str, until_ms: int) -> Producer:
         record = read_record(self._context, topic, name)
         partitions = record.partitions if record is not None else ()
-        scene = read_scene(self._context, Wanted(topic, partitions, session_id, name), self._appender_of)
-        session = sessions.judge_known(scene.sessions.get(session_id), session_id, principal)
-        record = judge_record(scene, name, session_id)
-        producer = shown(scene, record, session)
+        snapshot = read_snapshot(self._context, SnapshotQuery(topic, partitions, session_id, name), self._appender_of)
+        session = sessions.judge_known(snapshot.sessions.get(session_id), session_id, principal)
+        record = judge_record(snapshot, name, session_id)
+        producer = shown(snapshot, record, session)
         if producer.state == GRANTED:
             return producer
         if record.state == QUEUED:
-            self._promote_others(scene, record, until_ms)
+            self._promote_others(snapshot, record, until_ms)
         return self._claiming.make(topic, ask_of(record), until_ms, gives_up=False)
 
-    def _promote_others(self, scene: Scene, record: ProducerRecord, until_ms: int) -> None:
+    def _promote_others(self, snapshot: ClaimSnapshot, record: ProducerRecord, until_ms: int) -> None:
         """Promote the first in line, if that is another, and nobody holds what both wait for."""
         ahead = [
             waiter
-            for view in scene.views.values()
+            for view in snapshot.views.values()
             for waiter in view.item.waiting
-            if waiter.ticket < record.ticket and scene.is_waiting(waiter)
+            if waiter.ticket < record.ticket and snapshot.is_waiting(waiter)
         ]
         if not ahead:
             return
         first = min(ahead, key=lambda waiter: waiter.ticket)
-        if not _is_free(scene, first):
+        if not _is_free(snapshot, first):
             return
-        found = read_record(self._context, scene.topic, first.producer_name)
+        found = read_record(self._context, snapshot.topic, first.producer_name)
         if found is None or found.ticket != first.ticket or found.state != QUEUED:
             return
         # What stops the other one is told to it, in a poll of its own.
         with suppress(FencelineError):
-            self._claiming.make(scene.topic, replace(ask_of(found), renews=False), until_ms, gives_up=False)
+            self._claiming.make(snapshot.topic, replace(ask_of(found), renews=False), until_ms, gives_up=False)
 
 
-def _is_free(scene: Scene, waiter: Waiter) -> bool:
+def _is_free(snapshot: ClaimSnapshot, waiter: Waiter) -> bool:
     claimant = Claimant(waiter.session_id, waiter.producer_name, waiter.ticket)
-    views = [view for p, view in scene.views.items() if p in waiter.partitions]
-    return all(rules.column_of(view, claimant, scene.lives) is Column.FREE for view in views)
+    views = [view for p, view in snapshot.views.items() if p in waiter.partitions]
+    return all(rules.column_of(view, claimant, snapshot.liveness) is Column.FREE for view in views)
 
 
 def ask_of(record: ProducerRecord) -> Ask:
@@ -139,39 +139,39 @@ def unknown_producer(name: str) -> UnknownProducerError:
     return UnknownProducerError(f"no such producer: producer_name={name[: limits.PRODUCER_NAME_CHARS_MAX]}")
 
 
-def judge_record(scene: Scene, name: str, session_id: str | None) -> ProducerRecord:
+def judge_record(snapshot: ClaimSnapshot, name: str, session_id: str | None) -> ProducerRecord:
     """Return a producer that may be shown, or polled by ``session_id``.
 
     Raises:
         UnknownProducerError: There is none, or it, or its session, was closed.
         ProducerFencedError: It is another session's, or a fencer failed it.
     """
-    record = scene.records.get(name)
-    session = None if record is None else scene.sessions.get(record.session_id)
+    record = snapshot.records.get(name)
+    session = None if record is None else snapshot.sessions.get(record.session_id)
     if record is None or session is None:
         raise unknown_producer(name)
     if session_id not in (None, record.session_id):
-        raise fenced(scene, ANOTHERS)
+        raise fenced(snapshot, ANOTHERS)
     if record.state == CLOSED or session.state == sessions.CLOSED:
         raise unknown_producer(name)
     if record.state == FAILED:
-        raise fenced(scene, "another claim came first")
+        raise fenced(snapshot, "another claim came first")
     return record
 
 
-def shown(scene: Scene, record: ProducerRecord, session: SessionItem) -> Producer:
+def shown(snapshot: ClaimSnapshot, record: ProducerRecord, session: SessionItem) -> Producer:
     """Return a producer as it is now.
 
     Raises:
         ProducerFencedError: It has lost all that it was granted, or its place in the line and has nothing beside.
         SessionExpiredError: It waits, and its session's lease lapsed.
     """
-    if not scene.is_reserved_or_in_line(record):
-        held = scene.held_of(record)
+    if not snapshot.is_reserved_or_in_line(record):
+        held = snapshot.held_of(record)
         if not held:
-            raise fenced(scene, "somebody came after it" if record.state == GRANTED else "a fencer came before it")
+            raise fenced(snapshot, "somebody came after it" if record.state == GRANTED else "a fencer came before it")
         return granted_producer(record, session, held)
-    if not session.is_live(scene.now_ms):
+    if not session.is_live(snapshot.now_ms):
         raise sessions.expired(session)
-    position = 0 if record.state == PENDING else queue_position(scene, record.ticket, record.partitions)
+    position = 0 if record.state == PENDING else queue_position(snapshot, record.ticket, record.partitions)
     return queued_producer(record, session, position)

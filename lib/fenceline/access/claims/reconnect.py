@@ -11,58 +11,59 @@ from dataclasses import replace
 from fenceline.access import hold_limits, rules
 from fenceline.access import session as sessions
 from fenceline.access.claims.outcome import Ask, Decision, fenced, new_record, taken_name
-from fenceline.access.claims.snapshot import Draft, Scene
+from fenceline.access.claims.snapshot import ClaimSnapshot, ItemTransaction
 from fenceline.access.producer import GRANTED, PENDING, QUEUED, ProducerRecord, granted_producer
-from fenceline.access.rules import Reconnection, View
+from fenceline.access.rules import PartitionAccess, Reconnection
 from fenceline.access.session import Hold, SessionItem
 from fenceline.format.control import EXCLUSIVE, SHARED
 
 
-def reconnect(scene: Scene, ask: Ask, session: SessionItem) -> Decision | None:
+def reconnect(snapshot: ClaimSnapshot, ask: Ask, session: SessionItem) -> Decision | None:
     """Return what becomes of a claim that has had access before; ``None``: it is a new one."""
     assert ask.topic_epochs is not None
     verdicts = {
-        p: rules.reconnection_of(view, ask.topic_epochs[p], ask.session_id, ask.mode) for p, view in scene.views.items()
+        p: rules.reconnection_of(view, ask.topic_epochs[p], ask.session_id, ask.mode)
+        for p, view in snapshot.views.items()
     }
     if Reconnection.FENCED in verdicts.values():
-        raise fenced(scene, "somebody came after it, or these epochs were never granted; claim anew without them")
+        raise fenced(snapshot, "somebody came after it, or these epochs were never granted; claim anew without them")
     if session.state == sessions.CLOSED:
         raise sessions.expired(session)
     if set(verdicts.values()) != {Reconnection.RESUMES}:
         return None
-    named = [_names(view, ask, ask.topic_epochs[p]) for p, view in scene.views.items()]
+    named = [_names(view, ask, ask.topic_epochs[p]) for p, view in snapshot.views.items()]
     names = [name for name in named[0] if all(name in others for others in named[1:])]
     if ask.producer_name is not None:
         names = [name for name in names if name == ask.producer_name]
-    return _resumed(scene, ask, session, names[0]) if names else None
+    return _resumed(snapshot, ask, session, names[0]) if names else None
 
 
-def _names(view: View, ask: Ask, epoch: int) -> list[str]:
+def _names(view: PartitionAccess, ask: Ask, epoch: int) -> list[str]:
     """Return the session's producers that have a partition: several may share it."""
     own = view.item.shared if ask.mode == SHARED else (view.item.granted,)
     held = [h for h in own if h is not None and (h.session_id, h.epoch) == (ask.session_id, epoch)]
     return [h.producer_name for h in held if h.producer_name]  # an owner is no producer
 
 
-def _resumed(scene: Scene, ask: Ask, session: SessionItem, name: str) -> Decision:
+def _resumed(snapshot: ClaimSnapshot, ask: Ask, session: SessionItem, name: str) -> Decision:
     assert ask.topic_epochs is not None
-    topic, epochs = scene.topic, dict(ask.topic_epochs)
+    topic, epochs = snapshot.topic, dict(ask.topic_epochs)
     # Whoever writes that it has ended writes these items: only one of the two succeeds, whatever the clocks say.
-    draft = Draft(scene, leans_on_all=True)
-    session = sessions.renewed(session, scene.now_ms)
-    for p, view in scene.views.items():
+    draft = ItemTransaction(snapshot, leans_on_all=True)
+    session = sessions.renewed(session, snapshot.now_ms)
+    for p, view in snapshot.views.items():
         draft.access[p] = rules.resumed(view.item, (ask.session_id, name))
         session = sessions.with_hold(session, Hold(topic.name, topic.topic_id, p, epochs[p], ask.mode, name))
-    draft.sessions[session.session_id] = hold_limits.bounded(scene.sessions[ask.session_id], session, scene.held)
-    record = scene.records.get(name)
+    draft.sessions[session.session_id] = hold_limits.bounded(snapshot.sessions[ask.session_id], session, snapshot.held)
+    record = snapshot.records.get(name)
     if record is not None and not _is_of(record, ask):
         # Another claim of its own session is under way, or its lapsed session comes back to it: that is closed first.
         is_own = record.session_id == ask.session_id
-        if (is_own and record.state in (PENDING, QUEUED)) or scene.is_alive(record):
-            raise taken_name(scene, record)
-        record = replace(new_record(scene, ask, name), version=record.version)
-    record = record or new_record(scene, ask, name)
-    offsets = {p: _next_offset(view) for p, view in scene.views.items()} | dict(record.next_offsets)
+        if (is_own and record.state in (PENDING, QUEUED)) or snapshot.is_alive(record):
+            raise taken_name(snapshot, record)
+        record = replace(new_record(snapshot, ask, name), version=record.version)
+    record = record or new_record(snapshot, ask, name)
+    offsets = {p: _next_offset(view) for p, view in snapshot.views.items()} | dict(record.next_offsets)
     epochs = dict(record.topic_epochs) | epochs
     draft.record = replace(record, state=GRANTED, topic_epochs=epochs, next_offsets=offsets)
     return Decision(draft, granted_producer(draft.record, session, ask.partitions))
@@ -72,7 +73,7 @@ def _is_of(record: ProducerRecord, ask: Ask) -> bool:
     return record.session_id == ask.session_id and set(ask.partitions) <= set(record.partitions)
 
 
-def _next_offset(view: View) -> int:
+def _next_offset(view: PartitionAccess) -> int:
     """Return what lies right behind a grant's markers."""
     is_exclusive = view.state.access_mode == EXCLUSIVE
     return view.state.access_offset + 1 if is_exclusive else view.state.next_offset

@@ -13,10 +13,10 @@ from functools import partial
 from fenceline import limits
 from fenceline.access import fencing, hold_limits
 from fenceline.access.producer import GRANTED, PENDING, QUEUED, ProducerRecord, is_legal_name, record_from_item
-from fenceline.access.rules import AccessItem, Lives, View, Waiter, access_from_item
+from fenceline.access.rules import AccessItem, Liveness, PartitionAccess, Waiter, access_from_item
 from fenceline.access.session import SessionItem, session_from_item
 from fenceline.format import keys
-from fenceline.log.context import Context, LifeEnded
+from fenceline.log.context import Context, StaleTopicId
 from fenceline.log.state import PartitionState
 from fenceline.log.tail import verified_tail
 from fenceline.log.topic_item import topic_from_item
@@ -26,11 +26,11 @@ from fenceline.runtime import Runtime
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class ClaimSnapshot:
     """A topic's access, as far as one claim concerns it."""
 
     topic: Topic
-    views: dict[int, View]  # of the claim's partitions
+    views: dict[int, PartitionAccess]  # of the claim's partitions
     others: dict[int, AccessItem]  # of those that waiters and records of the views have beside
     sessions: dict[str, SessionItem]  # those of the named ones that are known
     records: dict[str, ProducerRecord]  # by name
@@ -40,8 +40,8 @@ class Scene:
     topic_version: int | None = None  # of the topic's item
 
     @property
-    def lives(self) -> Lives:
-        return Lives(self.is_live, self.is_gone, lambda waiter: self.is_in_line(waiter.ticket, waiter.partitions))
+    def liveness(self) -> Liveness:
+        return Liveness(self.is_live, self.is_gone, lambda waiter: self.is_in_line(waiter.ticket, waiter.partitions))
 
     def item(self, partition: int) -> AccessItem:
         view = self.views.get(partition)
@@ -56,7 +56,7 @@ class Scene:
         return session is None or session.is_final
 
     def is_waiting(self, waiter: Waiter) -> bool:
-        return self.lives.is_waiting(waiter)
+        return self.liveness.is_waiting(waiter)
 
     def is_in_line(self, ticket: int, partitions: Iterable[int]) -> bool:
         """Whether a waiter stands in all its lines: a fencer takes it out of those of the partitions it claims."""
@@ -64,7 +64,7 @@ class Scene:
 
     def is_held(self, record: ProducerRecord, partition: int) -> bool:
         """Whether a producer still has what it was granted on a partition."""
-        view = self.views.get(partition) or View(partition, self.item(partition), PartitionState())
+        view = self.views.get(partition) or PartitionAccess(partition, self.item(partition), PartitionState())
         return view.is_held_by(record.name, record.topic_epochs.get(partition, -1))
 
     def held_of(self, record: ProducerRecord) -> list[int]:
@@ -88,10 +88,10 @@ class Scene:
 
 
 @dataclass(slots=True)
-class Draft:
+class ItemTransaction:
     """Changes of a scene, made all or none."""
 
-    scene: Scene
+    snapshot: ClaimSnapshot
     access: dict[int, AccessItem] = field(default_factory=dict)
     sessions: dict[str, SessionItem] = field(default_factory=dict)
     record: ProducerRecord | None = None
@@ -100,46 +100,47 @@ class Draft:
 
     def session(self, session_id: str) -> SessionItem | None:
         """Return a session as it is with the changes so far."""
-        return self.sessions.get(session_id) or self.scene.sessions.get(session_id)
+        return self.sessions.get(session_id) or self.snapshot.sessions.get(session_id)
 
     def draw_ticket(self) -> int:
         """Return the next of the topic's tickets: whoever draws at the same time, the write tells apart."""
-        counter = self.scene.tickets
+        counter = self.snapshot.tickets
         self.ticket = 1 if counter is None else int(str(counter.value["next"]))
         return self.ticket
 
     def changes(self, runtime: Runtime) -> list[Change]:
-        topic_id = self.scene.topic.topic_id
+        topic_id = self.snapshot.topic.topic_id
         puts: list[Change] = [
             item.put(keys.access_item(topic_id, p), runtime)
             for p, item in self.access.items()
-            if item != self.scene.item(p)
+            if item != self.snapshot.item(p)
         ]
-        puts += [s.put(runtime) for s in self.sessions.values() if s != self.scene.sessions.get(s.session_id)]
+        puts += [s.put(runtime) for s in self.sessions.values() if s != self.snapshot.sessions.get(s.session_id)]
         if self.leans_on_all:
             puts += self._checks(topic_id)
         if self.record is not None:
             puts.append(self.record.put(runtime))
         if self.ticket is not None:
-            counter = self.scene.tickets
+            counter = self.snapshot.tickets
             version = runtime.fresh_version() if counter is None else counter.version + 1
             expected = None if counter is None else counter.version
             puts.append(Put(keys.tickets_item(topic_id), {"next": self.ticket + 1}, version, expected))
         if any(isinstance(put, Put) and put.expected is None for put in puts):
-            # A process that was frozen until this life was collected leaves no item that nobody would ever delete.
-            puts.append(Check(keys.topic_item(self.scene.topic.name), self.scene.topic_version))
+            # A process that was frozen until this incarnation was collected leaves no item that nobody would ever
+            # delete.
+            puts.append(Check(keys.topic_item(self.snapshot.topic.name), self.snapshot.topic_version))
         return puts
 
     def _checks(self, topic_id: str) -> list[Change]:
         """Return the conditions on what is not changed."""
-        items = [(p, item) for p, item in self.access.items() if item == self.scene.item(p)]
-        known = [one for one in self.sessions.values() if one == self.scene.sessions.get(one.session_id)]
+        items = [(p, item) for p, item in self.access.items() if item == self.snapshot.item(p)]
+        known = [one for one in self.sessions.values() if one == self.snapshot.sessions.get(one.session_id)]
         checks: list[Change] = [Check(keys.access_item(topic_id, p), item.version) for p, item in items]
         return [*checks, *(Check(session.key, session.version) for session in known)]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SnapshotQuery:
     """What a scene is to show.
 
     Args:
@@ -154,24 +155,24 @@ class Wanted:
     producer_name: str | None
 
 
-def read_scene(context: Context, wanted: Wanted, appender_of: fencing.AppenderOf) -> Scene:
+def read_snapshot(context: Context, wanted: SnapshotQuery, appender_of: fencing.AppenderOf) -> ClaimSnapshot:
     """Read what a claim is judged by, with severed sessions fenced.
 
     Raises:
-        LifeEnded: The name does not lead to this life any more.
+        StaleTopicId: The name no longer leads to this incarnation.
         UnknownTopicOrPartitionError: There is no such partition.
         FencelineError: A severed session's fences could not be finished. Nothing else was written.
         Unavailable: A store could not be asked.
     """
     while True:
-        scene = _read_once(context, wanted, appender_of)
-        severed = [session for session in scene.sessions.values() if session.fences]
+        snapshot = _read_once(context, wanted, appender_of)
+        severed = [session for session in snapshot.sessions.values() if session.fences]
         if not severed:
-            return scene
+            return snapshot
         fencing.meet(context, severed, appender_of)
 
 
-def _read_once(context: Context, wanted: Wanted, appender_of: fencing.AppenderOf) -> Scene:
+def _read_once(context: Context, wanted: SnapshotQuery, appender_of: fencing.AppenderOf) -> ClaimSnapshot:
     topic, partitions = wanted.topic, wanted.partitions
     topic_key, tickets_key = keys.topic_item(topic.name), keys.tickets_item(topic.topic_id)
     access_keys = {p: keys.access_item(topic.topic_id, p) for p in partitions}
@@ -183,7 +184,7 @@ def _read_once(context: Context, wanted: Wanted, appender_of: fencing.AppenderOf
     found = dict(context.items.get(first))
     known = topic_from_item(found[topic_key]) if topic_key in found else None
     if known is None or known.topic.topic_id != topic.topic_id or known.is_going:
-        raise LifeEnded
+        raise StaleTopicId
     for partition in partitions:
         if not 0 <= partition < known.topic.partitions:
             raise unknown_partition(known.topic, partition)
@@ -195,7 +196,7 @@ def _read_once(context: Context, wanted: Wanted, appender_of: fencing.AppenderOf
     states = context.runtime.gather(tails)
     for read in context.runtime.gather(reads):
         found |= read
-    return _scene(context, wanted, items, dict(zip(partitions, states, strict=True)), found)
+    return _snapshot(context, wanted, items, dict(zip(partitions, states, strict=True)), found)
 
 
 def _state(appender_of: fencing.AppenderOf, topic: Topic, partition: int) -> PartitionState:
@@ -207,7 +208,7 @@ def _chunks(wanted: Sequence[ItemKey]) -> list[Sequence[ItemKey]]:
     return [wanted[start : start + limits.TRANSACTION_ITEMS_MAX] for start in at]
 
 
-def _second_keys(wanted: Wanted, items: dict[int, AccessItem], found: dict[ItemKey, Item]) -> list[ItemKey]:
+def _second_keys(wanted: SnapshotQuery, items: dict[int, AccessItem], found: dict[ItemKey, Item]) -> list[ItemKey]:
     """Return what the first items name: sessions, further partitions, the session's own records and holds."""
     topic_id = wanted.topic.topic_id
     second: dict[ItemKey, None] = {}
@@ -240,13 +241,13 @@ def _named(item: AccessItem) -> list[tuple[str, str]]:
     return [*holders, *(waiter.name for waiter in item.waiting)]
 
 
-def _scene(
+def _snapshot(
     context: Context,
-    wanted: Wanted,
+    wanted: SnapshotQuery,
     items: dict[int, AccessItem],
     states: dict[int, PartitionState],
     found: dict[ItemKey, Item],
-) -> Scene:
+) -> ClaimSnapshot:
     topic_id = wanted.topic.topic_id
     access = {key: access_from_item(item) for key, item in found.items() if key.sort == "access"}
     others = {keys.parse_partition_items(key)[1]: item for key, item in access.items() if _is_of(key, topic_id)}
@@ -254,10 +255,10 @@ def _scene(
     sessions = [session_from_item(item) for key, item in found.items() if key == keys.session_item(key.sort)]
     session = next((one for one in sessions if one.session_id == wanted.session_id), None)
     places = [] if session is None else hold_limits.crowded(session, len(items))
-    return Scene(
+    return ClaimSnapshot(
         topic=wanted.topic,
         topic_version=found[keys.topic_item(wanted.topic.name)].version,
-        views={p: View(p, items[p], states[p]) for p in wanted.partitions},
+        views={p: PartitionAccess(p, items[p], states[p]) for p in wanted.partitions},
         others={p: item for p, item in others.items() if p not in items},
         sessions={one.session_id: one for one in sessions},
         records={record.producer_name: record for record in records},
@@ -271,10 +272,10 @@ def _is_of(key: ItemKey, topic_id: str) -> bool:
     return keys.parse_partition_items(key)[0] == topic_id
 
 
-def settled(draft: Draft, puts: Sequence[Change]) -> Draft:
+def settled(draft: ItemTransaction, puts: Sequence[Change]) -> ItemTransaction:
     """Return the draft as it stands once written: each item with its new version."""
     versions = {put.key: put.version for put in puts if isinstance(put, Put)}
-    topic_id = draft.scene.topic.topic_id
+    topic_id = draft.snapshot.topic.topic_id
     return replace(
         draft,
         access={

@@ -18,7 +18,7 @@ from fenceline.access.fencing import AppenderOf
 from fenceline.access.ownership.plan import Found, Planned, plan
 from fenceline.access.ownership.release import give_up
 from fenceline.access.ownership.snapshot import keys_named, read_claimer, read_found, read_held, read_owners, resolve
-from fenceline.access.resources import Resource, Wanted, check_wanted
+from fenceline.access.resources import OwnTarget, Resource, check_wanted
 from fenceline.access.rules import access_from_item
 from fenceline.access.session import SessionItem, session_from_item
 from fenceline.append.access_markers import GrantEntry
@@ -30,7 +30,7 @@ from fenceline.errors import (
     RetryError,
 )
 from fenceline.format import keys
-from fenceline.log.context import Context, LifeEnded
+from fenceline.log.context import Context, StaleTopicId
 from fenceline.log.retry import Attempts
 from fenceline.ports import Change, ItemTooLarge, NoAnswer, Unavailable, VersionMoved
 
@@ -49,7 +49,7 @@ class OwnRequest:
     """Resources that a session would own: all of them, or none."""
 
     session_id: str
-    wanted: Sequence[Wanted]
+    wanted: Sequence[OwnTarget]
     group: str | None = None
     principal: str = ""
 
@@ -69,7 +69,7 @@ def own(context: Context, appender_of: AppenderOf, request: OwnRequest, until_ms
         OutcomeUnknownError: Some of it may have been done; the same request completes it.
     """
     check_wanted(request.group, request.wanted)
-    claim = _Claim(context, appender_of, request, until_ms)
+    claim = OwnAttempt(context, appender_of, request, until_ms)
     try:
         # Behind a write that was not answered, all is given up before a refusal is told.
         for attempt in Attempts(context.runtime, "the ownerships", is_refusal_final=True):
@@ -87,7 +87,7 @@ def own(context: Context, appender_of: AppenderOf, request: OwnRequest, until_ms
     raise AssertionError
 
 
-class _Claim:
+class OwnAttempt:
     """One claim, over as many attempts as it takes."""
 
     def __init__(self, context: Context, appender_of: AppenderOf, request: OwnRequest, until_ms: int) -> None:
@@ -181,7 +181,7 @@ class _Claim:
         appender = self._appender_of(resource.topic, resource.topic_id, resource.partition)
         try:
             appender.append(GrantEntry(self._request.session_id, one.item.fencing_token), self._until_ms)
-        except (ProducerFencedError, LifeEnded) as error:
+        except (ProducerFencedError, StaleTopicId) as error:
             raise VersionMoved(one.access_key) from error
 
     def _confirm(self, pending: Sequence[Planned]) -> None:

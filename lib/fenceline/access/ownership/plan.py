@@ -16,7 +16,7 @@ from fenceline.access import hold_limits, rules
 from fenceline.access import session as sessions
 from fenceline.access.ownership.rules import Granted, Owner, OwnershipItem, decide, taken
 from fenceline.access.resources import Resource
-from fenceline.access.rules import AccessItem, Claimant, Holder, Lives, View
+from fenceline.access.rules import AccessItem, Claimant, Holder, Liveness, PartitionAccess
 from fenceline.access.session import ENDED, RESERVED, Hold, Owned, SessionItem
 from fenceline.errors import FencelineError, ThrottledError
 from fenceline.format import keys
@@ -34,7 +34,7 @@ class Found:
     resource: Resource
     item: OwnershipItem
     version: int | None
-    view: View | None  # of the partition, for write access
+    view: PartitionAccess | None  # of the partition, for write access
 
     def session_ids(self) -> set[str]:
         """Return the sessions that must be known to judge it."""
@@ -77,7 +77,7 @@ class Plan:
     changes: Sequence[Change]
 
 
-def lives_of(known: Mapping[str, SessionItem], now_ms: int) -> Lives:
+def liveness_of(known: Mapping[str, SessionItem], now_ms: int) -> Liveness:
     def is_live(session_id: str) -> bool:
         session = known.get(session_id)
         return session is not None and session.is_live(now_ms)
@@ -86,15 +86,15 @@ def lives_of(known: Mapping[str, SessionItem], now_ms: int) -> Lives:
         session = known.get(session_id)
         return session is None or session.is_final
 
-    return Lives(is_live, is_gone, lambda _: False)  # who waits is not asked here: an owner fails them all
+    return Liveness(is_live, is_gone, lambda _: False)  # who waits is not asked here: an owner fails them all
 
 
-def owners(found: Found, lives: Lives) -> list[Holder]:
+def owners(found: Found, liveness: Liveness) -> list[Holder]:
     """Return who owns the resource at the moment: of write access, its live exclusive holders, of any kind."""
     if found.view is not None:
-        return rules.holders(found.view, lives)
+        return rules.holders(found.view, liveness)
     owner = found.item.session_id
-    return [] if owner is None or not lives.is_live(owner) else [Holder(owner, found.item.fencing_token, "")]
+    return [] if owner is None or not liveness.is_live(owner) else [Holder(owner, found.item.fencing_token, "")]
 
 
 def plan(
@@ -119,22 +119,22 @@ def plan(
         ThrottledError: It is too much for one session, or for one transaction.
     """
     known = {**known, claimer.session_id: claimer}
-    lives = lives_of(known, now_ms)
-    judged = [_judge(claimer.session_id, found, asked, lives, known) for found, asked in wanted]
-    draft = _Draft(claimer.session_id, known, held, now_ms, runtime)
+    liveness = liveness_of(known, now_ms)
+    judged = [_judge(claimer.session_id, found, asked, liveness, known) for found, asked in wanted]
+    draft = _OwnDraft(claimer.session_id, known, held, now_ms, runtime)
     planned = [draft.grant(found, *verdict) for (found, _), verdict in zip(wanted, judged, strict=True)]
     return Plan(planned, draft.all_changes())
 
 
 def _judge(
-    claimer: str, found: Found, asked: int | None, lives: Lives, known: Mapping[str, SessionItem]
+    claimer: str, found: Found, asked: int | None, liveness: Liveness, known: Mapping[str, SessionItem]
 ) -> tuple[Granted, Holder | None, Sequence[str]]:
     """Return what is granted, what the claimer has of it already, and whom it severs.
 
     Raises:
         StaleGenerationError, ResourceOwnedError: It is refused.
     """
-    held = owners(found, lives)
+    held = owners(found, liveness)
     others = tuple({holder.session_id: None for holder in held if holder.session_id != claimer})
     # What a producer of the claimer's has only reserved is not its own yet: it loses to this claim.
     claim = None if found.view is None else found.view.item.claim
@@ -148,7 +148,7 @@ def _judge(
     return verdict, mine[-1] if verdict.is_kept else None, others
 
 
-class _Draft:
+class _OwnDraft:
     """The sessions and the changes of a claim that is granted."""
 
     def __init__(
@@ -180,13 +180,13 @@ class _Draft:
             self._changes.append(Put(resource.key, item.to_value(), version, found.version))
         return Planned(resource, item, granted.is_kept, is_pending)
 
-    def _reserve(self, resource: Resource, view: View) -> int:
+    def _reserve(self, resource: Resource, view: PartitionAccess) -> int:
         """Reserve the next epoch of a partition for the claimer, and write who has ended for it."""
-        lives = lives_of(self._sessions, self._now_ms)
-        item = rules.reserved(view, Claimant(self._claimer, ""), lives, fails_waiters=True)
+        liveness = liveness_of(self._sessions, self._now_ms)
+        item = rules.reserved(view, Claimant(self._claimer, ""), liveness, fails_waiters=True)
         if item.epoch > limits.INT32_MAX:
             raise ThrottledError(f"its epochs are used up; create the topic anew: resource={resource.name}")
-        for holder in rules.over(view, lives):
+        for holder in rules.over(view, liveness):
             self._end_hold(resource, holder)
         self._changes.append(item.put(keys.access_item(resource.topic_id, resource.partition), self._runtime))
         place = resource.topic, resource.topic_id, resource.partition

@@ -22,7 +22,7 @@ from fenceline.ports import Check
 T = TypeVar("T")
 
 
-class Life(Protocol):
+class Incarnation(Protocol):
     """A topic, or a partition of it: its name, and which of its lives."""
 
     @property
@@ -32,7 +32,7 @@ class Life(Protocol):
 
 
 def guard_group(
-    context: Context, topic: Life, partition: int, group: str, session_id: str | None, principal: str
+    context: Context, topic: Incarnation, partition: int, group: str, session_id: str | None, principal: str
 ) -> Sequence[Check]:
     """Judge who would read, or commit, as ``group`` now, and renew the session's lease where a third of it is spent.
 

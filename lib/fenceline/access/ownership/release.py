@@ -13,7 +13,7 @@ from fenceline import limits
 from fenceline.access import rules
 from fenceline.access import session as sessions
 from fenceline.access.fencing import AppenderOf, read_sessions
-from fenceline.access.ownership.plan import Found, lives_of, owners
+from fenceline.access.ownership.plan import Found, liveness_of, owners
 from fenceline.access.ownership.rules import OwnershipItem, released
 from fenceline.access.ownership.snapshot import Items, keys_named, read_claimer, read_found, read_owners, resolve
 from fenceline.access.producer import record_from_item
@@ -68,7 +68,7 @@ def release(context: Context, appender_of: AppenderOf, request: ReleaseRequest) 
             while True:
                 named = [keys.lock_item(request.group, one) for one in request.resources]
                 session, items = read_claimer(context, appender_of, request.session_id, request.principal, named)
-                # By what the session claimed: a name may lead to another life by now, or to none.
+                # By what the session claimed: a name may lead to another incarnation by now, or to none.
                 mine = [o for o in session.owns if o.group == request.group and o.resource in request.resources]
                 if mine:
                     _release(context, session, [_resource(owned) for owned in mine[:_AT_ONCE]], items)
@@ -155,7 +155,7 @@ def look(context: Context, appender_of: AppenderOf, resource: str, *, group: str
             named = context.items.get(keys_named([resource], group))
             (found,) = read_found(context, appender_of, [resolve(resource, group, named)], named)
             known = read_owners(context, appender_of, [found])
-            held = owners(found, lives_of(known, context.runtime.now_ms()))
+            held = owners(found, liveness_of(known, context.runtime.now_ms()))
             token = found.item.fencing_token if found.view is None else found.view.state.topic_epoch
             if not held:
                 return Ownership(resource, group, found.item.generation, token, None)

@@ -13,10 +13,10 @@ from fenceline.access.fencing import AppenderOf
 from fenceline.access.ownership.plan import Found
 from fenceline.access.ownership.rules import OwnershipItem
 from fenceline.access.resources import Resource, partition_named
-from fenceline.access.rules import AccessItem, View, access_from_item
+from fenceline.access.rules import AccessItem, PartitionAccess, access_from_item
 from fenceline.access.session import SessionItem, judge_live, session_from_item
 from fenceline.format import keys
-from fenceline.log.context import Context, LifeEnded
+from fenceline.log.context import Context, StaleTopicId
 from fenceline.log.state import PartitionState
 from fenceline.log.tail import verified_tail
 from fenceline.log.topic_item import topic_from_item
@@ -81,18 +81,18 @@ def read_found(context: Context, appender_of: AppenderOf, resources: Sequence[Re
         appender = appender_of(resource.topic, resource.topic_id, resource.partition)
         try:
             return verified_tail(appender.partition).state
-        except LifeEnded as error:
+        except StaleTopicId as error:
             raise VersionMoved(keys.topic_item(resource.topic)) from error
 
     states = context.runtime.gather([lambda one=one: state_of(one) for one in written])  # type: ignore[misc]
     views = {
-        one: View(one.partition, access_from_item(items.get(access_keys[one])), state)
+        one: PartitionAccess(one.partition, access_from_item(items.get(access_keys[one])), state)
         for one, state in zip(written, states, strict=True)
     }
     return [_found(resource, items.get(resource.key), views.get(resource)) for resource in resources]
 
 
-def _found(resource: Resource, item: Item | None, view: View | None) -> Found:
+def _found(resource: Resource, item: Item | None, view: PartitionAccess | None) -> Found:
     version = None if item is None else item.version
     return Found(resource, OwnershipItem.from_item(item), version, view)
 
