@@ -115,7 +115,9 @@ def confirms_what_is_lost(patch: Patch) -> None:
 
 def resumes_what_has_ended(patch: Patch) -> None:
     """A reconnection looks at the log, and not at whether its end was written."""
-    patch.setattr(rules.PartitionAccess, "is_in_force", lambda self, h: self.names(h) or h.epoch > self.state.topic_epoch)
+    patch.setattr(
+        rules.PartitionAccess, "is_in_force", lambda self, h: self.names(h) or h.epoch > self.state.topic_epoch
+    )
 
 
 def passes_waiters_over(patch: Patch) -> None:
