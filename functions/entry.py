@@ -14,10 +14,10 @@ from functions.telemetry.observed import Handler, observed
 
 FUNCTIONS = (*get_args(routes.Function), "sweeper", "compactor")
 
-# What a function's requests need of ``fenceline.log``, which imports for appends alone.
+# What a function's requests need of ``service.log``, which imports what an append needs, and nothing else.
 _NEEDS = {
     "produce": ("service.by_key",),
-    "read": ("access.ownership.read_guard", "read.offsets", "read.reader"),
+    "read": ("access.ownership.read_guard", "read.offsets", "read.reader", "service.partitions"),
     "sessions": (
         "access.claims.claim",
         "access.claims.producers",
@@ -26,11 +26,12 @@ _NEEDS = {
         "access.ownership.own",
         "access.ownership.release",
         "access.producer",
+        "service.access",
     ),
-    "subscriptions": ("access.ownership.read_guard", "service.subscriptions", "subscriptions.cursors"),
-    "admin": ("compaction.compact", "log.trim", "read.offsets", "service.topic_deletion"),
-    "sweeper": ("compaction.compact", "service.topic_deletion"),
-    "compactor": ("compaction.compact",),
+    "subscriptions": ("service.subscriptions",),
+    "admin": ("compaction.compact", "log.trim", "service.partitions", "service.topic_deletion", "service.topics"),
+    "sweeper": ("compaction.compact", "service.partitions", "service.topic_deletion", "service.topics"),
+    "compactor": ("compaction.compact", "service.partitions"),
 }
 _SCHEDULED = ("sweeper", "compactor")
 

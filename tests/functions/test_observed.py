@@ -88,7 +88,7 @@ def test_an_append_is_one_line_of_metrics_and_of_what_it_asked_of_the_stores(
 
 
 def test_a_duplicate_and_a_lost_race_are_counted(metered: Any, told: Any) -> None:
-    metered.log.create_topic("orders")
+    metered.log.topics.create("orders")
     handler = observed("produce", produce.handler, metered)
     producer = {"producer_id": 7, "producer_epoch": 0, "sequence": 0}
     for _ in range(2):
@@ -109,7 +109,7 @@ def test_a_duplicate_and_a_lost_race_are_counted(metered: Any, told: Any) -> Non
 
 
 def test_refusals_are_told_by_code_also_within_an_answer_for_several(metered: Any, told: Any) -> None:
-    metered.log.create_topic("orders")
+    metered.log.topics.create("orders")
     handler = observed("produce", produce.handler, metered)
     entries = [
         {"topic": "orders", "partition": 0, "records": [{"value": "v"}], "expected_offset": 9},

@@ -15,7 +15,7 @@ app = Resolver()
 @app.post("/v1/topics")
 def create_topic() -> Answer:
     wanted = http_request.new_topic(app.event)
-    created = wiring.service().log.create_topic(
+    created = wiring.service().log.topics.create(
         wanted.name,
         partitions=1 if wanted.partitions is None else wanted.partitions,
         config=wanted.config or {},
@@ -27,7 +27,7 @@ def create_topic() -> Answer:
 @app.get("/v1/topics")
 def list_topics() -> Answer:
     wanted = http_request.listing(app.event)
-    topics, has_more = wiring.service().log.topics(
+    topics, has_more = wiring.service().log.topics.list(
         prefix=wanted.prefix, start_after=wanted.start_after, limit=wanted.limit
     )
     return responses.json(responses.listed("topics", map(responses.topic, topics), has_more=has_more))
@@ -36,13 +36,13 @@ def list_topics() -> Answer:
 @app.get("/v1/topics/{topic}")
 def show_topic(topic: str) -> Answer:
     http_request.no_parameters(app.event)
-    return responses.json(responses.topic(wiring.service().log.topic(http_request.topic(topic))))
+    return responses.json(responses.topic(wiring.service().log.topics.get(http_request.topic(topic))))
 
 
 @app.patch("/v1/topics/{topic}")
 def alter_topic(topic: str) -> Answer:
     wanted = http_request.topic_change(app.event, topic)
-    altered = wiring.service().log.alter_topic(
+    altered = wiring.service().log.topics.alter(
         http_request.topic(topic), partitions=wanted.partitions, config=wanted.config, regions=wanted.regions
     )
     return responses.json(responses.topic(altered))
@@ -51,28 +51,28 @@ def alter_topic(topic: str) -> Answer:
 @app.delete("/v1/topics/{topic}")
 def delete_topic(topic: str) -> Answer:
     http_request.no_parameters(app.event)
-    wiring.service().log.delete_topic(http_request.topic(topic))
+    wiring.service().log.topics.delete(http_request.topic(topic))
     return responses.empty(202)
 
 
 @app.post("/v1/topics/{topic}/partitions/{partition}/trim")
 def trim(topic: str, partition: str) -> Answer:
     before_offset = http_request.before_offset(app.event)
-    log_start_offset = wiring.service().log.trim(*http_request.partition(topic, partition), before_offset)
+    log_start_offset = wiring.service().log.partitions.trim(*http_request.partition(topic, partition), before_offset)
     return responses.json({"log_start_offset": log_start_offset})
 
 
 @app.post("/v1/topics/{topic}/partitions/{partition}/compact")
 def compact(topic: str, partition: str) -> Answer:
     http_request.nothing(app.event)
-    wiring.service().log.compact(*http_request.partition(topic, partition))
+    wiring.service().log.partitions.compact(*http_request.partition(topic, partition))
     return responses.empty(202)
 
 
 @app.post("/v1/producer-ids")
 def new_producer_id() -> Answer:
     transactional_id = http_request.transactional_id(app.event)
-    producer_id, producer_epoch = wiring.service().log.new_producer_id(transactional_id)
+    producer_id, producer_epoch = wiring.service().log.producing.new_producer_id(transactional_id)
     return responses.json({"producer_id": producer_id, "producer_epoch": producer_epoch})
 
 

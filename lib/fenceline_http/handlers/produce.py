@@ -56,7 +56,7 @@ def append_by_key(topic: str) -> Answer:
     request = produce_requests.produce_by_key(app.event)
     service = wiring.service()
     principal = http_request.principal(app.event)
-    shares, until_ms = service.log.share_out(http_request.topic(topic), request.records)
+    shares, until_ms = service.log.producing.share_out(http_request.topic(topic), request.records)
     calls = [partial(_share, service, shares, one, until_ms, request.acks, principal) for one in shares.shares]
     results: list[dict[str, Any]] = []
     for at in range(0, len(calls), limits.PARTITIONS_PER_PRODUCE_MAX):  # in turn with those of other requests
@@ -72,7 +72,7 @@ def _share(
     """Append one partition's records; their failure is their own."""
     place: dict[str, Any] = {"topic": shares.topic.name, "partition": share.partition}
     try:
-        result = service.log.append_share(shares, share, until_ms, acks=acks, principal=principal)
+        result = service.log.producing.append_share(shares, share, until_ms, acks=acks, principal=principal)
     except FencelineError as error:
         errors_max = max(limits.RECORD_ERRORS_BY_KEY_MAX // len(shares.shares), 1)
         return {**place, "error": share.blamed(error, errors_max).problem()}

@@ -19,8 +19,10 @@ def read(topic: str, partition: str) -> Answer:
     place, principal = http_request.partition(topic, partition), http_request.principal(app.event)
     log = wiring.service().log
     if wanted.media is Media.BATCH:
-        return responses.batches(log.read_batches(*place, wanted.request, principal=principal))
-    return responses.text(record_page.to_json(log.read(*place, wanted.request, principal=principal), wanted.encoding))
+        return responses.batches(log.partitions.read_batches(*place, wanted.request, principal=principal))
+    return responses.text(
+        record_page.to_json(log.partitions.read(*place, wanted.request, principal=principal), wanted.encoding)
+    )
 
 
 @app.get("/v1/topics/{topic}/partitions/{partition}/offsets")
@@ -29,8 +31,8 @@ def offsets(topic: str, partition: str) -> Answer:
     place = http_request.partition(topic, partition)
     log = wiring.service().log
     if timestamp is None:
-        return responses.json(responses.offsets(log.offsets(*place)))
-    return responses.json(responses.offset_at(log.offset_at(*place, timestamp)))
+        return responses.json(responses.offsets(log.partitions.offsets(*place)))
+    return responses.json(responses.offset_at(log.partitions.offset_at(*place, timestamp)))
 
 
 @app.get("/v1/topics/{topic}/offsets")
@@ -38,16 +40,18 @@ def topic_offsets(topic: str) -> Answer:
     asked = read_requests.topic_offsets(app.event)
     name, log = http_request.topic(topic), wiring.service().log
     if asked.timestamp is None:
-        listed = log.topic_offsets(name, start_partition=asked.start_partition, limit=asked.limit)
+        listed = log.partitions.list_offsets(name, start_partition=asked.start_partition, limit=asked.limit)
         return responses.json(responses.partition_list(listed, responses.offsets))
-    found = log.topic_offsets_at(name, asked.timestamp, start_partition=asked.start_partition, limit=asked.limit)
+    found = log.partitions.list_offsets_at(
+        name, asked.timestamp, start_partition=asked.start_partition, limit=asked.limit
+    )
     return responses.json(responses.partition_list(found, responses.offset_at))
 
 
 @app.get("/v1/topics/{topic}/partitions/{partition}/segments")
 def segments(topic: str, partition: str) -> Answer:
     wanted = read_requests.segments(app.event)
-    listed = wiring.service().log.segments(
+    listed = wiring.service().log.partitions.segments(
         *http_request.partition(topic, partition), offset=wanted.offset, limit=wanted.limit, own_only=wanted.own_only
     )
     return responses.json(responses.segments(listed, http_request.base_url(app.event)))

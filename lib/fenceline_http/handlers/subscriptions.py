@@ -15,7 +15,7 @@ app = Resolver()
 @app.put("/v1/topics/{topic}/subscriptions/{name}")
 def put_subscription(topic: str, name: str) -> Answer:
     wanted = subscription_requests.subscription_change(app.event, name)
-    made, is_new = wiring.service().log.consumers.subscribe(
+    made, is_new = wiring.service().log.subscriptions.subscribe(
         http_request.topic(topic),
         name,
         is_latest=wanted.is_latest,
@@ -27,7 +27,7 @@ def put_subscription(topic: str, name: str) -> Answer:
 @app.get("/v1/topics/{topic}/subscriptions")
 def list_subscriptions(topic: str) -> Answer:
     asked = http_request.name_page(app.event)
-    found, has_more = wiring.service().log.consumers.subscriptions(
+    found, has_more = wiring.service().log.subscriptions.list(
         http_request.topic(topic), start_after=asked.start_after, limit=asked.limit
     )
     return responses.json(
@@ -38,7 +38,7 @@ def list_subscriptions(topic: str) -> Answer:
 @app.get("/v1/topics/{topic}/subscriptions/{name}")
 def show_subscription(topic: str, name: str) -> Answer:
     asked = subscription_requests.partition_page(app.event)
-    shown = wiring.service().log.consumers.subscription(
+    shown = wiring.service().log.subscriptions.get(
         http_request.topic(topic),
         subscription_requests.known_name(name),
         start_partition=asked.start_partition,
@@ -51,14 +51,14 @@ def show_subscription(topic: str, name: str) -> Answer:
 @app.delete("/v1/topics/{topic}/subscriptions/{name}")
 def delete_subscription(topic: str, name: str) -> Answer:
     http_request.no_parameters(app.event)
-    wiring.service().log.consumers.unsubscribe(http_request.topic(topic), subscription_requests.known_name(name))
+    wiring.service().log.subscriptions.unsubscribe(http_request.topic(topic), subscription_requests.known_name(name))
     return responses.empty(204)
 
 
 @app.get("/v1/topics/{topic}/subscriptions/{name}/records")
 def read(topic: str, name: str) -> Answer:
     wanted = subscription_requests.read(app.event)
-    found = wiring.service().log.consumers.read(
+    found = wiring.service().log.subscriptions.read(
         http_request.topic(topic),
         wanted.partition,
         subscription_requests.known_name(name),
@@ -71,7 +71,7 @@ def read(topic: str, name: str) -> Answer:
 @app.post("/v1/topics/{topic}/subscriptions/{name}/acknowledgements")
 def acknowledge(topic: str, name: str) -> Answer:
     wanted = subscription_requests.acknowledge(app.event)
-    mark = wiring.service().log.consumers.acknowledge(
+    mark = wiring.service().log.subscriptions.acknowledge(
         http_request.topic(topic),
         wanted.partition,
         subscription_requests.known_name(name),
@@ -85,7 +85,7 @@ def acknowledge(topic: str, name: str) -> Answer:
 @app.post("/v1/topics/{topic}/subscriptions/{name}/seek")
 def seek(topic: str, name: str) -> Answer:
     wanted = subscription_requests.seek(app.event)
-    mark = wiring.service().log.consumers.seek(
+    mark = wiring.service().log.subscriptions.seek(
         http_request.topic(topic),
         wanted.partition,
         subscription_requests.known_name(name),
@@ -99,7 +99,7 @@ def seek(topic: str, name: str) -> Answer:
 @app.get("/v1/groups/{group}/offsets")
 def committed(group: str) -> Answer:
     asked = subscription_requests.committed(app.event)
-    offsets, has_more = wiring.service().log.consumers.committed(
+    offsets, has_more = wiring.service().log.subscriptions.committed(
         subscription_requests.group_name(group),
         topic=asked.topic,
         partition=asked.partition,
@@ -113,7 +113,7 @@ def committed(group: str) -> Answer:
 @app.post("/v1/groups/{group}/offsets")
 def commit(group: str) -> Answer:
     wanted = subscription_requests.commit(app.event)
-    wiring.service().log.consumers.commit(
+    wiring.service().log.subscriptions.commit(
         subscription_requests.group_name(group),
         wanted.offsets,
         session_id=wanted.session_id,

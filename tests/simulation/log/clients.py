@@ -66,10 +66,14 @@ class Field:
         return self.ask(client, "append", topic, partition, attempt, run)
 
     def read(self, client: str, topic: str, partition: int, request: ReadRequest) -> Any:
-        return self.ask(client, "read", topic, partition, request, lambda log: log.read(topic, partition, request))
+        return self.ask(
+            client, "read", topic, partition, request, lambda log: log.partitions.read(topic, partition, request)
+        )
 
     def bounds(self, client: str, topic: str, partition: int) -> Any:
-        answer = self.ask(client, "offsets", topic, partition, None, lambda log: log.offsets(topic, partition))
+        answer = self.ask(
+            client, "offsets", topic, partition, None, lambda log: log.partitions.offsets(topic, partition)
+        )
         return answer.bounds
 
 
@@ -146,7 +150,7 @@ def _producer_id(field: Field, name: str) -> int:
     for _ in range(TRIES_MAX):
         try:
             producer_id: int
-            producer_id, _ = field.ask(name, "producer-id", "", 0, None, lambda log: log.new_producer_id())
+            producer_id, _ = field.ask(name, "producer-id", "", 0, None, lambda log: log.producing.new_producer_id())
             return producer_id
         except (FencelineError, NoReply):
             field.world.sleep(field.rng.random() * 300)
@@ -182,7 +186,9 @@ def trim(field: Field, name: str, topic: str, partition: int) -> None:
             bounds = field.bounds(name, topic, partition)
             kept = bounds.next_offset - bounds.log_start_offset
             before = bounds.log_start_offset + field.rng.choice((kept, kept, int(field.rng.random() * (kept + 3))))
-            field.ask(name, "trim", topic, partition, before, lambda log, to=before: log.trim(topic, partition, to))
+            field.ask(
+                name, "trim", topic, partition, before, lambda log, to=before: log.partitions.trim(topic, partition, to)
+            )
         except (FencelineError, NoReply):
             pass
 
@@ -193,7 +199,7 @@ def compact(field: Field, name: str, topic: str, partition: int) -> None:
         field.rest()
         field.world.sleep(field.rng.random() * 500)
         with suppress(FencelineError, NoReply):
-            field.ask(name, "compact", topic, partition, None, lambda log: log.compact(topic, partition))
+            field.ask(name, "compact", topic, partition, None, lambda log: log.partitions.compact(topic, partition))
 
 
 def tabulate(field: Field, name: str, topic: str, partition: int) -> None:
@@ -223,12 +229,12 @@ def recreate(field: Field, name: str, topic: str, partitions: int) -> None:
 
 
 def delete(field: Field, name: str, topic: str) -> None:
-    _until_done(field, name, "delete", topic, lambda log: log.delete_topic(topic))
+    _until_done(field, name, "delete", topic, lambda log: log.topics.delete(topic))
 
 
 def create(field: Field, name: str, topic: str, partitions: int) -> None:
     config = {"config": {"cleanup.policy": "compact"}} if field.compacts else {}
-    _until_done(field, name, "create", topic, lambda log: log.create_topic(topic, partitions=partitions, **config))
+    _until_done(field, name, "create", topic, lambda log: log.topics.create(topic, partitions=partitions, **config))
 
 
 def _until_done(field: Field, name: str, kind: str, topic: str, run: Callable[[Any], Any]) -> None:

@@ -342,7 +342,9 @@ def _patiently(call: Callable[[], object]) -> None:
 
 def _tabulate(field_: Field, name: str, partition: int) -> None:
     """Compact, and read the view from its start to the log's end."""
-    _patiently(lambda: field_.ask(name, "compact", "t", partition, None, lambda log: log.compact("t", partition)))
+    _patiently(
+        lambda: field_.ask(name, "compact", "t", partition, None, lambda log: log.partitions.compact("t", partition))
+    )
     position, end = 0, 1
     while position < end:
         page = field_.read(name, "t", partition, ReadRequest(offset=position, max_records=5, is_compacted=True))
