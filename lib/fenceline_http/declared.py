@@ -41,7 +41,7 @@ M = TypeVar("M", bound="Members")
 class Member:
     """One declared member: its kind, and what it is where it is left out."""
 
-    __slots__ = ("by", "default", "description", "is_required", "kind", "kinds", "schema")
+    __slots__ = ("by", "default", "description", "is_required", "kind", "kinds")
 
     def __init__(
         self,
@@ -188,14 +188,12 @@ class Query(Members):
         values = made.__dict__
         for name, member in cls.members:
             text = texts.get(name)
-            if text is not None:
-                values[name] = member.kind.of_text(text, name)
-            elif member.is_required:
-                refuse(name, "given")
-            else:
-                values[name] = member.default
+            values[name] = member.default if text is None else member.kind.of_text(text, name)
         if not texts.keys() <= cls.names:
             _refuse_unknown(strict_json.member("", name) for name in texts if name not in cls.names)
+        for name, member in cls.members:
+            if member.is_required and name not in texts:
+                refuse(name, "given")
         made.check()
         return made
 

@@ -116,6 +116,16 @@ class Request:
         return self._media
 
     @property
+    def is_batch(self) -> bool:
+        """Whether the body is a record batch.
+
+        Raises:
+            RecordListTooLargeError, UnsupportedMediaTypeError: As ``body`` and ``media``, in this order.
+        """
+        _ = self.body  # Its size is judged before its type.
+        return self.media is Media.BATCH
+
+    @property
     def principal(self) -> str:
         """The sender, as the gateway authorized it; ``""`` where the gateway authorizes none."""
         authorizer = self.event["requestContext"].get("authorizer") or {}

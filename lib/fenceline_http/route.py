@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from fenceline_http.declared import Body, Query
 from fenceline_http.json_schema import Named
-from fenceline_http.media_types import Media
 
 if TYPE_CHECKING:
     from fenceline_http.request import Request
@@ -109,7 +108,7 @@ class Route:
             FencelineError: The answer is an error.
         """
         takes: type[Body | Query] = self.takes
-        if self.batches is not None and request.body is not None and request.media is Media.BATCH:
+        if self.batches is not None and request.is_batch:
             takes = self.batches
         wanted = takes.of(request)
         return self.handler(request, wanted) if takes.members else self.handler(request)
