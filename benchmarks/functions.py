@@ -12,7 +12,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from functions import entry
+from functions import FUNCTIONS
 from infra import bundling
 
 RUNS = 3
@@ -20,13 +20,23 @@ MIB = 1024 * 1024
 STARTS = 20
 _CREDENTIALS = {"AWS_ACCESS_KEY_ID": "none", "AWS_SECRET_ACCESS_KEY": "none", "AWS_REGION": "us-east-1"}
 _STORES = "import fenceline.adapters.aws.s3, fenceline.adapters.aws.dynamodb"
+# A function without its service: only what it imports is measured.
+_WITHOUT_SERVICE = """
+from fenceline_http import wiring
+from functions.telemetry import observed
+wiring.service = lambda: None
+observed.answering = observed.running = lambda *_: None
+"""
+
+
+def imports_of(name: str) -> str:
+    """Return the code that imports a function with all that it needs, its stores' adapters included."""
+    return f"{_WITHOUT_SERVICE}import functions.{name}\n{_STORES}\n"
 
 
 def import_ms(bundle: Path | None, name: str) -> float:
     """Return the CPU time of importing a function with all that it needs, or, without a bundle, a module."""
-    wanted = f"import {name}" if bundle is None else f"from functions import entry; entry.load('{name}')"
-    if bundle is not None:
-        wanted += f"\n{_STORES}"
+    wanted = f"import {name}" if bundle is None else imports_of(name)
     code = f"import time\nbegan = time.process_time()\n{wanted}\nprint((time.process_time() - began) * 1000)"
     # Without site-packages: the bundle, or what is installed here, and not both.
     command = [sys.executable, *(["-S"] if bundle else []), "-c", code]
@@ -45,7 +55,7 @@ def start_ms(bundle: Path, sdk: str) -> float:
     """
     code = (
         "import time\nbegan = time.process_time()\n"
-        f"from functions import entry; entry.load('produce')\n{_STORES}\n"
+        f"{imports_of('produce')}"
         f"fenceline.adapters.aws.s3.s3_client(sdk='{sdk}')\n"
         f"fenceline.adapters.aws.dynamodb.dynamodb_client(sdk='{sdk}')\n"
         "print((time.process_time() - began) * 1000)"
@@ -68,7 +78,7 @@ def main() -> int:
     size = bundling.bytes_of(deployed) / MIB
     boto3_ms = import_ms(None, "boto3")
     print(f"function\tbundle MB (goal 25)\timport ms\timport / boto3 alone, {boto3_ms:.0f} ms (goal 2.3)")
-    for name in entry.FUNCTIONS:
+    for name in FUNCTIONS:
         taken_ms = import_ms(bundle, name)
         print(f"{name}\t{size:.1f}\t{taken_ms:.0f}\t{taken_ms / boto3_ms:.2f}")
     pairs = [(start_ms(bundle, "botocore"), start_ms(bundle, "boto3")) for _ in range(STARTS)]

@@ -70,7 +70,7 @@ class Function(Construct):
     """One function, its role and its log.
 
     Args:
-        name: The one it has in ``SIZES`` and in the handlers' module.
+        name: Its key in ``SIZES``, and its module in ``functions``.
         code: The bundle.
         settings: What it reads from its environment, but for what depends on the function.
         may: What it may do to the stores.
@@ -108,7 +108,7 @@ class Function(Construct):
             "Function",
             description=f"fenceline: {name}",
             code=code,
-            handler=f"functions.entry.{name}",
+            handler=f"functions.{name}.handler",
             runtime=lambda_.Runtime.PYTHON_3_13,
             architecture=lambda_.Architecture.ARM_64,
             memory_size=size.memory_mb,

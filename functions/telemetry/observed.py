@@ -1,35 +1,36 @@
-"""A handler with its log lines, its metrics and, where that is set, its traces.
+"""A function with its log lines, its metrics and, where that is set, its traces.
 
-The rule: what is told is numbers, codes, routes and ids. An error that is not documented is told by its type and its
-place, never by its text, which may hold a key or a value; it goes on as such an error, so that Lambda counts it.
+Rule: what is reported is numbers, codes, routes and ids, as values. An error that is not documented is reported by its
+type and its place. Its text is never reported, because it may hold a key or a value. It goes on as such an error, so
+that Lambda counts it.
 
-A produce request is one line of metrics (EMF: CloudWatch makes them of what is logged, nothing is sent), told with
-what it asked of the stores. Other requests are told at DEBUG, and refusals at INFO.
+A produce request is one line of metrics, with the calls that it made to the stores. The line is in EMF: CloudWatch
+makes metrics of what is logged, and nothing is sent. Other requests are reported at DEBUG, and refusals at INFO.
 """
 
 from __future__ import annotations
 
-import re
 import traceback
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from time import perf_counter
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from aws_lambda_powertools.logging import Logger
 from aws_lambda_powertools.metrics import Metrics, MetricUnit, single_metric
 
 from fenceline.errors import ContendedError, CorruptLogError, FencelineError
 from fenceline.ports import StoreFact
+from fenceline_http import dispatch
+from fenceline_http.route import Function
 from fenceline_http.store_meter import Counts
 from fenceline_http.wiring import Service
 from functions.telemetry import metric_names
 
-Handler: TypeAlias = Callable[[Mapping[str, Any], Any], dict[str, Any]]
-
-# In an answer of ours a quote within a text is escaped, so this is found only where a code stands.
-_CODES = re.compile(r'"code":"([A-Z_]+)"')
-_DUPLICATE = '"duplicate":true'
+Event: TypeAlias = Mapping[str, Any]
+Handler: TypeAlias = Callable[[Event, Any], dict[str, Any]]
+Run: TypeAlias = Callable[[Event, Any, Service], dict[str, Any]]
 
 
 class LambdaContext(Protocol):
@@ -40,31 +41,79 @@ class FunctionFailedError(Exception):
     """An error that is none of the documented ones; its type and its place, without its text."""
 
 
-def observed(name: str, handler: Handler, service: Service) -> Handler:
-    """Return ``handler`` as Lambda should call it."""
-    settings = service.settings
-    told = _Told(name, service)
+class RequestTelemetry(NamedTuple):
+    """What is reported of one request.
 
-    def handle(event: Mapping[str, Any], context: LambdaContext) -> dict[str, Any]:
+    Args:
+        codes: Those of the errors in the response.
+        duplicates: How many of its batches were stored before.
+        duration_ms: As the function saw it.
+    """
+
+    route: str
+    status: int
+    codes: Sequence[str]
+    duplicates: int
+    duration_ms: float
+    request_id: str
+
+
+def answering(name: Function, service: Service) -> Handler:
+    """Return the handler of a function that answers requests, as Lambda should call it."""
+    reporter = _Reporter(name, service)
+
+    def handle(event: Event, context: LambdaContext) -> dict[str, Any]:
         began = perf_counter()
-        try:
-            answer = handler(event, context)
-        except (FencelineError, StoreFact) as error:  # a scheduled function's; the others answer theirs
-            told.failed(context, [error])
-            raise
-        except ExceptionGroup as group:
-            told.failed(context, [one for one in group.exceptions if isinstance(one, FencelineError | StoreFact)])
-            raise FunctionFailedError(_place(group)) from None
-        except Exception as error:  # noqa: BLE001  not swallowed: Lambda would log its text, which may hold a value
-            raise FunctionFailedError(_place(error)) from None
-        told.answered(event, context, answer, (perf_counter() - began) * 1000)
-        return answer
+        with _reported(reporter, context):
+            response = dispatch.respond(name, event, service)
+        duration_ms = (perf_counter() - began) * 1000
+        reporter.answered(
+            RequestTelemetry(
+                event.get("routeKey", ""),
+                response.status,
+                response.codes,
+                response.duplicates,
+                duration_ms,
+                context.aws_request_id,
+            )
+        )
+        return response.to_event()
 
-    return _traced(handle, settings.service) if settings.tracing else handle
+    return _traced(handle, service)
 
 
-class _Told:
-    """The voice of one function."""
+def running(name: str, run: Run, service: Service) -> Handler:
+    """Return the handler of a function that a schedule calls, as Lambda should call it."""
+    reporter = _Reporter(name, service)
+
+    def handle(event: Event, context: LambdaContext) -> dict[str, Any]:
+        began = perf_counter()
+        with _reported(reporter, context):
+            report = run(event, context, service)
+        reporter.ran(report, (perf_counter() - began) * 1000, context.aws_request_id)
+        return report
+
+    return _traced(handle, service)
+
+
+@contextmanager
+def _reported(reporter: _Reporter, context: LambdaContext) -> Iterator[None]:
+    """Report an error, and let it go on: as it is where it is documented, else by its type and its place alone."""
+    try:
+        yield
+    except (FencelineError, StoreFact) as error:  # a scheduled function's: the others answer theirs
+        reporter.failed([error], context.aws_request_id)
+        raise
+    except ExceptionGroup as group:
+        documented = [one for one in group.exceptions if isinstance(one, FencelineError | StoreFact)]
+        reporter.failed(documented, context.aws_request_id)
+        raise FunctionFailedError(_place(group)) from None
+    except Exception as error:  # noqa: BLE001  not swallowed: Lambda would log its text, which may hold a value
+        raise FunctionFailedError(_place(error)) from None
+
+
+class _Reporter:
+    """The log and the metrics of one function."""
 
     def __init__(self, name: str, service: Service) -> None:
         self._name = name
@@ -73,49 +122,55 @@ class _Told:
         self._logger = Logger(service=settings.service, level=settings.log_level)
         self._metrics = Metrics(namespace=metric_names.NAMESPACE, service=settings.service)
 
-    def answered(
-        self, event: Mapping[str, Any], context: LambdaContext, answer: Mapping[str, Any], duration_ms: float
-    ) -> None:
+    def answered(self, request: RequestTelemetry) -> None:
         counts = self._taken()
-        status = answer.get("statusCode", 200)
         about: dict[str, Any] = {
             "function": self._name,
-            "route": event.get("routeKey", ""),
-            "status": status,
+            "route": request.route,
+            "status": request.status,
             "calls": dict(counts.calls),
-            "request_id": context.aws_request_id,
+            "request_id": request.request_id,
         }
-        body = answer.get("body") if "statusCode" in answer else ""
         is_produce = self._name == "produce"
-        codes = Counter(_CODES.findall(body)) if isinstance(body, str) and (is_produce or status >= 400) else Counter()
         if is_produce:
-            self._appended(counts, str(body).count(_DUPLICATE), duration_ms, about)
-        if codes:
+            self._appended(counts, request, about)
+        if request.codes:
+            codes = Counter(request.codes)
             self._refused(codes)
             self._logger.info("refused", codes=dict(codes), **about)
         elif not is_produce:
-            report: dict[str, Any] = {} if "statusCode" in answer else {"report": answer}
-            tell = self._logger.info if report else self._logger.debug
-            tell("answered", duration_ms=round(duration_ms, 1), **about, **report)
+            self._logger.debug("answered", duration_ms=round(request.duration_ms, 1), **about)
 
-    def failed(self, context: LambdaContext, found: Sequence[FencelineError | StoreFact]) -> None:
+    def ran(self, report: Mapping[str, Any], duration_ms: float, request_id: str) -> None:
+        self._logger.info(
+            "answered",
+            duration_ms=round(duration_ms, 1),
+            function=self._name,
+            route="",
+            status=200,
+            calls=dict(self._taken().calls),
+            request_id=request_id,
+            report=report,
+        )
+
+    def failed(self, found: Sequence[FencelineError | StoreFact], request_id: str) -> None:
         self._taken()
         self._refused(Counter(error.code for error in found if isinstance(error, FencelineError)))
         errors = [f"{type(error).__name__}: {error}" for error in found]
-        self._logger.error("failed", function=self._name, errors=errors, request_id=context.aws_request_id)
+        self._logger.error("failed", function=self._name, errors=errors, request_id=request_id)
 
     def _taken(self) -> Counts:
         meter = self._service.meter
         return Counts() if meter is None else meter.take()
 
-    def _appended(self, counts: Counts, duplicates: int, duration_ms: float, about: Mapping[str, Any]) -> None:
+    def _appended(self, counts: Counts, request: RequestTelemetry, about: Mapping[str, Any]) -> None:
         emf = self._metrics
-        emf.add_metric(metric_names.APPEND_MS, MetricUnit.Milliseconds, duration_ms)
+        emf.add_metric(metric_names.APPEND_MS, MetricUnit.Milliseconds, request.duration_ms)
         emf.add_metric(metric_names.CREATES, MetricUnit.Count, counts.calls.get("objects.create", 0))
         for name, count in (
             (metric_names.LOST_RACES, counts.lost_races),
             (metric_names.CONFLICTS, counts.conflicts),
-            (metric_names.DUPLICATES, duplicates),
+            (metric_names.DUPLICATES, request.duplicates),
         ):
             if count:
                 emf.add_metric(name, MetricUnit.Count, count)
@@ -148,9 +203,12 @@ def _place(error: BaseException) -> str:
     return f"{type(error).__name__} at {where}"
 
 
-def _traced(handle: Handler, service: str) -> Handler:
-    from aws_lambda_powertools import Tracer  # 10 to 20 ms of each cold start: only where it is asked for
+def _traced(handle: Handler, service: Service) -> Handler:
+    """Return ``handle`` with traces where the settings ask for them: they cost 10 to 20 ms of each cold start."""
+    if not service.settings.tracing:
+        return handle
+    from aws_lambda_powertools import Tracer
 
-    tracer = Tracer(service=service)
+    tracer = Tracer(service=service.settings.service)
     traced: Handler = tracer.capture_lambda_handler(handle, capture_response=False, capture_error=False)
     return traced

@@ -208,7 +208,7 @@ def _errors() -> str:
                 str(leaf.status),
                 escape(leaf.next_step),
                 ", ".join(f"<code>{escape(name)}</code>" for name in (*required, *optional)),
-                _prose(schemas.problem(code)["description"]),
+                _prose(schemas.problem(code).definition["description"]),
             ]
         )
     steps = (

@@ -1,19 +1,23 @@
-"""Typed values out of JSON objects and query strings, one by one, each refusal with its field.
+"""Kinds of values: how each is parsed out of JSON or out of a query, and how JSON Schema states it.
 
-The rule: what a request has and its endpoint does not take is refused (``end``), and so is every value of another type
-than the one asked for; ``null`` for an optional member is the member left out.
+Rule: a kind is the one place that knows both. A value of another type than the kind's is refused with its field.
+
+Not here: which members a request has (`declared`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from typing import Any, NoReturn
-from urllib.parse import unquote_to_bytes
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, NoReturn, TypeVar
 
 from fenceline.errors import InvalidRequestError
 from fenceline.limits import INT64_MAX
-from fenceline_http.strict_json import member
+from fenceline_http import json_schema
+from fenceline_http.json_schema import Schema
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 _INTEGER = re.compile(r"-?[0-9]+")
 _INT64_DIGITS = 19
@@ -24,109 +28,43 @@ def refuse(field: str, wanted: str) -> NoReturn:
     raise InvalidRequestError(f"{field or 'the body'} must be {wanted}", **({"field": field} if field else {}))
 
 
-def integer(value: Any, field: str, *, low: int = 0, high: int = INT64_MAX) -> int:
-    """Return ``value`` if it is an integer (no boolean, no ``1.0``) within the bounds, both included."""
-    if type(value) is not int or not low <= value <= high:
-        refuse(field, f"an integer from {low} to {high}")
-    return value
+class Kind(Generic[T_co]):
+    """One kind of value.
+
+    Args:
+        of_json: Returns the value that parsed JSON means; it gets that and the field's path.
+        schema: What ``of_json`` takes.
+        of_text: Returns the value that a text of a query means; it gets that and the parameter's name.
+    """
+
+    __slots__ = ("of_json", "of_text", "schema")
+
+    def __init__(
+        self, of_json: Callable[[Any, str], T_co], schema: Schema, of_text: Callable[[str, str], T_co] | None = None
+    ) -> None:
+        self.of_json = of_json
+        self.schema = schema
+        self.of_text = of_text or of_json
+
+    def shown(self, schema: Schema) -> Kind[T_co]:
+        """Return this kind with a schema that states more: bounds that the service judges, and not the parser."""
+        return Kind(self.of_json, schema, self.of_text)
 
 
-class Fields:
-    """The members of one JSON object. Take them by name, then call ``end``."""
+def integer(low: int = 0, high: int = INT64_MAX) -> Kind[int]:
+    """Return the kind of integers within the bounds, both included. ``1.0`` and ``true`` are no integers."""
+    wanted = f"an integer from {low} to {high}"
 
-    def __init__(self, tree: Any, path: str = "") -> None:
-        if type(tree) is not dict:
-            refuse(path, "an object")
-        self._left: dict[str, Any] = dict(tree)
-        self._path = path
-
-    def path(self, name: str) -> str:
-        return member(self._path, name)
-
-    def take(self, name: str) -> Any:
-        """Return the member's value; ``None`` if it is null or left out."""
-        return self._left.pop(name, None)
-
-    def require(self, name: str) -> Any:
-        value = self.take(name)
-        if value is None:
-            refuse(self.path(name), "given")
+    def of_json(value: Any, field: str) -> int:
+        if type(value) is not int or not low <= value <= high:
+            refuse(field, wanted)
         return value
 
-    def text(self, name: str) -> str | None:
-        value = self.take(name)
-        if value is not None and type(value) is not str:
-            refuse(self.path(name), "a string")
-        return value
-
-    def integer(self, name: str, *, low: int = 0, high: int = INT64_MAX) -> int | None:
-        value = self.take(name)
-        return None if value is None else integer(value, self.path(name), low=low, high=high)
-
-    def require_integer(self, name: str, *, low: int = 0, high: int = INT64_MAX) -> int:
-        return integer(self.require(name), self.path(name), low=low, high=high)
-
-    def require_text(self, name: str) -> str:
-        value = self.require(name)
-        if type(value) is not str:
-            refuse(self.path(name), "a string")
-        return value
-
-    def choice(self, name: str, words: Sequence[str]) -> str:
-        """Return one of ``words``, the first where it is left out."""
-        return _choice(self.text(name), self.path(name), words)
-
-    def end(self) -> None:
-        _refuse_unknown(self.path(name) for name in self._left)
+    return Kind(of_json, json_schema.integer(low, high), lambda text, field: of_json(integer_in(text), field))
 
 
-class Query:
-    """The parameters of one query string. Take them by name, then call ``end``."""
-
-    def __init__(self, raw: str) -> None:
-        self._left: dict[str, str] = {}
-        for piece in raw.split("&"):
-            if not piece:
-                continue
-            name, _, value = piece.partition("=")
-            name = _decoded(name, "")
-            if name in self._left:
-                refuse(member("", name), "given once")
-            self._left[name] = _decoded(value, member("", name))
-
-    def text(self, name: str) -> str | None:
-        return self._left.pop(name, None)
-
-    def integer(self, name: str, *, low: int = 0, high: int = INT64_MAX) -> int | None:
-        text = self.text(name)
-        return None if text is None else integer(_integer(text), name, low=low, high=high)
-
-    def capped(self, name: str, *, default: int, maximum: int) -> int:
-        """Return a size of at least 1, cut to ``maximum`` with any digits however many."""
-        text = self.text(name)
-        if text is None:
-            return default
-        if text.isascii() and text.isdigit() and len(text.lstrip("0")) >= _INT64_DIGITS:
-            return maximum
-        return min(integer(_integer(text), name, low=1), maximum)
-
-    def choice(self, name: str, words: Sequence[str]) -> str:
-        """Return one of ``words``, the first where it is left out."""
-        return _choice(self.text(name), name, words)
-
-    def end(self) -> None:
-        _refuse_unknown(member("", name) for name in self._left)
-
-
-def _decoded(text: str, field: str) -> str:
-    try:
-        return unquote_to_bytes(text.replace("+", " ")).decode()
-    except UnicodeError:
-        refuse(field, "UTF-8, percent-encoded")
-
-
-def _integer(text: str) -> int | None:
-    """Return what ``text`` says, if that is an integer that may have 64 bits."""
+def integer_in(text: str) -> int | None:
+    """Return the integer that ``text`` is, if it may have 64 bits."""
     if not _INTEGER.fullmatch(text):
         return None
     digits = text.lstrip("-").lstrip("0") or "0"
@@ -135,20 +73,64 @@ def _integer(text: str) -> int | None:
     return -int(digits) if text[0] == "-" else int(digits)
 
 
-def integers(text: str, field: str, *, low: int) -> int | list[int]:
-    """Return one integer, or a list where ``text`` has commas."""
-    values = [integer(_integer(piece), field, low=low) for piece in text.split(",")]
-    return values if len(values) > 1 else values[0]
+def size(default: int, maximum: int) -> Kind[int]:
+    """Return the kind of sizes in a query: at least 1, and cut to ``maximum``, with any digits however many."""
+    at_least_one = integer(1).of_json
+
+    def of_text(text: str, field: str) -> int:
+        if text.isascii() and text.isdigit() and len(text.lstrip("0")) >= _INT64_DIGITS:
+            return maximum
+        return min(at_least_one(integer_in(text), field), maximum)
+
+    schema = {"type": "integer", "minimum": 1, "default": default, "description": f"More than {maximum} is {maximum}."}
+    return Kind(at_least_one, schema, of_text)
 
 
-def _choice(value: str | None, field: str, words: Sequence[str]) -> str:
-    if value is None:
-        return words[0]
-    if value not in words:
-        refuse(field, "one of " + ", ".join(words))
+def _text(value: Any, field: str) -> str:
+    if type(value) is not str:
+        refuse(field, "a string")
     return value
 
 
-def _refuse_unknown(names: Iterable[str]) -> None:
-    for name in names:
-        raise InvalidRequestError(f"there is no such field here: field={name}", field=name)
+def _flag(value: Any, field: str) -> bool:
+    if type(value) is not bool:
+        refuse(field, "true or false")
+    return value
+
+
+TEXT: Kind[str] = Kind(_text, json_schema.STRING)
+
+
+def choice(words: Sequence[str], schema: Schema | None = None) -> Kind[str]:
+    """Return the kind of texts that are one of ``words``."""
+
+    def of_json(value: Any, field: str) -> str:
+        if _text(value, field) not in words:
+            refuse(field, "one of " + ", ".join(words))
+        return str(value)
+
+    return Kind(of_json, schema or {"enum": list(words)})
+
+
+_BOOLEAN_WORD = choice(("false", "true")).of_json
+FLAG: Kind[bool] = Kind(_flag, json_schema.BOOLEAN, lambda text, field: _BOOLEAN_WORD(text, field) == "true")
+
+
+def list_of(kind: Kind[T], low: int = 0, high: int | None = None, *, of: str = "", **stated: Any) -> Kind[list[T]]:
+    """Return the kind of lists whose entries are of ``kind``.
+
+    Args:
+        low: And ``high``: how many there may be.
+        of: What the refusal of another number of entries calls them.
+        stated: What the schema states beside, and the service judges.
+    """
+    wanted = "a list" if high is None else f"a list of {low} to {high}{of and ' '}{of}"
+    bounds = {} if high is None else {"minItems": low, "maxItems": high}
+    of_json = kind.of_json
+
+    def entries(value: Any, field: str) -> list[T]:
+        if type(value) is not list or not (high is None or low <= len(value) <= high):
+            refuse(field, wanted)
+        return [of_json(entry, f"{field}[{index}]") for index, entry in enumerate(value)]
+
+    return Kind(entries, json_schema.array(kind.schema, **bounds, **stated))

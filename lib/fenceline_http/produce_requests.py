@@ -1,169 +1,72 @@
-"""Records to append, out of JSON or as a binary batch.
+"""The kinds of values that only requests to append have: records, expected offsets, acks.
 
-The rule: the form of a request, that of its records included, is judged whole before anything of it is appended. A
-record's path is made up only once it is to blame, since this is the hot path.
+Rule: a record's path is made only once the record is to blame, because this is the hot path.
+
+Not here: the requests themselves (`operations.produce`).
 """
 
 from __future__ import annotations
 
 from binascii import Error as Base64Error
 from binascii import a2b_base64
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fenceline import limits
-from fenceline.append.request import AppendRequest
 from fenceline.errors import InvalidRequiredAcksError
 from fenceline.model.record import Record
-from fenceline.model.results import ProducerRef, SessionRef
-from fenceline_http import media_types
-from fenceline_http import request as http_request
-from fenceline_http.fields import Fields, integer, integers, refuse
-from fenceline_http.media_types import Media
+from fenceline_http import json_schema
+from fenceline_http.fields import Kind, choice, integer, refuse
+from fenceline_http.json_schema import TEXT_OR_NULL, Named, array, described, nullable, obj
+from fenceline_http.schemas import ENCODING as ENCODING_SCHEMA
+from fenceline_http.schemas import HEADERS
 from fenceline_http.strict_json import member
-
-_RECORD_FIELDS = frozenset(("key", "value", "headers", "timestamp"))
-_ACKS = (-1, 0, 1)
-_MISSING = object()
 
 ToBytes = Callable[[str], bytes]
 
+_MISSING = object()
+_RECORD_FIELDS = frozenset(("key", "value", "headers", "timestamp"))
+_ACKS = (-1, 0, 1)
 
-@dataclass(frozen=True, slots=True)
-class Produce:
-    """One batch to append, and what its sender waits for."""
-
-    append: AppendRequest
-    acks: int
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One batch of several, for one partition."""
-
-    topic: str
-    partition: int
-    append: AppendRequest
-
-
-@dataclass(frozen=True, slots=True)
-class ProduceMany:
-    """Batches for several partitions; each succeeds or fails by itself."""
-
-    entries: Sequence[Entry]
-    acks: int
-
-
-@dataclass(frozen=True, slots=True)
-class Keyed:
-    """Records for the partitions of their keys, and what their sender waits for."""
-
-    records: Sequence[Record]
-    acks: int
-
-
-def produce(event: http_request.Event) -> Produce:
-    content = http_request.body(event)
-    if media_types.of_body(http_request.header(event, "content-type")) is Media.BATCH:
-        return _of_batch(event, content)
-    fields = http_request.members(event)
-    acks = _acks(fields.take("acks"))
-    transactional_id = fields.text("transactional_id")
-    append = _of_fields(fields, transactional_id, acks)
-    return Produce(append, acks)
-
-
-def produce_many(event: http_request.Event) -> ProduceMany:
-    fields = http_request.members(event)
-    acks = _acks(fields.take("acks"))
-    transactional_id = fields.text("transactional_id")
-    trees = fields.require("partitions")
-    fields.end()
-    if type(trees) is not list or not 1 <= len(trees) <= limits.PARTITIONS_PER_PRODUCE_MAX:
-        refuse("partitions", f"a list of 1 to {limits.PARTITIONS_PER_PRODUCE_MAX}")
-    entries = []
-    seen = set()
-    for index, tree in enumerate(trees):
-        one = Fields(tree, f"partitions[{index}]")
-        place = one.require_text("topic"), one.require_integer("partition")
-        if place in seen:
-            refuse(one.path("partition"), "named once in a request")
-        seen.add(place)
-        entries.append(Entry(*place, _of_fields(one, transactional_id, acks)))
-    return ProduceMany(entries, acks)
-
-
-def produce_by_key(event: http_request.Event) -> Keyed:
-    fields = http_request.members(event)
-    acks = _acks(fields.take("acks"))
-    records = _encoded_records(fields)
-    fields.end()
-    return Keyed(records, acks)
-
-
-def _encoded_records(fields: Fields) -> list[Record]:
-    to_bytes = _base64 if fields.choice("encoding", ("utf8", "base64")) == "base64" else _utf8
-    return _records(fields.require("records"), fields.path("records"), to_bytes)
-
-
-def _of_fields(fields: Fields, transactional_id: str | None, acks: int) -> AppendRequest:
-    records = _encoded_records(fields)
-    where = fields.path("expected_offset")
-    expected = _expected(fields.take("expected_offset"), where, len(records))
-    producer = fields.take("producer")
-    session = fields.take("session")
-    request = AppendRequest.of_records(
-        records,
-        expected_offset=expected,
-        producer=None if producer is None else _producer(Fields(producer, fields.path("producer"))),
-        session=None if session is None else _session(Fields(session, fields.path("session"))),
-        transactional_id=transactional_id,
-    )
-    fields.end()
-    _refuse_unanswerable(expected, acks, where)
-    return request
-
-
-def _of_batch(event: http_request.Event, content: bytes) -> Produce:
-    asked = http_request.query(event)
-    acks = _acks_word(asked.text("acks"))
-    text = asked.text("expected_offset")
-    expected = None if text is None else integers(text, "expected_offset", low=-1)
-    session_id = asked.text("session_id")
-    topic_epoch = asked.integer("topic_epoch", low=-1)
-    transactional_id = asked.text("transactional_id")
-    asked.end()
-    if (session_id is None) != (topic_epoch is None):
-        refuse("session_id" if session_id is None else "topic_epoch", "given with the other of the pair")
-    _refuse_unanswerable(expected, acks, "expected_offset")
-    session = SessionRef(session_id, topic_epoch) if session_id is not None and topic_epoch is not None else None
-    return Produce(
-        AppendRequest.of_batch(content, expected_offset=expected, session=session, transactional_id=transactional_id),
-        acks,
-    )
-
-
-def _records(trees: Any, path: str, to_bytes: ToBytes) -> list[Record]:
-    if type(trees) is not list or not trees:
-        refuse(path, "a list of at least one record")
-    records = []
-    for index, tree in enumerate(trees):
-        try:
-            records.append(_record(tree, to_bytes))
-        except _WrongMemberError as wrong:
-            at = f"{path}[{index}]"
-            refuse(member(at, wrong.name) if wrong.name else at, wrong.wanted)
-    return records
+RECORD_IN = Named(
+    "RecordIn",
+    obj(
+        {"value": TEXT_OR_NULL},
+        {
+            "key": TEXT_OR_NULL,
+            "headers": nullable(HEADERS),
+            "timestamp": described(
+                nullable(json_schema.integer()), "Milliseconds since the epoch; the default is the time of the append."
+            ),
+        },
+    ),
+    "A record to append. A `value` of null is a tombstone.",
+)
 
 
 class _WrongMemberError(Exception):
-    """A record's member is to blame; where the record stands, its caller knows."""
+    """A record's member is to blame. The caller knows which record it is."""
 
     def __init__(self, name: str, wanted: str) -> None:
         super().__init__(name, wanted)
         self.name = name
         self.wanted = wanted
+
+
+def _records(to_bytes: ToBytes) -> Kind[list[Record]]:
+    def of_json(trees: Any, path: str) -> list[Record]:
+        if type(trees) is not list or not trees:
+            refuse(path, "a list of at least one record")
+        records: list[Record] = []
+        try:
+            for tree in trees:
+                records.append(_record(tree, to_bytes))
+        except _WrongMemberError as wrong:
+            at = f"{path}[{len(records)}]"
+            refuse(member(at, wrong.name) if wrong.name else at, wrong.wanted)
+        return records
+
+    return Kind(of_json, array(RECORD_IN, minItems=1))
 
 
 def _record(tree: Any, to_bytes: ToBytes) -> Record:
@@ -206,30 +109,30 @@ def _headers(trees: Any, to_bytes: ToBytes) -> list[tuple[str, bytes | None]]:
     return headers
 
 
-def _utf8(text: str) -> bytes:
-    return text.encode()
-
-
 def _base64(text: str) -> bytes:
-    if len(text) % 4 or text.endswith("==="):  # which a2b_base64 takes behind whole quads
+    if len(text) % 4 or text.endswith("==="):  # a2b_base64 takes this after whole quads
         raise Base64Error
     return a2b_base64(text, strict_mode=True)
 
 
-def _acks(value: Any) -> int:
-    if value is None or value == "all":
+ENCODING = choice(("utf8", "base64"), ENCODING_SCHEMA)
+RECORDS: Mapping[str, Kind[list[Record]]] = {"utf8": _records(str.encode), "base64": _records(_base64)}
+
+
+def _acks(value: Any, field: str) -> int:
+    if value == "all":
         return -1
     if type(value) is not int or not -limits.INT64_MAX <= value <= limits.INT64_MAX:
-        refuse("acks", '-1, 1, 0 or "all"')
+        refuse(field, '-1, 1, 0 or "all"')
     return _known_acks(value)
 
 
-def _acks_word(word: str | None) -> int:
-    if word is None or word == "all":
+def _acks_word(word: str, field: str) -> int:
+    if word == "all":
         return -1
-    value = integers(word, "acks", low=-limits.INT64_MAX)
+    value = _integers(word, field, low=-limits.INT64_MAX)
     if isinstance(value, list):
-        refuse("acks", "-1, 1, 0 or all")
+        refuse(field, "-1, 1, 0 or all")
     return _known_acks(value)
 
 
@@ -239,34 +142,47 @@ def _known_acks(value: int) -> int:
     return value
 
 
-def _expected(tree: Any, path: str, count: int) -> int | list[int] | None:
-    if tree is None:
-        return None
-    if type(tree) is not list:
-        return integer(tree, path, low=-1)
-    if len(tree) != count:
-        refuse(path, f"one offset, or a list of one for each of the {count} records")
-    return [integer(one, f"{path}[{index}]", low=-1) for index, one in enumerate(tree)]
+# Two alternatives of one type each: generators of clients drop an enum of several types.
+ACKS: Kind[int] = Kind(
+    _acks,
+    Named(
+        "Acks",
+        {"anyOf": [json_schema.integer(-1, 1), {"type": "string", "const": "all"}]},
+        "What to wait for: -1 or `all`, 1, or 0. With 0 the answer is 202 and tells nothing of the append.",
+    ),
+)
+ACKS_WORD: Kind[int] = Kind(_acks_word, {"type": "string", "enum": ["-1", "1", "0", "all"]})
+
+Expected = int | Sequence[int]
+
+_OFFSET = integer(-1)
 
 
-def _refuse_unanswerable(expected: int | Sequence[int] | None, acks: int, path: str) -> None:
-    """An expectation whose failure nobody would hear of is no expectation."""
+def _expected(value: Any, field: str) -> Expected:
+    if type(value) is not list:
+        return _OFFSET.of_json(value, field)
+    return [_OFFSET.of_json(one, f"{field}[{index}]") for index, one in enumerate(value)]
+
+
+def _expected_words(text: str, field: str) -> Expected:
+    return _integers(text, field, low=-1)
+
+
+EXPECTED: Kind[Expected] = Kind(_expected, {"anyOf": [_OFFSET.schema, array(_OFFSET.schema)]})
+EXPECTED_WORDS: Kind[Expected] = Kind(
+    _expected_words, {"type": "string", "pattern": "^(-1|[0-9]{1,19})(,(-1|[0-9]{1,19}))*$"}
+)
+
+
+def _integers(text: str, field: str, *, low: int) -> int | list[int]:
+    """Return one integer, or a list where ``text`` has commas."""
+    of_text = integer(low).of_text
+    values = [of_text(piece, field) for piece in text.split(",")]
+    return values if len(values) > 1 else values[0]
+
+
+def refuse_unanswerable(expected: Expected | None, acks: int, path: str) -> None:
+    """Refuse an expected offset with ``acks`` 0: the sender would not hear that it was not met."""
     offsets = [expected] if isinstance(expected, int) else expected or ()
     if acks == 0 and any(offset != -1 for offset in offsets):
         refuse(path, "left out with acks=0")
-
-
-def _producer(fields: Fields) -> ProducerRef:
-    producer = ProducerRef(
-        fields.require_integer("producer_id"),
-        fields.require_integer("producer_epoch", high=http_request.INT16_MAX),
-        fields.require_integer("sequence", high=limits.INT32_MAX),
-    )
-    fields.end()
-    return producer
-
-
-def _session(fields: Fields) -> SessionRef:
-    session = SessionRef(fields.require_text("session_id"), fields.require_integer("topic_epoch", low=-1))
-    fields.end()
-    return session

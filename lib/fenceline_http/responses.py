@@ -1,19 +1,18 @@
-"""Results as answers: status, headers in lower case, body.
+"""Results as responses: status, headers in lower case, body.
 
-The rule: field names and statuses are those of API.md, and nothing is decided here. Errors leave by ``problem`` alone.
-What results are is imported for their types alone: a function begins cold with its own, and not with the others'.
+Rule: the names of members and the statuses are those of API.md, and nothing is decided here. Errors leave by `problem`
+alone. The types of results are imported for their names only, so that a cold start imports no other function's results.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import base64
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from json import JSONEncoder
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from aws_lambda_powertools.event_handler import Response
-
 from fenceline import limits
-from fenceline.errors import FencelineError
+from fenceline.errors import FencelineError, MessageTooLargeError
 from fenceline_http.media_types import BATCH_TYPE, HTML_TYPE, JSON_TYPE, PROBLEM_TYPE
 
 if TYPE_CHECKING:
@@ -33,16 +32,63 @@ T = TypeVar("T")
 
 to_json = JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
 
-Answer = Response[Any]
+
+class Response:
+    """One response.
+
+    Args:
+        codes: Those of the errors that it reports: its own, or those of the single results in it.
+        duplicates: How many of the batches in it were stored before.
+    """
+
+    __slots__ = ("body", "codes", "duplicates", "headers", "status")
+
+    def __init__(
+        self,
+        status: int,
+        body: str | bytes = "",
+        headers: dict[str, str] | None = None,
+        *,
+        codes: Iterable[str] = (),
+        duplicates: int = 0,
+    ) -> None:
+        self.status = status
+        self.body = body
+        self.headers = headers or {}
+        self.codes = list(codes)
+        self.duplicates = duplicates
+
+    def fitting(self) -> Response:
+        """Return this response, or, in place of one that the gateway does not carry, an error that says so."""
+        if passes(self.body):
+            return self
+        # It holds one record, which was compressed.
+        return problem(
+            MessageTooLargeError(
+                f"the record is too large for JSON; read it as a batch: accept={BATCH_TYPE}",
+                bytes_max=limits.GATEWAY_BYTES_MAX,
+            )
+        )
+
+    def to_event(self) -> dict[str, Any]:
+        """Return the response as a gateway takes it; bytes travel in base64."""
+        is_binary = isinstance(self.body, bytes)
+        return {
+            "statusCode": self.status,
+            "body": base64.b64encode(self.body).decode() if isinstance(self.body, bytes) else self.body,
+            "isBase64Encoded": is_binary,
+            "headers": self.headers,
+            "cookies": [],
+        }
 
 
-def json(body: object, status: int = 200) -> Answer:
+def json(body: object, status: int = 200) -> Response:
     return text(to_json(body), status)
 
 
-def text(body: str, status: int = 200) -> Answer:
-    """Answer with a body that is JSON already."""
-    return Response(status, headers={"content-type": JSON_TYPE}, body=body if passes(body) else body.encode())
+def text(body: str, status: int = 200) -> Response:
+    """Respond with a body that is JSON already."""
+    return Response(status, body if passes(body) else body.encode(), {"content-type": JSON_TYPE})
 
 
 def passes(body: str | bytes) -> bool:
@@ -79,29 +125,23 @@ def fitting(entries: Iterable[dict[str, Any]]) -> tuple[list[dict[str, Any]], bo
     return shown, False
 
 
-def name(sent: str) -> str:
-    """Return a name to be repeated in an answer; one that is longer than any legal one is cut."""
-    longest = limits.TOPIC_NAME_CHARS_MAX
-    return sent if len(sent) <= longest else sent[:longest] + "…"
-
-
-def page(body: str) -> Answer:
-    """Answer with HTML that may load nothing and run nothing."""
+def page(body: str) -> Response:
+    """Respond with HTML that may load nothing and run nothing."""
     headers = {
         "content-type": HTML_TYPE,
         "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'",
         "x-content-type-options": "nosniff",
         "vary": "accept",
     }
-    return Response(200, headers=headers, body=body)
+    return Response(200, body, headers)
 
 
-def empty(status: int) -> Answer:
-    return Response(status, body="")
+def empty(status: int) -> Response:
+    return Response(status)
 
 
-def problem(error: FencelineError) -> Answer:
-    return Response(error.status, headers={"content-type": PROBLEM_TYPE}, body=to_json(error.problem()))
+def problem(error: FencelineError) -> Response:
+    return Response(error.status, to_json(error.problem()), {"content-type": PROBLEM_TYPE}, codes=(error.code,))
 
 
 def topic(shown: Topic) -> dict[str, Any]:
@@ -115,7 +155,41 @@ def topic(shown: Topic) -> dict[str, Any]:
     }
 
 
-def appended(result: Appended) -> dict[str, Any]:
+def place(topic: str, partition: int) -> dict[str, Any]:
+    """Return the place of a batch, as it was named; a name that is longer than any legal one is cut."""
+    longest = limits.TOPIC_NAME_CHARS_MAX
+    return {"topic": topic if len(topic) <= longest else topic[:longest] + "…", "partition": partition}
+
+
+Result = tuple[dict[str, Any], "Appended | FencelineError | None"]  # of a batch: its place, and what became of it
+
+
+def appended(result: Appended) -> Response:
+    response = json(_appended(result))
+    response.duplicates = int(result.duplicate)
+    return response
+
+
+def results(found: Sequence[Result], **more: Any) -> Response:
+    """Respond with what became of each of several batches."""
+    response = json({"results": [_result(*one) for one in found], **more})
+    for _, became in found:
+        if isinstance(became, FencelineError):
+            response.codes.append(became.code)
+        elif became is not None:
+            response.duplicates += became.duplicate
+    return response
+
+
+def _result(place: dict[str, Any], became: Appended | FencelineError | None) -> dict[str, Any]:
+    if became is None:
+        return place
+    if isinstance(became, FencelineError):
+        return {**place, "error": became.problem()}
+    return {**place, **_appended(became)}
+
+
+def _appended(result: Appended) -> dict[str, Any]:
     return {
         "base_offset": result.base_offset,
         "next_offset": result.next_offset,
@@ -191,10 +265,10 @@ def bounds(shown: Bounds) -> dict[str, int]:
     }
 
 
-def batches(page: BatchPage) -> Answer:
+def batches(page: BatchPage) -> Response:
     numbers: Mapping[str, int] = {"position": page.position, **bounds(page.bounds)}
     headers = {f"fenceline-{name.replace('_', '-')}": str(number) for name, number in numbers.items()}
-    return Response(200, headers={"content-type": BATCH_TYPE, **headers}, body=page.body)
+    return Response(200, page.body, {"content-type": BATCH_TYPE, **headers})
 
 
 def offsets(shown: Offsets) -> dict[str, Any]:

@@ -9,11 +9,9 @@ from __future__ import annotations
 import base64
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 from unittest import mock
 
@@ -22,7 +20,7 @@ import httpx
 from fenceline.client import Client
 from fenceline.runtime import ThreadRuntime
 from fenceline.settings import Settings
-from fenceline_http import routes, wiring
+from fenceline_http import dispatch, routes, wiring
 from fenceline_http.store_meter import Meter, MeteredItems, MeteredObjects
 
 URL = "http://fenceline.test"
@@ -102,14 +100,9 @@ def serving() -> Iterator[FencelineServer]:
     from fenceline_cli.dev_server.bridge import Bridge
     from fenceline_cli.dev_server.thread import ServerThread
 
-    class _Bridge(Bridge):
-        def _answer(self, *request: Any) -> Mapping[str, Any]:
-            with _working_on(self._service):
-                return super()._answer(*request)
-
     with (
         in_memory() as lent,
-        ServerThread(_Bridge(lent.service), lent.service.log) as server,
+        ServerThread(Bridge(lent.service), lent.service.log) as server,
         Client(server.url) as client,
     ):
         yield FencelineServer(client, lent.service, server.url)
@@ -141,23 +134,11 @@ def _lent(
     meter = Meter(runtime.monotonic_ms)
     log = wiring.log_of(settings, MeteredObjects(objects, meter), MeteredItems(items, meter), runtime)
     service = wiring.Service(settings, log, objects, items, ThreadRuntime(4), "0.0.0", meter)
-    with mock.patch.object(wiring, "service", _at_work.get), _client(service) as client:
+    with _client(service) as client:
         try:
             yield Fenceline(client, service)
         finally:
             service.close()
-
-
-_at_work: ContextVar[wiring.Service] = ContextVar("fenceline")  # whose request this thread is working on
-
-
-@contextmanager
-def _working_on(service: wiring.Service) -> Iterator[None]:
-    token = _at_work.set(service)
-    try:
-        yield
-    finally:
-        _at_work.reset(token)
 
 
 def _client(service: wiring.Service) -> Client:
@@ -172,12 +153,8 @@ class _Functions(httpx.BaseTransport):
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         name = routes.function_of(request.method, request.url.path)
-        handler = import_module(f"fenceline_http.handlers.{name}").handler
-        with _working_on(self._service):
-            answer: Mapping[str, Any] = handler(_event(request, self._service.runtime.now_ms()), None)
-        body = answer["body"] or ""
-        content = base64.b64decode(body) if answer["isBase64Encoded"] else body.encode()
-        return httpx.Response(answer["statusCode"], headers=answer["headers"], content=content, request=request)
+        answer = dispatch.respond(name, _event(request, self._service.runtime.now_ms()), self._service)
+        return httpx.Response(answer.status, headers=answer.headers, content=answer.body, request=request)
 
 
 def _event(request: httpx.Request, now_ms: int) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from fenceline.append.request import AppendRequest
 from fenceline.model.record import Record
 from fenceline.read.reader import ReadRequest
 from fenceline_http.wiring import Service
-from functions import compactor
+from functions.scheduled import compact
 
 
 class Context:
@@ -37,7 +37,7 @@ def test_a_schedule_compacts_what_is_due_and_touches_no_other_topic(service: Ser
     make(service, "plain")
     make(service, "rows", **{"cleanup.policy": "compact"})
     make(service, "tables", **{"cleanup.policy": "compact"})
-    answer = compactor.handler({}, Context())
+    answer = compact.run({}, Context(), service)
     assert (horizons(service, "rows"), horizons(service, "tables"), horizons(service, "plain")) == (
         [2, 2],
         [2, 2],
@@ -50,7 +50,7 @@ def test_a_schedule_compacts_what_is_due_and_touches_no_other_topic(service: Ser
 
 def test_a_named_partition_is_compacted_whether_it_is_due_or_not(service: Service) -> None:
     make(service, "rows", **{"cleanup.policy": "compact"})
-    assert compactor.handler({"topic": "rows", "partition": 1}, Context()) == {
+    assert compact.run({"topic": "rows", "partition": 1}, Context(), service) == {
         "compacted": [{"topic": "rows", "partition": 1, "compaction_horizon": 2}],
         "left": [],
     }
@@ -61,9 +61,9 @@ def test_what_is_too_large_or_would_not_end_in_time_is_left_and_told(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make(service, "rows", **{"cleanup.policy": "compact"})
-    assert len(compactor.handler({}, Context(10_000))["left"]) == 2
+    assert len(compact.run({}, Context(10_000), service)["left"]) == 2
     monkeypatch.setattr(limits, "COMPACTION_FUNCTION_BYTES_MAX", 10)
-    assert len(compactor.handler({}, Context())["left"]) == 2
+    assert len(compact.run({}, Context(), service)["left"]) == 2
     assert horizons(service, "rows") == [0, 0]
 
 
@@ -73,9 +73,9 @@ def test_one_that_fails_is_told_and_stops_no_other(service: Service) -> None:
     service.objects.delete(f"log/{topic_id}/00000/{0:020d}.log")
     service.log.partitions.checkpoint("rows", 0)
     with pytest.raises(ExceptionGroup) as failure:
-        compactor.handler({}, Context())
+        compact.run({}, Context(), service)
     assert [type(error) for error in failure.value.exceptions] == [errors.CorruptLogError]
     assert horizons(service, "rows") == [0, 2]
     with pytest.raises(ExceptionGroup) as failure:
-        compactor.handler({"topic": "nowhere", "partition": 0}, Context())
+        compact.run({"topic": "nowhere", "partition": 0}, Context(), service)
     assert [type(error) for error in failure.value.exceptions] == [errors.UnknownTopicOrPartitionError]

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import itertools
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import functions
 from fenceline import errors, limits
 from fenceline.adapters.sqlite.directory import SqliteItemStore, SqliteObjectStore
+from fenceline.append.request import AppendRequest
+from fenceline.model.record import Record
 from fenceline.ports import Unavailable
 from fenceline.runtime import ThreadRuntime
+from fenceline.service.topics import Topics
 from fenceline.settings import Settings
 from fenceline_http import wiring
-from fenceline_http.handlers import admin, produce
+from fenceline_http.routes import FUNCTIONS
 from fenceline_http.store_meter import Meter, MeteredItems, MeteredObjects
-from functions import entry
 from functions.telemetry import metric_names
-from functions.telemetry.observed import FunctionFailedError, Handler, observed
+from functions.telemetry.observed import FunctionFailedError, Handler, Run, answering, running
 from tests.support.http_events import event
 
 SECRET = "hunter2"
@@ -72,9 +78,9 @@ def test_an_append_is_one_line_of_metrics_and_of_what_it_asked_of_the_stores(
     metered: Any, told: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "CHECKPOINT_MS", 10**9)  # none is due by the clock
-    send(observed("admin", admin.handler, metered), "POST", "/v1/topics", {"name": "orders"})
+    send(answering("admin", metered), "POST", "/v1/topics", {"name": "orders"})
     told()
-    handler = observed("produce", produce.handler, metered)
+    handler = answering("produce", metered)
     for _ in range(2):
         send(handler, "POST", "/v1/topics/orders/partitions/0/records", {"records": [{"value": SECRET, "key": SECRET}]})
     cold, warm = told()
@@ -89,7 +95,7 @@ def test_an_append_is_one_line_of_metrics_and_of_what_it_asked_of_the_stores(
 
 def test_a_duplicate_and_a_lost_race_are_counted(metered: Any, told: Any) -> None:
     metered.log.topics.create("orders")
-    handler = observed("produce", produce.handler, metered)
+    handler = answering("produce", metered)
     producer = {"producer_id": 7, "producer_epoch": 0, "sequence": 0}
     for _ in range(2):
         send(
@@ -100,9 +106,7 @@ def test_a_duplicate_and_a_lost_race_are_counted(metered: Any, told: Any) -> Non
         )
     assert metric(told(), metric_names.DUPLICATES) == [1.0]
     rival = wiring.log_of(metered.settings, metered.objects, metered.items, ThreadRuntime())
-    rival.append(
-        "orders", 0, produce.produce_requests.produce(event("POST", "/", body='{"records": [{"value": "r"}]}')).append
-    )
+    rival.append("orders", 0, AppendRequest.of_records([Record(b"r")]))
     send(handler, "POST", "/v1/topics/orders/partitions/0/records", {"records": [{"value": "v"}]})
     assert metric(told(), metric_names.LOST_RACES) == [1.0]
     rival.close()
@@ -110,7 +114,7 @@ def test_a_duplicate_and_a_lost_race_are_counted(metered: Any, told: Any) -> Non
 
 def test_refusals_are_told_by_code_also_within_an_answer_for_several(metered: Any, told: Any) -> None:
     metered.log.topics.create("orders")
-    handler = observed("produce", produce.handler, metered)
+    handler = answering("produce", metered)
     entries = [
         {"topic": "orders", "partition": 0, "records": [{"value": "v"}], "expected_offset": 9},
         {"topic": SECRET, "partition": 0, "records": [{"value": '"code":"CORRUPT_LOG"'}]},
@@ -128,7 +132,7 @@ def test_damage_and_contention_have_metrics_of_their_own(metered: Any, told: Any
         (errors.CorruptLogError("damaged"), metric_names.CORRUPT_LOG),
         (errors.ContendedError("rivals won"), metric_names.CONTENDED),
     ):
-        handler = observed("sweeper", _raises(error), metered)
+        handler = running("sweeper", _raises(error), metered)
         with pytest.raises(type(error)):
             handler({}, Context())
         assert metric(told(), name) == [1.0]
@@ -136,7 +140,7 @@ def test_damage_and_contention_have_metrics_of_their_own(metered: Any, told: Any
 
 def test_a_store_that_fails_a_scheduled_function_is_told(metered: Any, told: Any) -> None:
     with pytest.raises(Unavailable):
-        observed("sweeper", _raises(Unavailable("there is no such bucket")), metered)({}, Context())
+        running("sweeper", _raises(Unavailable("there is no such bucket")), metered)({}, Context())
     [line] = told()
     assert line["errors"] == ["Unavailable: there is no such bucket"]
 
@@ -146,13 +150,13 @@ def test_an_undocumented_error_is_told_by_its_place_and_not_by_its_text(
     metered: Any, capsys: pytest.CaptureFixture[str], error: Exception
 ) -> None:
     with pytest.raises(FunctionFailedError, match=f"{type(error).__name__} at test_observed.py:") as failed:
-        observed("admin", _raises(error), metered)({}, Context())
+        running("sweeper", _raises(error), metered)({}, Context())
     assert failed.value.__suppress_context__
     assert SECRET not in str(failed.value) + capsys.readouterr().out
 
 
 def test_one_requests_counts_are_not_anothers(metered: Any, told: Any) -> None:
-    handler = observed("admin", admin.handler, metered)
+    handler = answering("admin", metered)
     send(handler, "POST", "/v1/topics", {"name": "orders"})
     send(handler, "GET", "/v1/health")
     created, health = told()
@@ -163,22 +167,35 @@ def test_one_requests_counts_are_not_anothers(metered: Any, told: Any) -> None:
 def test_traces_hold_neither_requests_nor_answers(metered: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POWERTOOLS_TRACE_DISABLED", "true")
     traced = replace(metered, settings=replace(metered.settings, tracing=True))
-    answer = send(observed("admin", admin.handler, traced), "GET", "/v1/health")
+    answer = send(answering("admin", traced), "GET", "/v1/health")
     assert answer["statusCode"] == 200
 
 
-def test_every_function_has_an_entry_and_nothing_else_has(monkeypatch: pytest.MonkeyPatch, metered: Any) -> None:
-    entry._handler.cache_clear()
-    for name in entry.FUNCTIONS:
-        assert callable(getattr(entry, name))
-        assert getattr(entry, name) is getattr(entry, name)
-    with pytest.raises(AttributeError, match="no function is called nothing"):
-        _ = entry.nothing
-    entry._handler.cache_clear()
+def test_an_undocumented_error_of_a_request_is_told_by_its_place_too(
+    metered: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Topics, "get", lambda _, name: {}[name])
+    with pytest.raises(FunctionFailedError, match=r"KeyError at test_observed\.py:"):
+        send(answering("admin", metered), "GET", f"/v1/topics/{SECRET}")
+    assert SECRET not in capsys.readouterr().out
 
 
-def _raises(error: Exception) -> Handler:
-    def handler(event: Mapping[str, Any], context: object) -> dict[str, Any]:
+@pytest.mark.parametrize("name", functions.FUNCTIONS)
+def test_every_function_is_a_module_that_opens_the_service_and_names_its_handler(
+    monkeypatch: pytest.MonkeyPatch, metered: Any, name: str
+) -> None:
+    monkeypatch.delitem(sys.modules, f"functions.{name}", raising=False)
+    assert callable(import_module(f"functions.{name}").handler)
+    monkeypatch.delitem(sys.modules, f"functions.{name}")
+
+
+def test_every_module_is_a_function_and_every_route_is_served_by_one() -> None:
+    modules = {path.stem for path in Path(functions.__file__ or "").parent.glob("[a-z]*.py")}
+    assert modules == set(functions.FUNCTIONS) == {*FUNCTIONS, "sweeper", "compactor"}
+
+
+def _raises(error: Exception) -> Run:
+    def run(event: Mapping[str, Any], context: object, service: wiring.Service) -> dict[str, Any]:
         raise error
 
-    return handler
+    return run

@@ -12,11 +12,11 @@ import pytest
 
 from fenceline.runtime import ThreadRuntime
 from fenceline.settings import Settings
-from fenceline.sweeper.sweep import sweep
+from fenceline.sweeper.sweep import sweep as run_sweep
 from fenceline_cli.dev_server.bridge import Bridge
 from fenceline_http import wiring
 from fenceline_testing.service import in_memory
-from functions import compactor, sweeper
+from functions.scheduled import compact, sweep
 from tests.functions.test_sweeper import Remaining
 from tests.support.http_events import event, send
 from tests.support.service import START_MS, TOPIC, FakeRuntime, Service, append, serve
@@ -75,7 +75,7 @@ def test_a_function_that_was_frozen_acknowledges_nothing_below_the_log_start(els
     append(elsewhere.log, "b", "c")
     elsewhere.log.partitions.trim(TOPIC, 0, 3)
     elsewhere.runtime.advance(2 * HOUR_MS)
-    report = sweep(elsewhere.another(), duration_ms=HOUR_MS)
+    report = run_sweep(elsewhere.another(), duration_ms=HOUR_MS)
     assert report is not None
     assert report.objects == 2
     assert produce(START_MS + 2 * HOUR_MS, "d") == 3
@@ -97,12 +97,12 @@ def test_a_time_that_makes_no_sense_refuses_nothing(function: wiring.Service, at
     assert produce(START_MS, "b") == 1
 
 
-@pytest.mark.parametrize("handler", [sweeper.handler, compactor.handler])
+@pytest.mark.parametrize("handler", [sweep.run, compact.run])
 def test_a_schedules_event_tells_the_time_too(function: wiring.Service, handler: Any) -> None:
-    handler({"time": "2023-11-14T22:13:20Z"}, Remaining())
+    handler({"time": "2023-11-14T22:13:20Z"}, Remaining(), function)
     assert function.log.context.events.latest_ms == START_MS
     for time in (None, 7, "soon", "0001-01-01T00:00:00"):
-        handler({"time": time}, Remaining())
+        handler({"time": time}, Remaining(), function)
     assert function.log.context.events.latest_ms == START_MS
 
 

@@ -12,9 +12,8 @@ from fenceline import errors, limits
 from fenceline.append.request import AppendRequest
 from fenceline.model.results import Appended
 from fenceline.service.topics import Topics
-from fenceline_http import wiring
-from fenceline_http.handlers import produce
-from tests.support.http_events import BATCH_TYPE, HANDLERS, Answer, call, event, send
+from fenceline_http import dispatch, routes, wiring
+from tests.support.http_events import BATCH_TYPE, Answer, answer_of, call, event, send
 
 RECORDS = "/v1/topics/orders/partitions/0/records"
 ONE = {"records": [{"value": "1"}]}
@@ -411,8 +410,8 @@ def test_the_form_is_judged_before_the_partition() -> None:
 )
 @pytest.mark.parametrize("method", ["GET", "POST", "DELETE", "HEAD", "OPTIONS"])
 def test_an_unknown_path_is_not_found_with_any_method(method: str, path: str) -> None:
-    for handler in HANDLERS.values():
-        assert handler(event(method, path), None)["statusCode"] == 404
+    for function in routes.FUNCTIONS:
+        assert answer_of(function, event(method, path))["statusCode"] == 404
     assert_refused(call(method, path), "NOT_FOUND")
 
 
@@ -436,8 +435,8 @@ def test_a_known_path_with_another_method_tells_its_methods_whichever_function_i
 ) -> None:
     if method in allowed:
         return
-    for handler in HANDLERS.values():
-        told = handler(event(method, path), None)
+    for function in routes.FUNCTIONS:
+        told = answer_of(function, event(method, path))
         assert (told["statusCode"], json.loads(told["body"])["code"]) == (405, "METHOD_NOT_ALLOWED")
         assert told["headers"]["allow"] == allowed
 
@@ -454,7 +453,7 @@ def test_an_error_that_is_not_ours_goes_through_to_whoever_runs_the_handler(
 def test_threads_that_share_a_handler_each_get_their_own_answer(
     service: wiring.Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Powertools keeps a request on a class: with it alone, most of these see another's body."""
+    """A request is an argument: what one thread works on is nowhere that another could find it."""
 
     def append(topic: str, partition: int, request: AppendRequest, *, acks: int, principal: str) -> Appended:
         (record,) = request.records
@@ -476,8 +475,8 @@ def test_threads_that_share_a_handler_each_get_their_own_answer(
 
 def test_a_raw_event_carries_bytes_both_ways(service: wiring.Service) -> None:
     raw = {**event("POST", RECORDS), "body": json.dumps(ONE).encode(), "isRaw": True}
-    assert produce.handler(raw, None)["statusCode"] == 200
+    assert dispatch.respond("produce", raw, service).status == 200
     accept = {"accept": BATCH_TYPE}
-    told = HANDLERS["read"]({**event("GET", RECORDS, "offset=0", accept), "isRaw": True}, None)
-    assert isinstance(told["body"], bytes)
-    assert told["body"] == send(event("GET", RECORDS, "offset=0", accept)).body
+    told = dispatch.respond("read", {**event("GET", RECORDS, "offset=0", accept), "isRaw": True}, service)
+    assert isinstance(told.body, bytes)
+    assert told.body == send(event("GET", RECORDS, "offset=0", accept)).body

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Any
+from typing import cast
 from urllib.parse import urlencode
 
 import pytest
@@ -12,10 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fenceline.errors import FencelineError
-from fenceline_http import own_requests, produce_requests, read_requests, subscription_requests
-from fenceline_http import request as http_request
+from fenceline_http.declared import Body, Query
+from fenceline_http.request import Request
+from fenceline_http.routes import ROUTES
+from fenceline_http.wiring import Service
 from tests.support.http_events import BATCH_TYPE, event
 
+SERVICE = cast("Service", None)  # no parser asks it anything
 FORM_CODES = {
     "INVALID_REQUEST",
     "INVALID_REQUIRED_ACKS",
@@ -54,39 +56,17 @@ QUERIES = (
     st.lists(st.tuples(NAME, SCALARS.map(lambda value: str(value).replace("\ud800", "%")))).map(urlencode) | st.text()
 )
 CONTENT_TYPES = st.sampled_from(["application/json", BATCH_TYPE, "", "text/plain"]) | st.text()
-PARSERS: list[Callable[[http_request.Event], Any]] = [
-    produce_requests.produce,
-    produce_requests.produce_many,
-    http_request.new_topic,
-    lambda sent: http_request.topic_change(sent, "t"),
-    http_request.listing,
-    read_requests.read,
-    read_requests.timestamp,
-    read_requests.segments,
-    http_request.before_offset,
-    http_request.nothing,
-    http_request.transactional_id,
-    lambda sent: subscription_requests.subscription_change(sent, "s"),
-    subscription_requests.partition_page,
-    subscription_requests.read,
-    subscription_requests.acknowledge,
-    subscription_requests.seek,
-    subscription_requests.commit,
-    subscription_requests.committed,
-    own_requests.own,
-    own_requests.release,
-    own_requests.look,
-]
+DECLARED = {one for route in ROUTES for one in (route.takes, route.batches) if one is not None}
 
 
-@pytest.mark.parametrize("parse", PARSERS)
+@pytest.mark.parametrize("declared", sorted(DECLARED, key=lambda one: one.__name__))
 @given(body=BODIES, query=st.just("") | QUERIES, content_type=st.just("application/json") | CONTENT_TYPES)
 def test_a_request_is_typed_or_refused_for_its_form(
-    parse: Callable[[http_request.Event], Any], body: str | bytes, query: str, content_type: str
+    declared: type[Body | Query], body: str | bytes, query: str, content_type: str
 ) -> None:
     sent = event("POST", "/", query, {"content-type": content_type, "accept": content_type}, body)
     try:
-        parse(sent)
+        declared.of(Request(sent, SERVICE))
     except FencelineError as error:
         assert error.code in FORM_CODES  # noqa: PT017 - anything else is to fail the test
         json.dumps(error.problem(), ensure_ascii=False).encode()
@@ -95,7 +75,9 @@ def test_a_request_is_typed_or_refused_for_its_form(
 @given(topic=st.text(min_size=1), partition=st.text(min_size=1))
 def test_a_place_is_legal_or_unknown(topic: str, partition: str) -> None:
     try:
-        name, number = http_request.partition(topic, partition)
+        asked = Request(event("GET", "/"), SERVICE)
+        asked.parameters = {"topic": topic, "partition": partition}
+        name, number = asked.partition
     except FencelineError as error:
         assert error.code == "UNKNOWN_TOPIC_OR_PARTITION"  # noqa: PT017 - anything else is to fail the test
     else:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
+from importlib import import_module
 from importlib.resources import files
 from typing import Any
 
@@ -15,8 +17,8 @@ import fenceline
 from fenceline import errors
 from fenceline.settings import Settings
 from fenceline_http import openapi, schemas
-from fenceline_http.routes import ROUTES
-from tests.support.http_events import DOCUMENT, HANDLERS, call
+from fenceline_http.routes import FUNCTIONS, ROUTES
+from tests.support.http_events import DOCUMENT, call
 
 API = (files(fenceline) / "API.md").read_text()
 SERVED = (
@@ -62,15 +64,28 @@ def test_the_document_has_exactly_the_paths_of_the_contract() -> None:
     promised = set().union(*(routes_of(section(title)) for title in SERVED))
     promised |= {("POST", "/v1/producer-ids")} & routes_of(section("Producer ids, coordinators, transactions"))
     documented = {(method.upper(), path) for path, item in DOCUMENT["paths"].items() for method in item}
-    assert promised == documented == {(route.method, route.path) for route in ROUTES} == set(openapi.OPERATIONS)
+    assert promised == documented == {(route.method, route.path) for route in ROUTES}
     assert len(promised) == 39
 
 
-def test_each_function_registers_exactly_the_routes_that_are_sent_to_it() -> None:
-    for name, handler in HANDLERS.items():
-        app = handler.__globals__["app"]  # type: ignore[attr-defined]
-        registered = {(route.method, route.path) for route in (*app._static_routes, *app._dynamic_routes)}
-        assert registered == {(route.method, route.path) for route in ROUTES if route.function == name}
+def test_each_route_stands_in_its_functions_module_and_has_a_handler_that_takes_what_it_declares() -> None:
+    for name in FUNCTIONS:
+        declared = import_module(f"fenceline_http.operations.{name}").ROUTES
+        assert [route for route in ROUTES if route.function == name] == list(declared)
+    for route in ROUTES:
+        first, *rest = inspect.signature(route.handler).parameters.values()
+        assert first.annotation == "Request", route.path
+        taken = [one.__name__ for one in (route.takes, route.batches) if one is not None and one.members]
+        assert [one.annotation for one in rest] == ([" | ".join(taken)] if taken else []), route.path
+
+
+def test_no_two_routes_take_the_same_request() -> None:
+    assert len({(route.method, route.path) for route in ROUTES}) == len(ROUTES)
+    for route in ROUTES:
+        parameters = re.findall(r"{(\w+)}", route.path)
+        path = route.path.format(**{name: f"{name}-1" for name in parameters})
+        assert [one for one in ROUTES if one.method == route.method and one.match(path) is not None] == [route]
+        assert route.match(path) == {name: f"{name}-1" for name in parameters}
 
 
 def error_rows() -> dict[str, tuple[int, str, set[str]]]:

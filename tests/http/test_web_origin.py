@@ -29,9 +29,9 @@ def is_let_in(origins: WebOrigins, *headers: tuple[str, str], method: str = "POS
     answer = origins.answer(scope(*headers, method=method))
     if answer is None:
         return True
-    told = json.loads(answer["body"])
-    assert (answer["statusCode"], told["status"], told["code"]) == (403, 403, "NOT_AUTHORIZED")
-    assert answer["headers"]["content-type"] == "application/problem+json"
+    told = json.loads(answer.body)
+    assert (answer.status, told["status"], told["code"]) == (403, 403, "NOT_AUTHORIZED")
+    assert answer.headers["content-type"] == "application/problem+json"
     return False
 
 

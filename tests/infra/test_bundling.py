@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.functions import import_ms
+from benchmarks.functions import import_ms, imports_of
+from functions import FUNCTIONS
 from infra import bundling
 
 MIB = 1024 * 1024
@@ -54,7 +55,7 @@ def test_other_source_makes_another_bundle(monkeypatch: pytest.MonkeyPatch, tmp_
     before = bundling._key("lambda")
     monkeypatch.setattr(bundling, "ROOT", tmp_path)
     assert bundling._key("lambda") == before
-    (tmp_path / "functions" / "entry.py").write_text("# another")
+    (tmp_path / "functions" / "produce.py").write_text("# another")
     assert bundling._key("lambda") != before
 
 
@@ -86,8 +87,8 @@ def test_what_is_built_for_lambda_is_compiled_where_its_python_is() -> None:
 @pytest.mark.slow
 def test_the_handlers_import_from_the_bundle_alone(bundle: Path) -> None:
     code = "import sys, google_crc32c, fenceline.adapters.aws.s3, fenceline.adapters.aws.dynamodb, aws_xray_sdk.core\n"
-    code += "from functions import entry\nassert google_crc32c.implementation == 'c'\n"
-    code += "for name in entry.FUNCTIONS:\n    entry.load(name)\nprint(*sys.modules)"
+    code += "assert google_crc32c.implementation == 'c'\n"
+    code += "".join(map(imports_of, FUNCTIONS)) + "print(*sys.modules)"
     env = {"PYTHONPATH": str(bundle)}
     done = subprocess.run([sys.executable, "-S", "-c", code], env=env, check=True, capture_output=True, text=True)
     assert imported_by_methods(bundle / "fenceline" / "service") - set(done.stdout.split()) == set()
@@ -108,7 +109,7 @@ def imported_by_methods(package: Path) -> set[str]:
 @pytest.mark.slow
 def test_no_cold_start_compiles_what_is_deployed(bundle: Path) -> None:
     code = """
-import os, sys, functions.entry, fenceline_http.handlers.produce, fenceline.adapters.aws.s3
+import os, sys, functions.telemetry.observed, fenceline_http.handlers.produce, fenceline.adapters.aws.s3
 ours = [module for module in sys.modules.values() if (getattr(module, "__file__", "") or "").startswith(sys.argv[1])]
 cached = [module.__cached__ for module in ours if getattr(module, "__cached__", None)]
 print(len(cached), *[path for path in cached if not os.path.exists(path)])
@@ -158,8 +159,12 @@ UNWANTED = (
     "fenceline.access.leases",
     "fenceline.access.ownership.own",
     "fenceline.read.reader",
+    "fenceline_http.handlers.read",
     "fenceline_http.openapi",
-    "aws_lambda_powertools.event_handler.openapi.models",
+    "fenceline_http.operations.sessions",
+    "fenceline_http.routes",
+    "aws_lambda_powertools.event_handler",
+    "aws_lambda_powertools.utilities.data_classes",
     "pydantic",
     "pyarrow",
     "aws_cdk",
@@ -173,8 +178,7 @@ UNWANTED = (
 
 @pytest.mark.slow
 def test_the_produce_path_imports_nothing_it_does_not_need(bundle: Path) -> None:
-    code = "import sys, fenceline.adapters.aws.s3, fenceline.adapters.aws.dynamodb\nfrom functions import entry\n"
-    code += "entry.load('produce')\nprint(*sys.modules)"
+    code = f"import sys\n{imports_of('produce')}print(*sys.modules)"
     env = {"PYTHONPATH": str(bundle)}
     done = subprocess.run([sys.executable, "-S", "-c", code], env=env, check=True, capture_output=True, text=True)
     imported = set(done.stdout.split())

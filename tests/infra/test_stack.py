@@ -17,7 +17,7 @@ import pytest
 
 from fenceline.settings import Settings
 from fenceline_http import routes
-from functions import entry
+from functions import FUNCTIONS
 from functions.telemetry import metric_names
 from tests.servers.install import CannotInstall, need_node
 
@@ -152,7 +152,7 @@ def test_every_function_has_a_role_of_its_own_and_the_settings_of_its_region(
     stacks: ModuleType, template: Resources
 ) -> None:
     functions = of_type(template, "AWS::Lambda::Function").values()
-    assert len({json.dumps(one["Properties"]["Role"]) for one in functions}) == len(functions) == len(entry.FUNCTIONS)
+    assert len({json.dumps(one["Properties"]["Role"]) for one in functions}) == len(functions) == len(FUNCTIONS)
     variables = set(Settings("d").to_env())
     for one in functions:
         properties = one["Properties"]
@@ -162,7 +162,7 @@ def test_every_function_has_a_role_of_its_own_and_the_settings_of_its_region(
         assert properties["Environment"]["Variables"]["FENCELINE_SERVICE"] == "Fenceline"
         assert properties["Environment"]["Variables"]["FENCELINE_AWS_SDK"] == "botocore"  # boto3 is not in the bundle
     told = {one["Properties"]["Handler"] for one in functions}
-    assert told == {f"functions.entry.{name}" for name in entry.FUNCTIONS}
+    assert told == {f"functions.{name}.handler" for name in FUNCTIONS}
 
 
 def test_no_role_may_do_any_action_to_any_resource(template: Resources) -> None:
@@ -197,7 +197,7 @@ def test_scheduled_functions_leave_dead_letters_and_are_not_repeated(template: R
 def polling(template: Resources) -> dict[str, tuple[int | None, str]]:
     """Return by function what is reserved for it, and how many polls it holds."""
     return {
-        one["Properties"]["Handler"].rpartition(".")[2]: (
+        one["Properties"]["Handler"].split(".")[1]: (
             one["Properties"].get("ReservedConcurrentExecutions"),
             one["Properties"]["Environment"]["Variables"]["FENCELINE_POLL_SLOTS"],
         )
@@ -213,7 +213,7 @@ def test_functions_that_hold_polls_hold_a_hundred_each_and_reserve_nothing_by_de
         one["Properties"]["Environment"]["Variables"]["FENCELINE_FUNCTION"]
         for one in of_type(template, "AWS::Lambda::Function").values()
     }
-    assert names == set(entry.FUNCTIONS)
+    assert names == set(FUNCTIONS)
 
 
 @pytest.mark.parametrize(("concurrency", "held"), [(1, "1"), (2, "1"), (40, "30"), (101, "75")])

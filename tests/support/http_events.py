@@ -11,16 +11,9 @@ from urllib.parse import urlencode
 
 from jsonschema import Draft202012Validator
 
-from fenceline_http import openapi, routes
-from fenceline_http.handlers import admin, produce, read, sessions, subscriptions
+from fenceline_http import dispatch, openapi, routes, wiring
+from fenceline_http.route import Function
 
-HANDLERS = {
-    "produce": produce.handler,
-    "read": read.handler,
-    "admin": admin.handler,
-    "subscriptions": subscriptions.handler,
-    "sessions": sessions.handler,
-}
 DOCUMENT = openapi.document("0.0.0")
 GATEWAY_BYTES_MAX = 6 * 1024 * 1024  # that Lambda takes of an answer
 BATCH_TYPE = "application/vnd.apache.kafka.records; version=2"
@@ -65,9 +58,14 @@ def event(
     }
 
 
+def answer_of(function: Function, sent: dict[str, Any]) -> dict[str, Any]:
+    """Return what a function's handler gives to its gateway."""
+    return dispatch.respond(function, sent, wiring.service()).to_event()
+
+
 def send(sent: dict[str, Any]) -> Answer:
     http = sent["requestContext"]["http"]
-    told = HANDLERS[routes.function_of(http["method"], sent["rawPath"])](sent, None)
+    told = answer_of(routes.function_of(http["method"], sent["rawPath"]), sent)
     assert len(json.dumps(told, ensure_ascii=False).encode()) <= GATEWAY_BYTES_MAX  # as Lambda's runtime makes it
     body = told["body"] or ""
     content = base64.b64decode(body) if told["isBase64Encoded"] else body.encode()
@@ -80,7 +78,7 @@ def send(sent: dict[str, Any]) -> Answer:
 def _assert_documented(method: str, path: str, answer: Answer) -> None:
     """Every answer of every test is one that the served document promises."""
     for route in routes.ROUTES:
-        if route.method == method and routes.pattern(route.path).match(path):
+        if route.method == method and route.match(path) is not None:
             promised = DOCUMENT["paths"][route.path][method.lower()]["responses"][str(answer.status)]
             media = answer.headers.get("content-type")
             if "content" not in promised:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeAlias
 from urllib.parse import unquote
@@ -20,28 +20,19 @@ from fenceline.adapters.sqlite.directory import SqliteObjectStore
 from fenceline.errors import RecordListTooLargeError
 from fenceline_cli.dev_server import object_urls
 from fenceline_cli.dev_server.web_origin import WebOrigins
-from fenceline_http import request as http_request
-from fenceline_http import responses, routes
-from fenceline_http.handlers import admin, produce, read, sessions, subscriptions
+from fenceline_http import dispatch, responses, routes
+from fenceline_http.request import body_of
+from fenceline_http.responses import Response
 from fenceline_http.wiring import Service
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-Handler: TypeAlias = Callable[[Mapping[str, Any], object], Mapping[str, Any]]
 
 CALLS_AT_ONCE = 64  # enough to fill a group commit; more would only wait for the interpreter
 POLLS_AT_ONCE = limits.POLLS_OF_A_PROCESS_MAX + CALLS_AT_ONCE  # the last ones for polls that are answered at once
 _CLAIMS = "/producers"  # a claim may wait, and says so in its body
 DRAIN_BYTES_MAX = 64 * 1024 * 1024  # of a body too large: read and dropped, so that its sender hears the answer
-
-HANDLERS: Mapping[str, Handler] = {
-    "produce": produce.handler,
-    "read": read.handler,
-    "admin": admin.handler,
-    "subscriptions": subscriptions.handler,
-    "sessions": sessions.handler,
-}
 
 
 class Bridge:
@@ -63,15 +54,13 @@ class Bridge:
         answer = self._met_at_the_door(scope, body)
         if answer is None:
             answer = await asyncio.get_running_loop().run_in_executor(pool, self._answer, scope, body)
-        headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer["headers"].items()]
-        content = answer["body"]
-        if isinstance(content, str):
-            content = content.encode()
+        headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers.items()]
+        content = answer.body.encode() if isinstance(answer.body, str) else answer.body
         headers += self._origins.headers(scope)
         headers.append((b"content-length", b"%d" % len(content)))
         if not is_whole:
             headers.append((b"connection", b"close"))
-        await send({"type": "http.response.start", "status": answer["statusCode"], "headers": headers})
+        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
         await send({"type": "http.response.body", "body": content})
 
     def close(self, wait_ms: int) -> bool:
@@ -86,25 +75,24 @@ class Bridge:
         ending.join(wait_ms / 1000)
         return not ending.is_alive()
 
-    def _met_at_the_door(self, scope: Scope, body: bytes) -> Mapping[str, Any] | None:
+    def _met_at_the_door(self, scope: Scope, body: bytes) -> Response | None:
         """Return the answer to a request of a page or to a name that is not let in; the body's size is judged first."""
         answer = self._origins.answer(scope)
         if answer is None or len(body) <= limits.BODY_BYTES_MAX:
             return answer
         try:
-            http_request.body({"body": body})
+            body_of({"body": body})
         except RecordListTooLargeError as error:
-            told = responses.problem(error)
-            return {"statusCode": told.status_code, "headers": told.headers, "body": told.body}
+            return responses.problem(error)
         raise AssertionError
 
-    def _answer(self, scope: Scope, body: bytes) -> Mapping[str, Any]:
+    def _answer(self, scope: Scope, body: bytes) -> Response:
         event = _event(scope, body, self._service.runtime.now_ms())
         path, method = event["rawPath"], scope["method"]
         store = self._service.objects
         if method == "GET" and path.startswith(object_urls.PREFIX) and isinstance(store, SqliteObjectStore):
             return object_urls.answer(store, event, self._service.runtime.now_ms())
-        return HANDLERS[routes.function_of(method, path)](event, None)
+        return dispatch.respond(routes.function_of(method, path), event, self._service)
 
 
 async def _body(scope: Scope, receive: Receive) -> tuple[bytes, bool]:

@@ -7,39 +7,42 @@ object store does this itself.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
 
 from fenceline.adapters.sqlite.directory import SqliteObjectStore
 from fenceline.errors import FencelineError, NotAuthorizedError, NotFoundError
 from fenceline.ports import NotFound
-from fenceline_http import request as http_request
 from fenceline_http import responses
-from fenceline_http.dispatch import Event
+from fenceline_http.declared import Query, optional
+from fenceline_http.fields import TEXT, integer
+from fenceline_http.request import Event
+from fenceline_http.responses import Response
 
 PREFIX = "/objects/"
 _RANGE = re.compile(r"bytes=(\d{1,15})-(\d{0,15})")
 
-Answer = Mapping[str, Any]
+
+class _Signed(Query):
+    """What the URL of an object carries."""
+
+    expires: int | None = optional(integer())
+    signature: str | None = optional(TEXT)
 
 
-def answer(store: SqliteObjectStore, event: Event, now_ms: int) -> Answer:
+def answer(store: SqliteObjectStore, event: Event, now_ms: int) -> Response:
     """Answer a GET of an object, whole or, with a ``Range`` of one piece, in part."""
     try:
         return _answer(store, event, now_ms)
     except FencelineError as error:
-        told = responses.problem(error)
-        return {"statusCode": told.status_code, "headers": told.headers, "body": told.body}
+        return responses.problem(error)
 
 
-def _answer(store: SqliteObjectStore, event: Event, now_ms: int) -> Answer:
+def _answer(store: SqliteObjectStore, event: Event, now_ms: int) -> Response:
     key = event["rawPath"].removeprefix(PREFIX)
-    query = http_request.query(event)
-    expires, signature = query.integer("expires"), query.text("signature")
-    query.end()
+    given = _Signed.of_query(event["rawQueryString"])
+    expires, signature = given.expires, given.signature
     if expires is None or signature is None or not store.verify_url(key, expires, signature, now_ms):
         raise NotAuthorizedError("the URL was not given out here, or has expired; list the segments again")
-    piece = _RANGE.fullmatch(http_request.header(event, "range") or "")
+    piece = _RANGE.fullmatch(event["headers"].get("range", ""))
     start = int(piece[1]) if piece else 0
     end = int(piece[2]) + 1 if piece and piece[2] else None
     if piece and end is not None and end <= start:
@@ -50,8 +53,8 @@ def _answer(store: SqliteObjectStore, event: Event, now_ms: int) -> Answer:
         raise NotFoundError(f"the object is gone: key={key}") from None
     headers = {"content-type": "application/octet-stream", "accept-ranges": "bytes"}
     if piece is None:
-        return {"statusCode": 200, "headers": headers, "body": found.body}
+        return Response(200, found.body, headers)
     if start >= found.size:
-        return {"statusCode": 416, "headers": {**headers, "content-range": f"bytes */{found.size}"}, "body": b""}
+        return Response(416, b"", {**headers, "content-range": f"bytes */{found.size}"})
     headers["content-range"] = f"bytes {start}-{start + len(found.body) - 1}/{found.size}"
-    return {"statusCode": 206, "headers": headers, "body": found.body}
+    return Response(206, found.body, headers)

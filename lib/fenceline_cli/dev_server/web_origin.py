@@ -20,6 +20,7 @@ from typing import Any
 
 from fenceline.errors import NotAuthorizedError
 from fenceline_http import responses
+from fenceline_http.responses import Response
 
 _HOST = re.compile(r"(\[[0-9a-f:.%]+\]|[a-z0-9._-]+)(?::(\d{1,5}))?", re.ASCII)
 _ORIGIN = re.compile(r"(https?)://([^/?#\s]+)", re.ASCII)
@@ -86,16 +87,15 @@ class WebOrigins:
         """Return what ``to_json`` wrote, in another process."""
         return cls(*json.loads(text))
 
-    def answer(self, scope: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    def answer(self, scope: Mapping[str, Any]) -> Response | None:
         """Return the answer to a request that goes no further: a refusal, or a preflight's; else ``None``."""
         try:
             self._check_host(_values(scope, b"host"))
             self._check_origin(scope)
         except NotAuthorizedError as error:
-            told = responses.problem(error)
-            return {"statusCode": told.status_code, "headers": told.headers, "body": told.body}
+            return responses.problem(error)
         if scope["method"] == "OPTIONS" and self._is_named(scope) and _values(scope, b"access-control-request-method"):
-            return {"statusCode": 204, "headers": {}, "body": b""}
+            return Response(204)
         return None
 
     def headers(self, scope: Mapping[str, Any]) -> list[Header]:

@@ -1,21 +1,19 @@
-"""Topics, trims, compactions, producer ids, and the service itself; also what no other function serves."""
+"""Topics, trims, compactions, producer ids, and the service itself."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
-from fenceline_http import media_types, responses, wiring
-from fenceline_http import request as http_request
-from fenceline_http.dispatch import Event, Resolver
-from fenceline_http.responses import Answer
+from fenceline_http import media_types, responses
+from fenceline_http.responses import Response
 
-app = Resolver()
+if TYPE_CHECKING:
+    from fenceline_http.operations.admin import Listing, NewTopic, ProducerIdRequest, TopicChange, Trim
+    from fenceline_http.request import Request
 
 
-@app.post("/v1/topics")
-def create_topic() -> Answer:
-    wanted = http_request.new_topic(app.event)
-    created = wiring.service().log.topics.create(
+def create_topic(request: Request, wanted: NewTopic) -> Response:
+    created = request.log.topics.create(
         wanted.name,
         partitions=1 if wanted.partitions is None else wanted.partitions,
         config=wanted.config or {},
@@ -24,93 +22,61 @@ def create_topic() -> Answer:
     return responses.json(responses.topic(created), 201)
 
 
-@app.get("/v1/topics")
-def list_topics() -> Answer:
-    wanted = http_request.listing(app.event)
-    topics, has_more = wiring.service().log.topics.list(
-        prefix=wanted.prefix, start_after=wanted.start_after, limit=wanted.limit
-    )
+def list_topics(request: Request, wanted: Listing) -> Response:
+    topics, has_more = request.log.topics.list(prefix=wanted.prefix, start_after=wanted.start_after, limit=wanted.limit)
     return responses.json(responses.listed("topics", map(responses.topic, topics), has_more=has_more))
 
 
-@app.get("/v1/topics/{topic}")
-def show_topic(topic: str) -> Answer:
-    http_request.no_parameters(app.event)
-    return responses.json(responses.topic(wiring.service().log.topics.get(http_request.topic(topic))))
+def show_topic(request: Request) -> Response:
+    return responses.json(responses.topic(request.log.topics.get(request.topic)))
 
 
-@app.patch("/v1/topics/{topic}")
-def alter_topic(topic: str) -> Answer:
-    wanted = http_request.topic_change(app.event, topic)
-    altered = wiring.service().log.topics.alter(
-        http_request.topic(topic), partitions=wanted.partitions, config=wanted.config, regions=wanted.regions
+def alter_topic(request: Request, wanted: TopicChange) -> Response:
+    altered = request.log.topics.alter(
+        request.topic, partitions=wanted.partitions, config=wanted.config, regions=wanted.regions
     )
     return responses.json(responses.topic(altered))
 
 
-@app.delete("/v1/topics/{topic}")
-def delete_topic(topic: str) -> Answer:
-    http_request.no_parameters(app.event)
-    wiring.service().log.topics.delete(http_request.topic(topic))
+def delete_topic(request: Request) -> Response:
+    request.log.topics.delete(request.topic)
     return responses.empty(202)
 
 
-@app.post("/v1/topics/{topic}/partitions/{partition}/trim")
-def trim(topic: str, partition: str) -> Answer:
-    before_offset = http_request.before_offset(app.event)
-    log_start_offset = wiring.service().log.partitions.trim(*http_request.partition(topic, partition), before_offset)
+def trim(request: Request, wanted: Trim) -> Response:
+    log_start_offset = request.log.partitions.trim(*request.partition, wanted.before_offset)
     return responses.json({"log_start_offset": log_start_offset})
 
 
-@app.post("/v1/topics/{topic}/partitions/{partition}/compact")
-def compact(topic: str, partition: str) -> Answer:
-    http_request.nothing(app.event)
-    wiring.service().log.partitions.compact(*http_request.partition(topic, partition))
+def compact(request: Request) -> Response:
+    request.log.partitions.compact(*request.partition)
     return responses.empty(202)
 
 
-@app.post("/v1/producer-ids")
-def new_producer_id() -> Answer:
-    transactional_id = http_request.transactional_id(app.event)
-    producer_id, producer_epoch = wiring.service().log.producing.new_producer_id(transactional_id)
+def new_producer_id(request: Request, wanted: ProducerIdRequest) -> Response:
+    producer_id, producer_epoch = request.log.producing.new_producer_id(wanted.transactional_id)
     return responses.json({"producer_id": producer_id, "producer_epoch": producer_epoch})
 
 
-@app.get("/v1/health")
-def health() -> Answer:
-    http_request.no_parameters(app.event)
-    service = wiring.service()
+def health(request: Request) -> Response:
+    service = request.service
     return responses.json({"status": "ok", "region": service.settings.region, "version": service.version})
 
 
-@app.get("/v1/openapi.json")
-def openapi_document() -> Answer:
-    http_request.no_parameters(app.event)
-    from fenceline_http.openapi import document_json  # Only who asks for it pays for making it.
+def openapi_document(request: Request) -> Response:
+    from fenceline_http.openapi import document_json  # Only a request for it pays for making it.
 
-    return responses.text(document_json(wiring.service().version))
+    return responses.text(document_json(request.service.version))
 
 
-@app.get("/")
-def links() -> Answer:
-    http_request.no_parameters(app.event)
-    if media_types.prefers_page(http_request.header(app.event, "accept")):
-        return _contract()
+def links(request: Request) -> Response:
+    if media_types.prefers_page(request.header("accept")):
+        return docs(request)
     paths = {"openapi": "/v1/openapi.json", "docs": "/docs", "health": "/v1/health", "topics": "/v1/topics"}
-    return responses.json({"name": "fenceline", "version": wiring.service().version, "links": paths})
+    return responses.json({"name": "fenceline", "version": request.service.version, "links": paths})
 
 
-@app.get("/docs")
-def docs() -> Answer:
-    http_request.no_parameters(app.event)
-    return _contract()
+def docs(request: Request) -> Response:
+    from fenceline_http.docs_page import page  # Only a request for it pays for making it.
 
-
-def _contract() -> Answer:
-    from fenceline_http.docs_page import page  # Only who asks for it pays for making it.
-
-    return responses.page(page(wiring.service().version))
-
-
-def handler(event: Event, context: object) -> dict[str, Any]:
-    return app.resolve(event, context)
+    return responses.page(page(request.service.version))

@@ -3,81 +3,95 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fenceline import limits
+from fenceline.append.request import AppendRequest
 from fenceline.errors import FencelineError
-from fenceline_http import produce_requests, responses, wiring
-from fenceline_http import request as http_request
-from fenceline_http.dispatch import Event, Resolver
-from fenceline_http.responses import Answer
+from fenceline.model.results import ProducerRef, SessionRef
+from fenceline_http import responses
+from fenceline_http.operations.produce import Produce
+from fenceline_http.request import topic_name
+from fenceline_http.responses import Response
 
 if TYPE_CHECKING:
     from fenceline.service.by_key import Share, Shares
-
-app = Resolver()
-
-
-@app.post("/v1/topics/{topic}/partitions/{partition}/records")
-def append(topic: str, partition: str) -> Answer:
-    request = produce_requests.produce(app.event)
-    result = wiring.service().log.append(
-        *http_request.partition(topic, partition),
-        request.append,
-        acks=request.acks,
-        principal=http_request.principal(app.event),
-    )
-    return responses.empty(202) if result is None or request.acks == 0 else responses.json(responses.appended(result))
+    from fenceline.service.log import Log
+    from fenceline_http.operations.produce import Batch, ProduceByKey, ProduceEntry, ProduceMany, Producer
+    from fenceline_http.request import Request
 
 
-@app.post("/v1/produce")
-def produce() -> Answer:
-    request = produce_requests.produce_many(app.event)
-    service = wiring.service()
-    principal = http_request.principal(app.event)  # here: the event is this thread's
-    calls = [partial(_result, service, entry, request.acks, principal) for entry in request.entries]
-    results = service.runtime.gather(calls)
-    return responses.empty(202) if request.acks == 0 else responses.json({"results": results})
+def append(request: Request, wanted: Produce | Batch) -> Response:
+    if isinstance(wanted, Produce):
+        batch = _of_records(wanted, wanted.transactional_id)
+    else:
+        batch = _of_batch(wanted, request.body)
+    result = request.log.append(*request.partition, batch, acks=wanted.acks, principal=request.principal)
+    return responses.empty(202) if result is None or wanted.acks == 0 else responses.appended(result)
 
 
-def _result(service: wiring.Service, entry: produce_requests.Entry, acks: int, principal: str) -> dict[str, Any]:
-    """Append one entry; its failure is its own."""
-    place: dict[str, Any] = {"topic": responses.name(entry.topic), "partition": entry.partition}
+def produce(request: Request, wanted: ProduceMany) -> Response:
+    principal = request.principal
+    batches = [(entry, _of_records(entry, wanted.transactional_id)) for entry in wanted.partitions]
+    calls = [partial(_result, request.log, *one, wanted.acks, principal) for one in batches]
+    results = request.service.runtime.gather(calls)
+    return responses.empty(202) if wanted.acks == 0 else responses.results(results)
+
+
+def _result(log: Log, entry: ProduceEntry, batch: AppendRequest, acks: int, principal: str) -> responses.Result:
+    """Append one entry. Its failure is its own."""
+    place = responses.place(entry.topic, entry.partition)
     try:
-        topic = http_request.topic(entry.topic)
-        result = service.log.append(topic, entry.partition, entry.append, acks=acks, principal=principal)
+        result = log.append(topic_name(entry.topic), entry.partition, batch, acks=acks, principal=principal)
     except FencelineError as error:
-        return {**place, "error": error.problem()}
-    return place if result is None else {**place, **responses.appended(result)}
+        return place, error
+    return place, result
 
 
-@app.post("/v1/topics/{topic}/records")
-def append_by_key(topic: str) -> Answer:
-    request = produce_requests.produce_by_key(app.event)
-    service = wiring.service()
-    principal = http_request.principal(app.event)
-    shares, until_ms = service.log.producing.share_out(http_request.topic(topic), request.records)
-    calls = [partial(_share, service, shares, one, until_ms, request.acks, principal) for one in shares.shares]
-    results: list[dict[str, Any]] = []
+def append_by_key(request: Request, wanted: ProduceByKey) -> Response:
+    log, principal = request.log, request.principal
+    shares, until_ms = log.producing.share_out(request.topic, wanted.records)
+    calls = [partial(_share, log, shares, one, until_ms, wanted.acks, principal) for one in shares.shares]
+    results: list[responses.Result] = []
     for at in range(0, len(calls), limits.PARTITIONS_PER_PRODUCE_MAX):  # in turn with those of other requests
-        results += service.runtime.gather(calls[at : at + limits.PARTITIONS_PER_PRODUCE_MAX])
-    if request.acks == 0:
+        results += request.service.runtime.gather(calls[at : at + limits.PARTITIONS_PER_PRODUCE_MAX])
+    if wanted.acks == 0:
         return responses.empty(202)
-    return responses.json({"results": results, "record_partitions": shares.partitions})
+    return responses.results(results, record_partitions=shares.partitions)
 
 
-def _share(
-    service: wiring.Service, shares: Shares, share: Share, until_ms: int, acks: int, principal: str
-) -> dict[str, Any]:
-    """Append one partition's records; their failure is their own."""
-    place: dict[str, Any] = {"topic": shares.topic.name, "partition": share.partition}
+def _share(log: Log, shares: Shares, share: Share, until_ms: int, acks: int, principal: str) -> responses.Result:
+    """Append one partition's records. Their failure is their own."""
+    place = {"topic": shares.topic.name, "partition": share.partition}
     try:
-        result = service.log.producing.append_share(shares, share, until_ms, acks=acks, principal=principal)
+        result = log.producing.append_share(shares, share, until_ms, acks=acks, principal=principal)
     except FencelineError as error:
         errors_max = max(limits.RECORD_ERRORS_BY_KEY_MAX // len(shares.shares), 1)
-        return {**place, "error": share.blamed(error, errors_max).problem()}
-    return place if result is None else {**place, **responses.appended(result)}
+        return place, share.blamed(error, errors_max)
+    return place, result
 
 
-def handler(event: Event, context: object) -> dict[str, Any]:
-    return app.resolve(event, context)
+def _of_records(wanted: Produce | ProduceEntry, transactional_id: str | None) -> AppendRequest:
+    producer, session = wanted.producer, wanted.session
+    return AppendRequest.of_records(
+        wanted.records,
+        expected_offset=wanted.expected_offset,
+        producer=None if producer is None else _producer_ref(producer),
+        session=None if session is None else SessionRef(session.session_id, session.topic_epoch),
+        transactional_id=transactional_id,
+    )
+
+
+def _producer_ref(producer: Producer) -> ProducerRef:
+    return ProducerRef(producer.producer_id, producer.producer_epoch, producer.sequence)
+
+
+def _of_batch(wanted: Batch, body: bytes) -> AppendRequest:
+    session_id, topic_epoch = wanted.session_id, wanted.topic_epoch
+    session = None if session_id is None or topic_epoch is None else SessionRef(session_id, topic_epoch)
+    return AppendRequest.of_batch(
+        body,
+        expected_offset=wanted.expected_offset,
+        session=session,
+        transactional_id=wanted.transactional_id,
+    )

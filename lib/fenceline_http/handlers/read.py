@@ -2,60 +2,69 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
-from fenceline_http import read_requests, record_page, responses, wiring
-from fenceline_http import request as http_request
-from fenceline_http.dispatch import Event, Resolver
+from fenceline.read.reader import ReadRequest
+from fenceline_http import media_types, record_page, responses
+from fenceline_http.fields import refuse
 from fenceline_http.media_types import Media
-from fenceline_http.responses import Answer
+from fenceline_http.responses import Response
 
-app = Resolver()
+if TYPE_CHECKING:
+    from fenceline_http.operations.read import Offsets, Read, Segments, TopicOffsets
+    from fenceline_http.request import Request
 
 
-@app.get("/v1/topics/{topic}/partitions/{partition}/records")
-def read(topic: str, partition: str) -> Answer:
-    wanted = read_requests.read(app.event)
-    place, principal = http_request.partition(topic, partition), http_request.principal(app.event)
-    log = wiring.service().log
-    if wanted.media is Media.BATCH:
-        return responses.batches(log.partitions.read_batches(*place, wanted.request, principal=principal))
+def read(request: Request, wanted: Read) -> Response:
+    media = _media(request.header("accept"), is_compacted=wanted.compacted)
+    page = ReadRequest(
+        offset=wanted.offset,
+        timestamp=wanted.timestamp,
+        tail_offset=wanted.tail_offset,
+        max_records=wanted.max_records,
+        max_bytes=wanted.max_bytes,
+        wait_ms=wanted.wait_ms,
+        is_read_committed=wanted.isolation == "read_committed",
+        is_compacted=wanted.compacted,
+        group=wanted.group,
+        session_id=wanted.session_id,
+    )
+    place, principal = request.partition, request.principal
+    if media is Media.BATCH:
+        return responses.batches(request.log.partitions.read_batches(*place, page, principal=principal))
     return responses.text(
-        record_page.to_json(log.partitions.read(*place, wanted.request, principal=principal), wanted.encoding)
+        record_page.to_json(request.log.partitions.read(*place, page, principal=principal), wanted.encoding)
     )
 
 
-@app.get("/v1/topics/{topic}/partitions/{partition}/offsets")
-def offsets(topic: str, partition: str) -> Answer:
-    timestamp = read_requests.timestamp(app.event)
-    place = http_request.partition(topic, partition)
-    log = wiring.service().log
-    if timestamp is None:
-        return responses.json(responses.offsets(log.partitions.offsets(*place)))
-    return responses.json(responses.offset_at(log.partitions.offset_at(*place, timestamp)))
+def _media(accept: str | None, *, is_compacted: bool) -> Media:
+    """Return the media type of the page: a compacted view is shown as JSON alone."""
+    media = media_types.of_answer(accept)
+    if not is_compacted or media is Media.JSON:
+        return media
+    if not media_types.accepts_json(accept):
+        refuse("compacted", "false for binary batches")
+    return Media.JSON
 
 
-@app.get("/v1/topics/{topic}/offsets")
-def topic_offsets(topic: str) -> Answer:
-    asked = read_requests.topic_offsets(app.event)
-    name, log = http_request.topic(topic), wiring.service().log
-    if asked.timestamp is None:
-        listed = log.partitions.list_offsets(name, start_partition=asked.start_partition, limit=asked.limit)
+def offsets(request: Request, wanted: Offsets) -> Response:
+    place = request.partition
+    if wanted.timestamp is None:
+        return responses.json(responses.offsets(request.log.partitions.offsets(*place)))
+    return responses.json(responses.offset_at(request.log.partitions.offset_at(*place, wanted.timestamp)))
+
+
+def topic_offsets(request: Request, wanted: TopicOffsets) -> Response:
+    name, start, limit = request.topic, wanted.start_partition, wanted.limit
+    if wanted.timestamp is None:
+        listed = request.log.partitions.list_offsets(name, start_partition=start, limit=limit)
         return responses.json(responses.partition_list(listed, responses.offsets))
-    found = log.partitions.list_offsets_at(
-        name, asked.timestamp, start_partition=asked.start_partition, limit=asked.limit
-    )
+    found = request.log.partitions.list_offsets_at(name, wanted.timestamp, start_partition=start, limit=limit)
     return responses.json(responses.partition_list(found, responses.offset_at))
 
 
-@app.get("/v1/topics/{topic}/partitions/{partition}/segments")
-def segments(topic: str, partition: str) -> Answer:
-    wanted = read_requests.segments(app.event)
-    listed = wiring.service().log.partitions.segments(
-        *http_request.partition(topic, partition), offset=wanted.offset, limit=wanted.limit, own_only=wanted.own_only
+def segments(request: Request, wanted: Segments) -> Response:
+    listed = request.log.partitions.segments(
+        *request.partition, offset=wanted.offset, limit=wanted.limit, own_only=wanted.origin is not None
     )
-    return responses.json(responses.segments(listed, http_request.base_url(app.event)))
-
-
-def handler(event: Event, context: object) -> dict[str, Any]:
-    return app.resolve(event, context)
+    return responses.json(responses.segments(listed, request.base_url))

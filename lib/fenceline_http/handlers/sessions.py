@@ -2,115 +2,90 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
+from fenceline.access.claims.request import ClaimRequest
 from fenceline.access.producer import QUEUED
-from fenceline_http import own_requests, responses, session_requests, wiring
-from fenceline_http import request as http_request
-from fenceline_http.dispatch import Event, Resolver
-from fenceline_http.responses import Answer
+from fenceline.access.resources import OwnTarget
+from fenceline_http import responses
+from fenceline_http.responses import Response
 
-app = Resolver()
+if TYPE_CHECKING:
+    from fenceline_http.operations.ownership import Owner, OwnRequest, ReleaseRequest
+    from fenceline_http.operations.sessions import Claim, NewSession, OfSession, Poll
+    from fenceline_http.operations.shared import NamePage
+    from fenceline_http.request import Request
 
 
-@app.post("/v1/sessions")
-def create_session() -> Answer:
-    wanted = session_requests.new_session(app.event)
-    made = wiring.service().log.access.create_session(
-        lease_ms=wanted.lease_ms, client_name=wanted.client_name, principal=http_request.principal(app.event)
+def create_session(request: Request, wanted: NewSession) -> Response:
+    made = request.log.access.create_session(
+        lease_ms=wanted.lease_ms, client_name=wanted.client_name, principal=request.principal
     )
     return responses.json(responses.made_session(made), 201)
 
 
-@app.get("/v1/sessions/{session_id}")
-def show_session(session_id: str) -> Answer:
-    http_request.no_parameters(app.event)
-    shown = wiring.service().log.access.session(session_id, principal=http_request.principal(app.event))
+def show_session(request: Request) -> Response:
+    shown = request.log.access.session(request.parameters["session_id"], principal=request.principal)
     return responses.json(responses.session(shown))
 
 
-@app.post("/v1/sessions/{session_id}/heartbeat")
-def heartbeat(session_id: str) -> Answer:
-    http_request.nothing(app.event)
-    renewed = wiring.service().log.access.heartbeat(session_id, principal=http_request.principal(app.event))
+def heartbeat(request: Request) -> Response:
+    renewed = request.log.access.heartbeat(request.parameters["session_id"], principal=request.principal)
     return responses.json({"expires_at": renewed.expires_at})
 
 
-@app.delete("/v1/sessions/{session_id}")
-def close_session(session_id: str) -> Answer:
-    http_request.no_parameters(app.event)
-    wiring.service().log.access.close_session(session_id, principal=http_request.principal(app.event))
+def close_session(request: Request) -> Response:
+    request.log.access.close_session(request.parameters["session_id"], principal=request.principal)
     return responses.empty(204)
 
 
-@app.post("/v1/topics/{topic}/producers")
-def claim(topic: str) -> Answer:
-    request = session_requests.claim(app.event)
-    principal = http_request.principal(app.event)
-    producer = wiring.service().log.access.claim(http_request.topic(topic), request, principal=principal)
+def claim(request: Request, wanted: Claim) -> Response:
+    asked = ClaimRequest(
+        access_mode=wanted.access_mode,
+        partitions=wanted.partitions,
+        producer_name=wanted.producer_name,
+        session_id=wanted.session_id,
+        lease_ms=wanted.lease_ms,
+        client_name=wanted.client_name,
+        topic_epochs=wanted.topic_epochs,
+        wait_ms=wanted.wait_ms,
+    )
+    principal = request.principal
+    producer = request.log.access.claim(request.topic, asked, principal=principal)
     status = 202 if producer.state == QUEUED else 201
     return responses.json({"producer": responses.producer(producer, principal)}, status)
 
 
-@app.get("/v1/topics/{topic}/producers/{producer_name}")
-def show_producer(topic: str, producer_name: str) -> Answer:
-    asked = session_requests.poll(app.event)
-    principal = http_request.principal(app.event)
-    producer = wiring.service().log.access.producer(
-        http_request.topic(topic),
-        producer_name,
-        session_id=asked.session_id,
-        wait_ms=asked.wait_ms,
-        principal=principal,
+def show_producer(request: Request, wanted: Poll) -> Response:
+    name, principal = request.parameters["producer_name"], request.principal
+    producer = request.log.access.producer(
+        request.topic, name, session_id=wanted.session_id, wait_ms=wanted.wait_ms, principal=principal
     )
     return responses.json({"producer": responses.producer(producer, principal)})
 
 
-@app.delete("/v1/topics/{topic}/producers/{producer_name}")
-def close_producer(topic: str, producer_name: str) -> Answer:
-    session_id = session_requests.session_id(app.event)
-    log = wiring.service().log
-    log.access.close_producer(
-        http_request.topic(topic), producer_name, session_id, principal=http_request.principal(app.event)
-    )
+def close_producer(request: Request, wanted: OfSession) -> Response:
+    name = request.parameters["producer_name"]
+    request.log.access.close_producer(request.topic, name, wanted.session_id, principal=request.principal)
     return responses.empty(204)
 
 
-@app.get("/v1/topics/{topic}/producers")
-def list_producers(topic: str) -> Answer:
-    asked = http_request.name_page(app.event)
-    page = wiring.service().log.access.producers(
-        http_request.topic(topic), start_after=asked.start_after, limit=asked.limit
-    )
-    return responses.json(responses.producers(page, http_request.principal(app.event)))
+def list_producers(request: Request, wanted: NamePage) -> Response:
+    page = request.log.access.producers(request.topic, start_after=wanted.start_after, limit=wanted.limit)
+    return responses.json(responses.producers(page, request.principal))
 
 
-@app.post("/v1/own")
-def own() -> Answer:
-    wanted = own_requests.own(app.event)
-    owned = wiring.service().log.access.own(
-        wanted.session_id, wanted.resources, group=wanted.group, principal=http_request.principal(app.event)
-    )
+def own(request: Request, wanted: OwnRequest) -> Response:
+    resources = [OwnTarget(one.resource, one.generation) for one in wanted.resources]
+    owned = request.log.access.own(wanted.session_id, resources, group=wanted.group, principal=request.principal)
     return responses.json({"group": wanted.group, "resources": [responses.owned(one) for one in owned]})
 
 
-@app.post("/v1/own/release")
-def release() -> Answer:
-    wanted = own_requests.release(app.event)
-    wiring.service().log.access.release(
-        wanted.session_id, wanted.resources, group=wanted.group, principal=http_request.principal(app.event)
-    )
+def release(request: Request, wanted: ReleaseRequest) -> Response:
+    request.log.access.release(wanted.session_id, wanted.resources, group=wanted.group, principal=request.principal)
     return responses.empty(204)
 
 
-@app.get("/v1/own")
-def show_owner() -> Answer:
-    asked = own_requests.look(app.event)
-    shown = wiring.service().log.access.ownership(
-        asked.resource, group=asked.group, principal=http_request.principal(app.event)
-    )
+def show_owner(request: Request, wanted: Owner) -> Response:
+    shown = request.log.access.ownership(wanted.resource, group=wanted.group, principal=request.principal)
     return responses.json(responses.ownership(shown))
-
-
-def handler(event: Event, context: object) -> dict[str, Any]:
-    return app.resolve(event, context)

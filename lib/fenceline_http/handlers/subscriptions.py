@@ -2,125 +2,153 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import TYPE_CHECKING
 
-from fenceline_http import record_page, responses, subscription_requests, wiring
-from fenceline_http import request as http_request
-from fenceline_http.dispatch import Event, Resolver
-from fenceline_http.responses import Answer
+from fenceline import limits
+from fenceline.errors import UnknownSubscriptionError
+from fenceline.read.reader import ReadRequest
+from fenceline.subscriptions.cursors import Acknowledgement as Acknowledged
+from fenceline.subscriptions.group_offsets import GroupOffset
+from fenceline_http import record_page, responses
+from fenceline_http.fields import refuse
+from fenceline_http.responses import Response
 
-app = Resolver()
+if TYPE_CHECKING:
+    from fenceline_http.operations.shared import NamePage
+    from fenceline_http.operations.subscriptions import (
+        Acknowledgement,
+        Commit,
+        Committed,
+        PartitionPage,
+        ReadSubscription,
+        Seek,
+        SubscriptionChange,
+    )
+    from fenceline_http.request import Request
 
 
-@app.put("/v1/topics/{topic}/subscriptions/{name}")
-def put_subscription(topic: str, name: str) -> Answer:
-    wanted = subscription_requests.subscription_change(app.event, name)
-    made, is_new = wiring.service().log.subscriptions.subscribe(
-        http_request.topic(topic),
+_LEGAL_NAME = re.compile(rf"(?!\.\.?\Z)[A-Za-z0-9._-]{{1,{limits.SUBSCRIPTION_NAME_CHARS_MAX}}}", re.ASCII)
+_WANTED_NAME = f"1 to {limits.SUBSCRIPTION_NAME_CHARS_MAX} of A-Z a-z 0-9 . _ -, and neither . nor .."
+
+
+def _subscription(request: Request) -> str:
+    """Return the path's subscription.
+
+    Raises:
+        UnknownSubscriptionError: It is no legal name, so there is no such subscription.
+    """
+    name = request.parameters["name"]
+    if not _LEGAL_NAME.fullmatch(name):
+        raise UnknownSubscriptionError(f"no such subscription; its name would be {_WANTED_NAME}")
+    return name
+
+
+def _new_name(request: Request, parameter: str) -> str:
+    """Return a name out of the path, where there may be nothing of that name yet.
+
+    Raises:
+        InvalidRequestError: It is no legal name.
+    """
+    name = request.parameters[parameter]
+    if not _LEGAL_NAME.fullmatch(name):
+        refuse(parameter, _WANTED_NAME)
+    return name
+
+
+def put_subscription(request: Request, wanted: SubscriptionChange) -> Response:
+    name = _new_name(request, "name")
+    made, is_new = request.log.subscriptions.subscribe(
+        request.topic,
         name,
-        is_latest=wanted.is_latest,
+        is_latest=wanted.initial_position == "latest",
         replicate_subscription_state=wanted.replicate_subscription_state,
     )
     return responses.json(responses.subscription(made), 201 if is_new else 200)
 
 
-@app.get("/v1/topics/{topic}/subscriptions")
-def list_subscriptions(topic: str) -> Answer:
-    asked = http_request.name_page(app.event)
-    found, has_more = wiring.service().log.subscriptions.list(
-        http_request.topic(topic), start_after=asked.start_after, limit=asked.limit
-    )
-    return responses.json(
-        responses.listed("subscriptions", map(responses.subscription_entry, found), has_more=has_more)
-    )
+def list_subscriptions(request: Request, wanted: NamePage) -> Response:
+    found, has_more = request.log.subscriptions.list(request.topic, start_after=wanted.start_after, limit=wanted.limit)
+    entries = map(responses.subscription_entry, found)
+    return responses.json(responses.listed("subscriptions", entries, has_more=has_more))
 
 
-@app.get("/v1/topics/{topic}/subscriptions/{name}")
-def show_subscription(topic: str, name: str) -> Answer:
-    asked = subscription_requests.partition_page(app.event)
-    shown = wiring.service().log.subscriptions.get(
-        http_request.topic(topic),
-        subscription_requests.known_name(name),
-        start_partition=asked.start_partition,
-        start_offset=asked.start_offset,
-        limit=asked.limit,
+def show_subscription(request: Request, wanted: PartitionPage) -> Response:
+    shown = request.log.subscriptions.get(
+        request.topic,
+        _subscription(request),
+        start_partition=wanted.start_partition,
+        start_offset=wanted.start_offset,
+        limit=wanted.limit,
     )
     return responses.json(responses.subscription(shown))
 
 
-@app.delete("/v1/topics/{topic}/subscriptions/{name}")
-def delete_subscription(topic: str, name: str) -> Answer:
-    http_request.no_parameters(app.event)
-    wiring.service().log.subscriptions.unsubscribe(http_request.topic(topic), subscription_requests.known_name(name))
+def delete_subscription(request: Request) -> Response:
+    request.log.subscriptions.unsubscribe(request.topic, _subscription(request))
     return responses.empty(204)
 
 
-@app.get("/v1/topics/{topic}/subscriptions/{name}/records")
-def read(topic: str, name: str) -> Answer:
-    wanted = subscription_requests.read(app.event)
-    found = wiring.service().log.subscriptions.read(
-        http_request.topic(topic),
-        wanted.partition,
-        subscription_requests.known_name(name),
-        wanted.request,
-        principal=http_request.principal(app.event),
+def read(request: Request, wanted: ReadSubscription) -> Response:
+    page = ReadRequest(
+        offset=wanted.offset,
+        max_records=wanted.max_records,
+        max_bytes=wanted.max_bytes,
+        wait_ms=wanted.wait_ms,
+        is_read_committed=wanted.isolation == "read_committed",
+        session_id=wanted.session_id,
+    )
+    found = request.log.subscriptions.read(
+        request.topic, wanted.partition, _subscription(request), page, principal=request.principal
     )
     return responses.text(record_page.to_json(found, wanted.encoding))
 
 
-@app.post("/v1/topics/{topic}/subscriptions/{name}/acknowledgements")
-def acknowledge(topic: str, name: str) -> Answer:
-    wanted = subscription_requests.acknowledge(app.event)
-    mark = wiring.service().log.subscriptions.acknowledge(
-        http_request.topic(topic),
+def acknowledge(request: Request, wanted: Acknowledgement) -> Response:
+    if wanted.individual is None:
+        acknowledged = Acknowledged(wanted.cumulative)
+    else:
+        acknowledged = Acknowledged(individual=wanted.individual)
+    mark = request.log.subscriptions.acknowledge(
+        request.topic,
         wanted.partition,
-        subscription_requests.known_name(name),
-        wanted.request,
+        _subscription(request),
+        acknowledged,
         session_id=wanted.session_id,
-        principal=http_request.principal(app.event),
+        principal=request.principal,
     )
     return responses.json({"mark_delete_offset": mark})
 
 
-@app.post("/v1/topics/{topic}/subscriptions/{name}/seek")
-def seek(topic: str, name: str) -> Answer:
-    wanted = subscription_requests.seek(app.event)
-    mark = wiring.service().log.subscriptions.seek(
-        http_request.topic(topic),
+def seek(request: Request, wanted: Seek) -> Response:
+    mark = request.log.subscriptions.seek(
+        request.topic,
         wanted.partition,
-        subscription_requests.known_name(name),
+        _subscription(request),
         offset=wanted.offset,
         timestamp=wanted.timestamp,
-        principal=http_request.principal(app.event),
+        principal=request.principal,
     )
     return responses.json({"mark_delete_offset": mark})
 
 
-@app.get("/v1/groups/{group}/offsets")
-def committed(group: str) -> Answer:
-    asked = subscription_requests.committed(app.event)
-    offsets, has_more = wiring.service().log.subscriptions.committed(
-        subscription_requests.group_name(group),
-        topic=asked.topic,
-        partition=asked.partition,
-        require_stable=asked.require_stable,
-        start_after=asked.start_after,
-        limit=asked.limit,
+def committed(request: Request, wanted: Committed) -> Response:
+    offsets, has_more = request.log.subscriptions.committed(
+        _new_name(request, "group"),
+        topic=wanted.topic,
+        partition=wanted.partition,
+        require_stable=wanted.require_stable,
+        start_after=wanted.start_after,
+        limit=wanted.limit,
     )
     return responses.json(responses.listed("offsets", map(responses.group_offset, offsets), has_more=has_more))
 
 
-@app.post("/v1/groups/{group}/offsets")
-def commit(group: str) -> Answer:
-    wanted = subscription_requests.commit(app.event)
-    wiring.service().log.subscriptions.commit(
-        subscription_requests.group_name(group),
-        wanted.offsets,
+def commit(request: Request, wanted: Commit) -> Response:
+    request.log.subscriptions.commit(
+        _new_name(request, "group"),
+        [GroupOffset(one.topic, one.partition, one.offset, one.metadata) for one in wanted.offsets],
         session_id=wanted.session_id,
-        principal=http_request.principal(app.event),
+        principal=request.principal,
     )
     return responses.json({})
-
-
-def handler(event: Event, context: object) -> dict[str, Any]:
-    return app.resolve(event, context)

@@ -30,12 +30,13 @@ def test_two_services_share_nothing() -> None:
         assert [topic.name for topic in one.client.topics()] == ["orders"]
 
 
-def test_afterwards_the_functions_of_the_process_are_as_before() -> None:
+def test_a_lent_service_leaves_the_process_its_own() -> None:
     from fenceline_http import wiring
 
     before = wiring.service
-    with in_memory():
-        assert wiring.service is not before
+    with in_memory() as lent:
+        lent.client.create_topic("orders")
+        assert wiring.service is before
     assert wiring.service is before
 
 

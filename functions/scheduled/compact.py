@@ -1,0 +1,68 @@
+"""Compaction: of the partition that the event names, or of all that are due.
+
+The rule: what is too large for one function, or would not end within its time, is left and told, never begun.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+from fenceline import limits
+from fenceline.compaction.compact import CompactionTooLarge
+from fenceline.errors import FencelineError, InvalidRequestError, UnknownTopicOrPartitionError
+from fenceline.service.log import Log
+from fenceline_http.request import schedule_ms
+from fenceline_http.wiring import Service
+
+_TIME_MS = 300_000  # what the largest one that is begun here may take
+
+
+class LambdaContext(Protocol):
+    def get_remaining_time_in_millis(self) -> int: ...
+
+
+def run(event: Mapping[str, Any], context: LambdaContext, service: Service) -> dict[str, Any]:
+    """Compact ``{"topic", "partition"}``, or, without a topic, every partition that is due.
+
+    Raises:
+        ExceptionGroup: Some failed; their old views stand, and the others were compacted.
+    """
+    log = service.log
+    log.note_event(schedule_ms(event))
+    is_named = "topic" in event
+    wanted = iter([(event["topic"], event["partition"])]) if is_named else _compacted_partitions(log)
+    horizons: list[dict[str, Any]] = []
+    left: list[dict[str, Any]] = []
+    failed: list[Exception] = []
+    for topic, partition in wanted:
+        place = {"topic": topic, "partition": partition}
+        if context.get_remaining_time_in_millis() < _TIME_MS:
+            left.append({**place, "reason": "out of time"})
+            continue
+        try:
+            view = log.partitions.compact_now(
+                topic, partition, is_forced=is_named, bytes_max=limits.COMPACTION_FUNCTION_BYTES_MAX
+            )
+        except CompactionTooLarge as error:
+            left.append({**place, "reason": str(error)})
+        except (UnknownTopicOrPartitionError, InvalidRequestError) as error:
+            if is_named:  # else it was deleted, or altered, since it was listed
+                failed.append(error)
+        except FencelineError as error:
+            failed.append(error)
+        else:
+            horizons.append({**place, "compaction_horizon": 0 if view is None else view.horizon})
+    if failed:
+        raise ExceptionGroup("some partitions were not compacted", failed)
+    return {"compacted": horizons, "left": left}
+
+
+def _compacted_partitions(log: Log) -> Iterator[tuple[str, int]]:
+    after, has_more = "", True
+    while has_more:
+        topics, has_more = log.topics.list(start_after=after, limit=limits.LIST_MAX)
+        for topic in topics:
+            after = topic.name
+            if topic.setting("cleanup.policy") == "compact":
+                yield from ((topic.name, partition) for partition in range(topic.partitions))

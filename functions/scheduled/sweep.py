@@ -1,0 +1,55 @@
+"""The sweeper, called by a schedule: one bounded run; the next one goes on where it stopped.
+
+The rule: it ends in good time before the function's does. What went wrong with single partitions is in the report; an
+error is raised only for stored data that is damaged, so that somebody is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, Protocol
+
+from fenceline import limits
+from fenceline.errors import CorruptLogError, InvalidRequestError
+from fenceline.sweeper.sweep import sweep
+from fenceline_http.request import schedule_ms
+from fenceline_http.wiring import Service
+
+_MARGIN_MS = 10_000  # for the step that is under way when the run should end
+
+
+class LambdaContext(Protocol):
+    def get_remaining_time_in_millis(self) -> int: ...
+
+
+def run(event: Mapping[str, Any], context: LambdaContext, service: Service) -> dict[str, Any]:
+    """Sweep, and return the report.
+
+    Args:
+        event: ``deletes_max`` (how many objects and items go at most) and ``is_thorough`` (look for what is rare, too,
+            though the last time was less than an hour ago), both optional; a schedule's other members do not matter.
+
+    Raises:
+        CorruptLogError: Stored data is damaged; all the rest was swept.
+        InvalidRequestError: The event.
+        FencelineError, StoreFact: A store; the next run goes on.
+    """
+    deletes_max = event.get("deletes_max", limits.SWEEP_DELETES_MAX)
+    is_thorough = event.get("is_thorough", False)
+    if not isinstance(deletes_max, int) or isinstance(deletes_max, bool) or deletes_max < 1:
+        raise InvalidRequestError("deletes_max is a positive integer", field="deletes_max")
+    if not isinstance(is_thorough, bool):
+        raise InvalidRequestError("is_thorough is true or false", field="is_thorough")
+    log = service.log
+    log.note_event(schedule_ms(event))
+    report = sweep(
+        log,
+        duration_ms=max(context.get_remaining_time_in_millis() - _MARGIN_MS, 1),
+        deletes_max=deletes_max,
+        is_thorough=is_thorough,
+    )
+    assert report is not None  # only who asks for a pause gets none
+    if report.is_corrupt:
+        raise CorruptLogError(f"the sweeper met damage: {'; '.join(report.problems)}")
+    return asdict(report)

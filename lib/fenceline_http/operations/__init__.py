@@ -1,0 +1,1 @@
+"""What each operation takes and answers: a module per function."""

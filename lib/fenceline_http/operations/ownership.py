@@ -1,0 +1,148 @@
+"""What the sessions function takes and answers about ownership.
+
+Rule: members and their kinds are judged here. Names, bounds and repetitions are judged by ``fenceline.access``, which
+also serves callers without HTTP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fenceline import limits
+from fenceline.access.claims.request import CLIENT_NAME_PATTERN
+from fenceline_http.declared import Body, Members, Query, object_of, optional, required
+from fenceline_http.fields import TEXT, integer, list_of
+from fenceline_http.json_schema import TEXT_OR_NULL, Named, Schema, array, nullable, obj
+from fenceline_http.json_schema import integer as integer_schema
+from fenceline_http.operations.shared import OWNER, SESSION_EXAMPLE, WRITES
+from fenceline_http.route import Route
+from fenceline_http.schemas import EPOCH
+
+CLIENT_SCHEMA: Schema = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": limits.CLIENT_NAME_BYTES_MAX,
+    "pattern": CLIENT_NAME_PATTERN,
+}
+_RESOURCE_SCHEMA: Schema = {"type": "string", "minLength": 1, "maxLength": limits.RESOURCE_BYTES_MAX}
+_GROUP_SCHEMA: Schema = {"type": "string", "minLength": 1, "maxLength": limits.GROUP_BYTES_MAX}
+_GENERATION_SCHEMA = integer_schema(0, limits.GENERATION_MAX)
+_RESOURCE = TEXT.shown(_RESOURCE_SCHEMA)
+_GROUP = TEXT.shown(_GROUP_SCHEMA)
+
+
+class Generation(Members):
+    """A resource to own."""
+
+    resource: str = required(_RESOURCE)
+    generation: int | None = optional(integer().shown(_GENERATION_SCHEMA))
+
+
+class OwnRequest(Body):
+    """Resources to own, all of them or none."""
+
+    session_id: str = required(TEXT)
+    group: str | None = optional(_GROUP)
+    resources: Sequence[Generation] = required(
+        list_of(object_of(Generation, is_named=False), minItems=1, maxItems=limits.RESOURCES_PER_OWN_MAX)
+    )
+
+
+class ReleaseRequest(Body):
+    """Resources to give up."""
+
+    session_id: str = required(TEXT)
+    group: str | None = optional(_GROUP)
+    resources: Sequence[str] = required(list_of(_RESOURCE, minItems=1, maxItems=limits.RESOURCES_PER_OWN_MAX))
+
+
+class Owner(Query):
+    """A resource whose owner is to be shown."""
+
+    resource: str = required(_RESOURCE, "The name to look up: `TOPIC/PARTITION`, or any other string.")
+    group: str | None = optional(
+        _GROUP, "The group that the caller acts for. Leaving it out is not the same as naming any group."
+    )
+
+
+_OWNED = obj(
+    {
+        "resource": _RESOURCE_SCHEMA,
+        "generation": integer_schema(1, limits.GENERATION_MAX),
+        "fencing_token": integer_schema(),
+    }
+)
+_OWNERSHIP = Named(
+    "Ownership",
+    obj(
+        {
+            "resource": _RESOURCE_SCHEMA,
+            "group": nullable(_GROUP_SCHEMA),
+            "generation": _GENERATION_SCHEMA,
+            "fencing_token": EPOCH,
+            "session_id": TEXT_OR_NULL,
+            "client_name": nullable(CLIENT_SCHEMA),
+            "since": nullable(integer_schema()),
+            "until": nullable(integer_schema()),
+        }
+    ),
+)
+
+
+ROUTES = (
+    Route(
+        "POST",
+        "/v1/own",
+        "sessions.own",
+        operation="ownResources",
+        tag="Ownership",
+        summary="Own resources, all of them or none",
+        description="Takes the ownership of resources, all of them or none. A higher `generation` severs the owner "
+        "before it.",
+        takes=OwnRequest,
+        answers={200: Named("Owned", obj({"group": nullable(_GROUP_SCHEMA), "resources": array(_OWNED)}))},
+        codes=(*WRITES, *OWNER, "STALE_GENERATION", "RESOURCE_OWNED"),
+        body={
+            "session_id": SESSION_EXAMPLE,
+            "group": "billing",
+            "resources": [{"resource": "orders/0", "generation": 3}],
+        },
+        answer={"group": "billing", "resources": [{"resource": "orders/0", "generation": 3, "fencing_token": 7}]},
+    ),
+    Route(
+        "POST",
+        "/v1/own/release",
+        "sessions.release",
+        operation="releaseResources",
+        tag="Ownership",
+        summary="Release resources",
+        description="Releases resources. Those that the session does not own are passed over.",
+        takes=ReleaseRequest,
+        answers={204: None},
+        codes=(*WRITES, *OWNER),
+        body={"session_id": SESSION_EXAMPLE, "group": "billing", "resources": ["orders/0"]},
+    ),
+    Route(
+        "GET",
+        "/v1/own",
+        "sessions.show_owner",
+        operation="getOwnership",
+        tag="Ownership",
+        summary="Show who owns a resource",
+        description="Shows the owner of a resource. A resource that was never owned has generation 0 and no session.",
+        takes=Owner,
+        answers={200: _OWNERSHIP},
+        codes=WRITES,
+        query={"resource": "orders/0", "group": "billing"},
+        answer={
+            "resource": "orders/0",
+            "group": "billing",
+            "generation": 3,
+            "fencing_token": 7,
+            "session_id": SESSION_EXAMPLE,
+            "client_name": "web-3:4711",
+            "since": 1_700_000_000_000,
+            "until": 1_700_000_030_000,
+        },
+    ),
+)

@@ -1,0 +1,232 @@
+"""What the read function takes and answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fenceline import limits
+from fenceline.errors import InvalidRequestError
+from fenceline_http.declared import Query, optional
+from fenceline_http.fields import FLAG, TEXT, Kind, integer, refuse, size
+from fenceline_http.json_schema import BOOLEAN, STRING, TEXT_OR_NULL, Named, Schema, array, nullable, obj
+from fenceline_http.json_schema import integer as integer_schema
+from fenceline_http.operations.shared import (
+    BOUNDS_EXAMPLE,
+    KNOWN,
+    LIMIT_TEXT,
+    OWNER,
+    PAGE,
+    PAGE_EXAMPLE,
+    PARTITION,
+    STORES,
+    TOPIC,
+    TOPIC_ID_EXAMPLE,
+    WRITES,
+    PageQuery,
+)
+from fenceline_http.route import Route
+from fenceline_http.schemas import BOUNDS, EPOCH, OFFSET
+
+_AT_TIME = "Find the first record with this time or a later one, in milliseconds."
+
+
+class Read(PageQuery):
+    """A page to read."""
+
+    offset: int | None = optional(
+        integer(), "Where to start. Give exactly one of `offset`, `timestamp` and `tail_offset`."
+    )
+    timestamp: int | None = optional(
+        integer(), "Start at the first record with this time or a later one, in milliseconds since the epoch."
+    )
+    tail_offset: int | None = optional(integer(), "Start this many offsets before the end of the log.")
+    compacted: bool = optional(
+        FLAG,
+        "Whether to read the compacted view: the newest record of each key. It takes `offset` only.",
+        default=False,
+    )
+    group: str | None = optional(
+        TEXT.shown({"type": "string", "minLength": 1, "maxLength": limits.GROUP_BYTES_MAX}),
+        "The group that the caller acts for. Leaving it out is not the same as naming any group.",
+    )
+    session_id: str | None = optional(TEXT, "The session that owns the partition for `group`.")
+
+    def check(self) -> None:
+        if sum(start is not None for start in (self.offset, self.timestamp, self.tail_offset)) != 1:
+            raise InvalidRequestError("give exactly one of offset, timestamp and tail_offset", field="offset")
+        if self.compacted and self.offset is None:
+            refuse("compacted", "false without an offset")
+        if self.group is not None and not 1 <= len(self.group.encode()) <= limits.GROUP_BYTES_MAX:
+            refuse("group", f"of 1 to {limits.GROUP_BYTES_MAX} bytes")
+
+
+class Offsets(Query):
+    """The offsets of a partition, or the first at a time."""
+
+    timestamp: int | None = optional(integer(), _AT_TIME)
+
+
+class TopicOffsets(Query):
+    """The offsets of a topic's partitions, or the first ones at a time."""
+
+    timestamp: int | None = optional(integer(), _AT_TIME)
+    start_partition: int = optional(integer(), "The first partition to show.", default=0)
+    limit: int = optional(size(limits.OFFSETS_MAX, limits.OFFSETS_MAX), LIMIT_TEXT, default=limits.OFFSETS_MAX)
+
+
+def _own(text: str, field: str) -> str:
+    if text != "own":
+        refuse(field, "own, or left out")
+    return text
+
+
+class Segments(Query):
+    """Segments from an offset on."""
+
+    offset: int | None = optional(
+        integer(), "Start with the segment that holds this offset; the default is the log start."
+    )
+    limit: int = optional(size(limits.SEGMENTS_MAX, limits.SEGMENTS_MAX), LIMIT_TEXT, default=limits.SEGMENTS_MAX)
+    origin: str | None = optional(Kind(_own, {"const": "own"}), "`own` leaves replicated segments out.")
+
+
+_OFFSETS: Mapping[str, Schema] = {
+    **BOUNDS,
+    "topic_epoch": EPOCH,
+    "access_mode": {"enum": ["Shared", "Exclusive"]},
+    "compaction_horizon": OFFSET,
+}
+_OFFSET_AT: Mapping[str, Schema] = {"offset": nullable(OFFSET), "timestamp": nullable(integer_schema(-1))}
+_OFFSETS_EXAMPLE = {**BOUNDS_EXAMPLE, "topic_epoch": -1, "access_mode": "Shared", "compaction_horizon": 0}
+
+
+def _of_partitions(name: str, members: Mapping[str, Schema]) -> Named:
+    entry = obj({"partition": integer_schema(0, limits.PARTITIONS_MAX - 1), **members})
+    entries = array(entry, maxItems=limits.OFFSETS_MAX)
+    return Named(name, obj({"topic_id": STRING, "partitions": entries, "has_more": BOOLEAN}))
+
+
+_ABORTED = obj({"producer_id": integer_schema(), "first_offset": OFFSET, "last_offset": OFFSET})
+_SEGMENT = Named(
+    "Segment",
+    obj(
+        {
+            "base_offset": OFFSET,
+            "next_offset": OFFSET,
+            "bytes": integer_schema(),
+            "url": {"type": "string", "format": "uri"},
+            "origin": TEXT_OR_NULL,
+            "records": integer_schema(),
+            "aborted": array(_ABORTED),
+        }
+    ),
+    "One object of a partition's log.",
+)
+
+ROUTES = (
+    Route(
+        "GET",
+        f"{PARTITION}/records",
+        "read.read",
+        operation="readRecords",
+        tag="Records",
+        summary="Read a page",
+        description="Reads a page. `position` is where to read next. Reading at `next_offset` returns an empty page. "
+        "With the binary type in `Accept` the answer is whole batches as they are stored.",
+        takes=Read,
+        answers={200: PAGE},
+        codes=(*KNOWN, *WRITES, *OWNER, "OFFSET_OUT_OF_RANGE", "OWNER_FENCED", "MESSAGE_TOO_LARGE"),
+        query={"offset": 0},
+        answer=PAGE_EXAMPLE,
+        gives_batches=True,
+    ),
+    Route(
+        "GET",
+        f"{PARTITION}/offsets",
+        "read.offsets",
+        operation="getOffsets",
+        tag="Records",
+        summary="Show a partition's offsets, or the first at a time",
+        description="Shows where a partition begins and ends. With `timestamp` it returns the first record at that "
+        "time or later.",
+        takes=Offsets,
+        answers={
+            200: Named(
+                "OffsetsAnswer", {"oneOf": [Named("Offsets", obj(_OFFSETS)), Named("OffsetAt", obj(_OFFSET_AT))]}
+            )
+        },
+        codes=(*KNOWN, *STORES, "CONTENDED"),
+        answer=_OFFSETS_EXAMPLE,
+    ),
+    Route(
+        "GET",
+        f"{TOPIC}/offsets",
+        "read.topic_offsets",
+        operation="listOffsets",
+        tag="Records",
+        summary="Show the offsets of a topic's partitions, or the first at a time",
+        description="Shows where up to 100 partitions of a topic begin and end. With `timestamp` it returns, of each, "
+        "the first record at that time or later.",
+        takes=TopicOffsets,
+        answers={
+            200: Named(
+                "TopicOffsetsAnswer",
+                {
+                    "anyOf": [
+                        _of_partitions("TopicOffsets", _OFFSETS),
+                        _of_partitions("TopicOffsetsAt", _OFFSET_AT),
+                    ]
+                },
+            )
+        },
+        codes=(*KNOWN, *STORES, "CONTENDED"),
+        query={"start_partition": 0},
+        answer={
+            "topic_id": TOPIC_ID_EXAMPLE,
+            "partitions": [{"partition": 0, **_OFFSETS_EXAMPLE}],
+            "has_more": False,
+        },
+    ),
+    Route(
+        "GET",
+        f"{PARTITION}/segments",
+        "read.segments",
+        operation="listSegments",
+        tag="Records",
+        summary="List segments, with URLs to fetch them by",
+        description="Lists the objects that hold a partition. Each `url` can be fetched without credentials for ten "
+        "minutes.",
+        takes=Segments,
+        answers={
+            200: Named(
+                "Segments",
+                obj(
+                    {
+                        "segments": array(_SEGMENT, maxItems=limits.SEGMENTS_MAX),
+                        "has_more": BOOLEAN,
+                        "topic_id": STRING,
+                        **BOUNDS,
+                    }
+                ),
+            )
+        },
+        codes=(*KNOWN, *STORES, "CONTENDED", "OFFSET_OUT_OF_RANGE"),
+        query={"offset": 0},
+        answer={
+            "segments": [
+                {
+                    "base_offset": 0,
+                    "next_offset": 1,
+                    "bytes": 512,
+                    "url": "https://example.com/log/segment",
+                    "origin": None,
+                    "records": 1,
+                    "aborted": [],
+                }
+            ],
+            "has_more": False,
+            "topic_id": TOPIC_ID_EXAMPLE,
+            **BOUNDS_EXAMPLE,
+        },
+    ),
+)

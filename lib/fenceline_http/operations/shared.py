@@ -1,0 +1,110 @@
+"""What operations of several functions share: paths, codes of errors, queries, pages of records."""
+
+from __future__ import annotations
+
+from fenceline import limits
+from fenceline_http.declared import Query, optional
+from fenceline_http.fields import TEXT, choice, integer, size
+from fenceline_http.json_schema import STRING, TEXT_OR_NULL, Named, array, described, obj
+from fenceline_http.json_schema import integer as integer_schema
+from fenceline_http.schemas import BOUNDS, ENCODING, EPOCH, HEADERS, OFFSET
+
+TOPIC = "/v1/topics/{topic}"
+PARTITION = f"{TOPIC}/partitions/{{partition}}"
+PRODUCER = f"{TOPIC}/producers/{{producer_name}}"
+SUBSCRIPTION = f"{TOPIC}/subscriptions/{{name}}"
+
+STORES = ("STORE_UNAVAILABLE", "CORRUPT_LOG")
+WRITES = (*STORES, "CONTENDED", "OUTCOME_UNKNOWN")
+KNOWN = ("UNKNOWN_TOPIC_OR_PARTITION",)
+SUBSCRIBED = (*KNOWN, "UNKNOWN_SUBSCRIPTION")
+OWNER = ("UNKNOWN_SESSION", "SESSION_SEVERED", "SESSION_EXPIRED")
+
+LIMIT_TEXT = "The most entries to return."
+WAIT_TEXT = "How long to hold an empty answer back, in milliseconds. 0 answers at once."
+WAIT_MS = integer(0, limits.WAIT_MS_MAX)
+
+SESSION_EXAMPLE = "5f0c8a4e1d2b4c6f9a7e3b1d0c5f8a2e"
+TOPIC_ID_EXAMPLE = "0b6f1f8e5c8f4d0f8f5d1c9a7e3b2d4c"
+BOUNDS_EXAMPLE = {"log_start_offset": 0, "next_offset": 1, "last_stable_offset": 1}
+
+
+class NamePage(Query):
+    """Names after one."""
+
+    start_after: str = optional(TEXT, "Continue after this name.", default="")
+    limit: int = optional(size(limits.LIST_MAX, limits.LIST_MAX), LIMIT_TEXT, default=limits.LIST_MAX)
+
+
+class PageQuery(Query):
+    """How large a page of records is, and how it is shown."""
+
+    max_records: int = optional(
+        size(limits.RECORDS_DEFAULT, limits.RECORDS_MAX), "The most records to return.", default=limits.RECORDS_DEFAULT
+    )
+    max_bytes: int = optional(
+        size(limits.BYTES_DEFAULT, limits.BYTES_MAX),
+        "The most bytes of keys, values and header values to return.",
+        default=limits.BYTES_DEFAULT,
+    )
+    wait_ms: int = optional(WAIT_MS, WAIT_TEXT, default=0)
+    isolation: str = optional(
+        choice(
+            ("read_uncommitted", "read_committed"),
+            Named(
+                "Isolation",
+                {"type": "string", "enum": ["read_uncommitted", "read_committed"]},
+                "Whether records of open and aborted transactions are shown.",
+            ),
+        ),
+        "`read_committed` returns no records of open or aborted transactions.",
+        default="read_uncommitted",
+    )
+    encoding: str = optional(
+        choice(("utf8", "base64"), ENCODING), "How the answer shows keys, values and header values.", default="utf8"
+    )
+
+
+PAGE = Named(
+    "Page",
+    obj(
+        {
+            "records": array(
+                Named(
+                    "RecordOut",
+                    obj(
+                        {
+                            "offset": OFFSET,
+                            "timestamp": integer_schema(-1),
+                            "key": TEXT_OR_NULL,
+                            "value": TEXT_OR_NULL,
+                            "headers": HEADERS,
+                            "topic_epoch": EPOCH,
+                        },
+                        {"origin": STRING},
+                    ),
+                    "A stored record.",
+                )
+            ),
+            "encoding": ENCODING,
+            "position": described(OFFSET, "The offset to read next, past records that are not shown."),
+            **BOUNDS,
+        }
+    ),
+    "Records, and where to read next.",
+)
+PAGE_EXAMPLE = {
+    "records": [
+        {
+            "offset": 0,
+            "timestamp": 1_700_000_000_000,
+            "key": "ann",
+            "value": "1 book",
+            "headers": [["source", "web"]],
+            "topic_epoch": -1,
+        }
+    ],
+    "encoding": "utf8",
+    "position": 1,
+    **BOUNDS_EXAMPLE,
+}

@@ -1,0 +1,308 @@
+"""What the subscriptions function takes and answers: subscriptions, and the offsets of groups."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from fenceline import limits
+from fenceline.errors import InvalidRequestError
+from fenceline_http.declared import Body, Members, Nothing, Query, object_of, optional, required
+from fenceline_http.fields import FLAG, TEXT, Kind, choice, integer, list_of, refuse, size
+from fenceline_http.json_schema import BOOLEAN, STRING, Named, Schema, array, obj
+from fenceline_http.json_schema import integer as integer_schema
+from fenceline_http.operations.shared import (
+    KNOWN,
+    LIMIT_TEXT,
+    OWNER,
+    PAGE,
+    PAGE_EXAMPLE,
+    STORES,
+    SUBSCRIBED,
+    SUBSCRIPTION,
+    TOPIC,
+    WRITES,
+    NamePage,
+    PageQuery,
+)
+from fenceline_http.route import Route
+from fenceline_http.schemas import OFFSET, SUBSCRIPTION_NAME, TOPIC_NAME
+
+_PLACE = re.compile(r"([A-Za-z0-9._-]{1,249})/([0-9]{1,9})", re.ASCII)
+_GROUP = "/v1/groups/{group}"
+
+
+# Subscriptions
+
+
+class SubscriptionChange(Body, is_optional=True):
+    """A subscription to create, or what to change of one."""
+
+    initial_position: str = optional(choice(("latest", "earliest")), default="latest")
+    replicate_subscription_state: bool | None = optional(FLAG)
+
+
+class PartitionPage(Query):
+    """Some partitions of a subscription."""
+
+    start_partition: int = optional(integer(), "The first partition to show.", default=0)
+    start_offset: int = optional(
+        integer(), "Within the first partition: show only what lies at or after this offset.", default=0
+    )
+    limit: int = optional(
+        size(limits.CURSORS_SHOWN_DEFAULT, limits.LIST_MAX), LIMIT_TEXT, default=limits.CURSORS_SHOWN_DEFAULT
+    )
+
+
+class ReadSubscription(PageQuery):
+    """A page of what is not acknowledged."""
+
+    partition: int = optional(integer(), "The partition to read; the default is 0.", default=0)
+    offset: int | None = optional(integer(), "Where to start, not below the mark; the default is the mark.")
+    session_id: str | None = optional(TEXT, "The session that owns the partition for the group of this name.")
+
+
+class Acknowledgement(Body):
+    """Records to acknowledge in one partition."""
+
+    partition: int = required(integer())
+    cumulative: int | None = optional(integer())
+    individual: Sequence[int] | None = optional(
+        list_of(integer(), 1, limits.ACKNOWLEDGED_PER_REQUEST_MAX, of="offsets")
+    )
+    session_id: str | None = optional(TEXT)
+
+    def check(self) -> None:
+        if (self.cumulative is None) == (self.individual is None):
+            raise InvalidRequestError("give exactly one of cumulative and individual", field="cumulative")
+
+
+class Seek(Body):
+    """Where to set a mark."""
+
+    partition: int = required(integer())
+    offset: int | None = optional(integer())
+    timestamp: int | None = optional(integer())
+
+    def check(self) -> None:
+        if (self.offset is None) == (self.timestamp is None):
+            raise InvalidRequestError("give exactly one of offset and timestamp", field="offset")
+
+
+# Groups
+
+
+def _metadata(value: object, field: str) -> str:
+    text = TEXT.of_json(value, field)
+    if len(text.encode()) > limits.METADATA_BYTES_MAX:
+        refuse(field, f"text of at most {limits.METADATA_BYTES_MAX} bytes")
+    return text
+
+
+class CommittedOffset(Members):
+    """One partition's offset."""
+
+    metadata: str = optional(Kind(_metadata, {"type": "string", "maxLength": limits.METADATA_BYTES_MAX}), default="")
+    topic: str = required(TEXT)
+    partition: int = required(integer())
+    offset: int = required(integer())
+
+
+class Commit(Body):
+    """Offsets to commit, all of them or none."""
+
+    offsets: Sequence[CommittedOffset] = required(
+        list_of(object_of(CommittedOffset, is_named=False), minItems=1, maxItems=limits.PARTITIONS_PER_COMMIT_MAX)
+    )
+    session_id: str | None = optional(TEXT)
+
+
+def _place(text: str, field: str) -> tuple[str, int] | None:
+    if not text:
+        return None
+    found = _PLACE.fullmatch(text)
+    if found is None:
+        refuse(field, "a topic and a partition, as in orders/0")
+    return found[1], int(found[2])
+
+
+class Committed(Query):
+    """Some of the offsets that a group has committed."""
+
+    topic: str | None = optional(TEXT, "Only offsets of this topic.")
+    partition: int | None = optional(integer(), "Only offsets of this partition.")
+    require_stable: bool = optional(
+        FLAG, "Whether to refuse offsets that an open transaction may still change.", default=False
+    )
+    start_after: tuple[str, int] | None = optional(
+        Kind(_place, {"type": "string", "pattern": r"^([A-Za-z0-9._-]{1,249}/[0-9]{1,9})?$"}),
+        "Continue after this name.",
+    )
+    limit: int = optional(size(limits.LIST_MAX, limits.LIST_MAX), LIMIT_TEXT, default=limits.LIST_MAX)
+
+    def check(self) -> None:
+        if self.partition is not None and self.topic is None:
+            refuse("partition", "left out without a topic")
+
+
+# What is answered
+
+_ENTRY: Mapping[str, Schema] = {
+    "name": SUBSCRIPTION_NAME,
+    "topic": TOPIC_NAME,
+    "replicate_subscription_state": BOOLEAN,
+}
+_CURSOR = Named(
+    "Cursor",
+    obj(
+        {
+            "partition": integer_schema(0, limits.PARTITIONS_MAX - 1),
+            "mark_delete_offset": OFFSET,
+            "individually_acknowledged": array(array(OFFSET, minItems=2, maxItems=2)),
+            "backlog": integer_schema(),
+        },
+        {"has_more": BOOLEAN},
+    ),
+)
+_SUBSCRIPTION = Named(
+    "Subscription",
+    obj({**_ENTRY, "partitions": array(_CURSOR), "has_more": BOOLEAN}),
+    "A named cursor in each partition of a topic.",
+)
+_MARK = Named("Mark", obj({"mark_delete_offset": OFFSET}))
+_OFFSET = obj({"topic": TOPIC_NAME, "partition": integer_schema(), "offset": OFFSET, "metadata": STRING})
+
+_ENTRY_EXAMPLE = {"name": "billing", "topic": "orders", "replicate_subscription_state": False}
+_EXAMPLE = {
+    **_ENTRY_EXAMPLE,
+    "partitions": [{"partition": 0, "mark_delete_offset": 0, "individually_acknowledged": [], "backlog": 1}],
+    "has_more": False,
+}
+
+ROUTES = (
+    Route(
+        "GET",
+        f"{TOPIC}/subscriptions",
+        "subscriptions.list_subscriptions",
+        operation="listSubscriptions",
+        tag="Subscriptions",
+        summary="List a topic's subscriptions by name",
+        description="Lists the subscriptions of a topic in byte order of their names, without their cursors.",
+        takes=NamePage,
+        answers={200: Named("Subscriptions", obj({"subscriptions": array(obj(_ENTRY)), "has_more": BOOLEAN}))},
+        codes=(*KNOWN, *STORES),
+        answer={"subscriptions": [_ENTRY_EXAMPLE], "has_more": False},
+    ),
+    Route(
+        "PUT",
+        SUBSCRIPTION,
+        "subscriptions.put_subscription",
+        operation="putSubscription",
+        tag="Subscriptions",
+        summary="Create a subscription, or change it",
+        description="Creates a subscription (201), or changes what the body names of an existing one (200).",
+        takes=SubscriptionChange,
+        answers={200: _SUBSCRIPTION, 201: _SUBSCRIPTION},
+        codes=(*KNOWN, *WRITES),
+        body={"initial_position": "earliest"},
+        answer=_EXAMPLE,
+    ),
+    Route(
+        "GET",
+        SUBSCRIPTION,
+        "subscriptions.show_subscription",
+        operation="getSubscription",
+        tag="Subscriptions",
+        summary="Show a subscription",
+        description="Shows a subscription with its cursors. `mark_delete_offset` is the first offset not acknowledged "
+        "in order.",
+        takes=PartitionPage,
+        answers={200: _SUBSCRIPTION},
+        codes=(*SUBSCRIBED, *STORES, "CONTENDED"),
+        answer=_EXAMPLE,
+    ),
+    Route(
+        "DELETE",
+        SUBSCRIPTION,
+        "subscriptions.delete_subscription",
+        operation="deleteSubscription",
+        tag="Subscriptions",
+        summary="Delete a subscription",
+        description="Deletes a subscription with all of its cursors.",
+        answers={204: None},
+        codes=(*SUBSCRIBED, *WRITES),
+    ),
+    Route(
+        "GET",
+        f"{SUBSCRIPTION}/records",
+        "subscriptions.read",
+        operation="readSubscription",
+        tag="Subscriptions",
+        summary="Read a page of what is not acknowledged",
+        description="Reads a page of the records that the subscription has not acknowledged, from its mark on.",
+        takes=ReadSubscription,
+        answers={200: PAGE},
+        codes=(*SUBSCRIBED, *WRITES, *OWNER, "OFFSET_OUT_OF_RANGE", "OWNER_FENCED", "MESSAGE_TOO_LARGE"),
+        query={"partition": 0},
+        answer=PAGE_EXAMPLE,
+    ),
+    Route(
+        "POST",
+        f"{SUBSCRIPTION}/acknowledgements",
+        "subscriptions.acknowledge",
+        operation="acknowledgeRecords",
+        tag="Subscriptions",
+        summary="Acknowledge records",
+        description="Acknowledges every record up to `cumulative`, or the `individual` ones. Give exactly one of the "
+        "two.",
+        takes=Acknowledgement,
+        answers={200: _MARK},
+        codes=(*SUBSCRIBED, *WRITES, *OWNER, "OFFSET_OUT_OF_RANGE", "OWNER_FENCED"),
+        body={"partition": 0, "cumulative": 0},
+        answer={"mark_delete_offset": 1},
+    ),
+    Route(
+        "POST",
+        f"{SUBSCRIPTION}/seek",
+        "subscriptions.seek",
+        operation="seekSubscription",
+        tag="Subscriptions",
+        summary="Set the mark by offset or by time",
+        description="Sets the mark, also backwards, and forgets individual acknowledgements. "
+        "Give exactly one of `offset` and `timestamp`.",
+        takes=Seek,
+        answers={200: _MARK},
+        codes=(*SUBSCRIBED, *WRITES, "OFFSET_OUT_OF_RANGE", "OWNER_FENCED"),
+        body={"partition": 0, "offset": 0},
+        answer={"mark_delete_offset": 0},
+    ),
+    Route(
+        "GET",
+        f"{_GROUP}/offsets",
+        "subscriptions.committed",
+        operation="getGroupOffsets",
+        tag="Groups",
+        summary="Show what a group has committed",
+        description="Returns the offsets that a group has committed, of every topic or of one. An unknown group has "
+        "none.",
+        takes=Committed,
+        answers={200: Named("GroupOffsets", obj({"offsets": array(_OFFSET), "has_more": BOOLEAN}))},
+        codes=(*KNOWN, *STORES, "CONTENDED", "UNSTABLE_OFFSET_COMMIT"),
+        query={"topic": "orders"},
+        answer={"offsets": [{"topic": "orders", "partition": 0, "offset": 1, "metadata": ""}], "has_more": False},
+    ),
+    Route(
+        "POST",
+        f"{_GROUP}/offsets",
+        "subscriptions.commit",
+        operation="commitGroupOffsets",
+        tag="Groups",
+        summary="Commit a group's offsets, all of them or none",
+        description="Commits offsets of up to 32 partitions, all of them or none. An offset is the next one to read.",
+        takes=Commit,
+        answers={200: Nothing.schema()},
+        codes=(*KNOWN, *WRITES, *OWNER, "OFFSET_OUT_OF_RANGE", "OWNER_FENCED"),
+        body={"offsets": [{"topic": "orders", "partition": 0, "offset": 1}]},
+        answer={},
+    ),
+)
