@@ -54,7 +54,8 @@ class Stage(Field):
     def session(self, name: str) -> str | None:
         lease_ms = self.lease_ms()
         with suppress(FencelineError, NoReply):
-            return self.tell(name, "session", lease_ms, lambda log: log.create_session(lease_ms=lease_ms)).session_id
+            made = self.tell(name, "session", lease_ms, lambda log: log.create_session(lease_ms=lease_ms))
+            return str(made.session_id)
         return None
 
     def send(self, name: str, partition: int, sending: Sending) -> Any:
