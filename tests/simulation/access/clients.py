@@ -1,4 +1,4 @@
-"""Who claims, owns and writes in a simulation of exclusive access: tasks outside the processes, as in clients.py.
+"""Who claims, owns and writes in a simulation of exclusive access: tasks outside the processes, as in log/clients.py.
 
 They remember every grant that they were ever told of, and use it long after it is gone: whoever was fenced goes on
 sending, whoever lapsed comes back, and what waits may stop polling.
