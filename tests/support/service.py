@@ -191,7 +191,8 @@ class _Watched:
             self.on_call(operation, key)
         planned = self._planned.get(operation)
         if planned:
-            return planned.popleft()(call)
+            answer: T = planned.popleft()(call)
+            return answer
         fault, prefix = self._always.get(operation, (None, ""))
         return call() if fault is None or not key.startswith(prefix) else fault(call)
 

@@ -1,4 +1,4 @@
-"""Who claims, owns and writes in a simulation of exclusive access: tasks outside the processes, as in clients.py.
+"""Who claims, owns and writes in a simulation of exclusive access: tasks outside the processes, as in log/clients.py.
 
 They remember every grant that they were ever told of, and use it long after it is gone: whoever was fenced goes on
 sending, whoever lapsed comes back, and what waits may stop polling.
@@ -54,9 +54,8 @@ class Stage(Field):
     def session(self, name: str) -> str | None:
         lease_ms = self.lease_ms()
         with suppress(FencelineError, NoReply):
-            return self.tell(
-                name, "session", lease_ms, lambda log: log.access.create_session(lease_ms=lease_ms)
-            ).session_id
+            made = self.tell(name, "session", lease_ms, lambda log: log.access.create_session(lease_ms=lease_ms))
+            return str(made.session_id)
         return None
 
     def send(self, name: str, partition: int, sending: Sending) -> Any:

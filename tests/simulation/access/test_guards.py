@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from fenceline.access import fencing, rules
+from fenceline.access import session as sessions
 from fenceline.access.claims import claim
 from fenceline.access.ownership import own, read_guard
 from fenceline.access.ownership import plan as ownership_plan
@@ -151,10 +152,8 @@ def fences_nothing_shared(patch: Patch) -> None:
 
 def severs_without_a_list(patch: Patch) -> None:
     """The severing write does not say what is to be fenced."""
-    severed = ownership_plan.sessions.severed
-    patch.setattr(
-        ownership_plan.sessions, "severed", lambda session, now_ms: replace(severed(session, now_ms), fences=())
-    )
+    severed = sessions.severed
+    patch.setattr(sessions, "severed", lambda session, now_ms: replace(severed(session, now_ms), fences=()))
 
 
 def gives_a_token_again(patch: Patch) -> None:

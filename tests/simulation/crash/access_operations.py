@@ -1,4 +1,4 @@
-"""Sessions, claims, ownership and subscriptions as entries of the crash matrix (see crash_operations.py).
+"""Sessions, claims, ownership and subscriptions as entries of the crash matrix (see operations.py).
 
 What every entry must hold in the end: epochs never decrease along the log; a grant that was told stands in it, right
 before the offset that was told; whoever lost access is refused; and once all have left, anybody may write.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 
 from fenceline.adapters.sqlite.directory import SqliteItemStore
@@ -129,5 +129,5 @@ def _producers_in_batches(scene: Scene) -> list[int]:
     return [producer_id for _, _, producer_id in scene.ledger.batches]
 
 
-def _live(scene: Scene) -> list[Topic]:
+def _live(scene: Scene) -> Sequence[Topic]:
     return scene.process().log.topics.list(limit=1_000)[0]

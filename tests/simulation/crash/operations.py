@@ -2,7 +2,7 @@
 
 An entry's ``do`` is run once for each of its store calls and each fate of that call. Then each of ``mends`` is what a
 new process does next; ``holds`` is the operation's own promise once it was mended. What holds for every operation
-stands in crash_checks.py.
+stands in checks.py.
 """
 
 from __future__ import annotations
@@ -524,7 +524,7 @@ SAME = "the same again"
 SWEEPER = "the sweeper"
 APPEND = "the next append"
 
-# A further operation is a further entry, and what it leaves behind further rows in crash_rows.py and DESIGN.md.
+# A further operation is a further entry, and what it leaves behind further rows in rows.py and DESIGN.md.
 OPERATIONS = [
     Operation("append, cold", cold, append_plain, {APPEND: append_more, "a read": read, SWEEPER: sweep_all}),
     Operation("append, warm", warm, append_plain, {APPEND: append_more}),

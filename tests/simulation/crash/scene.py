@@ -203,8 +203,9 @@ class Scene:
 
     def close(self) -> None:
         self.is_closed = True
-        for store in (self.objects, self.items, *self._lost_items):
-            store.close()
+        self.objects.close()
+        for items in (self.items, *self._lost_items):
+            items.close()
 
     def stored(self) -> dict[str, Any]:
         """Return everything that is stored: objects by key, items as ``partition#sort``."""

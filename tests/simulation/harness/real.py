@@ -281,6 +281,7 @@ def check_rebuild(run: Run, index: Index) -> None:
     run.do(lambda: run.world.call(process, lambda log: log.topics.alter("t"), PATIENT_MS))
     run.do(lambda: run.world.call(process, lambda _: rebuild(context), PATIENT_MS))
     counter = items.get([keys.PRODUCER_ID_BLOCK])[keys.PRODUCER_ID_BLOCK].value["next"]
+    assert isinstance(counter, int)
     names = {item.key.sort: item.value["topic_id"] for item in items.query(keys.TOPICS)}
     inner.close()
     if names != {"t": run.lives[-1].topic_id} or counter <= rebuilt.producer_id_max:

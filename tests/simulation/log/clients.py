@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -133,7 +134,7 @@ def produce(field: Field, name: str, topic: str, partition: int) -> None:
         sent.append((field.fresh(f"{name}b"), count, (producer_id, epoch, sequence)))
         sequence = (sequence + count) % 2**31
         open_batches.append(sent[-1][0])
-        field.world.spawn(sent[-1][0], lambda batch=sent[-1]: deliver(*batch))
+        field.world.spawn(sent[-1][0], partial(deliver, *sent[-1]))
         while len(open_batches) >= in_flight_max:
             field.world.park()
         if field.rng.random() < 0.25:
@@ -186,11 +187,13 @@ def trim(field: Field, name: str, topic: str, partition: int) -> None:
             bounds = field.bounds(name, topic, partition)
             kept = bounds.next_offset - bounds.log_start_offset
             before = bounds.log_start_offset + field.rng.choice((kept, kept, int(field.rng.random() * (kept + 3))))
-            field.ask(
-                name, "trim", topic, partition, before, lambda log, to=before: log.partitions.trim(topic, partition, to)
-            )
+            field.ask(name, "trim", topic, partition, before, partial(_trim_to, before, topic, partition))
         except (FencelineError, NoReply):
             pass
+
+
+def _trim_to(before: int, topic: str, partition: int, log: Any) -> Any:
+    return log.partitions.trim(topic, partition, before)
 
 
 def compact(field: Field, name: str, topic: str, partition: int) -> None:
