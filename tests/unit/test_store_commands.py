@@ -174,7 +174,11 @@ def test_verify_tells_of_topics_that_no_item_knows(fenceline: Fenceline, lost: P
         assert f"'fenceline rebuild --data {lost}'" in told["problem"]
     lines = fenceline("verify", "--data", lost).stdout.splitlines()
     assert [line.split("\t")[1] for line in lines] == ["partition", "0", "all"]
-    assert lines[-1].split("\t")[-1].startswith("LOST: the objects tell of this topic, and no item does: topic_id=")
+    assert (
+        lines[-1]
+        .split("\t")[-1]
+        .startswith("LOST: objects name this topic, and no item does; if its items are lost, rebuild them: topic_id=")
+    )
 
 
 def test_verify_of_a_lost_topic_by_its_name_tells_of_it(fenceline: Fenceline, lost: Path) -> None:
