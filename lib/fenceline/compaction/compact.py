@@ -13,7 +13,7 @@ reader that keeps a table reads ``compaction_horizon`` before its first page and
 horizon has moved, the reader starts anew.
 
 ``stale_files`` says which files may be deleted. A view that was replaced stays for ``gc_grace``, for readers under way.
-Files of an attempt that lost or died may go once a view that reaches as far is in force: nothing can put them in force
+Files of an attempt that lost or died may go once a view that reaches as far is in force. Nothing can put them in force
 then. Files beyond that horizon may not go. By a clock that jumped, a view may go too early. A reader that still reads
 it finds a file missing, and is asked to read again.
 
