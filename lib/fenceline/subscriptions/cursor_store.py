@@ -171,8 +171,8 @@ def write(context: Context, moves: Sequence[Move], also: Iterable[Change] = ()) 
     if len(main) + len(made) + len(left) <= limits.TRANSACTION_ITEMS_MAX:
         context.items.write([*main, *made, *left])
         return
-    # Too much for one transaction. A chunk has an effect only while a cursor names it: so new ones may come before the
-    # cursor's write, and old ones go after it.
+    # Too much for one transaction. A chunk has an effect only while a cursor names it. So new chunks may be written
+    # before the cursor, and old ones deleted after it.
     under = [*(Check(one.cursor.key, one.cursor.expected) for one in moves), *main[len(moves) :]]
     there: list[Put] = []
     try:

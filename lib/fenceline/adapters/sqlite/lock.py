@@ -1,6 +1,6 @@
-"""A lock on a data directory, held for as long as its stores are open: shared by all who work there, or by one alone.
+"""A lock on a data directory, held as long as its stores are open: shared by all its processes, or held by one alone.
 
-The rule: nobody waits for it, and no end of a process leaves it behind: the operating system lets go of it with the
+Rule: no process waits for it, and none leaves it behind, however it ends. The operating system releases it with the
 last descriptor, also after kill -9.
 """
 
@@ -16,13 +16,13 @@ NAME = "in-use.lock"
 
 
 class DirectoryLock:
-    """Hold ``directory``, which exists; close it when done.
+    """A held lock on ``directory``, which exists; close it when done.
 
     Args:
-        is_alone: Nobody else may hold it.
+        is_alone: No other process may hold it.
 
     Raises:
-        CannotOpen: Somebody holds it who does not share it, or it can't be written to.
+        CannotOpen: A process that does not share it holds it, or the directory can't be written to.
     """
 
     def __init__(self, directory: Path, *, is_alone: bool) -> None:
