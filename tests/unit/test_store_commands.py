@@ -277,12 +277,12 @@ def test_a_directory_that_may_not_be_written_to_is_told_by_verify(fenceline: Fen
         with without_rights():
             told = error_line(fenceline("verify", "--data", directory))
         directory.chmod(0o755)
-        assert told.startswith("attempt to write a readonly database; ")
+        assert told.startswith("the database can't be opened: attempt to write a readonly database; ")
         (directory / NAME).unlink()
         directory.chmod(0o555)
         with without_rights():
             untouched = error_line(fenceline("verify", "--data", directory))
         directory.chmod(0o755)
-    assert untouched.startswith("Permission denied; ")
+    assert untouched.startswith("the data directory can't be used: Permission denied; ")
     for line in (told, untouched):
-        assert "may we write to this directory and its files? verify needs that, too" in line
+        assert "let this user write to the directory and its files (verify needs that, too" in line

@@ -60,7 +60,9 @@ def _make(path: Path) -> None:
     except FileExistsError as error:
         raise CannotOpen(f"the data directory is a file; name a directory: path={path}") from error
     except OSError as error:
-        raise CannotOpen(f"{error.strerror}; name a directory that can be made: path={path}") from error
+        raise CannotOpen(
+            f"the data directory can't be made: {error.strerror}; name one that can be made: path={path}"
+        ) from error
 
 
 def _sync(directory: Path) -> None:

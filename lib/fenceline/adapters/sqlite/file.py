@@ -18,7 +18,7 @@ from fenceline.ports import StoreFact
 
 CHECKPOINT_BYTES = 16 * 1024 * 1024  # of write-ahead log, before it is copied into the database
 MEMORY_MAX = 256  # reads remembered by one connection
-MAY_WE_WRITE = "may we write to this directory and its files? verify needs that, too (or a copy where we may)."
+GRANT_WRITING = "let this user write to the directory and its files (verify needs that, too; or name a copy)"
 
 
 class CannotOpen(StoreFact):
@@ -78,9 +78,12 @@ def open_file(path: str, schema: Schema) -> Connection:
     except sqlite3.Error as error:
         if is_damaged(error):
             raise CannotOpen(f"{error}; {schema.if_damaged}: path={path}") from error
-        raise CannotOpen(f"{error}; is there room, and {MAY_WE_WRITE} path={path}") from error
+        raise CannotOpen(
+            f"the database can't be opened: {error}; make room, or {GRANT_WRITING}: path={path}"
+        ) from error
     except OSError as error:
-        raise CannotOpen(f"{error.strerror}; is this a directory, and {MAY_WE_WRITE} path={path}") from error
+        what = f"the database can't be opened: {error.strerror}"
+        raise CannotOpen(f"{what}; name a directory, or {GRANT_WRITING}: path={path}") from error
 
 
 def is_damaged(error: sqlite3.Error) -> bool:

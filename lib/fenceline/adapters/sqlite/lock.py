@@ -10,7 +10,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from fenceline.adapters.sqlite.file import MAY_WE_WRITE, CannotOpen
+from fenceline.adapters.sqlite.file import GRANT_WRITING, CannotOpen
 
 NAME = "in-use.lock"
 
@@ -29,20 +29,21 @@ class DirectoryLock:
         try:
             self._descriptor = os.open(directory / NAME, os.O_RDONLY | os.O_CREAT, 0o666)
         except OSError as error:
-            raise CannotOpen(f"{error.strerror}; {MAY_WE_WRITE} path={directory}") from error
+            raise CannotOpen(
+                f"the data directory can't be used: {error.strerror}; {GRANT_WRITING}: path={directory}"
+            ) from error
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_NB | (fcntl.LOCK_EX if is_alone else fcntl.LOCK_SH))
         except OSError as error:
             os.close(self._descriptor)
             if not isinstance(error, BlockingIOError):
-                raise CannotOpen(
-                    f"{error.strerror}; it can't be locked: name a directory on a local disk: path={directory}"
-                ) from error
+                what = f"the data directory can't be locked: {error.strerror}"
+                raise CannotOpen(f"{what}; name a directory on a local disk: path={directory}") from error
             if is_alone:
                 raise CannotOpen(
                     f"a server, or another command, is running on {directory}; end it first, then try again"
                 ) from None
-            raise CannotOpen(f"a rebuild is running on {directory}; start again when it has ended") from None
+            raise CannotOpen(f"a rebuild is running on {directory}; try again when it has ended") from None
 
     def close(self) -> None:
         os.close(self._descriptor)
