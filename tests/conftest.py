@@ -10,6 +10,8 @@ import botocore.session
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.service import TOPIC, Service, serve, serve_in_real_time
+
 FIXED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True, database=None)
 settings.register_profile("all", FIXED)
 settings.register_profile("quick", FIXED, max_examples=15)  # of `make check`
@@ -22,3 +24,30 @@ def botocore_reads_its_descriptions_once() -> Iterator[None]:
     """Not for each client anew, which takes 0.1 s."""
     with mock.patch.object(botocore.session, "create_loader", cache(botocore.session.create_loader)):
         yield
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    """A service in memory whose clocks stand still, with one topic of one partition."""
+    made = serve()
+    made.log.create_topic(TOPIC)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def live_service() -> Iterator[Service]:
+    """The same, with the machine's clocks: for threads that wait."""
+    made = serve_in_real_time(timeout_ms=300_000)
+    made.log.create_topic(TOPIC)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def wide() -> Iterator[Service]:
+    """The one whose clocks stand still, with a topic of 40 partitions."""
+    made = serve()
+    made.log.create_topic(TOPIC, partitions=40)
+    yield made
+    made.close()

@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 from fenceline.client import Client
 from fenceline.format.partitioner import partition_of
 from fenceline_cli.main import app
-from tests.cli.results import error_line, lines
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
+from tests.support.results import error_line, lines
 
 NUMBERS = itertools.count()
 COMMAND = [sys.executable, "-m", "fenceline_cli.main"]

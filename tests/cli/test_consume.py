@@ -16,8 +16,8 @@ from fenceline_cli import places
 from fenceline_cli.commands import record_format
 from fenceline_cli.main import app
 from fenceline_cli.output import CommandError
-from tests.cli.results import error_line, lines
-from tests.patience import wait_until
+from tests.support.patience import wait_until
+from tests.support.results import error_line, lines
 
 T0 = 1_700_000_000_000  # 2023-11-14T22:13:20Z
 

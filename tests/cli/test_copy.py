@@ -13,8 +13,8 @@ from fenceline.client import Client
 from fenceline.format.partitioner import partition_of
 from fenceline.model.record import Record
 from fenceline_cli.main import app
-from tests.cli.results import last_line, lines
-from tests.tries import tries
+from tests.support.results import last_line, lines
+from tests.support.tries import tries
 
 NUMBERS = itertools.count()
 

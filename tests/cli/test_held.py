@@ -15,8 +15,8 @@ import pytest
 from fenceline.client import Client
 from fenceline_cli.options import connect
 from fenceline_cli.output import utc
-from tests.cli.results import hears_ctrl_c, last_line
-from tests.patience import PATIENCE_S, wait_until, without_a_stall
+from tests.support.patience import PATIENCE_S, wait_until, without_a_stall
+from tests.support.results import hears_ctrl_c, last_line
 
 NUMBERS = itertools.count()
 COMMAND = [sys.executable, "-m", "fenceline_cli.main"]

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from fenceline.model.record import Record
 from fenceline_cli import options
 from fenceline_cli.main import app
-from tests.cli.results import error_line, lines
+from tests.support.results import error_line, lines
 
 
 @pytest.fixture

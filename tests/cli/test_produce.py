@@ -15,8 +15,8 @@ from fenceline import errors
 from fenceline.client import Client
 from fenceline.format.partitioner import partition_of
 from fenceline.model.record import Record
-from tests.cli.results import last_line, lines
-from tests.patience import PATIENCE_S, wait_until
+from tests.support.patience import PATIENCE_S, wait_until
+from tests.support.results import last_line, lines
 
 NUMBERS = itertools.count()
 

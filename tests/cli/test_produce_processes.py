@@ -11,8 +11,8 @@ import pytest
 
 from fenceline.client import Client
 from fenceline_cli.dev_server.process import ServerProcess
-from tests.cli.results import hears_ctrl_c
-from tests.patience import PATIENCE_S, wait_until
+from tests.support.patience import PATIENCE_S, wait_until
+from tests.support.results import hears_ctrl_c
 
 pytestmark = pytest.mark.slow
 

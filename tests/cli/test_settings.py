@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from fenceline.model.topic_config import NAMES
 from fenceline_cli import settings_text, units
 from fenceline_cli.main import app
-from tests.cli.results import error_line, lines
+from tests.support.results import error_line, lines
 
 
 def in_force(shown):

@@ -12,7 +12,7 @@ from fenceline import Record, errors
 from fenceline_cli import output
 from fenceline_cli.command_table import COMMANDS
 from fenceline_cli.main import app
-from tests.cli.results import error_line, lines
+from tests.support.results import error_line, lines
 
 # What only some commands need, and what takes longest to load.
 NOT_FOR_HELP = (

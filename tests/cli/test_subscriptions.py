@@ -7,7 +7,7 @@ import pytest
 
 from fenceline.client import Client
 from fenceline.model.record import Record
-from tests.cli.results import error_line, lines
+from tests.support.results import error_line, lines
 
 pytestmark = pytest.mark.slow  # a real server
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from fenceline.adapters.sqlite.directory import SqliteItemStore, SqliteObjectStore
 from fenceline.ports import ItemStore, ObjectStore
-from tests.patience import PATIENCE_S
 from tests.servers.run import REGION, address_of
+from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from fenceline.adapters.aws.client import ClientOptions

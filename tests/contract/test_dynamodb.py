@@ -29,9 +29,9 @@ from fenceline.ports import (
     WriteTooLarge,
 )
 from tests.contract.stores import ITEM_STORES, OpenItems
-from tests.patience import PATIENCE_S, wait_until
 from tests.servers.faulty import DROP, SILENCE, Faulty, answer, answer_ms, faulty_server, nobody_accepts, nobody_listens
 from tests.servers.run import CREDENTIALS, REGION
+from tests.support.patience import PATIENCE_S, wait_until
 
 A, B, C = (ItemKey("p", sort) for sort in "abc")
 LONG_MS = PATIENCE_S * 1000

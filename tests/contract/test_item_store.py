@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fenceline import limits
 from fenceline.ports import Change, Check, Delete, ItemKey, ItemTooLarge, Put, VersionMoved, WriteTooLarge
 from tests.contract.stores import OpenItems
-from tests.tries import tries
+from tests.support.tries import tries
 
 A, B, C = (ItemKey("p", sort) for sort in "abc")
 

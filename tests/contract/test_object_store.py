@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fenceline.ports import AlreadyExists, NotFound
 from tests.contract.stores import OpenObjects, now_ms
-from tests.tries import tries
+from tests.support.tries import tries
 
 MIB = 1024 * 1024
 ODD_KEYS = ["a", "a b", "a%20b", "a+b", "a/", "a/b", "a=b&c", "aé", "a\ue000", "a😀", "Z", "~"]

@@ -19,7 +19,6 @@ from fenceline.adapters.aws.s3 import S3ObjectStore, s3_client
 from fenceline.ports import AlreadyExists, Conflict, Damaged, NoAnswer, NotFound, StoreFact, Unavailable
 from tests.contract.conftest import Surroundings
 from tests.contract.stores import OBJECT_STORES, OpenObjects
-from tests.patience import PATIENCE_S, wait_until
 from tests.servers.faulty import (
     DROP,
     ENDLESS,
@@ -33,6 +32,7 @@ from tests.servers.faulty import (
     nobody_listens,
 )
 from tests.servers.run import CREDENTIALS, REGION, versitygw
+from tests.support.patience import PATIENCE_S, wait_until
 
 BODY = b"123456789"
 LONG_MS = PATIENCE_S * 1000

@@ -22,7 +22,7 @@ from fenceline.read.reader import ReadRequest
 from fenceline.service.log import Log
 from tests.servers.faulty import Request, answer, faulty_server
 from tests.servers.run import CREDENTIALS
-from tests.service import REGION, TOPIC, FakeRuntime, request
+from tests.support.service import REGION, TOPIC, FakeRuntime, request
 
 DATE = "Fri, 20 Nov 2026 10:00:00 GMT"
 

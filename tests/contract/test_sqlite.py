@@ -20,7 +20,7 @@ from fenceline.adapters.sqlite import database as sqlite_database
 from fenceline.adapters.sqlite.directory import CannotOpen, SqliteItemStore, SqliteObjectStore, open_directory
 from fenceline.ports import AlreadyExists, Damaged, Delete, ItemKey, NoAnswer, NotFound, Put, Unavailable
 from tests.contract.stores import OpenObjects, now_ms
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 
 MIB = 1024 * 1024
 A = ItemKey("p", "a")

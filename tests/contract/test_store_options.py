@@ -18,13 +18,13 @@ from fenceline.service.log import Log
 from fenceline.settings import Settings
 from fenceline_cli.main import app
 from fenceline_http import wiring
-from tests import profiles
-from tests.cli.results import error_line
 from tests.contract.conftest import Surroundings
 from tests.contract.stores import OBJECT_STORES
 from tests.servers.faulty import answer, faulty_server, nobody_listens
 from tests.servers.run import CREDENTIALS, address_of
-from tests.service import REGION, TOPIC, append
+from tests.support import profiles
+from tests.support.results import error_line
+from tests.support.service import REGION, TOPIC, append
 
 STORES = ("--objects", "s3://fenceline-options/log", "--items", "dynamodb://fenceline-options")
 

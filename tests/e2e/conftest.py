@@ -15,10 +15,10 @@ import pytest
 from fenceline.client import Client
 from fenceline_testing.service import Fenceline, in_memory, on_moto
 from tests.e2e.region import REGIONS, Region, Toolkit
-from tests.patience import PATIENCE_S
 from tests.servers.aws import aws
 from tests.servers.install import CannotInstall, need_node
 from tests.servers.once import tell_once
+from tests.support.patience import PATIENCE_S
 
 
 class Dev:

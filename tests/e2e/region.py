@@ -16,9 +16,9 @@ import botocore.session
 import httpx
 
 from fenceline.client import Client
-from tests.patience import PATIENCE_S
 from tests.servers import install
 from tests.servers.aws import Aws
+from tests.support.patience import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 ACCOUNT = "000000000000"

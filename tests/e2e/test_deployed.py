@@ -21,7 +21,7 @@ from fenceline_http import routes
 from fenceline_testing.service import in_memory
 from functions.telemetry import metric_names
 from tests.e2e.region import REGIONS, Region, Toolkit
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.deploy
 

@@ -1,35 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from tests.http.conftest import service, topic
 
-import pytest
-
-from fenceline.adapters.sqlite.directory import SqliteItemStore, SqliteObjectStore
-from fenceline.runtime import ThreadRuntime
-from fenceline.service.log import Log
-from fenceline.settings import Settings
-from fenceline_http import wiring
-from tests.functions.http_events import call
-
-
-def service_in_memory() -> wiring.Service:
-    runtime = ThreadRuntime()
-    objects = SqliteObjectStore(":memory:", now_ms=runtime.now_ms)
-    items = SqliteItemStore(":memory:")
-    log = Log(objects, items, runtime, region="local", item_age_ms=0)
-    return wiring.Service(Settings(":memory:", item_age_ms=0), log, objects, items, ThreadRuntime(4), "0.0.0")
-
-
-@pytest.fixture
-def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[wiring.Service]:
-    made = service_in_memory()
-    monkeypatch.setattr(wiring, "service", lambda: made)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def topic(service: wiring.Service) -> str:
-    """A topic with two partitions."""
-    assert call("POST", "/v1/topics", value={"name": "orders", "partitions": 2}).status == 201
-    return "orders"
+__all__ = ["service", "topic"]

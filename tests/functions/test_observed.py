@@ -21,7 +21,7 @@ from fenceline_http.store_meter import Meter, MeteredItems, MeteredObjects
 from functions import entry
 from functions.telemetry import metric_names
 from functions.telemetry.observed import FunctionFailedError, Handler, observed
-from tests.functions.http_events import event
+from tests.support.http_events import event
 
 SECRET = "hunter2"
 _names = itertools.count(1)

@@ -17,7 +17,7 @@ from fenceline.log.context import Context
 from fenceline.log.topics import get
 from fenceline.recovery.verify import verify_partition
 from fenceline.runtime import ThreadRuntime
-from tests.patience import PATIENCE_S, wait_until
+from tests.support.patience import PATIENCE_S, wait_until
 
 ROUNDS = 50
 WRITERS = 3

@@ -11,7 +11,7 @@ import pytest
 
 from fenceline.format.batch import StoredRecord
 from fenceline.model.results import ReadRecord
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -29,10 +29,10 @@ from fenceline.log.context import Context
 from fenceline.log.topics import get
 from fenceline.recovery.verify import verify_partition
 from fenceline.runtime import ThreadRuntime
-from tests.patience import PATIENCE_S
 from tests.servers.install import CannotInstall
 from tests.servers.proxy import Faults, Proxy, proxied
 from tests.servers.run import CREDENTIALS, REGION, dynamodb_local, ministack, versitygw
+from tests.support.patience import PATIENCE_S
 
 SERVERS = 4
 PARTITIONS = 2

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.patience import PATIENCE_S
-from tests.readme import COMMANDS, commands_of
+from tests.support.patience import PATIENCE_S
+from tests.support.readme import COMMANDS, commands_of
 
 BIN = Path(sys.executable).parent
 

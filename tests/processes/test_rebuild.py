@@ -13,7 +13,7 @@ import pytest
 
 from fenceline import Client
 from fenceline_cli.dev_server.process import ServerProcess
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

@@ -24,7 +24,7 @@ import pytest
 from fenceline import limits
 from fenceline.format.batch import encode
 from fenceline.model.record import Record
-from tests.patience import PATIENCE_S, wait_until
+from tests.support.patience import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,7 @@ import pytest
 from fenceline.client import Client
 from fenceline.model.record import Record
 from fenceline_cli.dev_server.process import ServerProcess
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 

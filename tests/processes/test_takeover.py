@@ -11,7 +11,7 @@ import pytest
 
 from fenceline.client import Client
 from fenceline_cli.dev_server.process import ServerProcess
-from tests.patience import wait_until
+from tests.support.patience import wait_until
 
 pytestmark = pytest.mark.slow
 

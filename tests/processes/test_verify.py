@@ -18,7 +18,7 @@ from fenceline.settings import Settings
 from fenceline_cli.commands import verify_workers
 from fenceline_cli.main import app
 from fenceline_http import wiring
-from tests.service import TOPIC, append
+from tests.support.service import TOPIC, append
 
 pytestmark = pytest.mark.slow
 

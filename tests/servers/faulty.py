@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 import pytest
 
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 
 DROP = "drop"  # close the connection without a word
 SILENCE = "silence"  # keep it open without a word

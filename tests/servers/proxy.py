@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 
 CHUNK_BYTES = 64 * 1024
 

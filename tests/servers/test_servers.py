@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.patience import wait_until
 from tests.servers import install
 from tests.servers.install import CannotInstall
 from tests.servers.run import Servers, ministack
+from tests.support.patience import wait_until
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,10 @@ import sys
 import time
 import traceback
 
-from . import access_scenario, real, scenario
-from .scenario import Failed
+from tests.simulation.access import scenario as access_scenario
+from tests.simulation.harness import real
+from tests.simulation.log import scenario
+from tests.simulation.log.scenario import Failed
 
 
 def main() -> int:

@@ -12,8 +12,8 @@ import pytest
 import fenceline
 from fenceline.model.record import Record
 from fenceline_testing.service import in_memory
-from tests.readme import COMMANDS, PYTHON, ROOT, TEXT, commands_of
 from tests.servers.install import AWS_CDK
+from tests.support.readme import COMMANDS, PYTHON, ROOT, TEXT, commands_of
 
 PROMISES_PAGE = (ROOT / "lib" / "fenceline" / "PROMISES.md").read_text()
 NAMED = sorted(set(re.findall(r"`(tests/[^`]*\.py[^`]*)`", TEXT + PROMISES_PAGE)))

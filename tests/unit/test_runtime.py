@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from fenceline.runtime import ThreadRuntime
-from tests.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 
 
 def test_calls_run_side_by_side_and_answer_in_order() -> None:

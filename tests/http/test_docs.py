@@ -1,0 +1,204 @@
+"""What a person meets first: `GET /`, the page of the contract, and the words and examples of the document."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+from fenceline import errors
+from fenceline_http import docs_page, openapi, operations
+from tests.support.http_events import DOCUMENT, HTML_TYPE, call, validator
+
+BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8"
+VOID = {"meta"}
+LOADS = {"script", "link", "img", "iframe", "object", "embed", "form", "base", "svg"}
+OPERATIONS = {
+    operation["operationId"]: (method.upper(), path, operation)
+    for path, item in DOCUMENT["paths"].items()
+    for method, operation in item.items()
+}
+
+
+class Page(HTMLParser):
+    """A page's parts; it raises where one is not closed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: set[str] = set()
+        self.attributes: list[tuple[str, str]] = []
+        self.text = ""
+        self.feed(text)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes += [(name, value or "") for name, value in attrs]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def of(self, attribute: str) -> list[str]:
+        return [value for name, value in self.attributes if name == attribute]
+
+
+@pytest.mark.parametrize("accept", [None, "*/*", "application/json", "application/json, text/html", "text/html;q=0"])
+def test_the_root_answers_with_links_that_lead_somewhere(service: Any, accept: str | None) -> None:
+    answer = call("GET", "/", headers={"accept": accept} if accept else {})
+    assert (answer.status, answer.headers["content-type"]) == (200, "application/json")
+    assert (answer.json["name"], answer.json["version"]) == ("fenceline", "0.0.0")
+    assert set(answer.json["links"]) >= {"openapi", "docs", "health"}
+    for path in answer.json["links"].values():
+        assert call("GET", path).status == 200
+
+
+def test_a_browser_gets_the_page_at_the_root_and_anybody_gets_it_at_docs(service: Any) -> None:
+    for answer in (call("GET", "/", headers={"accept": BROWSER}), call("GET", "/docs")):
+        assert (answer.status, answer.headers["content-type"]) == (200, HTML_TYPE)
+        assert answer.headers["content-security-policy"] == "default-src 'none'; style-src 'unsafe-inline'"
+        assert answer.body.decode() == docs_page.page("0.0.0")
+
+
+def test_the_page_loads_nothing_and_every_link_within_it_leads_somewhere() -> None:
+    page = Page(docs_page.page("0.0.0"))
+    assert not page.tags & LOADS
+    assert not {name for name, _ in page.attributes} & {"src", "style", "onclick", "onload"}
+    assert "url(" not in docs_page.page("0.0.0")
+    ids = page.of("id")
+    assert len(set(ids)) == len(ids)
+    assert {link for link in page.of("href") if link[1:] not in ids} == {"v1/openapi.json"}
+
+
+def test_the_page_has_every_operation_every_error_and_a_line_to_copy_for_each() -> None:
+    text = Page(docs_page.page("0.0.0")).text
+    for name, (method, path, operation) in OPERATIONS.items():
+        assert f"{method} {path}\n" in text, name
+        assert operation["description"].replace("`", "") in text, name
+    assert text.count("curl -s") == len(OPERATIONS)
+    ids = Page(docs_page.page("0.0.0")).of("id")
+    assert set(errors.TABLE) <= set(ids)
+    assert set(OPERATIONS) <= set(ids)
+
+
+def test_whatever_the_document_says_is_text_on_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    evil = "</pre></code><script>alert(1)</script>\"'&"
+
+    def poisoned(value: Any) -> Any:
+        """Put markup behind every text that is not a name which the page looks up."""
+        if isinstance(value, dict):
+            return {
+                key: one if key in ("$ref", "type", "in", "description") else poisoned(one)
+                for key, one in value.items()
+            }
+        if isinstance(value, list):
+            return [poisoned(one) for one in value]
+        return value + evil if isinstance(value, str) else value
+
+    document = openapi.document("0.0.0")
+    document["paths"]["/v1/topics"]["get"]["description"] = f"`{evil}`"
+    document["components"]["schemas"] = poisoned(document["components"]["schemas"])
+    for item in document["paths"].values():
+        for operation in item.values():
+            operation["summary"] += evil
+            operation["operationId"] += evil
+            operation["parameters"] = poisoned(operation["parameters"])
+            operation["requestBody"] = {
+                "required": True,
+                "content": poisoned(operation.get("requestBody", {"content": {}})["content"]),
+            }
+    monkeypatch.setattr(openapi, "document", lambda version: document)
+    text = docs_page.page.__wrapped__("<script>")
+    assert "script" not in Page(text).tags
+    assert "<script" not in text
+
+
+def test_every_operation_has_a_name_a_group_words_and_an_example_that_is_valid() -> None:
+    assert len(OPERATIONS) == sum(len(item) for item in DOCUMENT["paths"].values())
+    tags = {tag["name"] for tag in DOCUMENT["tags"]}
+    assert set(operations.DESCRIBED) == set(openapi.OPERATIONS)
+    assert {operation["tags"][0] for _, _, operation in OPERATIONS.values()} == tags
+    for name, (_, _, operation) in OPERATIONS.items():
+        assert re.fullmatch(r"[a-z]+([A-Z][a-z]+)+", name), name
+        assert operation["summary"]
+        assert operation["description"].endswith(".")
+        for parameter in operation["parameters"]:
+            assert parameter["description"], (name, parameter["name"])
+            if "example" in parameter:
+                validator(json.dumps(parameter["schema"])).validate(parameter["example"])
+        contents = [operation.get("requestBody", {}).get("content", {})]
+        contents += [answer.get("content", {}) for answer in operation["responses"].values()]
+        for media in (told for content in contents for told in content.values()):
+            if "example" in media:
+                validator(json.dumps(media["schema"])).validate(media["example"])
+
+
+def test_every_json_body_that_is_sent_and_every_answer_has_an_example() -> None:
+    for name, (_, _, operation) in OPERATIONS.items():
+        body = operation.get("requestBody", {}).get("content", {}).get("application/json")
+        if body and body["schema"]["$ref"] != "#/components/schemas/Nothing":
+            assert "example" in body, name
+        first = next(iter(operation["responses"].values()))
+        if "application/json" in first.get("content", {}) and name != "getOpenapi":
+            assert "example" in first["content"]["application/json"], name
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("createTopic", "appendRecords", "readRecords", "getOffsets", "trimPartition"),
+        (
+            "createTopic",
+            "appendRecords",
+            "putSubscription",
+            "readSubscription",
+            "acknowledgeRecords",
+            "getSubscription",
+        ),
+        ("createTopic", "appendBatches", "putSubscription", "seekSubscription"),
+        ("createTopic", "appendRecords", "commitGroupOffsets", "getGroupOffsets"),
+        ("createTopic", "claimProducer", "listProducers"),
+        ("createSession", "createProducerId", "getHealth", "getLinks"),
+    ],
+)
+def test_the_examples_are_requests_that_work(service: Any, names: tuple[str, ...]) -> None:
+    for name in names:
+        method, path, operation = OPERATIONS[name]
+        for parameter in operation["parameters"]:
+            if parameter["in"] == "path":
+                path = path.replace(f"{{{parameter['name']}}}", str(parameter["example"]))
+        given = {
+            one["name"]: one["example"] for one in operation["parameters"] if one["in"] == "query" and "example" in one
+        }
+        body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("example")
+        answer = call(method, path, urlencode(given), value=body)
+        assert answer.status < 300, (name, answer.body)
+
+
+def test_who_signs_is_told_how_and_who_need_not_sign_may_leave_it_out() -> None:
+    [(name, scheme)] = DOCUMENT["components"]["securitySchemes"].items()
+    assert (scheme["type"], scheme["in"], scheme["name"]) == ("apiKey", "header", "Authorization")
+    assert scheme["x-amazon-apigateway-authtype"] == "awsSigv4"
+    assert DOCUMENT["security"] == [{}, {name: []}]
+
+
+def test_acks_are_three_numbers_and_a_word() -> None:
+    for schema in ("Produce", "ProduceMany"):
+        acks = validator(json.dumps(DOCUMENT["components"]["schemas"][schema]["properties"]["acks"]))
+        assert [one for one in (-2, -1, 0, 1, 2, "all", "1", "none", None, 1.5) if acks.is_valid(one)] == [
+            -1,
+            0,
+            1,
+            "all",
+            None,
+        ]

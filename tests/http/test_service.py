@@ -1,0 +1,150 @@
+"""The service itself, and that API.md, the routes, the table of errors and the served document are one."""
+
+from __future__ import annotations
+
+import json
+import re
+from importlib.resources import files
+from typing import Any
+
+import jsonschema
+import pytest
+from openapi_spec_validator import validate
+
+import fenceline
+from fenceline import errors
+from fenceline.settings import Settings
+from fenceline_http import openapi, schemas
+from fenceline_http.routes import ROUTES
+from tests.support.http_events import DOCUMENT, HANDLERS, call
+
+API = (files(fenceline) / "API.md").read_text()
+SERVED = (
+    "Topics",
+    "Produce",
+    "Read",
+    "Sessions and producers",
+    "Ownership",
+    "Subscriptions (consumer groups)",
+    "Service",
+)
+
+
+def section(title: str) -> str:
+    return re.split(r"^## ", API.split(f"\n## {title}\n")[1], maxsplit=1, flags=re.MULTILINE)[0]
+
+
+def routes_of(text: str) -> set[tuple[str, str]]:
+    blocks = "\n".join(re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
+    found = re.findall(r"^(GET|POST|PUT|PATCH|DELETE)\s+(/[^\s?\[]*)", blocks, re.MULTILINE)
+    return {(method, path) for method, path in found}
+
+
+def test_health_tells_region_and_version(service: Any) -> None:
+    answer = call("GET", "/v1/health")
+    assert (answer.status, answer.json) == (200, {"status": "ok", "region": "local", "version": "0.0.0"})
+
+
+def test_the_served_document_is_valid_openapi_3_1(service: Any) -> None:
+    served = call("GET", "/v1/openapi.json").json
+    assert served["openapi"].startswith("3.1")
+    validate(served)
+
+
+def test_no_pattern_of_the_document_names_a_surrogate() -> None:
+    """A validator whose expressions know only characters refuses such a pattern, and every answer under it."""
+    patterns = re.findall(r'"pattern": "((?:[^"\\\\]|\\\\.)*)"', json.dumps(DOCUMENT))
+    assert patterns
+    assert [pattern for pattern in patterns if re.search(r"\\u[dD][89a-fA-F]", pattern)] == []
+
+
+def test_the_document_has_exactly_the_paths_of_the_contract() -> None:
+    promised = set().union(*(routes_of(section(title)) for title in SERVED))
+    promised |= {("POST", "/v1/producer-ids")} & routes_of(section("Producer ids, coordinators, transactions"))
+    documented = {(method.upper(), path) for path, item in DOCUMENT["paths"].items() for method in item}
+    assert promised == documented == {(route.method, route.path) for route in ROUTES} == set(openapi.OPERATIONS)
+    assert len(promised) == 39
+
+
+def test_each_function_registers_exactly_the_routes_that_are_sent_to_it() -> None:
+    for name, handler in HANDLERS.items():
+        app = handler.__globals__["app"]  # type: ignore[attr-defined]
+        registered = {(route.method, route.path) for route in (*app._static_routes, *app._dynamic_routes)}
+        assert registered == {(route.method, route.path) for route in ROUTES if route.function == name}
+
+
+def error_rows() -> dict[str, tuple[int, str, set[str]]]:
+    rows = {}
+    for codes, status, step, extra in re.findall(
+        r"^\| (.+?) \| (\d+) \| (\w+) \|(.*)\|$", section("Errors"), re.MULTILINE
+    ):
+        names = {name.split(":")[0] for name in re.findall(r"`([a-z_]+)[`:]", extra)} - {"detail"}
+        for code in re.findall(r"[A-Z][A-Z_]{4,}", re.sub(r"\(.*?\)", "", codes)):
+            rows[code] = (int(status), step, names)
+    return rows
+
+
+def test_the_table_of_errors_is_that_of_the_contract() -> None:
+    promised = error_rows()
+    assert set(promised) == set(errors.TABLE)
+    for code, (status, step, names) in promised.items():
+        leaf = errors.TABLE[code]
+        assert (leaf.status, leaf.next_step) == (status, step), code
+        required, optional = schemas.EXTRA.get(code, ({}, {}))
+        if code == "SESSION_EXPIRED":
+            continue  # its cell is prose
+        assert {*required, *optional} == names, code
+
+
+def test_every_error_has_its_schema_and_every_reference_leads_somewhere() -> None:
+    components = DOCUMENT["components"]["schemas"]
+    assert set(errors.TABLE) <= set(components)
+    referred = set(re.findall(r"#/components/schemas/(\w+)", openapi.document_json("0.0.0")))
+    assert referred <= set(components)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        Settings("/data"),
+        Settings("d", region="eu-west-1", item_age_ms=0),
+        Settings(objects="s3://b.c/p/q", items="dynamodb://t", item_age_ms=7),
+    ],
+)
+def test_settings_come_back_from_the_environment_as_they_went(settings: Settings) -> None:
+    assert Settings.from_env({**settings.to_env(), "PATH": "/bin"}) == settings
+
+
+def test_settings_need_a_directory_and_nothing_else() -> None:
+    assert Settings.from_env({"FENCELINE_DATA_DIR": "d"}) == Settings("d")
+    with pytest.raises(ValueError, match="name either a data directory, or objects and items"):
+        Settings.from_env({})
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"objects": "s3://b"}, "name items, too"),
+        ({"items": "dynamodb://t"}, "name objects, too"),
+        ({"data_dir": "d", "objects": "s3://b", "items": "dynamodb://t"}, "either a data directory"),
+        ({"objects": "http://b", "items": "dynamodb://t"}, "objects are s3://BUCKET"),
+        ({"objects": "s3:///p", "items": "dynamodb://t"}, "objects are s3://BUCKET"),
+        ({"objects": "s3://b", "items": "dynamodb://"}, "items are dynamodb://TABLE"),
+    ],
+)
+def test_settings_that_name_no_pair_of_stores_are_refused(given: dict[str, str], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        Settings(**given)
+
+
+def test_a_bucket_a_prefix_and_a_table_are_read_from_their_urls() -> None:
+    settings = Settings(objects="s3://b/p/q", items="dynamodb://t")
+    assert (settings.bucket_and_prefix, settings.table) == (("b", "p/q"), "t")
+    assert Settings(objects="s3://b", items="dynamodb://t").bucket_and_prefix == ("b", "")
+
+
+def test_the_document_allows_every_number_that_is_taken() -> None:
+    expected = DOCUMENT["paths"]["/v1/topics/{topic}/partitions/{partition}/records"]["post"]["parameters"]
+    [pattern] = [one["schema"]["pattern"] for one in expected if one["name"] == "expected_offset"]
+    assert re.fullmatch(pattern, f"-1,{2**63 - 1}")
+    jsonschema.validate({"transaction_timeout_ms": 10**9}, DOCUMENT["components"]["schemas"]["ProducerIdRequest"])

@@ -1,0 +1,1081 @@
+"""Append, through the log: races, lost answers, refusals, frozen groups (DESIGN, section 4, "Append")."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+
+from fenceline import errors
+from fenceline.append.request import AppendRequest
+from fenceline.format import batch, keys
+from fenceline.limits import SEGMENT_BYTES_MAX
+from fenceline.model.record import Record
+from fenceline.model.results import Appended, SessionRef
+from fenceline.ports import Delete
+from fenceline.read.reader import ReadRequest
+from tests.support.patience import PATIENCE_S, wait_until
+from tests.support.service import (
+    START_MS,
+    TOPIC,
+    FakeRuntime,
+    Gate,
+    LogBuilder,
+    Service,
+    access,
+    append,
+    back_to_shared,
+    conflicts,
+    data,
+    is_repeated_below,
+    is_unavailable,
+    loses_answer,
+    moves,
+    never_arrives,
+    request,
+    serve,
+)
+
+MINUTE_MS = 60_000
+
+
+def creates(service: Service) -> int:
+    return service.objects.calls["create"]
+
+
+def queued(service: Service) -> int:
+    """How many requests wait behind the one that leads."""
+    (appender,) = service.log._resolver._appenders.values()
+    return len(appender._queue)
+
+
+# What an append says
+
+
+def test_an_append_is_told_where_it_stands(service: Service) -> None:
+    assert append(service.log, "a", "b") == Appended(0, 2, 2, False, -1, False, -1)
+    assert append(service.log, "c", expected=2) == Appended(2, 3, 1, False, -1, True, -1)
+    assert append(service.log, "d", "e", expected=[-1, -1]) == Appended(3, 5, 2, False, -1, False, -1)
+    assert [(r.offset, r.value) for r in service.records()] == list(enumerate([b"a", b"b", b"c", b"d", b"e"]))
+
+
+def test_a_duplicate_is_told_where_the_first_one_stands(service: Service) -> None:
+    first = append(service.log, "a", "b", producer=(7, 0, 0))
+    append(service.log, "c", producer=(7, 0, 2))
+    again = append(service.log, "a", "b", producer=(7, 0, 0), expected=77)
+    assert again == Appended(first.base_offset, first.next_offset, 2, True, -1, False, -1)
+    assert service.values() == [b"a", b"b", b"c"]
+
+
+def test_acks_0_tells_nothing_whatever_becomes_of_the_batch(service: Service) -> None:
+    assert service.log.append(TOPIC, 0, request("a"), acks=0) is None
+    assert service.log.append(TOPIC, 0, request("b", expected=77), acks=0) is None
+    assert service.values() == [b"a"]
+    with pytest.raises(errors.UnknownTopicOrPartitionError):
+        service.log.append(TOPIC, 1, request("a"), acks=0)
+
+
+def test_each_batch_carries_the_topic_epoch_of_its_offset(service: Service) -> None:
+    log = LogBuilder(topic_id=service.topic_id())
+    log.add(data("a"))
+    log.add(access("s", 4))
+    log.add(back_to_shared())
+    log.store(service.objects)
+    assert append(service.log, "b") == Appended(3, 4, 1, False, 4, False, -1)
+    assert [r.topic_epoch for r in service.records()] == [-1, 4]
+
+
+def test_a_session_or_a_transaction_is_refused_and_never_stored(service: Service) -> None:
+    records = [Record(b"a")]
+    session = AppendRequest.of_records(records, session=SessionRef("s", 0))
+    with pytest.raises(errors.UnknownSessionError):
+        service.log.append(TOPIC, 0, session)
+    with pytest.raises(errors.InvalidTxnStateError):
+        service.log.append(TOPIC, 0, AppendRequest.of_records(records, transactional_id="t"))
+    body = batch.encode(
+        records, now_ms=START_MS, producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True
+    ).body
+    with pytest.raises(errors.InvalidTxnStateError):
+        service.log.append(TOPIC, 0, AppendRequest.of_batch(body))
+    assert service.values() == []
+
+
+def test_the_form_of_an_expectation_is_judged_before_anything_else() -> None:
+    with pytest.raises(errors.InvalidRequestError) as refusal:
+        request("a", "b", expected=[0])
+    assert refusal.value.field == "expected_offset"
+    with pytest.raises(errors.InvalidRequestError):
+        AppendRequest.of_records([])
+
+
+# One fault on the way to the commit
+
+
+@pytest.mark.parametrize("fault", [loses_answer, is_repeated_below, never_arrives, conflicts, is_unavailable])
+@pytest.mark.parametrize("times", [1, 2])
+def test_an_append_survives_what_happens_to_its_create_and_is_stored_once(
+    service: Service, fault: Any, times: int
+) -> None:
+    """Our own object met again (its write-id), nobody's create, a conflict: each time the same segment, once."""
+    append(service.log, "before")
+    service.objects.plan("create", *[fault] * times)
+    assert append(service.log, "a", producer=(7, 0, 0)) == Appended(1, 2, 1, False, -1, False, -1)
+    assert append(service.log, "b", producer=(7, 0, 1)).base_offset == 2
+    assert service.values() == [b"before", b"a", b"b"]
+
+
+def test_a_create_that_is_sent_again_is_the_same_to_the_byte(service: Service) -> None:
+    """A frozen group: same bytes, metadata and write-id, though the clock goes on."""
+    append(service.log, "a")
+    sent: list[Any] = []
+    create = service.objects.create
+
+    def seen(key: str, body: bytes, metadata: Mapping[str, str]) -> None:
+        sent.append((key, body, dict(metadata)))
+        service.runtime.advance(1_000)
+        create(key, body, metadata)
+
+    service.objects.create = seen  # type: ignore[method-assign]
+    service.objects.plan("create", never_arrives, conflicts, is_unavailable, loses_answer)
+    append(service.log, "b")
+    assert len(sent) == 5
+    assert all(object_ == sent[0] for object_ in sent)
+
+
+def test_another_offset_takes_another_write_id(service: Service) -> None:
+    append(service.log, "a")
+    append(service.another(), "rival")
+    append(service.log, "b")
+    ids = [segment.metadata.write_id for segment in service.segments()]
+    assert len(set(ids)) == 3
+
+
+def test_a_rivals_segment_is_folded_and_the_batch_is_judged_again_behind_it(service: Service) -> None:
+    append(service.log, "a")
+    append(service.another(), "rival", "rival")
+    assert append(service.log, "b").base_offset == 3
+    append(service.another(), "rival")
+    with pytest.raises(errors.OffsetMismatchError) as refusal:
+        append(service.log, "c", expected=4)
+    assert refusal.value.next_offset == 5
+    assert service.values() == [b"a", b"rival", b"rival", b"b", b"rival"]
+
+
+def test_a_batch_that_a_rival_stored_meanwhile_is_a_duplicate(service: Service) -> None:
+    """The producer's retry went to another process: 412, its segment is folded, and the batch is found there."""
+    append(service.log, "a", producer=(7, 0, 0))
+    append(service.another(), "b", producer=(7, 0, 1))
+    assert append(service.log, "b", producer=(7, 0, 1)) == Appended(1, 2, 1, True, -1, False, -1)
+    assert service.values() == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("fault", [never_arrives, conflicts, is_unavailable])
+def test_a_create_without_an_answer_that_a_rival_has_beaten_goes_behind_the_rival(service: Service, fault: Any) -> None:
+    append(service.log, "a")
+
+    def beaten(call: Callable[[], Any]) -> None:
+        append(service.another(), "rival")
+        fault(call)
+
+    service.objects.plan("create", beaten)
+    assert append(service.log, "b").base_offset == 2
+    assert service.values() == [b"a", b"rival", b"b"]
+
+
+def test_a_store_that_is_not_reached_is_told_and_nothing_was_written(service: Service) -> None:
+    append(service.log, "a")
+    service.objects.always("create", is_unavailable)
+    with pytest.raises(errors.StoreUnavailableError):
+        append(service.log, "b")
+    service.objects.always("create", None)
+    assert append(service.log, "c").base_offset == 1
+    assert service.values() == [b"a", b"c"]
+
+
+@pytest.mark.parametrize("store", ["objects", "items"])
+def test_stores_that_cannot_be_asked_at_a_cold_start_are_told_too(service: Service, store: str) -> None:
+    append(service.log, "a")
+    cold, before = service.another(), creates(service)
+    for operation in ("get", "list"):
+        getattr(service, store).always(operation, is_unavailable)
+    with pytest.raises(errors.StoreUnavailableError):
+        append(cold, "b")
+    assert creates(service) == before
+
+
+def test_conflicts_until_the_time_is_over_are_contended(service: Service) -> None:
+    service.objects.always("create", conflicts)
+    with pytest.raises(errors.ContendedError):
+        append(service.log, "a")
+    service.objects.always("create", None)
+    assert service.values() == []
+
+
+def test_rivals_that_win_until_the_time_is_over_are_contended(service: Service) -> None:
+    rival = service.another(timeout_ms=10**9)
+    is_rivals_turn = False
+
+    def beaten(call: Callable[[], Any]) -> Any:
+        nonlocal is_rivals_turn
+        if not is_rivals_turn:
+            is_rivals_turn = True
+            append(rival, "rival")
+            is_rivals_turn = False
+            service.runtime.advance(1_000)
+        return call()
+
+    service.objects.always("create", beaten)
+    with pytest.raises(errors.ContendedError):
+        append(service.log, "a")
+    service.objects.always("create", None)
+    assert set(service.values()) == {b"rival"}
+
+
+# Unknown outcomes
+
+
+def test_no_answer_until_the_time_is_over_is_unknown(service: Service) -> None:
+    append(service.log, "a")
+    service.objects.always("create", never_arrives)
+    with pytest.raises(errors.OutcomeUnknownError):
+        append(service.log, "b")
+
+
+def test_unavailable_behind_a_create_without_an_answer_is_unknown(service: Service) -> None:
+    """STORE_UNAVAILABLE promises that nothing was written: not while one create at this offset is unknown."""
+    service.objects.plan("create", loses_answer)
+    service.objects.always("create", is_unavailable)
+    with pytest.raises(errors.OutcomeUnknownError):
+        append(service.log, "b")
+    assert service.values() == [b"b"]
+
+
+def test_a_412_that_cannot_be_read_is_unknown(service: Service) -> None:
+    append(service.log, "a")
+    service.objects.plan("create", is_repeated_below)
+    service.objects.always("get", is_unavailable)
+    with pytest.raises(errors.OutcomeUnknownError):
+        append(service.log, "b")
+    service.objects.always("get", None)
+    assert service.values() == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("fault", [never_arrives, loses_answer])
+def test_the_next_append_of_the_process_settles_the_frozen_group_first(service: Service, fault: Any) -> None:
+    """It never puts another batch at the offset whose outcome is unknown."""
+    append(service.log, "a")
+    service.objects.plan("create", fault)
+    service.objects.always("create", never_arrives)
+    with pytest.raises(errors.OutcomeUnknownError):
+        append(service.log, "b", producer=(7, 0, 0))
+    service.objects.always("create", None)
+    assert append(service.log, "c").base_offset == 2
+    assert append(service.log, "b", producer=(7, 0, 0)) == Appended(1, 2, 1, True, -1, False, -1)
+    assert service.values() == [b"a", b"b", b"c"]
+
+
+def test_a_frozen_group_that_a_rival_has_beaten_is_gone_if_nobody_waits_for_it(service: Service) -> None:
+    append(service.log, "a")
+    service.objects.always("create", never_arrives)
+    with pytest.raises(errors.OutcomeUnknownError):
+        append(service.log, "b")
+    service.objects.always("create", None)
+    append(service.another(), "rival")
+    assert append(service.log, "c").base_offset == 2
+    assert service.values() == [b"a", b"rival", b"c"]
+
+
+def test_no_create_is_begun_with_less_time_left_than_it_may_take(service: Service) -> None:
+    short = service.another(timeout_ms=1_000, create_ms=1_000)
+    before = creates(service)
+    with pytest.raises(errors.ContendedError):
+        append(short, "a")
+    assert creates(service) == before
+
+
+# Damage
+
+
+def damage(service: Service, offset: int, **changes: str) -> None:
+    """Put a changed copy of the segment at ``offset`` in its place, as no protocol would."""
+    store, key = service.objects.store, keys.segment_key(service.topic_id(), 0, offset)
+    found = store.get(key)
+    body = found.body if changes else found.body[:-1] + bytes([found.body[-1] ^ 1])
+    store.delete(key)
+    store.create(key, body, {**found.metadata, **changes})
+
+
+@pytest.mark.parametrize("changes", [{}, {"records": "9"}, {"write-id": "other"}, {"chain": "0" * 64}])
+def test_behind_a_damaged_segment_nothing_is_appended_and_it_is_left_as_it_is(
+    service: Service, changes: dict[str, str]
+) -> None:
+    """CORRUPT_LOG, from a process that meets it as a rival's, and from a cold one; each time it is asked."""
+    append(service.log, "a")
+    append(service.another(), "b")
+    damage(service, 1, **changes)
+    key = keys.segment_key(service.topic_id(), 0, 1)
+    damaged = service.objects.store.get(key)
+    for log in (service.log, service.log, service.another()):
+        with pytest.raises(errors.CorruptLogError):
+            append(log, "c")
+    assert service.objects.store.get(key) == damaged
+    assert len(service.objects.store.list("log/")) == 2
+
+
+def test_a_missing_segment_is_corrupt_and_the_hole_is_not_filled(service: Service) -> None:
+    for value in "abc":
+        append(service.log, value)
+    service.objects.store.delete(keys.segment_key(service.topic_id(), 0, 1))
+    with pytest.raises(errors.CorruptLogError):
+        append(service.another(), "d")
+    assert len(service.objects.store.list("log/")) == 2
+
+
+def test_others_of_the_process_are_served_once_the_damage_is_mended(service: Service) -> None:
+    append(service.log, "a")
+    append(service.another(), "b")
+    key = keys.segment_key(service.topic_id(), 0, 1)
+    sound = service.objects.store.get(key)
+    damage(service, 1)
+    with pytest.raises(errors.CorruptLogError):
+        append(service.log, "c")
+    service.objects.store.delete(key)
+    service.objects.store.create(key, sound.body, sound.metadata)
+    assert append(service.log, "d").base_offset == 2
+    assert service.values() == [b"a", b"b", b"d"]
+
+
+# I7: a process that was frozen
+
+
+def frozen(service: Service, meanwhile: Callable[[], None], *, monotonic_ms: float) -> Any:
+    """A create that succeeds; then the process stands still for over a minute while others do ``meanwhile``."""
+
+    def fault(call: Callable[[], Any]) -> None:
+        call()
+        service.runtime.advance(MINUTE_MS + 1, monotonic_ms=monotonic_ms)
+        meanwhile()
+
+    return fault
+
+
+def away(service: Service, meanwhile: Callable[[], None], *, monotonic_ms: float) -> Any:
+    """The process stands still before its create arrives."""
+
+    def fault(call: Callable[[], Any]) -> None:
+        service.runtime.advance(MINUTE_MS + 1, monotonic_ms=monotonic_ms)
+        meanwhile()
+        call()
+
+    return fault
+
+
+@pytest.mark.parametrize("monotonic_ms", [0, MINUTE_MS + 1])
+@pytest.mark.parametrize("freeze", [frozen, away])
+def test_a_thawed_process_looks_again_before_it_acknowledges(
+    service: Service, freeze: Any, monotonic_ms: float
+) -> None:
+    append(service.log, "a")
+    looks = service.items.calls["get"]
+    service.objects.plan("create", freeze(service, lambda: None, monotonic_ms=monotonic_ms))
+    assert append(service.log, "b").base_offset == 1
+    assert service.items.calls["get"] == looks + 1
+
+
+def test_a_clock_that_was_set_back_does_not_make_an_old_look_young(service: Service) -> None:
+    append(service.log, "a")
+    service.runtime.advance(-MINUTE_MS, monotonic_ms=1)
+    looks: list[str] = []
+    service.items.on_call = lambda operation, key: looks.append(key)
+    append(service.log, "b")
+    assert f"{TOPIC},head" in looks
+
+
+def test_a_clock_that_was_set_back_costs_one_look_and_no_more(service: Service) -> None:
+    """The newest look is the one that began last, not the one when the wall said most: else none is young again."""
+    append(service.log, "a")
+    service.log.checkpoint(TOPIC, 0)
+    service.runtime.advance(-MINUTE_MS, monotonic_ms=1)
+    looks = service.items.calls["get"]
+    append(service.log, "b")
+    (appender,) = service.log._resolver._appenders.values()
+    assert appender.partition.has_young_look
+    assert service.items.calls["get"] == looks + 2  # the name; topic and head
+    append(service.log, "c")
+    assert service.items.calls["get"] == looks + 2
+
+
+@pytest.mark.parametrize(("took_ms", "is_old"), [(MINUTE_MS - 1, False), (MINUTE_MS, True)])
+def test_what_a_name_leads_to_ages_from_the_beginning_of_the_look(
+    service: Service, took_ms: int, *, is_old: bool
+) -> None:
+    """A process that is frozen while it waits for the answer knows what was true before."""
+
+    def is_slow(call: Any) -> Any:
+        found = call()
+        service.runtime.advance(took_ms)
+        return found
+
+    resolver = service.another()._resolver
+    service.items.plan("get", is_slow)
+    assert resolver.resolve(TOPIC, 0)[1]
+    assert resolver.resolve(TOPIC, 0)[1] is is_old
+
+
+def by_the_wall(service: Service, duration_ms: int) -> None:
+    service.runtime.advance(duration_ms, monotonic_ms=0)
+
+
+def by_the_monotonic_clock(service: Service, duration_ms: int) -> None:
+    """The machine's clock was set back by just as much as passed."""
+    service.runtime.advance(0, monotonic_ms=duration_ms)
+
+
+def by_an_event(service: Service, duration_ms: int) -> None:
+    """Both of the machine's clocks stood still together, and a request comes."""
+    service.log.note_event(START_MS + duration_ms)
+
+
+CLOCKS = [by_the_wall, by_the_monotonic_clock, by_an_event]
+
+
+@pytest.mark.parametrize("passes", CLOCKS)
+def test_a_look_is_young_only_if_every_clock_says_so(service: Service, passes: Callable[[Service, int], None]) -> None:
+    """Each clock alone makes it old, at 60 s and not before."""
+    service.log.note_event(START_MS)
+    append(service.log, "a")
+    service.log.checkpoint(TOPIC, 0)
+    looks = service.items.calls["get"]
+    passes(service, MINUTE_MS - 1)
+    append(service.log, "b")
+    assert service.items.calls["get"] == looks
+    passes(service, 1 if passes is not by_an_event else MINUTE_MS)
+    keys_read: list[str] = []
+    service.items.on_call = lambda operation, key: keys_read.append(key)
+    append(service.log, "c")
+    assert keys_read.count(TOPIC) == 1  # what the name leads to
+    assert keys_read.count(f"{TOPIC},head") == 1
+
+
+@pytest.mark.parametrize("passes", CLOCKS)
+def test_a_process_that_one_clock_tells_of_its_freeze_acknowledges_nothing_where_the_log_was_collected(
+    service: Service, passes: Callable[[Service, int], None]
+) -> None:
+    """By the other two no time has passed; and at the key that it would create nothing stands any more."""
+    service.log.note_event(START_MS)
+    append(service.log, "a")
+    other = service.another()
+    append(other, "b", "c")
+    other.trim(TOPIC, 0, 3)
+    for base in (0, 1):
+        service.objects.store.delete(keys.segment_key(service.topic_id(), 0, base))
+    passes(service, 2 * 60 * MINUTE_MS)
+    assert append(service.log, "d").base_offset == 3
+    assert [record.value for record in service.records(offset=3)] == [b"d"]
+
+
+def test_an_event_from_the_future_costs_one_look_and_no_more(service: Service) -> None:
+    """A gateway's clock is wrong for once: what is looked at from then on is young by it."""
+    append(service.log, "a")
+    looks = service.items.calls["get"]
+    service.log.note_event(START_MS + 10**12)
+    append(service.log, "b")
+    assert service.items.calls["get"] == looks + 2
+    for n in range(5):
+        service.log.note_event(START_MS + n)
+        append(service.log, "c")
+    assert service.items.calls["get"] == looks + 2
+
+
+def test_events_that_are_told_out_of_turn_take_no_clock_back(service: Service) -> None:
+    """A request that was delivered late, or whose thread was slow, beside one that tells of a freeze."""
+    service.log.note_event(START_MS)
+    append(service.log, "a")
+    service.log.note_event(START_MS + MINUTE_MS)
+    service.log.note_event(START_MS + 1)
+    looks = service.items.calls["get"]
+    append(service.log, "b")
+    assert service.items.calls["get"] == looks + 2
+
+
+@pytest.mark.parametrize("freeze", [frozen, away])
+def test_a_batch_that_a_trim_went_past_meanwhile_is_unknown(service: Service, freeze: Any) -> None:
+    append(service.log, "a")
+
+    def trimmed() -> None:
+        other = service.another()
+        append(other, "b", "c")
+        other.trim(TOPIC, 0, 3 if freeze is away else 4)
+        if freeze is away:  # and collected, so that the late create lands in the void
+            service.objects.store.delete(keys.segment_key(service.topic_id(), 0, 1))
+
+    service.objects.plan("create", freeze(service, trimmed, monotonic_ms=0))
+    with pytest.raises(errors.OutcomeUnknownError):
+        append(service.log, "late")
+    follows = append(service.log, "d")
+    assert follows.base_offset == (3 if freeze is away else 4)
+    assert [r.value for r in service.records(offset=follows.base_offset)] == [b"d"]
+
+
+@pytest.mark.parametrize("is_created_anew", [False, True])
+@pytest.mark.parametrize("freeze", [frozen, away])
+def test_a_batch_of_a_topic_that_was_deleted_meanwhile_is_never_acknowledged(
+    service: Service, freeze: Any, is_created_anew: bool
+) -> None:
+    append(service.log, "a")
+    other = service.another()
+
+    def deleted() -> None:
+        topic_id = service.topic_id()
+        other.delete_topic(TOPIC)
+        if is_created_anew:
+            other.create_topic(TOPIC)
+        if freeze is away:  # and all of it collected
+            for line in service.objects.store.list(keys.log_prefix(topic_id, 0)):
+                service.objects.store.delete(line.key)
+
+    service.objects.plan("create", freeze(service, deleted, monotonic_ms=0))
+    with pytest.raises(errors.OutcomeUnknownError):
+        append(service.log, "late")
+    if is_created_anew:
+        assert service.values() == []
+        assert append(service.log, "new").base_offset == 0
+    else:
+        with pytest.raises(errors.UnknownTopicOrPartitionError):
+            append(service.log, "later")
+
+
+@pytest.mark.parametrize("monotonic_ms", [0, MINUTE_MS + 1])
+def test_a_process_frozen_before_it_reads_a_producer_does_not_take_what_was_collected_for_damage(
+    service: Service, monotonic_ms: float
+) -> None:
+    """The producer's item is ahead of all that it knows, and what lies between is gone."""
+    append(service.log, "a")
+    producer = keys.producer_item(service.topic_id(), 0, 9).sort
+
+    def freezes(operation: str, key: str) -> None:
+        if key == producer:
+            service.items.on_call = None
+            other = service.another()
+            append(other, "b", producer=(9, 0, 0))
+            other.trim(TOPIC, 0, 2)
+            service.runtime.advance(MINUTE_MS + 1, monotonic_ms=monotonic_ms)
+            for offset in (0, 1):
+                service.objects.store.delete(keys.segment_key(service.topic_id(), 0, offset))
+
+    service.items.on_call = freezes
+    if monotonic_ms:
+        with pytest.raises(errors.StoreUnavailableError):  # the caller's time is over
+            append(service.log, "c", producer=(9, 0, 1))
+    assert append(service.log, "c", producer=(9, 0, 1)).base_offset == 2
+    assert service.items.on_call is None
+
+
+def test_a_producer_that_is_ahead_of_the_log_is_damage_to_a_process_that_has_just_looked(service: Service) -> None:
+    append(service.log, "a", producer=(9, 0, 0))
+    service.log.checkpoint(TOPIC, 0)
+    key, items = keys.head_item(service.topic_id(), 0), service.items.store
+    items.write([Delete(key, items.get([key])[key].version)])
+    service.objects.store.delete(keys.segment_key(service.topic_id(), 0, 0))
+    with pytest.raises(errors.CorruptLogError, match="ahead of the log"):
+        append(service.another(), "b", producer=(9, 0, 1))
+
+
+def test_items_that_cannot_be_read_after_the_create_leave_it_unknown_until_they_can(service: Service) -> None:
+    append(service.log, "a")
+    service.objects.plan("create", frozen(service, lambda: None, monotonic_ms=0))
+    service.items.always("get", is_unavailable)
+    with pytest.raises(errors.OutcomeUnknownError):
+        append(service.log, "b", producer=None)
+    service.items.always("get", None)
+    assert append(service.log, "c").base_offset == 2
+    assert service.values() == [b"a", b"b", b"c"]
+
+
+def test_a_deleted_topics_seal_stops_who_has_not_looked(service: Service) -> None:
+    """No clock moves: the log itself says that its life ended, and the name is resolved anew."""
+    append(service.log, "a")
+    other = service.another()
+    other.delete_topic(TOPIC)
+    with pytest.raises(errors.UnknownTopicOrPartitionError):
+        append(service.log, "b")
+    other.create_topic(TOPIC)
+    assert append(service.log, "c").base_offset == 0
+    assert service.values() == [b"c"]
+
+
+# I4: refusals, from a verified tail only
+
+
+def test_a_refusal_is_judged_behind_what_another_process_appended_unseen(service: Service) -> None:
+    """Each of these would be refused by what this process remembers; the log says otherwise."""
+    append(service.log, "a", producer=(7, 0, 0))
+    rival = service.another()
+    append(rival, "b", producer=(7, 0, 1))
+    assert append(service.log, "c", expected=2).base_offset == 2
+    append(rival, "d", producer=(7, 0, 2))
+    assert append(service.log, "e", producer=(7, 0, 3)).base_offset == 4
+    append(rival, "f", producer=(7, 1, 0))
+    assert append(service.log, "g", producer=(7, 1, 1)).base_offset == 6
+    assert service.values() == [bytes([c]) for c in b"abcdefg"]
+
+
+def test_a_refusal_names_the_true_next_offset(service: Service) -> None:
+    append(service.log, "a")
+    append(service.another(), "b", "c")
+    with pytest.raises(errors.OffsetMismatchError) as refusal:
+        append(service.log, "d", expected=1)
+    assert refusal.value.next_offset == 3
+
+
+def test_a_refusal_is_given_only_after_a_look_for_the_next_key(service: Service) -> None:
+    append(service.log, "a")
+    key = keys.segment_key(service.topic_id(), 0, 1)
+    looks: list[str] = []
+    service.objects.on_call = lambda operation, key: looks.append(f"{operation} {key}")
+    with pytest.raises(errors.OffsetMismatchError):
+        append(service.log, "b", expected=5)
+    assert looks == [f"get {key}"]
+
+
+def test_a_refusal_waits_for_a_store_that_can_be_asked(service: Service) -> None:
+    append(service.log, "a")
+    service.objects.always("get", is_unavailable)
+    with pytest.raises(errors.StoreUnavailableError):
+        append(service.log, "b", expected=5)
+
+
+def test_a_refusal_by_an_old_look_takes_a_new_one(service: Service) -> None:
+    """The key behind a state that retention went past is absent, and proves nothing (I4)."""
+    append(service.log, "a")
+    other = service.another()
+    append(other, "b")
+    other.trim(TOPIC, 0, 2)
+    for offset in (0, 1):
+        service.objects.store.delete(keys.segment_key(service.topic_id(), 0, offset))
+    service.runtime.advance(MINUTE_MS)
+    with pytest.raises(errors.OffsetMismatchError) as refusal:
+        append(service.log, "c", expected=1)
+    assert refusal.value.next_offset == 2
+
+
+def test_a_process_that_adopts_a_head_forgets_what_it_knew_of_producers(service: Service) -> None:
+    """Its own memory is older than that head: judged by it, the producer's retry would be stored twice."""
+    append(service.log, "a", producer=(7, 0, 0))
+    other = service.another()
+    append(other, "b", producer=(7, 0, 1))
+    other.checkpoint(TOPIC, 0)
+    service.runtime.advance(MINUTE_MS)
+    assert append(service.log, "b", producer=(7, 0, 1)) == Appended(1, 2, 1, True, -1, False, -1)
+    assert service.values() == [b"a", b"b"]
+
+
+# Group commit
+
+
+def test_what_waits_is_stored_in_one_segment_and_a_refused_one_shifts_nobody(live_service: Service) -> None:
+    service = live_service
+    append(service.log, "a", producer=(7, 0, 0))
+    gate = Gate()
+    service.objects.plan("create", gate)
+    calls: list[Callable[[], Any]] = [lambda: append(service.log, "b")]
+    waiting: list[Callable[[], Any]] = [
+        lambda: append(service.log, "c", "c"),
+        lambda: append(service.log, "never", expected=77),
+        lambda: append(service.log, "a", producer=(7, 0, 0)),
+        lambda: append(service.log, "d", expected=4),
+        lambda: append(service.log, "e", producer=(7, 0, 1)),
+        lambda: append(service.log, "f", producer=(7, 0, 2)),
+    ]
+    before = creates(service)
+    with ThreadPoolExecutor(len(calls) + len(waiting)) as pool:
+        first = pool.submit(calls[0])
+        assert gate.reached.wait(PATIENCE_S)
+        others = []
+        for count, call in enumerate(waiting):
+            others.append(pool.submit(call))
+            wait_until(lambda count=count: queued(service) == count + 1)  # type: ignore[misc]
+        gate.opened.set()
+    assert first.result().base_offset == 1
+    assert others[0].result() == Appended(2, 4, 2, False, -1, False, -1)
+    assert isinstance(others[1].exception(), errors.OffsetMismatchError)
+    assert others[2].result() == Appended(0, 1, 1, True, -1, False, -1)
+    assert others[3].result() == Appended(4, 5, 1, False, -1, True, -1)
+    assert [other.result().base_offset for other in others[4:]] == [5, 6]
+    assert creates(service) == before + 2
+    assert service.values() == [b"a", b"b", b"c", b"c", b"d", b"e", b"f"]
+
+
+def test_a_duplicate_within_one_group_is_told_where_its_twin_stands(live_service: Service) -> None:
+    """A retry that overtook the answer: both wait for the same create."""
+    service = live_service
+    append(service.log, "a")
+    gate = Gate()
+    service.objects.plan("create", gate)
+    with ThreadPoolExecutor(3) as pool:
+        pool.submit(append, service.log, "b")
+        assert gate.reached.wait(PATIENCE_S)
+        twins = [pool.submit(append, service.log, "c", producer=(7, 0, 0)) for _ in range(2)]
+        wait_until(lambda: queued(service) == 2)
+        gate.opened.set()
+    assert sorted((t.result().base_offset, t.result().duplicate) for t in twins) == [(2, False), (2, True)]
+
+
+def test_many_threads_share_creates_and_leave_no_gap(live_service: Service) -> None:
+    service = live_service
+    threads, each = 8, 25
+    append(service.log, "first")
+    before = creates(service)
+
+    def work(thread: int) -> list[Appended]:
+        return [append(service.log, f"{thread}-{n}", producer=(thread, 0, n)) for n in range(each)]
+
+    slow = service.objects.store.create
+
+    def create(*object_: Any) -> None:
+        threading.Event().wait(0.02)
+        slow(*object_)
+
+    service.objects.store.create = create  # type: ignore[method-assign]
+    with ThreadPoolExecutor(threads) as pool:
+        answers = [answer for answers in pool.map(work, range(threads)) for answer in answers]
+    assert sorted(answer.base_offset for answer in answers) == list(range(1, threads * each + 1))
+    assert creates(service) - before < threads * each / 2
+    found = service.records()
+    assert [r.offset for r in found] == list(range(threads * each + 1))
+    for thread in range(threads):
+        mine = [r.value for r in found if r.value is not None and r.value.startswith(f"{thread}-".encode())]
+        assert mine == [f"{thread}-{n}".encode() for n in range(each)]
+
+
+def test_a_group_takes_no_batch_beyond_the_size_of_a_segment(live_service: Service) -> None:
+    service = live_service
+    service.log.alter_topic(TOPIC, config={"max.message.bytes": 4_194_304})
+    append(service.log, "a")
+    gate = Gate()
+    service.objects.plan("create", gate)
+    large = "x" * 3_000_000
+    with ThreadPoolExecutor(6) as pool:
+        pool.submit(append, service.log, "b")
+        assert gate.reached.wait(PATIENCE_S)
+        for count in range(5):
+            pool.submit(append, service.log, large)
+            wait_until(lambda count=count: queued(service) == count + 1)  # type: ignore[misc]
+        gate.opened.set()
+    sizes = [len(segment.body) for segment in service.segments()]
+    assert max(sizes) <= SEGMENT_BYTES_MAX
+    assert [size // 3_000_000 for size in sizes] == [0, 0, 2, 2, 1]
+
+
+def test_a_caller_who_leaves_while_the_leader_still_reads_is_never_written_after_all() -> None:
+    """CONTENDED promises that nothing was written: also by the group that the request was already taken into."""
+    service = serve(timeout_ms=300)
+    service.log.create_topic(TOPIC)
+    append(service.log, "a")
+    creating, reading = Gate(), Gate()
+    service.objects.plan("create", creating)
+    with ThreadPoolExecutor(3) as pool:
+        pool.submit(append, service.log, "b")
+        assert creating.reached.wait(PATIENCE_S)
+        # One of these two leads next, and takes the other's request into its group; both have a producer to be read.
+        pair = {value: pool.submit(append, service.log, value, producer=(ord(value), 0, 0)) for value in "cd"}
+        wait_until(lambda: queued(service) == 2)
+        service.items.plan("get", reading)
+        creating.opened.set()
+        assert reading.reached.wait(PATIENCE_S)
+        service.runtime.advance(301)
+        wait_until(lambda: any(future.done() for future in pair.values()))
+        reading.opened.set()
+    refused = [value.encode() for value, future in pair.items() if isinstance(future.exception(), errors.RetryError)]
+    assert refused
+    assert not set(refused) & set(service.values())
+    service.close()
+
+
+def test_a_caller_who_leaves_while_the_leader_cannot_read_is_never_written_after_all() -> None:
+    """The same, where the leader's reading fails and the requests go back into the queue."""
+    service = serve(timeout_ms=300)
+    service.log.create_topic(TOPIC)
+    append(service.log, "a")
+    creating, reading = Gate(), Gate()
+    service.objects.plan("create", creating)
+    with ThreadPoolExecutor(3) as pool:
+        pool.submit(append, service.log, "b")
+        assert creating.reached.wait(PATIENCE_S)
+        pair = {value: pool.submit(append, service.log, value, producer=(ord(value), 0, 0)) for value in "cd"}
+        wait_until(lambda: queued(service) == 2)
+        service.items.plan("get", lambda call: (reading(lambda: None), is_unavailable(call)))
+        creating.opened.set()
+        assert reading.reached.wait(PATIENCE_S)
+        service.runtime.advance(301)
+        wait_until(lambda: any(future.done() for future in pair.values()))
+        reading.opened.set()
+    append(service.log, "e")
+    refused = [value.encode() for value, future in pair.items() if isinstance(future.exception(), errors.RetryError)]
+    assert refused
+    assert not set(refused) & set(service.values())
+    service.close()
+
+
+# The topic's configuration
+
+
+def configured(service: Service, **config: Any) -> None:
+    service.log.alter_topic(TOPIC, config={name.replace("_", "."): value for name, value in config.items()})
+
+
+def test_log_append_time_is_the_servers_and_told_also_to_a_duplicate(service: Service) -> None:
+    service.log.alter_topic(TOPIC, config={"message.timestamp.type": "LogAppendTime"})
+    first = append(service.log, "a", "b", timestamp=5, producer=(7, 0, 0))
+    assert first.timestamp == START_MS
+    service.runtime.advance(1_000)
+    again = append(service.another(), "a", "b", timestamp=5, producer=(7, 0, 0))
+    assert (again.duplicate, again.timestamp) == (True, START_MS)
+    assert [r.timestamp for r in service.records()] == [START_MS, START_MS]
+    assert service.another().offset_at(TOPIC, 0, START_MS) == (0, START_MS)
+
+
+@pytest.mark.parametrize(
+    ("type", "codec"), [("producer", 0), ("none", 0), ("gzip", 1), ("snappy", 2), ("lz4", 3), ("zstd", 4)]
+)
+def test_records_are_encoded_as_the_topic_says_and_a_binary_batch_keeps_its_bytes(
+    service: Service, type: str, codec: int
+) -> None:
+    service.log.alter_topic(TOPIC, config={"compression.type": type})
+    append(service.log, *["a" * 100] * 5)
+    sent = batch.encode([Record(b"a" * 100)] * 5, now_ms=START_MS, codec="lz4").body
+    service.log.append(TOPIC, 0, AppendRequest.of_batch(sent))
+    json_, binary = service.segments()
+    assert json_.batches[0][1].codec == codec
+    assert binary.batches[0][1].codec == 3
+    assert binary.body[21:] == sent[21:]
+    assert service.values() == [b"a" * 100] * 10
+
+
+def test_a_batch_may_have_exactly_max_message_bytes_as_it_is_stored(service: Service) -> None:
+    size = batch.encode([Record(b"x" * 100)], now_ms=START_MS).header.size
+    service.log.alter_topic(TOPIC, config={"max.message.bytes": size})
+    append(service.log, "x" * 100)
+    with pytest.raises(errors.MessageTooLargeError) as refusal:
+        append(service.log, "x" * 101)
+    assert refusal.value.bytes_max == size
+    service.log.alter_topic(TOPIC, config={"compression.type": "gzip"})
+    append(service.log, "x" * 101)
+
+
+def test_timestamps_are_bounded_on_both_sides_and_every_bad_record_is_named(service: Service) -> None:
+    service.log.alter_topic(
+        TOPIC, config={"message.timestamp.before.max.ms": 1_000, "message.timestamp.after.max.ms": 500}
+    )
+    times = [START_MS - 1_000, START_MS - 1_001, START_MS, START_MS + 500, START_MS + 501]
+    records = [Record(b"x", timestamp=time) for time in times]
+    with pytest.raises(errors.InvalidTimestampError) as refusal:
+        service.log.append(TOPIC, 0, AppendRequest.of_records(records))
+    assert [error["index"] for error in refusal.value.record_errors] == [1, 4]
+    service.log.append(TOPIC, 0, AppendRequest.of_records([records[0], records[2], records[3]]))
+    service.log.alter_topic(TOPIC, config={"message.timestamp.type": "LogAppendTime"})
+    service.log.append(TOPIC, 0, AppendRequest.of_records(records))
+
+
+def test_a_timestamp_of_minus_one_passes_the_bounds_in_a_binary_batch(service: Service) -> None:
+    service.log.alter_topic(TOPIC, config={"message.timestamp.before.max.ms": 1_000})
+    builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1_000)
+    builder.append(0, -1, None, b"a", [])
+    service.log.append(TOPIC, 0, AppendRequest.of_batch(bytes(builder.build())))
+    assert [r.timestamp for r in service.records()] == [-1]
+
+
+def test_a_timestamp_of_minus_one_is_not_blamed_for_its_neighbours(service: Service) -> None:
+    service.log.alter_topic(TOPIC, config={"message.timestamp.before.max.ms": 1_000})
+    builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1_000)
+    for offset, timestamp in enumerate([START_MS, -1, 5]):
+        builder.append(offset, timestamp, None, b"a", [])
+    with pytest.raises(errors.InvalidTimestampError) as refusal:
+        service.log.append(TOPIC, 0, AppendRequest.of_batch(bytes(builder.build())))
+    assert [error["index"] for error in refusal.value.record_errors] == [2]
+
+
+def test_a_compacted_topic_takes_no_record_without_a_key(service: Service) -> None:
+    service.log.alter_topic(TOPIC, config={"cleanup.policy": "compact"})
+    records = [Record(b"a", key=b"k"), Record(b"b"), Record(None, key=b""), Record(None)]
+    for make in (
+        lambda: AppendRequest.of_records(records),
+        lambda: AppendRequest.of_batch(batch.encode(records, now_ms=START_MS, codec="gzip").body),
+    ):
+        with pytest.raises(errors.InvalidRecordError) as refusal:
+            service.log.append(TOPIC, 0, make())
+        assert [error["index"] for error in refusal.value.record_errors] == [1, 3]
+    service.log.append(TOPIC, 0, AppendRequest.of_records(records[::2]))
+
+
+def test_size_comes_before_timestamps_and_timestamps_before_keys_and_all_before_the_log(service: Service) -> None:
+    service.log.alter_topic(TOPIC, config={"cleanup.policy": "compact", "max.message.bytes": 200})
+    with pytest.raises(errors.MessageTooLargeError):
+        append(service.log, "x" * 200, timestamp=START_MS * 2, expected=7)
+    with pytest.raises(errors.InvalidTimestampError):
+        append(service.log, "x", timestamp=START_MS * 2, expected=7)
+    with pytest.raises(errors.InvalidRecordError):
+        append(service.log, "x", expected=7)
+    keyed = AppendRequest.of_records([Record(b"x", key=b"k")], expected_offset=7)
+    with pytest.raises(errors.OffsetMismatchError):
+        service.log.append(TOPIC, 0, keyed)
+
+
+def test_a_bad_timestamp_is_told_before_a_missing_key_and_names_its_own_records_only(service: Service) -> None:
+    service.log.alter_topic(TOPIC, config={"cleanup.policy": "compact"})
+    records = [Record(b"a"), Record(b"b", key=b"k", timestamp=START_MS * 2), Record(b"c"), Record(b"d", key=b"k")]
+    for make in (
+        lambda: AppendRequest.of_records(records),
+        lambda: AppendRequest.of_batch(batch.encode(records, now_ms=START_MS).body),
+    ):
+        with pytest.raises(errors.InvalidTimestampError) as refusal:
+            service.log.append(TOPIC, 0, make())
+        assert [error["index"] for error in refusal.value.record_errors] == [1]
+    service.log.alter_topic(TOPIC, config={"message.timestamp.type": "LogAppendTime"})
+    with pytest.raises(errors.InvalidRecordError):  # there the server sets the times, so that none is bad
+        service.log.append(TOPIC, 0, AppendRequest.of_records(records))
+
+
+def test_a_producers_state_lapses_as_the_topic_says(service: Service) -> None:
+    service.log.alter_topic(TOPIC, config={"producer.id.expiration.ms": 1_000})
+    append(service.log, "a", producer=(7, 3, 10))
+    service.runtime.advance(1_000)
+    with pytest.raises(errors.OutOfOrderSequenceNumberError):
+        append(service.log, "b", producer=(7, 3, 50))
+    service.runtime.advance(1)
+    append(service.log, "b", producer=(7, 3, 50))
+    append(service.log, "c", producer=(7, 3, 51))
+    with pytest.raises(errors.OutOfOrderSequenceNumberError):
+        append(service.log, "a", producer=(7, 3, 10))
+    assert service.values() == [b"a", b"b", b"c"]
+
+
+# Old configurations
+
+
+def test_a_process_may_accept_by_a_configuration_up_to_a_minute_old(service: Service) -> None:
+    append(service.log, "a")
+    service.another().alter_topic(TOPIC, config={"max.message.bytes": 100})
+    service.runtime.advance(MINUTE_MS - 1)
+    append(service.log, "x" * 100)
+    service.runtime.advance(1)
+    with pytest.raises(errors.MessageTooLargeError):
+        append(service.log, "x" * 100)
+
+
+@pytest.mark.parametrize("after_ms", [0, 1, MINUTE_MS - 1])
+def test_a_process_refuses_by_a_configuration_only_after_a_fresh_look(service: Service, after_ms: int) -> None:
+    configured(service, max_message_bytes=100)
+    append(service.log, "a")
+    service.another().alter_topic(TOPIC, config={"max.message.bytes": 1_000})
+    service.runtime.advance(after_ms)
+    assert append(service.log, "x" * 100).base_offset == 1
+
+
+@pytest.mark.parametrize("is_checking", [True, False])
+@pytest.mark.parametrize("after_ms", [0, 1])
+def test_an_expectation_is_never_judged_by_an_old_switch(service: Service, is_checking: bool, after_ms: int) -> None:
+    """API, "Topics": a config up to 60 s old, but never check.expected.offsets where an expectation is named."""
+    configured(service, check_expected_offsets=not is_checking)
+    append(service.log, "a")
+    service.another().alter_topic(TOPIC, config={"check.expected.offsets": is_checking})
+    service.runtime.advance(after_ms)
+    if is_checking:
+        with pytest.raises(errors.OffsetMismatchError):
+            append(service.log, "b", expected=77)
+    else:
+        assert append(service.log, "b", expected=77).expected_offset_checked is False
+
+
+def test_an_expectation_that_is_right_is_not_told_as_checked_by_an_old_switch(service: Service) -> None:
+    append(service.log, "a")
+    service.another().alter_topic(TOPIC, config={"check.expected.offsets": False})
+    service.runtime.advance(1)
+    assert append(service.log, "b", expected=1).expected_offset_checked is False
+
+
+def test_a_sequence_is_never_refused_by_an_old_expiration(service: Service) -> None:
+    """DESIGN, section 4, "Old knowledge of a topic": a refusal by the config is judged after a fresh look."""
+    append(service.log, "a", producer=(7, 0, 0))
+    service.another().alter_topic(TOPIC, config={"producer.id.expiration.ms": 1_000})
+    service.runtime.advance(1_001)
+    assert append(service.log, "b", producer=(7, 0, 50)).base_offset == 1
+
+
+def test_a_process_that_looks_each_time_knows_a_change_at_once(service: Service) -> None:
+    dev = service.another(item_age_ms=0)
+    append(dev, "a")
+    service.another().alter_topic(TOPIC, config={"max.message.bytes": 100})
+    with pytest.raises(errors.MessageTooLargeError):
+        append(dev, "x" * 100)
+
+
+def test_a_partition_that_was_added_elsewhere_is_found(service: Service) -> None:
+    append(service.log, "a")
+    service.another().alter_topic(TOPIC, partitions=3)
+    answer = service.log.append(TOPIC, 2, request("b"))
+    assert answer is not None
+    assert service.values(partition=2) == [b"b"]
+    with pytest.raises(errors.UnknownTopicOrPartitionError):
+        service.log.append(TOPIC, 3, request("c"))
+
+
+# Checkpoints
+
+
+def test_a_checkpoint_that_cannot_be_written_fails_no_append(service: Service) -> None:
+    for fault in (is_unavailable, never_arrives, loses_answer, moves):
+        service.items.always("write", fault)
+        for _ in range(20):
+            append(service.log, "a", producer=None)
+        service.runtime.advance(11_000)
+        append(service.log, "a")
+    service.items.always("write", None)
+    service.runtime.advance(11_000)
+    append(service.log, "a")
+    head = keys.head_item(service.topic_id(), 0)
+    assert service.items.store.get([head])[head].value["next_offset"] == 85
+    assert len(service.values()) == 85
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_processes_with_checkpoints_between_know_every_producer(seed: int) -> None:
+    """Warm and cold processes take turns: whoever appends knows each producer as if it had folded all."""
+    chance = random.Random(seed)
+    service = serve(FakeRuntime())
+    service.log.create_topic(TOPIC)
+    logs = [service.another() for _ in range(3)]
+    sequences = dict.fromkeys(range(6), 0)
+    for _ in range(150):
+        log = chance.choice(logs)
+        producer = chance.choice(list(sequences))
+        event = chance.random()
+        if event < 0.05:
+            logs[logs.index(log)] = service.another()
+        elif event < 0.1:
+            service.runtime.advance(11_000)
+        elif event < 0.15:
+            log.checkpoint(TOPIC, 0)
+        elif event < 0.3 and sequences[producer]:
+            assert append(log, "x", producer=(producer, 0, sequences[producer] - 1)).duplicate
+        elif event < 0.4 and sequences[producer]:
+            with pytest.raises(errors.OutOfOrderSequenceNumberError):
+                append(log, "x", producer=(producer, 0, sequences[producer] + 1_000))
+        else:
+            assert not append(log, "x", producer=(producer, 0, sequences[producer])).duplicate
+            sequences[producer] += 1
+    assert len(service.values()) == sum(sequences.values())
+    service.close()
+
+
+def test_a_page_and_an_append_of_one_process_share_what_they_know(service: Service) -> None:
+    append(service.another(), "a")
+    assert [r.value for r in service.log.read(TOPIC, 0, ReadRequest(offset=0)).records] == [b"a"]
+    before = creates(service)
+    assert append(service.log, "b").base_offset == 1
+    assert creates(service) == before + 1

@@ -1,0 +1,298 @@
+"""How long an append may take beside rivals, and after them: what is left to others is no burden here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fenceline import errors, limits
+from fenceline.append.access_markers import GrantEntry
+from fenceline.append.appender import Appender
+from fenceline.append.backoff import CHECKPOINT_LOSSES, ContentionBackoff
+from fenceline.append.entry import Marked, Ticket
+from fenceline.format import keys
+from fenceline.log.checkpoint import advance_checkpoint
+from fenceline.ports import NoAnswer
+from fenceline.service.log import Log
+from tests.support.service import TOPIC, Service, append, is_unavailable, loses_answer, moves, never_arrives, request
+
+CALL_MS = 20
+
+
+@pytest.fixture
+def store_takes_time(service: Service) -> None:
+    service.objects.on_call = lambda operation, key: service.runtime.advance(CALL_MS)
+
+
+def took_ms(service: Service, call: Callable[[], Any]) -> int:
+    begun = service.runtime.monotonic_ms()
+    call()
+    return service.runtime.monotonic_ms() - begun
+
+
+def appender_of(log: Log) -> Appender:
+    (appender,) = log._resolver._appenders.values()
+    return appender
+
+
+@pytest.mark.usefixtures("store_takes_time")
+def test_who_always_loses_by_its_expectation_is_told_soon_and_is_not_slow_afterwards(service: Service) -> None:
+    """Between two requests it thinks; that is no part of a try."""
+    log, rival = service.another(), service.another()
+    append(log, "a")
+    told_ms = []
+    for n in range(1, 40):
+        service.runtime.advance(3_000)
+        log.offsets(TOPIC, 0)
+        append(rival, "rival")
+
+        def lose(n: int = n) -> None:
+            with pytest.raises(errors.OffsetMismatchError):
+                append(log, "late", expected=n)
+
+        told_ms.append(took_ms(service, lose))
+    assert max(told_ms) < 20 * CALL_MS
+
+    alone_ms = []
+    for _ in range(500):
+        service.runtime.advance(CALL_MS)
+        alone_ms.append(took_ms(service, lambda: append(log, "alone")))
+    assert max(alone_ms) < 500
+
+
+@pytest.mark.usefixtures("store_takes_time")
+def test_a_create_that_was_not_answered_for_long_and_lost_slows_nothing_afterwards(service: Service) -> None:
+    log, rival = service.another(), service.another()
+    append(log, "a")
+
+    def is_lost(call: Callable[[], Any]) -> None:
+        append(rival, "rival")
+        service.runtime.advance(5_000)
+        raise NoAnswer("timeout")
+
+    service.objects.plan("create", is_lost)
+    append(log, "b")
+    times_ms = [took_ms(service, lambda: append(log, "alone")) for _ in range(3_000)]
+    assert max(times_ms) < 500
+    assert [value for value in service.values() if value != b"alone"] == [b"a", b"rival", b"b"]
+
+
+def test_who_lost_when_its_time_was_over_is_told_so(service: Service) -> None:
+    log, rival = service.another(timeout_ms=1_000), service.another()
+    append(log, "a")
+
+    def is_slow_and_lost(call: Callable[[], Any]) -> Any:
+        service.runtime.advance(2_000)
+        append(rival, "rival")
+        return call()
+
+    service.objects.plan("create", is_slow_and_lost)
+    with pytest.raises(errors.ContendedError):
+        append(log, "late")
+    assert service.values() == [b"a", b"rival"]
+
+
+def test_a_caller_who_left_takes_no_time_from_who_is_in_its_group(service: Service) -> None:
+    """It was told that the outcome is not known; what the others sent, which was not written, is appended."""
+    log, rival = service.another(), service.another()
+    append(log, "a")
+    appender = appender_of(log)
+    entry = log._producing.prepared(appender.partition, log.topic(TOPIC), request("b"), is_new=True)
+    left = Ticket(entry, until_ms=service.runtime.monotonic_ms() + 1_000)
+    appender._queue.append(left)
+
+    def is_slow(call: Callable[[], Any]) -> Any:
+        service.runtime.advance(2_000)
+        raise NoAnswer("timeout")
+
+    def is_lost(call: Callable[[], Any]) -> Any:
+        appender._leave(left)
+        append(rival, "rival")
+        return call()
+
+    service.objects.plan("create", is_slow, is_lost)
+    append(log, "c")
+    assert isinstance(left.outcome, errors.OutcomeUnknownError)
+    assert service.values() == [b"a", b"rival", b"c"]
+
+
+def test_what_is_left_to_others_leaves_callers_their_time(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    append(service.log, "a")
+    monkeypatch.setattr(ContentionBackoff, "gap", lambda *_: 60_000)
+    assert took_ms(service, lambda: append(service.log, "b")) < 10_000
+
+
+def test_who_leaves_the_log_to_others_leaves_them_little_to_follow(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(20):
+        append(service.log, "a")
+    heads: list[Any] = []
+
+    def look(duration_ms: float) -> None:
+        key = keys.head_item(service.topic_id(), 0)
+        heads.append(service.items.store.get([key])[key].value["next_offset"])
+
+    monkeypatch.setattr(ContentionBackoff, "gap", lambda *_: 100)
+    monkeypatch.setattr(service.runtime, "sleep_ms", look)
+    append(service.log, "b")
+    assert heads == [20]
+
+
+def test_where_a_checkpoint_failed_none_is_made_for_others_until_the_store_had_its_time(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(service.log, "a")
+    monkeypatch.setattr(ContentionBackoff, "gap", lambda *_: 1)
+    service.items.always("write", is_unavailable)
+    for _ in range(3):
+        append(service.log, "b")
+    failed = service.items.calls["write"]
+    for _ in range(limits.CHECKPOINT_SEGMENTS * 2):
+        append(service.log, "c")
+    assert service.items.calls["write"] == failed
+    service.items.always("write", None)
+    service.runtime.advance(limits.CHECKPOINT_MS)
+    append(service.log, "d")
+    key = keys.head_item(service.topic_id(), 0)
+    assert service.items.store.get([key])[key].value["next_offset"] == len(service.values()) - 1
+
+
+@pytest.mark.usefixtures("store_takes_time")
+def test_an_append_that_the_next_one_found_much_later_slows_nothing_afterwards(service: Service) -> None:
+    log = service.another()
+    append(log, "a")
+    service.objects.always("create", never_arrives)
+    with pytest.raises(errors.OutcomeUnknownError):
+        append(log, "found")
+    service.objects.always("create", None)
+    service.runtime.advance(3_600_000)
+    append(log, "b")
+    assert service.values() == [b"a", b"found", b"b"]
+    assert appender_of(log)._turns.create_ms <= 2 * CALL_MS
+
+
+@pytest.mark.usefixtures("store_takes_time")
+@pytest.mark.parametrize("looks", [False, True])
+def test_a_winner_learns_of_who_only_loses_by_the_checkpoint(service: Service, *, looks: bool) -> None:
+    """Also one who looks at the head before each append."""
+    loser, winner = service.another(timeout_ms=10_000), service.another()
+    for _ in range(limits.CHECKPOINT_SEGMENTS):
+        append(winner, "first")
+    turns = appender_of(winner)._turns
+    assert turns._met_at is None
+
+    def is_lost(call: Callable[[], Any]) -> Any:
+        service.objects.always("create", None)
+        append(winner, "winner", expected=len(service.values()) if looks else None)
+        service.objects.always("create", is_lost)
+        return call()
+
+    service.objects.always("create", is_lost)
+    with pytest.raises(errors.ContendedError):
+        append(loser, "loser")
+    assert appender_of(loser)._turns.losses >= CHECKPOINT_LOSSES
+    assert turns._met_at is not None
+    assert turns.losses == 0
+
+
+def test_a_log_start_that_was_moved_is_no_rival(service: Service) -> None:
+    log = service.another()
+    for n in range(limits.CHECKPOINT_SEGMENTS * 3):
+        append(log, "a")
+        if n % limits.CHECKPOINT_SEGMENTS == 8:
+            service.log.trim(TOPIC, 0, n // limits.CHECKPOINT_SEGMENTS * limits.CHECKPOINT_SEGMENTS)
+    assert service.log.offsets(TOPIC, 0).bounds.log_start_offset == 2 * limits.CHECKPOINT_SEGMENTS
+    assert appender_of(log)._turns._met_at is None
+
+
+@pytest.mark.parametrize("timeout_ms", range(14_000, 34_000, 2_000))
+def test_who_only_loses_begins_no_write_that_its_caller_has_no_time_for(service: Service, timeout_ms: int) -> None:
+    create_ms = 6_000
+    loser, winner = service.another(timeout_ms=timeout_ms, create_ms=create_ms), service.another()
+    for log in (loser, *[winner] * limits.CHECKPOINT_SEGMENTS):
+        append(log, "a")
+    until_ms = service.runtime.monotonic_ms() + timeout_ms
+    left_ms: list[int] = []
+
+    def is_lost(call: Callable[[], Any]) -> Any:
+        service.runtime.advance(60)
+        service.objects.always("create", None)
+        service.items.always("write", None)
+        append(winner, "winner")
+        service.objects.always("create", is_lost)
+        service.items.always("write", is_slow)
+        return call()
+
+    def is_slow(call: Callable[[], Any]) -> Any:
+        left_ms.append(until_ms - service.runtime.monotonic_ms())
+        service.runtime.advance(5_000)
+        return call()
+
+    service.objects.always("create", is_lost)
+    with pytest.raises(errors.ContendedError):
+        append(loser, "loser")
+    assert appender_of(loser)._turns.losses >= CHECKPOINT_LOSSES
+    assert all(left >= create_ms for left in left_ms)
+
+
+@pytest.mark.parametrize(("fault", "is_put_off"), [(moves, False), (loses_answer, True), (is_unavailable, True)])
+def test_a_knock_is_one_write_whatever_becomes_of_it(service: Service, fault: Any, *, is_put_off: bool) -> None:
+    append(service.log, "a")
+    partition = appender_of(service.log).partition
+    before = service.items.calls.copy()
+    service.items.plan("write", fault)
+    advance_checkpoint(partition)
+    assert (service.items.calls - before)["write"] == 1
+    assert (partition.no_checkpoint_until_ms > service.runtime.monotonic_ms()) is is_put_off
+    service.runtime.advance(limits.CHECKPOINT_MS)
+    append(service.log, "b")
+    key = keys.head_item(service.topic_id(), 0)
+    assert service.items.store.get([key])[key].value["next_offset"] == 2
+
+
+def test_a_checkpoint_that_others_moved_reads_its_items_at_once(service: Service) -> None:
+    log, other = service.another(), service.another()
+    for n in range(limits.CHECKPOINT_SEGMENTS):
+        append(log, "a", producer=(n, 0, 0))
+    for n in range(limits.CHECKPOINT_SEGMENTS - 1):
+        append(log, "b", producer=(n, 0, 1))
+    other.checkpoint(TOPIC, 0)
+    before = service.items.calls.copy()
+    append(log, "b", producer=(limits.CHECKPOINT_SEGMENTS - 1, 0, 1))
+    assert service.items.calls - before == {"write": 2, "get": 1}
+
+
+def test_a_marker_behind_the_batch_that_leads_waits_for_nobody(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(service.log, "a")
+    monkeypatch.setattr(ContentionBackoff, "gap", lambda *_: 1_000)
+    appender = appender_of(service.log)
+    marker = Ticket(GrantEntry("session", 3), until_ms=10**9)
+    appender._queue.append(marker)
+    created_ms: list[int] = []
+    service.objects.on_call = lambda *_: created_ms.append(service.runtime.monotonic_ms())
+    begun_ms = service.runtime.monotonic_ms()
+    append(service.log, "b")
+    assert marker.outcome == Marked(1)
+    assert created_ms[0] == begun_ms, "the marker was made before anything was left to others"
+
+
+def test_a_checkpoint_is_left_to_the_next_where_a_caller_has_no_time_for_it(service: Service) -> None:
+    log = service.another(create_ms=2_000, timeout_ms=5_000)
+
+    def takes_long(call: Callable[[], Any]) -> Any:
+        service.runtime.advance(3_500)
+        return call()
+
+    for _ in range(15):
+        append(log, "a")
+    writes = service.items.calls["write"]
+    service.objects.plan("create", takes_long)
+    append(log, "slow")
+    assert service.items.calls["write"] == writes
+    append(log, "b")
+    assert service.items.calls["write"] > writes

@@ -1,0 +1,377 @@
+"""Items at the brim: what grows one is refused well before its limit, and what ends anything always fits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fenceline import limits
+from fenceline.access import session as sessions
+from fenceline.access import session_size
+from fenceline.access.ownership.rules import OwnershipItem
+from fenceline.access.producer import GRANTED, ProducerRecord
+from fenceline.access.resources import OwnTarget
+from fenceline.access.rules import AccessItem, Holder, Waiter
+from fenceline.access.session import CLOSED, ENDED, LIVE, RESERVED, Hold, Owned, SessionItem
+from fenceline.errors import FencelineError
+from fenceline.format import keys
+from fenceline.format.control import EXCLUSIVE, SHARED
+from fenceline.format.item_size import size_of
+from fenceline.log.checkpoint_items import CompactedView, Head, aborted_to_value, producer_to_value
+from fenceline.log.state import AbortedTransaction, BatchEvent, OpenTransaction, Origin, PartitionState, ProducerState
+from fenceline.log.topic_item import TopicItem
+from fenceline.model.topic import Topic
+from fenceline.model.topic_config import DEFAULTS
+from fenceline.ports import ItemKey, ItemTooLarge, ItemValue, WriteTooLarge
+from fenceline.read.offset_ranges import Acknowledged
+from fenceline.subscriptions.items import Chunk, Cursor, Subscription, cursor_to_value, lay_out, pack
+from tests.support.claiming import FENCING, claim
+from tests.support.owning import WRITE, everything, own, refusal, sent, serve_two, session, start, told
+from tests.support.service import TOPIC, Service, append, never_arrives
+
+MAX = limits.INT64_MAX
+ID = "f" * 32
+NAME = "n" * 249
+PRINCIPAL = "arn:aws:sts::123456789012:assumed-role/".ljust(2048, "r")
+
+
+# A session
+
+
+@pytest.fixture
+def service(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A service whose items are small, so that one is soon full."""
+    monkeypatch.setattr(limits, "ITEM_BYTES_MAX", 12_000)
+    monkeypatch.setattr(limits, "SESSION_BYTES_MAX", 9_600, raising=False)
+    made = serve_two()
+    yield made
+    made.close()
+
+
+def size(session: SessionItem) -> int:
+    return size_of(session.key, session.to_value())
+
+
+def full(service: Service) -> tuple[str, str]:
+    """Return a session, and its producer of partition 1: it owns partition 0, and all that it is let beside."""
+    a = start(service, lease_ms=300_000)
+    own(service.log, a, WRITE)
+    producer = claim(service.log, partitions=[1], session_id=a)
+    for length, count in ((249, 32), (249, 1), (60, 1), (12, 1), (6, 1), (4, 1), (3, 1), (2, 1), (1, 1)):
+        for n in range(15):
+            names = [f"{32 * n + k:x}".rjust(length, "-") for k in range(count)]
+            code = told(lambda names=names: own(service.log, a, *names))  # type: ignore[misc]
+            assert code in ("ok", "THROTTLED")
+            if code != "ok":
+                break
+    return a, producer.producer_name
+
+
+def an_append_behind_its_lease(service: Service, a: str, _: str) -> None:
+    service.runtime.advance(400_000)
+    append(service.another(), "v")
+    assert [hold.state for hold in session(service, a).holds] == [ENDED, LIVE]
+
+
+def a_takeover(service: Service, a: str, _: str) -> None:
+    claim(service.another(), FENCING, partitions=[0])
+    assert session(service, a).wanted_at
+
+
+def a_takeover_behind_its_lease(service: Service, a: str, _: str) -> None:
+    service.runtime.advance(400_000)
+    claim(service.another(), FENCING, partitions=[0, 1])
+    assert [hold.state for hold in session(service, a).holds] == [ENDED, ENDED]
+
+
+def severing(service: Service, a: str, _: str) -> None:
+    own(service.another(), start(service), (WRITE, 9))
+    severed = session(service, a)
+    assert (severed.state, severed.fences) == (sessions.SEVERED, ())
+
+
+def its_close(service: Service, a: str, _: str) -> None:
+    service.another().close_session(a)
+    assert session(service, a).state == CLOSED
+
+
+def its_producers_close(service: Service, a: str, name: str) -> None:
+    service.another().close_producer(TOPIC, name, a)
+    assert [hold.state for hold in session(service, a).holds] == [LIVE, CLOSED]
+
+
+def a_release(service: Service, a: str, _: str) -> None:
+    service.another().release(a, [WRITE])
+    assert [hold.state for hold in session(service, a).holds] == [CLOSED, LIVE]
+
+
+def a_renewal(service: Service, a: str, _: str) -> None:
+    service.runtime.advance(200_000)
+    assert sent(service.another(), a, 0) == "ok"
+    service.another().heartbeat(a)
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        an_append_behind_its_lease,
+        a_takeover,
+        a_takeover_behind_its_lease,
+        severing,
+        its_close,
+        its_producers_close,
+        a_release,
+        a_renewal,
+    ],
+)
+def test_a_session_that_owns_all_that_it_is_let_is_ended_in_every_way(
+    service: Service, ending: Callable[[Service, str, str], None]
+) -> None:
+    """Its item stood at the brim, once: then each of these was an error of ours, for a day."""
+    a, name = full(service)
+    ending(service, a, name)
+
+
+def test_who_is_refused_for_a_full_item_is_told_the_limit_and_what_to_do(service: Service) -> None:
+    a, _ = full(service)
+    error = refusal(service.log, a, "one-more")
+    assert (error.code, error.status, error.next_step) == ("THROTTLED", 429, "retry")
+    assert str(limits.SESSION_BYTES_MAX) in error.detail
+    assert "release some" in error.detail
+    assert size(session(service, a)) <= limits.SESSION_BYTES_MAX
+    service.log.release(a, ["-" * 248 + "0"])
+    own(service.log, a, "one-more")
+
+
+def test_a_claim_that_would_fill_the_item_is_refused_and_changes_nothing(service: Service) -> None:
+    a, name = full(service)
+    service.another().close_producer(TOPIC, name, a)
+    before = everything(service)
+    code = told(lambda: claim(service.log, partitions=[1], session_id=a, producer_name=NAME))
+    assert (code, everything(service)) == ("THROTTLED", before)
+
+
+def test_a_full_session_s_producer_reconnects(service: Service) -> None:
+    """That it resumes takes no more room."""
+    a, name = full(service)
+    service.runtime.advance(400_000)
+    again = claim(service.another(), session_id=a, producer_name=name, topic_epochs={1: 0})
+    assert again.topic_epochs == {1: 0}
+
+
+def test_there_is_room_between_what_a_session_may_take_and_what_an_item_may() -> None:
+    assert limits.SESSION_BYTES_MAX + 64 * 1024 <= limits.ITEM_BYTES_MAX
+
+
+_TEXT = st.text(min_size=1, max_size=40)
+_HOLDS = st.builds(
+    Hold, _TEXT, _TEXT, st.integers(0, 9_999), st.integers(0, limits.INT32_MAX), st.sampled_from([EXCLUSIVE, SHARED]),
+    st.text(max_size=40), st.sampled_from([LIVE, RESERVED, CLOSED, ENDED]),
+)  # fmt: skip
+_SESSIONS = st.builds(
+    SessionItem, st.just(ID), _TEXT, st.just(30_000), st.integers(0, 2**41), st.integers(0, 2**41),
+    holds=st.lists(_HOLDS, max_size=5).map(tuple),
+    owns=st.lists(st.builds(Owned, st.none() | _TEXT, _TEXT, st.text(max_size=32)), max_size=5).map(tuple),
+)  # fmt: skip
+
+
+@given(_SESSIONS, st.integers(0, 2**41), st.lists(st.sampled_from([LIVE, CLOSED, ENDED]), max_size=9))
+def test_no_end_of_a_session_counts_more_than_it_was_judged_by(
+    session: SessionItem, now_ms: int, states: Sequence[str]
+) -> None:
+    most = session_size.bytes_at_end(session)
+    for hold, state in zip(session.holds, states, strict=False):
+        place = hold.topic_id, hold.partition, hold.epoch, hold.producer_name
+        session = sessions.with_hold_state(session, *place, state)
+    session = sessions.wanted(sessions.renewed(session, now_ms), now_ms)
+    for ended in (session, sessions.closed(session, now_ms), sessions.severed(session, now_ms)):
+        assert size(ended) <= most
+
+
+# The fact, wherever a write may meet it
+
+
+def too_large(call: Callable[[], Any]) -> Any:
+    raise ItemTooLarge("item too large: key=('sessions/a', 'another-s-secret')")
+
+
+def too_large_together(call: Callable[[], Any]) -> Any:
+    raise WriteTooLarge("items too large together")
+
+
+def writes(service: Service) -> dict[str, Callable[[], object]]:
+    """Return every request that writes items, each ready to be made."""
+    log = service.log
+    a, b = start(service), start(service)
+    producer = claim(log, partitions=[1], session_id=b)
+    log.create_topic("going")
+    log.create_topic("kept", config={"cleanup.policy": "compact"})
+    append(log, "v")
+    log.consumers.subscribe(TOPIC, "s")
+    return {
+        "create a topic": lambda: log.create_topic("t"),
+        "alter it": lambda: log.alter_topic(TOPIC, partitions=3),
+        "delete it": lambda: log.delete_topic("going"),
+        "trim": lambda: log.trim(TOPIC, 0, 1),
+        "create a session": lambda: log.create_session(),
+        "heartbeat": lambda: log.heartbeat(a),
+        "close it": lambda: log.close_session(a),
+        "claim": lambda: claim(log, partitions=[0]),
+        "close a producer": lambda: log.close_producer(TOPIC, producer.producer_name, b),
+        "own a partition": lambda: log.own(a, [OwnTarget(WRITE)]),
+        "own a lock": lambda: log.own(a, [OwnTarget("lock")]),
+        "a producer id": lambda: log.new_producer_id(),
+        "a checkpoint": lambda: log.checkpoint(TOPIC, 0),
+        "subscribe": lambda: log.consumers.subscribe(TOPIC, "other"),
+    }
+
+
+CASES = (
+    "create a topic", "alter it", "delete it", "trim", "create a session", "heartbeat", "close it", "claim",
+    "close a producer", "own a partition", "own a lock", "a producer id", "a checkpoint", "subscribe",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("fact", "advice"), [(too_large, "delete some"), (too_large_together, "fewer")])
+def test_an_item_without_room_is_a_refusal_and_never_an_error_of_ours(
+    case: str, fact: Callable[[Any], Any], advice: str
+) -> None:
+    service = serve_two()
+    call = writes(service)[case]
+    service.items.always("write", fact)
+    with pytest.raises(FencelineError) as caught:
+        call()
+    assert (caught.value.code, caught.value.status) == ("THROTTLED", 429)
+    assert advice in caught.value.detail
+    assert "secret" not in caught.value.detail  # a key may name another's session
+
+
+@pytest.mark.parametrize("case", ["heartbeat", "own a lock", "claim", "subscribe"])
+def test_behind_a_write_that_was_not_answered_it_is_an_unknown_outcome(case: str) -> None:
+    """Nothing is promised of the first one by what became of the second."""
+    service = serve_two()
+    call = writes(service)[case]
+    service.items.plan("write", never_arrives)
+    service.items.plan("write", *[too_large] * 50)
+    with pytest.raises(FencelineError) as caught:
+        call()
+    assert caught.value.code == "OUTCOME_UNKNOWN"
+
+
+# Every kind of item, as full as its limits let it be
+
+
+def _partition(topic_id: str = ID) -> tuple[str, int]:
+    return topic_id, limits.PARTITIONS_MAX
+
+
+HOLD = Hold(NAME, ID, 9_999, limits.INT32_MAX, EXCLUSIVE, NAME, RESERVED)
+HOLDER = Holder(ID, limits.INT32_MAX, NAME, True, True)
+WAITER = Waiter(MAX, ID, NAME, tuple(range(9_968, 10_000)))
+ACCESS = AccessItem(
+    limits.INT32_MAX, HOLDER, HOLDER,
+    (HOLDER,) * limits.SESSIONS_PER_PARTITION_MAX, (WAITER,) * limits.SESSIONS_PER_PARTITION_MAX,
+)  # fmt: skip
+SESSION = SessionItem(
+    ID, PRINCIPAL, limits.LEASE_MS_MAX, MAX, MAX, sessions.SEVERED, MAX, MAX, (HOLD,) * limits.HOLDS_KEPT_MAX
+)
+RANGES = Acknowledged(
+    tuple(range(2**62, 2**62 + 2**61, 2**50))[: limits.CURSOR_CHUNK_RANGES],
+    tuple(range(2**62 + 2**49, 2**62 + 2**61, 2**50))[: limits.CURSOR_CHUNK_RANGES],
+)
+CHUNKS_MAX = 2 * limits.OPEN_RANGES_MAX // (limits.CURSOR_CHUNK_RANGES // 2) + 1
+HEAD = Head(
+    PartitionState(
+        next_offset=MAX,
+        open_transactions={p: OpenTransaction(1, MAX, MAX) for p in range(1_000)},
+        origins={f"{region}".rjust(64, "r"): Origin(ID, MAX, MAX) for region in range(8)},
+        chain="f" * 64,
+    ),
+    MAX,
+    view=CompactedView(MAX, ID, MAX, MAX, MAX, MAX, ((MAX, MAX),) * 16),
+)
+PRODUCER = ProducerState(
+    1, MAX, (BatchEvent(MAX, 2**31 - 1, 1, 2**31 - 1, 2**31 - 1, 2**31 - 1, MAX, MAX, True),) * 5, MAX, None
+)
+ITEMS: Mapping[str, tuple[ItemKey, Mapping[str, ItemValue]]] = {
+    "topic": (
+        keys.topic_item(NAME),
+        TopicItem(Topic(NAME, ID, 10_000, DEFAULTS, ("r" * 64,) * 8, MAX), MAX, True, MAX, MAX).to_value(),
+    ),
+    "partition head": (keys.head_item(*_partition()), HEAD.to_value()),
+    "producer state": (keys.producer_item(*_partition(), MAX), producer_to_value(PRODUCER, MAX)),
+    "aborted transaction": (
+        keys.aborted_item(*_partition(), MAX),
+        aborted_to_value(AbortedTransaction(MAX, MAX, MAX, MAX)),
+    ),
+    "access": (keys.access_item(*_partition()), ACCESS.to_value()),
+    "producer name": (
+        keys.named_producer_item(ID, NAME),
+        ProducerRecord(
+            ID, NAME, ID, PRINCIPAL, FENCING, tuple(range(9_968, 10_000)), GRANTED, MAX,
+            dict.fromkeys(range(9_968, 10_000), limits.INT32_MAX), dict.fromkeys(range(9_968, 10_000), MAX),
+        ).to_value(),
+    ),
+    "severed session": (
+        SESSION.key,
+        sessions.severed(replace(SESSION, holds=(replace(HOLD, state=LIVE),) * 256), MAX).to_value(),
+    ),
+    "ownership": (keys.lock_item("g" * 249, "r" * 1_024), OwnershipItem(MAX, MAX, ID, (ID, ID)).to_value()),
+    "subscription": (
+        keys.subscription_item(ID, NAME), Subscription(NAME, ID, NAME, ID, True, MAX).to_value()
+    ),
+    "cursor": (
+        keys.cursor_item(NAME, ID, ID, 9_999),
+        cursor_to_value(Cursor(MAX, RANGES, "m" * limits.METADATA_BYTES_MAX), [Chunk(ID, RANGES)] * CHUNKS_MAX),
+    ),
+    "cursor with ranges": (
+        keys.cursor_item(NAME, ID, ID, 9_999), cursor_to_value(Cursor(MAX, RANGES, "m" * 4_096), [])
+    ),
+    "chunk": (keys.chunk_item(ID, 9_999, ID), {"ranges": pack(RANGES)}),
+    "unowned note": (keys.unowned_item(ID, ID), {"name": NAME, "since": MAX}),
+    "producer id block": (keys.PRODUCER_ID_BLOCK, {"next": MAX}),
+    "tickets": (keys.tickets_item(ID), {"next": MAX}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ITEMS)
+def test_an_item_as_full_as_its_limits_let_it_be_has_room(kind: str) -> None:
+    key, value = ITEMS[kind]
+    assert size_of(key, value) <= limits.ITEM_BYTES_MAX - 64 * 1024
+
+
+def test_every_transaction_that_ends_something_fits_one_write() -> None:
+    """A release, and the end of a claim, are of 32 partitions and the session; a checkpoint is of 99 small items."""
+    sizes = {kind: size_of(*item) for kind, item in ITEMS.items()}
+    most = limits.RESOURCES_PER_OWN_MAX * (sizes["access"] + sizes["ownership"]) + limits.SESSION_BYTES_MAX
+    assert most + sizes["producer name"] <= limits.TRANSACTION_BYTES_MAX
+    assert 99 * sizes["producer state"] + sizes["partition head"] <= limits.TRANSACTION_BYTES_MAX
+    assert limits.CLAIM_PARTITIONS_MAX <= limits.RESOURCES_PER_OWN_MAX
+    # An acknowledgement that makes as many chunks as fit beside its cursor; a commit has none.
+    assert 99 * sizes["chunk"] + sizes["cursor"] <= limits.TRANSACTION_BYTES_MAX
+    assert limits.PARTITIONS_PER_COMMIT_MAX * sizes["cursor with ranges"] <= limits.TRANSACTION_BYTES_MAX
+
+
+def test_chunks_that_shrink_one_after_the_other_leave_no_crumbs() -> None:
+    """From the last to the first, each loses all ranges but one: the cursor would name ever more of them."""
+    half, count = limits.CURSOR_CHUNK_RANGES // 2, 20
+    fresh = iter(f"{n:032x}" for n in range(100_000))
+
+    def stored(chunks: Sequence[Chunk]) -> list[Chunk]:
+        return [replace(chunk, version=1) for chunk in chunks]
+
+    singles = [(offset, offset + 1) for offset in range(0, 2 * half * count, 2)]
+    chunks = stored(lay_out(Acknowledged.of(singles), [], lambda: next(fresh)))
+    known = Acknowledged.of(singles)
+    for chunk in reversed(chunks[3:]):
+        known = known.including([(chunk.ranges.starts[0], chunk.ranges.ends[-1])])
+        chunks = stored(lay_out(known, chunks, lambda: next(fresh)))
+        assert [r for one in chunks for r in one.ranges.ranges] == known.ranges
+    assert all(len(a.ranges) + len(b.ranges) > half for a, b in pairwise(chunks))

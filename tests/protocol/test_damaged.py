@@ -1,0 +1,103 @@
+"""A store that finds an object damaged, by its own checksum: CORRUPT_LOG with key and offset, wherever it is met."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from fenceline import errors
+from fenceline.adapters.sqlite.directory import SqliteItemStore
+from fenceline.format import keys
+from fenceline.log.context import Context
+from fenceline.ports import Damaged
+from fenceline.read.reader import ReadRequest
+from fenceline.recovery.rebuild import rebuild
+from fenceline.recovery.verify import verify_partition
+from tests.support.service import REGION, TOPIC, Service, append
+
+
+def is_damaged(call: Callable[[], Any]) -> Any:
+    call()
+    raise Damaged("the object is not what was stored")
+
+
+def damage_second(service: Service) -> str:
+    """Store three segments, damage the second, and return its key."""
+    other = service.another()
+    for value in ("a", "b", "c"):
+        append(other, value)
+    key = keys.segment_key(service.topic_id(), 0, 1)
+    service.objects.always("get", is_damaged, key)
+    return key
+
+
+def context_of(service: Service) -> Context:
+    return Context(service.objects, service.items, service.runtime, REGION)
+
+
+def test_a_cold_append_and_a_read_are_told_where_the_damage_is(service: Service) -> None:
+    key = damage_second(service)
+    for use in (
+        lambda: append(service.another(), "d"),
+        lambda: service.another().read(TOPIC, 0, ReadRequest(offset=1)),
+    ):
+        with pytest.raises(errors.CorruptLogError, match=f"key={key} offset=1"):
+            use()
+    assert len(service.objects.store.list("log/")) == 3
+
+
+def test_a_rivals_damaged_segment_is_told_and_not_overwritten(service: Service) -> None:
+    append(service.log, "a")
+    append(service.another(), "b")
+    key = keys.segment_key(service.topic_id(), 0, 1)
+    service.objects.always("get", is_damaged, key)
+    before = service.objects.store.get(key)
+    for _ in range(2):
+        with pytest.raises(errors.CorruptLogError, match=f"key={key} offset=1"):
+            append(service.log, "c")
+    assert service.objects.store.get(key) == before
+    assert len(service.objects.store.list("log/")) == 2
+
+
+def test_verify_names_the_damaged_offset_and_counts_what_lies_below(service: Service) -> None:
+    key = damage_second(service)
+    found = verify_partition(context_of(service), service.log.topic(TOPIC), 0)
+    assert (found.broken_at, found.segments) == (1, 1)
+    assert f"key={key} offset=1" in found.problem
+
+
+def test_a_rebuild_stops_at_a_topic_object_that_cannot_be_read(service: Service) -> None:
+    [line] = service.objects.store.list(keys.TOPIC_PREFIX)
+    service.objects.store.delete(line.key)
+    service.objects.store.create(line.key, b'{"name": "orders', {})
+    with (
+        closing(SqliteItemStore(":memory:")) as items,
+        pytest.raises(errors.CorruptLogError, match="a stored topic is damaged"),
+    ):
+        rebuild(Context(service.objects, items, service.runtime, REGION))
+
+
+def test_a_rebuild_stops_at_a_damaged_topic_object(service: Service) -> None:
+    service.objects.always("get", is_damaged, keys.TOPIC_PREFIX)
+    with (
+        closing(SqliteItemStore(":memory:")) as items,
+        pytest.raises(errors.CorruptLogError, match="a stored topic is damaged"),
+    ):
+        rebuild(Context(service.objects, items, service.runtime, REGION))
+
+
+def test_an_object_that_is_no_segment_is_told_by_its_key_and_nothing_is_appended(service: Service) -> None:
+    """Such as the "folder" that a console makes."""
+    append(service.log, "a")
+    stray = keys.segment_key(service.topic_id(), 0, 1).removesuffix(".log")
+    service.objects.store.create(stray, b"", {})
+    for use in (
+        lambda: append(service.another(), "b"),
+        lambda: service.another().read(TOPIC, 0, ReadRequest(offset=0)),
+    ):
+        with pytest.raises(errors.CorruptLogError, match=f"delete it: key={stray}"):
+            use()
+    assert len(service.objects.store.list("log/")) == 2

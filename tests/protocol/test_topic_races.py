@@ -1,0 +1,366 @@
+"""Creations and deletions of topics whose answers are lost, or whose process sleeps, while others act."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fenceline import errors, limits
+from fenceline.adapters.sqlite.directory import SqliteItemStore
+from fenceline.format import keys
+from fenceline.log.context import Context
+from fenceline.ports import NoAnswer, Put, VersionMoved
+from fenceline.read.reader import ReadRequest
+from fenceline.recovery.rebuild import rebuild
+from fenceline.service.log import Log
+from tests.protocol.test_topics import item_of, objects_of
+from tests.support.claiming import code_of, refused
+from tests.support.service import (
+    REGION,
+    TOPIC,
+    Service,
+    append,
+    is_unavailable,
+    loses_answer,
+    lost_behind,
+    never_arrives,
+    request,
+    slept_before,
+)
+from tests.support.sweeping import HOUR, swept
+
+NAME = "new"
+
+
+def delete(service: Service, name: str = NAME) -> str:
+    """Delete a topic from another process, and return which life it was."""
+    topic_id = service.topic_id(name)
+    service.another().delete_topic(name)
+    return topic_id
+
+
+def delete_and_collect(service: Service, name: str = NAME) -> str:
+    """Delete a topic from another process; return when nothing tells of it but DELETE's mark."""
+    topic_id = delete(service, name)
+    while service.items.store.get([keys.gone_item(topic_id)]):
+        service.runtime.advance(HOUR + 1)
+        swept(service)
+    assert [told["is_going"] for told in objects_of(service, topic_id)] == [True]
+    return topic_id
+
+
+def values_after_loss(service: Service, name: str = NAME) -> list[bytes | None]:
+    """Lose all items, rebuild them, and return what the topic has."""
+    items = SqliteItemStore(":memory:")
+    rebuild(Context(service.objects.store, items, service.runtime, REGION))
+    log = Log(service.objects.store, items, service.runtime, region=REGION)
+    found = [record.value for record in log.read(name, 0, ReadRequest(offset=0)).records]
+    log.close()
+    items.close()
+    return found
+
+
+# Create
+
+
+@pytest.mark.parametrize("end", [delete, delete_and_collect])
+def test_a_creation_that_was_deleted_before_it_was_answered_begins_a_life_of_its_own(
+    service: Service, end: Callable[[Service], str]
+) -> None:
+    """Under the id of the first attempt it would stand under DELETE's mark: a rebuild would find nothing of it."""
+    ended: list[str] = []
+    service.items.plan("write", lost_behind(lambda: ended.append(end(service))))
+    made = service.log.create_topic(NAME)
+    assert [made.topic_id] != ended
+    service.log.append(NAME, 0, request("acknowledged"))
+    assert values_after_loss(service) == [b"acknowledged"]
+
+
+def test_no_two_attempts_of_a_creation_use_one_id(service: Service) -> None:
+    tried: list[str] = []
+
+    def keep(operation: str, key: str) -> None:
+        if operation == "write" and "," in key:
+            tried.append(key.split(",")[1])
+
+    service.items.on_call = keep
+    service.items.plan("write", never_arrives, never_arrives, never_arrives)
+    made = service.log.create_topic(NAME)
+    assert len(tried[:4]) == len(set(tried[:4])) == 4
+    assert tried[3] == made.topic_id
+
+
+def test_an_attempt_that_lands_late_brings_no_topic_back(service: Service) -> None:
+    """Another attempt was answered, and its topic deleted: nobody would know of this one."""
+    late: list[Callable[[], Any]] = []
+
+    def held_up(call: Callable[[], Any]) -> Any:
+        late.append(call)
+        raise NoAnswer("on its way")
+
+    service.items.plan("write", held_up, held_up)
+    service.log.create_topic(NAME)
+    service.log.delete_topic(NAME)
+    for call in late:
+        with pytest.raises(VersionMoved):
+            call()
+    assert code_of(lambda: service.log.topic(NAME)) == "UNKNOWN_TOPIC_OR_PARTITION"
+    service.runtime.advance(HOUR + 1)
+    for _ in range(4):
+        swept(service)
+        service.runtime.advance(HOUR + 1)
+    assert service.items.store.query(keys.GONE) == []
+
+
+def test_an_attempt_that_a_rebuild_gave_another_name_is_not_given_up(service: Service) -> None:
+    """Its life has begun, and has what was acknowledged in it: under ``gone`` all of that would be collected."""
+    lives: list[str] = []
+
+    def lose_and_rebuild() -> None:
+        service.another().append(NAME, 0, request("acknowledged"))
+        lives.append(service.topic_id(NAME))
+        service.items.store = SqliteItemStore(":memory:")
+        service.another().create_topic(NAME)
+        service.items.store = SqliteItemStore(":memory:")
+        rebuild(Context(service.objects.store, service.items.store, service.runtime, REGION))
+        service.another().delete_topic(NAME)
+
+    service.items.plan("write", lost_behind(lose_and_rebuild))
+    service.log.create_topic(NAME)
+    (recovered,) = [topic.name for topic in service.log.topics()[0] if topic.topic_id in lives]
+    for _ in range(4):
+        service.runtime.advance(HOUR + 1)
+        swept(service)
+    assert service.values(recovered) == [b"acknowledged"]
+
+
+def test_a_creation_that_others_changed_before_it_was_answered_is_created(service: Service) -> None:
+    other = service.another()
+    service.items.plan("write", lost_behind(lambda: other.alter_topic(NAME, partitions=3)))
+    assert service.log.create_topic(NAME) == other.topic(NAME)
+    assert [told["partitions"] for told in objects_of(service, service.topic_id(NAME))] == [1, 3]
+
+
+def test_a_creation_that_is_being_deleted_before_it_was_answered_is_not_told_as_there(service: Service) -> None:
+    def begin_to_delete() -> None:
+        service.objects.always("create", is_unavailable, prefix="log/")
+        with pytest.raises(errors.OutcomeUnknownError):
+            service.another().delete_topic(NAME)
+        service.objects.always("create", None)
+        assert item_of(service, NAME).value["is_going"]
+
+    service.items.plan("write", lost_behind(begin_to_delete))
+    refusal = refused(lambda: service.log.create_topic(NAME))
+    assert (refusal.code, "has been deleted by another request" in refusal.detail) == ("OUTCOME_UNKNOWN", True)
+
+
+def test_a_creation_whose_name_was_taken_behind_it_is_not_told_as_refused(service: Service) -> None:
+    """It may have been carried out, and deleted by whoever has the name now: here it was."""
+
+    def replace() -> None:
+        delete(service)
+        service.another().create_topic(NAME, partitions=2)
+
+    service.items.plan("write", lost_behind(replace))
+    assert code_of(lambda: service.log.create_topic(NAME)) == "OUTCOME_UNKNOWN"
+    assert service.log.topic(NAME).partitions == 2
+
+
+@pytest.mark.parametrize("end", [delete, delete_and_collect])
+def test_a_creation_that_slept_before_its_object_while_others_deleted_it_is_not_told_as_there(
+    service: Service, end: Callable[[Service], str]
+) -> None:
+    """And its object, made behind the mark, brings it back in no rebuild."""
+    service.objects.plan("create", slept_before(lambda: end(service)))
+    assert code_of(lambda: service.log.create_topic(NAME)) == "OUTCOME_UNKNOWN"
+    assert code_of(lambda: service.log.topic(NAME)) == "UNKNOWN_TOPIC_OR_PARTITION"
+    with pytest.raises(errors.UnknownTopicOrPartitionError):
+        values_after_loss(service)
+
+
+@pytest.mark.parametrize("fault", [loses_answer, never_arrives, is_unavailable])
+def test_a_creation_whose_note_of_its_object_failed_is_created(service: Service, fault: Any) -> None:
+    service.items.plan("write", lambda call: call(), fault)
+    assert service.log.create_topic(NAME) == service.another().topic(NAME)
+
+
+# Objects
+
+
+def test_an_object_of_another_change_is_not_taken_for_ones_own(service: Service) -> None:
+    """As of a change whose item was lost since: the next one takes the number behind it."""
+    topic_id = service.topic_id()
+    before = item_of(service)
+    service.log.alter_topic(TOPIC, partitions=5)
+    changed = item_of(service)
+    service.items.store.write([Put(before.key, before.value, changed.version + 1, changed.version)])
+    service.another().alter_topic(TOPIC, config={"retention.ms": 7})
+    told = objects_of(service, topic_id)
+    assert [(one["n"], one["partitions"], one["config"]) for one in told] == [
+        (0, 1, {}),
+        (1, 5, {}),
+        (2, 1, {"retention.ms": 7}),
+    ]
+    append(service.another(), "a")
+    assert values_after_loss(service, TOPIC) == [b"a"]
+
+
+def test_a_topic_whose_objects_say_that_it_was_deleted_is_not_changed(service: Service) -> None:
+    topic_id = service.topic_id()
+    before = item_of(service)
+    service.log.delete_topic(TOPIC)
+    service.items.store.write([Put(before.key, before.value, 1, expected=None)])
+    log = service.another()
+    assert code_of(lambda: log.alter_topic(TOPIC, partitions=2)) == "CORRUPT_LOG"
+    assert [told["is_going"] for told in objects_of(service, topic_id)] == [False, True]
+
+
+@pytest.mark.parametrize("moment", range(1, 6))
+def test_a_deletion_beside_a_change_that_takes_another_number_is_no_damage(service: Service, moment: int) -> None:
+    """Who has an old item sees DELETE's mark; it is one of a live item only if that item still stands."""
+    topic_id, other = service.topic_id(), service.another()
+    before = item_of(service)
+    service.log.alter_topic(TOPIC, partitions=5)
+    changed, altered = item_of(service), {**before.value, "n": 1, "object_n": 0, "config": {"retention.ms": 7}}
+    service.items.store.write([Put(before.key, altered, changed.version + 1, changed.version)])
+    seen: list[str] = []
+
+    def on_call(operation: str, key: str) -> None:
+        if "topic/" in key:
+            seen.append(operation)
+            if len(seen) == moment:
+                other.delete_topic(TOPIC)
+
+    log = service.another()
+    service.objects.on_call = on_call
+    error = ended(lambda: log.alter_topic(TOPIC, config={"retention.bytes": 5}))
+    assert len(seen) >= moment
+    assert error in (None, "CONTENDED", "OUTCOME_UNKNOWN", "UNKNOWN_TOPIC_OR_PARTITION")
+    assert [told["is_going"] for told in objects_of(service, topic_id)][-1]
+
+
+def ended(call: Callable[[], Any]) -> str | None:
+    """Return the code of the error that a call ends with, if it does."""
+    try:
+        call()
+    except errors.FencelineError as error:
+        return error.code
+    return None
+
+
+def _altered_often(service: Service) -> Any:
+    """Alter a topic six times, and return its item from before."""
+    before = item_of(service)
+    for partitions in range(2, 8):
+        service.log.alter_topic(TOPIC, partitions=partitions)
+    return before
+
+
+def test_the_number_behind_more_objects_than_one_listing_has_is_found(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of the first listing is not the newest: its number is taken, and the next one, for ever."""
+    before = _altered_often(service)
+    changed = item_of(service)
+    service.items.store.write([Put(before.key, before.value, changed.version + 1, changed.version)])
+    monkeypatch.setattr(limits, "LIST_MAX", 3)
+    service.another().alter_topic(TOPIC, config={"retention.ms": 7})
+    told = objects_of(service, service.topic_id())
+    assert [(one["n"], one["partitions"]) for one in told] == [*((n, n + 1) for n in range(7)), (7, 1)]
+
+
+def test_a_mark_behind_more_objects_than_one_listing_has_is_found(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic_id, before = service.topic_id(), _altered_often(service)
+    service.log.delete_topic(TOPIC)
+    service.items.store.write([Put(before.key, before.value, 1, expected=None)])
+    monkeypatch.setattr(limits, "LIST_MAX", 3)
+    log = service.another()
+    assert code_of(lambda: log.alter_topic(TOPIC, partitions=9)) == "CORRUPT_LOG"
+    monkeypatch.undo()
+    assert objects_of(service, topic_id)[-1]["is_going"]
+
+
+# Change
+
+
+@pytest.mark.parametrize("is_made", [True, False])
+def test_a_change_that_may_have_been_made_is_not_told_as_refused(service: Service, is_made: bool) -> None:
+    """A rival has more partitions by then: the same change again would take some away."""
+    other = service.another()
+
+    def grow(call: Callable[[], Any]) -> Any:
+        if is_made:
+            call()
+        other.alter_topic(TOPIC, partitions=5)
+        raise NoAnswer("lost")
+
+    service.items.plan("write", grow)
+    change = {"partitions": 3, "config": {"retention.ms": 7}}
+    assert code_of(lambda: service.log.alter_topic(TOPIC, **change)) == "OUTCOME_UNKNOWN"  # type: ignore[arg-type]
+    assert service.log.topic(TOPIC).config == ({"retention.ms": 7} if is_made else {})
+
+
+def test_a_change_of_a_topic_that_was_deleted_behind_it_is_not_told_as_refused(service: Service) -> None:
+    service.items.plan("write", lost_behind(lambda: delete(service, TOPIC)))
+    assert code_of(lambda: service.log.alter_topic(TOPIC, partitions=2)) == "OUTCOME_UNKNOWN"
+
+
+def test_a_change_is_not_made_again_in_a_later_life(service: Service) -> None:
+    def replace() -> None:
+        delete(service, TOPIC)
+        service.another().create_topic(TOPIC)
+
+    service.items.plan("write", lost_behind(replace))
+    assert code_of(lambda: service.log.alter_topic(TOPIC, partitions=2)) == "OUTCOME_UNKNOWN"
+    assert service.log.topic(TOPIC).partitions == 1
+
+
+@pytest.mark.parametrize(
+    "change", [lambda log: log.alter_topic(TOPIC, partitions=5), lambda log: log.delete_topic(TOPIC)]
+)
+def test_what_stands_already_is_not_told_as_not_made_where_its_object_cannot_be(
+    service: Service, change: Callable[[Log], Any]
+) -> None:
+    """The item says it since a request that was cut off. ``retry`` would say that nothing was changed."""
+    topic_id = service.topic_id()
+    service.objects.always("create", is_unavailable, prefix="topic/")
+    for _ in range(2):
+        assert code_of(lambda: change(service.another())) == "OUTCOME_UNKNOWN"
+    service.objects.always("create", None)
+    change(service.another())
+    assert [told["n"] for told in objects_of(service, topic_id)] == [0, 1]
+
+
+# Delete
+
+
+def test_a_deletion_that_others_completed_before_it_was_answered_is_done(service: Service) -> None:
+    topic_id, other = service.topic_id(), service.another()
+    service.items.plan("write", lost_behind(lambda: other.delete_topic(TOPIC)))
+    service.log.delete_topic(TOPIC)
+    assert [told["is_going"] for told in objects_of(service, topic_id)] == [False, True]
+    assert code_of(lambda: service.log.delete_topic(TOPIC)) == "UNKNOWN_TOPIC_OR_PARTITION"
+
+
+@pytest.mark.parametrize("fault", [loses_answer, never_arrives])
+def test_a_deletion_whose_mark_was_not_answered_ends_no_later_life(service: Service, fault: Any) -> None:
+    """Others deleted the topic, and created another under its name, which this request never met."""
+    other = service.another()
+
+    def replaced(call: Callable[[], Any]) -> Any:
+        try:
+            return fault(call)
+        finally:
+            other.delete_topic(TOPIC)
+            other.create_topic(TOPIC, partitions=2)
+            append(other, "kept")
+
+    service.items.plan("write", replaced)
+    service.log.delete_topic(TOPIC)
+    assert service.log.topic(TOPIC).partitions == 2
+    assert service.values() == [b"kept"]
+    assert append(service.log, "next").base_offset == 1

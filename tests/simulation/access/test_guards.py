@@ -1,0 +1,281 @@
+"""Each guard of exclusive access, switched off: the seeds find what it was there for, and pass with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fenceline.access import fencing, rules
+from fenceline.access.claims import claim
+from fenceline.access.ownership import own, read_guard
+from fenceline.access.ownership import plan as ownership_plan
+from fenceline.access.ownership import rules as ownership_rules
+from fenceline.access.ownership.rules import OwnershipItem
+from fenceline.append import access_markers, checks
+from fenceline.append.access_markers import GrantEntry
+from fenceline.append.checks import AdmitFirst
+from fenceline.append.entry import Marked, Stamped, TentativeState
+from fenceline.errors import ProducerBusyError
+from fenceline.format.control import EXCLUSIVE
+from fenceline.log.retry import Attempts
+from fenceline.service import sender
+from tests.simulation.access.scenario import AccessPlan, FailedAccess, draw_plan, run_seed
+from tests.simulation.harness.stores import Faults
+from tests.simulation.log.truth import Violation
+
+pytestmark = pytest.mark.slow
+
+SEEDS_MAX = 200  # each guard is found by one seed of twelve, or more
+
+Patch = pytest.MonkeyPatch
+
+
+def judges_no_session(patch: Patch) -> None:
+    """Promise 3: what is sent under a session is not compared with the log."""
+    judged = checks._judge_access
+
+    def blind(state: Any, terms: Any) -> Any:
+        return judged(state, terms) if terms.session is None else None
+
+    patch.setattr(checks, "_judge_access", blind)
+
+
+def judges_by_the_epoch_alone(patch: Patch) -> None:
+    """The mode of a grant is forgotten: in one epoch an exclusive session comes before shared ones."""
+    judged = checks._judge_access
+
+    def forgetful(state: Any, terms: Any) -> Any:
+        session = terms.session
+        if session is not None and session.mode is not None and session.topic_epoch == state.topic_epoch:
+            return None
+        return judged(state, terms)
+
+    patch.setattr(checks, "_judge_access", forgetful)
+
+
+def appends_any_marker(patch: Patch) -> None:
+    """I8: a marker of a claim is appended whatever epoch the log has."""
+
+    def blind(self: GrantEntry, trial: TentativeState, now_ms: int) -> Stamped | Marked:
+        state = trial.state
+        if (state.session_id, state.topic_epoch) == (self.session_id, self.epoch):
+            return Marked(state.access_offset)
+        return access_markers.exclusive_marker(state, self.session_id, self.epoch, now_ms)
+
+    patch.setattr(GrantEntry, "check", blind)
+
+
+def acts_upon_an_end_that_is_not_written(patch: Patch) -> None:
+    """A session that looks dead is passed over by an append without one, and may come back."""
+
+    def hasty(context: Any, partition: Any, asked: AdmitFirst, appender_of: Any) -> tuple[str, int]:
+        session = fencing.read_sessions(context, [asked.session_id]).get(asked.session_id)
+        if session is not None and session.is_live(context.runtime.now_ms()):
+            raise ProducerBusyError(f"session_id={asked.session_id}")
+        return asked.session_id, asked.topic_epoch
+
+    patch.setattr(sender, "admit", hasty)
+
+
+def admits_whoever_comes_then(patch: Patch) -> None:
+    """An admission holds also where the log names another session than the one that had ended."""
+    judged = checks._judge_access
+
+    def loose(state: Any, terms: Any) -> Any:
+        return None if terms.ended is not None else judged(state, terms)
+
+    patch.setattr(checks, "_judge_access", loose)
+
+
+def appends_no_marker_back(patch: Patch) -> None:
+    """A record behind an exclusive session that has ended brings no marker back to shared."""
+    judged = checks.check_append
+
+    def silent(*told: Any, **more: Any) -> Any:
+        verdict = judged(*told, **more)
+        return verdict._replace(goes_back_to_shared=False) if isinstance(verdict, checks.Accepted) else verdict
+
+    patch.setattr("fenceline.append.request.check_append", silent)
+
+
+def confirms_what_is_lost(patch: Patch) -> None:
+    """A claim is confirmed also where another has reserved the partition since."""
+
+    def greedy(item: Any, holder: Any) -> Any:
+        return replace(item, claim=None, granted=holder, shared=())
+
+    patch.setattr(rules, "confirmed", greedy)
+
+
+def resumes_what_has_ended(patch: Patch) -> None:
+    """A reconnection looks at the log, and not at whether its end was written."""
+    patch.setattr(
+        rules.PartitionAccess, "is_in_force", lambda self, h: self.names(h) or h.epoch > self.state.topic_epoch
+    )
+
+
+def passes_waiters_over(patch: Patch) -> None:
+    """Who waits is not in the way of who comes later."""
+    column_of = rules.column_of
+
+    def rude(view: Any, claimant: Any, lives: Any) -> Any:
+        return column_of(replace(view, item=replace(view.item, waiting=())), claimant, lives)
+
+    patch.setattr(rules, "column_of", rude)
+
+
+def keeps_what_it_reserved(patch: Patch) -> None:
+    """A claim that is refused in the end leaves its reservation."""
+    patch.setattr(claim.Claiming, "_give_up", lambda self, pending, **told: None)
+
+
+def answers_before_its_fences(patch: Patch) -> None:
+    """The owner is told before the session that it severed is fenced."""
+    patch.setattr(own.OwnAttempt, "finish_fences", lambda self: None)
+
+
+def fences_nothing_shared(patch: Patch) -> None:
+    """Of a severed session only what is exclusive is fenced."""
+    due_epoch = fencing.due_epoch
+
+    def partly(state: Any, fence: Any, session_id: str) -> int | None:
+        return due_epoch(state, fence, session_id) if fence.mode == EXCLUSIVE else None
+
+    patch.setattr(fencing, "due_epoch", partly)
+
+
+def severs_without_a_list(patch: Patch) -> None:
+    """The severing write does not say what is to be fenced."""
+    severed = ownership_plan.sessions.severed
+    patch.setattr(
+        ownership_plan.sessions, "severed", lambda session, now_ms: replace(severed(session, now_ms), fences=())
+    )
+
+
+def gives_a_token_again(patch: Patch) -> None:
+    """A resource's token stays what it was when its owner changes."""
+    taken = ownership_rules.taken
+
+    def same(item: OwnershipItem, *told: Any, token: int | None = None, **more: Any) -> OwnershipItem:
+        return taken(item, *told, token=item.fencing_token if token is None else token, **more)
+
+    patch.setattr(ownership_plan, "taken", same)
+
+
+def looks_only_before_it_reads(patch: Patch) -> None:
+    """A group's reader is judged at the start alone."""
+
+    def once(partition: Any, request: Any, principal: str, read: Callable[[], Any]) -> Any:
+        read_guard.guard_group(
+            partition.context, partition, partition.partition, request.group, request.session_id, principal
+        )
+        return read()
+
+    patch.setattr("fenceline.access.ownership.read_guard.guarded", once)
+
+
+def is_busy_by_its_memory(patch: Patch) -> None:
+    """I4: who is in the way of an append without a session is told from what is remembered of the log."""
+    patch.setattr(sender, "verified_tail", lambda partition: SimpleNamespace(state=partition.state))
+
+
+def refuses_what_it_may_have_reserved(patch: Patch) -> None:
+    """A reservation that was not answered is forgotten, if the next attempt is refused."""
+    patch.setattr(claim, "Attempts", partial(Attempts, is_refusal_final=True))
+
+
+def _of(seed: int, *casts: str, **more: Any) -> AccessPlan:
+    return replace(draw_plan(seed), casts=casts, **{"partitions": 1, "rounds": 5, "processes": 3, **more})
+
+
+def rivals(seed: int) -> AccessPlan:
+    faults = Faults(slow=0.03, answer_lost=0.03, freeze=0.01, freeze_ms=6_000)
+    return _of(seed, "claimer", "claimer", "claimer", "writer", "ghost", faults=faults, leases_ms=(1_000, 3_000))
+
+
+def rivals_for_several(seed: int) -> AccessPlan:
+    return replace(rivals(seed), partitions=3, casts=["claimer"] * 5, faults=Faults(slow=0.1, unavailable=0.1))
+
+
+def busy(seed: int) -> AccessPlan:
+    casts = [*["claimer"] * 2, *["owner"] * 3, *["writer"] * 3]
+    return _of(seed, *casts, faults=Faults(), leases_ms=(30_000,), partitions=3)
+
+
+def lost_answers(seed: int) -> AccessPlan:
+    faults = Faults(answer_lost=0.2)
+    return _of(seed, *["claimer"] * 3, faults=faults, leases_ms=(1_000,), patience_ms=60_000, rounds=10)
+
+
+def frozen(seed: int) -> AccessPlan:
+    faults = Faults(freeze=0.03, freeze_ms=3_000)
+    return _of(seed, *["claimer"] * 4, "ghost", faults=faults, leases_ms=(1_000,), skew_ms=10_000)
+
+
+def lines(seed: int) -> AccessPlan:
+    return _of(seed, *["claimer"] * 5, faults=Faults(), leases_ms=(60_000,), breaks=False, rounds=10)
+
+
+def owners(seed: int) -> AccessPlan:
+    faults = Faults(slow=0.02, freeze=0.01, freeze_ms=6_000)
+    return _of(seed, "owner", "owner", "owner", "ghost", "reader", faults=faults, leases_ms=(30_000,))
+
+
+def sharers(seed: int) -> AccessPlan:
+    """Sessions that share a partition and sever each other, and one who appends under whatever was ever granted."""
+    return replace(owners(seed), casts=[*["sharer"] * 3, "ghost"])
+
+
+def returners(seed: int) -> AccessPlan:
+    """Sessions that lapse and come back, and others whose requests take long or die in the middle."""
+    faults = Faults(slow=0.2, crash=0.02, time_out_ms=300)
+    return _of(seed, *["returner"] * 2, *["writer"] * 4, "claimer", faults=faults, leases_ms=(1_000,), rounds=10)
+
+
+def readers(seed: int) -> AccessPlan:
+    return _of(seed, "owner", "owner", "owner", "writer", "writer", faults=Faults(), leases_ms=(30_000,), breaks=False)
+
+
+GUARDS: Sequence[tuple[Callable[[Patch], None], Callable[[int], AccessPlan]]] = [
+    (judges_no_session, rivals),
+    (judges_by_the_epoch_alone, rivals),
+    (appends_any_marker, rivals),
+    (acts_upon_an_end_that_is_not_written, rivals),
+    (admits_whoever_comes_then, rivals),
+    (appends_no_marker_back, rivals),
+    (confirms_what_is_lost, frozen),
+    (resumes_what_has_ended, returners),
+    (is_busy_by_its_memory, busy),
+    (refuses_what_it_may_have_reserved, lost_answers),
+    (keeps_what_it_reserved, rivals_for_several),
+    (passes_waiters_over, lines),
+    (answers_before_its_fences, sharers),
+    (fences_nothing_shared, sharers),
+    (severs_without_a_list, sharers),
+    (gives_a_token_again, owners),
+    (looks_only_before_it_reads, readers),
+]
+
+
+@pytest.mark.parametrize(("guard", "plan"), GUARDS)
+def test_without_a_guard_a_seed_finds_what_it_was_there_for(
+    guard: Callable[[Patch], None], plan: Callable[[int], AccessPlan]
+) -> None:
+    for seed in range(SEEDS_MAX):
+        with pytest.MonkeyPatch.context() as patch:
+            guard(patch)
+            try:
+                run_seed(seed, plan(seed))
+            except FailedAccess as failure:
+                found: BaseException | None = failure.__cause__
+            else:
+                continue
+        assert isinstance(found, Violation), found
+        run_seed(seed, plan(seed))
+        return
+    pytest.fail("no seed found it")

@@ -1,0 +1,328 @@
+"""Two stores, clocks moved by hand, and processes that die at a planned store call; with a ledger of what was promised.
+
+The rule: a process that died makes no further call, whatever its ``finally`` blocks try. What a client was told is
+noted at the answer, and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, TypeVar
+
+from fenceline import limits
+from fenceline.adapters.sqlite.directory import SqliteItemStore, SqliteObjectStore
+from fenceline.append.entry import Ticket
+from fenceline.append.request import AppendRequest
+from fenceline.errors import FencelineError
+from fenceline.format import keys
+from fenceline.log.context import Context
+from fenceline.log.topic_item import topic_from_item
+from fenceline.model.record import Record
+from fenceline.model.results import Appended, ProducerRef, ReadRecord
+from fenceline.model.topic import Topic
+from fenceline.ports import Change, Check, Item, ItemKey, NoAnswer, Object, ObjectSummary, StoreFact, Unavailable
+from fenceline.read.reader import ReadRequest
+from fenceline.service.log import Log
+from tests.support.service import REGION, FakeRuntime
+
+T = TypeVar("T")
+
+Payload = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
+
+
+class Died(BaseException):
+    """The process is no more. No protocol code may catch it."""
+
+
+class Fate(Enum):
+    """What becomes of one store call."""
+
+    DIES_BEFORE = "dies before it"
+    DIES_AFTER = "dies after it"
+    LANDS_LATE = "dies in it; it lands after all was mended"
+    LOSES_ANSWER = "its answer is lost, the process goes on"
+
+    @property
+    def is_death(self) -> bool:
+        return self is not Fate.LOSES_ANSWER
+
+
+class SceneRuntime(FakeRuntime):
+    """Ids of its own, so that a cell is the same whatever ran before it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._ids_made = 0
+
+    def fresh_id(self) -> str:
+        self._ids_made += 1
+        return f"{self._ids_made:032x}"
+
+
+class Process:
+    """One process on the stores: a log of its own, whose calls are counted once it is armed."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.scene = scene
+        self.calls: list[str] = []  # since it was armed
+        self.writes: list[int] = []  # those of them that change something
+        self.late: Callable[[], Any] | None = None
+        self.is_dead = False
+        self._fate: Fate | None = None
+        self._at = -1
+        self.log = Log(_Objects(self, scene.objects), _Items(self, scene.items), scene.runtime, region=REGION)
+
+    @property
+    def context(self) -> Context:
+        return self.log.context
+
+    def arm(self, fate: Fate | None, at: int) -> None:
+        """From here on calls are counted, and the one numbered ``at`` goes as ``fate`` says."""
+        self.calls, self.writes, self._fate, self._at = [], [], fate, at
+
+    def call(self, name: str, make: Callable[[], T], lost: StoreFact, *, is_write: bool = False) -> T:
+        if self.is_dead:
+            raise Died
+        at = len(self.calls)
+        self.calls.append(name)
+        if is_write:
+            self.writes.append(at)
+        if self._fate is None or at != self._at:
+            return make()
+        if self._fate is Fate.LANDS_LATE and is_write:
+            self.late = make
+        if self._fate in (Fate.DIES_AFTER, Fate.LOSES_ANSWER):
+            with suppress(StoreFact):
+                make()
+        if self._fate is Fate.LOSES_ANSWER:
+            raise lost
+        self.is_dead = True
+        raise Died
+
+    def land(self) -> None:
+        """Let the call that was under way when the process died reach its store."""
+        late, self.late = self.late, None
+        if late is not None:
+            with suppress(StoreFact):
+                late()
+
+
+class _Objects:
+    def __init__(self, process: Process, store: SqliteObjectStore) -> None:
+        self._process = process
+        self._store = store
+
+    def create(self, key: str, body: bytes, metadata: Mapping[str, str]) -> None:
+        store, lost = self._store, NoAnswer("made, and the answer was lost")
+        self._process.call(f"create {_kind(key)}", lambda: store.create(key, body, metadata), lost, is_write=True)
+
+    def get(self, key: str, start: int = 0, end: int | None = None) -> Object:
+        call = lambda: self._store.get(key, start, end)  # noqa: E731
+        return self._process.call(f"get {_kind(key)}", call, Unavailable("no answer"))
+
+    def list(self, prefix: str, start_after: str = "", limit: int = 1000) -> Sequence[ObjectSummary]:
+        call = lambda: self._store.list(prefix, start_after, limit)  # noqa: E731
+        return self._process.call(f"list {_kind(prefix)}", call, Unavailable("no answer"))
+
+    def delete(self, key: str) -> None:
+        lost = Unavailable("it may have been deleted")
+        self._process.call(f"delete {_kind(key)}", lambda: self._store.delete(key), lost, is_write=True)
+
+    def url(self, key: str, lifetime_ms: int) -> str:
+        return self._store.url(key, lifetime_ms)
+
+
+class _Items:
+    def __init__(self, process: Process, store: SqliteItemStore) -> None:
+        self._process = process
+        self._store = store
+
+    def get(self, keys: Sequence[ItemKey]) -> Mapping[ItemKey, Item]:
+        names = ", ".join(dict.fromkeys(map(_item_kind, keys)))
+        return self._process.call(f"get item {names}", lambda: self._store.get(keys), Unavailable("no answer"))
+
+    def write(self, changes: Sequence[Change]) -> None:
+        written = [change.key for change in changes if not isinstance(change, Check)]
+        self._process.scene.item_keys.update(written)
+        names = ", ".join(dict.fromkeys(map(_item_kind, written)))
+        lost = NoAnswer("written, and the answer was lost")
+        self._process.call(f"write item {names}", lambda: self._store.write(changes), lost, is_write=True)
+
+    def query(self, partition: str, *, start_after: str = "", prefix: str = "", limit: int = 1000) -> Sequence[Item]:
+        def call() -> Sequence[Item]:
+            return self._store.query(partition, start_after=start_after, prefix=prefix, limit=limit)
+
+        return self._process.call(f"query items {partition.split('/')[0]}", call, Unavailable("no answer"))
+
+
+def _kind(key: str) -> str:
+    return {"log": "segment", "state": "state", "topic": "topic object"}.get(key.split("/")[0], key.split("/")[0])
+
+
+def _item_kind(key: ItemKey) -> str:
+    return key.sort.split("/")[0] if key.partition.startswith("partition/") else key.partition.split("/")[0]
+
+
+@dataclass
+class Ledger:
+    """What clients were told, by topic id and partition."""
+
+    acknowledged: dict[tuple[str, int], dict[int, Payload]] = field(default_factory=dict)
+    batches: dict[tuple[str, int, int], tuple[AppendRequest, Appended]] = field(default_factory=dict)  # by producer
+    unknown: set[bytes] = field(default_factory=set)  # values that may stand in the log, once
+    refused: set[bytes] = field(default_factory=set)  # values that were promised not to
+    topics: dict[str, Topic] = field(default_factory=dict)  # by name, as it was answered last
+    log_starts: dict[tuple[str, int], int] = field(default_factory=dict)  # as they were answered last
+    going: set[str] = field(default_factory=set)  # topic ids that somebody began to delete
+    producer_ids: list[int] = field(default_factory=list)
+    told: dict[str, Any] = field(default_factory=dict)  # of sessions, claims and subscriptions
+
+
+class Scene:
+    """A service's whole world."""
+
+    def __init__(self) -> None:
+        self.runtime = SceneRuntime()
+        self.objects = SqliteObjectStore(":memory:", now_ms=self.runtime.now_ms, secret=b"secret")
+        self.items = SqliteItemStore(":memory:")
+        self.item_keys: set[ItemKey] = set()
+        self.ledger = Ledger()
+        self.is_closed = False
+        self._lost_items: list[SqliteItemStore] = []
+
+    def process(self) -> Process:
+        return Process(self)
+
+    def lose_items(self) -> None:
+        """Put an empty item store in the place of this one; processes made from now on use it."""
+        self._lost_items.append(self.items)
+        self.items = SqliteItemStore(":memory:")
+
+    def close(self) -> None:
+        self.is_closed = True
+        for store in (self.objects, self.items, *self._lost_items):
+            store.close()
+
+    def stored(self) -> dict[str, Any]:
+        """Return everything that is stored: objects by key, items as ``partition#sort``."""
+        found: dict[str, Any] = {}
+        for line in self.objects.list("", limit=100_000):
+            stored = self.objects.get(line.key)
+            found[line.key] = (stored.body, dict(stored.metadata))
+        wanted, step = sorted(self.item_keys), limits.TRANSACTION_ITEMS_MAX
+        for at in range(0, len(wanted), step):
+            for key, item in self.items.get(wanted[at : at + step]).items():
+                found[f"{key.partition}#{key.sort}"] = (item.version, dict(item.value))
+        return found
+
+    # What clients do; each notes its answer
+
+    def create_topic(self, process: Process, name: str, **options: Any) -> Topic:
+        made = process.log.create_topic(name, **options)
+        self.ledger.topics[name] = made
+        return made
+
+    def alter_topic(self, process: Process, name: str, **options: Any) -> Topic:
+        altered = process.log.alter_topic(name, **options)
+        self.ledger.topics[name] = altered
+        return altered
+
+    def delete_topic(self, process: Process, name: str) -> None:
+        known = self.ledger.topics.get(name)
+        if known is not None:
+            self.ledger.going.add(known.topic_id)
+        process.log.delete_topic(name)
+        del self.ledger.topics[name]
+
+    def trim(self, process: Process, name: str, partition: int, before_offset: int) -> int:
+        log_start = process.log.trim(name, partition, before_offset)
+        self.ledger.log_starts[self.topic(name).topic_id, partition] = log_start
+        return log_start
+
+    def new_producer_id(self, process: Process) -> int:
+        producer_id, _ = process.log.new_producer_id()
+        self.ledger.producer_ids.append(producer_id)
+        return producer_id
+
+    def append(
+        self, process: Process, name: str, partition: int, *values: str, expected: int | None = None,
+        producer: tuple[int, int, int] | None = None,
+    ) -> Appended:  # fmt: skip
+        request = request_of(*values, expected=expected, producer=producer)
+        sent = {record.value or b"" for record in request.records}
+        may_stand = sent & (self.ledger.unknown | self._acknowledged_values())  # by an earlier attempt
+        self.ledger.unknown |= sent
+        self.ledger.refused -= sent  # it is sent again: only this attempt's answer counts
+        try:
+            answer = process.log.append(name, partition, request)
+        except FencelineError as error:
+            if error.next_step in ("fix", "retry") and not may_stand:
+                self.ledger.unknown -= sent
+                self.ledger.refused |= sent
+            raise
+        assert answer is not None
+        self.note(name, partition, request, answer)
+        return answer
+
+    def append_group(self, process: Process, name: str, partition: int, requests: Sequence[AppendRequest]) -> None:
+        """Append what waited for one partition: one segment, led by the caller whose request came last."""
+        log = process.log
+        for request in requests:
+            self.ledger.unknown |= {record.value or b"" for record in request.records}
+        known, _ = log._resolver.resolve(name, partition)
+        appender = log._resolver.appender(known.item.topic, partition)
+        tickets = []
+        for request in requests[:-1]:
+            entry = log._producing.prepared(appender.partition, known.item.topic, request, is_new=True)
+            tickets.append(Ticket(entry, log._deadline()))
+        appender._queue.extend(tickets)
+        answer = log.append(name, partition, requests[-1])
+        for request, outcome in zip(requests, [*(ticket.outcome for ticket in tickets), answer], strict=True):
+            assert isinstance(outcome, Appended), outcome
+            self.note(name, partition, request, outcome)
+
+    def topic(self, name: str) -> Topic:
+        """Return the topic as it was promised: by its maker's answer, or by the first one that leaned on it."""
+        if name not in self.ledger.topics:
+            key = keys.topic_item(name)
+            self.ledger.topics[name] = topic_from_item(self.items.get([key])[key]).topic
+        return self.ledger.topics[name]
+
+    def _acknowledged_values(self) -> set[bytes]:
+        return {value or b"" for found in self.ledger.acknowledged.values() for _, value, _ in found.values()}
+
+    def note(self, name: str, partition: int, request: AppendRequest, answer: Appended) -> None:
+        topic_id = self.topic(name).topic_id
+        payloads = self.ledger.acknowledged.setdefault((topic_id, partition), {})
+        assert answer.count == len(request.records)
+        for offset, record in enumerate(request.records, answer.base_offset):
+            payload = (record.key, record.value, tuple(record.headers))
+            assert payloads.setdefault(offset, payload) == payload, f"two records were acknowledged at {offset}"
+            self.ledger.unknown.discard(record.value or b"")
+        if request.producer is not None:
+            self.ledger.batches[topic_id, partition, request.producer.producer_id] = (request, answer)
+
+
+def request_of(
+    *values: str, expected: int | None = None, producer: tuple[int, int, int] | None = None
+) -> AppendRequest:
+    """Return a request of one record per value, each with a header and a key: what stands before its first colon."""
+    records = [Record(v.encode(), key=v.split(":")[0].encode(), headers=[("h", v[:1].encode())]) for v in values]
+    ref = None if producer is None else ProducerRef(*producer)
+    return AppendRequest.of_records(records, expected_offset=expected, producer=ref)
+
+
+def read_all(log: Log, name: str, partition: int, offset: int, *, is_compacted: bool = False) -> list[ReadRecord]:
+    """Return every record from ``offset`` to the end."""
+    found: list[ReadRecord] = []
+    while True:
+        request = ReadRequest(offset=offset, max_records=10_000, is_compacted=is_compacted)
+        page = log.read(name, partition, request)
+        found += page.records
+        if page.position == page.bounds.next_offset:
+            return found
+        assert page.position > offset
+        offset = page.position

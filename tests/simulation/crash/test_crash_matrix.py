@@ -1,0 +1,159 @@
+"""The crash matrix (DESIGN.md, section 11): whoever dies at whichever store call, the next operation mends it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from fenceline.access import fencing
+from fenceline.access.claims.claim import Claiming
+from fenceline.access.ownership import own
+from fenceline.append.appender import Appender
+from fenceline.append.group_commit import Group
+from fenceline.errors import ProducerFencedError
+from fenceline.format.segment import parse_segment
+from fenceline.log import checkpoint
+from fenceline.log.partition import Partition
+from fenceline.log.state import PartitionState
+from tests.simulation.crash import matrix, operations
+from tests.simulation.crash.matrix import ALL_OPERATIONS, deaths_behind_writes, run_all, table
+from tests.simulation.crash.operations import Operation
+from tests.simulation.crash.rows import LAST_WRITE, NOT_SERVED, ROWS, rows_of_design
+from tests.simulation.crash.scene import Fate, Process, Scene
+
+pytestmark = pytest.mark.slow
+
+BY_NAME = {operation.name: operation for operation in ALL_OPERATIONS}
+NAMES = [pytest.param(name, marks=pytest.mark.slow) if name.startswith("sweep") else name for name in BY_NAME]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_death_at_any_store_call_is_mended_by_the_next_operation(name: str) -> None:
+    """Nothing acknowledged is lost, doubled or moved; items agree with the fold; the objects alone give the same.
+
+    And a row of the design tells all that was left behind.
+    """
+    strikes = {(strike.at, strike.fate): strike for strike in run_all(BY_NAME[name])}
+    for at in range(1 + max(at for at, _ in strikes)):
+        assert (at, Fate.LOSES_ANSWER) in strikes
+        before, after = strikes[at, Fate.DIES_BEFORE], strikes[at, Fate.DIES_AFTER]
+        assert (before.unexplained, after.unexplained) == (frozenset(), frozenset()), (at, after.call)
+        if at:  # the printed table has only the one
+            assert before.left == strikes[at - 1, Fate.DIES_AFTER].left, (at, after.call)
+
+
+def test_every_row_of_the_design_that_is_served_is_seen_and_every_one_seen_is_there() -> None:
+    served = {row for row in rows_of_design() if NOT_SERVED not in row}
+    assert served == {*ROWS, LAST_WRITE}
+    seen = {name: [strike.left for strike in deaths_behind_writes(BY_NAME[name])] for name in BY_NAME}
+    assert {row for lefts in seen.values() for left in lefts for row in left} == served
+    assert (seen["read"], seen["look up"]) == ([], []), "reads leave nothing behind"
+
+
+def test_the_matrix_is_printed_by_operation_and_call() -> None:
+    operation = BY_NAME["append, warm"]
+    title, line = table(operation, list(run_all(operation)))
+    assert title == "append, warm: each death is mended by the next append"
+    assert line.startswith("    1 create segment ")
+    assert line.endswith(
+        "before the acknowledgement: a segment, complete; a create, before the checkpoint: an old checkpoint"
+    )
+
+
+# The matrix itself can fail: each of these breaks one thing that it is there to find.
+
+
+def broken(do: Callable[[Scene, Process], object], **changes: object) -> Operation:
+    return Operation("broken", operations.cold, do, {"a read": operations.read}, **changes)  # type: ignore[arg-type]
+
+
+def test_an_answer_before_the_commit_is_found() -> None:
+    def append_without_telling(scene: Scene, process: Process) -> None:
+        request = operations.GROUP[0]
+        log = scene.process().log  # its calls are not those of the process that dies
+        answer = log.append("orders", 0, request)
+        assert answer is not None
+        scene.note("orders", 0, request, answer)
+        [key] = [key for key in scene.stored() if key.endswith(f"{3:020d}.log")]
+        process.context.objects.delete(key)
+
+    with pytest.raises(AssertionError, match="acknowledged records are missing"):
+        list(run_all(broken(append_without_telling)))
+
+
+def test_a_record_that_stands_twice_is_found() -> None:
+    def append_twice(scene: Scene, process: Process) -> None:
+        scene.append(process, "orders", 0, "twice")
+
+    operation = Operation("broken", operations.warm, append_twice, {"the same again": append_twice})
+    with pytest.raises(AssertionError, match="is there twice"):
+        list(run_all(operation))
+
+
+def test_a_change_that_no_row_tells_of_is_found() -> None:
+    def leave_something(scene: Scene, process: Process) -> None:
+        process.context.objects.create("elsewhere/forgotten", b"x", {})
+        process.context.objects.create("elsewhere/forgotten too", b"x", {})
+
+    strikes = list(run_all(broken(leave_something)))
+    assert {key for strike in strikes for key in strike.unexplained} == {"elsewhere/forgotten"}
+
+
+def test_a_lost_answer_that_is_taken_for_a_rivals_object_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Appender, "_meet", _meet_without_write_id)
+    with pytest.raises(AssertionError, match="is there twice"):
+        list(run_all(BY_NAME["append, cold"]))
+
+
+def _meet_without_write_id(self: Appender, group: Group, key: str, *, was_unknown: bool) -> None:
+    found = parse_segment(self._context.objects.get(key))
+    self._dissolve(group)
+    self.partition.fold(found)
+
+
+def test_an_append_that_leans_on_a_topic_without_its_object_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fenceline.log.topics.make_object", lambda context, item: item)
+    with pytest.raises(AssertionError, match="no topic of the name orders"):
+        list(run_all(BY_NAME["append to a topic without its object"]))
+
+
+def test_a_checkpoint_that_writes_its_head_first_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    head_step = checkpoint._head_step
+
+    def at_once(partition: Partition, state: PartitionState) -> checkpoint._Step:
+        step = head_step(partition, state)
+        change = step.anew(partition.context.items.get([step.key]).get(step.key))
+        if change is not None:
+            partition.context.items.write([change])
+        return checkpoint._Step(step.key, lambda: None, lambda item: None)
+
+    monkeypatch.setattr(checkpoint, "_head_step", at_once)
+    with pytest.raises(AssertionError, match=r"a batch was stored twice|ahead of a producer"):
+        list(run_all(BY_NAME["checkpoint of many producers"]))
+
+
+def test_an_owner_who_is_told_before_the_severed_session_is_fenced_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own.OwnAttempt, "finish_fences", lambda self: None)
+    monkeypatch.setattr(fencing, "meet", lambda *_: None)  # else the same request, sent again, makes up for it
+    with pytest.raises(AssertionError):
+        list(run_all(BY_NAME["own a lock, severing"]))
+
+
+def test_a_grant_without_its_marker_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Claiming, "_append_markers", lambda self, topic, pending, until_ms: {0: 3, 1: 2})
+    with pytest.raises((AssertionError, ProducerFencedError)):
+        list(run_all(BY_NAME["claim"]))
+
+
+def test_a_call_that_a_dead_process_makes_reaches_no_store() -> None:
+    scene = Scene()
+    process = operations.cold(scene)
+    process.arm(Fate.DIES_BEFORE, 0)
+    before = scene.stored()
+    for _ in range(2):
+        with pytest.raises(matrix.Died):
+            scene.append(process, "orders", 0, "never")
+    assert scene.stored() == before
+    assert process.calls == ["get item topics"]
+    scene.close()

@@ -1,0 +1,192 @@
+"""The simulation itself: it replays, it finds what is broken, and it passes what is right."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from tests.simulation.harness import toy
+from tests.simulation.harness.runtime import Condition, SimRuntime
+from tests.simulation.harness.world import Killed, NoReply, Process, Stuck, World
+from tests.simulation.log.scenario import Failed, Plan, draw_plan, run_seed
+from tests.simulation.log.truth import ProducerModel
+
+
+def toy_plan(seed: int) -> Plan:
+    rng = random.Random(seed)
+    casts = [rng.choice(("racer", "appender", "reader")) for _ in range(4)]
+    return replace(draw_plan(seed), casts=["racer", *casts], collects=False, compacts=False)
+
+
+@pytest.mark.slow
+def test_a_right_toy_passes_every_seed() -> None:
+    for seed in range(60):
+        operations = run_seed(seed, toy.subject(), toy_plan(seed)).history.operations
+        assert any(one.kind == "append" and one.is_answered for one in operations)
+
+
+@pytest.mark.parametrize("broken", toy.BREAKS)
+def test_a_broken_toy_is_found(broken: str) -> None:
+    def fails(seed: int) -> bool:
+        try:
+            run_seed(seed, toy.subject(broken), toy_plan(seed))
+        except Failed:
+            return True
+        return False
+
+    assert any(fails(seed) for seed in range(60))
+
+
+def test_the_same_seed_gives_the_same_history_and_another_seed_another() -> None:
+    first, again, other = (run_seed(seed, toy.subject(), toy_plan(7)).history.digest() for seed in (7, 7, 8))
+    assert first == again
+    assert first != other
+
+
+def run_tasks(world: World, *tasks) -> None:
+    left = list(tasks)
+    for task in tasks:
+        world.spawn(task.__name__, lambda task=task: (task(), left.remove(task)))
+    world.run(lambda: not left)
+    if world.failures:
+        raise world.failures[0]
+
+
+def a_process(world: World, service: object = None) -> Process:
+    process = Process(world, "p", lambda _: service)
+    process.restart()
+    world.processes.append(process)
+    return process
+
+
+def test_a_lock_is_held_by_one_task_at_a_time_and_is_re_entrant() -> None:
+    for seed in range(20):
+        world = World(seed)
+        condition = Condition(world)
+        inside: list[int] = []
+
+        def enter(world: World = world, condition: Condition = condition, inside: list[int] = inside) -> None:
+            with condition, condition:
+                assert not inside
+                inside.append(1)
+                world.pause()
+                inside.remove(1)
+
+        run_tasks(world, enter, enter, enter)
+
+
+def test_a_wait_ends_by_notification_or_by_its_time() -> None:
+    world = World(1)
+    condition = Condition(world)
+    told: list[bool] = []
+
+    def wait() -> None:
+        with condition:
+            told.append(condition.wait(1))
+            told.append(condition.wait(100))
+
+    def notify() -> None:
+        world.sleep(5_000)
+        with condition:
+            condition.notify_all()
+
+    run_tasks(world, wait, notify)
+    assert told == [False, True]
+    assert 5_000 <= world.now < 6_000
+
+
+def test_tasks_that_wait_for_each_other_are_told() -> None:
+    world = World(1)
+    condition = Condition(world)
+
+    def wait() -> None:
+        with condition:
+            condition.wait()
+
+    with pytest.raises(Stuck):
+        run_tasks(world, wait, wait)
+    world.close()
+
+
+def test_a_crash_ends_every_task_of_its_process_and_its_clients_are_told_nothing() -> None:
+    world = World(1)
+    ended: list[str] = []
+
+    def serve(_: object) -> None:
+        try:
+            world.sleep(10_000)
+            ended.append("served")
+        except Killed:
+            ended.append("killed")
+            raise
+
+    process = a_process(world)
+
+    def ask() -> None:
+        with pytest.raises(NoReply):
+            world.call(process, serve, 60_000)
+
+    def crash() -> None:
+        world.sleep(100)
+        process.crash()
+
+    run_tasks(world, ask, crash)
+    assert ended == ["killed"]
+
+
+def test_a_frozen_process_stands_still_while_time_goes_on() -> None:
+    world = World(1)
+    process = a_process(world)
+    process.stops_when_frozen = True
+    runtime = SimRuntime(world, process)
+    told: list[float] = []
+
+    def serve(_: object) -> None:
+        before = runtime.now_ms(), runtime.monotonic_ms()
+        world.sleep(10)
+        told.extend((runtime.now_ms() - before[0], runtime.monotonic_ms() - before[1]))
+
+    def freeze() -> None:
+        process.freeze(300_000)
+
+    run_tasks(world, lambda: world.call(process, serve, 600_000), freeze)
+    assert told[0] >= 300_000
+    assert told[1] < 1_000
+
+
+def test_calls_gathered_are_all_made_and_the_first_failure_is_raised() -> None:
+    for seed in range(20):
+        world = World(seed)
+        process = a_process(world)
+        made: list[int] = []
+
+        def call(number: int, world: World = world, made: list[int] = made) -> int:
+            world.pause()
+            made.append(number)
+            if number in (1, 2):
+                raise ValueError(number)
+            return number
+
+        def serve(_: object, world: World = world, process: Process = process) -> None:
+            with pytest.raises(ValueError, match="1"):
+                SimRuntime(world, process).gather([lambda n=n: call(n) for n in range(4)])
+
+        run_tasks(world, lambda world=world, process=process, serve=serve: world.call(process, serve, 10_000))
+        assert sorted(made) == [0, 1, 2, 3]
+
+
+def test_the_producer_model_knows_kafkas_rules() -> None:
+    state = ProducerModel()
+    for i in range(6):
+        assert state.judge(0, 2 * i, 2) == ("APPEND", -1)
+        state = state.after(0, 2 * i, 2, 10 * i)
+    assert state.judge(0, 2, 2) == ("DUPLICATE", 10)
+    assert state.judge(0, 0, 2)[0] == "OUT_OF_ORDER_SEQUENCE_NUMBER"  # six batches ago
+    assert state.judge(0, 2, 1)[0] == "OUT_OF_ORDER_SEQUENCE_NUMBER"  # another length
+    assert state.judge(1, 0, 1)[0] == "APPEND"
+    assert state.judge(1, 1, 1)[0] == "OUT_OF_ORDER_SEQUENCE_NUMBER"
+    assert ProducerModel(1, 0, []).judge(0, 1, 1)[0] == "INVALID_PRODUCER_EPOCH"
+    wrapped = ProducerModel().after(0, 2**31 - 1, 2, 0)
+    assert wrapped.judge(0, 1, 1)[0] == "APPEND"

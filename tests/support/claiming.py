@@ -1,0 +1,91 @@
+"""Claims and appends under sessions, as tests make them; and items as they are stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from fenceline import errors
+from fenceline.access.claims.request import ClaimRequest
+from fenceline.access.producer import Producer
+from fenceline.access.rules import AccessItem, access_from_item
+from fenceline.access.session import SessionItem, session_from_item
+from fenceline.append.request import AppendRequest
+from fenceline.format import control, keys
+from fenceline.format.batch import decode
+from fenceline.model.record import Record
+from fenceline.model.results import Appended, SessionRef
+from fenceline.service.log import Log
+from tests.support.service import TOPIC, Service
+
+SHARED, EXCLUSIVE, WAIT, FENCING = "Shared", "Exclusive", "WaitForExclusive", "ExclusiveWithFencing"
+MODES = (SHARED, EXCLUSIVE, WAIT, FENCING)
+LEASE_MS = 30_000
+LAPSE_MS = LEASE_MS + 501  # after which the lease of a session that nobody renewed has lapsed
+
+
+def claim(log: Log, mode: str = EXCLUSIVE, *, topic: str = TOPIC, principal: str = "", **options: Any) -> Producer:
+    return log.claim(topic, ClaimRequest(mode, **options), principal=principal)
+
+
+def again(log: Log, producer: Producer, **options: Any) -> Producer:
+    """Reconnect: the same session, with the epochs that it had."""
+    options = {"session_id": producer.session_id, "topic_epochs": producer.topic_epochs, **options}
+    return claim(log, producer.access_mode, **options)
+
+
+def send(log: Log, producer: Producer, value: str, partition: int = 0, *, epoch: int | None = None) -> Appended:
+    """Append one record under a producer's session."""
+    epoch = producer.topic_epochs[partition] if epoch is None else epoch
+    return send_as(log, producer.session_id, epoch, value, partition)
+
+
+def send_as(
+    log: Log, session_id: str, epoch: int, value: str, partition: int = 0, *, principal: str = "", **options: Any
+) -> Appended:
+    request = AppendRequest.of_records([Record(value.encode())], session=SessionRef(session_id, epoch), **options)
+    answer = log.append(TOPIC, partition, request, principal=principal)
+    assert answer is not None
+    return answer
+
+
+def refused(call: Callable[[], Any]) -> Any:
+    """Return the error that a call ends with."""
+    with pytest.raises(errors.FencelineError) as refusal:
+        call()
+    return refusal.value
+
+
+def code_of(call: Callable[[], Any]) -> str:
+    return str(refused(call).code)
+
+
+def access_of(service: Service, partition: int = 0) -> AccessItem:
+    key = keys.access_item(service.topic_id(), partition)
+    return access_from_item(service.items.store.get([key]).get(key))
+
+
+def session_of(service: Service, session_id: str) -> SessionItem:
+    key = keys.session_item(session_id)
+    return session_from_item(service.items.store.get([key])[key])
+
+
+def access_markers(service: Service, partition: int = 0) -> list[tuple[int, int, str, str | None]]:
+    """Return every ACCESS marker in the log: its offset, epoch, mode and session."""
+    found = []
+    for segment in service.segments(partition=partition):
+        for at, header in segment.batches:
+            if not header.is_control:
+                continue
+            (record,) = decode(segment.body, at)
+            marker = control.parse_marker(segment.body, at, header)
+            if marker.type == control.ACCESS:
+                session_id = marker.value.get("session_id")
+                found.append((record.offset, header.leader_epoch, marker.value["mode"], session_id))
+    return found
+
+
+def texts(values: Sequence[bytes | None]) -> list[str]:
+    return [value.decode() for value in values if value is not None]

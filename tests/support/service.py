@@ -1,0 +1,443 @@
+"""A log on stores in memory, with clocks moved by hand, and stores that count calls and fail when they are told to."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from fenceline.adapters.sqlite.directory import SqliteItemStore, SqliteObjectStore
+from fenceline.append.request import AppendRequest
+from fenceline.errors import FencelineError
+from fenceline.format import batch, control, keys
+from fenceline.format.segment import Replicated, Segment, SegmentMetadata, parse_segment
+from fenceline.log.checkpoint_items import Head
+from fenceline.log.state import Folded, PartitionState, apply
+from fenceline.model.record import Record
+from fenceline.model.results import Appended, ProducerRef, ReadRecord
+from fenceline.ports import (
+    Change,
+    Conflict,
+    Item,
+    ItemKey,
+    NoAnswer,
+    Object,
+    ObjectSummary,
+    Put,
+    StoreFact,
+    Unavailable,
+    VersionMoved,
+)
+from fenceline.read.reader import ReadRequest
+from fenceline.runtime import Condition, Lock, Runtime, ThreadRuntime
+from fenceline.service.log import Log
+from tests.support.patience import PATIENCE_S
+
+T = TypeVar("T")
+
+REGION = "here"
+TOPIC = "orders"
+START_MS = 1_700_000_000_000
+
+_ids = itertools.count(1)
+
+
+class FakeRuntime:
+    """Clocks that move by hand and by sleeping, chance from a seed, conditions from ``threading``."""
+
+    def __init__(self) -> None:
+        self.wall_ms = START_MS
+        self.passed_ms = 5_000
+        self._chance = random.Random(1)
+
+    def advance(self, duration_ms: float, *, monotonic_ms: float | None = None) -> None:
+        """Let time pass; a frozen process's monotonic clock may move less, or not at all."""
+        self.wall_ms += int(duration_ms)
+        self.passed_ms += int(duration_ms if monotonic_ms is None else monotonic_ms)
+
+    def now_ms(self) -> int:
+        return self.wall_ms
+
+    def monotonic_ms(self) -> int:
+        return self.passed_ms
+
+    def sleep_ms(self, duration_ms: float) -> None:
+        if duration_ms < 0:
+            raise ValueError("sleep length must be non-negative")  # as time.sleep
+        self.advance(max(duration_ms, 1))
+
+    def random(self) -> float:
+        return self._chance.random()
+
+    def fresh_id(self) -> str:
+        return f"{next(_ids):032x}"
+
+    def fresh_version(self) -> int:
+        return self._chance.getrandbits(62)
+
+    def lock(self) -> Lock:
+        return threading.RLock()
+
+    def condition(self, lock: Any = None) -> Condition:
+        return threading.Condition(lock)
+
+    def gather(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        return [call() for call in calls]
+
+
+# What may become of one call. Each gets the call itself, and makes it or not.
+
+Fault = Callable[[Callable[[], Any]], Any]
+
+
+def loses_answer(call: Callable[[], Any]) -> Any:
+    call()
+    raise NoAnswer("made, and the answer was lost")
+
+
+def never_arrives(call: Callable[[], Any]) -> Any:
+    raise NoAnswer("lost on its way")
+
+
+def is_unavailable(call: Callable[[], Any]) -> Any:
+    raise Unavailable("not sent")
+
+
+def conflicts(call: Callable[[], Any]) -> Any:
+    raise Conflict("another create is under way")
+
+
+def is_repeated_below(call: Callable[[], Any]) -> Any:
+    """The client library sends it twice: the second meets the first one's object."""
+    call()
+    return call()
+
+
+def moves(call: Callable[[], Any]) -> Any:
+    raise VersionMoved(ItemKey("any", "key"))
+
+
+def lost_behind(act: Callable[[], object]) -> Fault:
+    """Return the fault of a call that is carried out, and answered never; meanwhile others act."""
+
+    def fault(call: Callable[[], Any]) -> Any:
+        call()
+        _as_others(act)
+        raise NoAnswer("made, and the answer was lost")
+
+    return fault
+
+
+def slept_before(act: Callable[[], object]) -> Fault:
+    """Return what becomes of a call before which its process sleeps; meanwhile others act."""
+
+    def fault(call: Callable[[], Any]) -> Any:
+        _as_others(act)
+        return call()
+
+    return fault
+
+
+def _as_others(act: Callable[[], object]) -> None:
+    """Act, with no error of it taken for one of the request that it is in the middle of."""
+    try:
+        act()
+    except (FencelineError, StoreFact) as error:
+        raise AssertionError("the others failed") from error
+
+
+class Gate:
+    """A call that stops before (or after) it is made, until it is let go."""
+
+    def __init__(self, *, is_after: bool = False) -> None:
+        self.is_after = is_after
+        self.reached = threading.Event()
+        self.opened = threading.Event()
+
+    def __call__(self, call: Callable[[], Any]) -> Any:
+        made = call() if self.is_after else None
+        self.reached.set()
+        assert self.opened.wait(PATIENCE_S)
+        return made if self.is_after else call()
+
+
+class _Watched:
+    """Counts calls, and lets those go wrong that it is told to."""
+
+    def __init__(self) -> None:
+        self.calls: Counter[str] = Counter()
+        self.on_call: Callable[[str, str], None] | None = None  # (operation, key), before each call
+        self._planned: dict[str, deque[Fault]] = {}
+        self._always: dict[str, tuple[Fault, str]] = {}
+
+    def plan(self, operation: str, *faults: Fault) -> None:
+        """Let the next calls of ``operation`` go as ``faults`` say, one after the other."""
+        self._planned.setdefault(operation, deque()).extend(faults)
+
+    def always(self, operation: str, fault: Fault | None, prefix: str = "") -> None:
+        """Let every further call of ``operation`` on keys that begin with ``prefix`` go so, until ``None``."""
+        if fault is None:
+            self._always.pop(operation, None)
+        else:
+            self._always[operation] = (fault, prefix)
+
+    def _make(self, operation: str, key: str, call: Callable[[], T]) -> T:
+        self.calls[operation] += 1
+        if self.on_call is not None:
+            self.on_call(operation, key)
+        planned = self._planned.get(operation)
+        if planned:
+            return planned.popleft()(call)
+        fault, prefix = self._always.get(operation, (None, ""))
+        return call() if fault is None or not key.startswith(prefix) else fault(call)
+
+
+class WatchedObjects(_Watched):
+    def __init__(self, store: SqliteObjectStore) -> None:
+        super().__init__()
+        self.store = store
+
+    def create(self, key: str, body: bytes, metadata: Mapping[str, str]) -> None:
+        self._make("create", key, lambda: self.store.create(key, body, metadata))
+
+    def get(self, key: str, start: int = 0, end: int | None = None) -> Object:
+        return self._make("get", key, lambda: self.store.get(key, start, end))
+
+    def list(self, prefix: str, start_after: str = "", limit: int = 1000) -> Sequence[ObjectSummary]:
+        return self._make("list", prefix, lambda: self.store.list(prefix, start_after, limit))
+
+    def delete(self, key: str) -> None:
+        self._make("delete", key, lambda: self.store.delete(key))
+
+    def url(self, key: str, lifetime_ms: int) -> str:
+        return self.store.url(key, lifetime_ms)
+
+
+class WatchedItems(_Watched):
+    def __init__(self, store: SqliteItemStore) -> None:
+        super().__init__()
+        self.store = store
+
+    def get(self, keys: Sequence[ItemKey]) -> Mapping[ItemKey, Item]:
+        return self._make("get", ",".join(key.sort for key in keys), lambda: self.store.get(keys))
+
+    def write(self, changes: Sequence[Change]) -> None:
+        self._make("write", ",".join(change.key.sort for change in changes), lambda: self.store.write(changes))
+
+    def query(self, partition: str, *, start_after: str = "", prefix: str = "", limit: int = 1000) -> Sequence[Item]:
+        def call() -> Sequence[Item]:
+            return self.store.query(partition, start_after=start_after, prefix=prefix, limit=limit)
+
+        return self._make("query", partition, call)
+
+
+@dataclass
+class Service:
+    """Two stores in memory, and the first process that works on them."""
+
+    runtime: Any
+    objects: WatchedObjects
+    items: WatchedItems
+    log: Log
+    logs: list[Log] = field(default_factory=list)
+
+    def another(self, *, runtime: Runtime | None = None, **options: Any) -> Log:
+        """Another process on the same stores: it shares nothing else but, if not told otherwise, the clocks."""
+        options = {"region": REGION, **options}
+        made = Log(self.objects, self.items, runtime or self.runtime, **options)
+        self.logs.append(made)
+        return made
+
+    def count(self) -> Counter[str]:
+        """Return the calls so far, by store and operation."""
+        objects = {f"objects.{name}": count for name, count in self.objects.calls.items()}
+        return Counter({**objects, **{f"items.{name}": count for name, count in self.items.calls.items()}})
+
+    def topic_id(self, name: str = TOPIC) -> str:
+        return self.log.topic(name).topic_id
+
+    def segments(self, name: str = TOPIC, partition: int = 0) -> list[Segment]:
+        """Return every segment that stands in the log, by offset."""
+        prefix = keys.log_prefix(self.topic_id(name), partition)
+        store = self.objects.store
+        return [parse_segment(store.get(line.key)) for line in store.list(prefix, limit=100_000)]
+
+    def records(self, name: str = TOPIC, partition: int = 0, *, offset: int = 0) -> list[ReadRecord]:
+        """Return every record from ``offset`` on, as a fresh process reads it."""
+        found: list[ReadRecord] = []
+        log = self.another()
+        while True:
+            page = log.read(name, partition, ReadRequest(offset=offset, max_records=10_000))
+            found += page.records
+            if page.position == page.bounds.next_offset:
+                return found
+            assert page.position > offset
+            offset = page.position
+
+    def values(self, name: str = TOPIC, partition: int = 0) -> list[bytes | None]:
+        return [record.value for record in self.records(name, partition)]
+
+    def close(self) -> None:
+        for log in (self.log, *self.logs):
+            log.close()
+        self.objects.store.close()
+        self.items.store.close()
+
+
+def serve(runtime: Any = None, **options: Any) -> Service:
+    """Return a service in memory; its clocks stand still unless ``runtime`` says otherwise."""
+    runtime = runtime or FakeRuntime()
+    objects = WatchedObjects(SqliteObjectStore(":memory:", now_ms=runtime.now_ms, secret=b"secret"))
+    items = WatchedItems(SqliteItemStore(":memory:"))
+    log = Log(objects, items, runtime, **{"region": REGION, **options})
+    return Service(runtime, objects, items, log)
+
+
+def serve_in_real_time(**options: Any) -> Service:
+    """Return a service in memory whose clocks are the machine's."""
+    return serve(ThreadRuntime(), **options)
+
+
+def request(
+    *values: str | bytes | None,
+    expected: int | Sequence[int] | None = None,
+    producer: tuple[int, int, int] | None = None,
+    timestamp: int | None = None,
+) -> AppendRequest:
+    """Return a request of one record per value; ``producer`` is (id, epoch, sequence)."""
+    records = [Record(v.encode() if isinstance(v, str) else v, timestamp=timestamp) for v in values or ("v",)]
+    ref = None if producer is None else ProducerRef(*producer)
+    return AppendRequest.of_records(records, expected_offset=expected, producer=ref)
+
+
+def append(log: Log, *values: str | bytes | None, **options: Any) -> Appended:
+    """Append one batch to the first partition."""
+    answer = log.append(TOPIC, 0, request(*values, **options))
+    assert answer is not None
+    return answer
+
+
+# Logs made without an appender: what is not served yet (transactions, replication) is folded and read all the same.
+
+Part = Callable[[int, int, int], bytes]  # (base offset, epoch in force, now) -> one stamped batch
+
+
+def data(
+    *values: str | bytes,
+    producer: tuple[int, int, int] | None = None,
+    is_transactional: bool = False,
+    timestamps: Sequence[int] | None = None,
+    append_time: int | None = None,
+    codec: batch.Codec = "none",
+) -> Part:
+    """One data batch; ``producer`` is (id, epoch, first sequence)."""
+
+    def part(offset: int, epoch: int, now_ms: int) -> bytes:
+        times: Iterator[int | None] = itertools.repeat(None) if timestamps is None else iter(timestamps)
+        records = [Record(v if isinstance(v, bytes) else v.encode(), timestamp=next(times)) for v in values]
+        producer_id, producer_epoch, sequence = producer or (-1, -1, -1)
+        body = batch.encode(
+            records,
+            now_ms=now_ms,
+            codec=codec,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=sequence,
+            is_transactional=is_transactional,
+        ).body
+        return batch.stamp(body, base_offset=offset, leader_epoch=epoch, append_time=append_time)
+
+    return part
+
+
+def outcome(producer_id: int, producer_epoch: int, *, is_commit: bool) -> Part:
+    """The end of a transaction; the epoch is the bumped one."""
+
+    def part(offset: int, epoch: int, now_ms: int) -> bytes:
+        return control.encode_transaction_marker(
+            is_commit,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_offset=offset,
+            leader_epoch=epoch,
+            now_ms=now_ms,
+        )
+
+    return part
+
+
+def marker(type: int, value: Mapping[str, Any] | None = None, *, epoch: int | None = None) -> Part:
+    """A marker of ours, known or not; ``epoch`` is the one that it brings into force."""
+
+    def part(offset: int, epoch_in_force: int, now_ms: int) -> bytes:
+        leader_epoch = epoch_in_force if epoch is None else epoch
+        return control.encode_marker(type, value or {}, base_offset=offset, leader_epoch=leader_epoch, now_ms=now_ms)
+
+    return part
+
+
+def access(session_id: str, epoch: int) -> Part:
+    return marker(control.ACCESS, {"mode": "Exclusive", "session_id": session_id}, epoch=epoch)
+
+
+def back_to_shared() -> Part:
+    return marker(control.ACCESS, {"mode": "Shared", "session_id": None})
+
+
+class LogBuilder:
+    """A log made segment by segment, each folded as it is made."""
+
+    def __init__(self, *, topic_id: str = "t", partition: int = 0, region: str = REGION) -> None:
+        self.topic_id = topic_id
+        self.partition = partition
+        self.region = region
+        self.now_ms = START_MS
+        self.state = PartitionState()
+        self.segments: list[Segment] = []
+        self.folded: list[Folded] = []
+
+    def make(
+        self, *parts: Part, origin: str | None = None, replicated: Replicated | None = None, after_ms: int = 1
+    ) -> Segment:
+        """Return the segment of ``parts`` at the log's end, without folding it."""
+        self.now_ms += after_ms
+        offset, bodies = self.state.next_offset, []
+        for part in parts:
+            body = part(offset, self.state.topic_epoch, self.now_ms)
+            offset = batch.parse_header(body).next_offset
+            bodies.append(body)
+        body = b"".join(bodies)
+        metadata = SegmentMetadata(
+            write_id=f"{next(_ids):032x}",
+            appended_at=self.now_ms,
+            origin=origin or self.region,
+            records=self.state.records,
+            bytes=self.state.bytes,
+            max_timestamp=self.state.max_timestamp,
+            replicated=replicated,
+        ).chained(self.state.chain, body)
+        return Segment(self.state.next_offset, offset, body, metadata, tuple(batch.headers(body)))
+
+    def add(self, *parts: Part, **options: Any) -> Folded:
+        """Put a segment at the log's end."""
+        segment = self.make(*parts, **options)
+        folded = apply(self.state, segment, region=self.region)
+        self.state = folded.state
+        self.segments.append(segment)
+        self.folded.append(folded)
+        return folded
+
+    def store(self, objects: Any, start: int = 0) -> None:
+        """Create the segments from the one numbered ``start`` on."""
+        for segment in self.segments[start:]:
+            key = keys.segment_key(self.topic_id, self.partition, segment.base_offset)
+            objects.create(key, segment.body, segment.metadata.to_strings())
+
+    def store_head(self, items: Any, log_start: int = 0) -> None:
+        """Write the head that says what is folded so far; there must be none."""
+        key = keys.head_item(self.topic_id, self.partition)
+        items.write([Put(key, Head(self.state, log_start).to_value(), 1, expected=None)])

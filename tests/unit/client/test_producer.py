@@ -1,0 +1,364 @@
+"""The producer: batches, order, idempotence, failures and bounds."""
+
+import threading
+import time
+from concurrent.futures import CancelledError
+from contextlib import suppress
+from types import MappingProxyType
+
+import pytest
+
+from fenceline import errors
+from fenceline.format.partitioner import partition_of
+from fenceline.model.record import Record
+from tests.support.fake_service import FakeService, answers, loses_the_answer, loses_the_request, refuses_the_connection
+from tests.support.patience import PATIENCE_S, wait_until
+
+FOREVER_MS = 3_600_000
+
+
+def gate():
+    """Return a fault that holds its request back until the event is set, and the event."""
+    event = threading.Event()
+
+    def fault(append):
+        assert event.wait(PATIENCE_S)
+        return append()
+
+    return fault, event
+
+
+def test_keyed_records_land_once_in_order_on_the_partition_of_their_key():
+    service = FakeService(partitions=4)
+    sent = [(str(n % 37).encode(), str(n).encode()) for n in range(5_000)]
+
+    with service.client().producer("t", batch_bytes=2_000) as producer:
+        deliveries = [producer.send(key=key, value=value) for key, value in sent]
+
+    for partition in range(4):
+        assert service.stored(partition) == [value for key, value in sent if partition_of(key, 4) == partition]
+    for (key, value), delivery in zip(sent, deliveries, strict=True):
+        delivered = delivery.result()
+        assert delivered.partition == partition_of(key, 4)
+        assert service.stored(delivered.partition)[delivered.offset] == value
+        if delivered.offset > 20:
+            break
+    assert producer.acknowledged == 5_000
+
+
+def test_many_records_land_once_in_order_too():
+    service = FakeService(partitions=3)
+    sent = [Record(str(n).encode(), key=str(n % 50).encode(), timestamp=n) for n in range(10_000)]
+
+    with service.client().producer("t") as producer:
+        producer.send_many(iter(sent))
+        producer.flush()
+        assert producer.acknowledged == 10_000
+
+    for partition in range(3):
+        assert service.stored(partition) == [one.value for one in sent if partition_of(one.key, 3) == partition]
+
+
+def test_a_batch_is_sent_when_it_is_full():
+    service = FakeService()
+    with service.client().producer("t", linger_ms=FOREVER_MS, batch_bytes=1_000, compression="none") as producer:
+        for _ in range(100):
+            producer.send(value=b"x" * 76)  # 100 with what a record takes beside it
+        wait_until(lambda: len(service.stored(0)) == 100)
+
+    assert [one.header.count for one in service.produced] == [10] * 10
+
+
+def test_a_batch_stays_within_what_the_topic_takes():
+    service = FakeService(config={"max.message.bytes": 2_000})
+    with service.client().producer("t", linger_ms=FOREVER_MS, compression="none") as producer:
+        for _ in range(100):
+            producer.send(value=b"x" * 100)
+
+    assert len(service.stored(0)) == 100
+    assert max(one.header.size for one in service.produced) <= 2_000
+
+
+def test_a_batch_that_is_not_full_is_sent_after_its_linger():
+    service = FakeService()
+    with service.client().producer("t", linger_ms=300) as producer:
+        first, second = producer.send(value=b"a"), producer.send(value=b"b")
+        assert (first.result(60_000).offset, second.result(60_000).offset) == (0, 1)
+
+    assert len(service.produced) == 1
+
+
+def test_one_batch_of_a_partition_is_in_flight_and_several_partitions_are():
+    """The service asserts the first half; the second needs two requests to meet."""
+    meeting = threading.Barrier(2)
+
+    def meets(append):
+        meeting.wait(PATIENCE_S)
+        return append()
+
+    service = FakeService(partitions=2, faults=[meets, meets])
+    with service.client().producer("t", batch_bytes=200, max_in_flight=4) as producer:
+        for _ in range(50):
+            producer.send(value=b"x" * 50, partition=0)
+            producer.send(value=b"x" * 50, partition=1)
+
+    assert len(service.stored(0)) == len(service.stored(1)) == 50
+
+
+def test_a_batch_whose_answer_was_lost_is_sent_again_and_stored_once():
+    service = FakeService(faults=[None, loses_the_answer, loses_the_request, refuses_the_connection])
+    with service.client().producer("t", linger_ms=FOREVER_MS) as producer:
+        before = producer.send(value=b"a")
+        producer.flush()
+        again = producer.send(value=b"b")
+        producer.flush()
+        after = producer.send(value=b"c")
+
+    assert service.stored(0) == [b"a", b"b", b"c"]
+    assert (before.result().offset, before.result().is_duplicate) == (0, False)
+    assert (again.result().offset, again.result().is_duplicate) == (1, True)
+    assert (after.result().offset, after.result().is_duplicate) == (2, False)
+    assert [one.header.base_sequence for one in service.produced] == [0, 1, 1, 1, 1, 2]
+
+
+def test_sequences_wrap_behind_the_highest():
+    service = FakeService()
+    with service.client().producer("t", linger_ms=FOREVER_MS) as producer:
+        producer.send(value=b"a").on_done(lambda _: None)
+        producer.flush()
+        producer._identity.sequences[0] = 2**31 - 1  # two thousand million records later
+        service._last[(producer._identity.producer_id, 0)] = (2**31 - 1, 2**31 - 2, 0)
+        producer.send(value=b"b")
+        producer.send(value=b"c")
+        producer.flush()
+        producer.send(value=b"d")
+
+    assert service.stored(0) == [b"a", b"b", b"c", b"d"]
+    assert [one.header.base_sequence for one in service.produced] == [0, 2**31 - 1, 1]
+
+
+def test_after_a_failure_nothing_follows_on_that_partition_until_the_producer_is_renewed():
+    service = FakeService(partitions=2, faults=[answers(errors.MessageTooLargeError("too large", bytes_max=1))])
+    with service.client().producer("t", linger_ms=FOREVER_MS) as producer:
+        failed = producer.send(value=b"a", partition=0)
+        with pytest.raises(errors.MessageTooLargeError):
+            producer.flush()
+        following, elsewhere = producer.send(value=b"b", partition=0), producer.send(value=b"c", partition=1)
+        with pytest.raises(errors.OutOfOrderSequenceNumberError, match="renew the producer") as caught:
+            producer.flush()
+
+        assert isinstance(caught.value.__cause__, errors.MessageTooLargeError)
+        assert elsewhere.result().offset == 0
+        with pytest.raises(errors.MessageTooLargeError):
+            failed.result()
+        with pytest.raises(errors.OutOfOrderSequenceNumberError):
+            following.result()
+
+        producer.renew()
+        again = producer.send(value=b"a", partition=0)
+        producer.flush()
+        assert again.result().offset == 0
+
+    assert service.stored(0) == [b"a"]
+    headers = [one.header for one in service.produced if one.partition == 0]
+    assert [header.base_sequence for header in headers] == [0, 0]
+    assert headers[0].producer_id != headers[1].producer_id
+
+
+def test_without_idempotence_a_lost_batch_is_not_sent_again_and_the_next_stands_for_itself():
+    service = FakeService(faults=[loses_the_answer])
+    with service.client().producer("t", idempotent=False, linger_ms=FOREVER_MS) as producer:
+        lost = producer.send(value=b"a")
+        with pytest.raises(errors.OutcomeUnknownError):
+            producer.flush()
+        with pytest.raises(errors.OutcomeUnknownError):
+            lost.result()
+        producer.send(value=b"b")
+
+    assert service.stored(0) == [b"a", b"b"]
+    assert [(one.header.producer_id, one.header.base_sequence) for one in service.produced] == [(-1, -1)] * 2
+
+
+def test_a_flush_tells_a_failure_once():
+    service = FakeService(faults=[answers(errors.InvalidTimestampError("early", record_errors=[]))])
+    producer = service.client().producer("t")
+    producer.send_many([Record(b"a")])
+    with pytest.raises(errors.InvalidTimestampError):
+        producer.flush()
+
+    producer.flush()
+    producer.close()
+
+
+def test_closing_tells_a_failure_too():
+    service = FakeService(faults=[answers(errors.UnknownTopicOrPartitionError("gone"))])
+
+    with pytest.raises(errors.UnknownTopicOrPartitionError), service.client().producer("t") as producer:
+        producer.send(value=b"a")
+
+
+def test_a_full_buffer_holds_the_sender_back_until_a_batch_is_settled():
+    fault, opened = gate()
+    service = FakeService(faults=[fault])
+    with service.client().producer("t", buffer_bytes=1_000, batch_bytes=400, linger_ms=FOREVER_MS) as producer:
+        sent = []
+        sender = threading.Thread(target=lambda: [sent.append(producer.send(value=b"x" * 76)) for _ in range(50)])
+        sender.start()
+        wait_until(lambda: service.produced and len(sent) >= 10)
+        sender.join(0.05)
+        assert len(sent) == 10  # 100 bytes each
+        opened.set()
+        sender.join(PATIENCE_S)
+        assert len(sent) == 50
+
+    assert len(service.stored(0)) == 50
+
+
+def test_a_record_larger_than_the_buffer_goes_alone():
+    service = FakeService()
+    with service.client().producer("t", buffer_bytes=100) as producer:
+        for _ in range(3):
+            producer.send(value=b"x" * 1_000)
+
+    assert [one.header.count for one in service.produced] == [1, 1, 1]
+
+
+def test_a_producer_that_is_left_by_an_exception_sends_no_more():
+    fault, opened = gate()
+    service = FakeService(faults=[fault])
+    with suppress(KeyError), service.client().producer("t", linger_ms=0) as producer:
+        sent = producer.send(value=b"a")
+        wait_until(lambda: service.produced)
+        waiting = producer.send(value=b"b")
+        raise KeyError
+    opened.set()
+
+    assert sent.result(60_000).offset == 0
+    with pytest.raises(CancelledError):
+        waiting.result(60_000)
+    assert service.stored(0) == [b"a"]
+
+
+def test_a_closed_producer_takes_no_records():
+    service = FakeService()
+    with service.client().producer("t") as producer:
+        pass
+
+    with pytest.raises(RuntimeError, match="closed"):
+        producer.send(value=b"a")
+
+
+def test_a_fault_of_the_client_itself_reaches_the_caller_instead_of_hanging_it(monkeypatch):
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+
+    def breaks(append):
+        raise ZeroDivisionError
+
+    service = FakeService(faults=[breaks])
+    producer = service.client().producer("t", max_in_flight=1, linger_ms=0)
+    delivery = producer.send(value=b"a")
+
+    with pytest.raises(ZeroDivisionError):
+        delivery.result(60_000)
+    with pytest.raises(ZeroDivisionError):
+        producer.flush()
+    with pytest.raises(RuntimeError):
+        producer.send(value=b"b")
+    producer._threads[0].join(PATIENCE_S)
+
+
+def test_a_callback_hears_of_its_delivery():
+    service = FakeService()
+    heard = []
+    with service.client().producer("t") as producer:
+        producer.send(value=b"a").on_done(lambda delivery: heard.append(delivery.result().offset))
+
+    assert heard == [0]
+
+
+def test_records_without_a_key_go_to_the_next_partition_when_a_batch_is_full():
+    service = FakeService(partitions=3)
+    with service.client().producer("t", linger_ms=FOREVER_MS, batch_bytes=1_000) as producer:
+        for _ in range(60):
+            producer.send(value=b"x" * 76)
+
+    assert [len(service.stored(partition)) for partition in range(3)] == [20, 20, 20]
+    assert len(service.produced) == 6
+
+
+def test_a_record_without_a_timestamp_gets_the_time_it_was_sent():
+    service = FakeService()
+    before = time.time_ns() // 1_000_000
+    with service.client().producer("t") as producer:
+        producer.send(value=b"a")
+        producer.send(value=b"b", timestamp=5)
+
+    assert service.produced[0].header.max_timestamp >= before
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"value": "text"},
+        {"value": b"x", "key": "text"},
+        {"value": b"x", "headers": [("name", "text")]},
+        {"value": b"x", "headers": [(b"name", b"x")]},
+        {"value": b"x", "timestamp": -5},
+        {"value": b"x", "timestamp": 2**63},
+        {"value": b"x", "timestamp": 1.5},
+    ],
+)
+def test_what_is_no_record_is_refused_where_it_is_given(wrong):
+    with FakeService().client().producer("t") as producer, pytest.raises((TypeError, ValueError)):
+        producer.send(**wrong)
+    assert producer.acknowledged == 0
+
+
+def test_a_partition_that_the_topic_lacks_is_refused_where_it_is_given():
+    with FakeService(partitions=2).client().producer("t") as producer:
+        for partition in (-1, 2):
+            with pytest.raises(errors.UnknownTopicOrPartitionError):
+                producer.send(value=b"x", partition=partition)
+
+
+@pytest.mark.parametrize(
+    ("given", "stored"),
+    [
+        ({"trace": b"1", "empty": None}, [("trace", b"1"), ("empty", None)]),
+        (MappingProxyType({"trace": b"1"}), [("trace", b"1")]),
+        ([("b", b"1"), ("a", None), ("b", b"2")], [("b", b"1"), ("a", None), ("b", b"2")]),
+        ((), []),
+        ({}, []),
+    ],
+)
+def test_headers_are_given_as_a_mapping_or_as_pairs_and_read_as_pairs(given, stored):
+    service = FakeService()
+    client = service.client()
+    with client.producer("t") as producer:
+        producer.send(value=b"x", headers=given)
+        producer.send_many([Record(b"x", headers=given)])
+    client.produce("t", 0, [Record(b"x", headers=given)])
+
+    with client.reader("t") as reader:
+        assert [list(record.headers) for _, record in reader] == [stored] * 3
+
+
+@pytest.mark.parametrize("headers", [{"name": "text"}, {b"name": b"x"}, [("name", "text")]])
+def test_a_header_that_is_no_name_and_bytes_is_refused_before_anything_is_sent(headers):
+    service = FakeService()
+    client = service.client()
+    with client.producer("t") as producer, pytest.raises(TypeError, match="a header is a name and bytes or None"):
+        producer.send(value=b"x", headers=headers)
+    with pytest.raises(TypeError, match="a header is a name and bytes or None"):
+        client.produce("t", 0, [Record(b"x", headers=headers)])
+
+    assert service.produced == []
+
+
+def test_a_delivery_tells_the_next_offset_as_the_answer_does():
+    service = FakeService()
+    with service.client().producer("t") as producer:
+        deliveries = [producer.send(value=b"%d" % n) for n in range(3)]
+        producer.flush()
+        assert [delivery.result().next_offset for delivery in deliveries] == [3, 3, 3]
+        assert producer.send(value=b"x").result().next_offset == 4

@@ -1,0 +1,242 @@
+"""The reader: order, starts, ends, positions."""
+
+import threading
+
+import httpx
+import pytest
+
+from fenceline import errors
+from fenceline.client import prefetch
+from fenceline.model.record import Record
+from fenceline.model.results import Bounds, Page
+from tests.support.fake_service import FakeService, corrupt
+from tests.support.patience import PATIENCE_S
+
+
+def filled(partitions=1, batches=4, records=5):
+    """Return a service with ``batches`` × ``records`` in each partition, whose values are their offsets."""
+    service = FakeService(partitions=partitions)
+    client = service.client()
+    for partition in range(partitions):
+        for batch in range(batches):
+            values = [str(batch * records + n).encode() for n in range(records)]
+            client.produce("t", partition, [Record(value, headers=[("p", b"%d" % partition)]) for value in values])
+    return service, client
+
+
+def test_a_reader_yields_every_record_of_every_partition_in_order_and_ends():
+    _, client = filled(partitions=3)
+
+    with client.reader("t") as reader:
+        records = list(reader)
+
+    for partition in range(3):
+        mine = [record for number, record in records if number == partition]
+        assert [record.offset for record in mine] == list(range(20))
+        assert [record.value for record in mine] == [b"%d" % offset for offset in range(20)]
+        assert {record.headers[0][1] for record in mine} == {b"%d" % partition}
+    assert len(records) == 60
+    assert reader.positions == {0: 20, 1: 20, 2: 20}
+
+
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [("earliest", 0), ("latest", 20), (0, 0), (7, 7), (10, 10), (19, 19), (20, 20), ({0: 3}, 3)],
+)
+def test_a_reader_begins_where_it_is_told_also_inside_a_batch(start, expected):
+    _, client = filled()
+
+    with client.reader("t", start=start) as reader:
+        assert [record.offset for _, record in reader] == list(range(expected, 20))
+
+
+def test_the_earliest_record_is_the_first_one_kept():
+    service, client = filled()
+    service.log_start = 6
+
+    with client.reader("t") as reader:
+        assert next(iter(reader))[1].offset == 6
+
+
+def test_pages_are_the_same_records_in_lists():
+    _, client = filled(partitions=2)
+
+    with client.reader("t") as reader:
+        pages = list(reader.pages())
+
+    assert all(len(records) == 5 for _, records in pages)
+    assert sorted((partition, record.offset) for partition, records in pages for record in records) == [
+        (partition, offset) for partition in range(2) for offset in range(20)
+    ]
+
+
+def test_positions_say_where_to_go_on_and_another_reader_does():
+    _, client = filled()
+    with client.reader("t") as reader:
+        for _, record in reader:
+            if record.offset == 7:
+                break
+        assert reader.positions == {0: 8}
+
+    with client.reader("t", start=reader.positions) as another:
+        assert [record.offset for _, record in another] == list(range(8, 20))
+
+
+def test_a_reader_that_was_left_in_the_middle_of_a_page_goes_on_there():
+    _, client = filled()
+    with client.reader("t") as reader:
+        first = [record.offset for (_, record), _ in zip(reader, range(3), strict=False)]
+        taken = reader.positions[0]
+        rest = [record.offset for _, record in reader]
+
+    assert first == [0, 1, 2]
+    assert rest == list(range(taken, 20))
+
+
+def test_pages_go_on_where_iterating_was_left():
+    _, client = filled()
+    with client.reader("t") as reader:
+        next(iter(reader))
+        rest = [record.offset for _, records in reader.pages() for record in records]
+
+    assert rest == list(range(1, 20))
+
+
+def test_a_reader_that_does_not_follow_ends_where_the_log_ended_when_it_began():
+    service, client = filled()
+    with client.reader("t") as reader:
+        for _, record in reader:
+            if record.offset < 100:
+                client.produce("t", 0, [Record(b"later")])  # one for each that is read: it would never end
+
+    assert record.offset < 21
+    assert service.next_offset(0) > 30
+
+
+def test_a_follower_sees_what_comes_later(monkeypatch):
+    monkeypatch.setattr(prefetch, "_PAUSE_MS", 1)
+    _, client = filled()
+    with client.reader("t", start="latest", follow=True) as reader:
+        client.produce("t", 0, [Record(b"later")])
+        assert next(iter(reader))[1].value == b"later"
+        client.produce("t", 0, [Record(b"and later")])
+        assert next(iter(reader))[1].value == b"and later"
+
+
+def test_a_follower_holds_long_polls_and_short_ones_where_partitions_share_a_thread(monkeypatch):
+    monkeypatch.setattr(prefetch, "THREADS_MAX", 2)
+    waits = {}
+    for partitions in (1, 2, 3):
+        service, client = filled(partitions=partitions, batches=1)
+        with client.reader("t", follow=True) as reader:
+            next(iter(reader))
+        polls = [request for request in service.requests if "wait_ms" in request.url.params]
+        waits[partitions] = {int(request.url.params["wait_ms"]) for request in polls}
+
+    assert waits == {1: {10_000}, 2: {10_000}, 3: {500}}
+
+
+@pytest.mark.parametrize(
+    ("is_following", "took_s", "position", "pauses"),
+    [
+        (True, 0.0, 5, [1.0]),
+        (True, 4.9, 5, [1.0]),
+        (True, 5.0, 5, []),  # the service held it for long enough
+        (True, 0.0, 6, []),  # something came, or was passed over
+        (False, 0.0, 5, []),
+    ],
+)
+def test_a_poll_that_the_service_did_not_hold_is_not_followed_by_another_at_once(
+    monkeypatch, is_following, took_s, position, pauses
+):
+    clock, waited = [0.0], []
+
+    def fetch(partition, offset, wait_ms):
+        clock[0] += took_s
+        return Page([], position, Bounds(0, 6, 6))
+
+    made = prefetch.Fetching(fetch, 1, is_following=is_following)
+    monkeypatch.setattr(prefetch, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(made._closed, "wait", waited.append)
+    made.start([(0, 5)])
+
+    assert made.next()[2].position == position
+    made.close()
+    made.threads[0].join(PATIENCE_S)
+    assert waited == pauses
+
+
+def test_records_that_were_trimmed_under_a_reader_are_an_error_not_a_gap():
+    service, client = filled()
+    with client.reader("t", start=2) as reader:
+        service.log_start = 10
+        with pytest.raises(errors.OffsetOutOfRangeError) as caught:
+            list(reader.pages())
+        with pytest.raises(errors.OffsetOutOfRangeError):  # never taken for the end
+            list(reader.pages())
+
+    assert caught.value.log_start_offset == 10
+
+
+def test_a_page_that_is_no_batches_is_a_corrupt_log():
+    service, client = filled()
+    service._logs[0][1] = corrupt(service._logs[0][1])
+    bodies = service._logs[0]
+    service._logs[0] = [bodies[0]]
+    service._read = lambda request, partition: _page(service, bodies, int(request.url.params["offset"]))
+
+    with client.reader("t") as reader, pytest.raises(errors.CorruptLogError, match="start=5"):
+        list(reader.pages())
+
+
+def _page(service, bodies, offset):
+    numbers = {"position": offset + 5, "log-start-offset": 0, "next-offset": 20, "last-stable-offset": 20}
+    headers = {f"fenceline-{name}": str(value) for name, value in numbers.items()}
+    return httpx.Response(200, content=bodies[offset // 5], headers=headers)
+
+
+def test_a_fault_of_the_client_itself_reaches_the_iteration_instead_of_hanging_it(monkeypatch):
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    service, client = filled()
+
+    def breaks(request, partition):
+        raise ZeroDivisionError
+
+    service._read = breaks
+    with client.reader("t") as reader, pytest.raises(ZeroDivisionError):
+        next(iter(reader))
+    reader._fetching.threads[0].join(PATIENCE_S)
+
+
+@pytest.mark.parametrize(
+    ("partitions", "asked"),
+    [
+        (None, [(0, 100), (100, 100), (200, 100)]),
+        ([5], [(5, 1)]),
+        ([7, 5], [(5, 3)]),
+        ([0, 249, 3], [(0, 100), (249, 1)]),
+        ([], []),
+    ],
+)
+def test_a_topics_offsets_are_asked_for_a_hundred_at_once(partitions, asked):
+    service = FakeService(partitions=250)
+
+    told = service.client().topic_offsets("t", partitions)
+
+    assert list(told) == (list(range(250)) if partitions is None else sorted(partitions))
+    spans = [(request.url.params["start_partition"], request.url.params["limit"]) for request in service.requests]
+    assert [(int(start), int(limit)) for start, limit in spans] == asked
+
+
+@pytest.mark.parametrize("partitions", [[3], [0, 7], [-1], [2, 500]])
+def test_the_offsets_of_a_partition_that_is_not_there_are_an_error(partitions):
+    with pytest.raises(errors.UnknownTopicOrPartitionError):
+        FakeService(partitions=3).client().topic_offsets("t", partitions)
+
+
+@pytest.mark.parametrize("start", ["earliest", "latest"])
+def test_a_reader_of_many_partitions_finds_its_start_by_few_requests(start):
+    service = FakeService(partitions=120)
+    with service.client().reader("t", start=start) as reader:
+        assert reader.positions == dict.fromkeys(range(120), 0)
+        assert sum(request.url.path.endswith("/offsets") for request in service.requests) == 2

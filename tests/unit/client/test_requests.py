@@ -1,0 +1,588 @@
+"""What becomes of one request: answers, errors, lost answers and retries."""
+
+import json
+import socket
+import ssl
+import subprocess
+import sys
+
+import httpx
+import pytest
+
+from fenceline import errors
+from fenceline.client import Client
+from fenceline.client.transport import FIRST_CONNECTION_MS, PAUSE_LAST_MS
+from fenceline.model.record import Record
+from fenceline.model.results import ProducerRef, SessionRef
+from tests.support.fake_service import (
+    FakeService,
+    QuickRuntime,
+    answers,
+    loses_the_answer,
+    loses_the_request,
+    refused,
+    refuses_the_connection,
+)
+
+BOUNDS = {"log_start_offset": 0, "next_offset": 0, "last_stable_offset": 0}
+OFFSETS = {**BOUNDS, "topic_epoch": -1, "access_mode": "Shared", "compaction_horizon": 0}
+TOPIC = {"name": "t", "topic_id": "id", "partitions": 1, "config": {}, "regions": ["local"], "created_at": 1}
+IDEMPOTENT = ProducerRef(producer_id=7, producer_epoch=0, sequence=0)
+
+
+def client_of(*script, runtime=None, **options):
+    """Return a client whose requests meet ``script`` one after the other, the last item forever; and its requests."""
+    seen = []
+
+    def answer(request):
+        seen.append(request)
+        item = script[min(len(seen), len(script)) - 1]
+        if isinstance(item, Exception):
+            raise item
+        return item
+
+    transport = httpx.MockTransport(answer)
+    return Client("http://fake/", runtime=runtime or QuickRuntime(), http=transport, **options), seen
+
+
+@pytest.mark.parametrize("code", sorted(errors.TABLE))
+def test_every_problem_becomes_the_error_of_its_code_with_its_members(code):
+    problem = {**errors.TABLE[code]("so it is").problem(), "next_offset": 43}
+    client, _ = client_of(httpx.Response(400, json=problem), retry_ms=0)
+
+    with pytest.raises(errors.TABLE[code]) as caught:
+        client.produce("t", 0, [Record(b"x")])
+
+    assert caught.value.detail == "so it is"
+    assert caught.value.next_offset == 43
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        (400, errors.InvalidRequestError),
+        (401, errors.UnauthenticatedError),
+        (403, errors.NotAuthorizedError),
+        (404, errors.NotFoundError),
+        (413, errors.RecordListTooLargeError),
+        (429, errors.ThrottledError),
+        (500, errors.OutcomeUnknownError),
+        (502, errors.OutcomeUnknownError),
+        (503, errors.OutcomeUnknownError),
+        (504, errors.OutcomeUnknownError),
+    ],
+)
+@pytest.mark.parametrize("body", [b"<html>", b'{"message": "Forbidden"}', b"[1]", b""])
+def test_what_a_gateway_answers_by_itself_is_mapped_by_its_status(status, expected, body):
+    client, _ = client_of(httpx.Response(status, content=body), retry_ms=0)
+
+    with pytest.raises(expected):
+        client.create_topic("t")
+
+
+@pytest.mark.parametrize(
+    ("next_step", "expected"),
+    [
+        ("fix", errors.InvalidRequestError),
+        ("retry", errors.StoreUnavailableError),
+        ("check", errors.OutcomeUnknownError),
+        ("stop", errors.CorruptLogError),
+        ("other", errors.OutcomeUnknownError),
+    ],
+)
+def test_a_code_of_a_newer_service_keeps_its_next_step(next_step, expected):
+    problem = {"code": "NEWER", "next_step": next_step, "detail": "so it is", "status": 400}
+    client, _ = client_of(httpx.Response(400, json=problem), retry_ms=0)
+
+    with pytest.raises(expected, match="so it is code=NEWER"):
+        client.create_topic("t")
+
+
+@pytest.mark.parametrize("error", [errors.ThrottledError, errors.ContendedError, errors.StoreUnavailableError])
+def test_a_retry_answer_is_sent_again_even_for_what_must_not_be_repeated(error):
+    client, seen = client_of(refused(error("busy")), refused(error("busy")), httpx.Response(201, json=TOPIC))
+
+    assert client.create_topic("t").topic_id == "id"
+    assert len(seen) == 3
+
+
+def test_pauses_are_jittered_and_grow_to_a_bound_within_the_deadline():
+    runtime = QuickRuntime()
+    client, _ = client_of(refused(errors.ThrottledError("busy")), runtime=runtime, retry_ms=30_000)
+
+    with pytest.raises(errors.ThrottledError):
+        client.health()
+
+    assert len(set(runtime.slept_ms)) == len(runtime.slept_ms) > 5
+    assert runtime.slept_ms[0] <= 50
+    assert all(pause <= PAUSE_LAST_MS for pause in runtime.slept_ms)
+    assert max(runtime.slept_ms) > 200
+    assert sum(runtime.slept_ms) < 30_000
+
+
+@pytest.mark.parametrize(
+    "error", [errors.OffsetMismatchError, errors.UnknownTopicOrPartitionError, errors.CorruptLogError]
+)
+def test_what_will_fail_again_is_not_sent_again(error):
+    client, seen = client_of(refused(error("no")))
+
+    with pytest.raises(error):
+        client.offsets("t", 0)
+
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize(
+    "lost", [httpx.ReadTimeout("x"), httpx.ReadError("x"), httpx.RemoteProtocolError("x"), httpx.WriteError("x")]
+)
+def test_an_append_without_a_sequence_is_never_sent_again_after_a_lost_answer(lost):
+    client, seen = client_of(lost)
+
+    with pytest.raises(errors.OutcomeUnknownError):
+        client.produce("t", 0, [Record(b"x")], expected_offset=0)
+
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda client: client.create_topic("t"),
+        lambda client: client.alter_topic("t", partitions=2),
+        lambda client: client.delete_topic("t"),
+    ],
+)
+def test_a_change_of_a_topic_is_never_sent_again_after_a_lost_answer(write):
+    client, seen = client_of(httpx.ReadTimeout("x"))
+
+    with pytest.raises(errors.OutcomeUnknownError):
+        write(client)
+
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize("never", [httpx.ConnectError("x"), httpx.ConnectTimeout("x"), httpx.PoolTimeout("x")])
+def test_a_connection_that_was_never_made_is_tried_again_for_every_request(never):
+    client, seen = client_of(never, never, httpx.Response(201, json=TOPIC))
+
+    client.create_topic("t")
+
+    assert len(seen) == 3
+
+
+def test_without_any_connection_the_store_is_unavailable_and_nothing_was_written():
+    client, seen = client_of(httpx.ConnectError("connection refused"), retry_ms=60_000)
+
+    with pytest.raises(errors.StoreUnavailableError, match="connection refused"):
+        client.produce("t", 0, [Record(b"x")])
+
+    assert len(seen) > 2
+
+
+def refusal():
+    """Return what httpx raises where nobody listens."""
+    error = httpx.ConnectError("[Errno 111] Connection refused")
+    error.__cause__ = ConnectionRefusedError(111, "Connection refused")
+    return error
+
+
+def test_a_client_that_never_reached_its_service_soon_says_what_to_do_where_connections_are_refused():
+    runtime = QuickRuntime()
+    client, seen = client_of(refusal(), runtime=runtime, retry_ms=600_000)
+
+    with pytest.raises(errors.StoreUnavailableError) as caught:
+        client.topic("t")
+
+    assert caught.value.detail == (
+        'no fenceline answers at http://fake: connection refused; start one with "fenceline dev", or set FENCELINE_URL'
+    )
+    assert sum(runtime.slept_ms) < FIRST_CONNECTION_MS <= 1_500
+    assert 4 < len(seen) < 20
+
+
+def test_a_closed_port_is_told_as_refused():
+    with socket.socket() as closed:  # bound, so that nobody else gets it, and deaf
+        closed.bind(("127.0.0.1", 0))
+        url = f"http://user:password@127.0.0.1:{closed.getsockname()[1]}"
+        runtime = QuickRuntime()
+        with pytest.raises(errors.StoreUnavailableError) as caught:
+            Client(url, runtime=runtime).health()
+
+    assert caught.value.detail.startswith("no fenceline answers at http://127.0.0.1:")
+    assert ": connection refused; start one" in caught.value.detail
+    assert "password" not in caught.value.detail
+    assert sum(runtime.slept_ms) < FIRST_CONNECTION_MS
+
+
+@pytest.mark.parametrize(
+    "first", [httpx.Response(200, json=TOPIC), refused(errors.ThrottledError("busy")), httpx.ReadTimeout("x")]
+)
+def test_a_service_that_was_reached_once_is_waited_for_while_it_starts_again(first):
+    runtime = QuickRuntime()
+    client, seen = client_of(first, *[refusal()] * 12, httpx.Response(200, json=TOPIC), runtime=runtime)
+
+    client.topic("t")
+    if first.__class__ is httpx.Response and first.is_success:
+        client.topic("t")
+
+    assert len(seen) == 14
+    assert sum(runtime.slept_ms) > FIRST_CONNECTION_MS
+
+
+def test_a_network_that_is_not_there_yet_is_waited_for_as_long_as_ever():
+    """Only a refusal says that a machine is there, and no server on it."""
+    runtime = QuickRuntime()
+    client, _ = client_of(httpx.ConnectError("network is unreachable"), runtime=runtime, retry_ms=20_000)
+
+    with pytest.raises(errors.StoreUnavailableError, match="network is unreachable"):
+        client.health()
+
+    assert sum(runtime.slept_ms) > 10_000
+
+
+def test_each_repetition_is_a_warning_that_says_what_and_why_and_how_often(caplog):
+    runtime = QuickRuntime()
+    script = [refused(errors.ThrottledError("busy")), httpx.ReadTimeout("x"), httpx.Response(200, json=TOPIC)]
+    client, _ = client_of(*script, runtime=runtime)
+
+    client.topic("t")
+
+    first, second = (int(pause) for pause in runtime.slept_ms)
+    assert [(one.name, one.levelname, one.getMessage()) for one in caplog.records if one.name == "fenceline"] == [
+        ("fenceline", "WARNING", f"sending again: request=GET /v1/topics/t why=THROTTLED try=2 pause_ms={first}"),
+        (
+            "fenceline",
+            "WARNING",
+            f"sending again: request=GET /v1/topics/t why=OUTCOME_UNKNOWN (ReadTimeout) try=3 pause_ms={second}",
+        ),
+    ]
+
+
+def test_no_warning_shows_a_record_or_a_session(caplog):
+    session_id = "0123456789abcdef0123456789abcdef"
+    lost = [refused(errors.ThrottledError(f"session_id={session_id} value=secret")), httpx.ReadTimeout(session_id)]
+    for call in (
+        lambda client: client.produce(
+            "t", 0, [Record(b"secret")], producer=IDEMPOTENT, session=SessionRef(session_id, 3)
+        ),
+        lambda client: client.read("t", 0, offset=0, group="g", session_id=session_id),
+        lambda client: client.heartbeat(session_id),
+        lambda client: client.close_session(session_id),
+        lambda client: client.acknowledge("t", "s", 0, cumulative=1, session_id=session_id),
+    ):
+        client, _ = client_of(*lost, refused(errors.NotFoundError("no")))
+        with pytest.raises(errors.FencelineError):
+            call(client)
+
+    assert len(caplog.records) == 10
+    assert "secret" not in caplog.text
+    assert session_id not in caplog.text
+    assert "/v1/sessions/01234567…/heartbeat" in caplog.text
+
+
+def test_a_program_that_sets_up_no_logging_sees_nothing_of_it():
+    program = (
+        "import httpx\n"
+        "from fenceline import Client, errors\n"
+        "def answer(request): raise httpx.ConnectError('x')\n"
+        "try: Client('http://fake', retry_ms=200, http=httpx.MockTransport(answer)).health()\n"
+        "except errors.StoreUnavailableError: pass"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert (ended.stdout, ended.stderr) == ("", "")
+
+
+def test_a_read_whose_answer_is_lost_is_sent_again():
+    client, seen = client_of(httpx.ReadTimeout("x"), httpx.Response(502), httpx.Response(200, json=OFFSETS))
+
+    assert client.offsets("t", 0).bounds.next_offset == 0
+    assert len(seen) == 3
+
+
+def test_a_read_that_is_never_answered_says_that_nothing_was_written():
+    client, _ = client_of(httpx.ReadTimeout("x"), retry_ms=500)
+
+    with pytest.raises(errors.StoreUnavailableError):
+        client.offsets("t", 0)
+
+
+def test_an_append_with_a_sequence_is_sent_again_with_the_same_bytes_and_stored_once():
+    service = FakeService(faults=[loses_the_answer, refuses_the_connection, loses_the_request])
+
+    appended = service.client().produce("t", 0, [Record(b"x"), Record(b"y")], producer=IDEMPOTENT)
+
+    assert (appended.base_offset, appended.count, appended.duplicate) == (0, 2, True)
+    assert service.stored(0) == [b"x", b"y"]
+    assert len({one.body for one in service.produced}) == 1
+    assert len(service.produced) == 4
+
+
+@pytest.mark.parametrize("lost", [loses_the_answer, loses_the_request])
+def test_a_refusal_after_a_lost_answer_leaves_the_outcome_unknown(lost):
+    """The refusal speaks of the second request only; the first may have been carried out."""
+    service = FakeService(faults=[lost, answers(errors.UnknownTopicOrPartitionError("gone"))])
+
+    with pytest.raises(errors.OutcomeUnknownError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+        service.client().produce("t", 0, [Record(b"x")], producer=IDEMPOTENT)
+
+
+def test_an_append_with_a_sequence_that_is_never_answered_has_an_unknown_outcome():
+    """Also where the last word was a retry answer: it speaks of its own request only."""
+    service = FakeService(faults=[loses_the_answer, *[answers(errors.ContendedError("busy"))] * 100])
+
+    with pytest.raises(errors.OutcomeUnknownError):
+        service.client(retry_ms=5_000).produce("t", 0, [Record(b"x")], producer=IDEMPOTENT)
+
+
+def test_a_lost_trim_is_sent_again():
+    client, seen = client_of(httpx.ReadTimeout("x"), httpx.Response(200, json={"log_start_offset": 5}))
+
+    assert client.trim("t", 0, 5) == 5
+    assert [json.loads(request.content) for request in seen] == [{"before_offset": 5}] * 2
+
+
+def test_expected_offsets_travel_as_one_number_or_one_for_each_record():
+    service = FakeService()
+    client = service.client()
+
+    client.produce("t", 0, [Record(b"x")], expected_offset=0)
+    client.produce("t", 0, [Record(b"x"), Record(b"y")], expected_offset=[1, -1])
+    client.produce("t", 0, [Record(b"x")])
+
+    assert [request.url.params.get("expected_offset") for request in service.requests] == ["0", "1,-1", None]
+
+
+def test_topics_are_listed_page_by_page_until_there_are_no_more():
+    pages = [
+        {"topics": [{**TOPIC, "name": "a"}, {**TOPIC, "name": "b"}], "has_more": True},
+        {"topics": [{**TOPIC, "name": "c"}], "has_more": False},
+    ]
+    client, seen = client_of(*(httpx.Response(200, json=page) for page in pages))
+
+    assert [topic.name for topic in client.topics(prefix="p")] == ["a", "b", "c"]
+    assert [dict(request.url.params) for request in seen] == [{"prefix": "p"}, {"prefix": "p", "start_after": "b"}]
+
+
+def test_every_list_is_whole_however_many_pages_it_comes_in():
+    """Subscriptions and offsets go on behind the last one, producers behind the last name of both lists."""
+
+    def offset(partition):
+        return {"topic": "a", "partition": partition, "offset": 5, "metadata": ""}
+
+    def subscription(name):
+        return {"name": name, "topic": "t", "replicate_subscription_state": False}
+
+    def producer(name, **more):
+        fixed = {"session_id": "s", "access_mode": "Shared", "topic_epochs": {}, "next_offsets": {}, "expires_at": 0}
+        return {"producer_name": name, "state": "queued" if more else "granted", **fixed, **more}
+
+    def walked(call, *pages):
+        client, seen = client_of(*(httpx.Response(200, json=page) for page in pages))
+        return call(client), [request.url.params.get("start_after") for request in seen]
+
+    found, starts = walked(
+        lambda client: [one.partition for one in client.committed_offsets("g", topic="a")],
+        {"offsets": [offset(8), offset(9)], "has_more": True},
+        {"offsets": [offset(10)], "has_more": False},
+    )
+    assert (found, starts) == ([8, 9, 10], [None, "a/9"])
+    found, starts = walked(
+        lambda client: [one.name for one in client.subscriptions("t")],
+        {"subscriptions": [subscription("a")], "has_more": True},
+        {"subscriptions": [subscription("b")], "has_more": False},
+    )
+    assert (found, starts) == (["a", "b"], [None, "a"])
+    producers, starts = walked(
+        lambda client: client.producers("t"),
+        {"producers": [producer("a")], "waiting": [producer("b", queue_position=1)], "has_more": True},
+        {"producers": [producer("c")], "waiting": [], "has_more": True},
+        {"producers": [], "waiting": [producer("d", queue_position=0)], "has_more": False},
+    )
+    assert [one.producer_name for one in producers.granted] == ["a", "c"]
+    assert [one.producer_name for one in producers.waiting] == ["d", "b"]
+    assert starts == [None, "b", "c"]
+
+
+def test_what_a_service_of_before_told_in_one_answer_is_whole():
+    client, seen = client_of(httpx.Response(200, json={"subscriptions": []}))
+
+    assert client.subscriptions("t") == []
+    assert len(seen) == 1
+
+
+def test_a_cursor_that_comes_in_parts_is_put_together():
+    def cursor(partition, ranges, **more):
+        shown = {"partition": partition, "mark_delete_offset": 0, "backlog": 9}
+        return {**shown, "individually_acknowledged": ranges, **more}
+
+    def page(*cursors, has_more):
+        named = {"name": "s", "topic": "t", "replicate_subscription_state": False}
+        return httpx.Response(200, json={**named, "partitions": cursors, "has_more": has_more})
+
+    client, seen = client_of(
+        page(cursor(0, []), cursor(1, [[1, 2], [3, 5]], has_more=True), has_more=True),
+        page(cursor(1, [[7, 8]], has_more=True), has_more=True),
+        page(cursor(1, [[9, 11]]), has_more=True),
+        page(cursor(2, [[0, 1]]), has_more=False),
+    )
+
+    found = client.subscription("t", "s").partitions
+    assert [one.partition for one in found] == [0, 1, 2]
+    assert found[1].individually_acknowledged == [(1, 2), (3, 5), (7, 8), (9, 11)]
+    asked = [(request.url.params["start_partition"], request.url.params.get("start_offset")) for request in seen]
+    assert asked == [("0", None), ("1", "5"), ("1", "8"), ("2", None)]
+
+
+def test_members_that_a_newer_service_adds_are_passed_over():
+    client, _ = client_of(httpx.Response(200, json={**TOPIC, "newer": 1}))
+
+    assert client.topic("t").partitions == 1
+
+
+@pytest.mark.parametrize(("name", "path"), [("a/b", b"/v1/topics/a%2Fb"), ("a b?c", b"/v1/topics/a%20b%3Fc")])
+def test_a_topic_name_is_one_step_of_a_path_whatever_is_in_it(name, path):
+    client, seen = client_of(httpx.Response(200, json=TOPIC))
+
+    client.topic(name)
+
+    assert seen[0].url.raw_path == path
+
+
+@pytest.mark.parametrize("name", ["", ".", ".."])
+def test_a_name_by_which_a_path_would_lead_elsewhere_is_not_sent(name):
+    client, seen = client_of(httpx.Response(204))
+
+    for call in (
+        lambda: client.delete_topic(name),
+        lambda: client.delete_subscription("t", name),
+        lambda: client.committed_offsets(name),
+        lambda: client.close_producer("t", name, "s"),
+    ):
+        with pytest.raises(errors.InvalidRequestError, match="nothing has this name"):
+            call()
+    assert seen == []
+
+
+@pytest.mark.parametrize(
+    ("encoding", "key", "value"), [("utf8", "k", "é"), ("base64", "aw==", "w6k=")], ids=["utf8", "base64"]
+)
+def test_a_page_has_the_records_bytes_in_either_encoding(encoding, key, value):
+    record = {"offset": 3, "timestamp": 5, "key": key, "value": value, "headers": [[value, None]], "topic_epoch": 1}
+    page = {"records": [record, {**record, "key": None, "value": None}], "encoding": encoding, "position": 5, **BOUNDS}
+    client, _ = client_of(httpx.Response(200, json=page))
+
+    first, tombstone = client.read("t", 0, offset=3).records
+
+    assert (first.offset, first.key, first.value, first.origin) == (3, b"k", "é".encode(), None)
+    assert first.headers == [(value, None)]
+    assert (tombstone.key, tombstone.value) == (None, None)
+
+
+def test_every_answer_with_offsets_tells_them_by_their_names():
+    """API.md names them beside the rest of the answer, and so does each type."""
+    told = {"log_start_offset": 3, "next_offset": 9, "last_stable_offset": 8}
+    page = {"records": [], "encoding": "base64", "position": 5, **told}
+    headers = {f"fenceline-{name.replace('_', '-')}": str(value) for name, value in {**told, "position": 5}.items()}
+    segments = {"segments": [], "has_more": False, "topic_id": "id", **told}
+    for call, answer in (
+        (lambda client: client.read("t", 0, offset=5), httpx.Response(200, json=page)),
+        (lambda client: client.read_subscription("t", "s", 0), httpx.Response(200, json=page)),
+        (lambda client: client.read_batches("t", 0, 5), httpx.Response(200, content=b"", headers=headers)),
+        (lambda client: client.offsets("t", 0), httpx.Response(200, json={**OFFSETS, **told})),
+        (lambda client: client.segments("t", 0), httpx.Response(200, json=segments)),
+    ):
+        found = call(client_of(answer)[0])
+        assert {name: getattr(found, name) for name in told} == told
+
+
+def test_answers_of_two_numbers_name_them():
+    client, _ = client_of(
+        httpx.Response(200, json={"offset": 4, "timestamp": 99}),
+        httpx.Response(200, json={"producer_id": 7, "producer_epoch": 0}),
+    )
+
+    first = client.offset_at("t", 0, 98)
+    assert (first.offset, first.timestamp) == first == (4, 99)
+    mine = client.producer_id()
+    assert (mine.producer_id, mine.producer_epoch) == mine == (7, 0)
+
+
+def test_a_held_read_waits_for_its_answer_longer_than_others():
+    client, seen = client_of(httpx.Response(200, json=OFFSETS), timeout_ms=1_000)
+    client.offsets("t", 0)
+    page = {"records": [], "encoding": "base64", "position": 0, **BOUNDS}
+    held, seen_held = client_of(httpx.Response(200, json=page), timeout_ms=1_000)
+    held.read("t", 0, offset=0, wait_ms=20_000)
+
+    assert seen[0].extensions["timeout"]["read"] == 1
+    assert seen_held[0].extensions["timeout"]["read"] == 21
+
+
+def test_a_success_that_is_no_fenceline_answer_is_not_found():
+    client, _ = client_of(httpx.Response(200, content=b"<html>"))
+
+    with pytest.raises(errors.NotFoundError, match="no fenceline service"):
+        client.health()
+
+
+@pytest.mark.parametrize("url", ["ftp://fake", "fake:8080", "http://[::1"])
+def test_a_url_that_is_none_is_an_invalid_request(url):
+    with pytest.raises(errors.InvalidRequestError, match="url="):
+        Client(url, retry_ms=0).health()
+
+
+def test_a_closed_client_sends_nothing():
+    client, seen = client_of(httpx.Response(200, json={"status": "ok"}))
+
+    with client:
+        client.health()
+    with pytest.raises(errors.StoreUnavailableError, match="closed"):
+        client.health()
+
+    assert len(seen) == 1
+
+
+def test_what_a_client_makes_is_called_as_the_client_is():
+    session = {"session_id": "s1", "lease_ms": 30_000, "expires_at": 1}
+    producer = {"producer_name": "p", "session_id": "s1", "access_mode": "Shared", "state": "granted"}
+    claimed = {"producer": {**producer, "topic_epochs": {}, "next_offsets": {}, "expires_at": 1}}
+    client, seen = client_of(httpx.Response(201, json={**session, **claimed}), client_name="web-3:4711")
+    client.create_session()
+    client.create_session(client_name="other")
+    client.claim("t")
+    client.claim("t", session_id="s1")  # which has its name already
+
+    names = [json.loads(request.content).get("client_name") for request in seen]
+    assert names == ["web-3:4711", "other", "web-3:4711", None]
+
+
+@pytest.mark.parametrize(("url", "is_read"), [("http://fake", False), ("HTTP://fake/", False), ("https://fake", True)])
+def test_the_authorities_are_read_only_where_a_certificate_is_asked_for(monkeypatch, url, is_read):
+    read = []
+
+    def default(*arguments, **options):
+        read.append((arguments, options))
+        return make(*arguments, **options)
+
+    make = ssl.create_default_context
+    monkeypatch.setattr(ssl, "create_default_context", default)
+    with Client(url):
+        assert bool(read) == is_read
+
+
+def test_a_client_that_asks_for_no_certificate_would_believe_none(monkeypatch):
+    given = []
+
+    def noted(**options):
+        given.append(options["verify"])
+        return make(**options)
+
+    make = httpx.Client
+    monkeypatch.setattr(httpx, "Client", noted)
+    with Client("http://fake"), Client("https://fake"):
+        pass
+    nobody, usual = given
+    assert usual is True
+    assert nobody.verify_mode == ssl.CERT_REQUIRED
+    assert nobody.check_hostname
+    assert nobody.get_ca_certs() == []

@@ -1,0 +1,143 @@
+"""Subscriptions from the client's side: what is shown, what is acknowledged, and by whom."""
+
+import pytest
+
+from fenceline import errors
+from fenceline.client.types import CommittedOffset, Cursor
+from fenceline.model.record import Record
+from fenceline.runtime import ThreadRuntime
+from tests.support.fake_sessions import FakeSessions
+
+
+def filled(partitions=1, records=10):
+    service = FakeSessions(partitions=partitions)
+    client = service.client(ThreadRuntime(), retry_ms=0)
+    for partition in range(partitions):
+        client.produce("t", partition, [Record(b"%d" % n) for n in range(records)])
+    return service, client
+
+
+def test_a_subscriber_yields_what_is_not_acknowledged_in_order_and_ends():
+    service, client = filled(partitions=3)
+    service.marks = {0: 4, 1: 10}
+
+    with client.subscribe("t", "s", initial_position="earliest", follow=False, max_records=3) as subscriber:
+        records = list(subscriber)
+
+    by_partition = {n: [record.offset for number, record in records if number == n] for n in range(3)}
+    assert by_partition == {0: [4, 5, 6, 7, 8, 9], 1: [], 2: list(range(10))}
+    assert service.bodies["PUT subscription"] == [{"initial_position": "earliest"}]
+    assert subscriber.positions == {0: 10, 2: 10}
+
+
+@pytest.mark.parametrize("page_size", [1, 2, 100])
+def test_a_subscription_has_all_its_partitions_however_its_pages_are_cut(page_size):
+    service, client = filled(partitions=5, records=1)
+    service.page_size = page_size
+    assert [one.partition for one in client.subscription("t", "s").partitions] == [0, 1, 2, 3, 4]
+
+
+def test_pages_go_on_where_iterating_was_left():
+    _, client = filled()
+    with client.subscribe("t", "s", follow=False, max_records=4) as subscriber:
+        assert next(iter(subscriber))[1].offset == 0
+        assert [[one.offset for one in records] for _, records in subscriber.pages()] == [
+            [1, 2, 3],
+            [4, 5, 6, 7],
+            [8, 9],
+        ]
+
+
+def test_a_subscriber_that_follows_sees_what_comes_later():
+    _, client = filled(records=1)
+    with client.subscribe("t", "s") as subscriber:
+        each = iter(subscriber)
+        assert next(each)[1].value == b"0"
+        client.produce("t", 0, [Record(b"later")])
+        assert next(each)[1].value == b"later"
+
+
+def test_acknowledgements_name_the_session_that_owns_the_partitions():
+    service, client = filled()
+    with client.session() as session, client.subscribe("t", "s", session=session) as subscriber:
+        assert subscriber.acknowledge(0, 4) == 5
+        assert subscriber.acknowledge_individually(0, [7, 9]) == 5
+        next(iter(subscriber))
+
+    assert service.bodies["POST acknowledgements"] == [
+        {"partition": 0, "cumulative": 4, "session_id": "s1"},
+        {"partition": 0, "individual": [7, 9], "session_id": "s1"},
+    ]
+    assert service.bodies["GET records"][0]["session_id"] == "s1"
+
+
+@pytest.mark.parametrize("error", [errors.OwnerFencedError, errors.SessionSeveredError])
+def test_a_reader_that_was_severed_is_told_instead_of_shown_more(error):
+    service, client = filled()
+    service.append_error = error("somebody came")
+
+    with client.subscribe("t", "s", follow=False) as subscriber:
+        for _ in range(2):  # never taken for the end
+            with pytest.raises(error):
+                next(iter(subscriber))
+
+
+def test_a_mark_that_moved_past_the_position_is_gone_on_from():
+    service, client = filled()
+    with client.subscribe("t", "s", follow=False, max_records=2) as subscriber:
+        each = iter(subscriber)
+        first = next(each)[1].offset
+        service.marks[0] = 8  # another subscriber was faster
+        rest = [record.offset for _, record in each]
+
+    assert first == 0
+    assert rest[-2:] == [8, 9]
+    assert len(rest) < 9
+
+
+def test_a_subscription_is_described_with_all_its_partitions():
+    service, client = filled(partitions=1)
+    service.partitions = 230
+    service.marks = {229: 4}
+
+    found = client.subscription("t", "s")
+
+    assert [cursor.partition for cursor in found.partitions] == list(range(230))
+    assert found.partitions[229] == Cursor(229, 4, [(8, 9)], 229)
+    assert [one.name for one in client.subscriptions("t")] == ["a", "b"]
+
+
+def test_a_subscription_is_moved_by_offset_and_by_time_and_deleted():
+    service, client = filled()
+
+    assert client.seek("t", "s", 0, offset=6) == 6
+    assert client.seek("t", "s", 0, timestamp=99) == 3
+    client.delete_subscription("t", "s")
+
+    assert service.bodies["POST seek"] == [{"partition": 0, "offset": 6}, {"partition": 0, "timestamp": 99}]
+    assert service.seen["DELETE subscription"] == 1
+
+
+def test_a_group_commits_and_fetches_its_offsets():
+    service, client = filled()
+
+    client.commit_offsets("g", [CommittedOffset("t", 0, 7, "m")], session_id="s1")
+    assert client.committed_offsets("g", topic="t", partition=0, require_stable=True) == [
+        CommittedOffset("t", 0, 7, "m")
+    ]
+
+    offsets = [{"topic": "t", "partition": 0, "offset": 7, "metadata": "m"}]
+    assert service.bodies["POST group"] == [[{}, {"offsets": offsets, "session_id": "s1"}]]
+    assert service.bodies["GET group"] == [[{"topic": "t", "partition": "0", "require_stable": "true"}, None]]
+
+
+def test_a_read_may_be_one_of_a_group_that_owns_the_partition():
+    service, client = filled()
+
+    with client.reader("t", group="g", session_id="s1") as reader:
+        assert len(list(reader)) == 10
+
+    reads = [
+        request.url.params for request in service.requests if request.method == "GET" and "group" in request.url.params
+    ]
+    assert {(params["group"], params["session_id"]) for params in reads} == {("g", "s1")}
