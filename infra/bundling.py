@@ -52,7 +52,7 @@ _PIP_RECORDS = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"}
 
 
 class CannotBundle(Exception):
-    """The functions' dependencies could not be fetched, or not compiled. The message says why, in one line."""
+    """A failure to fetch the functions' dependencies, or to compile them. The message says why, in one line."""
 
 
 def bundled(target: Target = "lambda") -> Path:
@@ -134,7 +134,7 @@ def _compiler(target: Target) -> tuple[str, str] | None:
 
 
 def _environment() -> dict[str, str]:
-    """Return the environment in which the same source is compiled to the same bytes."""
+    """Return the environment in which the same source is always compiled to the same bytes."""
     return {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")} | {"PYTHONHASHSEED": "0"}
 
 

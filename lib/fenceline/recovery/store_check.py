@@ -24,7 +24,7 @@ ONE_WINS = "one of several creates at once wins"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One property, and whether it held."""
+    """One property, and what was seen if it did not hold."""
 
     what: str
     broken: str = ""  # what was seen instead

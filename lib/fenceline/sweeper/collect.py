@@ -75,7 +75,7 @@ def keep_state(
     store_now_ms: int,
     is_over: Callable[[], bool],
 ) -> bool:
-    """Make the object under ``state/`` for the log start, at most once in 10 minutes. Return True if it was made.
+    """Make the object under ``state/`` for the log start, at most once in 10 minutes. Return True if one was made.
 
     Args:
         states: What ``list_states`` returned.

@@ -243,8 +243,8 @@ class _Run:
         return bare | headed.keys() - with_segments(self._context, topic.topic_id, headed)
 
     def _is_bare(self, topic_id: str, number: int) -> bool:
-        """Return True if a partition has no segment. What one listing shows of its neighbours is remembered for this
-        run.
+        """Return True if a partition has no segment. What one listing shows of its neighbours holds for this round of
+        this run.
         """
         known, first, end = self._bare
         if known != topic_id or not first <= number < end:

@@ -213,7 +213,7 @@ def _changed_nothing(error: Exception) -> bool:
 
 
 def _passes(error: Exception) -> bool:
-    """Return whether the same request may do better in a moment."""
+    """Return True if the same request may succeed in a moment."""
     if isinstance(error, ClientError):
         status, code = answered(error)
         return code in _THROTTLING or (status >= 500 and code != "NotImplemented")
