@@ -8,8 +8,8 @@ help: ## print this
 
 setup: .venv/ready ## make the virtual environment, once, with all that tests and deployments need
 
-# In two stages: the demo waits for nothing that it does not need. Each step says how long it takes, and dots say that
-# it goes on; pip alone would say nothing, or a hundred lines.
+# Two stages, so that the demo waits for nothing that it does not need. Each step prints how long it takes, and then dots
+# while it goes on. pip alone would print nothing, or a hundred lines.
 FOR_DEMO := server
 FOR_DEPLOYMENT := aws,infra,server
 FOR_TESTS := aws,infra,server,test

@@ -1,4 +1,7 @@
-"""One stack per region: ``cdk deploy --all -c regions=us-east-1,eu-west-1``; infra/README.md tells the rest."""
+"""The CDK app: one stack per region, by ``cdk deploy --all -c regions=us-east-1,eu-west-1``.
+
+infra/README.md is the page for operators.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """``python -m benchmarks.functions``: how large each function's bundle is, and how long its cold start takes.
 
-The rule: what is imported is what is deployed, from the bundle alone, by a fresh process; CPU time, not the clock's, so
-that a busy machine changes it little.
+Rule: a fresh process imports what is deployed, from the bundle alone. It counts CPU time, not the clock's, so that a
+busy machine changes it little.
 """
 
 from __future__ import annotations
@@ -41,17 +41,18 @@ def import_ms(bundle: Path | None, name: str) -> float:
     # Without site-packages: the bundle, or what is installed here, and not both.
     command = [sys.executable, *(["-S"] if bundle else []), "-c", code]
     env = {"PYTHONPATH": str(bundle)} if bundle else None
-    told = [
+    taken = [
         float(subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout) for _ in range(RUNS)
     ]
-    return min(told)
+    return min(taken)
 
 
 def start_ms(bundle: Path, sdk: str) -> float:
     """Return the CPU time of a cold start of the produce function: all that it imports, and its stores' clients.
 
     Args:
-        sdk: Whose session makes them; boto3 is the one that is installed here, behind the bundle.
+        sdk: The SDK whose session makes the clients. boto3 is the one that is installed here, found after the
+            bundle.
     """
     code = (
         "import time\nbegan = time.process_time()\n"

@@ -1,4 +1,4 @@
-"""``fenceline bench`` on the real servers: ``python -m benchmarks.real_servers [--json]``."""
+"""``python -m benchmarks.real_servers [--json]``: ``fenceline bench`` on real S3 and DynamoDB servers."""
 
 from __future__ import annotations
 

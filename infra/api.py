@@ -1,7 +1,9 @@
-"""The HTTP API: every route of the functions' own table, each to the function that serves it.
+"""The HTTP API: every route of the contract's table, each to the function that serves it.
 
-The rule: each route is listed in ``fenceline_http.routes`` alone. What is no route goes to admin, which says so in the
-documented form. Nobody gets through unsigned, unless that was asked for twice.
+Rule: each route is listed in ``fenceline_http.routes`` alone. A request without a route goes to admin, which answers in
+the documented form. No unsigned request gets through, unless two settings ask for that.
+
+Not here: what a request means (``fenceline_http``).
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from infra.context import Deployment
 from infra.logs import log_group
 from infra.nag import accept
 
-# Which request, how it went, who asked: no path, for topics may be named for their customers; no query, for sessions.
+# Which request, its outcome and its caller. There is no path, since topics may be named for customers, and no query,
+# since it may name sessions.
 _ACCESS_LOG = {
     "request_id": "$context.requestId",
     "time": "$context.requestTimeEpoch",
@@ -41,7 +44,7 @@ class Api(Construct):
     """A region's endpoint.
 
     Args:
-        functions: By the names that the routes have for them.
+        functions: By their names in the routes.
     """
 
     def __init__(
@@ -54,7 +57,7 @@ class Api(Construct):
                 f"{name}-integration",
                 function,
                 payload_format_version=apigateway.PayloadFormatVersion.VERSION_2_0,
-                scope_permission_to_route=False,  # one permission for all: a policy holds no forty
+                scope_permission_to_route=False,  # one permission for all routes, since a policy has no room for forty
             )
             for name, function in functions.items()
         }

@@ -1,12 +1,14 @@
 """The functions' code: one directory with all that they need, made by pip, without docker.
 
-The rule: the same source and the same constraints give the same bytes, whenever and wherever it is made: every version
-is pinned (constraints.txt), and what tells of the making (pip's records, the times of what is compiled) is left out. So
-the hash of the asset changes exactly when the functions do, and with the Python that compiles them: only one of
-Lambda's version can. Where there is none, each cold start does.
+Rule: the same source and the same constraints give the same bytes, whenever and wherever the bundle is made. Every
+version is pinned (constraints.txt). What depends on the making is left out: pip's records, and the times of compiled
+files. So the hash of the asset changes when the functions do, or when the Python that compiles them does. Only a Python
+of Lambda's version can compile them. Where there is none, each cold start compiles.
 
-All functions share one bundle: what each may do is its role's business, what each imports its handler's, and Lambda
-loads only what is imported.
+All functions share one bundle. What each may do is its role's business, what each imports its handler's. Lambda loads
+only what is imported.
+
+Not here: memory, time and settings of the functions (``functions``).
 """
 
 from __future__ import annotations
@@ -29,39 +31,38 @@ from infra.context import Target
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build"
 
-# What the handlers import, beside what is ours; their own dependencies follow by themselves.
+# What the handlers import beside our own packages. pip adds the dependencies of these.
 REQUIREMENTS = ("aiokafka", "aws-lambda-powertools", "aws-xray-sdk", "botocore", "cramjam", "google-crc32c")
 PYTHON = "3.13"
-PLATFORMS = ("manylinux_2_28_aarch64", "manylinux2014_aarch64")  # arm64: a fifth cheaper, and no slower
+PLATFORMS = ("manylinux_2_28_aarch64", "manylinux2014_aarch64")  # arm64, a fifth cheaper and no slower
 
 _OURS = (("lib/fenceline", "fenceline"), ("lib/fenceline_http", "fenceline_http"), ("functions", "functions"))
 _NOT_OURS = shutil.ignore_patterns("__pycache__", "*.md", "py.typed", "client")
-_SERVICES = {
-    "dynamodb",
-    "s3",
-    "xray",
-}  # (the last for the tracer) of the four hundred whose descriptions botocore carries, 27 MB
+# Of four hundred services botocore carries descriptions, 27 MB. X-Ray's is for the tracer.
+_SERVICES = {"dynamodb", "s3", "xray"}
 # Of aiokafka only its record codec is used; its client would be a third of the import time.
 _AIOKAFKA = {"codec.py", "errors.py", "record", "util.py", "structs.py"}
-_POWERTOOLS_UTILITIES = {"__init__.py", "data_classes", "jmespath_utils"}  # what its resolver and its logger import
-_PLACE = "/var/task"  # where Lambda unpacks the bundle, as tracebacks name it
+_POWERTOOLS_UTILITIES = {"__init__.py", "data_classes", "jmespath_utils"}  # imported by its resolver and its logger
+_PLACE = "/var/task"  # Lambda's directory of the bundle, for tracebacks
 _KEPT_S = 3_600
-NOT_COMPILED = f"the functions are not compiled: that needs a python{PYTHON} that runs; each cold start takes longer"
+NOT_COMPILED = (
+    f"the functions are not compiled, so each cold start takes longer; install python{PYTHON} to compile them"
+)
 _PIP_RECORDS = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"}
 
 
 class CannotBundle(Exception):
-    """The functions' dependencies could not be fetched, or not compiled. The message says why, in one line."""
+    """A failure to fetch the functions' dependencies, or to compile them. The message says why, in one line."""
 
 
 def bundled(target: Target = "lambda") -> Path:
-    """Return the directory that becomes the functions' asset, made unless it stands there already.
+    """Return the directory that becomes the functions' asset. It is made unless it exists already.
 
     Args:
         target: Lambda's platform and Python, or those of this process.
 
     Raises:
-        CannotBundle: pip could not fetch what it takes, or a module is no Python.
+        CannotBundle: pip could not fetch the dependencies, or a module is no Python.
     """
     place = BUILD / f"functions-{target}-{_key(target)}"
     if not place.exists():
@@ -84,7 +85,7 @@ def bytes_of(bundle: Path) -> int:
 
 
 def _key(target: Target) -> str:
-    """Return a name for the content: by every file that goes in, and everything that decides what pip fetches."""
+    """Return a name for the content, by every file that goes in and everything that decides what pip fetches."""
     _, compiler = _compiler(target) or ("", "none")
     digest = hashlib.sha256(f"{_dependencies_key(target)} {compiler}".encode())
     for path in sorted(_sources()):
@@ -114,33 +115,33 @@ def _dependencies(target: Target) -> Path:
 
 
 def is_compiled(target: Target = "lambda") -> bool:
-    """Whether bundles for ``target`` are compiled here: that needs a Python of its version."""
+    """Return True if bundles for ``target`` are compiled here: that needs a Python of its version."""
     return _compiler(target) is not None
 
 
 def _compiler(target: Target) -> tuple[str, str] | None:
-    """Return the Python that compiles for ``target``, and what it is, if there is one that runs."""
+    """Return the Python that compiles for ``target``, and its version; ``None`` if there is none that runs."""
     if target == "here":
         return sys.executable, sys.version
     for found in filter(None, (sys.executable, shutil.which(f"python{PYTHON}"))):
-        # One that is found may be none: version managers put a command there for each version they know of.
+        # A command that is found may not run: version managers install one for each version that they know of.
         with suppress(OSError):
             command = [found, "-c", "import sys; print(sys.version)"]
-            told = subprocess.run(command, env=_environment(), capture_output=True, text=True, check=False).stdout
-            if told.startswith(f"{PYTHON}."):
-                return found, told
+            version = subprocess.run(command, env=_environment(), capture_output=True, text=True, check=False).stdout
+            if version.startswith(f"{PYTHON}."):
+                return found, version
     return None
 
 
 def _environment() -> dict[str, str]:
-    """Return the environment in which the same source is compiled to the same bytes."""
+    """Return the environment in which the same source is always compiled to the same bytes."""
     return {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")} | {"PYTHONHASHSEED": "0"}
 
 
 def _compile(directory: Path, target: Target) -> None:
     """Compile every module, so that no cold start does: Lambda keeps nothing of what a process compiles.
 
-    What is compiled is never compared with its source, whose times are not the same twice.
+    A compiled file is never compared with its source, whose times are not the same twice.
     """
     compiler = _compiler(target)
     if compiler is None:
@@ -152,15 +153,15 @@ def _compile(directory: Path, target: Target) -> None:
         raise CannotBundle(f"the functions could not be compiled: {_last_line(done.stdout + done.stderr)}")
 
 
-def _last_line(told: str) -> str:
-    return "".join([line.strip() for line in told.splitlines() if line.strip()][-1:])[:300]
+def _last_line(output: str) -> str:
+    return "".join([line.strip() for line in output.splitlines() if line.strip()][-1:])[:300]
 
 
 def _dependencies_key(target: Target) -> str:
-    told = [Path(__file__).read_text(), (ROOT / "constraints.txt").read_text(), target]
+    parts = [Path(__file__).read_text(), (ROOT / "constraints.txt").read_text(), target]
     if target == "here":
-        told += [sysconfig.get_platform(), sys.version]
-    return hashlib.sha256("\0".join(told).encode()).hexdigest()[:16]
+        parts += [sysconfig.get_platform(), sys.version]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
 def _pip(directory: Path, target: Target) -> None:
@@ -175,7 +176,7 @@ def _pip(directory: Path, target: Target) -> None:
 
 
 def _prune(directory: Path) -> None:
-    """Take away what no function reads."""
+    """Delete what no function reads."""
     shutil.rmtree(directory / "bin", ignore_errors=True)
     _keep(directory / "botocore" / "data", _SERVICES, files_too=False)
     _keep(directory / "aiokafka", _AIOKAFKA, files_too=True)
@@ -202,7 +203,7 @@ def _write_metadata(directory: Path) -> None:
 
 
 def _forget_old(place: Path) -> None:
-    """Delete what was made for earlier sources, but for those of the last hour, which somebody may be deploying."""
+    """Delete what was made for earlier sources, except in the last hour: a deployment may still use that."""
     kind = place.name.rpartition("-")[0]
     for old in BUILD.glob(f"{kind}-*"):
         if old != place and time.time() - old.stat().st_ctime > _KEPT_S:
@@ -210,7 +211,9 @@ def _forget_old(place: Path) -> None:
 
 
 def _settle(made: Path, place: Path) -> None:
-    """Give it its name by one rename: what stands under it is whole, whoever else makes it, too."""
+    """Give a directory its name by one rename, so that what has the name is whole, even if another process makes it
+    too.
+    """
     try:
         made.rename(place)
     except OSError:

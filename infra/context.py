@@ -1,6 +1,6 @@
-"""What ``-c name=value`` may say, parsed at the door.
+"""The settings of a deployment, ``-c name=value``, parsed at the door.
 
-The rule: an unknown name, or a value that is not one, ends the synthesis with one line; nothing is guessed. Behind this
+Rule: an unknown name, or a value that is not one, ends the synthesis with one line. Nothing is guessed. After this
 module there are only types.
 """
 
@@ -26,28 +26,30 @@ _LOG_DAYS = (1, 7, 14, 30, 90, 180, 365, 731)
 
 
 class BadContext(Exception):
-    """What was asked for with ``-c`` can't be deployed. The message says what to write instead, in one line."""
+    """A setting that can't be deployed. The message says what to write instead, in one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """What is deployed, everywhere alike.
+    """The settings, which are the same for every region.
 
     Args:
-        name: What the stacks' names begin with.
+        name: The beginning of the stacks' names.
         regions: One stack each.
-        auth: ``iam``: every request is signed (SigV4) by who may invoke the API. ``none`` lets everybody in.
-        cors_origins: Whose pages may call the API; none by default.
+        auth: With ``iam`` each request is signed (SigV4) by a caller that may invoke the API. ``none`` lets every
+            caller in.
+        cors_origins: Web origins that may call the API; none by default.
         throttle_rate, throttle_burst: Requests in a second, and at once, beyond which the gateway answers 429.
-        poll_concurrency: How many processes each function that holds polls may have at once (reserved concurrency); 0
-            reserves nothing.
-        deletion_protection: Whether the table refuses to be deleted until this is turned off.
-        keeps_data: Whether bucket and table outlive the stack.
+        poll_concurrency: How many processes each function that holds polls may have at once (reserved concurrency);
+            0
+        reserves nothing.
+        deletion_protection: The table refuses to be deleted until this is turned off.
+        keeps_data: Bucket and table outlive the stack.
         restore_role: The ARN of the one role that may put objects unconditionally, while a backup is brought back.
-        alarm_topics: By region the ARN of the SNS topic that is told of its alarms.
+        alarm_topics: By region the ARN of the SNS topic that gets the region's alarms.
         log_days: How long the functions' and the API's logs are kept.
         log_level: Of the functions' own lines: DEBUG, INFO, WARNING or ERROR.
-        tracing: Whether requests are traced by X-Ray.
+        tracing: X-Ray traces requests.
         target: What the functions are built for: Lambda, or this machine, for an emulator that runs them here.
     """
 
@@ -69,14 +71,14 @@ class Deployment:
 
 
 def parse(context: Mapping[str, Any], *, default_region: str) -> Deployment:
-    """Return what the context asks for.
+    """Return the deployment that the context asks for.
 
     Args:
         context: Everything that ``-c`` and cdk.json say.
-        default_region: The region that the CLI is set to; "" if it told none.
+        default_region: The region that the CLI is set to; "" if none.
 
     Raises:
-        BadContext: It asks for what there isn't.
+        BadContext: It asks for something that does not exist.
     """
     given = {name: value for name, value in context.items() if not _TOOLKIT.match(name)}
     known = {one.name for one in fields(Deployment)} | {"unauthenticated"}
@@ -105,26 +107,26 @@ def parse(context: Mapping[str, Any], *, default_region: str) -> Deployment:
 def _regions(given: Mapping[str, Any], default_region: str) -> tuple[str, ...]:
     asked = _words(given, "regions") or ((default_region,) if default_region else ())
     if not asked:
-        raise BadContext("no region: name one or several, -c regions=us-east-1,eu-west-1, or set AWS_REGION")
+        raise BadContext("no region: name one or several with -c regions=us-east-1,eu-west-1, or set AWS_REGION")
     for region in asked:
         if region not in _known_regions():
             raise BadContext(f"there is no region {region}; write them as AWS does: -c regions=us-east-1,eu-west-1")
         if asked.count(region) > 1:
-            raise BadContext(f"the region {region} is named twice")
+            raise BadContext(f"the region {region} is named twice; name it once")
     return asked
 
 
 def _alarm_topics(given: Mapping[str, Any], regions: Sequence[str]) -> dict[str, str]:
-    """Return the topics by region: CloudWatch tells none of another region's."""
+    """Return the topics by region: CloudWatch sends no alarm to a topic of another region."""
     topics: dict[str, str] = {}
     for arn in _words(given, "alarm_topics"):
         match = _TOPIC.fullmatch(arn)
         if match is None:
             raise BadContext(f"-c alarm_topics takes ARNs of SNS topics, not {arn!r}")
         if match[1] not in regions:
-            raise BadContext(f"no stack goes to the region of {arn}; alarms are told to a topic in their own region")
+            raise BadContext(f"no stack goes to the region of {arn}; alarms need a topic in their own region")
         if match[1] in topics:
-            raise BadContext(f"-c alarm_topics names two topics in {match[1]}; each region's alarms have one")
+            raise BadContext(f"-c alarm_topics names two topics in {match[1]}; name one for each region")
         topics[match[1]] = arn
     return topics
 
@@ -141,7 +143,7 @@ def _auth(given: Mapping[str, Any]) -> Literal["iam", "none"]:
     is_accepted = _flag(given, "unauthenticated", False)
     if auth == "none" and not is_accepted:
         raise BadContext(
-            "-c auth=none lets everybody on the internet read and write; if that is meant, add -c unauthenticated=true"
+            "-c auth=none lets the whole internet read and write; if that is meant, add -c unauthenticated=true"
         )
     if auth == "iam" and is_accepted:
         raise BadContext("-c unauthenticated=true goes with -c auth=none, and only with it")

@@ -1,6 +1,9 @@
 """The functions, each with a role of its own that may do what that function does, and nothing else.
 
-The rule: memory and time are reasoned here and nowhere else; a function's settings are what ``Settings`` writes.
+Rule: memory and time-outs are decided here and nowhere else, each with its reason. A function's settings are what
+``Settings`` writes.
+
+Not here: what each role may do (``regional_stack``), and the code (``bundling``).
 """
 
 from __future__ import annotations
@@ -20,12 +23,12 @@ from infra.context import Deployment
 from infra.logs import log_group
 from infra.nag import accept
 
-_API_S = 29  # the gateway gives up at 30: a function that goes on answers nobody
+_API_S = 29  # less than the gateway's 30, after which no caller would get the answer
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What a function gets. Its share of CPU grows with memory: 1,769 MB are one core."""
+    """A function's memory and time-out. Its share of CPU grows with memory: 1,769 MB are one core."""
 
     memory_mb: int
     timeout_s: int
@@ -35,17 +38,17 @@ class Size:
 SIZES: Mapping[str, Size] = {
     # Checks and decompresses up to 4 MiB, which may become 64, on the caller's time: a whole core.
     "produce": Size(1_769, _API_S),
-    # Fetches 32 segments side by side and turns 4 MiB into JSON: a whole core. A long poll holds for 20 s of the 29.
+    # Fetches 32 segments side by side and turns 4 MiB into JSON: a whole core. A long poll takes up to 20 s of the 29.
     "read": Size(1_769, _API_S),
     # Small items; a compaction within a request reads 64 MiB in pieces of 16.
     "admin": Size(1_024, _API_S),
     # Reads as read does; marks and seeks are small items.
     "subscriptions": Size(1_769, _API_S),
-    # Small items; a claim's markers are appended side by side, and its wait holds for 20 s of the 29.
+    # Small items; a claim's markers are appended side by side, and its wait takes up to 20 s of the 29.
     "sessions": Size(1_024, _API_S),
     # Ends before the next one begins, a minute later; compacts up to 256 MiB within a run.
     "sweeper": Size(1_769, 60, is_scheduled=True),
-    # The largest there is of time; 2 million keys at 171 bytes, a file of 64 MiB, and 16 MiB of segments.
+    # Lambda's longest time. The memory is for 2 million keys at 171 bytes, a file of 64 MiB, and 16 MiB of segments.
     "compactor": Size(3_008, 900, is_scheduled=True),
 }
 
@@ -56,8 +59,8 @@ POLLING = ("read", "sessions", "subscriptions")
 def poll_slots(name: str, deployment: Deployment) -> int:
     """Return how many polls this function holds at once.
 
-    A quarter of what is reserved answers requests that do not wait, and polls that found no slot: where Lambda itself
-    refuses a call, its caller is told 503.
+    A quarter of what is reserved answers requests that do not wait, and polls that found no slot. Where Lambda itself
+    refuses a call, its caller gets a 503.
     """
     if name not in POLLING:
         return 0
@@ -72,9 +75,9 @@ class Function(Construct):
     Args:
         name: Its key in ``SIZES``, and its module in ``functions``.
         code: The bundle.
-        settings: What it reads from its environment, but for what depends on the function.
+        settings: What it reads from its environment, except for what depends on the function.
         may: What it may do to the stores.
-        dead_letters: Where a call goes that nobody waits for, and that failed.
+        dead_letters: The queue for calls that failed, where no caller waits for an answer.
     """
 
     def __init__(
@@ -119,7 +122,7 @@ class Function(Construct):
             log_group=log,
             tracing=lambda_.Tracing.ACTIVE if deployment.tracing else lambda_.Tracing.DISABLED,
             dead_letter_queue=dead_letters,
-            retry_attempts=0 if size.is_scheduled else None,  # the next one comes by itself
+            retry_attempts=0 if size.is_scheduled else None,  # since the next run comes by itself
         )
         accept(self.function, "L1", "the bundle's compiled parts are built for Python 3.13, and tested with it")
         if deployment.tracing:

@@ -1,4 +1,4 @@
-"""Log groups, all kept for the time that the deployment says, and no longer than their stack."""
+"""Log groups, all kept for the time that the deployment sets, and deleted with their stack."""
 
 from __future__ import annotations
 
@@ -23,5 +23,6 @@ _RETENTION: Mapping[int, logs.RetentionDays] = {
 
 
 def log_group(scope: Construct, id: str, deployment: Deployment) -> logs.LogGroup:
+    """Return a new log group."""
     retention = _RETENTION[deployment.log_days]
     return logs.LogGroup(scope, id, retention=retention, removal_policy=cdk.RemovalPolicy.DESTROY)

@@ -1,6 +1,6 @@
-"""Findings of cdk-nag that are meant, each with the reason.
+"""Findings of cdk-nag that are accepted, each with the reason.
 
-The rule: a finding is acknowledged where it arises, by a reason that is true, or it is mended.
+Rule: a finding is either mended, or accepted where it arises, by a reason that is true.
 """
 
 from __future__ import annotations

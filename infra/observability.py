@@ -1,7 +1,8 @@
 """One dashboard and the alarms of a region. infra/README.md says of each alarm what it means and what to do.
 
-The rule: an alarm is for what somebody should act upon. What the functions measure, and under which names, is written
-by functions/telemetry/metric_names.py alone.
+Rule: an alarm is for what an operator should act upon.
+
+Not here: what the functions measure, and under which names (``functions/telemetry/metric_names.py`` alone).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ Missing = cloudwatch.TreatMissingData
 
 
 class Observability(Construct):
-    """What tells how a region is."""
+    """The dashboard and the alarms."""
 
     def __init__(
         self,
@@ -45,8 +46,8 @@ class Observability(Construct):
     ) -> None:
         super().__init__(scope, id)
         self._stage = stage
-        told = deployment.alarm_topics.get(cdk.Stack.of(self).region)
-        self._action = actions.SnsAction(sns.Topic.from_topic_arn(self, "Told", told)) if told else None
+        arn = deployment.alarm_topics.get(cdk.Stack.of(self).region)
+        self._action = actions.SnsAction(sns.Topic.from_topic_arn(self, "Told", arn)) if arn else None
         self._alarms: list[cloudwatch.Alarm] = []
         self._alarms_of_the_log()
         self._alarms_of_the_service(api, functions, table)
@@ -58,13 +59,13 @@ class Observability(Construct):
             "CorruptLog",
             self._ours(metric_names.CORRUPT_LOG, "Sum"),
             1,
-            "Stored data breaks an invariant (CORRUPT_LOG); nothing more is written there. Find it: fenceline verify.",
+            "Stored data breaks an invariant (CORRUPT_LOG); nothing more is written there. Run fenceline verify.",
         )
         self._alarm(
             "Contention",
             self._ours(metric_names.CONTENDED, "Sum"),
             10,
-            "Appends gave up because others kept winning (CONTENDED). Fewer writers per partition, or more partitions.",
+            "Appends gave up because others kept winning (CONTENDED). Use fewer writers, or more partitions.",
         )
 
     def _alarms_of_the_service(

@@ -1,6 +1,6 @@
-"""One region: its stores, its functions, its API, its clock and its alarms, put together and granted.
+"""One region: its stores, its functions, its API, its schedules and its alarms, put together and granted.
 
-The rule: what each function may do stands here, in one table, with the reason where it is not plain.
+Rule: what each function may do is written here, in one table, with the reason where it is not plain.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ class RegionalStack(cdk.Stack):
             dead_letters=schedules.dead_letters,
         )
         for name, value, description in (
-            ("Url", self.api.url, "Where the API is: fenceline --url"),
+            ("Url", self.api.url, "The API, for fenceline --url"),
             ("Bucket", self.storage.bucket.bucket_name, "The objects: s3://"),
             ("Table", self.storage.table.table_name, "The items: dynamodb://"),
-            ("Dashboard", observability.dashboard.dashboard_name, "How it is"),
+            ("Dashboard", observability.dashboard.dashboard_name, "The dashboard, in CloudWatch"),
         ):
             cdk.CfnOutput(self, name, value=value, description=description)
 
@@ -81,7 +81,7 @@ class RegionalStack(cdk.Stack):
             service=self.stack_name,
             log_level=self._deployment.log_level,
             tracing=self._deployment.tracing,
-            aws_sdk="botocore",  # boto3's session is 5 % of a cold start, for profiles that no function has
+            aws_sdk="botocore",  # since boto3's session takes 5 % of a cold start, for profiles that no function has
         )
         may = self._may()
         return {
@@ -101,7 +101,7 @@ class RegionalStack(cdk.Stack):
     def _may(self) -> Mapping[str, Sequence[iam.PolicyStatement]]:
         store = self.storage
         return {
-            # Creates a topic's object where one is missing, before it acknowledges (DESIGN.md, section 3).
+            # Creates a topic's object where one is missing, before it acknowledges (DESIGN.md, "Topic objects").
             "produce": [
                 *store.reads("log", "state", "topic"),
                 *store.creates("log", "topic"),

@@ -1,7 +1,7 @@
-"""What runs without being asked: the sweeper each minute, the compactor four times an hour.
+"""What runs without a request: the sweeper each minute, the compactor four times an hour.
 
-The rule: a run that fails is not repeated; the next one comes anyway, and goes on where the last one stopped. What no
-run could be started for, or what failed, leaves a dead letter, and an alarm.
+Rule: a run that fails is not repeated. The next one comes anyway, and continues where the last one stopped. A run that
+failed, or could not be started, leaves a dead letter, and an alarm.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ COMPACT_MINUTES = 15
 
 
 class Schedules(Construct):
-    """The clock of a region, and the queue of what it could not bring about."""
+    """The schedules of a region, and the queue for runs that failed or could not be started."""
 
     def __init__(self, scope: Construct, id: str) -> None:
         super().__init__(scope, id)
@@ -34,14 +34,14 @@ class Schedules(Construct):
         accept(self.dead_letters, "SQS3", "it is where dead letters go; they have nowhere further to go")
 
     def every(self, name: str, minutes: int, function: lambda_.IFunction) -> None:
-        """Call a function once in so many minutes."""
+        """Call a function every ``minutes`` minutes."""
         role = iam.Role(
             self,
             f"{name}Role",
             assumed_by=iam.ServicePrincipal("scheduler.amazonaws.com"),
             description=f"What fenceline's clock may do: {name}",
         )
-        # Not by a grant of the function, which would name all its versions, too.
+        # A grant of the function would name all its versions, too.
         for action, arn in (
             ("lambda:InvokeFunction", function.function_arn),
             ("sqs:SendMessage", self.dead_letters.queue_arn),
@@ -55,7 +55,7 @@ class Schedules(Construct):
             target=scheduler.CfnSchedule.TargetProperty(
                 arn=function.function_arn,
                 role_arn=role.role_arn,
-                input='{"time": "<aws.scheduler.scheduled-time>"}',  # a clock that runs while a function is frozen
+                input='{"time": "<aws.scheduler.scheduled-time>"}',  # a clock that goes on while a function is frozen
                 dead_letter_config=scheduler.CfnSchedule.DeadLetterConfigProperty(arn=self.dead_letters.queue_arn),
                 retry_policy=scheduler.CfnSchedule.RetryPolicyProperty(
                     maximum_retry_attempts=0, maximum_event_age_in_seconds=60

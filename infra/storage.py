@@ -1,7 +1,9 @@
 """The bucket and the table: the only things of a region that can't be made anew.
 
-The rule: what the protocol leans on is held by the stores' own policies, too, whatever credentials a program has: an
-object of the log is created once (I1), and only the collector deletes (I6).
+Rule: the stores' own policies, too, keep what the protocol depends on, whatever credentials a program has. An object of
+the log is created once (I1), and only the collector deletes (I6).
+
+Not here: which function gets which leave (``regional_stack``).
 """
 
 from __future__ import annotations
@@ -19,9 +21,9 @@ from fenceline.adapters.aws.dynamodb import PARTITION, SORT
 from infra.context import Deployment
 from infra.nag import accept
 
-CREATED_ONCE = ("log", "state", "topic", "compacted")  # the prefix of every key that lasts
+CREATED_ONCE = ("log", "state", "topic", "compacted")  # the prefixes of all keys that last
 PREFIXES = (*CREATED_ONCE, "clock")
-TTL = "expires_at"  # seconds; items that have it vanish by themselves, some time after it
+TTL = "expires_at"  # in seconds; DynamoDB deletes items that have it, some time after it
 
 
 class Storage(Construct):
@@ -34,7 +36,7 @@ class Storage(Construct):
         self.bucket = s3.Bucket(
             self,
             "Bucket",
-            versioned=False,  # nothing is overwritten, and what is collected should be gone
+            versioned=False,  # since nothing is overwritten, and what is collected should be gone
             block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
             object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
             encryption=s3.BucketEncryption.S3_MANAGED,
@@ -48,7 +50,7 @@ class Storage(Construct):
         accept(
             self.bucket,
             "S1",
-            "an access log would add an object for each of ours; who did what is told by CloudTrail's data events",
+            "an access log would add an object for each of ours; CloudTrail's data events record each caller",
         )
         self.table = dynamodb.TableV2(
             self,
@@ -68,30 +70,33 @@ class Storage(Construct):
         self._accept_prefixes()
 
     def protect(self, *, collectors: Sequence[iam.IRole]) -> None:
-        """Let the bucket itself refuse what would break the log, whoever asks.
+        """Let the bucket itself refuse what would break the log, to every caller.
 
         Args:
             collectors: The roles that may delete objects.
         """
         self.bucket.add_to_resource_policy(self._create_once())
-        if self._deployment.keeps_data:  # else the bucket is to be emptied, which somebody must be able to do
+        # A bucket that is not kept must be emptied first, which an administrator must be able to do.
+        if self._deployment.keeps_data:
             self.bucket.add_to_resource_policy(self._delete_by(collectors))
 
     def reads(self, *prefixes: str) -> list[iam.PolicyStatement]:
-        """Return leave to read objects with these prefixes, and to list: else S3 says 403 of an absent key."""
+        """Return leave to read objects with these prefixes, and to list: else S3 answers 403 for an absent key."""
         return [
             iam.PolicyStatement(actions=["s3:GetObject"], resources=self._objects(prefixes)),
             iam.PolicyStatement(actions=["s3:ListBucket"], resources=[self.bucket.bucket_arn]),
         ]
 
     def creates(self, *prefixes: str) -> list[iam.PolicyStatement]:
+        """Return leave to create objects with these prefixes."""
         return [iam.PolicyStatement(actions=["s3:PutObject"], resources=self._objects(prefixes))]
 
     def deletes(self, *prefixes: str) -> list[iam.PolicyStatement]:
+        """Return leave to delete objects with these prefixes."""
         return [iam.PolicyStatement(actions=["s3:DeleteObject"], resources=self._objects(prefixes))]
 
     def items(self, *actions: str) -> list[iam.PolicyStatement]:
-        """Return leave for actions on the table; a transaction needs that of each of its parts."""
+        """Return leave for actions on the table. A transaction needs the leave of each of its parts."""
         return [iam.PolicyStatement(actions=[f"dynamodb:{one}" for one in actions], resources=[self.table.table_arn])]
 
     def _objects(self, prefixes: Sequence[str]) -> list[str]:
@@ -105,7 +110,10 @@ class Storage(Construct):
             accept(stack, finding, "a prefix is the narrowest there is: the objects' names are made while it runs")
 
     def _create_once(self) -> iam.PolicyStatement:
-        """I1: a put that would overwrite never reaches the log. S3 knows no other value of the header than ``*``."""
+        """Return the refusal of a put that would overwrite: none reaches the log (I1).
+
+        S3 knows no other value of the header than ``*``.
+        """
         conditions: dict[str, dict[str, str]] = {"Null": {"s3:if-none-match": "true"}}
         if self._deployment.restore_role:
             conditions["ArnNotEquals"] = {"aws:PrincipalArn": self._deployment.restore_role}
@@ -119,7 +127,7 @@ class Storage(Construct):
         )
 
     def _delete_by(self, collectors: Sequence[iam.IRole]) -> iam.PolicyStatement:
-        """I6: what is deleted, the collector deletes, after its grace."""
+        """Return the refusal of deletions by any but the collector, which deletes after its grace (I6)."""
         return iam.PolicyStatement(
             sid="DeleteByCollector",
             effect=iam.Effect.DENY,

@@ -174,7 +174,11 @@ def test_verify_tells_of_topics_that_no_item_knows(fenceline: Fenceline, lost: P
         assert f"'fenceline rebuild --data {lost}'" in told["problem"]
     lines = fenceline("verify", "--data", lost).stdout.splitlines()
     assert [line.split("\t")[1] for line in lines] == ["partition", "0", "all"]
-    assert lines[-1].split("\t")[-1].startswith("LOST: the objects tell of this topic, and no item does: topic_id=")
+    assert (
+        lines[-1]
+        .split("\t")[-1]
+        .startswith("LOST: objects name this topic, and no item does; if its items are lost, rebuild them: topic_id=")
+    )
 
 
 def test_verify_of_a_lost_topic_by_its_name_tells_of_it(fenceline: Fenceline, lost: Path) -> None:
@@ -273,12 +277,12 @@ def test_a_directory_that_may_not_be_written_to_is_told_by_verify(fenceline: Fen
         with without_rights():
             told = error_line(fenceline("verify", "--data", directory))
         directory.chmod(0o755)
-        assert told.startswith("attempt to write a readonly database; ")
+        assert told.startswith("the database can't be opened: attempt to write a readonly database; ")
         (directory / NAME).unlink()
         directory.chmod(0o555)
         with without_rights():
             untouched = error_line(fenceline("verify", "--data", directory))
         directory.chmod(0o755)
-    assert untouched.startswith("Permission denied; ")
+    assert untouched.startswith("the data directory can't be used: Permission denied; ")
     for line in (told, untouched):
-        assert "may we write to this directory and its files? verify needs that, too" in line
+        assert "let this user write to the directory and its files (verify needs that, too" in line

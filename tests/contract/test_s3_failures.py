@@ -189,5 +189,5 @@ def test_each_other_object_is_made_again_too(s3: SmallS3, log: Log, is_stored: b
 
 def test_the_fact_of_a_failed_create_names_what_the_store_said(s3: SmallS3, log: Log) -> None:
     s3.segments = [fails(503, "SlowDown", is_stored=False)]
-    with pytest.raises(NoAnswer, match="the store asks for fewer requests"):
+    with pytest.raises(NoAnswer, match="the store is throttling; send fewer requests"):
         log.context.objects.create("log/x", b"", {})

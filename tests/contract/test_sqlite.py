@@ -110,7 +110,7 @@ def test_a_path_that_cannot_be_a_directory_of_ours_is_refused_with_a_reason(tmp_
     file.write_bytes(b"")
     taken = tmp_path / "taken"
     (taken / "items.sqlite3").mkdir(parents=True)
-    for path, reason in [(file, "this is a file"), (file / "below", "can be made"), (taken, "may we write")]:
+    for path, reason in [(file, "is a file"), (file / "below", "can be made"), (taken, "let this user write")]:
         with pytest.raises(CannotOpen, match=reason):
             open_directory(path, now_ms=now_ms)
 

@@ -120,7 +120,7 @@ def test_boto3_that_is_not_installed_is_told_with_what_to_install(
 @pytest.mark.parametrize(
     ("name", "value", "told"),
     [
-        ("AWS_ENDPOINT_URL", "nonsense", "AWS_ENDPOINT_URL is no address; give it as http://HOST:PORT"),
+        ("AWS_ENDPOINT_URL", "nonsense", "AWS_ENDPOINT_URL is not an address; write it as http://HOST:PORT"),
         ("AWS_REGION", "no such place", "there is no such AWS region; set AWS_REGION"),
     ],
 )

@@ -1,21 +1,23 @@
-"""Compaction: for each key the newest value, beside a log that goes on (DESIGN.md, section 10; ``cleanup.policy``).
+"""Compact: plans a compaction, and puts its view in force beside a log that goes on (``cleanup.policy``).
 
-The rule: files first, under a name of their own; then one conditional write moves the pointer in the head, and only to
-a farther horizon. That write is the commit: before it nobody can see the new view, after it nobody needs the old one. A
-crash leaves the old view and files that nothing leads to. Compactors may run beside each other, beside appends, trims
-and readers: the one that gets farther, or is first to get as far, wins.
+DESIGN.md, "Compaction".
 
-A view holds no tombstone: each has removed the older values, and who reads the view from its start needs no more. Who
-was half-way through the old one when a new one took its place may not be told of a deletion: a reader that keeps a
-table reads ``compaction_horizon`` before its first page and after the last one below it, and starts anew if it moved.
+Rule: the files come first, under a name of their own. Then one conditional write moves the pointer in the head, and
+only to a farther horizon. That write is the commit: before it no reader can see the new view, after it no reader needs
+the old one. A crash leaves the old view, and files that nothing leads to. Compactors may run beside each other, beside
+appends, trims and readers. The one that gets farther wins; of two that get equally far, the first.
 
-What may be deleted: ``stale_files``. A view that was left behind stands for ``gc_grace``, for readers under way; files
-of an attempt that lost, or died, may go once a view with as far a horizon is in force, since nothing can put them in
-force any more; those beyond it may not. By a clock that jumped a view may go too early: who still reads it finds a file
-missing, and is told to read again.
+A view holds no tombstone. Each tombstone has removed the older values, and a reader that reads the view from its start
+needs nothing else. A reader that was half-way through the old view when a new one replaced it may miss a deletion. So a
+reader that keeps a table reads ``compaction_horizon`` before its first page and after the last one below it. If the
+horizon has moved, the reader starts anew.
 
-It does not copy: ``copy`` does; and what is too large for one function is for Spark, between ``plan`` and
-``swap``.
+``stale_files`` says which files may be deleted. A view that was replaced stays for ``gc_grace``, for readers under way.
+Files of an attempt that lost or died may go once a view that reaches as far is in force. Nothing can put them in force
+then. Files beyond that horizon may not go. By a clock that jumped, a view may go too early. A reader that still reads
+it finds a file missing, and is asked to read again.
+
+Not here: copying (``copy``). What is too large for one function is for Spark, between ``plan`` and ``swap``.
 """
 
 from __future__ import annotations
@@ -43,29 +45,30 @@ OnProgress = Callable[[int, int], object]  # (bytes read, bytes to be read)
 
 
 class CompactionTooLarge(Exception):
-    """More would be read than the caller allowed. Nothing was done."""
+    """A refusal: more would be read than the caller allowed. Nothing was done."""
 
     def __init__(self, bytes: int, bytes_max: int) -> None:
-        super().__init__(f"the compaction is too large to be done here: bytes={bytes} bytes_max={bytes_max}")
+        what = "the compaction would read more than a run may; run 'fenceline compact'"
+        super().__init__(f"{what}: bytes={bytes} bytes_max={bytes_max}")
         self.bytes = bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A compaction to be done: what is read, and the name that its files go under."""
+    """A compaction to be done: what is read, and the name that its files get."""
 
     source: Source
     attempt: str
-    dirty_bytes: int  # about how many of the log are new
+    dirty_bytes: int  # about how many bytes of the log are new
 
     @property
     def bytes(self) -> int:
-        """How much is read: the log's part twice, the view once."""
+        """Return how many bytes are read: the log's part twice, the view once."""
         return 2 * self.dirty_bytes + (0 if self.source.view is None else self.source.view.bytes)
 
 
 def is_due(head: Head) -> bool:
-    """Whether the partition should be compacted by itself: somebody waits for it, or half of what is read is new."""
+    """Return True if the sweeper should compact: a request waits for it, or half of what is read is new."""
     if head.state.last_stable_offset(head.log_start) <= head.compaction_horizon:
         return False
     clean = 0 if head.view is None else head.view.bytes
@@ -75,11 +78,12 @@ def is_due(head: Head) -> bool:
 
 
 def dirty_bytes(head: Head) -> int:
+    """Return how many bytes of the log are newer than the view."""
     return head.state.bytes - (0 if head.view is None else head.view.log_bytes)
 
 
 def request(partition: Partition) -> None:
-    """See to it that all that lies below the last stable offset now is compacted: at once, or by the sweeper.
+    """Have all that lies below the last stable offset now compacted: here if it is small, else by the sweeper.
 
     Raises:
         StaleTopicId, CorruptLogError, Unavailable: As ``compact``.
@@ -102,19 +106,21 @@ def compact(
     keys_max: int = limits.COMPACTION_KEYS_MAX,
     on_progress: OnProgress = lambda *_: None,
 ) -> CompactedView | None:
-    """Compact all that lies below the last stable offset now, and return the view that is in force then.
+    """Compact all that lies below the last stable offset now, and return the view that is then in force.
 
     Args:
-        is_forced: Whether to compact also where ``is_due`` would wait.
+        is_forced: Compact also where ``is_due`` is False.
         bytes_max: How much may be read; no limit, if ``None``.
-        keys_max: How many keys are remembered at once. A log with more takes several rounds, each a view.
+        keys_max: How many keys are remembered at once. A log with more takes several rounds, each of which makes a
+            view.
 
     Raises:
         CompactionTooLarge: More than ``bytes_max`` would be read.
         StaleTopicId: The topic is gone.
         CorruptLogError: The log, or the view before, is damaged.
-        Unavailable: A store could not be asked, or what was read is collected by now.
-        StoreUnavailableError, ContendedError, OutcomeUnknownError: The old view is in force; after the last, maybe.
+        Unavailable: A store could not be asked, or what was to be read was collected meanwhile.
+        StoreUnavailableError, ContendedError: The old view is in force.
+        OutcomeUnknownError: The old view is in force, or the new one.
     """
     planned = plan(partition)
     head = partition.head
@@ -159,8 +165,8 @@ def _round(partition: Partition, planned: Plan, keys_max: int, on_progress: OnPr
 def plan(partition: Partition) -> Plan | None:
     """Return what a compaction would do now; ``None`` if the view's horizon is the last stable offset.
 
-    The checkpoint is brought to the log's end first, so that every transaction that was aborted below the horizon
-    stands in an item, and the plan is a function of the head.
+    The checkpoint is brought to the log's end first. So every transaction that was aborted below the horizon has its
+    item, and the plan is a function of the head.
 
     Raises:
         StaleTopicId, CorruptLogError, Unavailable: As ``verified_tail``.
@@ -171,7 +177,7 @@ def plan(partition: Partition) -> Plan | None:
     for attempt in Attempts(partition.context.runtime, "the partition's head"):
         with attempt:
             if partition.state.next_offset < end:
-                verified_tail(partition)  # the log is followed anew
+                verified_tail(partition)  # follows the log anew
             if end:
                 save(partition, end)
             head, _ = read_head(partition)
@@ -183,7 +189,7 @@ def plan(partition: Partition) -> Plan | None:
 
 
 def plan_of(head: Head, attempt: str) -> Plan | None:
-    """Return the compaction that this head asks for; bytes that were trimmed since the last one count as new."""
+    """Return the compaction that this head asks for. Bytes that were trimmed since the last one count as new."""
     horizon = head.state.last_stable_offset(head.log_start)
     if horizon <= head.compaction_horizon:
         return None
@@ -192,7 +198,7 @@ def plan_of(head: Head, attempt: str) -> Plan | None:
 
 
 def _want(partition: Partition, horizon: int) -> None:
-    """Leave word in the head that somebody waits for this horizon."""
+    """Note in the head that a request waits for this horizon."""
     key = keys.head_item(partition.topic_id, partition.partition)
     for attempt in Attempts(partition.context.runtime, "the partition's head"):
         with attempt:
@@ -209,11 +215,14 @@ def _want(partition: Partition, horizon: int) -> None:
 
 
 def swap(partition: Partition, view: CompactedView) -> CompactedView:
-    """Put ``view``, whose files are all there, in force, unless another one has got as far; return the one that is.
+    """Put ``view`` in force, unless another view reaches as far. Return the one that is in force.
+
+    Args:
+        view: All of its files exist.
 
     Raises:
-        CorruptLogError: Its files are not all there, or others are. Nothing was changed.
-        StaleTopicId: The topic's life is over.
+        CorruptLogError: Some of its files are missing, or others are there. Nothing was changed.
+        StaleTopicId: The topic's incarnation is over.
         Unavailable: The store could not be asked. Nothing was changed.
         StoreUnavailableError, ContendedError: Nothing was changed.
         OutcomeUnknownError: It may be in force.
@@ -228,16 +237,20 @@ def swap(partition: Partition, view: CompactedView) -> CompactedView:
                 raise StaleTopicId
             head = Head.from_value(item.value)
             if head.view is not None and head.view.horizon >= view.horizon:
-                return head.view  # somebody else's; or ours, and the answer was lost
+                # Another compactor's; or ours, and the answer to our write was lost.
+                return head.view
             if not is_whole:
-                partition.look()  # the files go with the topic's life, and behind a view that has got as far
-                what = "the files of a view are not those that were made; nothing leads to it"
+                # The files go when the topic is deleted, and when another view reaches as far: look which it is.
+                partition.look()
+                what = (
+                    "a new compacted view lacks files, or has others; it was not put in force: run 'fenceline verify'"
+                )
                 raise CorruptLogError(f"{what}: attempt={view.attempt}")
             now_ms = context.runtime.now_ms()
             log_bytes = _bytes_below(partition, head.state, view.horizon)
             moved = replace(view, log_bytes=log_bytes, trail=_trail(head.view, view.horizon, now_ms))
             value = {**item.value, "compaction_horizon": moved.horizon, "compacted_view": moved.to_value()}
-            # This write is the commit. Whoever loses it reads again, and goes on only to a farther horizon.
+            # This write is the commit. A compactor that loses it reads again, and continues only to a farther horizon.
             context.items.write([Put(key, value, item.version + 1, item.version)])
             partition.note_head(replace(head, compaction_horizon=moved.horizon, view=moved), item.version + 1)
             return moved
@@ -245,7 +258,7 @@ def swap(partition: Partition, view: CompactedView) -> CompactedView:
 
 
 def _bytes_below(partition: Partition, state: PartitionState, offset: int) -> int:
-    """Return about how many stored bytes lie below ``offset``: those of its own segment are left out."""
+    """Return about how many stored bytes lie below ``offset``; those of the segment that holds it are left out."""
     if offset >= state.next_offset:
         return state.bytes
     return metadata_of(partition, base_of(partition, offset)).bytes
@@ -255,7 +268,10 @@ def _bytes_below(partition: Partition, state: PartitionState, offset: int) -> in
 
 
 def _trail(before: CompactedView | None, horizon: int, now_ms: int) -> tuple[tuple[int, int], ...]:
-    """Return when which horizon was set: a step in five minutes, and as many as tell what ``gc_grace`` is over for."""
+    """Return the trail: which horizon was in force since when.
+
+    It has a step in five minutes, and as many steps as show which views ``gc_grace`` is over for.
+    """
     trail = () if before is None else before.trail
     if not trail or now_ms - trail[-1][1] >= limits.COMPACTION_TRAIL_MS:
         trail = (*trail, (horizon, now_ms))
@@ -269,8 +285,8 @@ def note_in_force(partition: Partition) -> None:
     The write that moved the pointer may have landed long after the time that it carries.
 
     Raises:
-        VersionMoved: Somebody else wrote the head; the next run of the sweeper notes it.
-        Unavailable, NoAnswer: The item store.
+        VersionMoved: Another process wrote the head; the next run of the sweeper notes it.
+        Unavailable, NoAnswer: The item store failed.
     """
     context, key = partition.context, keys.head_item(partition.topic_id, partition.partition)
     item = context.items.get([key]).get(key)
@@ -299,7 +315,7 @@ def stale_files(
     if view is None:
         return
     now_ms = context.runtime.now_ms()
-    # A step's own time is when its write began: that it had landed is known from the step behind it.
+    # A step's own time is when its write began. That the write had landed is known from the step after it.
     steps = pairwise(view.trail)
     passed = max((horizon for (horizon, _), (_, seen) in steps if now_ms - seen >= gc_grace_ms), default=0)
     prefix, after = keys.compacted_prefix(topic_id, partition), ""
@@ -310,7 +326,9 @@ def stale_files(
             if horizon > view.horizon:
                 return
             is_left = horizon < passed
-            has_lost = horizon == view.horizon and attempt != view.attempt  # one of a horizon is ever in force
+            has_lost = (
+                horizon == view.horizon and attempt != view.attempt
+            )  # only one attempt of a horizon is ever in force
             if is_left or has_lost:
                 yield line
         if len(listed) < limits.LIST_MAX:

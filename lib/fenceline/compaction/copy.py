@@ -1,8 +1,12 @@
-"""The two passes that make a compacted view: which offset each key is newest at, then the copy of what is kept.
+"""Copy: the two passes that make a compacted view.
 
-The rule: nothing here decides when, or puts a view in force; it reads what a plan names, and creates files that nobody
-reads yet. Memory is bounded: a digest and an offset for each key that was written since the last view (not for those
-in it), one file, and a few MiB of what is read.
+The first finds the offset at which each key is newest. The second copies what is kept.
+
+Rule: memory is bounded. It holds one file, and a few MiB of what is read. For each key that was written since the last
+view it holds a digest and an offset; for the keys of the view itself, nothing.
+
+Not here: when to compact, and putting a view in force (``compact``). This module reads what a plan names, and creates
+files that no reader can find yet.
 """
 
 from __future__ import annotations
@@ -31,30 +35,30 @@ Batch = tuple[Segment, int, BatchHeader]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What a compaction reads: the view before, and the log behind it."""
+    """The view before, and the part of the log after it: what a compaction reads."""
 
     view: CompactedView | None
     log_start: int
     start: int  # where the log's part begins
-    horizon: int  # where it ends; all below it is decided
+    horizon: int  # where it ends; every transaction below it has ended
 
 
 @dataclass(frozen=True, slots=True)
 class Newest:
-    """What the first pass found. Below ``horizon``, each key that was written is newest at its offset."""
+    """The result of the first pass: below ``horizon``, each key that was written is newest at its offset."""
 
     offsets: dict[bytes, int]  # by digest
     horizon: int
 
 
 def newest_offsets(partition: Partition, source: Source, *, keys_max: int, on_read: OnRead = lambda _: None) -> Newest:
-    """Read the log's part once; stop before the batch that might bring more than ``keys_max`` keys.
+    """Read the log's part once, and stop before the batch that might bring more than ``keys_max`` keys.
 
     One batch is always taken, so that the next run gets further.
 
     Raises:
         CorruptLogError: A segment is damaged, or one is missing.
-        Unavailable: The store could not be asked, or what was to be read is collected.
+        Unavailable: The store could not be asked, or what was to be read was collected meanwhile.
     """
     offsets: dict[bytes, int] = {}
     for segment, at, header in _committed(partition, source.start, source.horizon, on_read):
@@ -69,11 +73,11 @@ def newest_offsets(partition: Partition, source: Source, *, keys_max: int, on_re
 def copy(
     partition: Partition, source: Source, newest: Newest, attempt: str, *, on_read: OnRead = lambda _: None
 ) -> CompactedView:
-    """Create the files of the view of everything below ``newest.horizon``, and return it; it is not in force.
+    """Create the files of the view of all that lies below ``newest.horizon``, and return it. It is not in force.
 
     Raises:
         CorruptLogError: What was read is damaged.
-        Unavailable: The store could not be asked, or what was to be read is collected.
+        Unavailable: The store could not be asked, or what was to be read was collected meanwhile.
         StoreUnavailableError, ContendedError, OutcomeUnknownError: A file could not be created.
     """
     offsets, horizon = newest.offsets, newest.horizon
@@ -110,7 +114,10 @@ def _digest(key: bytes) -> bytes:
 
 
 def _committed(partition: Partition, start: int, end: int, on_read: OnRead) -> Iterator[Batch]:
-    """Yield the data batches with offsets in [start, end) that were not aborted. All below ``end`` is decided."""
+    """Yield the data batches with offsets in [start, end) that were not aborted.
+
+    Every transaction below ``end`` has ended.
+    """
     for chunk in _chunks(partition, start, end):
         aborted: Sequence[AbortedTransaction] = ()
         if any(header.is_transactional and not header.is_control for s in chunk for _, header in s.batches):
@@ -125,7 +132,7 @@ def _committed(partition: Partition, start: int, end: int, on_read: OnRead) -> I
 
 
 def _chunks(partition: Partition, start: int, end: int) -> Iterator[list[Segment]]:
-    """Yield the segments that cover [start, end), some at a time: a few MiB, fetched side by side."""
+    """Yield the segments that cover [start, end) in chunks of a few MiB, fetched side by side."""
     position = start
     while position < end:
         listed = partition.index.list(base_of(partition, position), limits.FETCH_SEGMENTS)
@@ -147,7 +154,7 @@ def _chunks(partition: Partition, start: int, end: int) -> Iterator[list[Segment
 
 
 def _read(partition: Partition, base: int) -> Segment:
-    """Return a segment; who walks a whole log does not push the log's end out of the cache."""
+    """Return a segment, without caching it: a walk over a whole log must not push the log's end out of the cache."""
     key = partition.segment_key(base)
     cached = partition.context.cache.get(key)
     if cached is not None:
@@ -156,4 +163,4 @@ def _read(partition: Partition, base: int) -> Segment:
         return read_segment(partition.context.objects, key)
     except NotFound as error:
         partition.forget()
-        raise Unavailable(f"a segment was collected while it was read: key={key}") from error
+        raise Unavailable(f"a segment was collected while a compaction read it; try again: key={key}") from error

@@ -1,8 +1,10 @@
-"""How the files of a compacted view are made: batches with what is kept of them, in objects of at most 64 MiB.
+"""Writer: makes the files of a compacted view, with what is kept of each batch, in objects of at most 64 MiB.
 
-The rule: what is copied keeps its offset, timestamp, headers, codec and topic epoch. A batch is encoded anew only where
-records of it are left out, and its offsets then have gaps, as Kafka's; base offset and last offset delta stay. Its
-producer is gone, since nobody goes on from there. What a file's metadata says, ``log.compacted_view`` reads.
+Rule: a record that is copied keeps its offset, timestamp and headers; a batch keeps its codec and topic epoch. A batch
+is encoded anew only where some of its records are left out. Its offsets then have gaps, as in Kafka; base offset and
+last offset delta stay. Its producer is removed, since no producer continues from there.
+
+Not here: reading the files, and what their metadata means (``log.compacted_view``).
 """
 
 from __future__ import annotations
@@ -24,12 +26,12 @@ from fenceline.log.context import Context
 from fenceline.log.retry import Attempts
 from fenceline.ports import AlreadyExists
 
-_ORIGINS_PER_FILE_MAX = 8  # their names ride in 2 KiB of metadata
-_NOBODY = -1  # producer id and epoch of who is none
+_ORIGINS_PER_FILE_MAX = 8  # S3 has 2 KiB of metadata for their names
+_NO_PRODUCER = -1  # producer id and epoch of a batch without a producer
 
 
 class ViewWriter:
-    """Puts batches, in the order of their offsets, into files of at most 64 MiB, and creates each when it is full."""
+    """A writer that puts batches, by offset, into files of at most 64 MiB, and creates each file when it is full."""
 
     def __init__(self, context: Context, topic_id: str, partition: int, horizon: int, attempt: str) -> None:
         self._files = self._bytes = self._records = 0
@@ -44,7 +46,7 @@ class ViewWriter:
         self._blocks: list[tuple[int, int]] = []
 
     def copy(self, segment: Segment, at: int, header: BatchHeader, is_kept: Callable[[StoredRecord], bool]) -> None:
-        """Take what is kept of one batch; nothing, where that is none.
+        """Take what is kept of one batch, if anything is.
 
         Raises:
             CorruptLogError: The batch is damaged.
@@ -69,10 +71,10 @@ class ViewWriter:
         if not self._blocks or self._body.tell() - self._blocks[-1][1] >= limits.COMPACTED_BLOCK_BYTES:
             self._blocks.append((header.base_offset, self._body.tell()))
         copied = header._replace(
-            attributes=header.attributes & ~TRANSACTIONAL,  # it is committed, and its marker is not here
+            attributes=header.attributes & ~TRANSACTIONAL,  # committed, and without its marker
             max_timestamp=max_timestamp,
-            producer_id=_NOBODY,
-            producer_epoch=_NOBODY,
+            producer_id=_NO_PRODUCER,
+            producer_epoch=_NO_PRODUCER,
             base_sequence=self._number(origin),
             count=sum(kept),
         )
@@ -80,7 +82,7 @@ class ViewWriter:
         self._file_records += copied.count
 
     def close(self) -> CompactedView:
-        """Create what is left, and return the view that all the files are.
+        """Create the last file, and return the view that all the files make.
 
         Raises:
             StoreUnavailableError, ContendedError, OutcomeUnknownError: As ``copy``.
@@ -98,7 +100,8 @@ class ViewWriter:
         metadata = FileMetadata(attempt, context.runtime.now_ms(), self._file_records, self._origins, self._blocks)
         key = keys.compacted_key(topic_id, partition, horizon, attempt, base)
         for trial in Attempts(context.runtime, "a file of a compacted view"):
-            with trial, suppress(AlreadyExists):  # nobody else has this attempt's name: an earlier trial made it
+            # No other compactor uses this attempt's name: an object that exists is an earlier trial's.
+            with trial, suppress(AlreadyExists):
                 context.objects.create(key, body, metadata.to_strings())
         self._files += 1
         self._bytes += len(body)
@@ -116,7 +119,7 @@ class ViewWriter:
 def _cut(segment: Segment, at: int, header: BatchHeader, kept: Sequence[bool]) -> bytes:
     """Return a batch's records without those that are not kept, compressed as they were.
 
-    Each record says its offset and time against the batch's, which stay: its bytes stay, too.
+    Each record gives its offset and time relative to the batch's, which stay. So its bytes stay, too.
     """
     batch = memoryview(segment.body)[at : at + header.size]
     payload = compression.payload(batch, header.codec, bytes_max=limits.DECOMPRESSED_BYTES_MAX)
@@ -129,6 +132,8 @@ def _cut(segment: Segment, at: int, header: BatchHeader, kept: Sequence[bool]) -
             pieces.append(payload[start:end])
         start = end
     if start != len(payload):
-        raise CorruptLogError(f"a stored batch's records do not end where it does: offset={header.base_offset}")
+        raise CorruptLogError(
+            f"a stored batch does not end where its records end; run 'fenceline verify': offset={header.base_offset}"
+        )
     data = b"".join(pieces)
     return compression.compress(header.codec, data) if header.codec else data

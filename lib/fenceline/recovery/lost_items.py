@@ -1,8 +1,9 @@
-"""Lost items: topics that the objects tell of, and that no item knows (DESIGN.md, sections 4 and 10).
+"""Lost items: finds topics that the objects name, and that no item names.
 
-The rule: that no item names an incarnation proves nothing but that its items may be lost. It is over only where its
-newest topic object is DELETE's mark. Whoever finds one that is not, and that no item knows, has met a rebuild that is
-due.
+DESIGN.md, "Rebuild" and "Deleted topics".
+
+Rule: that no item names an incarnation proves only that its items may be lost. The incarnation is over only where its
+newest topic object is DELETE's mark. Where that is no mark, and no item names the incarnation, a rebuild is due.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from fenceline.ports import Item, NotFound
 
 
 class Lost(NamedTuple):
-    """An incarnation that no item knows."""
+    """An incarnation that no item names."""
 
     topic_id: str
-    topic: Topic | None  # None where no object tells of it that can be read
+    topic: Topic | None  # None: no topic object of it can be read
     problem: str
 
     @property
@@ -32,7 +33,7 @@ class Lost(NamedTuple):
 
 
 def lost_topics(context: Context) -> Iterator[Lost]:
-    """Yield the lives whose newest topic object is not DELETE's mark, or can't be read, and that no item knows.
+    """Yield the incarnations that no item names, and whose newest topic object is not DELETE's mark or can't be read.
 
     Raises:
         Unavailable: A store could not be asked.
@@ -43,20 +44,25 @@ def lost_topics(context: Context) -> Iterator[Lost]:
         if topic_id in known:
             continue
         try:
-            told = read_topic(context, key)
+            item = read_topic(context, key)
         except NotFound:  # collected meanwhile
             continue
         except CorruptLogError as error:
             yield Lost(topic_id, None, error.detail)
             continue
-        if not told.is_going and not is_known(context, topic_id):  # asked anew: it may have been created meanwhile
-            topic = told.topic
+        # Ask anew: the topic may have been created meanwhile.
+        if not item.is_going and not is_known(context, topic_id):
+            topic = item.topic
             what = f"topic_id={topic_id} created_at={topic.created_at} partitions={topic.partitions}"
-            yield Lost(topic_id, topic, f"the objects tell of this topic, and no item does: {what}")
+            yield Lost(
+                topic_id,
+                topic,
+                f"objects name this topic, and no item does; if its items are lost, rebuild them: {what}",
+            )
 
 
 def lost_segments(context: Context) -> Iterator[Lost]:
-    """Yield the lives that have segments and no topic object, and that no item knows: a rebuild would not find them.
+    """Yield the incarnations that have segments, but no topic object and no item: a rebuild would not find them.
 
     Raises:
         Unavailable: A store could not be asked.
@@ -64,9 +70,9 @@ def lost_segments(context: Context) -> Iterator[Lost]:
     known = _known(context)
     for key in first_segments(context):
         topic_id = keys.parse_topic_id(key)
-        told = topic_id in known or context.objects.list(keys.topic_prefix(topic_id), limit=1)
-        if not told and not is_known(context, topic_id):
-            what = f"log/{topic_id}/ holds segments, and no object below topic/{topic_id}/ tells of their topic"
+        is_named = topic_id in known or context.objects.list(keys.topic_prefix(topic_id), limit=1)
+        if not is_named and not is_known(context, topic_id):
+            what = f"log/{topic_id}/ holds segments, and topic/{topic_id}/ has no object that names their topic"
             yield Lost(topic_id, None, f"{what}; restore it from a backup")
 
 
@@ -79,11 +85,11 @@ def first_segments(context: Context) -> Iterator[str]:
     (log_prefix, *_), after = keys.TOPIC_ID_PREFIXES, ""
     while listed := context.objects.list(log_prefix, after, 1):
         yield listed[0].key
-        after = f"{log_prefix}{keys.parse_topic_id(listed[0].key)}0"  # behind all of its keys: "0" follows "/"
+        after = f"{log_prefix}{keys.parse_topic_id(listed[0].key)}0"  # after all of its keys: "0" follows "/"
 
 
 def newest_objects(context: Context) -> Iterator[str]:
-    """Yield the key of each incarnation's newest topic object; what is no key of ours is passed over.
+    """Yield the key of each incarnation's newest topic object. Keys that are not ours are passed over.
 
     Raises:
         Unavailable: The store could not be asked.
@@ -102,10 +108,10 @@ def newest_objects(context: Context) -> Iterator[str]:
 
 
 def is_known(context: Context, topic_id: str) -> bool:
-    """Whether an item tells of this incarnation."""
+    """Return True if an item names this incarnation."""
     if any(item.value["topic_id"] == topic_id for item in _all(context, keys.TOPICS)):
         return True
-    # Behind the topics: a name that is given up between the two looks has moved to here.
+    # Ask after the topics: an incarnation whose name is given up between the two looks has moved here.
     return bool(context.items.get([keys.gone_item(topic_id)]))
 
 

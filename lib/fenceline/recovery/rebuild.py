@@ -1,10 +1,12 @@
-"""Rebuild: all items from the objects alone, after they were lost (DESIGN.md, section 4, "Rebuild").
+"""Rebuild: writes all items anew, from the objects alone, after the items were lost (DESIGN.md, "Rebuild").
 
-The rule: it runs before anything is served, into an empty item store, in which an item says that it is not done until
-it is. From the objects come topics, heads, producers and aborted transactions; the id counter goes above every producer
-id that any fold knows. Every life that is not going is reached afterwards: where two have one name, since a lost topic
-was created again, the newest keeps it, and the others get fresh ones. Subscriptions, group offsets, sessions and
-ownerships are not in the log, and are gone.
+Rule: it runs before anything is served, into an empty item store. An item there says that the rebuild is under way,
+from its first write to its last. From the objects come topics, heads, producers and aborted transactions. The id
+counter goes above every producer id that any state knows. Afterwards every incarnation that is not going can be
+reached. Where two have one name, since a lost topic was created again, the newest keeps the name, and the others get
+fresh ones.
+
+Not here: subscriptions, group offsets, sessions and ownerships. They are not in the log, and are gone.
 """
 
 from __future__ import annotations
@@ -32,10 +34,10 @@ NOT_EMPTY = (
 
 @dataclass(frozen=True, slots=True)
 class Namesake:
-    """One of several lives that had the same name."""
+    """One of several incarnations that had the same name."""
 
-    topic: Topic  # under the name that it has now
-    name: str  # the one that it had
+    topic: Topic  # under its present name
+    name: str  # its name before
     records: int
 
 
@@ -48,7 +50,7 @@ class Rebuilt:
     segments: int
     records: int
     namesakes: Sequence[Namesake] = ()
-    lost: Sequence[Lost] = ()  # lives of which there are segments, and nothing that tells of their topic
+    lost: Sequence[Lost] = ()  # incarnations with segments, and nothing that names their topic
 
 
 def rebuild(context: Context, *, on_progress: Callable[[str, int, int], object] = lambda *_: None) -> Rebuilt:
@@ -58,10 +60,10 @@ def rebuild(context: Context, *, on_progress: Callable[[str, int, int], object] 
         on_progress: Called with (topic, partition, offset reached) after each segment.
 
     Raises:
-        TopicAlreadyExistsError: The item store is not empty; but for what is left of a rebuild that was cut off,
-            nothing was written.
-        CorruptLogError: A segment is damaged; what was written before is true.
-        Unavailable, NoAnswer: A store; start again with an empty item store.
+        TopicAlreadyExistsError: The item store is not empty. Nothing was written, unless a rebuild that was cut off
+            wrote it.
+        CorruptLogError: A segment is damaged. What was written before is true.
+        Unavailable, NoAnswer: A store failed; start again with an empty item store.
     """
     _check_empty(context)
     found = _topics(context)
@@ -89,7 +91,7 @@ def rebuild(context: Context, *, on_progress: Callable[[str, int, int], object] 
             namesakes.append(Namesake(topic, name, records - records_before))
     first = producer_id_max + 1 + limits.PRODUCER_IDS_AFTER_REBUILD
     changes = [_put(context, keys.PRODUCER_ID_BLOCK, {"next": first})]
-    # An incarnation that is going is gone: nobody can reach it, and it waits to be collected.
+    # An incarnation that is going is gone: no request can reach it, and it waits to be collected.
     changes += [_put(context, keys.gone_item(i.topic.topic_id), i.to_value()) for i in found if i.is_going]
     changes += [_put(context, keys.topic_item(i.topic.name), i.to_value()) for i in named.incarnations]
     _write(context, [*changes, Delete(under_way.key, under_way.version)])
@@ -106,24 +108,29 @@ def _check_empty(context: Context) -> None:
 
 
 def is_cut_off(context: Context) -> bool:
-    """Whether a rebuild has begun and is not done: what it wrote is true, and not all."""
+    """Return True if a rebuild has begun and is not done: what it wrote is true, but incomplete."""
     return keys.REBUILDING in context.items.get([keys.REBUILDING])
 
 
 def _topics(context: Context) -> list[TopicItem]:
-    """Return each incarnation, as its newest topic object tells of it, in the order of their creation."""
+    """Return each incarnation, as its newest topic object describes it, in the order of their creation."""
     items = [read_topic(context, key) for key in newest_objects(context)]
     return sorted(items, key=lambda item: (item.topic.created_at, item.topic.topic_id))
 
 
 @dataclass(frozen=True, slots=True)
 class _Named:
-    incarnations: Sequence[TopicItem]  # each under a name of its own
-    renamed: Mapping[str, str]  # topic id -> the name that it had
+    """Incarnations, each under a name of its own."""
+
+    incarnations: Sequence[TopicItem]
+    renamed: Mapping[str, str]  # topic id -> the name before
 
 
 def _named(incarnations: Sequence[TopicItem]) -> _Named:
-    """Leave each name to the newest life that has it; who is renamed has its next topic object still to be made."""
+    """Leave each name to the newest incarnation that has it, and rename the others.
+
+    A renamed one still has to make its next topic object.
+    """
     newest = {item.topic.name: item for item in incarnations}
     named, renamed = dict(newest), {}
     for item in incarnations:
@@ -167,5 +174,5 @@ def _write(context: Context, changes: list[Change]) -> None:
         try:
             context.items.write(changes[at : at + limits.TRANSACTION_ITEMS_MAX])
         except VersionMoved as error:
-            what = "the item store holds what is left of a rebuild that was cut off, or somebody else writes to it"
+            what = "the item store holds what is left of a rebuild that was cut off, or another process writes to it"
             raise TopicAlreadyExistsError(f"{what}; {NOT_EMPTY}") from error

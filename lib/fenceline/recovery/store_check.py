@@ -1,8 +1,8 @@
-"""Look whether an object store keeps what the log leans on.
+"""Store check: looks whether an object store keeps what the log depends on.
 
-The rule: a store that lets two creates of one key win loses acknowledged records, and nothing later can tell; so a
-server looks before it serves. Some look-alikes of S3 refuse a second create in turn and let several win in a race, so
-it is raced for. Everything stands below ``probe/``, under a name of its own, and is deleted at the end.
+Rule: a server looks before it serves. A store that lets two creates of one key win loses acknowledged records, and
+nothing can find that out later. Some look-alikes of S3 refuse a second create in turn and let several win in a race; so
+the check races. All of its objects are below ``probe/``, under a name of its own, and it deletes them at the end.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ONE_WINS = "one of several creates at once wins"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One property, and whether it held."""
+    """One property, and what was seen if it did not hold."""
 
     what: str
     broken: str = ""  # what was seen instead
@@ -36,6 +36,8 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Report:
+    """The findings of one check."""
+
     findings: Sequence[Finding]
 
     @property
@@ -45,7 +47,7 @@ class Report:
     def __str__(self) -> str:
         broken = [f"{finding.what}: {finding.broken}" for finding in self.findings if not finding.holds]
         if not broken:
-            return "the object store keeps what the log leans on"
+            return "the object store keeps what the log depends on"
         return f"the object store can't hold a log; use another: {'; '.join(broken)}"
 
 
@@ -62,7 +64,7 @@ def probe(objects: ObjectStore, name: str, *, rounds: int = 4, racers: int = 8) 
 
 
 def examine(objects: ObjectStore, name: str, *, rounds: int = 50, racers: int = 8) -> Report:
-    """Look at every property that the protocol leans on, and race as ``probe`` does, for longer.
+    """Look at every property that the protocol depends on, and race as ``probe`` does, for longer.
 
     Args:
         name: Never used before in this store: ``Runtime.fresh_id``.
@@ -81,7 +83,7 @@ def examine(objects: ObjectStore, name: str, *, rounds: int = 50, racers: int = 
 
 
 class _Broken(Exception):
-    """A property does not hold. The message says what was seen."""
+    """A property that does not hold. The message says what was seen."""
 
 
 _Look = tuple[str, Callable[[str], None]]
@@ -112,7 +114,7 @@ def _read(objects: ObjectStore, prefix: str) -> None:
     for start, end in ((0, None), (0, 61), (5_000, 5_100), (10_000, None), (10_000, 99_999)):
         found = objects.get(key, start, end)
         _expect(found.body == body[start:end], f"bytes from {start} to {end} are not those that were stored")
-        _expect(found.size == len(body), f"the size is told as {found.size} instead of {len(body)}")
+        _expect(found.size == len(body), f"a read gives the size {found.size} instead of {len(body)}")
         for member, value in metadata.items():
             seen = found.metadata.get(member)
             _expect(seen == value, f"metadata came back changed: {member}={value} became {seen}")
@@ -136,23 +138,22 @@ def _list(objects: ObjectStore, prefix: str) -> None:
         _create(objects, keys[number], b"x" * number, {})
         seen = {summary.key: summary for summary in objects.list(prefix)}
         _expect(keys[number] in seen, "a listing lacks what had just been created")
-        _expect(seen[keys[number]].size == number, "a listing tells a wrong size")
+        _expect(seen[keys[number]].size == number, "a listing gives a wrong size")
     for start_after, limit in (("", 1_000), (keys[3], 4), (f"{keys[3]}~", 4), (keys[10], 4), (keys[11], 4), ("", 5)):
         expected = [key for key in keys if key > start_after][:limit]
         listed = [summary.key for summary in objects.list(prefix, start_after, limit)]
-        _expect(listed == expected, f"a listing is not what lies behind {start_after!r}, in order: {listed}")
+        _expect(listed == expected, f"a listing is not what comes after {start_after!r}, in order: {listed}")
     age = objects.list(prefix, limit=1)[0].modified_at - objects.get(keys[0]).modified_at
-    _expect(abs(age) <= 1_000, "a listing and a read tell different times of creation")
+    _expect(abs(age) <= 1_000, "a listing and a read give different times of creation")
 
 
 def _delete(objects: ObjectStore, prefix: str) -> None:
     key = f"{prefix}k"
-    for life in (b"first", b"second"):
-        _create(objects, key, life, {"write-id": life.decode()})
+    for body in (b"first", b"second"):
+        _create(objects, key, body, {"write-id": body.decode()})
         found = objects.get(key)
-        _expect(
-            (found.body, found.metadata.get("write-id")) == (life, life.decode()), "a read tells of an earlier life"
-        )
+        seen = (found.body, found.metadata.get("write-id"))
+        _expect(seen == (body, body.decode()), "a read returned an object that was deleted before this one was created")
         objects.delete(key)
         _absent(objects, key)
         _expect(not objects.list(prefix), "a listing shows what was deleted")
@@ -181,7 +182,7 @@ def _expect(holds: bool, broken: str) -> None:
         raise _Broken(broken)
 
 
-# What one racer was told; "refused" comes with what stood at the key right after.
+# One racer's answer; "refused" comes with what was at the key right after.
 _WON, _REFUSED, _CONFLICT, _UNKNOWN = "won", "refused", "conflict", "unknown"
 
 
@@ -190,19 +191,19 @@ def _race(objects: ObjectStore, prefix: str, rounds: int, racers: int) -> None:
     unanswered: list[NoAnswer] = []
 
     def run(racer: int) -> list[tuple[str, Object | None]]:
-        told = []
+        answers = []
         try:
             for turn in range(rounds):
                 barrier.wait(WAIT_S)
                 try:
-                    told.append(_try(objects, f"{prefix}{turn:06d}", racer, BODY_BYTES[turn % len(BODY_BYTES)]))
+                    answers.append(_try(objects, f"{prefix}{turn:06d}", racer, BODY_BYTES[turn % len(BODY_BYTES)]))
                 except NoAnswer as fact:
-                    told.append((_UNKNOWN, None))
+                    answers.append((_UNKNOWN, None))
                     unanswered.append(fact)
         except BaseException:
             barrier.abort()
             raise
-        return told
+        return answers
 
     with ThreadPoolExecutor(racers, "probe") as pool:
         futures = [pool.submit(run, racer) for racer in range(racers)]
@@ -213,8 +214,8 @@ def _race(objects: ObjectStore, prefix: str, rounds: int, racers: int) -> None:
     turns = list(zip(*(future.result() for future in futures), strict=True))
     if len(unanswered) == rounds * racers:
         raise _Broken(f"no create was answered: {unanswered[-1]}") from unanswered[-1]
-    for turn, told in enumerate(turns):
-        _judge(objects, f"{prefix}{turn:06d}", told, BODY_BYTES[turn % len(BODY_BYTES)])
+    for turn, answers in enumerate(turns):
+        _judge(objects, f"{prefix}{turn:06d}", answers, BODY_BYTES[turn % len(BODY_BYTES)])
 
 
 def _try(objects: ObjectStore, key: str, racer: int, size: int) -> tuple[str, Object | None]:
@@ -230,19 +231,19 @@ def _try(objects: ObjectStore, key: str, racer: int, size: int) -> tuple[str, Ob
     return _WON, None
 
 
-def _judge(objects: ObjectStore, key: str, told: Sequence[tuple[str, Object | None]], size: int) -> None:
-    won = [racer for racer, (what, _) in enumerate(told) if what == _WON]
-    _expect(len(won) <= 1, f"{len(won)} of {len(told)} creates of one key were answered as if they had succeeded")
-    refused = [seen for what, seen in told if what == _REFUSED]
+def _judge(objects: ObjectStore, key: str, answers: Sequence[tuple[str, Object | None]], size: int) -> None:
+    won = [racer for racer, (what, _) in enumerate(answers) if what == _WON]
+    _expect(len(won) <= 1, f"{len(won)} of {len(answers)} creates of one key were answered as if they had succeeded")
+    refused = [seen for what, seen in answers if what == _REFUSED]
     _expect(None not in refused, "a create was refused because of an object, and a read right after did not find it")
-    may_stand = won or [racer for racer, (what, _) in enumerate(told) if what == _UNKNOWN]
-    if not may_stand:
+    may_win = won or [racer for racer, (what, _) in enumerate(answers) if what == _UNKNOWN]
+    if not may_win:
         _expect(not refused, "every create of an absent key was refused")
-        return  # Each met another's under way: S3 may say so.
+        return  # each met another's under way, and S3 may answer that
     for found in _seen(objects, key, refused, is_certain=bool(won)):
         racer = int(found.metadata.get("write-id", "-1"))
-        _expect(racer in may_stand, "what stands at the key is not the winner's")
-        _expect(found.body == bytes([racer]) * size, "what stands at the key is a mixture")
+        _expect(racer in may_win, "the object at the key is not the winner's")
+        _expect(found.body == bytes([racer]) * size, "the object at the key is a mixture")
 
 
 def _seen(objects: ObjectStore, key: str, refused: Sequence[Object | None], *, is_certain: bool) -> Iterator[Object]:
@@ -250,4 +251,4 @@ def _seen(objects: ObjectStore, key: str, refused: Sequence[Object | None], *, i
     try:
         yield objects.get(key)
     except NotFound:
-        _expect(not is_certain, "a create was answered as if it had succeeded, and nothing stands at its key")
+        _expect(not is_certain, "a create was answered as if it had succeeded, and no object is at its key")

@@ -1,10 +1,10 @@
-"""Verify: a walk over a whole partition that believes nothing but the bytes.
+"""Verify: walks over a whole partition, and believes nothing but the bytes.
 
-The rule: contiguity, CRCs, chain, counters and records of every segment; then the items against the fold at exactly the
-offsets that they name (I2, I3, I5). It changes nothing, and may run beside appends.
+Rule: it checks contiguity, CRCs, chain, counters and records of every segment. Then it compares the items with the
+state at exactly the offsets that they name (I2, I3, I5). It changes nothing, and may run beside appends.
 
-Bodies are checked by ranges (verify_ranges.py), in parallel where the caller has something to do that with; here their
-headers are folded in order, which costs a fraction of it.
+Bodies are checked by ranges (``verify_ranges``), in parallel if the caller has threads or processes for that. Here
+their headers are folded in order, which costs a fraction of it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from fenceline.model.topic import Topic
 from fenceline.ports import NotFound
 from fenceline.recovery.verify_ranges import Checked, Range, check_range, ranges
 
-CheckRanges: TypeAlias = Callable[[Iterator[Range]], Iterable[Checked]]  # each, in order, and few of them at once
+CheckRanges: TypeAlias = Callable[
+    [Iterator[Range]], Iterable[Checked]
+]  # of each range, in order, with few ranges at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ class Verified:
 
 @dataclass(frozen=True, slots=True)
 class _Outline:
-    """What an item says of the fold at one offset."""
+    """What an item says of the state at one offset."""
 
     offset: int
     what: str
@@ -62,8 +64,9 @@ def verify_partition(
 
     Args:
         on_progress: Called with the offset that was reached, after each range.
-        check_ranges: ``check_range`` of each, in parallel; left out, one range after the other is checked here, its
-            segments fetched side by side.
+        check_ranges: ``check_range`` of each, in parallel. If left out, one range after the other is checked here,
+            its
+        segments fetched side by side.
 
     Raises:
         Unavailable: A store could not be asked.
@@ -83,7 +86,7 @@ def verify_partition(
             for segment in checked.segments:
                 base = segment.base_offset
                 replay.follow(segment, region=context.region)
-                replay.aborted.clear()  # no item of theirs is compared, and they would only grow
+                replay.aborted.clear()  # compared with no item, and would only grow
                 base = replay.state.next_offset
                 _check_claims(claims, replay)
                 count += 1
@@ -92,7 +95,7 @@ def verify_partition(
                     base = checked.broken_base
                     if _is_unlisted(context, topic, partition, replay.state.next_offset, base):
                         break
-                    replay.check_next(base)  # before the range's own: what is missing explains the rest
+                    replay.check_next(base)  # first, since what is missing explains the range's own problem
                 raise CorruptLogError(checked.problem)
             on_progress(replay.state.next_offset)
         if claims:
@@ -105,9 +108,10 @@ def verify_partition(
 
 
 def _is_unlisted(context: Context, topic: Topic, partition: int, offset: int, base: int) -> bool:
-    """Whether a segment stands at ``offset`` that the listing lacked before ``base``: it was appended meanwhile.
+    """Return True if there is a segment at ``offset`` that the listing lacked before ``base``: it was appended
+    meanwhile.
 
-    A listing of what grows may show a key and not the one before it; what stood there when it began is in it.
+    A listing made during appends may show a key and not the one before it. What existed when it began is in it.
     """
     if offset >= base:
         return False
@@ -128,7 +132,7 @@ def _check_claims(claims: list[_Outline], replay: Replay) -> None:
 
 
 def _claims(context: Context, topic: Topic, partition: int) -> Iterable[_Outline]:
-    # The head first: whatever item is read after it holds all that the head's offset promises (DESIGN.md, section 4).
+    # The head first: an item that is read after it holds all that the head's offset promises ("The checkpoint").
     head_key = keys.head_item(topic.topic_id, partition)
     found = context.items.get([head_key]).get(head_key)
     folded_to: dict[int, int] = {}

@@ -1,9 +1,11 @@
-"""Verify's ranges: parts of a partition's segments, each checked in itself, in any order, by threads or by processes.
+"""Verify's ranges: parts of a partition's segments, each checked by itself, in any order, by threads or by processes.
 
-The rule: a range leans on nothing but the chain value that the segment before it carries in its metadata, so ranges
-join up by themselves: a chain value that follows from its neighbour's, all along the log, is the whole chain. What is
-left of a range that was checked is small: metadata, headers and markers, for the fold, which goes in order. A range has
-a bounded size, and no more of them are listed than are asked for: no partition is held in memory.
+Rule: a range depends only on the chain value that the segment before it has in its metadata. So ranges join up by
+themselves: if each chain value follows from its neighbour's, all along the log, the whole chain holds. What is kept of
+a checked range is small: metadata, headers and markers, which are folded in order. A range has a bounded size. Ranges
+are listed only as they are asked for, so no partition is held in memory.
+
+Not here: gaps between segments, and all that needs the state below them (``verify``).
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ class Checked:
 
     segments: Sequence[Segment]  # their bodies cut down to the markers
     problem: str = ""
-    broken_base: int | None = None  # of the segment that has the problem, if its key tells
+    broken_base: int | None = None  # of the segment that has the problem, if its key gives it
 
 
 def ranges(context: Context, topic_id: str, partition: int, start: int, chain: str) -> Iterator[Range]:
@@ -69,8 +71,6 @@ def ranges(context: Context, topic_id: str, partition: int, start: int, chain: s
 def check_range(context: Context, range_: Range) -> Checked:
     """Check each segment of a range: size, CRCs, records, and its chain value against the one before it.
 
-    Whether they join up without a gap, and all that needs the state below them, is for the fold to tell.
-
     Raises:
         Unavailable: The store could not be asked, or a segment was collected meanwhile.
     """
@@ -88,7 +88,9 @@ def check_range(context: Context, range_: Range) -> Checked:
     except CorruptLogError as error:
         return Checked(segments, error.detail, keys.parse_segment_key(range_.lines[len(segments)].key)[2])
     if len(segments) < len(range_.lines):
-        return Checked(segments, f"no segment of ours, but among them: key={range_.lines[len(segments)].key}")
+        return Checked(
+            segments, f"an object that is no segment lies among the segments: key={range_.lines[len(segments)].key}"
+        )
     return Checked(segments)
 
 
@@ -100,7 +102,7 @@ def _is_segment(line: ObjectSummary) -> bool:
 
 
 def _chain_of(context: Context, key: str) -> str:
-    """Return what the segment before the range says; if it is damaged, its own range tells that first."""
+    """Return the chain value of the segment before the range. If that is damaged, its own range reports it."""
     try:
         return context.objects.get(key, 0, 1).metadata.get("chain", "")
     except NotFound:
@@ -108,7 +110,7 @@ def _chain_of(context: Context, key: str) -> str:
 
 
 def _outline(segment: Segment) -> Segment:
-    """Return the segment with nothing in its body but the markers, which the fold reads."""
+    """Return the segment with nothing in its body but the markers, which are folded."""
     kept: list[bytes] = []
     batches: list[tuple[int, BatchHeader]] = []
     size = 0
@@ -122,7 +124,7 @@ def _outline(segment: Segment) -> Segment:
 
 def _check_segment(line: ObjectSummary, segment: Segment) -> None:
     if line.size != len(segment.body):
-        raise CorruptLogError(f"a segment's size is not what the listing says: key={line.key}")
+        raise CorruptLogError(f"a segment's size differs from its size in the listing: key={line.key}")
     for at, header in segment.batches:
         try:
             _check_records(segment, at, header)
@@ -132,7 +134,7 @@ def _check_segment(line: ObjectSummary, segment: Segment) -> None:
 
 
 def _check_records(segment: Segment, at: int, header: BatchHeader) -> None:
-    """Look at each record's offset: most of what verify does is done in this loop."""
+    """Check each record's offset. Most of verify's time is spent in this loop."""
     batch = memoryview(segment.body)[at : at + header.size]
     if header.magic != 2 or header.codec >= len(compression.CODECS):
         raise CorruptLogError(f"no record batch of a known form: offset={header.base_offset} magic={header.magic}")
@@ -140,7 +142,7 @@ def _check_records(segment: Segment, at: int, header: BatchHeader) -> None:
     following = header.base_offset
     for record in compression.records(batch, payload, header.count):
         if record.offset != following:
-            raise CorruptLogError(f"a batch's records are not numbered one by one: offset={header.base_offset}")
+            raise CorruptLogError(f"the offsets of a batch's records are not consecutive: offset={header.base_offset}")
         following += 1
     if following != header.next_offset:
-        raise CorruptLogError(f"a batch does not hold the records that it counts: offset={header.base_offset}")
+        raise CorruptLogError(f"a batch does not hold the records that its header counts: offset={header.base_offset}")

@@ -1,8 +1,10 @@
-"""What lies behind a mark: markers and aborted records, which are acknowledged by themselves, and the records to do.
+"""Backlog: what lies after a mark. Markers and aborted records are acknowledged by themselves; the others are counted.
 
-The rule: no scan. A mark looks at the segments right behind it; a backlog is the difference of what the headers of two
-segments say. What is acknowledged individually is counted by its length wherever as many records as offsets lie between
-two of its ends; only around a marker is it told apart.
+DESIGN.md, "Ranges, marks and backlog".
+
+Rule: no scan. A mark looks only at the segments right after it. A backlog is the difference of what the headers of two
+segments say. Offsets that are acknowledged individually are counted by length wherever as many records as offsets lie
+between two ends. Only around a marker are they counted by halving.
 """
 
 from __future__ import annotations
@@ -19,9 +21,9 @@ from fenceline.read.time_search import base_of
 
 
 def slid(partition: Partition, tail: Tail, mark: int, acknowledged: Acknowledged) -> int:
-    """Return the first offset at or behind ``mark`` that is still to be acknowledged.
+    """Return the first offset at or after ``mark`` that is still to be acknowledged.
 
-    A long stretch of markers is passed in several requests: each goes up to 64 segments on.
+    A long stretch of markers is passed in several requests: each goes up to 64 segments further.
 
     Raises:
         CorruptLogError, Unavailable: As ``Partition.fetch``.
@@ -59,7 +61,7 @@ def _slid_within(partition: Partition, segment: Segment, mark: int, acknowledged
 
 
 def count(partition: Partition, tail: Tail, mark: int, acknowledged: Acknowledged) -> int:
-    """Return how many data records lie between ``mark`` and the end, but for those acknowledged individually.
+    """Return how many data records lie between ``mark`` and the end, without those acknowledged individually.
 
     Args:
         mark: As ``slid`` returned it; ``acknowledged`` begins above it.
@@ -74,7 +76,7 @@ def count(partition: Partition, tail: Tail, mark: int, acknowledged: Acknowledge
 
 
 class _Counter:
-    """Counts data records within ranges, segment by segment only where markers are among them."""
+    """A counter of data records within ranges; it halves ranges only where markers are among them."""
 
     def __init__(self, partition: Partition, tail: Tail) -> None:
         self._partition = partition
@@ -86,7 +88,7 @@ class _Counter:
         groups = [(0, len(acknowledged))] if len(acknowledged) else []
         while groups:
             if len(self._below) + 2 * len(groups) > limits.BACKLOG_SEGMENTS_MAX:
-                # Markers all over: what is left is taken for records, which is what readers are shown to acknowledge.
+                # Markers all over: count the rest as records, since readers are shown nothing else to acknowledge.
                 return counted + sum(acknowledged.part(low, high).count for low, high in groups)
             self._look_up(acknowledged.starts[low] for low, _ in groups)
             self._look_up(acknowledged.ends[high - 1] for _, high in groups)
@@ -111,7 +113,7 @@ class _Counter:
 
 
 def _records_below(partition: Partition, tail: Tail, offset: int) -> int:
-    """Return how many data records lie below ``offset``, counted from the log's very beginning."""
+    """Return how many data records lie below ``offset``, counted from the log's first offset."""
     if offset >= tail.bounds.next_offset:
         return tail.state.records
     if not _has_markers(tail):

@@ -1,8 +1,12 @@
-"""Cursors as they are read and written: an item each, and chunks of ranges beside it.
+"""Cursor store: reads and writes cursors, each an item with chunks of ranges beside it.
 
-The rule: the write of the cursor's own item, conditional on its version, commits; what chunks it names were made in the
-same transaction or before it. So a chunk that is missing says that the cursor has moved since it was read. Who dies in
-between leaves chunks that no cursor names; they go with the subscription.
+DESIGN.md, "Ranges, marks and backlog".
+
+Rule: the write of the cursor's own item, conditional on its version, is the commit. The chunks that it names were made
+in the same transaction or before it. So a chunk that is missing says that the cursor has moved since it was read. A
+process that dies in between leaves chunks that no cursor names; they go with the subscription.
+
+Not here: where a cursor moves to (``cursors``, ``group_offsets``), and what its items hold (``items``).
 """
 
 from __future__ import annotations
@@ -32,12 +36,12 @@ from fenceline.subscriptions.items import (
 
 ChangeT = TypeVar("ChangeT", Put, Delete)
 
-_READS_MAX = 8  # of a cursor that moves while its chunks are read
+_READS_MAX = 8  # of one cursor, which may move while its chunks are read
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A cursor as it was read: absent, it stands at offset 0."""
+    """A cursor as it was read. One that is absent is at offset 0."""
 
     subscription: Subscription
     partition: int
@@ -53,15 +57,15 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """What is to be written so that a cursor stands elsewhere."""
+    """The changes that move a cursor."""
 
-    made: Sequence[Put]  # chunks
+    made: Sequence[Put]  # new chunks
     cursor: Put
-    left: Sequence[Delete]  # chunks
+    left: Sequence[Delete]  # chunks that the moved cursor no longer names
 
 
 def find(context: Context, topic_id: str, name: str) -> Subscription | None:
-    """Return the subscription of that name, if there is one."""
+    """Return the subscription of that name; ``None`` if there is none."""
     key = keys.subscription_item(topic_id, name)
     item = context.items.get([key]).get(key)
     return None if item is None else subscription_from_item(item)
@@ -71,7 +75,7 @@ def read(context: Context, subscription: Subscription, partitions: Sequence[int]
     """Return the subscription's cursors of these partitions, in their order.
 
     Raises:
-        VersionMoved: One of them moved each time.
+        VersionMoved: One of them moved at each of several reads.
         Unavailable: The item store could not be asked.
     """
     found: dict[int, Stored] = {}
@@ -119,15 +123,15 @@ def _stored(empty: Stored, item: Item, chunk_items: Sequence[Item]) -> Stored:
 
 
 def move(context: Context, stored: Stored, cursor: Cursor) -> Move:
-    """Return what makes ``stored`` stand as ``cursor`` says.
+    """Return the changes that move ``stored`` to ``cursor``.
 
     Raises:
-        ThrottledError: More ranges would be open than anybody could read.
+        ThrottledError: It would have more open ranges than a request can read.
     """
     runtime, subscription_id = context.runtime, stored.subscription.subscription_id
     if len(cursor.acknowledged) > limits.OPEN_RANGES_MAX:
         raise ThrottledError(
-            "too many ranges are acknowledged individually; acknowledge what lies between them: "
+            "the subscription has too many ranges acknowledged individually; acknowledge what lies between them: "
             f"subscription={stored.subscription.name} partition={stored.partition} "
             f"ranges_max={limits.OPEN_RANGES_MAX}"
         )
@@ -161,13 +165,14 @@ def write(context: Context, moves: Sequence[Move], also: Iterable[Change] = ()) 
     """
     main: list[Change] = [*(one.cursor for one in moves), *_once(also)]
     if len(main) >= limits.TRANSACTION_ITEMS_MAX:  # only with a lapsed owner's session beside nearly each cursor
-        raise ThrottledError("too many owners that lapsed may come back; commit fewer partitions at once")
+        raise ThrottledError("the commit must check too many lapsed owners at once; commit fewer partitions at a time")
     made = [put for one in moves for put in one.made]
     left = [delete for one in moves for delete in one.left]
     if len(main) + len(made) + len(left) <= limits.TRANSACTION_ITEMS_MAX:
         context.items.write([*main, *made, *left])
         return
-    # Too much for one transaction: new chunks are nobody's until a cursor names them, and old ones once none does.
+    # Too much for one transaction. A chunk has an effect only while a cursor names it. So new chunks may be written
+    # before the cursor, and old ones deleted after it.
     under = [*(Check(one.cursor.key, one.cursor.expected) for one in moves), *main[len(moves) :]]
     there: list[Put] = []
     try:
@@ -183,24 +188,25 @@ def write(context: Context, moves: Sequence[Move], also: Iterable[Change] = ()) 
 
 
 def _discard(context: Context, chunks: Sequence[Delete]) -> None:
-    """Delete chunks that no cursor names; those that the store does not take now go with the subscription."""
+    """Delete chunks that no cursor names. Those that the store does not delete now go with the subscription."""
     with suppress(StoreFact):
         for page in _pages(chunks):
             context.items.write(page)
 
 
 def _pages(changes: Sequence[ChangeT], room: int = 0) -> Iterator[Sequence[ChangeT]]:
-    """Yield the changes in as many parts as transactions take, each with ``room`` for others."""
+    """Yield the changes in as many parts as transactions take, each with ``room`` for other changes."""
     at_once = limits.TRANSACTION_ITEMS_MAX - room
     for at in range(0, len(changes), at_once):
         yield changes[at : at + at_once]
 
 
 def _once(changes: Iterable[Change]) -> list[Change]:
-    """Return the changes, each key once; of an item that was seen to move in between, nothing is known.
+    """Return the changes, each key once.
 
     Raises:
-        VersionMoved: Two of them expect different versions of one item.
+        VersionMoved: Two changes expect different versions: the item moved between two reads, and its state is not
+            known.
     """
     by_key: dict[ItemKey, Change] = {}
     for change in changes:
@@ -208,5 +214,5 @@ def _once(changes: Iterable[Change]) -> list[Change]:
         if known.expected != change.expected:
             raise VersionMoved(change.key)
         if isinstance(known, Check):
-            by_key[change.key] = change  # a change is a condition, too
+            by_key[change.key] = change  # a condition, too
     return list(by_key.values())

@@ -1,8 +1,10 @@
-"""Subscriptions: a named cursor in each partition of a topic (API.md, "Subscriptions").
+"""Cursors: a subscription is a named cursor in each partition of a topic (API.md, "Subscriptions (consumer groups)").
 
-The rule: a cursor moves by one conditional write, from a fresh read, and only up to what a verified tail shows (I4);
-who loses it reads again. Creating makes the cursors first and the subscription last: only then does it exist. A cursor
-that is not there is at offset 0, so one of a partition that was added later needs no writing.
+Rule: a cursor moves by one conditional write, from a fresh read, and only up to what a verified tail shows (I4). A
+request that loses this write reads again. A creation makes the cursors first and the subscription last: only then does
+it exist. A cursor that is absent is at offset 0, so one of a partition that was added later needs no writing.
+
+Not here: creating and deleting (``lifecycle``), several cursors of a group at once (``group_offsets``).
 """
 
 from __future__ import annotations
@@ -29,12 +31,12 @@ from fenceline.subscriptions.cursor_store import Stored
 from fenceline.subscriptions.items import Cursor, Subscription, subscription_from_item
 
 Guard: TypeAlias = Callable[[Topic, int, str, "str | None", str], Sequence[Check]]
-"""Judges (topic, partition, group, session_id, principal): raises, or returns what must still hold at the write."""
+"""A judge of (topic, partition, group, session_id, principal): it raises, or returns what must hold at the write."""
 
 
 @dataclass(frozen=True, slots=True)
 class LiveTopic:
-    """One life of a topic, as one request works on it."""
+    """One incarnation of a topic, as one request works on it."""
 
     context: Context
     topic: Topic
@@ -65,13 +67,14 @@ class LiveTopic:
         return found
 
     def cursor(self, subscription: Subscription, number: int) -> Stored:
+        """Return the subscription's cursor in one partition."""
         (stored,) = cursor_store.read(self.context, subscription, [number])
         return stored
 
 
 @dataclass(frozen=True, slots=True)
 class ShownCursor:
-    """Where a subscription stands in one partition, as it is shown."""
+    """A subscription's position in one partition, as it is shown."""
 
     partition: int
     mark_delete_offset: int
@@ -81,7 +84,7 @@ class ShownCursor:
 
 @dataclass(frozen=True, slots=True)
 class ShownSubscription:
-    """API.md "subscription", and whether there are more partitions."""
+    """API.md's "subscription", and whether there are more partitions."""
 
     subscription: Subscription
     cursors: Sequence[ShownCursor]
@@ -94,7 +97,7 @@ def shown(
     """Return up to ``limit`` partitions, from ``start_partition`` on, each at a verified tail.
 
     Args:
-        start_offset: Of the first of them, only what is acknowledged from this offset on is shown.
+        start_offset: For the first of them, show only what is acknowledged from this offset on.
     """
     end = min(start_partition + limit, live.topic.partitions)
     numbers = range(start_partition, end)
@@ -116,7 +119,7 @@ def _shown_cursor(partition: Partition, stored: Stored, start_offset: int) -> Sh
 
 def list_subscriptions(live: LiveTopic, *, start_after: str, limit: int) -> tuple[list[Subscription], bool]:
     """Return up to ``limit`` subscriptions of the topic in byte order of their names, and whether there are more."""
-    start_after = start_after[: limits.SUBSCRIPTION_NAME_CHARS_MAX + 1]  # no name is longer, and keys have bounds
+    start_after = start_after[: limits.SUBSCRIPTION_NAME_CHARS_MAX + 1]  # longer than any name, and keys have bounds
     items = keys.subscription_items(live.topic.topic_id)
     found = live.context.items.query(items, start_after=start_after, limit=limit + 1)
     return [subscription_from_item(item) for item in found[:limit]], len(found) > limit
@@ -138,7 +141,7 @@ class Acknowledgement:
 
 
 def acknowledged(cursor: Cursor, request: Acknowledgement, log_start: int) -> Cursor:
-    """Return the cursor after an acknowledgement; what lies below its mark or the log start is passed over."""
+    """Return the cursor after an acknowledgement. What lies below its mark or the log start is passed over."""
     mark = max(cursor.mark, log_start)
     if request.cumulative is not None:
         mark = max(mark, request.cumulative + 1)
@@ -158,7 +161,7 @@ def acknowledge(
     """Acknowledge, and return the mark after it.
 
     Raises:
-        OffsetOutOfRangeError: An offset at or beyond the next offset. Nothing was acknowledged.
+        OffsetOutOfRangeError: An offset lies at or beyond the next offset. Nothing was acknowledged.
         UnknownSubscriptionError: There is none. Nothing was acknowledged.
     """
     partition = live.partition(number)
@@ -212,7 +215,7 @@ def _move(
     judge: Callable[[], Sequence[Check]],
     moved: Callable[[Stored, Tail], Cursor | None],
 ) -> int:
-    """Move one cursor as ``moved`` says, if it does, and return its mark as it is shown."""
+    """Move one cursor to where ``moved`` says, unless it returns ``None``. Return the mark as it is shown."""
     partition = live.partition(number)
     for attempt in Attempts(live.context.runtime, "the subscription's cursor"):
         with attempt:
@@ -222,7 +225,7 @@ def _move(
             tail = verified_tail(partition)
             cursor = moved(stored, tail)
             if cursor is not None:
-                # Whoever loses this write, to another move or to a new owner, judges again from a fresh read.
+                # A request that loses this write, to another move or to a new owner, judges again from a fresh read.
                 change = cursor_store.move(live.context, stored, cursor)
                 cursor_store.write(live.context, [change], [*checks, *exists(stored)])
             at = cursor or stored.cursor
@@ -231,9 +234,9 @@ def _move(
 
 
 def exists(stored: Stored) -> Sequence[Check]:
-    """Return what must hold at a cursor's first write: that its subscription is still there.
+    """Return what must hold at a cursor's first write: that its subscription still exists.
 
-    A cursor that is there needs no such check: it goes when its subscription does.
+    A cursor that exists needs no such check: it goes when its subscription does.
     """
     if stored.version is not None:
         return ()

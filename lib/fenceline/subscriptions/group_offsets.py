@@ -1,8 +1,10 @@
-"""A consumer group's offsets: Kafka's view of a subscription's cursors (API.md, "Subscriptions").
+"""Group offsets: Kafka's view of a subscription's cursors (API.md, "Subscriptions (consumer groups)").
 
-The rule: a commit is one transaction over all its partitions, conditional on every version that was read: all of it or
-nothing. It sets marks, also backwards, and forgets individual acknowledgements. What a group has committed stands under
-its own name, over all topics, so that it is found without them.
+Rule: a commit is one transaction over all its partitions, conditional on every version that was read: all of it or
+nothing. It sets marks, also backwards, and forgets individual acknowledgements. What a group has committed is stored
+under the group's name, over all topics, so that it is found without naming them.
+
+Not here: acknowledging and seeking (``cursors``).
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from fenceline.subscriptions.lifecycle import creation, new_subscription
 
 @dataclass(frozen=True, slots=True)
 class GroupOffset:
-    """The next offset that a group will read in a partition, and what it noted there."""
+    """The next offset that a group will read in a partition, and the metadata that it stored there."""
 
     topic: str
     partition: int
@@ -46,11 +48,11 @@ def commit(context: Context, live: Live, group: str, offsets: Sequence[GroupOffs
 
     Raises:
         InvalidRequestError: There are none, more than 32, or two of one partition. Nothing was committed.
-        UnknownTopicOrPartitionError: One is not there. Nothing was committed.
-        OffsetOutOfRangeError: One lies beyond the next offset. Nothing was committed.
-        ThrottledError: Too many owners lapsed that may come back. Nothing was committed.
+        UnknownTopicOrPartitionError: A topic or partition does not exist. Nothing was committed.
+        OffsetOutOfRangeError: An offset lies beyond the next offset. Nothing was committed.
+        ThrottledError: Too many lapsed owners may come back. Nothing was committed.
         ContendedError, StoreUnavailableError: Nothing was committed.
-        OutcomeUnknownError: All may have been, or none.
+        OutcomeUnknownError: All may have been committed, or none.
     """
     _check_form(offsets)
     attempts = Attempts(context.runtime, "the group's offsets")
@@ -59,9 +61,10 @@ def commit(context: Context, live: Live, group: str, offsets: Sequence[GroupOffs
     except StaleTopicId as ended:
         if not attempts.is_unknown:
             raise
-        # What was committed on the other topics stands.
+        # What an earlier attempt committed on the other topics stays.
         raise OutcomeUnknownError(
-            "a topic was deleted, and an earlier attempt was not answered; look at the group's offsets: group=" + group
+            "a topic was deleted, and an earlier attempt was not answered; read the group's offsets to see: group="
+            + group
         ) from ended
 
 
@@ -83,29 +86,30 @@ def _commit(
                 moved, conditions = _moves(topic, group, [one for one in offsets if one.topic == name])
                 moves += moved
                 also += conditions
-            # Whoever loses this write, to another move or to a new owner, judges again from a fresh read.
+            # A request that loses this write, to another move or to a new owner, judges again from a fresh read.
             cursor_store.write(context, moves, also)
 
 
 def _check_form(offsets: Sequence[GroupOffset]) -> None:
     if not 1 <= len(offsets) <= limits.PARTITIONS_PER_COMMIT_MAX:
         raise InvalidRequestError(
-            f"a commit is of 1 to {limits.PARTITIONS_PER_COMMIT_MAX} partitions: count={len(offsets)}", field="offsets"
+            f"a commit takes 1 to {limits.PARTITIONS_PER_COMMIT_MAX} partitions: count={len(offsets)}", field="offsets"
         )
     seen: set[tuple[str, int]] = set()
     for index, one in enumerate(offsets):
         if (one.topic, one.partition) in seen:
             raise InvalidRequestError(
-                f"a partition stands twice: topic={one.topic} partition={one.partition}", field=f"offsets[{index}]"
+                f"a partition is named twice; name it once: topic={one.topic} partition={one.partition}",
+                field=f"offsets[{index}]",
             )
         seen.add((one.topic, one.partition))
 
 
 def _moves(live: LiveTopic, group: str, offsets: Sequence[GroupOffset]) -> tuple[list[Move], list[Change]]:
-    """Return how the group's cursors on one topic move, and what must be made or hold for it."""
+    """Return the moves of the group's cursors on one topic, and what else must be made or hold for them."""
     context, topic = live.context, live.topic
     found = cursor_store.find(context, topic.topic_id, group)
-    if found is None:  # its other cursors, not being there, are at earliest
+    if found is None:  # its other cursors stay absent, at earliest
         made = new_subscription(context, topic, group)
         known = [Stored(made, one.partition) for one in offsets]
         conditions: list[Change] = [creation(made)]
@@ -127,12 +131,12 @@ def _moves(live: LiveTopic, group: str, offsets: Sequence[GroupOffset]) -> tuple
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Which of a group's offsets are asked for: everywhere, on a topic, or of a partition."""
+    """The offsets of a group that a request asks for: everywhere, on a topic, or of a partition."""
 
     topic: str | None = None
     partition: int | None = None
     require_stable: bool = False
-    start_after: tuple[str, int] | None = None  # (topic, partition), in whose order they come
+    start_after: tuple[str, int] | None = None  # (topic, partition): they come in this order
     limit: int = limits.LIST_MAX
 
 
@@ -141,7 +145,7 @@ def committed(context: Context, live: Live, group: str, asked: Asked) -> tuple[l
 
     Raises:
         UnknownTopicOrPartitionError: No such topic or partition.
-        UnstableOffsetCommitError: One is pending in an open transaction, and ``require_stable``.
+        UnstableOffsetCommitError: An offset is pending in an open transaction, and ``require_stable`` is set.
     """
     if asked.topic is None:
         owners = sorted(_owners(context, group), key=lambda owner: owner.topic)
@@ -162,7 +166,7 @@ def committed(context: Context, live: Live, group: str, asked: Asked) -> tuple[l
 
 
 def _owners(context: Context, group: str) -> list[Subscription]:
-    """Return the group's subscriptions that have cursors, on topics that live."""
+    """Return the group's subscriptions that have cursors, on topics that were not deleted."""
     known = context.read_items([keys.subscription_item(topic_id, group) for topic_id in _incarnations(context, group)])
     owners = [subscription_from_item(item) for item in known.values()]
     names = context.read_items([keys.topic_item(owner.topic) for owner in owners])
@@ -171,7 +175,7 @@ def _owners(context: Context, group: str) -> list[Subscription]:
 
 
 def _incarnations(context: Context, group: str) -> list[str]:
-    """Return the topic_ids under which the group has cursors. Of a topic that has many, most are passed over."""
+    """Return the topic ids under which the group has cursors. Of a topic's many cursors, most are skipped."""
     at_once = limits.TRANSACTION_ITEMS_MAX
     incarnations: dict[str, None] = {}
     after = ""
@@ -184,7 +188,7 @@ def _incarnations(context: Context, group: str) -> list[str]:
 
 
 def _cursors(context: Context, owner: Subscription, partition: int | None, after: int, limit: int) -> Sequence[Item]:
-    """Return up to ``limit`` cursors of one subscription, those of partitions behind ``after``, or one partition's."""
+    """Return up to ``limit`` cursors of a subscription: of the partitions after ``after``, or of one partition."""
     if partition is not None:
         key = keys.cursor_item(owner.name, owner.topic_id, owner.subscription_id, partition)
         return list(context.items.get([key]).values()) if partition > after else []
@@ -195,7 +199,7 @@ def _cursors(context: Context, owner: Subscription, partition: int | None, after
 
 
 def _offsets(context: Context, cursors: Sequence[tuple[Subscription, Item]], require_stable: bool) -> list[GroupOffset]:
-    """Return the offsets of these cursors; one below the log start counts as that."""
+    """Return the offsets of these cursors. One below the log start counts as the log start."""
     places = [(owner, keys.parse_cursor_item(item.key)[2]) for owner, item in cursors]
     heads = context.read_items([keys.head_item(owner.topic_id, number) for owner, number in places])
     offsets = []
@@ -203,7 +207,7 @@ def _offsets(context: Context, cursors: Sequence[tuple[Subscription, Item]], req
         cursor = cursor_from_value(item.value, ())
         if cursor.pending and require_stable:
             raise UnstableOffsetCommitError(
-                "an open transaction decides over the offset; ask again when it has ended: "
+                "an open transaction has not decided the offset yet; ask again when it has ended: "
                 f"topic={owner.topic} partition={number}"
             )
         head = heads.get(keys.head_item(owner.topic_id, number))

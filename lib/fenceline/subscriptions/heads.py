@@ -1,9 +1,13 @@
-"""Many partitions at once: their heads, and which of them have segments behind their heads.
+"""Heads: many partitions at once, their heads, and which of them have segments after their heads.
 
-The rule: a call is made for many partitions wherever one can tell of many. Heads are read a hundred at a time. A run of
-neighbours that have no head is gone over by one listing of the topic, which skips from each partition that has segments
-to the next. An absent key is told as by a look for it alone: whatever was created before the listing began is in it
-(I4). Nothing is folded here: who has segments behind its head is followed by itself.
+DESIGN.md, "Subscriptions at latest" and "The sweeper's round".
+
+Rule: one call covers many partitions wherever it can. Heads are read a hundred at a time. A run of neighbours without a
+head is covered by one listing of the topic. It skips from each partition that has segments to the next. A key that such
+a listing lacks is as surely absent as one that was looked for alone. Whatever was created before the listing began is
+in it (I4).
+
+Not here: following the log. A partition that has segments after its head is followed by itself (``log.tail``).
 """
 
 from __future__ import annotations
@@ -23,10 +27,10 @@ from fenceline.subscriptions.cursors import LiveTopic
 
 
 class Seen(NamedTuple):
-    """A topic's item, and the heads of some of its partitions, as one look read them; ``None``: it failed."""
+    """A topic's item and the heads of some of its partitions, as one look read them."""
 
     items: Mapping[ItemKey, Item]
-    look: Instant | None
+    look: Instant | None  # when the look began; None: it failed
 
     def head(self, topic_id: str, number: int) -> Head | None:
         item = self.items.get(keys.head_item(topic_id, number))
@@ -60,10 +64,10 @@ def first_with_segments(context: Context, topic_id: str, number: int) -> int | N
 
 
 def with_segments(context: Context, topic_id: str, nexts: Mapping[int, int]) -> set[int]:
-    """Return those of the partitions that have a segment at or behind their next offset.
+    """Return those of the partitions that have a segment at or after their next offset.
 
     Args:
-        nexts: By partition, the offset behind its checkpoint.
+        nexts: By partition, the offset after its checkpoint.
 
     Raises:
         Unavailable: The object store could not be asked.
@@ -105,7 +109,7 @@ def _has_segments(context: Context, topic_id: str, number: int, next_offset: int
 
 
 def _walk(context: Context, topic_id: str, first: int, last: int) -> set[int]:
-    """Return those of the partitions [first, last] that have any segment: a listing, and one more for each."""
+    """Return those of the partitions [first, last] that have any segment, by a listing and one more for each."""
     found: set[int] = set()
     following = first_with_segments(context, topic_id, first)
     while following is not None and following <= last:
@@ -115,7 +119,7 @@ def _walk(context: Context, topic_id: str, first: int, last: int) -> set[int]:
 
 
 def _runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
-    """Return neighbouring numbers, in order, as (first, last)."""
+    """Return runs of neighbouring numbers, in order, as (first, last)."""
     runs: list[tuple[int, int]] = []
     for number in sorted(numbers):
         if runs and runs[-1][1] == number - 1:

@@ -1,12 +1,17 @@
-"""The items of subscriptions: what each holds, and how ranges are packed.
+"""Subscription items: what each item of a subscription holds, and how ranges are packed.
 
-The rule: a subscription's cursors stand under its own ``subscription_id``, fresh at each creation, so that one created
-anew shares nothing with an earlier one of its name, nor with an earlier incarnation of its topic. A cursor that is not
-there stands at offset 0. Members that are not known here are kept as they are. Stored: never rename, never renumber.
+DESIGN.md, "Items" and "Ranges, marks and backlog".
 
-A cursor holds its ranges itself, up to 2,048 of them; beyond that they stand in chunks, each an item that is never
-changed: it is replaced by others, with new names, in the write that moves the cursor. So an acknowledgement rewrites a
-chunk or two, however many ranges are open.
+Rule: a subscription's cursors are stored under its own ``subscription_id``, fresh at each creation. So one that is
+created anew shares nothing with an earlier one of its name, nor with an earlier incarnation of its topic. A cursor that
+is absent is at offset 0. Members that this version does not know are kept as they are. Stored: never rename, never
+renumber.
+
+A cursor holds its ranges itself, up to 2,048 of them. More are in chunks, which are items that never change: others,
+with new names, replace them in the write that moves the cursor. So an acknowledgement rewrites a chunk or two, however
+many ranges are open.
+
+Not here: reading and writing the items (``cursor_store``).
 """
 
 from __future__ import annotations
@@ -62,7 +67,7 @@ def subscription_from_item(item: Item) -> Subscription:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """Where a subscription stands in one partition."""
+    """A subscription's position in one partition."""
 
     mark: int = 0  # everything below it is acknowledged
     acknowledged: Acknowledged = NOTHING  # individually, above the mark
@@ -73,18 +78,18 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Some of a cursor's ranges, as they stand in an item of their own, or will."""
+    """Some of a cursor's ranges, in an item of their own, which may still have to be made."""
 
     chunk_id: str
     ranges: Acknowledged
-    version: int | None = None  # of its item; None for one that is yet to be made
+    version: int | None = None  # of its item; None: still to be made
 
 
 _CURSOR = ("mark", "metadata", "pending", "ranges", "chunks")
 
 
 def cursor_to_value(cursor: Cursor, chunks: Sequence[Chunk]) -> dict[str, Any]:
-    """Return a cursor's value; ``chunks`` are those of ``lay_out``."""
+    """Return a cursor's value; ``chunks`` are those that ``lay_out`` returned."""
     return {
         **cursor.more,
         "mark": cursor.mark,
@@ -110,7 +115,7 @@ def chunk_ids(value: Mapping[str, Any]) -> list[str]:
 
 
 def lay_out(acknowledged: Acknowledged, known: Sequence[Chunk], fresh_id: Callable[[], str]) -> list[Chunk]:
-    """Return the chunks that hold these ranges, those of ``known`` that still fit among them; none if few are open."""
+    """Return the chunks that hold these ranges, with those of ``known`` that still fit; none if few are open."""
     size_max = limits.CURSOR_CHUNK_RANGES
     if len(acknowledged) <= size_max:
         return []
@@ -124,15 +129,16 @@ def lay_out(acknowledged: Acknowledged, known: Sequence[Chunk], fresh_id: Callab
         if old is not None and is_kept and not (is_crumb and chunks[-1].version is None):
             chunks.append(old)
             continue
-        if is_crumb:  # no two neighbours stay so small: a cursor names at most two chunks for each thousand ranges
+        # No two neighbours stay so small: a cursor names at most two chunks for each thousand ranges.
+        if is_crumb:
             last = chunks.pop().ranges
             part = Acknowledged((*last.starts, *part.starts), (*last.ends, *part.ends))
-        step = size_max if len(part) <= size_max else size_max // 2  # a new one has room to grow
+        step = size_max if len(part) <= size_max else size_max // 2  # room for a new one to grow
         chunks += [Chunk(fresh_id(), part.part(at, at + step)) for at in range(0, len(part), step)]
     return chunks
 
 
-# Ranges as bytes: for each, how far behind the end of the one before it begins, and its length, as Protobuf's varints.
+# Ranges as bytes: for each, its distance from the end of the one before, and its length, as Protobuf's varints.
 # Where many are open they lie close together, and most numbers are one byte.
 
 _BYTE = 0x80
@@ -166,7 +172,8 @@ def unpack(packed: bytes) -> Acknowledged:
         if byte < _BYTE:
             steps.append(number)
             number = shift = 0
-            if len(steps) == 1 and packed[at:].isascii():  # the first offset is far from 0, the others near each other
+            # The first offset is far from 0, and the others are near each other: each of them is one byte.
+            if len(steps) == 1 and packed[at:].isascii():
                 steps += packed[at:]
                 break
     bounds = tuple(accumulate(steps))

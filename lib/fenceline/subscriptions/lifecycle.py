@@ -1,9 +1,11 @@
-"""How subscriptions begin and end, and how what nobody has any more is collected.
+"""Lifecycle: how subscriptions are created and deleted (DESIGN.md, "Creating and deleting a subscription").
 
-The rule: cursors that no subscription has, not yet or not any more, are named by an item under ``unowned``, from before
-the first of them is made until the last is gone. So whoever dies while creating or deleting one leaves nothing that is
-not found again. A creation checks that item in each of its writes, and the one that makes the subscription deletes it:
-once the sweeper has taken it over, it fails.
+Rule: an item under ``unowned``, the note, names cursors that no subscription has, not yet or no longer. It exists from
+before the first of them is made until the last is gone. So a process that dies while it creates or deletes a
+subscription leaves nothing that is not found again. A creation checks the note in each of its writes, and its last
+write, which makes the subscription, deletes it. So once the sweeper has taken the note over, the creation fails.
+
+Not here: what the sweeper deletes by these notes (``sweeper.subscription_expiry``).
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from fenceline.subscriptions.cursor_store import Stored
 from fenceline.subscriptions.cursors import LiveTopic
 from fenceline.subscriptions.items import Cursor, Subscription
 
-_TIDY_MS = 10_000  # what a request spends on deleting cursors; the sweeper does the rest
+_TIDY_MS = 10_000  # for a request to delete cursors in; the sweeper deletes the rest
 _TIDY_DELETES = 100_000
 
 
@@ -35,17 +37,17 @@ def new_subscription(context: Context, topic: Topic, name: str, *, is_replicated
 
 
 def creation(made: Subscription) -> Put:
-    """Return the write from which on the subscription exists, if nobody has its name."""
+    """Return the write that makes the subscription exist, unless another has its name."""
     return Put(keys.subscription_item(made.topic_id, made.name), made.to_value(), made.version, expected=None)
 
 
 def ensure(
     live: LiveTopic, name: str, *, is_latest: bool, replicate_subscription_state: bool | None
 ) -> tuple[Subscription, bool]:
-    """Create a subscription, or change what is given of the one that exists; return whether it was created.
+    """Create a subscription, or change what is given of the one that exists. Return True with it if it was created.
 
     Raises:
-        ContendedError, StoreUnavailableError: Nothing was made or changed.
+        ContendedError, StoreUnavailableError: Nothing was created or changed.
         OutcomeUnknownError: It may have been.
     """
     tried: set[str] = set()
@@ -59,7 +61,7 @@ def ensure(
                 tried.add(made.subscription_id)
                 _create(live, made, is_latest=is_latest)
                 return made, True
-            if found.subscription_id in tried:  # by an attempt that was not answered
+            if found.subscription_id in tried:  # ours, by an attempt that was not answered
                 return found, True
             return _changed(live.context, found, replicate_subscription_state), False
     raise AssertionError
@@ -76,7 +78,10 @@ def _changed(context: Context, found: Subscription, replicate_subscription_state
 
 
 def _create(live: LiveTopic, made: Subscription, *, is_latest: bool) -> None:
-    """Make the cursors, then the subscription. Whoever loses the name to another has made cursors that nobody has."""
+    """Make the cursors, then the subscription.
+
+    A creation that loses the name to another one has made cursors that no subscription has.
+    """
     context, cursors = live.context, _latest(live, made) if is_latest else []
     at_once = limits.TRANSACTION_ITEMS_MAX - 2
     if len(cursors) <= at_once:
@@ -94,7 +99,7 @@ def _create(live: LiveTopic, made: Subscription, *, is_latest: bool) -> None:
 
 
 def _latest(live: LiveTopic, made: Subscription) -> list[Put]:
-    """Return the cursors of a subscription that begins at the end; one at offset 0 needs none."""
+    """Return the cursors of a subscription that begins at the end. A cursor at offset 0 needs none."""
     return [
         cursor_store.move(live.context, Stored(made, number), Cursor(end)).cursor
         for number, end in enumerate(heads.ends(live))
@@ -113,8 +118,8 @@ def delete(live: LiveTopic, name: str) -> None:
 
     Raises:
         UnknownSubscriptionError: There is none.
-        ContendedError, StoreUnavailableError: It is still there.
-        OutcomeUnknownError: It may be.
+        ContendedError, StoreUnavailableError: It still exists.
+        OutcomeUnknownError: It may still exist.
     """
     context = live.context
     going: Subscription | None = None
@@ -125,17 +130,17 @@ def delete(live: LiveTopic, name: str) -> None:
             except UnknownSubscriptionError:
                 if going is None:
                     raise
-                return  # an attempt that was not answered, or somebody else, has deleted it
+                return  # deleted by an attempt that was not answered, or by another request
             if going is not None and going.subscription_id != found.subscription_id:
-                return  # and it was created anew since
+                return  # deleted, and created anew since
             going, note = found, _note(context, found)
-            # From this write on there is no such subscription; what is left of it is named by the note.
+            # From this write on the subscription does not exist, and the note names what is left of it.
             context.items.write([Delete(keys.subscription_item(found.topic_id, name), found.version), note])
             _tidy(context, found, note)
 
 
 def _tidy(context: Context, gone: Subscription, note: Put) -> None:
-    """Delete the cursors that the note names, and the note; what is left of them is the sweeper's."""
+    """Delete the cursors that the note names, and then the note. What is left of them is the sweeper's."""
     budget = Budget(context, context.runtime.monotonic_ms() + _TIDY_MS, _TIDY_DELETES)
     with suppress(StoreFact):
         if delete_cursors(context, gone.topic_id, gone.subscription_id, gone.name, budget):
@@ -146,7 +151,7 @@ def _tidy(context: Context, gone: Subscription, note: Put) -> None:
 
 
 def delete_cursors(context: Context, topic_id: str, subscription_id: str, name: str, budget: Budget) -> bool:
-    """Delete a subscription's cursors, then its chunks, which are made under a cursor only; return whether all went."""
+    """Delete a subscription's cursors, then its chunks, which only a cursor's write makes. Return True if all went."""
     for partition, prefix in (
         (keys.cursor_items(name), keys.cursors_prefix(topic_id, subscription_id)),
         (keys.chunk_items(subscription_id), ""),

@@ -1,8 +1,10 @@
-"""Records that a subscription has not acknowledged (API.md, "Subscriptions").
+"""Read: gives the records that a subscription has not acknowledged (API.md, "Subscriptions (consumer groups)").
 
-The rule: as Read, from the mark or a place behind it; what was acknowledged before the request arrived is not in the
-answer, and neither is, after a wait, what was acknowledged during it. A page of which nothing is left is followed by
-the next one.
+Rule: it reads as Read does, from the mark or a place after it. What was acknowledged before the request arrived is not
+in the answer. After a wait, what was acknowledged during the wait is not in it, either. A page of which nothing is left
+is followed by the next one.
+
+Not here: reading without a subscription (``read.reader``).
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from fenceline.subscriptions import backlog
 from fenceline.subscriptions.cursors import LiveTopic
 from fenceline.subscriptions.items import Cursor
 
-_PAGES_MAX = 64  # read for one answer; one that is empty then still moves the position
+_PAGES_MAX = 64  # read for one answer, which moves the position even if it is empty
 
 
 def read_unacknowledged(
@@ -30,7 +32,7 @@ def read_unacknowledged(
 
     Args:
         request: Its ``offset`` is where to start; ``None`` is the mark.
-        judge: Raises if who asks may not read; called at the start and before the answer.
+        judge: Raises if the caller may not read; called at the start and before the answer.
 
     Raises:
         UnknownSubscriptionError: There is none.
@@ -66,7 +68,7 @@ def _is_done(cursor: Cursor, offset: int) -> bool:
 
 
 def _page(partition: Partition, asked: ReadRequest, acknowledged: Acknowledged, *, is_from_mark: bool) -> Page:
-    """Return a page; a mark that the log start passes during a wait counts as the log start."""
+    """Return a page. A mark that the log start passes during a wait counts as the log start."""
     try:
         return Reader(partition).page(asked, acknowledged=acknowledged)
     except OffsetOutOfRangeError as error:

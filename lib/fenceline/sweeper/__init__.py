@@ -1,1 +1,13 @@
-"""The sweeper: retention, collection and expiry, in bounded runs."""
+"""The sweeper: what deletes objects and expired items, and all other upkeep that waits for time to pass.
+
+* ``collect`` deletes segments, ``state/`` objects and old compacted views.
+* ``deleted_topics`` deletes all that a deleted topic has left.
+* ``producer_expiry``, ``session_expiry`` and ``subscription_expiry`` delete items.
+* ``retention`` decides where a log start should be.
+* ``sweep`` is one run over everything, and ``position`` remembers where the next run continues.
+
+Rule: each step is durable, and harmless beside every other process. A run has a budget of time and of deletions.
+
+Not here: the deletions under a budget (``log.deletes``); what a request deletes (``service``,
+``subscriptions.lifecycle``).
+"""

@@ -1,37 +1,48 @@
-"""Collection: deleting what a log start or a newer compacted view has left behind (I6; DESIGN.md, section 10).
+"""Collection: deletes the segments, ``state/`` objects and files of compacted views that no process needs (I6).
 
-The rule: nothing goes but what nobody can need. Of a partition that lives, a segment goes when it ends at or below a
-``state/`` object that is ``gc_grace`` old, and below the log start and the checkpoint; that object was made after its
-log start was durable, so its age bounds how long everybody could have known. Age is a difference of two times of the
-object store's own clock: no clock of a process can shorten it.
+DESIGN.md, "When objects may go" and "Compaction".
 
-The order is by offset, segments before ``state/`` objects, and the newest of these that counts is never deleted. So a
-rebuild, which begins at the newest ``state/`` object of all, finds it and every segment behind it at any moment; and a
-search for an offset that is kept finds its segment, since all that is missing lies below. Who dies here has deleted a
-part of what may go; the next run deletes the rest. Two runs beside each other delete the same.
+Rule: only what no process can need is deleted. In a topic that was not deleted, a segment goes when it ends at or below
+a ``state/`` object that is ``gc_grace`` old. Its end must also lie at or below the log start and the checkpoint. That
+``state/`` object was made after its log start was durable. So for at least its age every process could have known of
+the log start. Age is a difference of two times of the object store's own clock: no clock of a process can shorten it.
+
+The order is by offset, segments before ``state/`` objects. The newest ``state/`` object that counts is never deleted.
+So a rebuild, which begins at the newest ``state/`` object of all, finds it and every segment after it at any moment. A
+search for an offset that is kept finds its segment, since all that is missing lies below. A run that dies has deleted a
+part of what may go, and the next run deletes the rest. Two concurrent runs delete the same.
+
+Not here: what is left of a deleted topic (``deleted_topics``), which files of a compacted view are stale
+(``compaction.compact``), deletions under a budget (``log.deletes``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 from fenceline import limits
 from fenceline.compaction import compact as compaction
+from fenceline.errors import CorruptLogError
 from fenceline.format import keys
 from fenceline.format.segment import base_of
 from fenceline.log.checkpoint_items import Head, aborted_from_value
 from fenceline.log.context import Context
 from fenceline.log.deletes import Budget, delete_items, delete_objects
+from fenceline.log.partition import Partition
+from fenceline.log.replay import newest_state, write_state
 from fenceline.log.retry import Attempts
+from fenceline.model.topic import Topic
 from fenceline.ports import AlreadyExists, ObjectSummary, Unavailable
 
 
 def store_now(context: Context) -> int:
-    """Return a time, in ms, that the object store's own clock has reached: that of an object made to ask for it.
+    """Return a time, in ms, that the object store's own clock has reached.
+
+    It is the time of an object that is made for this purpose alone.
 
     Raises:
-        StoreUnavailableError, ContendedError, OutcomeUnknownError: The store.
+        StoreUnavailableError, ContendedError, OutcomeUnknownError: The store could not be asked.
     """
     key = keys.clock_key(context.runtime.fresh_id())
     listed: Sequence[ObjectSummary] = ()
@@ -41,18 +52,62 @@ def store_now(context: Context) -> int:
                 context.objects.create(key, b"clock", {})
             listed = context.objects.list(keys.CLOCK_PREFIX)
             if not listed:
-                raise Unavailable(f"collected before it was seen: key={key}")  # this process was frozen
-    now_ms = max(line.modified_at for line in listed)  # each tells of a time that is past
-    with suppress(Unavailable):  # the next run deletes them
+                # This process was frozen, and another run deleted the object.
+                raise Unavailable(f"the clock object was deleted before it was listed; try again: key={key}")
+    now_ms = max(line.modified_at for line in listed)  # each a time that is past
+    with suppress(Unavailable):  # left to the next run
         for line in listed:
-            if line.key == key or now_ms - line.modified_at >= limits.CLOCK_MS:  # or its maker died
+            if line.key == key or now_ms - line.modified_at >= limits.CLOCK_MS:  # or left by a run that died
                 context.objects.delete(line.key)
     return now_ms
 
 
 def list_states(context: Context, topic_id: str, partition: int) -> list[ObjectSummary]:
-    """Return the objects under ``state/``, by log start."""
+    """Return the objects under ``state/``, in the order of their log starts."""
     return [line for page in _pages(context, keys.state_prefix(topic_id, partition)) for line in page]
+
+
+def keep_state(
+    partition: Partition,
+    topic: Topic,
+    states: Sequence[ObjectSummary],
+    *,
+    store_now_ms: int,
+    is_over: Callable[[], bool],
+) -> bool:
+    """Make the object under ``state/`` for the log start, at most once in 10 minutes. Return True if one was made.
+
+    Args:
+        states: What ``list_states`` returned.
+        is_over: True if the work should stop; a later call resumes it.
+
+    Raises:
+        CorruptLogError: The log is damaged.
+        Unavailable, NoAnswer: A store failed. The object may have been made.
+    """
+    context, head = partition.context, partition.head
+    assert head is not None
+    newest = states[-1] if states else None
+    if newest is not None:
+        is_there = keys.parse_state_key(newest.key)[2] >= head.log_start
+        if is_there or store_now_ms - newest.modified_at < limits.STATE_MS:
+            return False
+    try:
+        reached = write_state(
+            context,
+            topic.topic_id,
+            partition.partition,
+            head.log_start,
+            segments_max=limits.SWEEP_STATE_SEGMENTS_MAX,
+            expiration_ms=topic.setting("producer.id.expiration.ms"),
+            is_over=is_over,
+        )
+    except CorruptLogError:
+        if newest == newest_state(context, topic.topic_id, partition.partition):
+            raise
+        # Another run has made one. This run was frozen, and what it read was collected.
+        return False
+    return newest is None or reached > keys.parse_state_key(newest.key)[2]
 
 
 def collect_partition(
@@ -68,10 +123,10 @@ def collect_partition(
     """Delete what lies below the newest ``state/`` object that is old enough.
 
     Args:
-        head: As it was read at any time: what it says of the log start and the checkpoint stays true.
+        head: Read at any time before: its log start and checkpoint stay true.
 
     Raises:
-        Unavailable, NoAnswer: A store; what was deleted might be deleted.
+        Unavailable, NoAnswer: A store failed. Some of the deletions may have happened.
     """
     reached = min(head.log_start, head.next_offset)
     starts = [
@@ -93,10 +148,10 @@ def collect_partition(
 def _segments_below(context: Context, topic_id: str, partition: int, end: int, *, is_end_of_segment: bool) -> list[str]:
     """Return the first segments that end at or below ``end``, late creates among them: their bases are true ones, too.
 
-    Where one ends is told by the next. That the last one ends there, the checkpoint tells.
+    The next segment's base shows where a segment ends. Where the last one ends, the checkpoint shows.
     """
     going: list[str] = []
-    for limit in (2, limits.LIST_MAX):  # two tell whether there are any: mostly there are none
+    for limit in (2, limits.LIST_MAX):  # mostly there are none, and two lines show that
         listed = context.objects.list(keys.log_prefix(topic_id, partition), limit=limit)
         bases = [base_of(line.key) for line in listed]
         count = sum(base < end for base in bases) if is_end_of_segment else sum(base <= end for base in bases) - 1
@@ -107,7 +162,7 @@ def _segments_below(context: Context, topic_id: str, partition: int, end: int, *
 
 
 def _delete_aborted(context: Context, topic_id: str, partition: int, end: int, budget: Budget) -> None:
-    """Delete the items of aborted transactions that ended below ``end``: nobody reads there."""
+    """Delete the items of aborted transactions that ended below ``end``: no reader reads there."""
     sort = keys.partition_items(topic_id, partition)
     while True:
         found = context.items.query(sort, prefix=keys.ABORTED_SORT, limit=limits.TRANSACTION_ITEMS_MAX)
@@ -117,7 +172,7 @@ def _delete_aborted(context: Context, topic_id: str, partition: int, end: int, b
 
 
 def collect_views(context: Context, topic_id: str, partition: int, head: Head, budget: Budget) -> None:
-    """Delete the files of compacted views that were left behind."""
+    """Delete the files of compacted views that a newer view has replaced."""
     chunk: list[str] = []
     for line in compaction.stale_files(context, topic_id, partition, head, gc_grace_ms=limits.GC_GRACE_MS):
         chunk.append(line.key)
@@ -126,9 +181,6 @@ def collect_views(context: Context, topic_id: str, partition: int, head: Head, b
                 return
             chunk = []
     delete_objects(context, chunk, budget)
-
-
-# Deleting
 
 
 def _pages(context: Context, prefix: str) -> Iterator[Sequence[ObjectSummary]]:

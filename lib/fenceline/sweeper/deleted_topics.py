@@ -1,16 +1,26 @@
-"""Liveness that are over: all that was stored under the ``topic_id`` of a deleted topic (DESIGN.md, sections 3 and 10).
+"""Deleted topics: deletes all that is stored under a ``topic_id`` whose incarnation is over.
 
-The rule: the incarnation's item under ``gone`` and its topic objects outlive everything else, so that whoever looks at
-the items alone, or at the objects alone, knows that it is over. It is emptied ``gc_grace`` after the item was first
-met, by the store's clock, and looked at again ``gc_grace`` later: creates of processes that were frozen meanwhile may
-have landed. Only when it was then found empty do the other topic objects go, and then the item. DELETE's mark stays for
-good, a few hundred bytes: so no topic object that a process makes after a sleep however long can revive the name in a
-rebuild.
+DESIGN.md, "Deleted topics" and "Topic objects".
+
+Rule: the incarnation's item under ``gone`` and its topic objects outlive everything else. So a process that looks only
+at the items, or only at the objects, knows that the incarnation is over. The steps are:
+
+1. The first run that meets the item notes the store's time.
+2. After ``gc_grace``, by the store's clock, a run deletes all but the topic objects.
+3. After another ``gc_grace`` a run looks again: creates of processes that were frozen meanwhile may have landed.
+4. Only if that run finds nothing, the topic objects but the newest go, and then the item.
+
+The newest topic object is DELETE's mark. It stays for good, a few hundred bytes. So no topic object that a process
+makes after a sleep of any length can revive the name in a rebuild.
 
 What lands later still is an orphan: an object of an incarnation that has the mark, and no item. A thorough round finds
-it among the objects. That no item names an incarnation is never enough: its items may be lost, and its objects are then
-all that is left of it. What cannot be found so are items that a process wrote after a sleep that long; a partition's
-first checkpoint is not among them (``log.checkpoint``), and nobody reaches the others.
+orphans among the objects. That no item names an incarnation is never enough. Its items may be lost, and its objects are
+then all that is left of it.
+
+Items that a process wrote after so long a sleep are not found in this way. A partition's first checkpoint is not among
+them (``log.checkpoint``), and no process reaches the others.
+
+Not here: DELETE itself (``service.topic_deletion``).
 """
 
 from __future__ import annotations
@@ -32,11 +42,11 @@ from fenceline.sweeper.subscription_expiry import collect_subscriptions
 
 
 def collect_incarnation(context: Context, gone: Item, *, store_now_ms: int, budget: Budget) -> None:
-    """Take an incarnation one step nearer to its end.
+    """Take a deleted incarnation one step further.
 
     Raises:
-        VersionMoved: Another run has taken it there.
-        Unavailable, NoAnswer: A store; what was deleted might be deleted.
+        VersionMoved: Another run has taken this step.
+        Unavailable, NoAnswer: A store failed. Some of the deletions may have happened.
     """
     since, is_emptied = gone.value.get("since"), bool(gone.value.get("is_emptied"))
     if since is None:
@@ -62,7 +72,10 @@ def _note(context: Context, gone: Item, *, is_emptied: bool) -> None:
 
 
 def _delete_topic_objects(context: Context, topic_id: str, budget: Budget) -> bool:
-    """Delete the topic objects but the newest, DELETE's mark: a rebuild must never find another without it."""
+    """Delete the topic objects but the newest, DELETE's mark. Return True if all of them went.
+
+    A rebuild must never find another topic object without the mark: so they go by number, and the mark stays.
+    """
     while len(listed := context.objects.list(keys.topic_prefix(topic_id), limit=limits.LIST_MAX)) > 1:
         if not delete_objects(context, [line.key for line in listed[:-1]], budget):
             return False
@@ -70,8 +83,9 @@ def _delete_topic_objects(context: Context, topic_id: str, budget: Budget) -> bo
 
 
 def _is_empty(context: Context, gone: Item, budget: Budget) -> bool:
-    """Delete the incarnation's objects, but for its topic objects, and its partitions' items; return whether none is
-    left.
+    """Delete the incarnation's objects and items. Return True if none is left.
+
+    Its topic objects, and its item under ``gone``, stay.
     """
     topic_id, topic = gone.key.sort, topic_from_value(gone.value, gone.version).topic
     for prefix in keys.topic_id_prefixes(topic_id):
@@ -91,13 +105,13 @@ def _is_empty(context: Context, gone: Item, budget: Budget) -> bool:
 
 
 def collect_orphans(context: Context, after: str, budget: Budget) -> str | None:
-    """Look through the lives that have objects, behind the key ``after``, for some that are over and forgotten.
+    """Delete what landed after its incarnation was collected, among the keys after ``after``.
 
     Returns:
-        Where to go on; ``None`` at the end.
+        The key to continue after; ``None`` at the end.
 
     Raises:
-        Unavailable, NoAnswer: A store; what was deleted might be deleted.
+        Unavailable, NoAnswer: A store failed. Some of the deletions may have happened.
     """
     for kind in keys.TOPIC_ID_PREFIXES:
         if after and not after.startswith(kind):
@@ -108,13 +122,19 @@ def collect_orphans(context: Context, after: str, budget: Budget) -> str | None:
             topic_id = keys.parse_topic_id(listed[0].key)
             if _is_over(context, topic_id):
                 delete_prefix(context, f"{kind}{topic_id}/", budget)
-            after = f"{kind}{topic_id}0"  # behind all of its keys: "0" follows "/"
+            after = f"{kind}{topic_id}0"  # after all of its keys: "0" follows "/"
         after = ""
     return _collect_topic_objects(context, after, budget)
 
 
 def _collect_topic_objects(context: Context, after: str, budget: Budget) -> str | None:
-    """Delete topic objects that landed beside a mark. Marks by themselves are many, and cost a listing a thousand."""
+    """Delete topic objects that landed beside a mark, among the keys after ``after``.
+
+    Marks by themselves are many, and cost one listing for a thousand.
+
+    Returns:
+        The key to continue after; ``None`` at the end.
+    """
     while listed := context.objects.list(keys.TOPIC_PREFIX, after, limits.LIST_MAX):
         counts = Counter(keys.parse_topic_id(line.key) for line in listed)
         for topic_id in [one for one, count in counts.items() if count > 1]:
@@ -124,17 +144,17 @@ def _collect_topic_objects(context: Context, after: str, budget: Budget) -> str 
                 _delete_topic_objects(context, topic_id, budget)
         if len(listed) < limits.LIST_MAX:
             return None
-        # The last one may go on behind the page: it begins the next, unless it is all of this one.
+        # The last incarnation may continue on the next page: that page begins with it, unless it fills this one.
         last = keys.parse_topic_id(listed[-1].key)
         after = f"{keys.TOPIC_PREFIX}{last}" if len(counts) > 1 else listed[-1].key
     return None
 
 
 def _is_over(context: Context, topic_id: str) -> bool:
-    """Whether an incarnation is known to be over, and forgotten: it has DELETE's mark, and no item tells of it.
+    """Return True if an incarnation is over and forgotten: it has DELETE's mark, and no item names it.
 
-    One that has no topic object, or a newest one that is no mark or can't be read, is left alone: nothing says that it
-    is over, and without its items its objects are all that a rebuild has. ``fenceline verify`` tells of it.
+    An incarnation without a topic object is left alone, and so is one whose newest is no mark or can't be read. Nothing
+    shows that it is over, and without its items a rebuild has only its objects. ``fenceline verify`` reports it.
     """
     newest = newest_object(context, topic_id)
     try:

@@ -1,7 +1,7 @@
-"""Where the sweeper is in its round: an item that the next run, of any process, goes on from.
+"""Position: the item that says where in its round the next run of the sweeper, in any process, continues.
 
-The rule: it is a hint. Two runs beside each other sweep the same twice, and one's place stays; nothing leans on it but
-that a round comes to its end.
+Rule: it is a hint. Two concurrent runs sweep the same twice, and one of their positions stays. Only one thing depends
+on it: that a round comes to its end.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fenceline.ports import Put, VersionMoved
 
 
 class Place(StrEnum):
-    """What a round goes over, in this order. Stored: never rename."""
+    """A part of a round; rounds take them in this order. Stored: never rename."""
 
     INCARNATIONS = "lives"
     TOPICS = "topics"
@@ -31,15 +31,15 @@ class Place(StrEnum):
 
 
 class Cursor:
-    """The sweeper's cursor item, as this run knows it."""
+    """The sweeper's position, as this run knows it."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._version: int | None = None
         self._value: dict[str, Any] = {}
         self.place = Place.END
-        self.after = ""  # what the place has done
-        self.partition = 0  # of the topic behind ``after``
+        self.after = ""  # the last key that is done in this place
+        self.partition = 0  # of the topic after ``after``: the first that is not done
         self.is_thorough = False
 
     @property
@@ -51,10 +51,10 @@ class Cursor:
         return self.place, self.after, self.partition
 
     def begin(self, *, pause_ms: int) -> bool:
-        """Read the item, and with ``pause_ms`` claim the turn; return whether it is this run's.
+        """Read the item, and with ``pause_ms`` claim this turn. Return True if the turn is this run's.
 
         Raises:
-            Unavailable, NoAnswer: The item store.
+            Unavailable, NoAnswer: The item store failed.
         """
         item = self._context.items.get([keys.SWEEP_CURSOR]).get(keys.SWEEP_CURSOR)
         if item is not None:
@@ -70,12 +70,12 @@ class Cursor:
         self._value["began_at"] = now_ms
         try:
             self._write()
-        except VersionMoved:  # another process takes this turn
+        except VersionMoved:  # the turn is another process's
             return False
         return True
 
     def begin_round(self, store_now_ms: int, *, is_thorough: bool) -> None:
-        """Begin a new round."""
+        """Begin a round. It is thorough if the caller says so, or if the last thorough round is long ago."""
         last_ms = self._value.get("thorough_at")
         is_due = last_ms is None or store_now_ms - last_ms >= limits.SWEEP_THOROUGH_MS
         self.is_thorough = is_thorough or is_due
@@ -84,14 +84,15 @@ class Cursor:
         self.go_on(Place.INCARNATIONS)
 
     def go_on(self, place: Place) -> None:
+        """Begin with the next part of the round."""
         self.place, self.after, self.partition = place, "", 0
 
     def save(self) -> None:
-        """Leave the place to the next run.
+        """Leave the position to the next run.
 
         Raises:
             VersionMoved: Another run has left its own.
-            Unavailable, NoAnswer: The item store; the next run may begin where this one did.
+            Unavailable, NoAnswer: The item store failed. The next run may begin where this one did.
         """
         self._write()
 

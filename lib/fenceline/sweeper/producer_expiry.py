@@ -1,9 +1,16 @@
-"""Expiry: the items of producers whose state has lapsed (``producer.id.expiration.ms``; DESIGN.md, section 7).
+"""Producer expiry: deletes the items of producers whose state has lapsed (``producer.id.expiration.ms``).
 
-The rule: an item goes only where its absence judges every request as its presence does. It was folded to the log's end,
-so it is all that was known; it has lapsed by any clock, so whatever the producer sends next is judged as an unknown
-one's; and it goes at exactly the version that was read, so that who came back meanwhile keeps it. Who has the state in
-memory judges by the same lapse, and its next checkpoint finds the item gone and makes it anew.
+DESIGN.md, "Idempotence".
+
+Rule: an item is deleted only where every request is judged the same without it as with it. That is so for three
+reasons:
+
+* The item was folded to the log's end, so it is all that was known of the producer.
+* It has lapsed by any clock, so what the producer sends next is judged as an unknown producer's.
+* It is deleted at exactly the version that was read, so a producer that came back meanwhile keeps its item.
+
+A process that has the state in memory judges by the same lapse. Its next checkpoint finds the item gone, and makes it
+anew.
 """
 
 from __future__ import annotations
@@ -21,11 +28,11 @@ def expire_producers(partition: Partition, *, expiration_ms: int, now_ms: int, b
     """Delete the items of lapsed producers.
 
     Args:
-        partition: Its items were just brought forward to the state, and that to the log's end.
+        partition: Its state was just brought to the log's end, and its items to the state.
         now_ms: The clock by which they lapse.
 
     Raises:
-        Unavailable, NoAnswer: The item store; what was deleted might be deleted.
+        Unavailable, NoAnswer: The item store failed. Some of the deletions may have happened.
     """
     sort = keys.partition_items(partition.topic_id, partition.partition)
     state, after = partition.state, ""
@@ -33,7 +40,7 @@ def expire_producers(partition: Partition, *, expiration_ms: int, now_ms: int, b
     def has_lapsed(item: Item) -> bool:
         producer, folded_to = producer_from_value(item.value)
         is_open = keys.parse_producer_item(item.key) in state.open_transactions
-        is_whole = folded_to <= state.next_offset  # else it is ahead: its producer has just come back
+        is_whole = folded_to <= state.next_offset  # else ahead of the state: the producer has just come back
         return is_whole and not is_open and has_surely_lapsed(producer, expiration_ms, now_ms)
 
     items = partition.context.items

@@ -1,17 +1,21 @@
-"""Retention: where the log start should be, by age and by size (``retention.ms``, ``retention.bytes``).
+"""Retention: decides where the log start should be, by age and by size (``retention.ms``, ``retention.bytes``).
 
-The rule: a segment goes whole, and nothing goes that a walk from the oldest segment would keep. By size a segment goes
-when at least ``retention.bytes`` are kept without it, as Kafka's. By age it goes when two clocks say that it was
-appended more than ``retention.ms`` ago: ``appended-at``, its appender's, and Last-Modified, the object store's own.
-The first segment that either clock calls young ends the walk, whatever lies behind it.
+DESIGN.md, "Retention by age" and "What a wrong clock does".
+
+Rule: a segment goes whole, and no segment goes that a walk from the oldest one would keep. By size a segment goes when
+at least ``retention.bytes`` are kept without it, as in Kafka. By age it goes when two clocks say that it was appended
+more than ``retention.ms`` ago. These are ``appended-at``, by its appender's clock, and Last-Modified, by the object
+store's own. The first segment that either clock calls young ends the walk, whatever lies after it.
 
 Counters only grow along the log, so the walk by size is a binary search. Clocks do not: an appender's may be years
-behind, or ahead. So the walk by age looks at each segment that goes, with a bounded number of reads in one run, and the
-next run goes on from the new log start. A listing tells Last-Modified for a thousand segments; one read tells a
-segment's ``appended-at``, and is made only where Last-Modified is old and the segment is not remembered.
+slow, or years ahead. So the walk by age looks at each segment that goes. One run makes a bounded number of reads, and
+the next run continues from the new log start. A listing gives Last-Modified for a thousand segments. A segment's
+``appended-at`` takes a read, which is made only where Last-Modified is old and the segment is not remembered.
 
-The last segment may go, too, as Kafka's active one does; the log is then empty, and its offsets go on. Nothing at or
-beyond the last stable offset goes: an open transaction keeps all of itself. It reads, and changes nothing.
+The last segment may go, too, as Kafka's active one does. The log is then empty, and its offsets continue. Nothing at or
+beyond the last stable offset goes: an open transaction keeps all of itself.
+
+Not here: the log start is moved by ``sweep``; this module reads, and changes nothing.
 """
 
 from __future__ import annotations
@@ -45,7 +49,7 @@ class Retention:
 class Now:
     """The time, by each of the clocks that segments age by."""
 
-    ms: int  # the one that ``appended-at`` is compared with
+    ms: int  # compared with ``appended-at``
     store_ms: int  # the object store's own
 
 
@@ -60,7 +64,7 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One segment, as a listing tells of it."""
+    """One segment, as a listing shows it."""
 
     base: int
     modified_at: int
@@ -71,16 +75,16 @@ class Segments(Protocol):
 
     @property
     def reads(self) -> int:
-        """How many were read so far to learn when they were appended."""
+        """Return how many segments were read so far to learn when they were appended."""
 
     def base(self, offset: int) -> int:
         """Return the base of the segment that holds ``offset``."""
 
     def list(self, offset: int, limit: int) -> Sequence[Listed]:
-        """Return up to ``limit`` segments that begin at or behind ``offset``, in order; fewer if there are no more."""
+        """Return up to ``limit`` segments that begin at or after ``offset``, in order; fewer only at the end."""
 
     def measure(self, base: int) -> Measure:
-        """Return what the segment at ``base`` weighs."""
+        """Return the times and the size of the segment at ``base``."""
 
     def appended_at(self, bases: Sequence[int]) -> Sequence[int]:
         """Return when each of these segments was appended, by its appender's clock."""
@@ -106,9 +110,10 @@ def retained_from(
     """Return where the log start should be: the base of a segment, the log's end, or where it is.
 
     Args:
-        head: The log as far as the checkpoint goes; retention never goes beyond that.
-        reads_max: How many segments are read for their age, about. Beyond that it stops short, as when ``is_over`` says
-            so: what is returned is then a true place on the way, and the next call goes on from there.
+        head: The log as far as the checkpoint; retention never goes beyond that.
+        reads_max: About how many segments are read for their age. After so many, or when ``is_over`` returns True,
+            the walk
+        stops. It then returns the base that it has reached, and the next call continues from there.
     """
     log_start, end = head.log_start, head.state.next_offset
     stable = head.state.last_stable_offset(log_start)
@@ -138,8 +143,9 @@ def _is_old(now_ms: int, since: int, kept: Retention) -> bool:
 
 
 def _first_kept_by_size(segments: Segments, goes: Callable[[int], bool], low: int, end: int) -> int:
-    """Return the first base in (low, end) that does not go, else ``end``; the segment at ``low`` goes."""
-    high = end  # what begins here stays, and is where a segment begins, or the end
+    """Return the first base in (low, end) that stays, else ``end``. The segment at ``low`` goes."""
+    # A segment that begins at ``high`` stays. Else it is the end.
+    high = end
     while True:
         middle = (low + high) // 2
         base = segments.base(middle)
@@ -164,7 +170,7 @@ def _first_kept_by_age(
     reads_max: int,
     is_over: Callable[[], bool],
 ) -> int:
-    """Return the first base in [base, end) whose segment is young by one clock, or was not asked; else ``end``."""
+    """Return the first base in [base, end) that one clock calls young, or that was not reached; else ``end``."""
 
     def is_old_in_store(line: Listed) -> bool:
         return _is_old(now.store_ms, line.modified_at, kept)
@@ -185,21 +191,22 @@ def _first_kept_by_age(
     except Unavailable:
         if reached == base:
             raise
-        return reached  # what was read counts: else one read in thousands would hold all of them up, run after run
+        # What was read counts: else one failing read in thousands would stop the walk in run after run.
+        return reached
     return end
 
 
 def _chunks(segments: Segments, base: int, end: int) -> Iterator[Sequence[Listed]]:
-    """Yield the segments in [base, end): the first by itself, since mostly it stays; then as many as are read at once.
+    """Yield the segments in [base, end): the first alone, since mostly it stays, then as many as are read at once.
 
     Raises:
-        Unavailable: The first one was collected meanwhile.
+        Unavailable: The first one was deleted meanwhile.
     """
     size = 1
     while base < end:
         listed = segments.list(base, limits.LIST_MAX)
         if size == 1 and (not listed or listed[0].base != base):
-            raise Unavailable(f"a segment was collected while it was looked at: offset={base}")
+            raise Unavailable(f"a segment was collected while retention looked at it; try again: offset={base}")
         lines = [line for line in listed if line.base < end]
         at = 0
         while at < len(lines):
@@ -211,19 +218,21 @@ def _chunks(segments: Segments, base: int, end: int) -> Iterator[Sequence[Listed
 
 
 class Followed:
-    """When the segments that a run has followed were appended: 16 bytes each, for more than the cache keeps."""
+    """The times at which the segments that a run has followed were appended: 16 bytes each, for more than the cache
+    keeps.
+    """
 
     def __init__(self) -> None:
         self._bases, self._times = array("q"), array("q")
 
     def note(self, base: int, appended_at: int) -> None:
-        """Remember one; they come in order."""
+        """Remember one segment; calls come in the order of the log."""
         if not self._bases or base > self._bases[-1]:
             self._bases.append(base)
             self._times.append(min(appended_at, limits.INT64_MAX))
 
     def find(self, base: int) -> int | None:
-        """Return when the segment at ``base`` was appended, if it was followed."""
+        """Return when the segment at ``base`` was appended, if the run has followed it."""
         at = bisect_left(self._bases, base)
         return self._times[at] if at < len(self._bases) and self._bases[at] == base else None
 
@@ -243,25 +252,25 @@ class StoredSegments:
         return [Listed(base, modified_at) for base, _, modified_at in self.partition.index.lines(offset, limit)]
 
     def measure(self, base: int) -> Measure:
-        """Return what the segment at ``base`` weighs.
+        """Return the times and the size of the segment at ``base``.
 
         Raises:
             CorruptLogError: Its metadata is damaged.
-            Unavailable: The store could not be asked, or it was collected meanwhile.
+            Unavailable: The store could not be asked, or the segment was collected meanwhile.
         """
         key = self.partition.segment_key(base)
         try:
             stored = self.partition.context.objects.get(key, 0, 1)
             metadata = SegmentMetadata.from_strings(stored.metadata)
         except NotFound as error:
-            raise Unavailable(f"a segment was collected while it was looked at: key={key}") from error
+            raise Unavailable(f"a segment was collected while retention looked at it; try again: key={key}") from error
         except (KeyError, ValueError) as error:
-            raise corrupt(key, base, f"its metadata is not whole: {error}") from error
+            raise corrupt(key, base, f"its metadata is incomplete or not readable: {error}") from error
         self.partition.index.add_metadata(base, metadata)
         return Measure(metadata.appended_at, stored.modified_at, metadata.bytes + stored.size)
 
     def appended_at(self, bases: Sequence[int]) -> Sequence[int]:
-        """Return when each of these segments was appended; they are asked side by side.
+        """Return when each of these segments was appended. They are read side by side.
 
         Raises:
             CorruptLogError: The metadata of one is damaged.
@@ -272,5 +281,5 @@ class StoredSegments:
         self.reads += sum(known_metadata(self.partition, base) is None for base in others)
         calls = [partial(metadata_of, self.partition, base) for base in others]
         found = zip(others, self.partition.context.runtime.gather(calls), strict=True)
-        told = {base: metadata.appended_at for base, metadata in found}
-        return [told[base] if appended_at is None else appended_at for base, appended_at in known.items()]
+        read = {base: metadata.appended_at for base, metadata in found}
+        return [read[base] if appended_at is None else appended_at for base, appended_at in known.items()]

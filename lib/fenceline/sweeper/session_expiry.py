@@ -1,8 +1,11 @@
-"""Sessions and named producers that time has left behind (DESIGN.md, sections 6 and 9).
+"""Session expiry: deletes sessions that ended long ago, and the records of named producers without a session.
 
-The rule: an ended session is remembered for at least a day, by any clock; a severed one until it is fenced everywhere.
-Each item goes at exactly the version that was read: who came back meanwhile keeps it. A producer's record outlives its
-session by as long as it takes to be met, and an incarnation's records go with it.
+DESIGN.md, "The list of what is to be fenced" and "Fencing".
+
+Rule: an ended session is remembered for at least a day, by any clock, and a severed one until it is fenced everywhere.
+Each item is deleted at exactly the version that was read, so a session or producer that came back meanwhile keeps it. A
+producer's record outlives its session until a thorough round meets it. An incarnation's records go with the
+incarnation.
 """
 
 from __future__ import annotations
@@ -20,22 +23,23 @@ from fenceline.format import keys
 from fenceline.log.context import Context
 from fenceline.log.deletes import Budget, delete_items
 
-Telling: TypeAlias = Callable[[str], AbstractContextManager[None]]  # of what, to be told where it goes wrong
+# Takes the name of what is swept, and reports what goes wrong within.
+Reporting: TypeAlias = Callable[[str], AbstractContextManager[None]]
 
 
 def sweep_sessions(
-    context: Context, appender_of: fencing.AppenderOf, after: str, *, now_ms: int, budget: Budget, telling: Telling
+    context: Context, appender_of: fencing.AppenderOf, after: str, *, now_ms: int, budget: Budget, reporting: Reporting
 ) -> str | None:
-    """Finish the fences of severed sessions, and delete those that ended long ago, behind the id ``after``.
+    """Finish the fences of severed sessions, and delete those that ended long ago, after the id ``after``.
 
     Args:
-        telling: Takes what goes wrong with one severed session, whose partition may be damaged, and goes on.
+        reporting: Reports what goes wrong with one severed session, whose partition may be damaged, and continues.
 
     Returns:
-        Where to go on; ``None`` at the end.
+        The id to continue after; ``None`` at the end.
 
     Raises:
-        Unavailable, NoAnswer: The item store; what was deleted might be deleted.
+        Unavailable, NoAnswer: The item store failed. Some of the deletions may have happened.
     """
     for shard in keys.SESSION_SHARDS:
         if after[:1] > shard:
@@ -47,24 +51,25 @@ def sweep_sessions(
             for session in sessions:
                 if budget.is_over():
                     return after or shard
-                with telling(f"severed session_id={session.session_id[:8]}"):
+                with reporting(f"severed session_id={session.session_id[:8]}"):
                     fencing.meet(context, [session], appender_of)
-                after = session.session_id  # also behind one that can't be fenced: it takes no other's turn
+                # The next run continues also after a session that can't be fenced: it delays no other.
+                after = session.session_id
         after = ""
     return None
 
 
 def _is_forgotten(session: SessionItem, now_ms: int) -> bool:
-    """Whether it ended long ago; a severed one that was just fenced stays until the next round."""
+    """Return True if the session ended long ago. A severed one that was just fenced stays until the next round."""
     ended_at = session.ended_at if session.is_final else session.expires_at + limits.LEASE_GRACE_MS
     return not session.fences and now_ms - ended_at >= limits.SESSION_KEPT_MS
 
 
 def sweep_producers(context: Context, topic_id: str, *, budget: Budget) -> None:
-    """Delete the records of producers whose session is not known any more.
+    """Delete the records of producers whose session no longer exists.
 
     Raises:
-        Unavailable, NoAnswer: The item store; what was deleted might be deleted.
+        Unavailable, NoAnswer: The item store failed. Some of the deletions may have happened.
     """
     after = ""
     while found := context.items.query(keys.producers_of(topic_id), start_after=after, limit=limits.LIST_MAX):
@@ -85,7 +90,7 @@ def _known(context: Context, session_ids: list[str]) -> set[str]:
 
 
 def collect_producers(context: Context, topic_id: str, budget: Budget) -> bool:
-    """Delete the records and the ticket counter of an incarnation that is over; return whether none is left."""
+    """Delete the records and the ticket counter of an incarnation that is over. Return True if none is left."""
     tickets = keys.tickets_item(topic_id)
     for partition in (keys.producers_of(topic_id), tickets.partition):
         while found := context.items.query(partition, limit=limits.LIST_MAX):

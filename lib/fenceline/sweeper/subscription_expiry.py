@@ -1,4 +1,12 @@
-"""Deletes cursors without a subscription, and the subscriptions of deleted topics."""
+"""Subscription expiry: deletes cursors without a subscription, and the subscriptions of deleted topics.
+
+DESIGN.md, "Creating and deleting a subscription".
+
+Rule: the sweeper takes a note over by one write before it deletes what the note names. A creation that is still under
+way checks the note in each of its writes, and fails from then on.
+
+Not here: what DELETE of a subscription deletes itself (``subscriptions.lifecycle``).
+"""
 
 from __future__ import annotations
 
@@ -13,18 +21,18 @@ from fenceline.subscriptions.lifecycle import delete_cursors
 
 
 def collect_unowned(context: Context, topic_id: str, *, now_ms: int, budget: Budget) -> None:
-    """Delete cursors that no subscription of a live topic has, and has had for an hour.
+    """Delete the cursors of a live topic that no subscription has had for an hour.
 
     Raises:
-        VersionMoved: Somebody is at it, too.
-        Unavailable, NoAnswer: The item store; what was deleted might be deleted.
+        VersionMoved: Another process changed a note at the same time.
+        Unavailable, NoAnswer: The item store failed. Some of the deletions may have happened.
     """
     for note in cursor_store.query(context, keys.unowned_items(topic_id)):
         if budget.is_over():
             return
         if now_ms - int(str(note.value["since"])) < limits.UNOWNED_MS:
             continue
-        # Whoever is still creating that subscription fails from this write on.
+        # From this write on, a request that is still creating that subscription fails.
         taken = Put(note.key, note.value, note.version + 1, note.version)
         context.items.write([taken])
         if delete_cursors(context, topic_id, note.key.sort, str(note.value["name"]), budget):
@@ -33,10 +41,10 @@ def collect_unowned(context: Context, topic_id: str, *, now_ms: int, budget: Bud
 
 
 def collect_subscriptions(context: Context, topic_id: str, budget: Budget) -> bool:
-    """Delete all subscriptions of a topic's life that is over; return whether none is left.
+    """Delete all subscriptions of an incarnation that is over. Return True if none is left.
 
     Raises:
-        Unavailable, NoAnswer: The item store; what was deleted might be deleted.
+        Unavailable, NoAnswer: The item store failed. Some of the deletions may have happened.
     """
     for note in cursor_store.query(context, keys.unowned_items(topic_id)):
         if not delete_cursors(context, topic_id, note.key.sort, str(note.value["name"]), budget):

@@ -1,17 +1,30 @@
-"""The sweeper: what time leaves to be done, in runs of bounded length over all topics and partitions.
+"""Sweep: one run of the sweeper, of bounded length, over all topics and partitions.
 
-The rule: the order of DESIGN.md, section 10, for each partition: the checkpoint comes forward, then the log start
-moves, then its ``state/`` object is made, and objects go only ``gc_grace`` after that. Each step is durable, harmless
-beside appends, readers and another sweeper, and finds by itself what the one before has left: a run may die anywhere.
+DESIGN.md, "Deleting" and "The sweeper's round".
 
-A round sees the head of every partition, a hundred in a call, which are their looks at the items, too. Where the head
-alone says that nothing is due, and no segment stands behind it, that is all. Of partitions without a head one listing
-tells for all neighbours.
+Rule: each partition goes through these steps in this order:
 
-A round goes once over everything: lives that are over, then topics and their partitions by name. It may take several
-runs; a cursor item says where the next one goes on, and losing it costs a repetition. Once an hour a round is thorough:
-it also looks for lapsed producers, ended sessions and orphans. What goes wrong with one partition is told, and holds
-nothing else up; nor does a compaction that a run dies in, since the place behind it is left to the next run first.
+1. The checkpoint comes forward.
+2. The log start moves.
+3. The ``state/`` object of the log start is made.
+4. Objects go, only ``gc_grace`` after that.
+
+Each step is durable, and harmless beside appends, readers and another sweeper. Each finds by itself what the step
+before has left: a run may die anywhere.
+
+A round sees the head of every partition, a hundred in a call. These reads are its looks at the items, too. A partition
+is passed if its head says that nothing is due, and no segment lies after it. Of neighbouring partitions without a head,
+one listing shows which have segments.
+
+A round goes once over everything: deleted topics, then topics and their partitions by name. It may take several runs.
+The position says where the next run continues, and losing it costs a repetition. Once an hour a round is thorough: it
+also looks for lapsed producers, ended sessions and orphans.
+
+What goes wrong with one partition is reported, and delays nothing else. Nor does a compaction in which a run dies:
+before it begins, the position after that partition is saved.
+
+Not here: what may go (``collect``, ``deleted_topics``, the ``*_expiry`` modules) and where a log start should be
+(``retention``).
 """
 
 from __future__ import annotations
@@ -32,7 +45,6 @@ from fenceline.log.checkpoint_items import Head
 from fenceline.log.context import StaleTopicId
 from fenceline.log.deletes import Budget
 from fenceline.log.partition import Partition
-from fenceline.log.replay import newest_state, write_state
 from fenceline.log.topic_item import TopicItem, topic_from_item
 from fenceline.model.topic import Topic
 from fenceline.ports import Damaged, ObjectSummary, StoreFact, VersionMoved
@@ -51,7 +63,7 @@ from fenceline.sweeper.subscription_expiry import collect_unowned
 class Report:
     """What one run did."""
 
-    is_whole: bool = False  # it went over everything; else the next run goes on where this one stopped
+    is_whole: bool = False  # False: the next run continues where this one stopped
     is_thorough: bool = False
     topics: int = 0
     partitions: int = 0
@@ -73,15 +85,15 @@ def sweep(
     is_thorough: bool = False,
     pause_ms: int = 0,
 ) -> Report | None:
-    """Sweep from where the last run stopped, and then, once, over everything, as far as time and deletions reach.
+    """Sweep from where the last run stopped, then once over everything, as far as time and deletions reach.
 
     Args:
         deletes_max: How many objects and items are deleted at most.
-        is_thorough: Whether a round that begins now is, whenever the last one was.
+        is_thorough: Make a round that begins now thorough, whenever the last thorough one was.
         pause_ms: Do nothing, and return ``None``, if any process began a run less than so long ago.
 
     Raises:
-        FencelineError: A store could not be asked for its time, or the cursor; nothing was done.
+        FencelineError: A store could not be asked for its time, or for the position. Nothing was done.
         StoreFact: The same.
     """
     context = log.context
@@ -92,7 +104,8 @@ def sweep(
     store_now_ms = collect.store_now(context)
     run = _Run(log, cursor, budget, store_now_ms)
     if not cursor.is_at_end:
-        run.go_on()  # with the round that the last run left; what that one could not finish comes up again at once
+        # This ends the round that the last run left. What that run could not finish comes up again at once.
+        run.go_on()
     if cursor.is_at_end:
         cursor.begin_round(store_now_ms, is_thorough=is_thorough)
         run.go_on()
@@ -110,14 +123,14 @@ class _Run:
         self._store_now_ms = store_now_ms
         self._began_at = cursor.position
         self._half_ms = (log.context.runtime.monotonic_ms() + budget.until_ms) // 2
-        self._bare = "", 0, 0  # of the incarnation, partitions [first, end) have no segment
-        self._is_put_off = False  # a compaction was, to the next run, which begins with it
+        self._bare = "", 0, 0  # (topic id, first, end): these partitions have no segment
+        self._is_put_off = False  # True: the next run begins with a compaction that was put off
         # Data is old when both clocks say so: one that is wrong by years deletes nothing.
         self._now_ms = min(store_now_ms, log.context.runtime.now_ms())
         self.report = Report()
 
     def go_on(self) -> None:
-        """Go on with the round to its end, or to the end of the budget."""
+        """Continue the round to its end, or to the end of the budget."""
         self.report.is_thorough = self._cursor.is_thorough
         self._bare = "", 0, 0
         phases = {
@@ -134,23 +147,23 @@ class _Run:
                 self._cursor.go_on(place.following)
 
     def end(self) -> Report:
-        """Leave the place to the next run, and return what this one did."""
+        """Leave the position to the next run, and return what this run did."""
         report = self.report
-        with self._telling("cursor"):
+        with self._reporting("position"):
             self._cursor.save()
         report.is_whole = self._cursor.is_at_end
         report.objects, report.items = self._budget.objects, self._budget.items
         return report
 
     @contextmanager
-    def _telling(self, where: str) -> Iterator[None]:
-        """Tell what goes wrong with one thing, and go on to the next."""
+    def _reporting(self, where: str) -> Iterator[None]:
+        """Report what goes wrong with one thing, so that the run continues with the next."""
         try:
             yield
         except StaleTopicId:
-            return  # it waits under ``gone`` from now on
+            return  # left to a later run, under ``gone``
         except VersionMoved:
-            return  # somebody was faster: the next run looks at what that made of it
+            return  # another process was faster: left to the next run
         except (StoreFact, FencelineError) as error:
             self.report.problems.append(f"{where}: {error or type(error).__name__}")
             self.report.is_corrupt = self.report.is_corrupt or isinstance(error, CorruptLogError | Damaged)
@@ -163,7 +176,7 @@ class _Run:
             for gone in found:
                 if self._budget.is_over():
                     return
-                with self._telling(f"deleted topic_id={gone.key.sort}"):
+                with self._reporting(f"deleted topic_id={gone.key.sort}"):
                     collect_incarnation(self._context, gone, store_now_ms=self._store_now_ms, budget=self._budget)
                 cursor.after = gone.key.sort
 
@@ -177,20 +190,20 @@ class _Run:
                 self.report.topics += 1
 
     def _topic(self, item: TopicItem) -> bool:
-        """Sweep a topic from the cursor's partition on; return whether it came to its end."""
+        """Sweep a topic from the position's partition on. Return True if the run came to the topic's end."""
         name = item.topic.name
         if self._budget.is_over():
             return False
         if item.is_going:
-            with self._telling(f"topic={name}"):
+            with self._reporting(f"topic={name}"):
                 self._log.topics.resume_delete(item)
             return True
-        with self._telling(f"topic={name}"):
+        with self._reporting(f"topic={name}"):
             topics.make_object(self._context, item)
             if self._cursor.is_thorough:
                 sweep_producers(self._context, item.topic.topic_id, budget=self._budget)
                 collect_unowned(self._context, item.topic.topic_id, now_ms=self._now_ms, budget=self._budget)
-        at_once = limits.TRANSACTION_ITEMS_MAX - 1  # beside the topic's item
+        at_once = limits.TRANSACTION_ITEMS_MAX - 1  # the topic's item is read with them
         while (first := self._cursor.partition) < item.topic.partitions:
             if self._budget.is_over():
                 return False
@@ -199,26 +212,27 @@ class _Run:
         return True
 
     def _partitions(self, topic: Topic, numbers: Sequence[int]) -> bool:
-        """Sweep some neighbours, whose heads one call reads; return whether it came to the end of them."""
+        """Sweep neighbouring partitions, whose heads one call reads. Return True if the run came to their end."""
         seen, idle = Seen({}, None), set[int]()
-        with self._telling(f"topic={topic.name} partitions={numbers[0]} to {numbers[-1]}"):
+        with self._reporting(f"topic={topic.name} partitions={numbers[0]} to {numbers[-1]}"):
             seen = look_at(self._context, topic, numbers)
             idle = self._idle(topic, numbers, seen)
         for number in numbers:
             if number not in idle:
                 if self._budget.is_over():
                     return False
-                with self._telling(f"topic={topic.name} partition={number}"):
+                with self._reporting(f"topic={topic.name} partition={number}"):
                     self._partition(Partition(self._context, topic.name, topic.topic_id, number), seen)
                 if self._is_put_off:
                     self._cursor.partition = number
                     return False
-            self._cursor.partition = number + 1  # also of one that takes longer: the next round goes on with it
+            # This passes also a partition that was not finished: the next round continues it.
+            self._cursor.partition = number + 1
             self.report.partitions += 1
         return True
 
     def _idle(self, topic: Topic, numbers: Sequence[int], seen: Seen) -> set[int]:
-        """Return those of the partitions where nothing is due, by their heads, and by listings of what is behind."""
+        """Return the partitions where nothing is due, by their heads and by listings of what lies after these."""
         nexts: dict[int, int] = {}
         for number in numbers:
             head = seen.head(topic.topic_id, number)
@@ -229,7 +243,9 @@ class _Run:
         return bare | headed.keys() - with_segments(self._context, topic.topic_id, headed)
 
     def _is_bare(self, topic_id: str, number: int) -> bool:
-        """Whether a partition has no segment; what one listing told of its neighbours holds for this round and run."""
+        """Return True if a partition has no segment. What one listing shows of its neighbours holds for this round of
+        this run.
+        """
         known, first, end = self._bare
         if known != topic_id or not first <= number < end:
             following = first_with_segments(self._context, topic_id, number)
@@ -237,7 +253,7 @@ class _Run:
         return number < self._bare[2]
 
     def _is_idle(self, head: Head | None, topic: Topic) -> bool:
-        """Whether nothing is due in a partition by its head alone, as long as no segment stands behind that."""
+        """Return True if a partition's head says that nothing is due, provided that no segment lies after it."""
         if head is None or head.next_offset == 0:
             return True
         has_left_behind = head.log_start > 0 or head.view is not None
@@ -247,22 +263,22 @@ class _Run:
 
     def _sessions(self) -> None:
         if not self._cursor.is_thorough:
-            return  # who meets a severed session finishes its fences at once
-        with self._telling("sessions"):
+            return  # requests that meet a severed session finish its fences at once
+        with self._reporting("sessions"):
             after = sweep_sessions(
                 self._context,
                 partial(fencing.cold_appender, self._context),
                 self._cursor.after,
                 now_ms=self._now_ms,
                 budget=self._budget,
-                telling=self._telling,
+                reporting=self._reporting,
             )
             self._cursor.after = after or self._cursor.after
 
     def _orphans(self) -> None:
         if not self._cursor.is_thorough:
             return
-        with self._telling("orphans"):
+        with self._reporting("orphans"):
             after = collect_orphans(self._context, self._cursor.after, self._budget)
             self._cursor.after = after or self._cursor.after
 
@@ -286,7 +302,9 @@ class _Run:
         head = partition.head
         if head.log_start > 0:
             states = collect.list_states(context, topic.topic_id, number)
-            self._keep_state(partition, topic, states)
+            self.report.states += collect.keep_state(
+                partition, topic, states, store_now_ms=self._store_now_ms, is_over=budget.is_over
+            )
             collect.collect_partition(
                 context, topic.topic_id, number, head, states, store_now_ms=self._store_now_ms, budget=budget
             )
@@ -294,10 +312,10 @@ class _Run:
             expiration_ms = topic.setting("producer.id.expiration.ms")
             expire_producers(partition, expiration_ms=expiration_ms, now_ms=self._now_ms, budget=budget)
         if topic.setting("cleanup.policy") == "compact":
-            self._compact(partition)  # last: a run may die in it
+            self._compact(partition)  # last, since a run may die in it
 
     def _bring_forward(self, partition: Partition, followed: Followed) -> bool:
-        """Bring a checkpoint forward that fell behind, step by step; return whether it is at the log's end now."""
+        """Bring a checkpoint that fell behind forward, step by step. Return True if it is at the log's end."""
         prefix = keys.log_prefix(partition.topic_id, partition.partition)
         is_first = True
         while not self._budget.is_over():
@@ -314,7 +332,7 @@ class _Run:
             for at in range(0, len(listed), limits.FETCH_SEGMENTS):
                 for segment in partition.fetch([line.key for line in listed[at : at + limits.FETCH_SEGMENTS]]):
                     while not partition.fold(segment) and segment.base_offset > partition.state.next_offset:
-                        # A listing of what grows may lack a key before others: that one is asked for by itself.
+                        # A listing made during appends may lack a key that precedes others: ask for that key by itself.
                         if not partition.fold_at(partition.state.next_offset):
                             raise partition.hole(partition.state.next_offset)
                     followed.note(segment.base_offset, segment.metadata.appended_at)
@@ -327,7 +345,10 @@ class _Run:
         return False
 
     def _is_behind(self, listed: Sequence[ObjectSummary]) -> bool:
-        """Whether nobody else will see to it: who appends keeps a checkpoint himself, after 16 segments or 10 s."""
+        """Return True if the sweeper must write the checkpoint.
+
+        A process that appends writes it by itself, after 16 segments or 10 s.
+        """
         is_old = self._store_now_ms - listed[0].modified_at >= limits.CHECKPOINT_MS
         return is_old or len(listed) >= limits.CHECKPOINT_SEGMENTS or self._cursor.is_thorough
 
@@ -339,21 +360,21 @@ class _Run:
         now = Now(self._now_ms, self._store_now_ms)
         segments = StoredSegments(partition, followed)
         log_start = retained_from(segments, head, kept, now=now, is_over=self._budget.is_over)
-        # It may have been altered since this partition's turn began: to fold and to walk takes up to a whole run.
+        # The configuration may have changed since this partition's turn began: all that can take a whole run.
         if log_start > head.log_start and retention_of(partition.look().topic) == kept:
             move_log_start(partition, log_start)
             self.report.log_starts += 1
 
     def _compact(self, partition: Partition) -> None:
-        """Compact what is due; a large one, in a run's second half, is put off to the next run's beginning."""
+        """Compact if that is due. In a run's second half, put a large compaction off to the next run's beginning."""
         head, cursor = partition.head, self._cursor
         assert head is not None
         if not compaction.is_due(head) or self._budget.is_over():
             return
         is_late = self._context.runtime.monotonic_ms() >= self._half_ms and cursor.position != self._began_at
         bytes_max = limits.SWEEP_COMPACTION_LATE_BYTES_MAX if is_late else limits.SWEEP_COMPACTION_BYTES_MAX
-        cursor.partition = partition.partition + 1  # a run that dies in it must not begin with it again
-        with suppress(VersionMoved):  # another run is under way, and leaves its own place
+        cursor.partition = partition.partition + 1  # a run that dies in it is not followed by another
+        with suppress(VersionMoved):  # another run saves its own position
             cursor.save()
         try:
             compaction.compact(partition, is_forced=False, bytes_max=bytes_max)
@@ -364,28 +385,3 @@ class _Run:
             self.report.problems.append(f"topic={partition.name} partition={partition.partition}: {error}")
         else:
             self.report.compactions += 1
-
-    def _keep_state(self, partition: Partition, topic: Topic, states: Sequence[ObjectSummary]) -> None:
-        """Make the object under ``state/`` for the log start, at most once in 10 minutes."""
-        context, head = self._context, partition.head
-        assert head is not None
-        newest = states[-1] if states else None
-        if newest is not None:
-            is_there = keys.parse_state_key(newest.key)[2] >= head.log_start
-            if is_there or self._store_now_ms - newest.modified_at < limits.STATE_MS:
-                return
-        try:
-            reached = write_state(
-                context,
-                topic.topic_id,
-                partition.partition,
-                head.log_start,
-                segments_max=limits.SWEEP_STATE_SEGMENTS_MAX,
-                expiration_ms=topic.setting("producer.id.expiration.ms"),
-                is_over=self._budget.is_over,
-            )
-        except CorruptLogError:
-            if newest == newest_state(context, topic.topic_id, partition.partition):
-                raise
-            return  # another run has made one: what this one read, while it was frozen, was collected
-        self.report.states += newest is None or reached > keys.parse_state_key(newest.key)[2]

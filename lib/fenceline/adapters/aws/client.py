@@ -1,11 +1,11 @@
-"""What S3 and DynamoDB have in common: clients that never repeat a request by themselves, and what a failure means.
+"""What S3 and DynamoDB share: clients that never repeat a request by themselves, and what a failure means.
 
-The rule: a failure of a write is ``Unavailable`` only where the request certainly changed nothing: it never left this
-process, or the service refused it with 3xx or 4xx. Every 5xx is ``NoAnswer``, S3's SlowDown too: no service promises
-that such a request was not carried out. What changes nothing however often it is done, is repeated here; nothing else
-is.
+Rule: a failure of a write is ``Unavailable`` only where the request certainly changed nothing. Either it never left
+this process, or the service refused it with 3xx or 4xx. Every 5xx is ``NoAnswer``, S3's SlowDown too: no service
+promises that such a request was not carried out. Only a request that changes nothing, however often it is sent, is
+repeated here.
 
-Sessions, and what is wrong with credentials, are credentials.py's.
+Not here: sessions, and what is wrong with credentials (``credentials``).
 """
 
 from __future__ import annotations
@@ -44,28 +44,28 @@ T = TypeVar("T")
 
 CONNECT_MS = 1_000
 ANSWER_MS = 5_000
-CONNECTIONS = 64  # kept open; more threads than this at once open others, and close them
-ATTEMPTS_MAX = 4  # of what may be repeated
+CONNECTIONS = 64  # kept open; more threads than this open others, and close them after use
+ATTEMPTS_MAX = 4  # of a request that may be repeated
 PAUSE_FIRST_MS = 50
 PAUSE_MS_MAX = 1_000
 
-# Everything that a call of a client may raise; the last is an answer that is no answer.
+# Everything that a call of a client may raise. The last is an answer that cannot be read.
 Failure = (ClientError, BotoCoreError, ResponseParserError)
 
 _MAY_HAVE_ARRIVED = (
-    HTTPClientError,  # also read time-outs and dropped connections
-    SSLError,  # also in the midst of an answer
+    HTTPClientError,  # read time-outs and dropped connections among them
+    SSLError,  # even in the midst of an answer
     IncompleteReadError,
     ChecksumError,
     FlexibleChecksumError,
     ResponseParserError,
 )
-# DynamoDB has a transaction of this request's own token at work: a layer below has sent the request twice.
+# DynamoDB is carrying out a transaction with this request's token: a layer below has sent the request twice.
 _UNDECIDED = frozenset({"TransactionInProgressException"})
 _THROTTLING = frozenset(
     {
         "SlowDown",
-        "RequestTimeout",  # S3 did not get the whole request
+        "RequestTimeout",  # from S3: the request did not arrive whole
         "ProvisionedThroughputExceededException",
         "ThrottlingException",
         "Throttling",
@@ -90,14 +90,14 @@ _BAD_CREDENTIALS = frozenset(
 
 
 class ClientOptions(TypedDict, total=False):
-    """What a client is made with. What is left out comes from the standard AWS variables and files."""
+    """The options that a client is made with. Those left out come from the standard AWS variables and files."""
 
     endpoint_url: str | None
     region: str | None
-    connect_ms: int  # how long a connection may take
-    answer_ms: int  # how long each wait for bytes of the answer may take
-    connections: int  # how many are kept open
-    sdk: Sdk  # whose session makes it
+    connect_ms: int  # for the connection
+    answer_ms: int  # for each wait for bytes of the answer
+    connections: int  # kept open
+    sdk: Sdk  # boto3's session or botocore's
 
 
 def make_client(service: str, options: ClientOptions, **config: Any) -> Any:
@@ -107,7 +107,7 @@ def make_client(service: str, options: ClientOptions, **config: Any) -> Any:
         config: More of botocore's ``Config``.
 
     Raises:
-        Unavailable: The settings make no client. The message says what to do.
+        Unavailable: No client can be made with these settings. The message says what to do.
         ModuleNotFoundError: boto3 is not installed.
     """
     chosen = Config(
@@ -116,8 +116,8 @@ def make_client(service: str, options: ClientOptions, **config: Any) -> Any:
         read_timeout=options.get("answer_ms", ANSWER_MS) / 1000,
         max_pool_connections=options.get("connections", CONNECTIONS),
         tcp_keepalive=True,
-        # Each is 3 to 7 % of a request's time in this process: the service judges its parameters anyway, and a line of
-        # thirty parts on every tool involved is made anew for each request.
+        # Each of the next two saves 3 to 7 % of a request's time in this process. The service checks its parameters
+        # anyway, and botocore would compose a user agent of thirty parts for each request.
         parameter_validation=False,
         user_agent="fenceline",
         **config,
@@ -128,7 +128,7 @@ def make_client(service: str, options: ClientOptions, **config: Any) -> Any:
         make = core.create_client if session is core else session.client
         return make(
             service,
-            # Python's SDK, alone among them all, does not read the variable by itself.
+            # Python's SDK, alone among AWS's, does not read this variable by itself.
             region_name=options.get("region") or os.environ.get("AWS_REGION"),
             endpoint_url=options.get("endpoint_url"),
             config=chosen,
@@ -138,21 +138,24 @@ def make_client(service: str, options: ClientOptions, **config: Any) -> Any:
 
 
 def parse_time(text: Any) -> datetime:
-    """Return the time in an answer; botocore's own parser, which takes any form, is most of the time of a listing."""
+    """Return the time in an answer.
+
+    botocore's own parser, which takes any form, would be most of the time of a listing.
+    """
     try:
         moment = datetime.fromisoformat(text) if text[10] == "T" else parsedate_to_datetime(text)
         if moment.tzinfo is not None:
             return moment
     except (TypeError, ValueError, IndexError):
-        pass  # A number, or a form that AWS does not use.
+        pass  # a number, or a form that AWS does not use
     return parse_timestamp(text)  # type: ignore[no-any-return]
 
 
 def check_client(client: Any) -> None:
-    """Refuse a client that repeats requests: its second try would meet its first, and tell it as a rival's.
+    """Refuse a client that repeats requests: its second try would meet its first, and report it as a rival's.
 
     Raises:
-        ValueError: It does.
+        ValueError: The client repeats requests.
     """
     retries = client.meta.config.retries or {}
     if retries.get("total_max_attempts") != 1:
@@ -168,18 +171,18 @@ def answered(error: Exception) -> tuple[int, str]:
 
 
 def fact_of(error: Exception, what: str) -> StoreFact:
-    """Return what the failure of a write tells: nothing was changed, or that is not known."""
+    """Return the fact for the failure of a write: nothing was changed, or that is not known."""
     kind = Unavailable if _changed_nothing(error) else NoAnswer
-    return _told(kind, error, what)
+    return _fact(kind, error, what)
 
 
 def unavailable(error: Exception, what: str) -> Unavailable:
-    """Return the fact for the failure of what may be repeated."""
-    return _told(Unavailable, error, what)
+    """Return the fact for the failure of a request that may be repeated."""
+    return _fact(Unavailable, error, what)
 
 
 def repeated(call: Callable[..., T], **wanted: Any) -> T:
-    """Return what ``call`` returns, which may be made any number of times; failures that pass are waited out.
+    """Return what ``call`` returns, trying again after failures that pass. ``call`` may be made any number of times.
 
     Raises:
         Exception: The last failure, one of ``Failure``.
@@ -195,7 +198,7 @@ def repeated(call: Callable[..., T], **wanted: Any) -> T:
 
 
 def pause(attempt: int) -> None:
-    """Wait before another attempt: up to twice as long each time, all of it jitter."""
+    """Wait before another attempt, a random time that may be twice as long at each attempt."""
     time.sleep(random.random() * min(PAUSE_FIRST_MS * 2**attempt, PAUSE_MS_MAX) / 1000)
 
 
@@ -210,7 +213,7 @@ def _changed_nothing(error: Exception) -> bool:
 
 
 def _passes(error: Exception) -> bool:
-    """Return whether the same request may do better in a moment."""
+    """Return True if the same request may succeed in a moment."""
     if isinstance(error, ClientError):
         status, code = answered(error)
         return code in _THROTTLING or (status >= 500 and code != "NotImplemented")
@@ -222,24 +225,24 @@ def _passes(error: Exception) -> bool:
 F = TypeVar("F", bound=StoreFact)
 
 
-def _told(kind: type[F], error: Exception, what: str) -> F:
+def _fact(kind: type[F], error: Exception, what: str) -> F:
     text = str(error)
     if isinstance(error, ClientError):
-        told = error.response.get("Error", {})
-        text = f"{told.get('Code', '')} {told.get('Message', '')}"
+        refusal = error.response.get("Error", {})
+        text = f"{refusal.get('Code', '')} {refusal.get('Message', '')}"
     return kind(f"{_advice(error)}: {what} error={' '.join(text.split())}")
 
 
 def _advice(error: Exception) -> str:
     """Return what is wrong and what to do about it, in a few words."""
-    if (told := credentials.advice_of(error)) is not None:
-        return told
+    if (known := credentials.advice_of(error)) is not None:
+        return known
     if isinstance(error, NoRegionError):
         return "no AWS region; set AWS_REGION"
     if isinstance(error, InvalidRegionError):
         return "there is no such AWS region; set AWS_REGION"
     if isinstance(error, ValueError) and not isinstance(error, BotoCoreError):
-        return "AWS_ENDPOINT_URL is no address; give it as http://HOST:PORT, or not at all"
+        return "AWS_ENDPOINT_URL is not an address; write it as http://HOST:PORT, or unset it"
     if isinstance(error, EndpointConnectionError | ConnectTimeoutError | ProxyConnectionError | SSLError):
         return "the store can't be reached; check that it runs, and AWS_ENDPOINT_URL or AWS_REGION"
     status, code = answered(error)
@@ -249,7 +252,7 @@ def _advice(error: Exception) -> str:
     if advice is None and code in _BAD_CREDENTIALS:
         advice = "the AWS credentials are not accepted; check them, and that they have not expired"
     if advice is None and code in _THROTTLING:
-        advice = "the store asks for fewer requests"
+        advice = "the store is throttling; send fewer requests"
     if advice is None and (status == 403 or code == "AccessDeniedException"):
         advice = "the AWS credentials don't permit this; grant it"
     return advice or ("the store refused the request" if 0 < status < 500 else "the store did not answer")

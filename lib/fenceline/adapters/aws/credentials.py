@@ -1,6 +1,6 @@
-"""AWS sessions: where credentials and a region come from, as every AWS tool finds them.
+"""AWS sessions: where credentials and a region come from, found as every AWS tool finds them.
 
-Rule: what is wrong with them is one line that says what to do, whoever asks. No credential is ever shown.
+Rule: what is wrong with them is one line that says what to do, in every program. No credential is ever shown.
 """
 
 from __future__ import annotations
@@ -38,19 +38,20 @@ _BROKEN = (
 
 
 def new_session(sdk: Sdk = "boto3") -> tuple[Any, Any]:
-    """Return what makes clients and finds credentials, and botocore's session within it.
+    """Return the session that makes clients and finds credentials, and botocore's session within it.
 
-    boto3's session would cost a function 19 ms at each cold start of 301 ms of CPU (6 %, ``python -m infra.measure``),
-    and its bundle 2.5 MB. A function's credentials are its role's: botocore's own session finds them, too.
+    boto3's session would cost a function 19 ms at each cold start of 301 ms of CPU (6 %, ``python -m
+    benchmarks.functions``), and its bundle 2.5 MB. A function's credentials are its role's: botocore's own session
+    finds them, too.
 
     Raises:
-        BotoCoreError: The profile, or the configuration, is not there or cannot be read.
+        BotoCoreError: The profile, or the configuration, does not exist or cannot be read.
         ModuleNotFoundError: boto3 is not installed.
     """
     core = botocore.session.get_session()
     if sdk == "botocore":
         return core, core
-    import boto3.session  # only here: no function needs it
+    import boto3.session  # here, since no function needs it
 
     return boto3.session.Session(botocore_session=core), core
 
@@ -69,5 +70,5 @@ def advice_of(error: Exception) -> str | None:
 
 
 def described(error: Exception) -> str:
-    """Return ``error`` in one line, behind what to do about it."""
+    """Return ``error`` in one line, after what to do about it."""
     return f"{advice_of(error) or 'the AWS credentials cannot be used'}: error={' '.join(str(error).split())}"

@@ -1,8 +1,10 @@
 """A DynamoDB table as the item store.
 
-The rule: a write is sent once, and its answer is told as it is; every 5xx leaves open whether it was carried out. One
-change is one conditional request, several are one transaction. Every read is strongly consistent; of several items each
-is, but not all are of one moment.
+Rule: a write is sent once, and its answer is reported as it is. Every 5xx leaves open whether the write was carried
+out. One change is one conditional request, several are one transaction. Every read is strongly consistent. Of several
+items each is, but not all are of one moment.
+
+Not here: which failures change nothing (``client``), and what items hold (``log``, ``access``, ``subscriptions``).
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ from fenceline.ports import (
 # Attributes of an item. Stored: never rename.
 PARTITION, SORT, VERSION, VALUE = "pk", "sk", "version", "value"
 
-READY_MS = 60_000  # how long a new table may take
+READY_MS = 60_000  # for a new table to become active
 _SCHEMA = {(PARTITION, "HASH"), (SORT, "RANGE")}
 
 
@@ -60,7 +62,7 @@ class DynamoItemStore:
     """An ``ItemStore`` in ``table``. Threads and processes may share it.
 
     Args:
-        client: One of ``dynamodb_client``, or one that doesn't repeat requests either; made if left out.
+        client: From ``dynamodb_client``, or another that doesn't repeat requests; made if left out.
     """
 
     def __init__(self, table: str, *, client: Any = None) -> None:
@@ -70,7 +72,7 @@ class DynamoItemStore:
 
     def get(self, keys: Sequence[ItemKey]) -> Mapping[ItemKey, Item]:
         if len(keys) > limits.TRANSACTION_ITEMS_MAX:
-            raise ValueError(f"too many keys: count={len(keys)}")
+            raise ValueError(f"a get takes up to {limits.TRANSACTION_ITEMS_MAX} keys: count={len(keys)}")
         wanted = [_key(key) for key in dict.fromkeys(keys)]
         try:
             if len(wanted) == 1:  # the cheaper request
@@ -95,7 +97,7 @@ class DynamoItemStore:
 
     def query(self, partition: str, *, start_after: str = "", prefix: str = "", limit: int = 1000) -> Sequence[Item]:
         if start_after > prefix and not start_after.startswith(prefix):
-            return []  # all that begins with the prefix lies before it
+            return []  # all keys with the prefix come before ``start_after``
         condition, values = f"{PARTITION} = :partition", {":partition": {"S": partition}}
         if prefix:
             condition += f" AND begins_with({SORT}, :prefix)"
@@ -116,16 +118,16 @@ class DynamoItemStore:
             except Failure as error:
                 raise unavailable(error, self._place(partition)) from error
             found += map(_item, page["Items"])
-            if "LastEvaluatedKey" not in page:  # DynamoDB answers up to a megabyte at a time
+            if "LastEvaluatedKey" not in page:  # a megabyte at most in one answer
                 break
             where = {"ExclusiveStartKey": page["LastEvaluatedKey"]}
         return found
 
     def check(self) -> None:
-        """Look whether the table is there and is one of ours.
+        """Look whether the table exists and is one of ours.
 
         Raises:
-            Unavailable: It is not. The message says what to do.
+            Unavailable: It does not, or is not. The message says what to do.
         """
         table = self._describe()
         keys = {(part["AttributeName"], part["KeyType"]) for part in table["KeySchema"]}
@@ -133,12 +135,14 @@ class DynamoItemStore:
             part["AttributeType"] for part in table["AttributeDefinitions"] if part["AttributeName"] in ("pk", "sk")
         }
         if keys != _SCHEMA or types != {"S"}:
-            raise Unavailable(f"the table is another program's; name another: {self._place()}")
+            raise Unavailable(f"the table belongs to another program; name another table: {self._place()}")
         if table["TableStatus"] not in ("ACTIVE", "UPDATING"):
-            raise Unavailable(f"the table is not ready; wait: {self._place()} status={table['TableStatus']}")
+            raise Unavailable(
+                f"the table is not ready; wait, then try again: {self._place()} status={table['TableStatus']}"
+            )
 
     def create_table(self) -> None:
-        """Create the table, if there is none, and return when it can be used. It is paid by the request.
+        """Create the table, if there is none, and return when it can be used. It is billed by the request.
 
         Raises:
             Unavailable: It could not be created. The message says what to do.
@@ -176,7 +180,7 @@ class DynamoItemStore:
             came = answer["Responses"].get(self._table, [])
             rows += came
             left = answer.get("UnprocessedKeys")
-            if left and not came:  # throttled, and not only too large for one answer
+            if left and not came:  # throttled, not just too large for one answer
                 if attempt == _UNPROCESSED_MAX:
                     raise _throttled(answer)
                 pause(attempt)
@@ -201,12 +205,12 @@ class DynamoItemStore:
                 if reason.get("Code") == "ConditionalCheckFailed":
                     return VersionMoved(change.key)
             if any(_is_of_size(reason.get("Code"), reason.get("Message")) for reason in reasons):
-                return ItemTooLarge(f"an item is too large: {self._place()}")
-            # Another transaction is at work on one of the items (`TransactionConflict`), or too many requests. Nothing
-            # was written, and no condition is known to have failed: it is not `VersionMoved`, on which a caller would
-            # tell its client a refusal that may never have been true.
+                return ItemTooLarge(f"the item has grown too large for the table: {self._place()}")
+            # Another transaction is under way on one of the items (`TransactionConflict`), or there are too many
+            # requests. Nothing was written, and no condition is known to have failed. So this is not `VersionMoved`:
+            # on that a caller would answer with a refusal that may never have been true.
         if _is_of_size(code, str(error)):
-            return ItemTooLarge(f"an item is too large: {self._place()}")
+            return ItemTooLarge(f"the item has grown too large for the table: {self._place()}")
         return fact_of(error, self._place())
 
     def _place(self, partition: str = "") -> str:
@@ -217,12 +221,12 @@ _UNPROCESSED_MAX = 6
 
 
 def _is_of_size(code: str | None, message: str | None) -> bool:
-    # Items are measured before they are sent; should a store count more, its word holds.
+    # Items are measured before they are sent. If a store counts more, its answer holds.
     return code in ("ValidationException", "ValidationError") and "size" in (message or "").lower()
 
 
 def _throttled(answer: Mapping[str, Any]) -> Exception:
-    """Return the failure of a read of which all keys were left unprocessed, again and again."""
+    """Return the failure of a read all of whose keys stayed unprocessed, again and again."""
     error = {"Code": "ThrottlingException", "Message": "no key was processed"}
     failure: Exception = ClientError({"Error": error, "ResponseMetadata": answer["ResponseMetadata"]}, "BatchGetItem")
     return failure
@@ -273,7 +277,7 @@ def _encoded(value: ItemValue) -> dict[str, Any]:
         return {"M": {name: _encoded(member) for name, member in value.items()}}
     if isinstance(value, Sequence):
         return {"L": [_encoded(element) for element in value]}
-    raise TypeError(f"no item value: type={type(value).__name__}")
+    raise TypeError(f"an item cannot hold a value of this type: type={type(value).__name__}")
 
 
 def _decoded(tagged: Mapping[str, Any]) -> ItemValue:

@@ -1,8 +1,11 @@
 """A bucket as the object store.
 
-The rule: a create is sent once, and its answer is told as it is: created, already there, a conflict, nothing changed,
-or, after no answer and after every 5xx, not known. A CRC32C travels with each body, which S3 checks before it stores
-it, keeps, and sends back with it; it is checked here when a whole object is read. Ranges carry none.
+Rule: a create is sent once, and its answer is reported as it is: created, exists already, a conflict, or nothing
+changed. After no answer, and after every 5xx, the outcome is not known. Each body has a CRC32C with it. S3 checks it
+before it stores the body, keeps it, and sends it back with the body. It is checked here when a whole object is read.
+Ranges have none.
+
+Not here: how a request is sent (``s3_http``), and which failures change nothing (``client``).
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from fenceline.adapters.aws.s3_listing import Listing, ms_of
 from fenceline.format.crc32c import crc32c
 from fenceline.ports import AlreadyExists, Conflict, Damaged, NotFound, Object, ObjectSummary, StoreFact, Unavailable
 
-PAGE_KEYS_MAX = 1_000  # S3 lists no more in one answer
+PAGE_KEYS_MAX = 1_000  # the most that S3 lists in one answer
 _CONFLICTS = frozenset({"ConditionalRequestConflict", "OperationAborted"})
 _METADATA = "x-amz-meta-"
 
@@ -51,7 +54,7 @@ class S3ObjectStore:
 
     Args:
         prefix: A folder's name, or none.
-        client: One of ``s3_client``, or one that doesn't repeat requests either; made if left out.
+        client: From ``s3_client``, or another that doesn't repeat requests; made if left out.
     """
 
     def __init__(self, bucket: str, prefix: str = "", *, client: Any = None) -> None:
@@ -81,11 +84,11 @@ class S3ObjectStore:
         try:
             found = self._ask("GetObject", key, {"range": f"bytes={start}-{last}"})
         except Failure as error:
-            if answered(error)[0] == 416:  # The range begins behind the last byte.
+            if answered(error)[0] == 416:  # the range begins after the last byte
                 return self._head(key)
             raise self._read_fact(error, key) from error
         body = found.content
-        if "content-range" not in found.headers:  # The store knows no ranges, and sent the whole.
+        if "content-range" not in found.headers:  # the whole object, from a store without ranges
             return _object(key, found.headers, body[start:end], len(body))
         size = int(found.headers["content-range"].rpartition("/")[2])
         return _object(key, found.headers, body if end is None else body[: max(end - start, 0)], size)
@@ -96,7 +99,7 @@ class S3ObjectStore:
         while len(found) < limit:
             wanted = {
                 "list-type": "2",
-                "encoding-type": "url",  # XML can't hold every character of a key
+                "encoding-type": "url",  # since XML can't hold every character of a key
                 "prefix": self._prefix + prefix,
                 "max-keys": str(min(limit - len(found), PAGE_KEYS_MAX)),
                 **where,
@@ -121,8 +124,10 @@ class S3ObjectStore:
             raise unavailable(error, self._place(key)) from error
 
     def url(self, key: str, lifetime_ms: int) -> str:
-        """Return an absolute URL. Where the credentials are a role's it ends with them; those are renewed when ten
-        minutes of them are left, or earlier.
+        """Return an absolute URL.
+
+        A URL that is signed by a role's credentials ends with them. They are renewed when ten minutes of them are left,
+        or earlier.
         """
         try:
             return self._requests.url(self._prefix + key, -(-lifetime_ms // 1000))
@@ -130,12 +135,12 @@ class S3ObjectStore:
             raise unavailable(error, self._place(key)) from error
 
     def check(self) -> None:
-        """Look whether the bucket is there, in this region, and may be listed.
+        """Look whether the bucket exists, is in this region, and may be listed.
 
-        Without leave to list, S3 answers 403 for an absent key, and nothing could be told absent.
+        Without leave to list, S3 answers 403 for an absent key, and no key could be seen absent.
 
         Raises:
-            Unavailable: It is not. The message says what to do.
+            Unavailable: One of these is not so. The message says what to do.
         """
         try:
             repeated(self._client.list_objects_v2, Bucket=self._bucket, Prefix=self._prefix, MaxKeys=1)
@@ -147,13 +152,13 @@ class S3ObjectStore:
             raise Unavailable(f"the bucket is in another region; set AWS_REGION={there}: {self._place()} region={here}")
 
     def create_bucket(self) -> None:
-        """Create the bucket, if there is none of ours.
+        """Create the bucket, unless we have one of this name.
 
         Raises:
             Unavailable: It could not be created. The message says what to do.
         """
         region = self._client.meta.region_name
-        # The first region has no name of its own here.
+        # S3 takes no location for its first region.
         where = {} if region == "us-east-1" else {"CreateBucketConfiguration": {"LocationConstraint": region}}
         try:
             repeated(self._client.create_bucket, Bucket=self._bucket, **where)
@@ -170,7 +175,7 @@ class S3ObjectStore:
             found = self._ask("GetObject", key, {"x-amz-checksum-mode": "ENABLED"})
         except Failure as error:
             raise self._read_fact(error, key) from error
-        expected = found.headers.get("x-amz-checksum-crc32c")  # absent where another tool put the object there
+        expected = found.headers.get("x-amz-checksum-crc32c")  # absent if another tool stored the object
         if expected is not None and expected != _crc32c(found.content):
             raise self._damaged(key)
         return _object(key, found.headers, found.content, len(found.content))
@@ -183,19 +188,19 @@ class S3ObjectStore:
         return _object(key, found.headers, b"", int(found.headers["content-length"]))
 
     def _ask(self, operation: str, key: str, headers: Mapping[str, str] | None = None) -> Any:
-        """Send what may be repeated."""
+        """Send a request that may be repeated."""
         return repeated(self._requests.send, operation=operation, key=self._prefix + key, headers=headers)
 
     def _create_fact(self, error: Exception, key: str) -> StoreFact:
         status, code = answered(error)
         if status == 412:
-            return AlreadyExists(f"an object exists: {self._place(key)}")
+            return AlreadyExists(f"an object with this key exists: {self._place(key)}")
         if status == 409 and code in _CONFLICTS:
             return Conflict(f"another create was under way: {self._place(key)}")
         return fact_of(error, self._place(key))
 
     def _read_fact(self, error: Exception, key: str) -> StoreFact:
-        # Not by the status: an absent bucket is 404, too, and says nothing of the key.
+        # The status does not decide: for an absent bucket it is 404, too, which says nothing of the key.
         if answered(error)[1] == "NoSuchKey":
             return NotFound(f"no object: {self._place(key)}")
         return unavailable(error, self._place(key))
@@ -208,7 +213,7 @@ class S3ObjectStore:
 
 
 def _object(key: str, headers: Mapping[str, str], body: bytes, size: int) -> Object:
-    # The names come as the server's HTTP library wrote them.
+    # Names of headers come in whatever case the server wrote them.
     lower = [(name.lower(), value) for name, value in headers.items()]
     metadata = {name.removeprefix(_METADATA): value for name, value in lower if name.startswith(_METADATA)}
     return Object(key, body, metadata, size, ms_of(headers["last-modified"]))

@@ -1,8 +1,10 @@
-"""Requests to one bucket, as S3's REST interface has them.
+"""Requests to one bucket, by S3's REST interface.
 
-The rule: each is sent once, by botocore's own HTTP session and credentials, to where botocore would send it, and fails
-with botocore's own exceptions. What is left out is what botocore does around a request: about 1.5 ms of one's time, of
-which a create on a near server takes no more than that in all.
+Rule: each is sent once, by botocore's own HTTP session and credentials, to where botocore would send it. It fails with
+botocore's own exceptions. What botocore does around a request is left out. That takes about 1.5 ms for each, as long as
+a whole create on a near server.
+
+Not here: the signature (``sigv4``), and what an answer means to the log (``s3``).
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ _NO_BODY = hashlib.sha256(b"").hexdigest()
 
 
 class S3Requests:
-    """Sends requests to ``bucket`` as ``client``, a botocore client for S3, would. Threads may share it."""
+    """The requests to ``bucket``, sent as ``client``, a botocore client for S3, would. Threads may share it."""
 
     def __init__(self, client: Any, bucket: str) -> None:
         self._client = client
@@ -74,19 +76,19 @@ class S3Requests:
         request = AWSPreparedRequest(method, url, HeadersDict(signed), body or None, stream_output=False)
         if method == "PUT" and not body:
             request.headers["content-length"] = "0"
-        # What watches or replaces requests, does so here: tools that count them, servers in the same process.
+        # Tools that count requests, and servers in the same process that replace them, do so here.
         _, answer = self._client.meta.events.emit_until_response(f"before-send.s3.{operation}", request=request)
         if answer is None:
             answer = self._session.send(request)
         if answer.status_code >= 300:
             raise self._refusal(operation, answer)
-        told = answer.headers.get("content-length")
-        if told is not None and method != "HEAD" and int(told) != len(answer.content):
-            raise IncompleteReadError(actual_bytes=len(answer.content), expected_bytes=int(told))
+        length = answer.headers.get("content-length")
+        if length is not None and method != "HEAD" and int(length) != len(answer.content):
+            raise IncompleteReadError(actual_bytes=len(answer.content), expected_bytes=int(length))
         return answer
 
     def url(self, key: str, lifetime_s: int) -> str:
-        """Return where a plain GET reads ``key`` for ``lifetime_s``.
+        """Return the URL at which a plain GET reads ``key`` for ``lifetime_s``.
 
         Raises:
             BotoCoreError, Unavailable: As ``send``.
@@ -96,9 +98,9 @@ class S3Requests:
         return f"{base}{path}?{signer.presign(path, lifetime_s)}"
 
     def _place(self) -> tuple[str, str, Signer]:
-        """Return where the bucket is, the path before a key there, and who signs for it.
+        """Return the bucket's address, the path before a key there, and the signer for it.
 
-        botocore says so by a request that it makes and does not send: it knows of regions, of addressing styles, of
+        botocore shows these in a request that it makes and does not send. It knows of regions, of addressing styles, of
         access points, and of what is configured.
         """
         with self._lock:
@@ -114,7 +116,7 @@ class S3Requests:
             return AWSResponse(request.url, 200, {}, HTTPResponse(BytesIO(), preload_content=False))
 
         if not self._bucket.endswith("--x-s3"):  # S3 Express lists in no order
-            events, event = self._client.meta.events, "before-send.s3.GetObjectAcl"  # asked for nowhere else
+            events, event = self._client.meta.events, "before-send.s3.GetObjectAcl"  # used by no other request
             events.register_first(event, keep)
             try:
                 self._client.get_object_acl(Bucket=self._bucket, Key="k")
@@ -122,19 +124,21 @@ class S3Requests:
                 events.unregister(event, keep)
         scope = re.search(_SCOPE, str(made[0].headers.get("authorization", ""))) if made else None
         if scope is None:
-            raise Unavailable(f"only a general purpose bucket can hold a log; name one: bucket={self._bucket}")
+            raise Unavailable(
+                f"only a general purpose bucket can hold a log; name such a bucket: bucket={self._bucket}"
+            )
         parts = urlsplit(made[0].url)
         host = parts.netloc.removesuffix({"http": ":80", "https": ":443"}[parts.scheme])
         signer = Signer(self._client._get_credentials(), scope["region"], scope["service"], host)
         return f"{parts.scheme}://{parts.netloc}", parts.path.removesuffix("k"), signer
 
     def _payload(self, base: str, body: bytes) -> str:
-        """Return what the signature says of the body: over TLS nothing, where it has its checksum."""
+        """Return what the signature says of the body: over TLS nothing, since the body has its checksum."""
         wanted = (self._client.meta.config.s3 or {}).get("payload_signing_enabled")
         is_signed = base.startswith("http:") if wanted is None else wanted
         return hashlib.sha256(body).hexdigest() if is_signed else UNSIGNED
 
     def _refusal(self, operation: str, answer: Any) -> ClientError:
         shape = self._client.meta.service_model.operation_model(operation).output_shape
-        told = {"status_code": answer.status_code, "headers": answer.headers, "body": answer.content}
-        return ClientError(self._errors.parse(told, shape), operation)
+        response = {"status_code": answer.status_code, "headers": answer.headers, "body": answer.content}
+        return ClientError(self._errors.parse(response, shape), operation)

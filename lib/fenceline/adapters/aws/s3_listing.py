@@ -1,7 +1,7 @@
 """One page of a bucket's listing, as S3 answers it.
 
-The rule: what is no listing fails as botocore fails on it, and is asked again. It takes a fifth of botocore's time,
-which reads any answer by a description of all of them.
+Rule: an answer that is no listing fails as botocore fails on it, and is asked for again. It takes a fifth of botocore's
+time, which reads any answer by a description of all of them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fenceline.adapters.aws.client import parse_time
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Lines of (key, size, ms of the last change), and how to ask for the next page, if there is one."""
+    """Lines of (key, size, ms of the last change), and the token of the next page, if there is one."""
 
     lines: Sequence[tuple[str, int, int]]
     next_token: str
@@ -29,7 +29,7 @@ class Listing:
         """Return the page in ``body``, its keys encoded for URLs.
 
         Raises:
-            ResponseParserError: There is none.
+            ResponseParserError: The body is no page.
         """
         try:
             root = fromstring(body)  # noqa: S314  the store's own answer; expat bounds what entities may grow to

@@ -1,7 +1,9 @@
 """AWS's signature, version 4, of requests to S3.
 
-The rule: it signs exactly as botocore does, which a test compares; it is here because botocore takes twenty times as
-long for it, a quarter of a millisecond for each request and URL. Credentials, and their renewal, stay botocore's.
+Rule: it signs exactly as botocore does, which a test compares. It exists because botocore takes twenty times as long, a
+quarter of a millisecond for each request and URL.
+
+Not here: credentials, and their renewal, which are botocore's.
 """
 
 from __future__ import annotations
@@ -22,19 +24,19 @@ UNSIGNED = "UNSIGNED-PAYLOAD"
 
 @dataclass
 class Signer:
-    """Signs for one host, by the credentials as they are at each call.
+    """A signer for one host, by the credentials as they are at each call.
 
     Args:
         credentials: botocore's; ``None`` where it found none.
-        host: As the ``Host`` header has it.
+        host: As in the ``Host`` header.
     """
 
     credentials: Any
     region: str
     service: str
     host: str
-    _key: tuple[str, str, bytes] = field(default=("", "", b""), init=False)  # of which secret and day
-    _query: tuple[Any, str] = field(default=(None, ""), init=False)  # of which credentials, second and lifetime
+    _key: tuple[str, str, bytes] = field(default=("", "", b""), init=False)  # (secret, day, key)
+    _query: tuple[Any, str] = field(default=(None, ""), init=False)  # ((credentials, second, lifetime), query)
 
     def sign(
         self, method: str, path: str, query: Mapping[str, str], headers: Mapping[str, str], payload: str
@@ -57,11 +59,11 @@ class Signer:
         names, signature = self._signature(frozen, at, method, path, canonical_query(query), signed, payload)
         credential = f"{frozen.access_key}/{self._scope(at)}"
         signed["authorization"] = f"{_ALGORITHM} Credential={credential}, SignedHeaders={names}, Signature={signature}"
-        del signed["host"]  # whoever sends it adds this one
+        del signed["host"]  # added by the HTTP session
         return signed
 
     def presign(self, path: str, lifetime_s: int) -> str:
-        """Return the query with which a plain GET of ``path`` (quoted) is allowed for ``lifetime_s``.
+        """Return the query that allows a plain GET of ``path`` (quoted) for ``lifetime_s``.
 
         Raises:
             NoCredentialsError, BotoCoreError: As ``sign``.
@@ -73,7 +75,7 @@ class Signer:
         return f"{query}&X-Amz-Signature={signature}"
 
     def _presigned_query(self, frozen: Any, at: str, lifetime_s: int) -> str:
-        """Return what all URLs of one second have in common."""
+        """Return the part of the query that all URLs of one second share."""
         known, query = self._query
         if known != (frozen, at, lifetime_s):
             wanted = {
@@ -105,22 +107,22 @@ class Signer:
         lines = [f"{name}:{' '.join(headers[name].split())}" for name in ordered]
         request = "\n".join([method, path, query, *lines, "", names, payload])
         digest = hashlib.sha256(request.encode()).hexdigest()
-        told = f"{_ALGORITHM}\n{at}\n{self._scope(at)}\n{digest}"
-        return names, _hmac(self._day_key(frozen.secret_key, at[:8]), told).hex()
+        text = f"{_ALGORITHM}\n{at}\n{self._scope(at)}\n{digest}"
+        return names, _hmac(self._day_key(frozen.secret_key, at[:8]), text).hex()
 
     def _day_key(self, secret: str, day: str) -> bytes:
-        """Return the key for a day, which is made of the secret in four steps and remembered."""
+        """Return the key for a day, which is derived from the secret in four steps and remembered."""
         known_secret, known_day, key = self._key
         if (known_secret, known_day) != (secret, day):
             key = f"AWS4{secret}".encode()
             for part in (day, self.region, self.service, "aws4_request"):
                 key = _hmac(key, part)
-            self._key = (secret, day, key)  # threads may both make it: they make the same
+            self._key = (secret, day, key)  # the same, whichever thread derives it
         return key
 
 
 def canonical_query(query: Mapping[str, str]) -> str:
-    """Return a query in the one form that is signed, which is also how it is sent."""
+    """Return a query in the one form that is signed, which is also the form that is sent."""
     return "&".join(f"{_quoted(name)}={_quoted(value)}" for name, value in sorted(query.items()))
 
 

@@ -1,16 +1,17 @@
 """One SQLite database: a writer that commits in groups, and readers that never wait for it.
 
-The rule: what ``write`` returned from survives kill -9 and power loss, and what it raised says whether that is so. It
-knows neither objects nor items.
+Rule: what ``write`` returned from survives kill -9 and power loss, and what it raised says whether that is so.
+
+Not here: objects and items.
 
 How a commit becomes durable:
 
-- ``journal_mode=WAL`` with ``synchronous=FULL``: SQLite syncs the write-ahead log at every commit. With ``NORMAL`` it
-  does so at checkpoints only, and a power loss takes back the commits since the last one: what is left is consistent,
-  but not what was acknowledged.
-- The directory is synced when a database file was made in it, and its parent when the directory was: a synced file
+* ``journal_mode=WAL`` with ``synchronous=FULL``: SQLite syncs the write-ahead log at every commit. With ``NORMAL`` it
+  does so at checkpoints only, and a power loss takes back the commits since the last one. What is left is then
+  consistent, but not what was acknowledged.
+* The directory is synced when a database file was made in it, and its parent when the directory was. A synced file
   whose name was never synced is lost with its name. (SQLite does this itself for the log beside the database.)
-- ``fullfsync``: on macOS a plain fsync does not empty the drive's own cache. Elsewhere it changes nothing.
+* ``fullfsync``: on macOS a plain fsync does not empty the drive's own cache. Elsewhere it changes nothing.
 """
 
 from __future__ import annotations
@@ -31,14 +32,16 @@ from fenceline.adapters.sqlite.file import Connection, Schema, connect, is_damag
 from fenceline.ports import NoAnswer, StoreFact, Unavailable
 
 IN_MEMORY = ":memory:"
-BUSY_MS = 5_000  # how long a write waits for other processes
-PAUSE_MS_MAX = 2.0  # between two looks whether another process is done; its commit takes about 0.5 ms
-GROUP_MAX = 64  # writes in one commit; more would hold back the first for too long
-IDLE_READERS_MAX = 16  # as many as can be at work at once on a machine that runs this; opening one costs 0.2 ms
-LOG_BYTES_MAX = 64 * 1024 * 1024  # beyond it a writer waits for the readers, so that the log can begin anew
-REMEMBERED_CHARS_MAX = 16_384  # of one read; it is remembered by each of the readers
-READERS_MS = 1_000  # for so long,
-READERS_WAITS = 20  # in so many waits: in a long one, new readers take the place of the one that SQLite waits for
+BUSY_MS = 5_000  # for a write to wait for other processes
+PAUSE_MS_MAX = 2.0  # between two looks at another process's commit, which takes about 0.5 ms
+GROUP_MAX = 64  # writes in one commit, so that the first does not wait too long
+IDLE_READERS_MAX = 16  # enough for one machine; opening another costs 0.2 ms
+LOG_BYTES_MAX = 64 * 1024 * 1024  # beyond it a writer waits for readers, to begin the log anew
+REMEMBERED_CHARS_MAX = 16_384  # of one read, in each of the readers
+# A writer waits so long for readers, in so many waits. During a long wait new readers would take the place of the
+# reader that SQLite waits for.
+READERS_MS = 1_000
+READERS_WAITS = 20
 
 Work: TypeAlias = Callable[[sqlite3.Connection], None]
 T = TypeVar("T")
@@ -46,7 +49,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True, eq=False)
 class _Entry:
-    """A write that waits for its group. Its outcome is unknown until somebody writes it down."""
+    """A write that waits for its group. Its outcome is unknown until the committing thread sets it."""
 
     work: Work
     is_done: bool = False
@@ -54,7 +57,7 @@ class _Entry:
 
 
 class Database:
-    """Safe to share between threads; several processes may open the same path. Close it when done.
+    """A database, safe to share between threads. Several processes may open the same path. Close it when done.
 
     Raises:
         CannotOpen: There is no database of this schema at ``path``, and none could be made.
@@ -65,7 +68,7 @@ class Database:
         self._schema = schema
         self._is_in_memory = self._path == IN_MEMORY
         self._turns = threading.Condition()
-        self._queue: deque[_Entry] = deque()  # guarded by _turns, as is the next
+        self._queue: deque[_Entry] = deque()  # guarded by _turns, like the next attribute
         self._is_committing = False
         self._writer_lock = threading.Lock()
         self._writer = _open_in_memory(schema) if self._is_in_memory else open_file(self._path, schema)
@@ -84,7 +87,7 @@ class Database:
     def remembered(self, query: str, parameters: Sequence[str], shape: Callable[[list[Any]], T]) -> T:
         """Return what ``shape`` makes of the rows of one query, anew only where something was written since.
 
-        SQLite tells that for a third of what the query costs.
+        SQLite answers whether that is so for a third of what the query costs.
 
         Raises:
             Unavailable: The database could not be asked.
@@ -93,7 +96,7 @@ class Database:
             return shape(self.rows(query, parameters))
 
         def recall(connection: Connection) -> T:
-            memory = connection.remember()  # before the query: what is written in between is asked for again
+            memory = connection.remember()  # before the query, so that a write in between is not missed
             if parameters not in memory:
                 rows = connection.execute(query, parameters).fetchall()
                 found = shape(rows)
@@ -107,7 +110,7 @@ class Database:
 
     def _look(self, look: Callable[[Connection], T]) -> T:
         try:
-            if self._is_in_memory:  # Only this one connection sees it.
+            if self._is_in_memory:  # visible to this one connection alone
                 with self._writer_lock:
                     return look(self._writer)
             connection = self._borrow_reader()
@@ -120,13 +123,13 @@ class Database:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """Lend a connection for several queries in a transaction; every statement on it must be read to its end.
+        """Lend a connection for several queries in a transaction. Every statement on it must be read to its end.
 
         Raises:
             Unavailable: The database could not be asked.
         """
         try:
-            if self._is_in_memory:  # Only this one connection sees it.
+            if self._is_in_memory:  # visible to this one connection alone
                 with self._writer_lock, _ended(self._writer):
                     yield self._writer
                 return
@@ -142,8 +145,8 @@ class Database:
     def write(self, work: Work) -> None:
         """Run ``work`` in a transaction and commit it, together with what other threads want written meanwhile.
 
-        ``work`` raises a store fact, if at all, before it changes anything; the fact comes out of here, and the group's
-        other works stand.
+        ``work`` raises a store fact, if at all, before it changes anything. This method then raises the fact, and the
+        group's other works are committed.
 
         Raises:
             Unavailable: Nothing was written.
@@ -166,7 +169,7 @@ class Database:
             self._writer.close()
 
     def _is_done_by_another(self, entry: _Entry) -> bool:
-        """Wait until the entry is done, or nobody is committing, so that this thread does."""
+        """Wait until the entry is done, or no thread is committing. Return False if this thread must commit."""
         with self._turns:
             while self._is_committing and not entry.is_done:
                 self._turns.wait()
@@ -180,7 +183,7 @@ class Database:
         try:
             with self._writer_lock:
                 started = self._begin()
-                group = self._take_group()  # only now, so that those who came while we waited come along
+                group = self._take_group()  # only now, with the writes that came during the wait
                 outcomes = [started] * len(group) if started else self._commit(group)
             for entry, outcome in zip(group, outcomes, strict=True):
                 entry.outcome = outcome
@@ -220,10 +223,11 @@ class Database:
             with _ended(self._writer):
                 outcomes = [_attempt(entry.work, self._writer) for entry in group]
                 if None in outcomes:
-                    fate = NoAnswer  # A log that was written but not synced may yet be found whole after a crash.
-                    self._writer.execute("COMMIT")  # The commit: every work of the group, or none.
+                    # A log that was written but not synced may still be found whole after a crash.
+                    fate = NoAnswer
+                    self._writer.execute("COMMIT")  # the commit of every work of the group, or of none
         except sqlite3.Error as error:
-            # Without room the log's last frame, which is the commit, was not written whole: no crash can find it.
+            # Without room the log's last frame, the commit, was not written whole: after a crash it is not found.
             outcomes = [self._fact(Unavailable if _is_full(error) else fate, error) for _ in group]
         self._bound_log()
         return outcomes
@@ -231,13 +235,13 @@ class Database:
     def _bound_log(self) -> None:
         """Begin the write-ahead log anew if it grew too long.
 
-        SQLite's own checkpoints don't wait for readers, and the log can be overwritten from its start only in a moment
-        without any; where reads always overlap there is no such moment.
+        SQLite's own checkpoints don't wait for readers. The log can be overwritten from its start only in a moment
+        without any reader. Where reads always overlap there is no such moment.
         """
         if self._is_in_memory or self._log_bytes() <= self._log_bytes_max:
             return
-        # What was committed stands whatever comes of this, so a failure is not the writer's; one that lasts will meet
-        # the next commit.
+        # What was committed stays committed whatever happens here, so a failure is not the writer's. A failure that
+        # lasts will meet the next commit.
         with contextlib.suppress(sqlite3.Error):
             self._writer.execute(f"PRAGMA busy_timeout={READERS_MS // READERS_WAITS}")
             for _ in range(READERS_WAITS):
@@ -245,7 +249,7 @@ class Database:
                 if not is_busy:
                     break
             self._writer.execute("PRAGMA busy_timeout=0")
-        # If a reader sat there all the time, it still has its length; not every commit shall wait for that reader.
+        # If a reader was there all the time, the log still has its length. Not every commit must wait for that reader.
         self._log_bytes_max = LOG_BYTES_MAX + self._log_bytes()
 
     def _log_bytes(self) -> int:
@@ -255,12 +259,12 @@ class Database:
             return 0
 
     def _fact(self, kind: type[StoreFact], error: sqlite3.Error) -> StoreFact:
-        told = str(error)
+        message = str(error)
         if _is_full(error):
-            told = "the disk of the data directory is full; make room"
+            message = "the disk of the data directory is full; make room"
         elif is_damaged(error):
-            told = f"{error}; {self._schema.if_damaged}: path={self._path}"
-        fact = kind(told)
+            message = f"{error}; {self._schema.if_damaged}: path={self._path}"
+        fact = kind(message)
         fact.__cause__ = error
         return fact
 
@@ -298,7 +302,7 @@ def _attempt(work: Work, connection: sqlite3.Connection) -> StoreFact | None:
 
 @contextlib.contextmanager
 def _ended(connection: sqlite3.Connection) -> Iterator[None]:
-    """Leave no transaction behind."""
+    """Roll back a transaction that the block left open."""
     try:
         yield
     finally:

@@ -1,7 +1,7 @@
-"""A directory as both stores: the embedded default, behind ``fenceline dev``.
+"""A directory as both stores: the embedded default, used by ``fenceline dev``.
 
-The rule: objects and items stand in two files, so that no item write waits for an object's. Whoever has them open
-shares the directory; who makes the items anew has it alone.
+Rule: objects and items are in two files, so that no item write waits for an object's. Processes that have them open
+share the directory. A process that makes the items anew has it alone.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ITEMS = "items.sqlite3"
 def open_directory(
     directory: str | Path, *, now_ms: Callable[[], int], secret: bytes | None = None, is_alone: bool = False
 ) -> tuple[SqliteObjectStore, SqliteItemStore]:
-    """Return the stores of ``directory``, which is made if it is not there. Several processes may open the same one.
+    """Return the stores of ``directory``, which is made if it does not exist. Several processes may open the same one.
 
     Args:
         directory: Its parents are made, too.
@@ -49,18 +49,20 @@ def open_directory(
 
 
 def _make(path: Path) -> None:
-    if (path / OBJECTS).exists():  # Whoever made that had synced the names above it.
+    if (path / OBJECTS).exists():  # made by a process that had synced the names above it
         return
     try:
         made = [level for level in path.parents if not level.exists()]
         path.mkdir(parents=True, exist_ok=True)
         for level in (path, *made):
-            if os.access(level.parent, os.R_OK):  # else it can't be opened, and is not one that we made
+            if os.access(level.parent, os.R_OK):  # else not ours, and not to be opened
                 _sync(level.parent)
     except FileExistsError as error:
-        raise CannotOpen(f"this is a file; name a directory: path={path}") from error
+        raise CannotOpen(f"the data directory is a file; name a directory: path={path}") from error
     except OSError as error:
-        raise CannotOpen(f"{error.strerror}; name a directory that can be made: path={path}") from error
+        raise CannotOpen(
+            f"the data directory can't be made: {error.strerror}; name one that can be made: path={path}"
+        ) from error
 
 
 def _sync(directory: Path) -> None:

@@ -1,6 +1,7 @@
-"""Open an SQLite database file of ours, or make it, so that its commits are durable.
+"""Opens an SQLite database file of ours, or makes it, so that its commits are durable.
 
-The rule: whoever opens a file knows that it is ours and not newer than we are; nobody else's is changed.
+Rule: a process that opens a file knows that it is ours, and not newer than this version. Another program's file is not
+changed.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from typing import Any
 
 from fenceline.ports import StoreFact
 
-CHECKPOINT_BYTES = 16 * 1024 * 1024  # of write-ahead log, copied into the database when it has grown so far
-MEMORY_MAX = 256  # reads that one connection remembers
-MAY_WE_WRITE = "may we write to this directory and its files? verify needs that, too (or a copy where we may)."
+CHECKPOINT_BYTES = 16 * 1024 * 1024  # of write-ahead log, before it is copied into the database
+MEMORY_MAX = 256  # reads remembered by one connection
+GRANT_WRITING = "let this user write to the directory and its files (verify needs that, too; or name a copy)"
 
 
 class CannotOpen(StoreFact):
@@ -26,25 +27,25 @@ class CannotOpen(StoreFact):
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """What a database file holds. Stored: never renumber."""
+    """The schema of a database file. Stored: never renumber."""
 
-    application_id: int  # in the file's header, so that nobody's other database is taken for ours
+    application_id: int  # in the file's header, to recognise another program's database
     version: int
     page_bytes: int
-    statements: tuple[str, ...]  # make the tables in an empty file
-    if_damaged: str  # what to do
+    statements: tuple[str, ...]  # to make the tables in an empty file
+    if_damaged: str  # advice
 
 
 class Connection(sqlite3.Connection):
-    """A connection, and what was read through it since another one last committed."""
+    """A connection that remembers what was read through it since another connection last committed."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._version: int | None = None  # of the data, as this connection sees it
+        self._version: int | None = None  # of the data as this connection sees it
         self._memory: dict[Sequence[str], Any] = {}
 
     def remember(self) -> dict[Sequence[str], Any]:
-        """Return what is remembered, which is what stands there now."""
+        """Return what is remembered, all of which is still true."""
         ((version,),) = self.execute("PRAGMA data_version").fetchall()
         if version != self._version or len(self._memory) >= MEMORY_MAX:
             self._version, self._memory = version, {}
@@ -52,7 +53,7 @@ class Connection(sqlite3.Connection):
 
 
 def connect(path: str, *, busy_ms: int) -> Connection:
-    # Several threads use it, one at a time. Statements begin and end its transactions, not the module.
+    # Several threads use it, one at a time. Our statements, not the sqlite3 module, begin and end its transactions.
     seconds = busy_ms / 1000
     return sqlite3.connect(path, timeout=seconds, isolation_level=None, check_same_thread=False, factory=Connection)
 
@@ -61,7 +62,7 @@ def open_file(path: str, schema: Schema) -> Connection:
     """Return a connection for writing, which doesn't wait for other processes.
 
     Raises:
-        CannotOpen: There is no such database at ``path``, and none could be made.
+        CannotOpen: There is no database of this schema at ``path``, and none could be made.
     """
     directory = os.path.dirname(os.path.abspath(path))
     try:
@@ -77,13 +78,16 @@ def open_file(path: str, schema: Schema) -> Connection:
     except sqlite3.Error as error:
         if is_damaged(error):
             raise CannotOpen(f"{error}; {schema.if_damaged}: path={path}") from error
-        raise CannotOpen(f"{error}; is there room, and {MAY_WE_WRITE} path={path}") from error
+        raise CannotOpen(
+            f"the database can't be opened: {error}; make room, or {GRANT_WRITING}: path={path}"
+        ) from error
     except OSError as error:
-        raise CannotOpen(f"{error.strerror}; is this a directory, and {MAY_WE_WRITE} path={path}") from error
+        what = f"the database can't be opened: {error.strerror}"
+        raise CannotOpen(f"{what}; name a directory, or {GRANT_WRITING}: path={path}") from error
 
 
 def is_damaged(error: sqlite3.Error) -> bool:
-    """Whether the file is not, or not any more, what SQLite wrote."""
+    """Return True if the file is not, or is no longer, what SQLite wrote."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
@@ -91,7 +95,7 @@ def is_damaged(error: sqlite3.Error) -> bool:
 def _locked(directory: str) -> Iterator[int]:
     """Hold the directory against other processes that open a database in it.
 
-    SQLite answers "locked", without waiting, to two that switch a new file to write-ahead logging at once.
+    SQLite answers "locked", without waiting, to two processes that switch a new file to write-ahead logging at once.
     """
     descriptor = os.open(directory, os.O_RDONLY)
     try:
@@ -102,14 +106,14 @@ def _locked(directory: str) -> Iterator[int]:
 
 
 def _prepare(connection: sqlite3.Connection, path: str, schema: Schema) -> None:
-    connection.execute(f"PRAGMA page_size={schema.page_bytes}")  # counts for an empty file only
+    connection.execute(f"PRAGMA page_size={schema.page_bytes}")  # effective in an empty file only
     is_new = _is_new(connection, path, schema)
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=FULL")
     connection.execute("PRAGMA fullfsync=ON")
     connection.execute("PRAGMA checkpoint_fullfsync=ON")
     connection.execute(f"PRAGMA wal_autocheckpoint={CHECKPOINT_BYTES // schema.page_bytes}")
-    connection.execute("BEGIN IMMEDIATE")  # also for an old one: the place to learn that it can't be written
+    connection.execute("BEGIN IMMEDIATE")  # even for an old file, to learn whether it can be written
     if is_new:
         for statement in schema.statements:
             connection.execute(statement)
@@ -121,7 +125,7 @@ def _prepare(connection: sqlite3.Connection, path: str, schema: Schema) -> None:
 
 def _is_new(connection: sqlite3.Connection, path: str, schema: Schema) -> bool:
     tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
-    if tables == 0:  # Also a file that a crash left before its tables were made.
+    if tables == 0:  # among them a file that a crash left without tables
         return True
     if connection.execute("PRAGMA application_id").fetchone()[0] != schema.application_id:
         raise CannotOpen(f"the file is another program's database; choose another directory: path={path}")

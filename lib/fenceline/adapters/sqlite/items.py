@@ -1,7 +1,7 @@
 """Items in an SQLite database.
 
-The rule: a write judges all of its conditions, then makes all of its changes, in one transaction. Values are kept as
-JSON, which a person can read in the database; bytes in it have a form that no other value can take.
+Rule: a write checks all of its conditions, then makes all of its changes, in one transaction. Values are kept as JSON,
+which a person can read in the database. Bytes in them have a form that no other value can take.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SCHEMA = Schema(
 )
 
 _VERSION = "SELECT version FROM items WHERE partition = ? AND sort = ?"
-# In this order each is found by its key; the same by IN scans the table.
+# In this order each item is found by its key. With IN, SQLite would scan the table.
 _GET = (
     "WITH asked (p, s) AS (VALUES {}) SELECT partition, sort, version, value FROM asked CROSS JOIN items"
     " ON partition = p AND sort = s"
@@ -53,7 +53,7 @@ class SqliteItemStore:
         lock: Held until this is closed.
 
     Raises:
-        CannotOpen: There is no such database at ``path``, and none could be made.
+        CannotOpen: There is no database of this schema at ``path``, and none could be made.
     """
 
     def __init__(self, path: str | Path, *, lock: DirectoryLock | None = None) -> None:
@@ -62,18 +62,19 @@ class SqliteItemStore:
 
     def get(self, keys: Sequence[ItemKey]) -> Mapping[ItemKey, Item]:
         if len(keys) > limits.TRANSACTION_ITEMS_MAX:
-            raise ValueError(f"too many keys: count={len(keys)}")
+            raise ValueError(f"a get takes up to {limits.TRANSACTION_ITEMS_MAX} keys: count={len(keys)}")
         if not keys:
             return {}
         asked = tuple([part for key in keys for part in key])
-        return self._database.remembered(_get_query(len(keys)), asked, _items)  # one statement: all as of one moment
+        # One statement: all items are of one moment.
+        return self._database.remembered(_get_query(len(keys)), asked, _items)
 
     def write(self, changes: Sequence[Change]) -> None:
         if not 1 <= len(changes) <= limits.TRANSACTION_ITEMS_MAX:
             raise ValueError(f"a write takes 1 to {limits.TRANSACTION_ITEMS_MAX} changes: count={len(changes)}")
         if len({change.key for change in changes}) < len(changes):
             raise ValueError("a write takes each key once")
-        for change in changes:  # Text that SQLite can't take fails here, not in the midst of a group.
+        for change in changes:  # text that SQLite can't take fails here, not in the midst of a group
             f"{change.key.partition}{change.key.sort}".encode()
         rows = [_row(change) for change in changes if isinstance(change, Put)]
         if sum(len(text) for *_, text in rows) > limits.ITEM_BYTES_MAX // _BYTES_PER_CHAR_MAX:
@@ -120,20 +121,21 @@ def _row(put: Put) -> tuple[str, str, int, str]:
     return put.key.partition, put.key.sort, put.version, encode(put.value)
 
 
-_BYTES_PER_CHAR_MAX = 4  # nothing counts four times its JSON, so that most writes need no counting
+# No value counts as many bytes as four times its JSON's characters, so most writes need no counting.
+_BYTES_PER_CHAR_MAX = 4
 _BYTES = "$bytes"
 
 
 def encode(value: Mapping[str, ItemValue]) -> str:
     """Return ``value`` as JSON.
 
-    Bytes become ``{"$bytes": base64}``; so that nothing else does, a name's leading ``$`` is doubled.
+    Bytes become ``{"$bytes": base64}``. So that nothing else does, a name's leading ``$`` is doubled.
     """
     return json.dumps(_tagged(value), separators=(",", ":"))
 
 
 def decode(text: str) -> Mapping[str, ItemValue]:
-    """Return the value that ``encode`` was given; nobody changes it, since others may be given the same."""
+    """Return the value that ``encode`` was given. It must not be changed: other callers may get the same object."""
     return _decode_again(text) if len(text) <= _REMEMBERED_CHARS_MAX else _decode(text)
 
 
@@ -156,7 +158,7 @@ def _tagged(value: ItemValue) -> Any:
         return {f"${name}" if name[:1] == "$" else name: _tagged(member) for name, member in value.items()}
     if isinstance(value, Sequence):
         return [_tagged(element) for element in value]
-    raise TypeError(f"no item value: type={type(value).__name__}")
+    raise TypeError(f"an item cannot hold a value of this type: type={type(value).__name__}")
 
 
 def _untagged(members: dict[str, Any]) -> Any:

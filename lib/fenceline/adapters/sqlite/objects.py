@@ -1,7 +1,9 @@
 """Objects in an SQLite database.
 
-The rule: a listing and a look for an absent key touch the ``objects`` table only, which is small and kept in the order
-of the keys; bodies stand beside it, in the order of their arrival. It does not serve URLs; it signs and verifies them.
+Rule: a listing, and a look for an absent key, touch the ``objects`` table only. It is small and kept in the order of
+the keys. Bodies are in a table beside it, in the order of their arrival.
+
+Not here: serving URLs. This module signs and verifies them, and ``fenceline dev`` serves them.
 """
 
 from __future__ import annotations
@@ -23,8 +25,8 @@ from fenceline.ports import AlreadyExists, Damaged, NoAnswer, NotFound, Object, 
 SCHEMA = Schema(
     application_id=0x666E6C6F,  # "fnlo"
     version=1,
-    # Measured with bodies of 1 KiB, 64 KiB and 1 MiB: with pages of 32 KiB large ones are written and read in two
-    # thirds of the time that pages of 4 KiB take; for small ones it is all the same, since their cost is the sync.
+    # Measured with bodies of 1 KiB, 64 KiB and 1 MiB. With pages of 32 KiB large bodies are written and read in two
+    # thirds of the time that pages of 4 KiB take. For small bodies there is no difference: their cost is the sync.
     page_bytes=32 * 1024,
     statements=(
         "CREATE TABLE objects (key TEXT PRIMARY KEY, size INTEGER NOT NULL, modified_at INTEGER NOT NULL,"
@@ -35,7 +37,7 @@ SCHEMA = Schema(
     if_damaged="end every server, and restore it from a backup: it is the log, and nothing else has it",
 )
 
-# The metadata as bytes: what a failing disk made of them may be no text.
+# The metadata are read as bytes: after damage by a failing disk they may be no text.
 _GET = "SELECT id, size, modified_at, CAST(metadata AS BLOB) FROM objects JOIN bodies USING (id) WHERE key = ?"
 _GET_WHOLE = "SELECT size, modified_at, CAST(metadata AS BLOB), body FROM objects JOIN bodies USING (id) WHERE key = ?"
 
@@ -45,11 +47,12 @@ class SqliteObjectStore:
 
     Args:
         now_ms: The store's own clock, for ``modified_at`` and the lifetime of URLs.
-        secret: Signs URLs, if the database has no secret yet; made up if left out. Every process on ``path`` uses the
-            stored one.
+        secret: Signs URLs, if the database has no secret yet; made up if left out. Every process on ``path`` uses
+            the
+        stored one.
 
     Raises:
-        CannotOpen: There is no such database at ``path``, and none could be made.
+        CannotOpen: There is no database of this schema at ``path``, and none could be made.
     """
 
     def __init__(self, path: str | Path, *, now_ms: Callable[[], int], secret: bytes | None = None) -> None:
@@ -58,12 +61,12 @@ class SqliteObjectStore:
         self._secret = self._stored_secret() or self._store_secret(secret or secrets.token_bytes(32))
 
     def create(self, key: str, body: bytes, metadata: Mapping[str, str]) -> None:
-        key.encode()  # Text that SQLite can't take fails here, not in the midst of a group.
+        key.encode()  # so that text that SQLite can't take fails here, not in the midst of a group
         described = json.dumps({name.lower(): value for name, value in metadata.items()})
 
         def work(connection: sqlite3.Connection) -> None:
             if connection.execute("SELECT 1 FROM objects WHERE key = ?", (key,)).fetchone():
-                raise AlreadyExists(f"an object exists: key={key}")
+                raise AlreadyExists(f"an object with this key exists: key={key}")
             stored = connection.execute("INSERT INTO bodies (metadata, body) VALUES (?, ?)", (described, body))
             row = (key, len(body), self._now_ms(), stored.lastrowid)
             connection.execute("INSERT INTO objects (key, size, modified_at, id) VALUES (?, ?, ?, ?)", row)
@@ -76,18 +79,20 @@ class SqliteObjectStore:
             if not rows:
                 raise NotFound(f"no object: key={key}")
             size, modified_at, metadata, body = rows[0]
-            told = _metadata(metadata)
-            if told is None:
+            known = _metadata(metadata)
+            if known is None:
                 raise Damaged(f"the object's metadata is not what was stored; restore it from a backup: key={key}")
-            return Object(key, body, told, size, modified_at)
+            return Object(key, body, known, size, modified_at)
         with self._database.reading() as connection:
-            connection.execute("BEGIN")  # one snapshot for both looks: a row's id is used again after a delete
+            # Both looks take one snapshot, since a row's id is used again after a delete.
+            connection.execute("BEGIN")
             row = connection.execute(_GET, (key,)).fetchone()
             if row is None:
                 raise NotFound(f"no object: key={key}")
             id_, size, modified_at, metadata = row
             body = _read(connection, id_, start, size if end is None else min(end, size))
-        return Object(key, body, _metadata(metadata) or {}, size, modified_at)  # damage is told of whole objects
+        # Only a read of the whole object reports damaged metadata.
+        return Object(key, body, _metadata(metadata) or {}, size, modified_at)
 
     def list(self, prefix: str, start_after: str = "", limit: int = 1000) -> Sequence[ObjectSummary]:
         condition, bounds = range_of("key", prefix, start_after)
@@ -106,12 +111,12 @@ class SqliteObjectStore:
             raise Unavailable(str(fact)) from fact
 
     def url(self, key: str, lifetime_ms: int) -> str:
-        """Return a path on this server, which ``verify_url`` judges there."""
+        """Return a path on this server, which ``verify_url`` checks there."""
         expires = self._now_ms() + lifetime_ms
         return f"/objects/{quote(key)}?expires={expires}&signature={self._signature(key, expires)}"
 
     def verify_url(self, key: str, expires: int, signature: str, now_ms: int) -> bool:
-        """Return whether ``url`` of a store with the same secret gave this out, and its lifetime is not over."""
+        """Return True if ``url`` of a store with the same secret made this URL, and its lifetime is not over."""
         is_ours = hmac.compare_digest(self._signature(key, expires).encode(), signature.encode("utf-8", "replace"))
         return is_ours and now_ms < expires
 
@@ -126,7 +131,7 @@ class SqliteObjectStore:
         return rows[0][0] if rows else None
 
     def _store_secret(self, fresh: bytes) -> bytes:
-        """Return the secret that stands after all who tried at once: the first one's."""
+        """Return the stored secret: of several processes that store one at once, the first one's."""
 
         def work(connection: sqlite3.Connection) -> None:
             connection.execute("INSERT INTO secret (id, value) VALUES (1, ?) ON CONFLICT DO NOTHING", (fresh,))
@@ -136,7 +141,7 @@ class SqliteObjectStore:
 
 
 def _metadata(stored: bytes) -> dict[str, str] | None:
-    """Return what was stored, or ``None``: names and texts, as on S3."""
+    """Return the metadata as stored, names and texts as on S3; ``None`` if they are damaged."""
     try:
         metadata = json.loads(stored)
         json.dumps(metadata, ensure_ascii=False).encode()

@@ -1,13 +1,13 @@
 """A search for a prefix, as an SQL condition.
 
-The rule: one bound at each end, so that SQLite finds both in the index and looks at nothing outside them.
+Rule: one bound at each end, so that SQLite finds both in the index and looks at nothing outside them.
 """
 
 from __future__ import annotations
 
 
 def range_of(column: str, prefix: str, start_after: str) -> tuple[str, list[str]]:
-    """Return a condition, and its parameters, for text that begins with ``prefix`` and lies behind ``start_after``.
+    """Return a condition, and its parameters, for text that begins with ``prefix`` and comes after ``start_after``.
 
     Text compares by code points in Python and by UTF-8 bytes in SQLite, which is the same order.
     """
@@ -19,11 +19,11 @@ def range_of(column: str, prefix: str, start_after: str) -> tuple[str, list[str]
 
 
 def _after_prefix(prefix: str) -> str | None:
-    """Return the first text behind all that begin with ``prefix``; ``None`` if nothing is."""
+    """Return the first text after all that begin with ``prefix``; ``None`` if there is none."""
     stem = prefix.rstrip("\U0010ffff")
     if not stem:
         return None
     following = ord(stem[-1]) + 1
-    if 0xD800 <= following <= 0xDFFF:  # surrogates are no text
+    if 0xD800 <= following <= 0xDFFF:  # a surrogate, which is no text
         following = 0xE000
     return stem[:-1] + chr(following)
