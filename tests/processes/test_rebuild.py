@@ -1,4 +1,4 @@
-"""``fenceline rebuild`` beside real servers: it is refused while one lives, whatever it is ended by."""
+"""``fenceline rebuild`` beside real servers: it is refused while one of them lives, however that one is ended."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_rebuild_waits_for_no_server_and_goes_when_all_were_killed(tmp_path: P
     with server, ServerProcess(tmp_path) as other:
         with Client(other.url) as client:
             client.create_topic("orders")
-        lose_items(tmp_path)  # under their hands
+        lose_items(tmp_path)  # while they serve
         assert "is running on" in rebuild(tmp_path).stderr
         os.kill(other._process.pid, signal.SIGKILL)
         other._process.wait()

@@ -143,7 +143,7 @@ def test_long_polls_hold_back_no_produce_and_all_of_them_see_it(start: Start) ->
 
 
 def test_produces_that_wait_together_are_stored_together(start: Start) -> None:
-    """Group commit: handlers that were called one by one would make a segment for each."""
+    """Group commit: handlers that were called one by one would make a segment for each request."""
     _, client = start(before=SLOWLY)
     create(client)
     with ThreadPoolExecutor(32) as pool:
