@@ -22,7 +22,7 @@ HANDLERS = {
     "sessions": sessions.handler,
 }
 DOCUMENT = openapi.document("0.0.0")
-GATEWAY_BYTES_MAX = 6 * 1024 * 1024  # that Lambda takes of an answer
+GATEWAY_BYTES_MAX = 6 * 1024 * 1024  # the most that Lambda takes of an answer
 BATCH_TYPE = "application/vnd.apache.kafka.records; version=2"
 HTML_TYPE = "text/html; charset=utf-8"
 
@@ -68,7 +68,7 @@ def event(
 def send(sent: dict[str, Any]) -> Answer:
     http = sent["requestContext"]["http"]
     told = HANDLERS[routes.function_of(http["method"], sent["rawPath"])](sent, None)
-    assert len(json.dumps(told, ensure_ascii=False).encode()) <= GATEWAY_BYTES_MAX  # as Lambda's runtime makes it
+    assert len(json.dumps(told, ensure_ascii=False).encode()) <= GATEWAY_BYTES_MAX  # as Lambda's runtime encodes it
     body = told["body"] or ""
     content = base64.b64decode(body) if told["isBase64Encoded"] else body.encode()
     assert all(name == name.lower() for name in told["headers"])
@@ -78,7 +78,7 @@ def send(sent: dict[str, Any]) -> Answer:
 
 
 def _assert_documented(method: str, path: str, answer: Answer) -> None:
-    """Every answer of every test is one that the served document promises."""
+    """Assert that the answer is one that the served document promises; it runs for every answer of every test."""
     for route in routes.ROUTES:
         if route.method == method and routes.pattern(route.path).match(path):
             promised = DOCUMENT["paths"][route.path][method.lower()]["responses"][str(answer.status)]
@@ -107,7 +107,7 @@ def call(
     body: str | bytes | None = None,
     value: Any = None,
 ) -> Answer:
-    """Send a request; ``value`` is the body as what it means in JSON."""
+    """Send a request; ``value`` is what the body means in JSON."""
     if value is not None:
         body = json.dumps(value)
     if isinstance(query, dict):

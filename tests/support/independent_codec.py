@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from types import SimpleNamespace
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # its import reads resources in a way that is deprecated
+    # Its import reads resources in a way that is deprecated.
+    warnings.simplefilter("ignore", DeprecationWarning)
     import kafka.codec
     from kafka.record._crc32c import crc
     from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
@@ -20,7 +21,7 @@ HEADER = struct.Struct(">qiibIhiqqqhii")
 
 
 def encode(records, *, codec="none", producer_id=-1, producer_epoch=-1, base_sequence=-1):
-    """``records``: (timestamp, key, value, headers)."""
+    """Encode ``records``, each as (timestamp, key, value, headers)."""
     builder = DefaultRecordBatchBuilder(
         magic=2,
         compression_type=CODECS.index(codec),
@@ -36,7 +37,7 @@ def encode(records, *, codec="none", producer_id=-1, producer_epoch=-1, base_seq
 
 
 def decode(body):
-    """(offset, timestamp, key, value, headers) of each record."""
+    """Return (offset, timestamp, key, value, headers) of each record."""
     batch = DefaultRecordBatch(body)
     assert batch.validate_crc()
     return [(r.offset, r.timestamp, r.key, r.value, r.headers) for r in batch]
@@ -72,7 +73,7 @@ def record(offset=0, *, timestamp_delta=0, key=b"k", value=b"v", headers: Iterab
 
 
 def forge(payload: bytes, **fields: int) -> bytes:
-    """A batch of any records and any header, but with the checksum that belongs to it (unless ``crc`` is given)."""
+    """Return a batch of any records and any header, with the checksum that belongs to it (unless ``crc`` is given)."""
     count = fields.get("count", 1)
     values = {
         "base_offset": 0,
@@ -97,7 +98,7 @@ def forge(payload: bytes, **fields: int) -> bytes:
 
 
 def _snappy_compress(data: bytes) -> bytes:
-    """Literals only, which every decoder takes."""
+    """Return the data as literals only, which every decoder takes."""
     length, out = len(data), bytearray()
     while length > 0x7F:
         out.append(length & 0x7F | 0x80)
@@ -111,7 +112,7 @@ def _snappy_compress(data: bytes) -> bytes:
 
 
 def _snappy_decompress(data: bytes) -> bytes:
-    """As https://github.com/google/snappy/blob/main/format_description.txt says."""
+    """Decompress as https://github.com/google/snappy/blob/main/format_description.txt says."""
     at = shift = size = 0
     while True:
         byte = data[at]

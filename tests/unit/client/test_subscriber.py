@@ -1,4 +1,4 @@
-"""Subscriptions from the client's side: what is shown, what is acknowledged, and by whom."""
+"""Subscriptions from the client's side: what is shown, and what is acknowledged by which subscriber."""
 
 import pytest
 
