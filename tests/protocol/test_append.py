@@ -121,8 +121,7 @@ def test_the_form_of_an_expectation_is_judged_before_anything_else() -> None:
 def test_an_append_survives_what_happens_to_its_create_and_is_stored_once(
     service: Service, fault: Any, times: int
 ) -> None:
-    """The create meets our own object (its write-id), or was never made, or conflicts: each time the same segment, once.
-    """
+    """The create meets our own object (its write-id), or never arrives, or conflicts: one segment each time."""
     append(service.log, "before")
     service.objects.plan("create", *[fault] * times)
     assert append(service.log, "a", producer=(7, 0, 0)) == Appended(1, 2, 1, False, -1, False, -1)
@@ -355,7 +354,9 @@ def test_others_of_the_process_are_served_once_the_damage_is_mended(service: Ser
 
 
 def frozen(service: Service, meanwhile: Callable[[], None], *, monotonic_ms: float) -> Any:
-    """Return the fault of a create that succeeds; then the process is frozen for over a minute while others do ``meanwhile``.
+    """Return the fault of a create that succeeds; the process is then frozen for over a minute.
+
+    Meanwhile others do ``meanwhile``.
     """
 
     def fault(call: Callable[[], Any]) -> None:
@@ -442,7 +443,7 @@ def by_the_monotonic_clock(service: Service, duration_ms: int) -> None:
 
 
 def by_an_event(service: Service, duration_ms: int) -> None:
-    """Let a request come after both of the machine's clocks stood still together."""
+    """Let a request come after a freeze in which neither of the machine's clocks moved."""
     service.log.note_event(START_MS + duration_ms)
 
 
@@ -989,7 +990,9 @@ def test_a_process_refuses_by_a_configuration_only_after_a_fresh_look(service: S
 @pytest.mark.parametrize("is_checking", [True, False])
 @pytest.mark.parametrize("after_ms", [0, 1])
 def test_an_expectation_is_never_judged_by_an_old_switch(service: Service, is_checking: bool, after_ms: int) -> None:
-    """A config may be up to 60 s old, but check.expected.offsets never, where an expectation is named (API.md, "Topics").
+    """A config may be up to 60 s old (API.md, "Topics").
+
+    Where an expectation is named, its check.expected.offsets may never be old.
     """
     configured(service, check_expected_offsets=not is_checking)
     append(service.log, "a")
