@@ -1,7 +1,8 @@
-"""Judges a history of exclusive access: the log first, then the items, then what everybody was told.
+"""Judges a history of exclusive access: the log first, then the items, then every answer.
 
-Each check cites what it stands for (lib/fenceline/DESIGN.md). A refusal must have been true at some moment between the
-request and the answer, by some process's clock; what was granted must have been so at some moment, too.
+Rule: each check cites the promise or invariant that it proves (lib/fenceline/DESIGN.md). A refusal must have been true
+at some moment between the request and the answer, by some process's clock. What was granted must have been so at some
+moment, too.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ def _check_append(truth: Truth, told: Told) -> None:
 
 
 def _check_granted(_: Truth, told: Told) -> None:
-    """A claim, or a poll, that was told that it is granted: by its marker, and in force at some moment."""
+    """Check a claim, or a poll, that was answered as granted: by its marker, and in force at some moment."""
     operation, producer = told.operation, told.operation.answer
     if producer.state != "granted":
         return
@@ -119,7 +120,7 @@ def _not_granted(
     moments = sorted({began, *(s for s in (*found.log.steps, *found.items.steps) if began < s <= ended)})
     in_log = {s for s in moments if found.log.at(s).takes(session_id, epoch, is_exclusive=is_exclusive)}
     in_item = {s for s in moments if _is_granted(found.items.at(s), name, epoch, is_exclusive=is_exclusive)}
-    # A severed sharer's fence raises the epoch in the log alone: a shared grant may be behind it at once.
+    # A severed sharer's fence raises the epoch in the log alone: a shared grant may be after it at once.
     if not (in_log & in_item if is_exclusive else in_log and in_item):
         states = [(found.log.at(s), found.items.at(s)) for s in moments]
         return f"the log and the item never said so: {states}"
@@ -132,7 +133,7 @@ def _is_granted(item: AccessItem, name: tuple[str, str], epoch: int, *, is_exclu
 
 
 def _is_before(entry: Entry, session_id: str, epoch: int) -> bool:
-    """Whether the entry is a record under exclusive access that a grant of this epoch came behind."""
+    """Return True if the entry is a record under exclusive access that a grant of this epoch came after."""
     before = entry.before
     is_data = entry.attempt is not None
     return is_data and before.session_id not in (None, session_id) and before.epoch <= epoch
@@ -161,7 +162,7 @@ def _check_owned(_: Truth, told: Told) -> None:
 
 
 def _held_by_owner(told: Told, partition: int, token: int) -> str | None:
-    """An owner's write access, or that of a producer of its session, which it keeps."""
+    """Return why an owner never had write access, if so; a producer of its session, which it keeps, counts, too."""
     session_id = told.operation.request.session_id
     found = told.partition(partition)
     items = found.items.between(told.operation.began, told.operation.ended)
@@ -171,7 +172,10 @@ def _held_by_owner(told: Told, partition: int, token: int) -> str | None:
 
 
 def _check_read(_: Truth, told: Told) -> None:
-    """Who read as the group owned it when the last of what it was shown was there; or nobody who is live did."""
+    """Check that a reader owned the group when the last of what it was shown was there.
+
+    A reader without a session may read only while no live session owned the group.
+    """
     operation, request, page = told.operation, told.operation.request, told.operation.answer
     partition = told.partition(operation.partition)
     tails = zip(partition.tails.steps, partition.tails.values, strict=True)
@@ -201,7 +205,7 @@ def _check_heartbeat(_: Truth, told: Told) -> None:
 
 
 def _check_tokens(operations: Sequence[Operation]) -> None:
-    """Fencing tokens only grow: from one answer to a later request's, and they differ between sessions."""
+    """Check that fencing tokens only grow, from one answer to a later request's, and that sessions' tokens differ."""
     told = [o for o in operations if o.kind == "own" and o.is_answered]
     found = [(o, one.fencing_token, (o.request.group, one.resource)) for o in told for one in o.answer]
     for earlier, token, resource in found:

@@ -1,6 +1,6 @@
 """Judges a history: was every answer true at some moment between the request and the answer?
 
-Each check cites the promise or the invariant that it stands for (lib/fenceline/DESIGN.md). Unknown outcomes may go
+Rule: each check cites the promise or the invariant that it proves (lib/fenceline/DESIGN.md). Unknown outcomes may go
 either way, but only once.
 """
 
@@ -38,7 +38,7 @@ def check(truth: Truth, operations: Sequence[Operation], *, is_calm: bool = Fals
     """Judge every operation.
 
     Args:
-        is_calm: Nothing was made to fail, so nobody may be told of trouble.
+        is_calm: Nothing was made to fail, so no answer may report trouble.
 
     Raises:
         Violation: The first promise found broken.
@@ -58,13 +58,13 @@ def check(truth: Truth, operations: Sequence[Operation], *, is_calm: bool = Fals
 
 
 def _check_stored_once(truth: Truth, operations: Sequence[Operation]) -> None:
-    """Exactly once: an attempt at most once at all, a batch at most once in each life; and as it was sent."""
+    """Check exactly-once: an attempt at most once at all, a batch at most once in each incarnation, as it was sent."""
     appends = {operation.request.id: operation for operation in operations if operation.kind == "append"}
     seen: dict[tuple[str, str, int], str] = {}
     for attempt_id, places in truth.found.items():
         operation = appends.get(attempt_id)
         if operation is None:
-            raise Violation(f"nobody sent what is stored: {attempt_id}")
+            raise Violation(f"no client sent what is stored: {attempt_id}")
         attempt: Attempt = operation.request
         if len(places) > 1:
             raise Violation(f"{operation}: stored {len(places)} times: {[batch.base_offset for _, batch in places]}")
@@ -104,7 +104,7 @@ def _check_error(truth: Truth, operations: Sequence[Operation], operation: Opera
 
 
 def _refused(log: PartitionLog, operation: Operation) -> str | None:
-    """A refusal was true at some moment between call and return (I4)."""
+    """Return why a refusal was true at no moment between call and return, if so (I4)."""
     attempt: Attempt = operation.request
     error, began, ended = operation.error, operation.began, operation.ended
     assert error is not None
@@ -144,7 +144,7 @@ def _check_append(truth: Truth, operations: Sequence[Operation], operation: Oper
     if answer.count != attempt.count or answer.next_offset != answer.base_offset + attempt.count:
         raise Violation(f"{operation}: {answer} does not fit")
     if answer.expected_offset_checked != (attempt.expected is not None and not answer.duplicate):
-        raise Violation(f"{operation}: {answer}: whether the expectation was checked is told wrongly")
+        raise Violation(f"{operation}: {answer}: it is wrong about whether the expectation was checked")
     if answer.duplicate:
         _any_life(truth, operation, lambda log: _duplicate(log, operation))
         return
@@ -156,7 +156,7 @@ def _check_append(truth: Truth, operations: Sequence[Operation], operation: Oper
     if truth.segment_step(log, batch) > operation.ended:
         raise Violation(f"{operation}: acknowledged before it was stored")
     if log.life not in truth.candidates(operation):
-        raise Violation(f"{operation}: acknowledged in {log}, a life that was over")
+        raise Violation(f"{operation}: acknowledged in {log}, an incarnation that was over")
 
 
 def _duplicate(log: PartitionLog, operation: Operation) -> str | None:
@@ -180,13 +180,17 @@ def _check_read(truth: Truth, operations: Sequence[Operation], operation: Operat
 
 
 def _page(log: PartitionLog, operations: Sequence[Operation], operation: Operation) -> str | None:
-    """Reads are prefixes that never shrink, and hold what was acknowledged before they began."""
+    """Return what is wrong with a page.
+
+    Reads are prefixes that never shrink, and hold what was acknowledged before they began.
+    """
     page, request, bounds = operation.answer, operation.request, operation.answer.bounds
     if request.is_compacted:
         return _compacted_page(log, operations, operation)
     told = [(record.offset, text_of(record)) for record in page.records]
     start = request.offset
-    if start is None:  # so many before the end at some moment: what came while it waited is shown, too
+    # It shows so many before the end at some moment; what came while it waited is shown, too.
+    if start is None:
         start = told[0][0] if told else page.position
         is_tail = log.was_tail(start + request.tail_offset, operation.began, operation.ended)
         is_whole = start == bounds.log_start_offset and log.tail_at(operation.began) <= start + request.tail_offset
@@ -204,7 +208,10 @@ def _page(log: PartitionLog, operations: Sequence[Operation], operation: Operati
 
 
 def _compacted_page(log: PartitionLog, operations: Sequence[Operation], operation: Operation) -> str | None:
-    """What is shown is what the view of some moment of this read has, and the log behind it; trimmed records may go."""
+    """Return what is wrong with a page of a view.
+
+    It shows what the view of some moment of this read has, and the log after it; trimmed records may go.
+    """
     page, request, bounds = operation.answer, operation.request, operation.answer.bounds
     told = [(record.offset, text_of(record)) for record in page.records]
     start = max(request.offset, bounds.log_start_offset)
@@ -224,7 +231,7 @@ def _compacted_page(log: PartitionLog, operations: Sequence[Operation], operatio
 
 
 def _check_compact(truth: Truth, operations: Sequence[Operation], operation: Operation) -> None:
-    """It covers what lay in the log when it was asked for: a log as small as these at once."""
+    """Check that it covers what was in the log when it was asked for: a log as small as these at once."""
     _any_life(truth, operation, lambda log: _covered(log, operation))
 
 
@@ -261,12 +268,15 @@ def _not_the_tail(log: PartitionLog, offset: int, began: int, ended: int) -> str
 
 
 def _not_the_start(offset: int, operations: Sequence[Operation], operation: Operation) -> str | None:
-    """The log start is one that somebody asked for, and never below one that was answered before."""
+    """Return why an answered log start is wrong.
+
+    It must be one that a client asked for, and never below one that was answered before.
+    """
     trims = [o for o in operations if (o.kind, o.topic, o.partition) == ("trim", operation.topic, operation.partition)]
     asked = {o.request for o in trims if o.began < operation.ended and o.code != "OFFSET_OUT_OF_RANGE"}
     if offset and offset not in asked:
-        return f"told a log start of {offset}, which nobody asked for"
-    # A trim counts only for the life that it met; where that can't be told, it is not held against a later one.
+        return f"told a log start of {offset}, which no client asked for"
+    # A trim counts only for the incarnation that it met. Where that can't be known, it is not held against a later one.
     deletes = [o for o in operations if o.kind == "delete" and o.topic == operation.topic]
     for trim in trims:
         is_later = trim.is_answered and trim.ended < operation.began and offset < trim.answer
@@ -295,7 +305,7 @@ def _check_create(truth: Truth, operations: Sequence[Operation], operation: Oper
 
 
 def _check_delete(truth: Truth, operations: Sequence[Operation], operation: Operation) -> None:
-    """After 202 every partition that was written to is sealed: an old process can append no more."""
+    """Check that after 202 every partition that was written to is sealed: an old process can no longer append."""
     for log in truth.logs.values():
         life = log.life
         is_sealed = log.batches[-1].is_seal and log.steps[-1] < operation.ended
@@ -310,7 +320,7 @@ def _check_producer_id(truth: Truth, operations: Sequence[Operation], operation:
 
 
 def _any_life(truth: Truth, operation: Operation, judge: Callable[[PartitionLog], str | None]) -> None:
-    """What was told must be true of one of the lives that the operation may have met."""
+    """Check that the answer is true of one of the incarnations that the operation may have met."""
     lives: Sequence[Life] = truth.candidates(operation)
     if not lives:
         raise Violation(f"{operation}: answered, but there was no such topic")
