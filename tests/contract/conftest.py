@@ -1,3 +1,5 @@
+"""What the contract tests run against: servers, adapters opened by name, and skips where a server can't be had."""
+
 from __future__ import annotations
 
 import os

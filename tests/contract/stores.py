@@ -1,6 +1,6 @@
 """Every adapter that the contract tests run against.
 
-Each is opened by name, so that another process can open the same one.
+Rule: each is opened by name, so that another process can open the same one.
 """
 
 from __future__ import annotations

@@ -312,7 +312,7 @@ def test_a_process_that_was_frozen_writes_no_checkpoint_of_what_it_folded_since(
     with pytest.raises(Unavailable, match="too old"):
         checkpoint.save(appender.partition)
     retried = append(service.another(), "lost", producer=(7, 0, 0))
-    assert (retried.duplicate, retried.base_offset) == (False, 7), "it stands nowhere in the log: it is stored now"
+    assert (retried.duplicate, retried.base_offset) == (False, 7), "it is nowhere in the log: it is stored now"
 
 
 def test_a_cold_process_reads_the_head_and_what_stands_behind_it_only(service: Service) -> None:

@@ -774,7 +774,7 @@ def test_a_store_that_takes_nothing_leaves_the_old_view(table: Service) -> None:
     table.items.always("write", None)
     assert horizon(table.another()) == old
     assert read_all(table.another()) == model.view(old, 0, is_read_committed=False)
-    assert stale(table) == [], "what died beyond the view in force may still be put in force by who made it"
+    assert stale(table) == [], "what died beyond the view in force may still be put in force by its maker"
 
 
 def test_a_view_whose_files_are_not_all_there_is_never_put_in_force(table: Service) -> None:

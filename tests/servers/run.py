@@ -1,4 +1,4 @@
-"""Start the real servers on free loopback ports, and end them.
+"""The real servers, started on free loopback ports, and ended.
 
 Rule: a server ends with the block that started it. On Linux it ends also with a process that was killed in that block.
 Each starts empty.

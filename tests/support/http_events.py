@@ -1,4 +1,9 @@
-"""Requests as a gateway sends them: HTTP API events, payload version 2.0, to the function that serves the route."""
+"""Requests as a gateway sends them: HTTP API events, payload version 2.0, to the function that serves the route.
+
+Rule: every answer is held against the served document.
+
+Not here: a socket (``serving``).
+"""
 
 from __future__ import annotations
 

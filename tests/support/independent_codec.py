@@ -1,5 +1,7 @@
 """Record batches made and read by another implementation than ours: kafka-python, with lz4, zstandard and our snappy.
 
+Rule: nothing of fenceline is imported here.
+
 ``forge`` makes batches that no client would send, with a checksum that is right.
 """
 

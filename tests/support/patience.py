@@ -1,4 +1,8 @@
-"""How long a test waits for what must come: far longer than a slow machine needs, since no test waits any longer."""
+"""How long a test waits for what must come.
+
+Rule: the bound is far longer than a slow machine needs. It costs nothing, because no test waits longer than until the
+thing comes.
+"""
 
 from __future__ import annotations
 

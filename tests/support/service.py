@@ -1,4 +1,9 @@
-"""A log on stores in memory, with clocks moved by hand, and stores that count calls and fail on order."""
+"""A log on stores in memory, with clocks moved by hand, and stores that count calls and fail on order.
+
+Rule: the stores are the SQLite adapters, in memory. A test says which of their calls fail, and how.
+
+Not here: claims (``claiming``), ownership (``owning``), sweeps (``sweeping``), HTTP (``http_events``, ``serving``).
+"""
 
 from __future__ import annotations
 

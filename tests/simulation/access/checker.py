@@ -51,15 +51,15 @@ def _check_refusal(told: Told, truth: Truth, *, is_calm: bool) -> None:
     operation, error = told.operation, told.operation.error
     assert error is not None
     if error.code not in CODES[operation.kind]:
-        raise Violation(f"{operation}: told {error.code}: {error}")
+        raise Violation(f"{operation}: answered {error.code}: {error}")
     if is_calm and error.code in TROUBLE:
-        raise Violation(f"{operation}: told {error.code}, but nothing failed")
+        raise Violation(f"{operation}: answered {error.code}, but nothing failed")
     is_stored = operation.kind == "append" and operation.request.id in truth.found
     if is_stored and error.next_step in ("fix", "retry"):
-        raise Violation(f"{operation}: told {error.code}, which wrote nothing, but it is stored")
+        raise Violation(f"{operation}: answered {error.code}, which wrote nothing, but it is stored")
     reason = REFUSALS.get(error.code, lambda told: None)(told)
     if reason is not None:
-        raise Violation(f"{operation}: told {error.code} ({error}), but {reason}")
+        raise Violation(f"{operation}: answered {error.code} ({error}), but {reason}")
 
 
 def _check_append(truth: Truth, told: Told) -> None:
@@ -72,7 +72,7 @@ def _check_append(truth: Truth, told: Told) -> None:
             if log.partition == operation.partition and batch.producer == sending.producer
         ]
         if answer.base_offset not in originals:
-            raise Violation(f"{operation}: told duplicate of {answer.base_offset}, but there is {originals}")
+            raise Violation(f"{operation}: answered as a duplicate of {answer.base_offset}, but there is {originals}")
         return
     if sending.id not in truth.found:
         raise Violation(f"{operation}: acknowledged at {answer.base_offset}, but it is not in the log")
@@ -80,12 +80,12 @@ def _check_append(truth: Truth, told: Told) -> None:
     entries = told.partition(operation.partition).entries
     entry = next(e for e in entries if e.base_offset == batch.base_offset)
     if (entry.base_offset, entry.leader_epoch) != (answer.base_offset, answer.topic_epoch):
-        raise Violation(f"{operation}: acknowledged as {answer}, but it stands as {entry}")
+        raise Violation(f"{operation}: acknowledged as {answer}, but it is stored as {entry}")
     if entry.step > operation.ended:
         raise Violation(f"{operation}: acknowledged before it was stored")
     is_shared_again = sending.session is None and entry.before.session_id is not None
     if answer.next_offset != entry.next_offset + is_shared_again:
-        raise Violation(f"{operation}: told that {answer.next_offset} is next behind {entry}")
+        raise Violation(f"{operation}: answered that {answer.next_offset} is next after {entry}")
 
 
 def _check_granted(_: Truth, told: Told) -> None:
@@ -98,7 +98,7 @@ def _check_granted(_: Truth, told: Told) -> None:
         name = (producer.session_id, producer.producer_name)
         reason = _not_granted(told, p, name, epoch, producer.next_offsets[p], is_exclusive=mode != "Shared")
         if reason is not None:
-            raise Violation(f"{operation}: told {producer}, but {reason}")
+            raise Violation(f"{operation}: answered {producer}, but {reason}")
 
 
 def _not_granted(
@@ -143,22 +143,22 @@ def _check_owned(_: Truth, told: Told) -> None:
     operation = told.operation
     request: Own = operation.request
     if [one.resource for one in operation.answer] != [name for name, _ in request.resources]:
-        raise Violation(f"{operation}: told {operation.answer}")
+        raise Violation(f"{operation}: answered {operation.answer}")
     for one, (name, asked) in zip(operation.answer, request.resources, strict=True):
         if asked not in (None, 0) and one.generation < asked:
-            raise Violation(f"{operation}: told {one} where {asked} was asked for")
+            raise Violation(f"{operation}: answered {one} where {asked} was asked for")
         if request.group is None and "/" in name:
             partition = int(name.split("/")[1])
             reason = _held_by_owner(told, partition, one.fencing_token)
             if reason is not None:
-                raise Violation(f"{operation}: told {one}, but {reason}")
+                raise Violation(f"{operation}: answered {one}, but {reason}")
         key = access_items.owner_key(told.access, name, request.group)
         owned = told.access.owner(key).between(operation.began, operation.ended)
         if not any(
             (o.session_id, o.generation, o.fencing_token) == (request.session_id, one.generation, one.fencing_token)
             for o in owned
         ):
-            raise Violation(f"{operation}: told {one}, but the item said {owned}")
+            raise Violation(f"{operation}: answered {one}, but the item said {owned}")
 
 
 def _held_by_owner(told: Told, partition: int, token: int) -> str | None:
@@ -214,7 +214,7 @@ def _check_tokens(operations: Sequence[Operation]) -> None:
             if resource != its_resource or (is_same and other >= token):
                 continue
             if (earlier.ended < later.began and other < token) or (other == token and not is_same):
-                raise Violation(f"{later}: told token {other} of {resource}, behind {token} told to {earlier}")
+                raise Violation(f"{later}: token {other} of {resource}, after {token} in the answer to {earlier}")
 
 
 _ANSWERS: Mapping[str, Callable[[Truth, Told], None]] = {

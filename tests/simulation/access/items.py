@@ -73,7 +73,7 @@ def _check_given_up(access: AccessTruth, operations: Sequence[Operation]) -> Non
         for place, partition in access.partitions.items():
             claim = partition.items.at(operation.ended).claim
             if claim is not None and claim.session_id == session_id:
-                raise Violation(f"{operation}: told {error.code}, but {place} is still reserved for it: {claim}")
+                raise Violation(f"{operation}: answered {error.code}, but {place} is still reserved for it: {claim}")
 
 
 class _Line:

@@ -18,7 +18,7 @@ def check_log(access: AccessTruth, where: Place, sendings: Mapping[str, Operatio
     for entry, behind in zip(entries, [*entries[1:], None], strict=True):
         before, after, at = entry.before, entry.after, f"t/{where[1]} at {entry.base_offset}"
         if entry.leader_epoch < before.epoch:
-            raise Violation(f"I8: {at}: epoch {entry.leader_epoch} behind {before.epoch}")
+            raise Violation(f"I8: {at}: epoch {entry.leader_epoch} after {before.epoch}")
         if entry.is_marker:
             _check_marker(access, partition, entry, at)
         elif entry.leader_epoch != before.epoch or after != before:
@@ -31,7 +31,7 @@ def _check_marker(access: AccessTruth, partition: PartitionAccess, entry: Entry,
     before, after, item = entry.before, entry.after, partition.items.at(entry.step)
     if after.session_id is not None:
         if after.epoch <= before.epoch:
-            raise Violation(f"I8: {at}: {after} behind {before}: within one epoch there is one exclusive session")
+            raise Violation(f"I8: {at}: {after} after {before}: within one epoch there is one exclusive session")
         if item.epoch < after.epoch:
             raise Violation(f"{at}: a marker of an epoch that no claim reserved: {after} {item}")
         return
@@ -114,7 +114,7 @@ def check_severed(
             sender = sendings[entry.attempt].request.session if entry.attempt in sendings else None
             if sender is not None and sender[0] in over and entry.step > over[sender[0]][0]:
                 told = over[sender[0]][1]
-                raise Violation(f"promise 3: {entry.attempt} of a severed session landed behind the answer to {told}")
+                raise Violation(f"promise 3: {entry.attempt} of a severed session landed after the answer to {told}")
 
 
 def _severed_for(access: AccessTruth) -> dict[str, tuple[str, int]]:

@@ -1,4 +1,7 @@
-"""What clients asked and were answered, in the order in which it happened, and how it is printed."""
+"""What clients asked and were answered, in the order in which it happened, and how it is printed.
+
+Not here: any judgement (``log/checker.py``, ``access/checker.py``).
+"""
 
 from __future__ import annotations
 

@@ -48,9 +48,9 @@ def check(truth: Truth, operations: Sequence[Operation], *, is_calm: bool = Fals
         if operation.kind == "refused":
             continue
         if operation.code is not None and operation.code not in CODES[operation.kind]:
-            raise Violation(f"{operation}: told {operation.code}: {operation.error}")
+            raise Violation(f"{operation}: answered {operation.code}: {operation.error}")
         if is_calm and operation.code in TROUBLE:
-            raise Violation(f"{operation}: told {operation.code}, but nothing failed")
+            raise Violation(f"{operation}: answered {operation.code}, but nothing failed")
         if operation.error is not None:
             _check_error(truth, operations, operation)
         elif operation.is_answered:
@@ -89,14 +89,14 @@ def _check_error(truth: Truth, operations: Sequence[Operation], operation: Opera
     error = operation.error
     assert error is not None
     if operation.kind == "append" and error.next_step in ("fix", "retry") and operation.request.id in truth.found:
-        raise Violation(f"{operation}: told {error.code}, which wrote nothing, but it is stored")
+        raise Violation(f"{operation}: answered {error.code}, which wrote nothing, but it is stored")
     if error.code == "UNKNOWN_TOPIC_OR_PARTITION":
         for life in truth.lives:
             if life.name == operation.topic and life.created <= operation.began and life.may_end > operation.ended:
-                raise Violation(f"{operation}: told {error.code}, but the topic lived all the time")
+                raise Violation(f"{operation}: answered {error.code}, but the topic lived all the time")
     elif error.code == "TOPIC_ALREADY_EXISTS":
         if not truth.candidates(operation):
-            raise Violation(f"{operation}: told {error.code}, but there was none")
+            raise Violation(f"{operation}: answered {error.code}, but there was none")
     elif error.code in ("OFFSET_MISMATCH", "OUT_OF_ORDER_SEQUENCE_NUMBER", "INVALID_PRODUCER_EPOCH"):
         _any_life(truth, operation, lambda log: _refused(log, operation))
     elif error.code == "OFFSET_OUT_OF_RANGE":
@@ -132,7 +132,7 @@ def _out_of_range(log: PartitionLog, operations: Sequence[Operation], operation:
         offset = error.log_start_offset - 1
     is_moved = operation.kind == "read" and operation.request.is_compacted and offset < error.log_start_offset
     if error.log_start_offset <= offset <= error.next_offset or is_moved:
-        return f"told that {offset} is out of [{error.log_start_offset}, {error.next_offset}]"
+        return f"answered that {offset} is out of [{error.log_start_offset}, {error.next_offset}]"
     return _not_the_tail(log, error.next_offset, operation.began, operation.ended) or _not_the_start(
         error.log_start_offset, operations, operation
     )
@@ -162,12 +162,12 @@ def _check_append(truth: Truth, operations: Sequence[Operation], operation: Oper
 def _duplicate(log: PartitionLog, operation: Operation) -> str | None:
     attempt: Attempt = operation.request
     if attempt.producer is None:
-        return "told duplicate without a producer"
+        return "answered as a duplicate without a producer"
     producer_id, epoch, first = attempt.producer
     states = log.producer_between(producer_id, operation.began, operation.ended)
     verdicts = [state.judge(epoch, first, attempt.count) for state in states]
     if ("DUPLICATE", operation.answer.base_offset) not in verdicts:
-        return f"told duplicate of {operation.answer.base_offset}, but it was {verdicts}"
+        return f"answered as a duplicate of {operation.answer.base_offset}, but it was {verdicts}"
     return None
 
 
@@ -197,7 +197,7 @@ def _page(log: PartitionLog, operations: Sequence[Operation], operation: Operati
         if not is_tail and not is_whole:
             return f"read from {start}, which was never {request.tail_offset} before the end"
     if told != log.data(start, page.position):
-        return f"told {told}, but in the log stands {log.data(start, page.position)}"
+        return f"answered {told}, but the log has {log.data(start, page.position)}"
     if page.position > bounds.next_offset or (page.position == start < bounds.next_offset):
         return f"position {page.position} after a read from {start} to {bounds.next_offset}"
     if len(told) > request.max_records or bounds.last_stable_offset != bounds.next_offset:
@@ -222,9 +222,9 @@ def _compacted_page(log: PartitionLog, operations: Sequence[Operation], operatio
     if not any(
         set(told) <= set(view) and set(view) - set(told) <= {r for r in view if r[0] < trimmed} for view in views
     ):
-        return f"told {told} of a view up to {sorted(horizons)}, but it has {views}"
+        return f"answered {told} of a view up to {sorted(horizons)}, but it has {views}"
     if told != sorted(told) or len(told) > request.max_records:
-        return f"told {told}, out of order or too many"
+        return f"answered {told}, out of order or too many"
     if page.position > bounds.next_offset or (page.position == start < bounds.next_offset):
         return f"position {page.position} after a read from {start} to {bounds.next_offset}"
     return _bounds(log, operations, operation, bounds)
@@ -246,7 +246,7 @@ def _check_offsets(truth: Truth, operations: Sequence[Operation], operation: Ope
     def judge(log: PartitionLog) -> str | None:
         horizons = log.horizons_between(operation.began, operation.ended)
         if horizon not in horizons:
-            return f"told a compaction horizon of {horizon}, but it was {sorted(horizons)}"
+            return f"answered a compaction horizon of {horizon}, but it was {sorted(horizons)}"
         return _bounds(log, operations, operation, bounds)
 
     _any_life(truth, operation, judge)
@@ -264,7 +264,7 @@ def _bounds(log: PartitionLog, operations: Sequence[Operation], operation: Opera
 def _not_the_tail(log: PartitionLog, offset: int, began: int, ended: int) -> str | None:
     if log.was_tail(offset, began, ended):
         return None
-    return f"I4: told that the next offset is {offset}, but it was {log.tail_at(began)} to {log.tail_at(ended)}"
+    return f"I4: answered that the next offset is {offset}, but it was {log.tail_at(began)} to {log.tail_at(ended)}"
 
 
 def _not_the_start(offset: int, operations: Sequence[Operation], operation: Operation) -> str | None:
@@ -275,13 +275,13 @@ def _not_the_start(offset: int, operations: Sequence[Operation], operation: Oper
     trims = [o for o in operations if (o.kind, o.topic, o.partition) == ("trim", operation.topic, operation.partition)]
     asked = {o.request for o in trims if o.began < operation.ended and o.code != "OFFSET_OUT_OF_RANGE"}
     if offset and offset not in asked:
-        return f"told a log start of {offset}, which no client asked for"
+        return f"answered a log start of {offset}, which no client asked for"
     # A trim counts only for the incarnation that it met. Where that can't be known, it is not held against a later one.
     deletes = [o for o in operations if o.kind == "delete" and o.topic == operation.topic]
     for trim in trims:
         is_later = trim.is_answered and trim.ended < operation.began and offset < trim.answer
         if is_later and not any(delete.overlaps(trim.began, operation.ended) for delete in deletes):
-            return f"told a log start of {offset} after #{trim.id} had answered {trim.answer}"
+            return f"answered a log start of {offset} after #{trim.id} had answered {trim.answer}"
     return None
 
 
@@ -316,7 +316,7 @@ def _check_delete(truth: Truth, operations: Sequence[Operation], operation: Oper
 def _check_producer_id(truth: Truth, operations: Sequence[Operation], operation: Operation) -> None:
     same = [o for o in operations if o.kind == "producer-id" and o.is_answered and o.answer == operation.answer]
     if len(same) > 1:
-        raise Violation(f"{operation}: told the same producer id as another: {operation.answer}")
+        raise Violation(f"{operation}: answered the same producer id as another: {operation.answer}")
 
 
 def _any_life(truth: Truth, operation: Operation, judge: Callable[[PartitionLog], str | None]) -> None:
@@ -327,7 +327,7 @@ def _any_life(truth: Truth, operation: Operation, judge: Callable[[PartitionLog]
     reasons = [judge(truth.log(life, operation.partition)) for life in lives]
     if None not in reasons:
         told = operation.error or operation.answer
-        raise Violation(f"{operation}: {'; '.join(str(reason) for reason in reasons)} (told: {told})")
+        raise Violation(f"{operation}: {'; '.join(str(reason) for reason in reasons)} (answer: {told})")
 
 
 _ANSWERS: Mapping[str, Callable[[Truth, Sequence[Operation], Operation], None]] = {

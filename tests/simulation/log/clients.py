@@ -1,4 +1,7 @@
-"""The log's clients in a simulation: each is a task outside the processes, and outlives their crashes."""
+"""The log's clients in a simulation.
+
+Rule: each client is a task outside the processes, and outlives their crashes.
+"""
 
 from __future__ import annotations
 

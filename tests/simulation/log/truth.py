@@ -1,4 +1,7 @@
-"""What is really in the log: each partition of each incarnation of a topic, from the objects that were really made."""
+"""What is really in the log: each partition of each incarnation of a topic.
+
+Rule: it is made from the objects that were really made. No process is asked.
+"""
 
 from __future__ import annotations
 
