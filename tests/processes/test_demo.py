@@ -68,7 +68,7 @@ def changed(index, **members):
 
 
 def test_a_partition_that_came_back_as_it_went_in_compares_equal(demo):
-    assert demo.compare_partition(0, GIVEN, STORED) is None  # no error is raised
+    assert demo.compare_partition(0, GIVEN, STORED) is None  # no error
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,7 @@ class Fleet:
             try:
                 clients[number](self, random.Random(f"{seed}/{number}"))
             except BaseException:
-                self._has_failed.set()  # the other threads need not go on
+                self._has_failed.set()  # end of the other threads
                 raise
 
         with self._client, ThreadPoolExecutor(len(clients)) as pool:

@@ -45,7 +45,8 @@ def test_a_rebuild_waits_for_no_server_and_goes_when_all_were_killed(tmp_path: P
         server._process.wait()
         until = time.monotonic() + PATIENCE_S
         while (run := rebuild(tmp_path)).returncode and time.monotonic() < until:
-            assert "is running on" in run.stderr  # workers end by themselves
+            # Workers end by themselves.
+            assert "is running on" in run.stderr
         assert run.stdout.startswith("rebuilt topics=1 partitions=1 "), run.stderr
     with ServerProcess(tmp_path) as server, Client(server.url) as client:
         assert [topic.name for topic in client.topics()] == ["orders"]

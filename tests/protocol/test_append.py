@@ -576,7 +576,7 @@ def test_a_process_frozen_before_it_reads_a_producer_does_not_take_what_was_coll
 
     service.items.on_call = freezes
     if monotonic_ms:
-        with pytest.raises(errors.StoreUnavailableError):  # the caller's time is over
+        with pytest.raises(errors.StoreUnavailableError):  # end of the caller's time
             append(service.log, "c", producer=(9, 0, 1))
     assert append(service.log, "c", producer=(9, 0, 1)).base_offset == 2
     assert service.items.on_call is None

@@ -599,7 +599,7 @@ def test_a_holder_that_sees_that_it_is_wanted_holds_its_creates_back(service: Se
 
     service.objects.plan("create", dies)
     with pytest.raises(SystemExit):
-        claim(service.log, FENCING)  # it has reserved, and marked the holder
+        claim(service.log, FENCING)  # dead after it has reserved, and marked the holder
     assert session_of(service, old.session_id).wanted_at > 0
     cold = service.another()
     before = service.runtime.monotonic_ms()

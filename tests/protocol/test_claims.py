@@ -101,7 +101,7 @@ def waiters(service: Service) -> list[Producer]:
 def test_each_cell_of_the_table_as_a_claimer_meets_it(
     service: Service, before: Callable[[Service], list[Producer]], mode: str, result: str
 ) -> None:
-    """Each cell gives its result in another process, too; after a refusal every other session has what it had."""
+    """Another process's claim gets the cell's result; a refusal leaves every other session what it had."""
     there = before(service)
     access, epoch = access_of(service), service.log.offsets(TOPIC, 0).topic_epoch
     assert outcome(service.another(), mode) == result
@@ -362,7 +362,7 @@ def test_a_session_has_write_access_to_at_most_128_partitions(wide: Service) -> 
     refusal = refused(lambda: claim(wide.log, partitions=[0], session_id=session.session_id))
     assert (refusal.code, refusal.next_step) == ("THROTTLED", "retry")
     assert access_of(wide).epoch == -1
-    claim(wide.log, FENCING, topic="b")  # takes them from it
+    claim(wide.log, FENCING, topic="b")  # a fencer of them
     assert claim(wide.log, partitions=[0], session_id=session.session_id).topic_epochs == {0: 0}
 
 
@@ -583,7 +583,7 @@ def test_dead_waiters_are_skipped_and_spend_no_epoch(service: Service) -> None:
 
 
 def test_the_polls_of_who_stands_behind_a_dead_waiter_do_not_keep_it_alive(wide: Service) -> None:
-    """It holds for a dead waiter, too, of which one partition is free, and the rest of what it waits for is not."""
+    """That holds, too, while the partition that both wait for is free, and the dead waiter's other one is not."""
     holder = claim(wide.log, partitions=[1], lease_ms=300_000)
     dead = claim(wide.log, WAIT, partitions=[0, 1])
     behind = claim(wide.log, WAIT, partitions=[0])
@@ -655,7 +655,7 @@ def test_a_poll_and_a_heartbeat_renew_a_waiter(service: Service) -> None:
         renew()
         assert session_of(service, waiter.session_id).expires_at == service.runtime.now_ms() + LEASE_MS
     service.runtime.advance(LEASE_MS - 1)
-    service.log.producer(TOPIC, waiter.producer_name)  # a look renews nothing
+    service.log.producer(TOPIC, waiter.producer_name)  # a look, which renews nothing
     service.runtime.advance(502)
     assert code_of(lambda: poll(service.log, waiter)) == "SESSION_EXPIRED"
 
@@ -849,7 +849,7 @@ def test_a_page_of_producers_reads_the_records_that_it_shows_and_who_waits_befor
     log = wide.log
     claim(log, EXCLUSIVE, partitions=[1, 2], producer_name="holder")
     claim(log, EXCLUSIVE, partitions=[3], producer_name="another", lease_ms=300_000)
-    for name, partitions in (("z", [1, 3]), ("dead", [2]), ("b", [2, 1])):  # in this order they wait
+    for name, partitions in (("z", [1, 3]), ("dead", [2]), ("b", [2, 1])):  # in the order of waiting
         claim(log, WAIT, partitions=partitions, producer_name=name, lease_ms=1_000 if name == "dead" else 300_000)
     wide.runtime.advance(2_000)
     asked: list[int] = []

@@ -461,7 +461,7 @@ def test_the_time_of_a_batch_is_that_of_what_is_left_of_it(table: Service) -> No
 def test_files_have_at_most_64_mib_and_their_metadata_fits_s3(table: Service) -> None:
     table.log.alter_topic(TOPIC, config={"max.message.bytes": 4 * limits.MIB})
     for n in range(18):
-        for part in range(2):  # half of each batch is replaced
+        for part in range(2):  # half of each batch, replaced
             records = [Record(b"%03d" % n + bytes(2_000_000), b"%d" % (n + part)) for _ in range(2)]
             table.log.append(TOPIC, 0, AppendRequest.of_records(records[: 2 - part]))
     for n in range(15):

@@ -79,7 +79,10 @@ def test_a_commit_sets_the_mark_also_backwards_and_forgets_what_was_acknowledged
 
 
 def test_the_offsets_of_a_group_are_the_marks_of_its_subscriptions(topics: Service) -> None:
-    """The cursor as Kafka shows it has all: what an acknowledgement set, a seek, or a start at the end."""
+    """It is Kafka's view of the same cursor.
+
+    What an acknowledgement, a seek or a start at the end has set is there, too.
+    """
     consumers = topics.log.consumers
     consumers.subscribe(OTHER, GROUP, is_latest=True)
     consumers.subscribe(TOPIC, GROUP, is_latest=False)
@@ -285,7 +288,7 @@ def test_what_a_deleted_topic_or_subscription_had_is_not_told(topics: Service) -
 
 def test_cursors_that_a_dead_process_left_of_a_deleted_subscription_are_not_told(topics: Service) -> None:
     commit(topics.log, (TOPIC, 0, 5))
-    topics.items.plan("query", is_unavailable)  # its cursors stay
+    topics.items.plan("query", is_unavailable)  # leaves its cursors
     topics.log.consumers.unsubscribe(TOPIC, GROUP)
     assert topics.items.store.query(keys.cursor_items(GROUP))
     assert committed(topics.log) == committed(topics.log, topic=TOPIC) == []

@@ -40,7 +40,8 @@ def test_a_topic_that_is_created_meanwhile_is_not_lost(
         log = service.another()
         topic_id = log.create_topic("new").topic_id
         log.append("new", 0, request("a"))
-        if look is lost_segments:  # otherwise it is not even asked for
+        # Otherwise it is not even asked for.
+        if look is lost_segments:
             service.objects.store.delete(keys.topic_key(topic_id, 0))
 
     once_at(service, prefix, create)

@@ -213,7 +213,8 @@ def test_an_owner_who_comes_back_in_the_last_moment_is_not_passed_over(
     a, b = start(service), start(service)
     own(service.log, a, resource)
     if not is_remembered:
-        change(service, a, owns=(), holds=())  # its session forgot it: the items alone name it
+        # Its session forgot it: the items alone name it.
+        change(service, a, owns=(), holds=())
     lapse(service, a)
     is_back = []
 

@@ -402,7 +402,7 @@ RIVALS: dict[str, Act] = {
 }
 
 
-QUICK = {"a higher generation"}  # the slow ones are all others
+QUICK = {"a higher generation"}  # without the slow ones
 
 
 @pytest.mark.parametrize(

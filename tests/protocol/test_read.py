@@ -528,7 +528,8 @@ def test_a_trim_past_a_waiting_reader_is_told_to_it(live_service: Service) -> No
             "get", lambda call: gate(call) if threading.current_thread() in pool._threads else call()
         )
         append(other, "b", "c")
-        assert gate.reached.wait(PATIENCE_S)  # the waiting reader is about to look
+        # The waiting reader is about to look.
+        assert gate.reached.wait(PATIENCE_S)
         other.trim(TOPIC, 0, 3)
         gate.opened.set()
         refusal = poll.exception()

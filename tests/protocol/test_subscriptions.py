@@ -393,7 +393,8 @@ def test_more_chunks_than_a_transaction_takes_are_made_before_and_deleted_after(
     begin(service.log)
     chunks = keys.chunk_items(service.log.consumers.subscriptions(TOPIC)[0][0].subscription_id)
     service.items.plan("write", lambda call: call(), lambda call: call(), lambda call: call(), is_unavailable)
-    assert acknowledge(service.log, *range(1, 2_000, 2)) == 0  # the first try of the cursor's own write fails
+    # The first try of the cursor's own write fails.
+    assert acknowledge(service.log, *range(1, 2_000, 2)) == 0
     assert len(cursor(service.another()).individually_acknowledged) == 1_000
     left = len(items_left(service, chunks))
     assert left == 500  # without those of the try that failed

@@ -714,7 +714,7 @@ def test_damage_in_one_partition_is_told_and_holds_nothing_else_up(service: Serv
     builder = LogBuilder(topic_id=service.topic_id())
     builder.add(data("a"))
     builder.add(data("b"))
-    builder.store(service.objects.store, 1)  # the first is missing
+    builder.store(service.objects.store, 1)  # without the first
     service.log.create_topic("z", config={"retention.ms": 0})
     service.log.append("z", 0, request("a"))
     service.runtime.advance(HOUR)
@@ -926,7 +926,7 @@ def untidy() -> Service:
     for _ in range(2):
         swept(service)
         service.runtime.advance(HOUR)
-    deleted_life(service)  # one is to be emptied, the other to be forgotten
+    deleted_life(service)  # one to be emptied, the other to be forgotten
     swept(service)
     builder = LogBuilder(topic_id=topic_id)
     builder.now_ms = service.runtime.now_ms()

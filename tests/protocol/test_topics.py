@@ -195,7 +195,7 @@ def test_a_topic_that_is_going_is_in_no_list_and_shortens_no_page(service: Servi
         service.log.append(name, 0, request("x"))
     service.objects.always("create", is_unavailable, prefix="log/")
     for name in "bcd":
-        with pytest.raises(errors.OutcomeUnknownError, match="marked as deleted"):  # part of it is done
+        with pytest.raises(errors.OutcomeUnknownError, match="marked as deleted"):  # with part of it done
             service.log.delete_topic(name)
     service.objects.always("create", None)
     found, more = service.log.topics(limit=3)

@@ -161,7 +161,7 @@ def test_a_trim_of_a_long_log_takes_seconds_and_the_sweeper_does_the_rest(servic
 
 
 def test_a_process_that_was_frozen_stores_no_fold_over_a_newer_one(service: Service) -> None:
-    """What it folds from then on may be a late create, at a key that was collected after the newer one."""
+    """What it folds from then on may be a late create, at a key that was collected after the newer state object."""
     context = Context(service.objects, service.items, service.runtime, REGION)
     log = LogBuilder(topic_id="life")
     log.add(data("a"))

@@ -235,7 +235,7 @@ def test_each_single_flipped_bit_of_a_segment_is_found(
         for name, value in strings.items():
             others = {other: told for other, told in strings.items() if other != name}
             for text in flipped(name.encode()):
-                if text.lower() != name.encode():  # S3 may change a name's case
+                if text.lower() != name.encode():  # except its case, which S3 may change
                     assert is_found(segment.body, {**others, text.decode("latin-1"): value}), text
             for text in flipped(value.encode()):
                 assert is_found(segment.body, {**others, name: text.decode("latin-1")}), (name, text)

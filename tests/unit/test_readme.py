@@ -100,7 +100,7 @@ def test_what_is_shown_in_python_runs(monkeypatch: pytest.MonkeyPatch, capsys: p
         assert client.ownership("orders/0", group="billing").generation == 7
         backlogs = {one.partition: one.backlog for one in client.subscription("orders", "billing").partitions}
         assert backlogs[0] == 0
-        assert sum(backlogs.values()) == 1  # ann's partition is another
+        assert sum(backlogs.values()) == 1  # in ann's partition, another one
 
     def send_order(client: fenceline.Client, order: str) -> None:
         client.produce("orders", 0, [Record(order.encode())])

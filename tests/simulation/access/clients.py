@@ -148,7 +148,8 @@ def take(
         else:
             return _granted(stage, name, request.mode, _waited(stage, name, producer))
         if session_id is None:
-            return None  # the session that it may have made is unknown
+            # The session that it may have made is unknown.
+            return None
         stage.world.sleep(stage.rng.random() * 500)
     return None
 

@@ -69,7 +69,8 @@ def _check_given_up(access: AccessTruth, operations: Sequence[Operation]) -> Non
             continue
         session = access.session(session_id).at(operation.ended)
         if session is not None and session.is_final:
-            continue  # nothing of it counts any longer
+            # Nothing of it counts any longer.
+            continue
         for place, partition in access.partitions.items():
             claim = partition.items.at(operation.ended).claim
             if claim is not None and claim.session_id == session_id:

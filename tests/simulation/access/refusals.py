@@ -110,7 +110,8 @@ def _claim_fenced(told: Told, claim: Claim) -> str | None:
         if _others(told, p, claim.session_id):
             return None
         if len(found.log.between(told.operation.began, told.operation.ended)) > 1:
-            return None  # another claim may have come first
+            # Another claim may have come first.
+            return None
     return "no session was in its way"
 
 

@@ -30,7 +30,8 @@ from tests.simulation.log.truth import Violation
 
 pytestmark = pytest.mark.slow
 
-SEEDS_MAX = 200  # each guard is found by one seed of twelve, or more
+# Each guard is found by one seed of twelve, or more.
+SEEDS_MAX = 200
 
 Patch = pytest.MonkeyPatch
 

@@ -42,7 +42,8 @@ def test_a_death_at_any_store_call_is_mended_by_the_next_operation(name: str) ->
         assert (at, Fate.LOSES_ANSWER) in strikes
         before, after = strikes[at, Fate.DIES_BEFORE], strikes[at, Fate.DIES_AFTER]
         assert (before.unexplained, after.unexplained) == (frozenset(), frozenset()), (at, after.call)
-        if at:  # the printed table has only the one
+        # The printed table has only the deaths after a call.
+        if at:
             assert before.left == strikes[at - 1, Fate.DIES_AFTER].left, (at, after.call)
 
 
@@ -74,7 +75,8 @@ def broken(do: Callable[[Scene, Process], object], **changes: object) -> Operati
 def test_an_answer_before_the_commit_is_found() -> None:
     def append_without_telling(scene: Scene, process: Process) -> None:
         request = operations.GROUP[0]
-        log = scene.process().log  # its calls are not those of the process that dies
+        # Its calls are not those of the process that dies.
+        log = scene.process().log
         answer = log.append("orders", 0, request)
         assert answer is not None
         scene.note("orders", 0, request, answer)
@@ -138,7 +140,8 @@ def test_a_checkpoint_that_writes_its_head_first_is_found(monkeypatch: pytest.Mo
 
 def test_an_owner_who_is_told_before_the_severed_session_is_fenced_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own.OwnAttempt, "finish_fences", lambda self: None)
-    monkeypatch.setattr(fencing, "meet", lambda *_: None)  # otherwise the repeated request makes up for it
+    # Otherwise the repeated request makes up for it.
+    monkeypatch.setattr(fencing, "meet", lambda *_: None)
     with pytest.raises(AssertionError):
         list(run_all(BY_NAME["own a lock, severing"]))
 

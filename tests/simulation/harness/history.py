@@ -27,7 +27,7 @@ class Attempt:
     """One sending of one batch: ``id`` is in every record, so that what is stored shows which sending made it."""
 
     id: str
-    batch: str  # what is retried keeps its batch
+    batch: str  # the same for every retry
     count: int = 1
     expected: int | None = None
     producer: tuple[int, int, int] | None = None  # producer id, epoch, first sequence

@@ -247,7 +247,8 @@ class Index:
         if view == before.view:
             return
         if view is not None and before.view is not None and replace(view, trail=()) == replace(before.view, trail=()):
-            return  # a sweeper may note that it was seen
+            # A sweeper may note that it was seen.
+            return
         if view is None or view.horizon <= before.compaction_horizon or view.horizon != head.compaction_horizon:
             raise Violation(f"a view went back, from {before.view} to {view}")
         if view.horizon > head.state.last_stable_offset(head.log_start):

@@ -31,7 +31,7 @@ class Field:
     processes: list[Process]
     patience_ms: float
     rounds: int
-    compacts: bool = False  # topics are made to be compacted, and records have keys
+    compacts: bool = False  # topics with compaction, records with keys
     pause_ms: float = 0  # between two requests of a client, at most
     _numbers: dict[str, int] = field(default_factory=dict)
 

@@ -130,7 +130,8 @@ class Run:
 
         def one(task: Callable[[], None]) -> None:
             nonlocal left
-            with suppress(NoReply):  # a client may give up
+            # A client may give up.
+            with suppress(NoReply):
                 task()
             left -= 1
 

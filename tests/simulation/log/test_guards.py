@@ -27,7 +27,8 @@ from tests.simulation.log.truth import Violation
 
 pytestmark = pytest.mark.slow
 
-SEEDS_MAX = 200  # each guard is found by one seed of ten, or more
+# Each guard is found by one seed of ten, or more.
+SEEDS_MAX = 200
 
 Patch = pytest.MonkeyPatch
 

@@ -76,7 +76,7 @@ class Life:
     topic_id: str
     began: int  # when its item was written
     created: int = ENDLESS  # when its creator was answered
-    may_end: int = ENDLESS  # a DELETE was under way from here on
+    may_end: int = ENDLESS  # from here on, a DELETE under way
     ended: int = ENDLESS  # when a DELETE was answered
 
 

@@ -61,7 +61,7 @@ def test_a_listing_or_few_find_any_offset_in_a_long_log(size: int) -> None:
 def test_a_long_segment_behind_many_short_ones_is_found() -> None:
     """A listing that reaches far enough back is full of short segments before it comes to the offset."""
     service = serve()
-    store(service, list(range(3_001)))  # the last one has 20,000 records
+    store(service, list(range(3_001)))  # the last with 20,000 records
     for offset in (3_000, 4_500, 18_000, 23_000):
         service.objects.calls.clear()
         assert index_of(service).find(offset) == 3_000

@@ -14,7 +14,7 @@ from fenceline.subscriptions.cursors import LiveTopic
 from tests.support.service import TOPIC, Service, request, serve
 
 CALLS_AT_ONCE = 32
-LAMBDA_MS = 25_000  # leaves time for the answer
+LAMBDA_MS = 25_000  # with time left for the answer
 CALL_MS = 20
 
 
