@@ -1,4 +1,4 @@
-"""What all tests share: how many examples a property is tried on, and what each would read again."""
+"""What all tests share: how many examples a property is tried on, and what each test would read again."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from tests.support.service import TOPIC, Service, serve, serve_in_real_time
 
 FIXED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True, database=None)
 settings.register_profile("all", FIXED)
-settings.register_profile("quick", FIXED, max_examples=15)  # of `make check`
-settings.register_profile("fresh", FIXED, derandomize=False)  # examples that nobody has tried: for a search, not for CI
+settings.register_profile("quick", FIXED, max_examples=15)  # for `make check`
+settings.register_profile("fresh", FIXED, derandomize=False)  # untried examples: for a search, not for CI
 settings.load_profile("all")
 
 
 @pytest.fixture(scope="session", autouse=True)
 def botocore_reads_its_descriptions_once() -> Iterator[None]:
-    """Not for each client anew, which takes 0.1 s."""
+    """Read botocore's descriptions once: reading them for each client anew takes 0.1 s."""
     with mock.patch.object(botocore.session, "create_loader", cache(botocore.session.create_loader)):
         yield
 
 
 @pytest.fixture
 def service() -> Iterator[Service]:
-    """A service in memory whose clocks stand still, with one topic of one partition."""
+    """Return a service in memory whose clocks stand still, with one topic of one partition."""
     made = serve()
     made.log.topics.create(TOPIC)
     yield made
@@ -37,7 +37,7 @@ def service() -> Iterator[Service]:
 
 @pytest.fixture
 def live_service() -> Iterator[Service]:
-    """The same, with the machine's clocks: for threads that wait."""
+    """Return such a service with the machine's clocks: for threads that wait."""
     made = serve_in_real_time(timeout_ms=300_000)
     made.log.topics.create(TOPIC)
     yield made
@@ -46,7 +46,7 @@ def live_service() -> Iterator[Service]:
 
 @pytest.fixture
 def wide() -> Iterator[Service]:
-    """The one whose clocks stand still, with a topic of 40 partitions."""
+    """Return the service whose clocks stand still, with a topic of 40 partitions."""
     made = serve()
     made.log.topics.create(TOPIC, partitions=40)
     yield made

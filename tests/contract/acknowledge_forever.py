@@ -1,4 +1,7 @@
-"""Create objects and items in a directory until killed, and print each number once both are acknowledged."""
+"""A program that creates objects and items in a directory until it is killed.
+
+Rule: each number is printed once both are acknowledged.
+"""
 
 from __future__ import annotations
 

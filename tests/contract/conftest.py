@@ -1,3 +1,5 @@
+"""What the contract tests run against: servers, adapters opened by name, and skips where a server can't be had."""
+
 from __future__ import annotations
 
 import os
@@ -12,7 +14,7 @@ from tests.servers.install import CannotInstall
 from tests.servers.moto_lock import locked_moto
 from tests.servers.run import CREDENTIALS, Servers
 
-# Tests whose keys are both a file and a folder, which S3 takes and a store over a folder can't.
+# Tests whose keys are both a file and a folder. S3 takes such keys, and a store over a folder can't.
 ANY_KEY = {
     "test_an_absent_object_is_not_found_and_can_then_be_created",
     "test_a_listing_is_in_the_order_of_utf_8_bytes",
@@ -22,7 +24,7 @@ ANY_KEY = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave what needs a server, real or emulated, out of ``make check``."""
+    """Keep each test that needs a server, real or emulated, out of ``make check``."""
     for item in items:
         used = getattr(item, "callspec", None)
         for name in used.params.values() if used else ():
@@ -33,7 +35,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def servers() -> Iterator[Servers]:
-    """The real servers, each started when the first test asks for it."""
+    """Lend the real servers, each started when the first test asks for it."""
     with Servers() as running:
         yield running
 
@@ -45,7 +47,7 @@ def surroundings(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 
 
 class Surroundings:
-    """What a test's adapter runs against."""
+    """The servers, the place and the settings that a test's adapter runs against."""
 
     def __init__(self, servers: Servers, monkeypatch: pytest.MonkeyPatch, stack: ExitStack) -> None:
         self._servers = servers
@@ -53,7 +55,7 @@ class Surroundings:
         self._stack = stack
 
     def need(self, adapter: Adapter) -> None:
-        """Start it, for this process and those it starts; skip the test where it can't be had."""
+        """Start the server, for this process and those it starts; skip the test where the server can't be had."""
         if adapter.server is None:
             return
         for name, value in CREDENTIALS.items():
@@ -91,7 +93,7 @@ def items(request: pytest.FixtureRequest, surroundings: Surroundings, tmp_path: 
 
 @pytest.fixture(params=[name for name, adapter in OBJECT_STORES.items() if adapter.is_shared])
 def shared_objects(request: pytest.FixtureRequest, surroundings: Surroundings) -> str:
-    """The name of an adapter that several processes may open at one place."""
+    """Return the name of an adapter that several processes may open at one place."""
     surroundings.need(OBJECT_STORES[request.param])
     name: str = request.param
     return name
@@ -99,7 +101,7 @@ def shared_objects(request: pytest.FixtureRequest, surroundings: Surroundings) -
 
 @pytest.fixture(params=[name for name, adapter in ITEM_STORES.items() if adapter.is_shared])
 def shared_items(request: pytest.FixtureRequest, surroundings: Surroundings) -> str:
-    """The name of an adapter that several processes may open at one place."""
+    """Return the name of an adapter that several processes may open at one place."""
     surroundings.need(ITEM_STORES[request.param])
     name: str = request.param
     return name

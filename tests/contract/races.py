@@ -1,4 +1,4 @@
-"""Rivals for one key, as threads and as processes: each round they start together, and each tells whether it won."""
+"""Rivals for one key, as threads and as processes: each round they start together, and each reports whether it won."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ def winners_among_threads(store: Any, race: Race, rivals: int, rounds: int) -> l
         try:
             return [barrier.wait(WAIT_S) >= 0 and race(store, rival, turn) for turn in range(rounds)]
         except BaseException:
-            barrier.abort()  # Nobody shall wait for us.
+            # No rival may wait for one that failed.
+            barrier.abort()
             raise
 
     with ThreadPoolExecutor(rivals) as pool:
@@ -54,7 +55,10 @@ def winners_among_threads(store: Any, race: Race, rivals: int, rounds: int) -> l
 
 
 def winners_among_processes(kind: str, adapter: str, place: str, rivals: int, rounds: int) -> list[list[int]]:
-    """Return, for each round, the rivals that won. Each is a process with a store of its own at ``place``."""
+    """Return, for each round, the rivals that won.
+
+    Each rival is a process with a store of its own at ``place``.
+    """
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(rivals, spawn, _begin_process, (spawn.Barrier(rivals),)) as pool:
         futures = [pool.submit(_run_process, rival, kind, adapter, place, rounds) for rival in range(rivals)]
@@ -72,7 +76,8 @@ def _begin_process(barrier: Any) -> None:
 def _run_process(rival: int, kind: str, adapter: str, place: str, rounds: int) -> list[bool]:
     adapters, race = RACES[kind]
     try:
-        _barrier.wait(WAIT_S)  # The opening is a race, too.
+        # The opening of the store is a race, too.
+        _barrier.wait(WAIT_S)
         store = adapters[adapter].open(place)
         won = [_barrier.wait(WAIT_S) >= 0 and race(store, rival, turn) for turn in range(rounds)]
         store.close()

@@ -1,4 +1,7 @@
-"""Every adapter that the contract tests run against, opened by name, so that another process can open the same one."""
+"""Every adapter that the contract tests run against.
+
+Rule: each is opened by name, so that another process can open the same one.
+"""
 
 from __future__ import annotations
 
@@ -34,12 +37,12 @@ class OpenItems(ItemStore, Closable, Protocol): ...
 
 @dataclass(frozen=True)
 class Adapter:
-    """How to open one kind of store at a place, and whether several processes may."""
+    """One kind of store: how to open it at a place, and whether several processes may."""
 
     open: Callable[[str], Any]
     is_shared: bool
-    server: str | None = None  # of ``servers.run``; what it needs to run
-    is_folder: bool = False  # keys are paths: none is both a file and a folder
+    server: str | None = None  # the server of ``servers.run`` that it needs
+    is_folder: bool = False  # keys are paths: none both a file and a folder
 
 
 def now_ms() -> int:
@@ -47,7 +50,7 @@ def now_ms() -> int:
 
 
 def _name(place: str) -> str:
-    """Return a name for ``place`` that no other has, and that any process gives it."""
+    """Return a name for ``place`` that no other place has, and that every process gives it."""
     return f"test-{hashlib.sha256(place.encode()).hexdigest()[:32]}"
 
 
@@ -55,7 +58,7 @@ def _options(server: str) -> ClientOptions:
     return {**PATIENT, "endpoint_url": address_of(server), "region": REGION}
 
 
-# The adapters for AWS are imported where they are opened: rivals on the embedded store, each a new process, need none.
+# The adapters for AWS are imported where they are opened: rivals on the embedded store are new processes and need none.
 
 
 def _s3(server: str) -> Callable[[str], S3ObjectStore]:

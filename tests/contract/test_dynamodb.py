@@ -83,7 +83,7 @@ def store(faulty: Faulty, request: pytest.FixtureRequest) -> Iterator[DynamoItem
 
 
 EVERY = [name for name in ITEM_STORES if name.startswith("dynamodb")]
-EXACT = [name for name in EVERY if name != "dynamodb-moto"]  # moto counts another way
+EXACT = [name for name in EVERY if name != "dynamodb-moto"]  # without moto, which counts another way
 on_every_dynamodb = pytest.mark.parametrize("items", EVERY, indirect=True)
 on_exact_dynamodb = pytest.mark.parametrize("items", EXACT, indirect=True)
 
@@ -255,7 +255,7 @@ def test_an_item_beyond_the_limit_is_not_sent(faulty: Faulty, store: DynamoItemS
 def test_an_item_that_the_store_finds_too_large_is_told_so(
     dynamo: DynamoItemStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ours is the larger count, but not by much."""
+    """Our count is the larger one, but not by much."""
     monkeypatch.setattr(dynamodb, "_check_sizes", lambda changes: None)
     too_large = filled(limits.ITEM_BYTES_MAX + 200)
     for changes in ([too_large], [Put(B, {}, 1, None), too_large]):

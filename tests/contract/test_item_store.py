@@ -27,14 +27,14 @@ def versions(items: OpenItems, *keys: ItemKey) -> list[int | None]:
 
 
 def stored(items: OpenItems, value: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what comes back of ``value``."""
+    """Return what the store gives back for ``value``."""
     [version] = versions(items, A)
     items.write([Put(A, value, (version or 0) + 1, version)])
     return items.get([A])[A].value
 
 
 def typed(value: Any) -> Any:
-    """Return ``value`` in a form that tells 1 from True."""
+    """Return ``value`` in a form in which 1 and True differ."""
     if isinstance(value, Mapping):
         return {name: typed(member) for name, member in value.items()}
     if isinstance(value, list | tuple):
@@ -197,6 +197,7 @@ def test_a_query_takes_prefix_start_and_limit(items: OpenItems) -> None:
 def test_a_query_of_large_items_ends_only_at_its_limit(items: OpenItems) -> None:
     keys = [ItemKey("p", f"{n:02d}") for n in range(12)]
     for key in keys:
-        items.write([put(key, 1, b=b"x" * 200_000)])  # DynamoDB answers a megabyte at a time
+        # DynamoDB answers a megabyte at a time.
+        items.write([put(key, 1, b=b"x" * 200_000)])
     assert [item.key for item in items.query("p")] == keys
     assert [item.key for item in items.query("p", limit=11)] == keys[:11]

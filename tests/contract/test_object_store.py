@@ -88,7 +88,8 @@ def test_a_listing_tells_sizes_and_when_objects_came(objects: OpenObjects) -> No
     objects.create("b", b"", {})
     first, second = objects.list("")
     assert (first.size, second.size) == (3, 0)
-    for summary in (first, second):  # The store's clock, which may be another machine's and count in seconds.
+    # The store's clock may be another machine's, and may count in seconds.
+    for summary in (first, second):
         assert abs(summary.modified_at - before) < 60_000
         assert abs(objects.get(summary.key).modified_at - summary.modified_at) < 1_000
         assert objects.get(summary.key, 0, 1).modified_at == objects.get(summary.key).modified_at
@@ -120,7 +121,8 @@ def test_a_prefix_takes_what_begins_with_it_and_nothing_else(objects: OpenObject
 
 
 def test_fewer_than_the_limit_means_that_there_are_no_more(objects: OpenObjects) -> None:
-    keys = [f"{n:05d}" for n in range(1_020)]  # S3 answers a thousand at a time
+    # S3 lists a thousand keys at a time.
+    keys = [f"{n:05d}" for n in range(1_020)]
     fill(objects, keys)
     assert keys_of(objects, "", limit=1_010) == keys[:1_010]
     assert keys_of(objects, "", limit=2_000) == keys

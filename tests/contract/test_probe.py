@@ -1,4 +1,4 @@
-"""The probe tells stores that can hold a log from look-alikes that can't."""
+"""The probe separates stores that can hold a log from look-alikes that can't."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def store() -> Iterator[SqliteObjectStore]:
 
 
 class LooksThenWrites(Alike):
-    """Refuses a second create in turn; in a race all who looked before the first write win."""
+    """A store that refuses a second create in turn; in a race every rival that looked before the first write wins."""
 
     def create(self, key: str, body: bytes, metadata: Mapping[str, str]) -> None:
         if self.stands(key):
@@ -72,14 +72,14 @@ class LooksThenWrites(Alike):
 
 
 class Overwrites(Alike):
-    """Ignores If-None-Match."""
+    """A store that ignores If-None-Match."""
 
     def create(self, key: str, body: bytes, metadata: Mapping[str, str]) -> None:
         self.overwrite(key, body, metadata)
 
 
 class TellsNobody(Alike):
-    """Lets all win, and tells it to one."""
+    """A store that lets all rivals win, and reports it to one of them."""
 
     def create(self, key: str, body: bytes, metadata: Mapping[str, str]) -> None:
         is_late = self.stands(key)
@@ -90,7 +90,7 @@ class TellsNobody(Alike):
 
 
 class RefusesBlindly(Alike):
-    """Refuses all but one, whose object can't be read at first."""
+    """A store that refuses all rivals but one, whose object can't be read at first."""
 
     def __init__(self, store: SqliteObjectStore) -> None:
         super().__init__(store)
@@ -104,7 +104,7 @@ class RefusesBlindly(Alike):
 
 
 class MixesBodies(Alike):
-    """Keeps one's metadata with another's last part."""
+    """A store that keeps one rival's metadata with another's last part."""
 
     def get(self, key: str, start: int = 0, end: int | None = None) -> Object:
         found = super().get(key, start, end)
@@ -137,7 +137,7 @@ class IgnoresStart(Alike):
 
 
 class KeepsDeleted(Alike):
-    """Answers reads of what was deleted."""
+    """A store that answers reads of what was deleted."""
 
     def __init__(self, store: SqliteObjectStore) -> None:
         super().__init__(store)
@@ -158,7 +158,7 @@ class KeepsDeleted(Alike):
 
 
 class NeverFreesKeys(Alike):
-    """Refuses a create of what was deleted."""
+    """A store that refuses a create of what was deleted."""
 
     def __init__(self, store: SqliteObjectStore) -> None:
         super().__init__(store)
@@ -232,7 +232,7 @@ def test_conflicts_and_lost_answers_are_no_breach(store: SqliteObjectStore) -> N
 
 
 def test_a_store_that_answers_no_create_is_not_taken_for_sound(store: SqliteObjectStore) -> None:
-    """As one that has no conditional creates, and says so with 501: whether one of several wins is not known."""
+    """A store without conditional creates answers 501: whether one of several rivals wins is not known."""
 
     class Lacking(Alike):
         def create(self, key: str, body: bytes, metadata: Mapping[str, str]) -> None:

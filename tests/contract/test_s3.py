@@ -36,7 +36,7 @@ from tests.support.patience import PATIENCE_S, wait_until
 
 BODY = b"123456789"
 LONG_MS = PATIENCE_S * 1000
-CRC = "4waSgw=="  # CRC32C's check value, e3069283
+CRC = "4waSgw=="  # CRC32C's check value, e3069283, in base64
 
 
 def refusal(status: int, code: str, **headers: str) -> bytes:
@@ -128,7 +128,8 @@ def test_a_create_says_if_absent_and_carries_its_checksum(faulty: Faulty, store:
     }
     assert sent == {"if-none-match": "*", "x-amz-checksum-crc32c": CRC, "x-amz-meta-write-id": "1"}
     assert request.body == BODY
-    assert request.headers["x-amz-content-sha256"] != "UNSIGNED-PAYLOAD"  # nothing else protects it on a plain network
+    # Nothing else protects the body on a plain network.
+    assert request.headers["x-amz-content-sha256"] != "UNSIGNED-PAYLOAD"
 
 
 class Nothing(BytesIO):
@@ -263,13 +264,13 @@ def test_a_body_that_does_not_match_its_checksum_is_damaged(faulty: Faulty, stor
     assert faulty.requests[0].headers["x-amz-checksum-mode"] == "ENABLED"
     faulty.answers = [found(**{"x-amz-checksum-crc32c": CRC})]
     assert store.get("k").body == BODY
-    faulty.answers = [found()]  # put there by a tool that sent no CRC32C
+    faulty.answers = [found()]  # object of a tool that sent no CRC32C
     assert store.get("k").body == BODY
 
 
 @pytest.mark.slow
 def test_a_bit_that_flipped_in_the_store_is_found(surroundings: Surroundings, tmp_path: Path) -> None:
-    surroundings.need(OBJECT_STORES["s3-versitygw"])  # to be skipped with it
+    surroundings.need(OBJECT_STORES["s3-versitygw"])  # for its skip where the server can't be had
     with versitygw(tmp_path) as url:
         objects = store_at(url)
         objects.create_bucket()

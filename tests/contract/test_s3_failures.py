@@ -1,6 +1,6 @@
 """An append over S3 whose server fails: 5xx says neither that the object was stored nor that it was not.
 
-The rule: the server is a small S3 in this process, which stores, or does not, and answers as a test says.
+Rule: the server is a small S3 in this process. It stores, or does not, and answers as a test says.
 """
 
 from __future__ import annotations
@@ -54,11 +54,14 @@ def fails(status: int, code: str, *, is_stored: bool) -> Put:
 
 @dataclass
 class SmallS3:
-    """A bucket; ``segments`` says what becomes of each put of a segment, the last of all that follow."""
+    """A bucket that answers over HTTP.
+
+    ``segments`` says what becomes of each put of a segment; its last entry holds for all puts that follow.
+    """
 
     objects: dict[str, Request] = field(default_factory=dict)
     segments: Sequence[Put] = (stores,)
-    puts: int = 0  # of segments
+    puts: int = 0  # puts of segments
 
     def __call__(self, request: Request) -> bytes:
         method, target, _ = request.line.split(" ")
@@ -127,7 +130,7 @@ FAILURES = [(503, "SlowDown"), (503, "ServiceUnavailable"), (500, "InternalError
 def test_an_append_whose_create_failed_is_stored_once(
     s3: SmallS3, log: Log, status: int, code: str, is_stored: bool
 ) -> None:
-    """Created again with its own write-id: it meets itself, or is made."""
+    """The object is created again with its own write-id: it meets itself, or is made."""
     s3.segments = [fails(status, code, is_stored=is_stored)] * 2 + [stores]
     first = log.append(TOPIC, 0, request("a"))
     assert isinstance(first, Appended)
@@ -139,7 +142,7 @@ def test_an_append_whose_create_failed_is_stored_once(
 def test_an_append_whose_creates_failed_to_the_end_is_never_told_to_be_sent_again(
     s3: SmallS3, log: Log, status: int, code: str
 ) -> None:
-    """The first may be stored: the same records sent again would be there twice."""
+    """The first attempt may be stored: the same records sent again would be there twice."""
     first = [fails(status, code, is_stored=True)]
     s3.segments = [*first, fails(status, code, is_stored=False)]
     with pytest.raises(FencelineError) as told:
@@ -161,7 +164,7 @@ def test_a_producer_that_sends_it_again_doubles_nothing(s3: SmallS3, log: Log) -
 
 @pytest.mark.parametrize("is_stored", [True, False])
 def test_each_other_object_is_made_again_too(s3: SmallS3, log: Log, is_stored: bool) -> None:
-    """A topic's, and what a trim leaves for a rebuild."""
+    """The objects are a topic's, and what a trim leaves for a rebuild."""
     for value in ("a", "b"):
         log.append(TOPIC, 0, request(value))
     puts = itertools.count()

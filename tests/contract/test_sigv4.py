@@ -1,4 +1,4 @@
-"""Signatures of ours are botocore's."""
+"""Our signatures equal botocore's."""
 
 from __future__ import annotations
 

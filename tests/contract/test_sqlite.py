@@ -40,7 +40,7 @@ def objects(directory: Path) -> Iterator[SqliteObjectStore]:
 
 @contextmanager
 def raw(path: Path) -> Iterator[sqlite3.Connection]:
-    """Another process's connection."""
+    """Return another process's connection."""
     with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as connection:
         yield connection
 
@@ -281,7 +281,7 @@ class FullAtCommit:
 
 
 def test_a_commit_without_room_was_not_made_and_says_what_to_do(objects: SqliteObjectStore) -> None:
-    """SQLite writes the commit as the log's last frame; a part of one is none."""
+    """SQLite writes the commit as the last frame of its log; a part of that frame commits nothing."""
     database = objects._database
     writer = database._writer
     database._writer = FullAtCommit(writer)  # type: ignore[assignment]
@@ -327,7 +327,7 @@ def test_metadata_that_a_failing_disk_changed_is_damaged(
 
 
 def steps(store: SqliteObjectStore | SqliteItemStore, look: Callable[[], object]) -> int:
-    """Return how many steps of SQLite's machine ``look`` takes, by the one reader that is open."""
+    """Return how many steps of SQLite's machine ``look`` takes on the one reader that is open."""
     look()
     [reader] = store._database._idle_readers
     count = 0

@@ -1,4 +1,4 @@
-"""What SQLite acknowledged is there after kill -9; a power loss is answered for by its settings."""
+"""What SQLite acknowledged is there after kill -9; its settings protect it from a power loss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands on a bucket and a table: what can't be used is one line at start, and what can is used."""
+"""Commands on a bucket and a table: what can't be used is one line at start, and what can be used is used."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Fenceline = Callable[..., Any]
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fenceline]:
-    """Run a command; a server that would start only says so."""
+    """Run a command; a server that would start prints only that."""
     for name, value in CREDENTIALS.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(client, "PAUSE_FIRST_MS", 1)
@@ -156,14 +156,14 @@ def test_a_bucket_in_another_region_is_told(run: Fenceline, monkeypatch: pytest.
 
 @pytest.fixture
 def aws_like(surroundings: Surroundings, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An AWS without our bucket and table."""
+    """Lend an AWS without our bucket and table."""
     surroundings.need(OBJECT_STORES["s3-ministack"])
     monkeypatch.setenv("AWS_ENDPOINT_URL", str(address_of("ministack")))
 
 
 @pytest.fixture
 def stores() -> list[str]:
-    """Options that name a bucket and a table that nobody else has."""
+    """Return options that name a bucket and a table of this test's own."""
     name = f"fenceline-{uuid.uuid4().hex}"
     return ["--objects", f"s3://{name}/log", "--items", f"dynamodb://{name}"]
 
@@ -183,7 +183,7 @@ def test_a_missing_bucket_and_a_missing_table_are_told(run: Fenceline, aws_like:
 
 @pytest.mark.slow
 def test_what_is_missing_is_created_probed_and_served(run: Fenceline, aws_like: None, stores: list[str]) -> None:
-    for _ in range(2):  # the second time it is there
+    for _ in range(2):  # twice: the second time it is there
         started = run("dev", *stores, "--create")
         assert (started.exit_code, started.stdout) == (0, f"serves {stores[1]}\n"), started.output
     assert run("dev", *stores).exit_code == 0
@@ -194,7 +194,7 @@ def test_a_store_that_lets_two_creates_win_is_not_served(
     run: Fenceline, aws_like: None, stores: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert run("dev", *stores, "--create").exit_code == 0
-    # As a store does that never heard of the condition.
+    # Act as a store that does not know the condition.
     monkeypatch.setattr("fenceline.adapters.aws.s3.S3ObjectStore.create", create_anyway)
     told = error_line(run("dev", *stores))
     assert told.startswith("the object store can't hold a log; use another: one of several creates at once wins: ")

@@ -22,7 +22,7 @@ from tests.support.patience import PATIENCE_S
 
 
 class Dev:
-    """`fenceline dev`, a process of its own."""
+    """A `fenceline dev` in a process of its own."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -60,7 +60,7 @@ SERVICES = [
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What is deployed is never part of `make check`."""
+    """Keep every test of what is deployed out of `make check`."""
 
     def is_deployed(item: pytest.Item) -> bool:
         return item.get_closest_marker("deploy") is not None
@@ -111,7 +111,7 @@ def deployed(regions: Mapping[str, Region], credentials: None) -> Iterator[Deplo
 
 @pytest.fixture(scope="session")
 def toolkit() -> Iterator[Toolkit]:
-    """The toolkit, and an empty AWS for it."""
+    """Lend the toolkit, and an empty AWS for it."""
     try:
         need_node()
         with aws() as lent, tempfile.TemporaryDirectory() as folder:
@@ -124,7 +124,7 @@ def toolkit() -> Iterator[Toolkit]:
 
 @pytest.fixture(scope="session")
 def credentials(toolkit: Toolkit) -> Iterator[None]:
-    """The credentials of who deployed, for the clients of this process."""
+    """Give the clients of this process the credentials of the user that deployed."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in toolkit.aws.env.items():
             if name.startswith("AWS_") and not name.startswith("AWS_ENDPOINT"):
@@ -134,7 +134,7 @@ def credentials(toolkit: Toolkit) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def regions(toolkit: Toolkit) -> Mapping[str, Region]:
-    """Two regions, deployed."""
+    """Lend two regions, deployed."""
     toolkit.synth()
     toolkit.bootstrap()
     _, outputs = toolkit.deploy()

@@ -23,7 +23,7 @@ from tests.support.patience import PATIENCE_S
 ROOT = Path(__file__).resolve().parent.parent.parent
 ACCOUNT = "000000000000"
 REGIONS = ("us-east-1", "eu-west-1")
-# Built for the machine that emulates Lambda; told at DEBUG, for the tests count by it.
+# Built for the machine that emulates Lambda. The level is DEBUG, since the tests count by what is logged.
 CONTEXT = {"regions": ",".join(REGIONS), "target": "here", "log_level": "DEBUG", "deletion_protection": "false"}
 QUIET = {
     "CDK_DISABLE_CLI_TELEMETRY": "1",
@@ -33,7 +33,7 @@ QUIET = {
 
 
 class ToolkitFailed(Exception):
-    """The toolkit ended with an error. The message has the last it said."""
+    """The toolkit ended with an error. The message has the last lines it printed."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,12 @@ class Toolkit:
         self._run("bootstrap", *(f"aws://{ACCOUNT}/{region}" for region in REGIONS), "--app", self._assembly())
 
     def synth(self, **context: str) -> str:
-        """Make the stacks' templates, and return what was said."""
+        """Make the stacks' templates, and return what the toolkit printed."""
         given = [word for name, value in {**CONTEXT, **context}.items() for word in ("-c", f"{name}={value}")]
         return self._run("synth", "--quiet", "--app", f"{sys.executable} app.py", "--output", self._assembly(), *given)
 
     def deploy(self) -> tuple[str, Mapping[str, Mapping[str, str]]]:
-        """Deploy what was made; return what was said, and the stacks' outputs."""
+        """Deploy what was made; return what the toolkit printed, and the stacks' outputs."""
         outputs = self.folder / "outputs.json"
         options = ["--require-approval", "never", "--concurrency", "2", "--outputs-file", str(outputs)]
         said = self._run("deploy", "--all", *options, "--app", self._assembly())
@@ -85,7 +85,7 @@ class Toolkit:
 
 
 class _Gateway(httpx.BaseTransport):
-    """Carries requests for an API's own name to where the emulator is: no resolver knows that name."""
+    """A transport for an API's own name, which no resolver knows: it goes to where the emulator is."""
 
     def __init__(self, certificate: Path) -> None:
         self._network = httpx.HTTPTransport(verify=ssl.create_default_context(cafile=certificate))
@@ -94,7 +94,7 @@ class _Gateway(httpx.BaseTransport):
         carried = httpx.Request(
             request.method,
             request.url.copy_with(host="127.0.0.1"),
-            headers=request.headers,  # the Host header among them
+            headers=request.headers,  # the Host header included
             stream=request.stream,
             extensions=request.extensions,
         )
@@ -106,7 +106,7 @@ class _Gateway(httpx.BaseTransport):
 
 @dataclass(frozen=True)
 class Region:
-    """One deployed region, as its stack's outputs tell of it."""
+    """One deployed region, as its stack's outputs describe it."""
 
     name: str
     url: str
@@ -115,16 +115,16 @@ class Region:
     aws: Aws
 
     def client(self, *, is_signed: bool = True) -> Client:
-        """Return a client; the credentials are those of the environment."""
+        """Return a client with the credentials of the environment."""
         http = _Gateway(self.aws.certificate)
         return Client(self.url, region=self.name if is_signed else None, http=http, retry_ms=120_000)
 
     def http(self) -> httpx.Client:
-        """Return what sends bare requests, unsigned."""
+        """Return a client that sends bare requests, unsigned."""
         return httpx.Client(base_url=self.url, transport=_Gateway(self.aws.certificate), timeout=PATIENCE_S)
 
     def fetch(self, url: str) -> bytes:
-        """GET a URL without credentials, as anybody might."""
+        """GET a URL without credentials, as a stranger might."""
         answer = httpx.get(url, verify=ssl.create_default_context(cafile=self.aws.certificate), timeout=PATIENCE_S)
         answer.raise_for_status()
         return answer.content
@@ -136,7 +136,7 @@ class Region:
         )
 
     def lines(self, function: str) -> Iterator[dict[str, Any]]:
-        """Yield what a function logged, of that which is JSON."""
+        """Yield the lines of JSON that a function logged."""
         logs = self.aws_client("logs")
         prefix = f"Fenceline-{self.name}/{function.capitalize()}Log"
         groups = [group["logGroupName"] for group in logs.describe_log_groups()["logGroups"]]

@@ -22,7 +22,7 @@ from tests.e2e.conftest import Service
 T = TypeVar("T")
 
 THREADS = 8
-POLLS = 6  # a slow machine needs more than one
+POLLS = 6  # more than one, for a slow machine
 STARTS_MAX = 3
 _names = itertools.count(1)
 
@@ -34,7 +34,7 @@ def client(service: Service) -> Client:
 
 @pytest.fixture
 def topic(client: Client) -> Iterator[str]:
-    """A topic with two partitions."""
+    """Make a topic with two partitions."""
     name = f"orders-{next(_names)}"
     client.create_topic(name, partitions=2)
     yield name
@@ -50,7 +50,7 @@ def clients_of(service: Service, warm: Callable[[Client], object]) -> Iterator[l
     """Lend as many clients as there are threads, which share nothing.
 
     Args:
-        warm: Asks the function that will be raced for: so many of it are started first, which takes its time.
+        warm: Asks the function that the clients will race for. So many of it are started first, which takes its time.
     """
     with ExitStack() as stack:
         clients = [stack.enter_context(service.another_client()) for _ in range(THREADS)]
@@ -108,7 +108,7 @@ def test_a_binary_batch_is_kept_as_it_was_encoded(client: Client, topic: str, co
     encoded = batch.encode(sent, now_ms=1_700_000_000_000, codec=codec)
     client.produce_batch(topic, 0, encoded.body)
     page = client.read_batches(topic, 0, 0)
-    # Up to the base offset's length and epoch, which the service stamps.
+    # Everything up to the base offset's length and the epoch is stamped by the service, and may differ.
     assert page.body[17:] == encoded.body[17:]
 
 
@@ -276,13 +276,14 @@ def test_an_owner_reads_and_commits_as_its_group_and_its_reading_keeps_its_lease
     client.create_subscription(topic, "owned", initial_position="earliest")
     client.produce(topic, 0, [Record(b"a"), Record(b"b")])
     other = client.create_session()
-    for lease_ms in (3_000, 12_000, 48_000):  # a slow machine's is over before it is renewed
+    # A slow machine's lease may be over before it is renewed.
+    for lease_ms in (3_000, 12_000, 48_000):
         owner = client.create_session(lease_ms=lease_ms)
         client.take(owner.session_id, {f"{topic}/0": None}, group="owned")
         with pytest.raises(errors.OwnerFencedError):
             client.read_subscription(topic, "owned", 0, session_id=other.session_id)
         before = client.session_state(owner.session_id).expires_at
-        time.sleep(lease_ms * 0.4 / 1000)  # more than a third of it
+        time.sleep(lease_ms * 0.4 / 1000)  # more than a third of the lease
         if client.session_state(owner.session_id).state == "live":
             break
     params = {"offset": 0, "group": "owned", "session_id": owner.session_id}

@@ -1,6 +1,6 @@
 """Two regions as the real toolkit deploys them to an AWS that checks every signature and every policy.
 
-The tests go in the order of a region's life: it is deployed, looked at, deployed again, changed, destroyed.
+The tests follow the order in which a region is used: it is deployed, looked at, deployed again, changed, destroyed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def new_user(region: Region, name: str, *statements: Mapping[str, Any]) -> dict[
 
 
 def calls_of(region: Region, function: str, requests: Sequence[Callable[[], object]]) -> list[dict[str, int]]:
-    """Make requests, one after the other; return what each asked of the stores, by the function's own word."""
+    """Make requests, one after the other; return what each asked of the stores, as the function logged it."""
 
     def told() -> dict[str, dict[str, int]]:
         return {line["request_id"]: line["calls"] for line in region.lines(function) if "calls" in line}
@@ -63,14 +63,14 @@ def calls_of(region: Region, function: str, requests: Sequence[Callable[[], obje
 
 
 def eventually(found: Any, wanted: int) -> list[Any]:
-    """Return what ``found`` finds as soon as it is so many: logs come a moment later."""
+    """Return what ``found`` finds as soon as it is that many: logs arrive a moment later."""
     deadline = time.monotonic() + PATIENCE_S
     while len(told := found()) < wanted and time.monotonic() < deadline:
         time.sleep(0.2)
     return list(told)
 
 
-# Who gets in
+# Which requests get in
 
 
 def test_a_request_without_a_signature_is_not_let_in(region: Region) -> None:
@@ -119,12 +119,12 @@ def test_a_body_that_is_too_large_is_refused_whoever_refuses_it(client: Client) 
     assert client.read("large", 0, offset=0, max_bytes=limits.BYTES_MAX).records[0].value == largest[0].value
 
 
-# What the bucket refuses, whoever asks
+# What the bucket refuses, also to an administrator
 
 
 @pytest.fixture(scope="module")
 def administrator(region: Region) -> Any:
-    """S3 as one sees it who may do everything."""
+    """Return an S3 client of a user who may do everything."""
     may = {"Effect": "Allow", "Action": "s3:*", "Resource": "*"}
     keys = new_user(region, "administrator", may)
     return region.aws_client(
@@ -197,7 +197,8 @@ def test_requests_through_the_api_ask_the_stores_as_the_library_does(region: Reg
 
     function = "produce" if kind in ("append", "duplicate", "refusal") else "read"
     topic = f"asked-by-{kind}"
-    tries = 8  # a process that does not know the partition yet looks for more
+    # A process that does not know the partition yet looks for more.
+    tries = 8
     with in_memory(item_age_ms=limits.ITEM_AGE_MS_MAX) as lent:
         assert lent.service.meter is not None
         for made in (client, lent.client):

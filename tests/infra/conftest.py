@@ -1,3 +1,5 @@
+"""Where Node is missing, the tests of stacks are reported in one line."""
+
 from __future__ import annotations
 
 import pytest

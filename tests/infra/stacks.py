@@ -1,4 +1,7 @@
-"""Stacks as the tests make them. Importing it starts Node, which takes seconds: only who makes a stack does."""
+"""Stacks as the tests make them.
+
+Rule: importing this module starts Node, which takes seconds. So only a test that makes a stack imports it.
+"""
 
 from __future__ import annotations
 

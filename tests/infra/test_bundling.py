@@ -1,4 +1,4 @@
-"""The functions' bundle: small, the same whenever it is made, and quick to import."""
+"""The functions' bundle: small, the same at every build, and quick to import."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_the_handlers_import_from_the_bundle_alone(bundle: Path) -> None:
 
 
 def imported_by_methods(package: Path) -> set[str]:
-    """Return the modules of ours that a first request may import, where its function did not at the start."""
+    """Return our modules that a first request may import, and that its function did not import at the start."""
     parsed = [ast.parse(source.read_text()) for source in package.glob("*.py")]
     functions = [node for tree in parsed for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
     lines = [line for function in functions for line in ast.walk(function) if isinstance(line, ast.ImportFrom)]
@@ -111,6 +111,7 @@ def test_no_cold_start_compiles_what_is_deployed(bundle: Path) -> None:
     code = """
 import os, sys, functions.telemetry.observed, fenceline_http.handlers.produce, fenceline.adapters.aws.s3
 ours = [module for module in sys.modules.values() if (getattr(module, "__file__", "") or "").startswith(sys.argv[1])]
+
 cached = [module.__cached__ for module in ours if getattr(module, "__cached__", None)]
 print(len(cached), *[path for path in cached if not os.path.exists(path)])
 """
@@ -188,7 +189,7 @@ def test_the_produce_path_imports_nothing_it_does_not_need(bundle: Path) -> None
 
 @pytest.mark.slow
 def test_the_stores_are_opened_without_boto3_as_the_functions_are_set(bundle: Path) -> None:
-    """It is not in the bundle; Lambda's own, which stands behind it, would be found, be slower, and fit no version."""
+    """The bundle does not have it. Python would find Lambda's own copy, which is slower and fits no version."""
     code = """
 import sys
 from fenceline.settings import Settings
@@ -209,4 +210,5 @@ print("boto3" in sys.modules)
 def test_a_cold_produce_handler_imports_within_2_3_times_boto3(bundle: Path) -> None:
     """The handler, its observation and the stores' adapters: all that a cold start imports."""
     ratios = (import_ms(bundle, "produce") / import_ms(None, "boto3") for _ in range(10))
-    assert any(ratio <= 2.3 for ratio in ratios)  # what else runs here only ever adds
+    # What else runs on the machine can only add time.
+    assert any(ratio <= 2.3 for ratio in ratios)

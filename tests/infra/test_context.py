@@ -1,4 +1,4 @@
-"""What -c may say: everything else ends the synthesis with one line."""
+"""What -c may say: every other key or value ends the synthesis with one line."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ Resources = Mapping[str, Any]
 
 @pytest.fixture(scope="module")
 def stacks() -> ModuleType:
-    """What makes stacks, where it can be."""
+    """Import what makes stacks; skip the test where Node can't be had."""
     try:
         need_node()
     except CannotInstall as error:
@@ -42,7 +42,7 @@ def stacks() -> ModuleType:
 
 @pytest.fixture(scope="module")
 def make(stacks: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
-    """Make a stack; in place of the bundle a file, for what a stack says does not depend on it."""
+    """Make a stack; a file takes the place of the bundle, since nothing that a stack says depends on the bundle."""
     code = tmp_path_factory.mktemp("code")
     (code / "code.py").write_text("")
     return partial(stacks.make, code)
@@ -136,7 +136,8 @@ def test_data_is_deleted_with_its_stack_only_where_that_was_asked(stacks: Module
     told = stacks.template_of(stack)
     assert only(told, "AWS::S3::Bucket")["DeletionPolicy"] == "Delete"
     assert only(told, "AWS::DynamoDB::GlobalTable")["DeletionPolicy"] == "Delete"
-    assert "DeleteByCollector" not in policy(told)  # somebody must be able to empty it
+    # An administrator must still be able to empty it.
+    assert "DeleteByCollector" not in policy(told)
 
 
 def test_only_the_role_that_was_named_may_bring_objects_back(stacks: ModuleType, make: Callable[..., Any]) -> None:
@@ -160,7 +161,8 @@ def test_every_function_has_a_role_of_its_own_and_the_settings_of_its_region(
         assert set(properties["Environment"]["Variables"]) == variables
         assert properties["Environment"]["Variables"]["FENCELINE_REGION"] == stacks.REGION
         assert properties["Environment"]["Variables"]["FENCELINE_SERVICE"] == "Fenceline"
-        assert properties["Environment"]["Variables"]["FENCELINE_AWS_SDK"] == "botocore"  # boto3 is not in the bundle
+        # boto3 is not in the bundle.
+        assert properties["Environment"]["Variables"]["FENCELINE_AWS_SDK"] == "botocore"
     told = {one["Properties"]["Handler"] for one in functions}
     assert told == {f"functions.{name}.handler" for name in FUNCTIONS}
 
@@ -195,7 +197,7 @@ def test_scheduled_functions_leave_dead_letters_and_are_not_repeated(template: R
 
 
 def polling(template: Resources) -> dict[str, tuple[int | None, str]]:
-    """Return by function what is reserved for it, and how many polls it holds."""
+    """Return, by function, its reserved concurrency and how many polls it holds."""
     return {
         one["Properties"]["Handler"].split(".")[1]: (
             one["Properties"].get("ReservedConcurrentExecutions"),
@@ -348,7 +350,7 @@ def test_aws_solutions_and_cfn_lint_find_nothing(
     stacks.synth(stack)  # raises what AwsSolutions finds
     file = tmp_path / "template.json"
     file.write_text(json.dumps(stacks.template_of(stack)))
-    # W3005: a DependsOn that is implied, too; CDK writes it.
+    # W3005 is a DependsOn that is implied, too; CDK writes it.
     command = [str(Path(sys.executable).with_name("cfn-lint")), "-i", "W3005", "-r", stacks.REGION, "-t", str(file)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")

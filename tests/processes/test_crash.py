@@ -1,4 +1,4 @@
-"""Real processes on a real directory: what an acknowledgement is worth when servers die, or two share one."""
+"""Real processes on a real directory: what an acknowledgement is worth when servers die, or two share a directory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 
 
 class Server:
-    """``fenceline dev`` on a free port."""
+    """A process of ``fenceline dev`` on a free port."""
 
     def __init__(self, data: Path) -> None:
         command = [sys.executable, "-m", "fenceline_cli.main", "dev", "--data", str(data), "--port", "0"]
@@ -43,7 +43,7 @@ class Server:
 
 
 class Writer:
-    """An idempotent producer that sends one batch at a time, the same one until it is acknowledged."""
+    """An idempotent producer that sends one batch at a time, and repeats it until it is acknowledged."""
 
     def __init__(self, producer_id: int, chance: random.Random) -> None:
         self.producer_id = producer_id

@@ -1,4 +1,4 @@
-"""The demo: the main job as a stranger runs it, and that its comparisons can fail."""
+"""The demo: the main job as a stranger runs it, and proof that its comparisons can fail."""
 
 import dataclasses
 import importlib.util
@@ -18,7 +18,7 @@ DEMO = Path(__file__).parents[2] / "examples" / "demo.py"
 def demo():
     spec = importlib.util.spec_from_file_location("demo", DEMO)
     module = importlib.util.module_from_spec(spec)
-    sys.modules["demo"] = module  # where dataclasses look for it
+    sys.modules["demo"] = module  # for dataclasses, which look for it there
     spec.loader.exec_module(module)
     yield module
     del sys.modules["demo"]
@@ -26,7 +26,7 @@ def demo():
 
 @pytest.mark.slow
 def test_the_demo_loads_everything_reads_it_back_the_same_and_leaves_it_behind(tmp_path):
-    (tmp_path / "demo-data").mkdir()  # of an earlier run: it is left alone
+    (tmp_path / "demo-data").mkdir()  # of an earlier run: left alone
 
     ended = subprocess.run(
         [sys.executable, DEMO], cwd=tmp_path, capture_output=True, text=True, timeout=1_800, check=False
@@ -68,7 +68,7 @@ def changed(index, **members):
 
 
 def test_a_partition_that_came_back_as_it_went_in_compares_equal(demo):
-    assert demo.compare_partition(0, GIVEN, STORED) is None  # and nothing is raised
+    assert demo.compare_partition(0, GIVEN, STORED) is None  # no error
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The two programs of several processes, as a stranger runs them, and that their comparisons can fail."""
+"""The two programs of several processes, as a stranger runs them, and proof that their comparisons can fail."""
 
 import dataclasses
 import json

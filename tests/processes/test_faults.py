@@ -1,7 +1,7 @@
 """Real servers on real stores, killed and frozen at random, behind a network that loses what it carries.
 
-The rule: whatever happens, the log agrees with every answer that was given: what was acknowledged stands where it was
-said to, once; what was refused is nowhere; what is not known is there once or not at all; and no offset is missing.
+Rule: whatever happens, the log agrees with every answer that was given. What was acknowledged is where the answer said,
+once. What was refused is nowhere. What is not known is there once or not at all. No offset is missing.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ pytestmark = pytest.mark.slow
 
 
 class Server:
-    """``fenceline dev`` on the stores; started again on another port after each death."""
+    """A ``fenceline dev`` on the stores; started again on another port after each death."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = dict(environment)
@@ -59,7 +59,8 @@ class Server:
 
     def start(self, *options: str) -> None:
         command = [sys.executable, "-m", "fenceline_cli.main", "dev", *STORES, "--port", "0", *options]
-        while not self.url:  # At start, too, the stores may fail it: whoever runs a server starts it again.
+        # The stores may fail it at start, too. Its operator then starts it again.
+        while not self.url:
             self.process = subprocess.Popen(
                 command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self._environment
             )
@@ -103,14 +104,14 @@ class Server:
 
 @dataclass
 class Answers:
-    """What the clients were told of one partition, all of them together."""
+    """The answers that the clients got about one partition, all clients together."""
 
     at: dict[str, int] = field(default_factory=dict)  # acknowledged value -> offset
     unknown: set[str] = field(default_factory=set)
     refused: set[str] = field(default_factory=set)
     batches: list[tuple[str, ...]] = field(default_factory=list)
-    next_offset: int = 0  # behind the highest that was acknowledged
-    seen: dict[int, str] = field(default_factory=dict)  # what readers were shown
+    next_offset: int = 0  # after the highest acknowledged offset
+    seen: dict[int, str] = field(default_factory=dict)  # value by offset, as readers saw it
     retries: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -135,7 +136,7 @@ class Fleet:
 
     @property
     def is_over(self) -> bool:
-        """Whether its time is over: on a slow machine it goes on until it met enough."""
+        """Return True if the run's time is over: on a slow machine it goes on until it met enough."""
         over_s = time.monotonic() - self.until
         return self._has_failed.is_set() or over_s > LONGER_S or (over_s > 0 and self._was_hard(self))
 
@@ -144,7 +145,7 @@ class Fleet:
             try:
                 clients[number](self, random.Random(f"{seed}/{number}"))
             except BaseException:
-                self._has_failed.set()  # the others need not go on
+                self._has_failed.set()  # end of the other threads
                 raise
 
         with self._client, ThreadPoolExecutor(len(clients)) as pool:
@@ -153,7 +154,7 @@ class Fleet:
             done.result()
 
     def ask(self, chance: random.Random, method: str, path: str, **options: Any) -> httpx.Response | None:
-        """Ask one of the servers; ``None`` if it died or was silent."""
+        """Ask one of the servers; return ``None`` if it died or was silent."""
         url = chance.choice(self.servers).url
         if not url:
             return None
@@ -164,7 +165,7 @@ class Fleet:
 
 
 def is_passing(answer: httpx.Response | None) -> bool:
-    """Whether the same request should be sent again: nobody knows, or nothing was done."""
+    """Return True if the same request should be sent again: its outcome is not known, or nothing was done."""
     if answer is None:
         return True
     if answer.is_success:
@@ -174,7 +175,7 @@ def is_passing(answer: httpx.Response | None) -> bool:
 
 
 def writer(producer_id: int, partition: int) -> Callable[[Fleet, random.Random], None]:
-    """An idempotent producer: one batch at a time, the same one until it is acknowledged (promise 4)."""
+    """Write as an idempotent producer: one batch at a time, repeated until it is acknowledged (promise 4)."""
 
     def work(fleet: Fleet, chance: random.Random) -> None:
         told, sequence = fleet.answers[partition], 0
@@ -198,7 +199,7 @@ def writer(producer_id: int, partition: int) -> Callable[[Fleet, random.Random],
 
 
 def racer(name: str, partition: int) -> Callable[[Fleet, random.Random], None]:
-    """Appends where it believes the end to be, without a producer: each value is sent once (promise 2)."""
+    """Append where it believes the end to be, without a producer: each value is sent once (promise 2)."""
 
     def work(fleet: Fleet, chance: random.Random) -> None:
         told, expected, count = fleet.answers[partition], 0, 0
@@ -213,7 +214,8 @@ def racer(name: str, partition: int) -> Callable[[Fleet, random.Random], None]:
                 continue
             if answer is None or answer.json()["next_step"] == "check":
                 told.unknown.add(value)
-            else:  # `fix` and `retry` promise that nothing was written
+            # `fix` and `retry` promise that nothing was written.
+            else:
                 told.refused.add(value)
                 if answer.status_code == 412:
                     assert answer.json()["next_offset"] != expected, answer.text
@@ -228,7 +230,7 @@ def racer(name: str, partition: int) -> Callable[[Fleet, random.Random], None]:
 
 
 def reader(fleet: Fleet, chance: random.Random) -> None:
-    """Reads what was acknowledged before it asked, from whichever server, and never sees it change."""
+    """Read, from any server, what was acknowledged before the request; it must never change."""
     position = [0] * PARTITIONS
     while not fleet.is_over:
         partition = chance.randrange(PARTITIONS)
@@ -250,7 +252,7 @@ def reader(fleet: Fleet, chance: random.Random) -> None:
 
 
 def trouble(fleet: Fleet, chance: random.Random) -> None:
-    """Kills and freezes servers; who was killed is started again meanwhile."""
+    """Kill and freeze servers; start again, meanwhile, those that were killed."""
     with ThreadPoolExecutor(SERVERS) as pool:
         starting: dict[Server, Future[None]] = {}
         while not fleet.is_over:
@@ -362,7 +364,7 @@ def compare(told: Answers, log: dict[int, str]) -> None:
     for value, offset in told.at.items():
         assert log.get(offset) == value, f"acknowledged and not there: {value} at {offset}"
     assert [value for value, n in Counter(log.values()).items() if n > 1] == [], "stored twice"
-    assert set(log.values()) - told.at.keys() <= told.unknown, "nobody may have written this"
+    assert set(log.values()) - told.at.keys() <= told.unknown, "no client can have written this"
     assert not told.refused & set(log.values()), "refused, and yet there"
     for offset, value in told.seen.items():
         assert log.get(offset) == value, f"a reader was shown what is not there: {value} at {offset}"

@@ -20,7 +20,7 @@ BIN = Path(sys.executable).parent
 
 
 class Stranger:
-    """Types commands of the README in an empty folder; what is theirs to choose is the port."""
+    """A stranger who types the README's commands in an empty folder, and chooses only the port."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -45,7 +45,8 @@ class Stranger:
         )
         assert dev.stdout is not None
         assert any(f"127.0.0.1:{self._port}" in line for line in dev.stdout)
-        threading.Thread(target=dev.stdout.read, daemon=True).start()  # what else it says hinders nobody
+        # Its further output must not block it.
+        threading.Thread(target=dev.stdout.read, daemon=True).start()
         return dev
 
     def run(self, command: str) -> str:

@@ -1,4 +1,4 @@
-"""``fenceline rebuild`` beside real servers: it is refused while one lives, whatever it is ended by."""
+"""``fenceline rebuild`` beside real servers: it is refused while one of them lives, however that one is ended."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_rebuild_waits_for_no_server_and_goes_when_all_were_killed(tmp_path: P
     with server, ServerProcess(tmp_path) as other:
         with Client(other.url) as client:
             client.create_topic("orders")
-        lose_items(tmp_path)  # under their hands
+        lose_items(tmp_path)  # while they serve
         assert "is running on" in rebuild(tmp_path).stderr
         os.kill(other._process.pid, signal.SIGKILL)
         other._process.wait()
@@ -45,7 +45,8 @@ def test_a_rebuild_waits_for_no_server_and_goes_when_all_were_killed(tmp_path: P
         server._process.wait()
         until = time.monotonic() + PATIENCE_S
         while (run := rebuild(tmp_path)).returncode and time.monotonic() < until:
-            assert "is running on" in run.stderr  # workers end by themselves
+            # Workers end by themselves.
+            assert "is running on" in run.stderr
         assert run.stdout.startswith("rebuilt topics=1 partitions=1 "), run.stderr
     with ServerProcess(tmp_path) as server, Client(server.url) as client:
         assert [topic.name for topic in client.topics()] == ["orders"]

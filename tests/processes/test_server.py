@@ -125,7 +125,7 @@ def test_a_signal_ends_the_server_in_good_order_with_long_polls_open(
         assert process.wait(PATIENCE_S) == 0
         assert time.monotonic() - began < POLL_MS / 1000
         assert process.stdout is not None
-        assert process.stdout.read() == ""  # one line was all
+        assert process.stdout.read() == ""  # nothing after the one line
         assert [poll.result(PATIENCE_S) for poll in waiting] == [[]] * 20
 
 
@@ -143,7 +143,7 @@ def test_long_polls_hold_back_no_produce_and_all_of_them_see_it(start: Start) ->
 
 
 def test_produces_that_wait_together_are_stored_together(start: Start) -> None:
-    """Group commit: handlers that were called one by one would make a segment for each."""
+    """Group commit: handlers that were called one by one would make a segment for each request."""
     _, client = start(before=SLOWLY)
     create(client)
     with ThreadPoolExecutor(32) as pool:

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 ROUNDS = 20
-PER_ROUND = 20  # writes that are acknowledged before the leader is ended
+PER_ROUND = 20  # writes acknowledged before the leader is ended
 
 
 def acknowledged(cluster: Any) -> int:
@@ -28,10 +28,10 @@ def acknowledged(cluster: Any) -> int:
 def test_nothing_acknowledged_is_lost_and_nothing_late_lands_in_twenty_takeovers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
 ) -> None:
-    """Three nodes, four clients; each round ends the leader by kill -9 or SIGSTOP, which is undone once another leads.
+    """Three nodes, four clients; each round ends the leader by kill -9 or SIGSTOP.
 
-    Then every acknowledgement and every refusal is compared with the log, each record's epoch with who led there, and
-    the log with every replica.
+    A stopped leader is continued once another node leads. Then every acknowledgement and every refusal is compared with
+    the log. So is each record's epoch with the node that led in it, and the log with every replica.
     """
     monkeypatch.syspath_prepend(EXAMPLES)
     import replicated_kv as kv

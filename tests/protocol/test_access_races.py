@@ -18,7 +18,10 @@ def arrives(call: Callable[[], Any]) -> Any:
 
 
 def test_nobody_resumes_what_another_has_ended_meanwhile_whatever_its_clock_says() -> None:
-    """A reconnection that has nothing to change does not pass beside the write that ends it (DESIGN.md, section 5)."""
+    """A reconnection that changes nothing does not pass beside the write that ends the session.
+
+    Protocol: DESIGN.md, "The end of an exclusive session".
+    """
     service = serve()
     service.log.topics.create(TOPIC)
     held = service.log.access.claim(TOPIC, ClaimRequest("Exclusive", lease_ms=30_000))
@@ -41,7 +44,7 @@ def test_nobody_resumes_what_another_has_ended_meanwhile_whatever_its_clock_says
 
 
 def test_whom_only_an_old_memory_names_is_in_nobodys_way() -> None:
-    """I4: a claim took the log over and was given up; whoever remembers the session before it looks again."""
+    """A claim took the log over and was given up. A process that remembers the session before it looks again (I4)."""
     service = serve()
     service.log.topics.create(TOPIC)
     service.log.access.claim(TOPIC, ClaimRequest("Exclusive", lease_ms=300_000))
@@ -51,12 +54,12 @@ def test_whom_only_an_old_memory_names_is_in_nobodys_way() -> None:
     service.items.plan("write", arrives, *[moves] * ATTEMPTS_MAX)  # the reservation; never the confirmation
     with pytest.raises(ContendedError):
         service.log.access.claim(TOPIC, ClaimRequest("ExclusiveWithFencing", lease_ms=300_000))
-    assert append(other, "now").base_offset == 2  # behind both markers
+    assert append(other, "now").base_offset == 2  # after both markers
     service.close()
 
 
 def test_a_claim_that_may_have_reserved_something_is_not_refused_for_sure() -> None:
-    """An error other than OUTCOME_UNKNOWN says that nothing is reserved (DESIGN.md, section 5)."""
+    """An error other than OUTCOME_UNKNOWN says that nothing is reserved (DESIGN.md, "Claims that fail")."""
     service = serve()
     service.log.topics.create(TOPIC)
     append(service.log, "a")

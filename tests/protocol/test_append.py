@@ -1,4 +1,4 @@
-"""Append, through the log: races, lost answers, refusals, frozen groups (DESIGN, section 4, "Append")."""
+"""Append, through the log: races, lost answers, refusals, frozen groups (DESIGN.md, "Append")."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def creates(service: Service) -> int:
 
 
 def queued(service: Service) -> int:
-    """How many requests wait behind the one that leads."""
+    """Return how many requests wait after the one that leads."""
     (appender,) = service.log._resolver._appenders.values()
     return len(appender._queue)
 
@@ -121,7 +121,7 @@ def test_the_form_of_an_expectation_is_judged_before_anything_else() -> None:
 def test_an_append_survives_what_happens_to_its_create_and_is_stored_once(
     service: Service, fault: Any, times: int
 ) -> None:
-    """Our own object met again (its write-id), nobody's create, a conflict: each time the same segment, once."""
+    """The create meets our own object (its write-id), or never arrives, or conflicts: one segment each time."""
     append(service.log, "before")
     service.objects.plan("create", *[fault] * times)
     assert append(service.log, "a", producer=(7, 0, 0)) == Appended(1, 2, 1, False, -1, False, -1)
@@ -130,7 +130,7 @@ def test_an_append_survives_what_happens_to_its_create_and_is_stored_once(
 
 
 def test_a_create_that_is_sent_again_is_the_same_to_the_byte(service: Service) -> None:
-    """A frozen group: same bytes, metadata and write-id, though the clock goes on."""
+    """A frozen group keeps its bytes, metadata and write-id, though the clock goes on."""
     append(service.log, "a")
     sent: list[Any] = []
     create = service.objects.create
@@ -267,7 +267,7 @@ def test_a_412_that_cannot_be_read_is_unknown(service: Service) -> None:
 
 @pytest.mark.parametrize("fault", [never_arrives, loses_answer])
 def test_the_next_append_of_the_process_settles_the_frozen_group_first(service: Service, fault: Any) -> None:
-    """It never puts another batch at the offset whose outcome is unknown."""
+    """The process never puts another batch at the offset whose outcome is unknown."""
     append(service.log, "a")
     service.objects.plan("create", fault)
     service.objects.always("create", never_arrives)
@@ -314,7 +314,7 @@ def damage(service: Service, offset: int, **changes: str) -> None:
 def test_behind_a_damaged_segment_nothing_is_appended_and_it_is_left_as_it_is(
     service: Service, changes: dict[str, str]
 ) -> None:
-    """CORRUPT_LOG, from a process that meets it as a rival's, and from a cold one; each time it is asked."""
+    """A process that meets it as a rival's answers CORRUPT_LOG, and so does a cold one, each time it is asked."""
     append(service.log, "a")
     append(service.another(), "b")
     damage(service, 1, **changes)
@@ -354,7 +354,10 @@ def test_others_of_the_process_are_served_once_the_damage_is_mended(service: Ser
 
 
 def frozen(service: Service, meanwhile: Callable[[], None], *, monotonic_ms: float) -> Any:
-    """A create that succeeds; then the process stands still for over a minute while others do ``meanwhile``."""
+    """Return the fault of a create that succeeds; the process is then frozen for over a minute.
+
+    Meanwhile others do ``meanwhile``.
+    """
 
     def fault(call: Callable[[], Any]) -> None:
         call()
@@ -365,7 +368,7 @@ def frozen(service: Service, meanwhile: Callable[[], None], *, monotonic_ms: flo
 
 
 def away(service: Service, meanwhile: Callable[[], None], *, monotonic_ms: float) -> Any:
-    """The process stands still before its create arrives."""
+    """Return the fault of a create that arrives only after the process was frozen."""
 
     def fault(call: Callable[[], Any]) -> None:
         service.runtime.advance(MINUTE_MS + 1, monotonic_ms=monotonic_ms)
@@ -397,7 +400,10 @@ def test_a_clock_that_was_set_back_does_not_make_an_old_look_young(service: Serv
 
 
 def test_a_clock_that_was_set_back_costs_one_look_and_no_more(service: Service) -> None:
-    """The newest look is the one that began last, not the one when the wall said most: else none is young again."""
+    """The newest look is the one that began last, not the one at the wall clock's latest time.
+
+    Otherwise no look would be young again.
+    """
     append(service.log, "a")
     service.log.partitions.checkpoint(TOPIC, 0)
     service.runtime.advance(-MINUTE_MS, monotonic_ms=1)
@@ -432,12 +438,12 @@ def by_the_wall(service: Service, duration_ms: int) -> None:
 
 
 def by_the_monotonic_clock(service: Service, duration_ms: int) -> None:
-    """The machine's clock was set back by just as much as passed."""
+    """Let time pass, and set the machine's clock back by just as much."""
     service.runtime.advance(0, monotonic_ms=duration_ms)
 
 
 def by_an_event(service: Service, duration_ms: int) -> None:
-    """Both of the machine's clocks stood still together, and a request comes."""
+    """Let a request come after a freeze in which neither of the machine's clocks moved."""
     service.log.note_event(START_MS + duration_ms)
 
 
@@ -446,7 +452,7 @@ CLOCKS = [by_the_wall, by_the_monotonic_clock, by_an_event]
 
 @pytest.mark.parametrize("passes", CLOCKS)
 def test_a_look_is_young_only_if_every_clock_says_so(service: Service, passes: Callable[[Service, int], None]) -> None:
-    """Each clock alone makes it old, at 60 s and not before."""
+    """Each clock alone makes a look old, at 60 s and not before."""
     service.log.note_event(START_MS)
     append(service.log, "a")
     service.log.partitions.checkpoint(TOPIC, 0)
@@ -466,7 +472,7 @@ def test_a_look_is_young_only_if_every_clock_says_so(service: Service, passes: C
 def test_a_process_that_one_clock_tells_of_its_freeze_acknowledges_nothing_where_the_log_was_collected(
     service: Service, passes: Callable[[Service, int], None]
 ) -> None:
-    """By the other two no time has passed; and at the key that it would create nothing stands any more."""
+    """By the other two clocks no time has passed, and no object is left at the key that the process would create."""
     service.log.note_event(START_MS)
     append(service.log, "a")
     other = service.another()
@@ -480,7 +486,7 @@ def test_a_process_that_one_clock_tells_of_its_freeze_acknowledges_nothing_where
 
 
 def test_an_event_from_the_future_costs_one_look_and_no_more(service: Service) -> None:
-    """A gateway's clock is wrong for once: what is looked at from then on is young by it."""
+    """A gateway's clock is wrong for once: a look that begins later is young by that clock."""
     append(service.log, "a")
     looks = service.items.calls["get"]
     service.log.note_event(START_MS + 10**12)
@@ -493,7 +499,7 @@ def test_an_event_from_the_future_costs_one_look_and_no_more(service: Service) -
 
 
 def test_events_that_are_told_out_of_turn_take_no_clock_back(service: Service) -> None:
-    """A request that was delivered late, or whose thread was slow, beside one that tells of a freeze."""
+    """A request was delivered late, or its thread was slow; another request's time shows a freeze."""
     service.log.note_event(START_MS)
     append(service.log, "a")
     service.log.note_event(START_MS + MINUTE_MS)
@@ -554,7 +560,7 @@ def test_a_batch_of_a_topic_that_was_deleted_meanwhile_is_never_acknowledged(
 def test_a_process_frozen_before_it_reads_a_producer_does_not_take_what_was_collected_for_damage(
     service: Service, monotonic_ms: float
 ) -> None:
-    """The producer's item is ahead of all that it knows, and what lies between is gone."""
+    """The producer's item is ahead of all that the process knows, and what lies between is gone."""
     append(service.log, "a")
     producer = keys.producer_item(service.topic_id(), 0, 9).sort
 
@@ -570,7 +576,7 @@ def test_a_process_frozen_before_it_reads_a_producer_does_not_take_what_was_coll
 
     service.items.on_call = freezes
     if monotonic_ms:
-        with pytest.raises(errors.StoreUnavailableError):  # the caller's time is over
+        with pytest.raises(errors.StoreUnavailableError):  # end of the caller's time
             append(service.log, "c", producer=(9, 0, 1))
     assert append(service.log, "c", producer=(9, 0, 1)).base_offset == 2
     assert service.items.on_call is None
@@ -598,7 +604,7 @@ def test_items_that_cannot_be_read_after_the_create_leave_it_unknown_until_they_
 
 
 def test_a_deleted_topics_seal_stops_who_has_not_looked(service: Service) -> None:
-    """No clock moves: the log itself says that its life ended, and the name is resolved anew."""
+    """No clock moves: the log itself says that the topic's incarnation ended, and the name is resolved anew."""
     append(service.log, "a")
     other = service.another()
     other.topics.delete(TOPIC)
@@ -613,7 +619,7 @@ def test_a_deleted_topics_seal_stops_who_has_not_looked(service: Service) -> Non
 
 
 def test_a_refusal_is_judged_behind_what_another_process_appended_unseen(service: Service) -> None:
-    """Each of these would be refused by what this process remembers; the log says otherwise."""
+    """This process's memory would refuse each of these; the log says otherwise."""
     append(service.log, "a", producer=(7, 0, 0))
     rival = service.another()
     append(rival, "b", producer=(7, 0, 1))
@@ -651,7 +657,7 @@ def test_a_refusal_waits_for_a_store_that_can_be_asked(service: Service) -> None
 
 
 def test_a_refusal_by_an_old_look_takes_a_new_one(service: Service) -> None:
-    """The key behind a state that retention went past is absent, and proves nothing (I4)."""
+    """The key after a state that retention went past is absent, and proves nothing (I4)."""
     append(service.log, "a")
     other = service.another()
     append(other, "b")
@@ -665,7 +671,7 @@ def test_a_refusal_by_an_old_look_takes_a_new_one(service: Service) -> None:
 
 
 def test_a_process_that_adopts_a_head_forgets_what_it_knew_of_producers(service: Service) -> None:
-    """Its own memory is older than that head: judged by it, the producer's retry would be stored twice."""
+    """The process's own memory is older than that head: judged by it, the producer's retry would be stored twice."""
     append(service.log, "a", producer=(7, 0, 0))
     other = service.another()
     append(other, "b", producer=(7, 0, 1))
@@ -712,7 +718,7 @@ def test_what_waits_is_stored_in_one_segment_and_a_refused_one_shifts_nobody(liv
 
 
 def test_a_duplicate_within_one_group_is_told_where_its_twin_stands(live_service: Service) -> None:
-    """A retry that overtook the answer: both wait for the same create."""
+    """A retry overtook the answer: both wait for the same create."""
     service = live_service
     append(service.log, "a")
     gate = Gate()
@@ -773,7 +779,10 @@ def test_a_group_takes_no_batch_beyond_the_size_of_a_segment(live_service: Servi
 
 
 def test_a_caller_who_leaves_while_the_leader_still_reads_is_never_written_after_all() -> None:
-    """CONTENDED promises that nothing was written: also by the group that the request was already taken into."""
+    """CONTENDED promises that nothing was written.
+
+    That binds the group, too, that has already taken the request in.
+    """
     service = serve(timeout_ms=300)
     service.log.topics.create(TOPIC)
     append(service.log, "a")
@@ -782,7 +791,7 @@ def test_a_caller_who_leaves_while_the_leader_still_reads_is_never_written_after
     with ThreadPoolExecutor(3) as pool:
         pool.submit(append, service.log, "b")
         assert creating.reached.wait(PATIENCE_S)
-        # One of these two leads next, and takes the other's request into its group; both have a producer to be read.
+        # One of these two leads next, and takes the other's request into its group. Both have a producer to be read.
         pair = {value: pool.submit(append, service.log, value, producer=(ord(value), 0, 0)) for value in "cd"}
         wait_until(lambda: queued(service) == 2)
         service.items.plan("get", reading)
@@ -798,7 +807,7 @@ def test_a_caller_who_leaves_while_the_leader_still_reads_is_never_written_after
 
 
 def test_a_caller_who_leaves_while_the_leader_cannot_read_is_never_written_after_all() -> None:
-    """The same, where the leader's reading fails and the requests go back into the queue."""
+    """It is not written either where the leader's reading fails and the requests go back into the queue."""
     service = serve(timeout_ms=300)
     service.log.topics.create(TOPIC)
     append(service.log, "a")
@@ -937,7 +946,8 @@ def test_a_bad_timestamp_is_told_before_a_missing_key_and_names_its_own_records_
             service.log.append(TOPIC, 0, make())
         assert [error["index"] for error in refusal.value.record_errors] == [1]
     service.log.topics.alter(TOPIC, config={"message.timestamp.type": "LogAppendTime"})
-    with pytest.raises(errors.InvalidRecordError):  # there the server sets the times, so that none is bad
+    # There the server sets the times, so that none is bad.
+    with pytest.raises(errors.InvalidRecordError):
         service.log.append(TOPIC, 0, AppendRequest.of_records(records))
 
 
@@ -980,7 +990,10 @@ def test_a_process_refuses_by_a_configuration_only_after_a_fresh_look(service: S
 @pytest.mark.parametrize("is_checking", [True, False])
 @pytest.mark.parametrize("after_ms", [0, 1])
 def test_an_expectation_is_never_judged_by_an_old_switch(service: Service, is_checking: bool, after_ms: int) -> None:
-    """API, "Topics": a config up to 60 s old, but never check.expected.offsets where an expectation is named."""
+    """A config may be up to 60 s old (API.md, "Topics").
+
+    Where an expectation is named, its check.expected.offsets may never be old.
+    """
     configured(service, check_expected_offsets=not is_checking)
     append(service.log, "a")
     service.another().topics.alter(TOPIC, config={"check.expected.offsets": is_checking})
@@ -1000,7 +1013,7 @@ def test_an_expectation_that_is_right_is_not_told_as_checked_by_an_old_switch(se
 
 
 def test_a_sequence_is_never_refused_by_an_old_expiration(service: Service) -> None:
-    """DESIGN, section 4, "Old knowledge of a topic": a refusal by the config is judged after a fresh look."""
+    """A refusal by the config is judged after a fresh look (DESIGN.md, "Old knowledge of a topic")."""
     append(service.log, "a", producer=(7, 0, 0))
     service.another().topics.alter(TOPIC, config={"producer.id.expiration.ms": 1_000})
     service.runtime.advance(1_001)
@@ -1045,7 +1058,7 @@ def test_a_checkpoint_that_cannot_be_written_fails_no_append(service: Service) -
 
 @pytest.mark.parametrize("seed", range(4))
 def test_processes_with_checkpoints_between_know_every_producer(seed: int) -> None:
-    """Warm and cold processes take turns: whoever appends knows each producer as if it had folded all."""
+    """Warm and cold processes take turns: each knows each producer as if it had folded the whole log."""
     chance = random.Random(seed)
     service = serve(FakeRuntime())
     service.log.topics.create(TOPIC)

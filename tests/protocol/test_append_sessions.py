@@ -1,4 +1,7 @@
-"""Appends where somebody has write access: what the log takes, whatever its writers believe (DESIGN, section 5)."""
+"""Appends to a partition with write access: what the log takes, whatever its writers believe.
+
+Protocol: DESIGN.md, "Exclusive access (PIP-68)".
+"""
 
 from __future__ import annotations
 
@@ -58,7 +61,7 @@ def lapse(service: Service) -> None:
 
 
 def test_a_fenced_writer_that_never_hears_of_it_lands_nothing(service: Service) -> None:
-    """Promise 3: its process is warm, its lease young by its own clock, and nobody told it."""
+    """Promise 3: the old writer's process is warm, its lease young by its own clock, and no message reached it."""
     zombie = service.another()
     old = claim(zombie)
     send(zombie, old, "a")
@@ -70,7 +73,7 @@ def test_a_fenced_writer_that_never_hears_of_it_lands_nothing(service: Service) 
 
 
 def test_a_create_of_a_fenced_writer_that_was_under_way_lands_before_the_marker_or_never(service: Service) -> None:
-    """The marker took the offset that it was judged for."""
+    """The marker took the offset that the create was judged for."""
     zombie = service.another()
     old = claim(zombie)
 
@@ -85,7 +88,7 @@ def test_a_create_of_a_fenced_writer_that_was_under_way_lands_before_the_marker_
 
 @pytest.mark.parametrize("skew_ms", [-10_000, 10_000])
 def test_a_clock_that_is_wrong_by_ten_seconds_lets_no_fenced_writer_in(service: Service, skew_ms: int) -> None:
-    """I9: it changes who tries, never what the log holds."""
+    """A wrong clock changes which session tries, never what the log holds (I9)."""
     clock = FakeRuntime()
     clock.advance(skew_ms, monotonic_ms=0)
     zombie = service.another(runtime=clock)
@@ -148,7 +151,10 @@ def test_an_epoch_to_come_is_fenced_for_its_own_session_too(service: Service) ->
 
 
 def test_what_is_only_reserved_is_no_access(service: Service) -> None:
-    """The marker stands, the confirmation does not: who guesses the epoch is refused, in a process that asks now."""
+    """The marker is in the log, the confirmation is not made.
+
+    A process that asks now refuses a session that guesses the epoch.
+    """
     session = service.log.access.create_session()
     service.items.plan("write", lambda call: call(), is_unavailable)
     gate = Gate()
@@ -201,7 +207,7 @@ def test_a_session_that_shares_where_it_was_exclusive_writes_with_the_same_epoch
     assert texts(service.values()) == ["a", "b"]
 
 
-# The order in which a session is judged (section 9)
+# The order in which a session is judged (DESIGN.md, "Fencing")
 
 
 def sever(service: Service, session_id: str) -> None:
@@ -265,7 +271,7 @@ def test_a_closed_producer_is_expired_by_a_function_that_knows_it(service: Servi
     send(does_not, producer, "a")
     knows.access.close_producer(TOPIC, producer.producer_name, producer.session_id)
     assert code_of(lambda: send(knows, producer, "b")) == "SESSION_EXPIRED"
-    # What slips through before anybody came harms nobody.
+    # What slips through before any other writer came does no harm.
     send(does_not, producer, "c")
     append(knows, "d")
     assert code_of(lambda: send(does_not, producer, "e")) == "PRODUCER_FENCED"
@@ -273,7 +279,7 @@ def test_a_closed_producer_is_expired_by_a_function_that_knows_it(service: Servi
 
 
 def test_who_closes_and_is_not_answered_knows_it_all_the_same(service: Service) -> None:
-    """The answer to either close is lost; the next attempt finds it made."""
+    """The answer to either close is lost; the next attempt finds the close made."""
     log = service.log
     for end in (
         lambda one: log.access.close_producer(TOPIC, one.producer_name, one.session_id),
@@ -319,7 +325,7 @@ def test_a_renewed_holder_is_in_the_way_again(service: Service) -> None:
 
 @pytest.mark.parametrize(("spent_ms", "renewals"), [(LEASE_MS // 3 - 1, 0), (LEASE_MS // 3 + 1, 1)])
 def test_an_append_renews_the_lease_when_a_third_of_it_is_spent(service: Service, spent_ms: int, renewals: int) -> None:
-    """By one conditional write of the session's item."""
+    """One conditional write of the session's item renews it."""
     producer = claim(service.log)
     send(service.log, producer, "a")
     written: list[str] = []
@@ -389,7 +395,7 @@ def ends_with_its_session(service: Service, producer: Producer) -> None:
 
 
 def is_lost_in_a_rebuild(service: Service, producer: Producer) -> None:
-    """Sessions are gone then, and so is the access item."""
+    """Delete the session and the access item, as a rebuild does."""
     for key in (keys.session_item(producer.session_id), keys.access_item(service.topic_id(), 0)):
         item = service.items.store.get([key])[key]
         service.items.store.write([Delete(key, item.version)])
@@ -402,7 +408,7 @@ ENDS = [ends_by_lapse, ends_by_closing, ends_with_its_session, is_lost_in_a_rebu
 def test_the_first_append_behind_an_exclusive_session_carries_the_marker(
     service: Service, end: Callable[[Service, Producer], None]
 ) -> None:
-    """In the same segment, behind its records; from then on the old session is fenced."""
+    """The marker is in the same segment, after the append's records; from then on the old session is fenced."""
     old = claim(service.log)
     zombie = service.another()
     if end is not is_lost_in_a_rebuild:
@@ -452,7 +458,7 @@ def test_what_was_ended_appends_until_the_marker_and_renews_nothing_there(servic
     lapse(service)
 
     def first(call: Callable[[], Any]) -> Any:
-        """The holder wakes up, and is faster than the marker."""
+        """Let the holder append before the marker is created."""
         send(zombie, old, "b")
         return call()
 
@@ -464,7 +470,7 @@ def test_what_was_ended_appends_until_the_marker_and_renews_nothing_there(servic
 
 
 def test_an_end_that_was_written_holds_though_its_session_lives_again(service: Service) -> None:
-    """Its process died before the marker; the session came back by what it holds elsewhere."""
+    """The process that ended it died before the marker; the session came back by what it holds elsewhere."""
     service.log.topics.alter(TOPIC, partitions=2)
     old = claim(service.log)
     lapse(service)
@@ -482,7 +488,7 @@ def test_an_end_that_was_written_holds_though_its_session_lives_again(service: S
 
 
 def test_a_holder_that_renews_first_is_not_ended(service: Service) -> None:
-    """Both write the session's item: only one of the two succeeds."""
+    """The renewal and the end both write the session's item: only one of the two succeeds."""
     old = claim(service.log)
     zombie = service.another()
     send(zombie, old, "a")
@@ -565,7 +571,7 @@ def test_an_admission_that_is_not_answered_wrote_no_record_and_says_so(service: 
 
 
 def test_nobody_waits_for_anothers_admission(live_service: Service) -> None:
-    """While one asks for its admission, a holder's append of the same process goes through."""
+    """While one append asks for its admission, a holder's append of the same process goes through."""
     service = live_service
     producer = claim(service.log, lease_ms=300_000)
     send(service.log, producer, "warm")
@@ -593,7 +599,7 @@ def test_a_holder_that_sees_that_it_is_wanted_holds_its_creates_back(service: Se
 
     service.objects.plan("create", dies)
     with pytest.raises(SystemExit):
-        claim(service.log, FENCING)  # it has reserved, and marked the holder
+        claim(service.log, FENCING)  # dead after it has reserved, and marked the holder
     assert session_of(service, old.session_id).wanted_at > 0
     cold = service.another()
     before = service.runtime.monotonic_ms()
@@ -626,7 +632,7 @@ def test_an_append_under_a_session_costs_no_store_call_more_than_one_without(ser
     assert warm == {"objects.create": 10}
 
 
-# A topic's life
+# A topic's incarnation
 
 
 def test_a_topic_that_was_created_again_knows_no_access_of_its_former_life(service: Service) -> None:

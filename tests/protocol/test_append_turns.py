@@ -1,4 +1,4 @@
-"""How long an append may take beside rivals, and after them: what is left to others is no burden here."""
+"""How long an append may take beside rivals, and after them: time left to rivals must not burden it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def appender_of(log: Log) -> Appender:
 
 @pytest.mark.usefixtures("store_takes_time")
 def test_who_always_loses_by_its_expectation_is_told_soon_and_is_not_slow_afterwards(service: Service) -> None:
-    """Between two requests it thinks; that is no part of a try."""
+    """Between two requests the caller thinks; that time is no part of a try."""
     log, rival = service.another(), service.another()
     append(log, "a")
     told_ms = []
@@ -95,7 +95,10 @@ def test_who_lost_when_its_time_was_over_is_told_so(service: Service) -> None:
 
 
 def test_a_caller_who_left_takes_no_time_from_who_is_in_its_group(service: Service) -> None:
-    """It was told that the outcome is not known; what the others sent, which was not written, is appended."""
+    """The caller that left is answered that the outcome is not known.
+
+    The others' batches, which were not written, are appended.
+    """
     log, rival = service.another(), service.another()
     append(log, "a")
     appender = appender_of(log)
@@ -177,7 +180,7 @@ def test_an_append_that_the_next_one_found_much_later_slows_nothing_afterwards(s
 @pytest.mark.usefixtures("store_takes_time")
 @pytest.mark.parametrize("looks", [False, True])
 def test_a_winner_learns_of_who_only_loses_by_the_checkpoint(service: Service, *, looks: bool) -> None:
-    """Also one who looks at the head before each append."""
+    """It learns so, too, of a loser that looks at the head before each append."""
     loser, winner = service.another(timeout_ms=10_000), service.another()
     for _ in range(limits.CHECKPOINT_SEGMENTS):
         append(winner, "first")

@@ -1,4 +1,4 @@
-"""Items at the brim: what grows one is refused well before its limit, and what ends anything always fits."""
+"""Items at the brim: what grows an item is refused well before its limit, and what ends anything always fits."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ PRINCIPAL = "arn:aws:sts::123456789012:assumed-role/".ljust(2048, "r")
 
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A service whose items are small, so that one is soon full."""
+    """Return a service whose items are small, so that one is soon full."""
     monkeypatch.setattr(limits, "ITEM_BYTES_MAX", 12_000)
     monkeypatch.setattr(limits, "SESSION_BYTES_MAX", 9_600, raising=False)
     made = serve_two()
@@ -59,7 +59,10 @@ def size(session: SessionItem) -> int:
 
 
 def full(service: Service) -> tuple[str, str]:
-    """Return a session, and its producer of partition 1: it owns partition 0, and all that it is let beside."""
+    """Return a session, and its producer of partition 1.
+
+    The session owns partition 0, and as many locks as it may.
+    """
     a = start(service, lease_ms=300_000)
     own(service.log, a, WRITE)
     producer = claim(service.log, partitions=[1], session_id=a)
@@ -133,7 +136,7 @@ def a_renewal(service: Service, a: str, _: str) -> None:
 def test_a_session_that_owns_all_that_it_is_let_is_ended_in_every_way(
     service: Service, ending: Callable[[Service, str, str], None]
 ) -> None:
-    """Its item stood at the brim, once: then each of these was an error of ours, for a day."""
+    """Its item was once allowed to fill up to the brim. Then each of these ended in an error of ours, for a day."""
     a, name = full(service)
     ending(service, a, name)
 
@@ -158,7 +161,7 @@ def test_a_claim_that_would_fill_the_item_is_refused_and_changes_nothing(service
 
 
 def test_a_full_session_s_producer_reconnects(service: Service) -> None:
-    """That it resumes takes no more room."""
+    """A resumption takes no further room."""
     a, name = full(service)
     service.runtime.advance(400_000)
     again = claim(service.another(), session_id=a, producer_name=name, topic_epochs={1: 0})
@@ -250,12 +253,13 @@ def test_an_item_without_room_is_a_refusal_and_never_an_error_of_ours(
         call()
     assert (caught.value.code, caught.value.status) == ("THROTTLED", 429)
     assert advice in caught.value.detail
-    assert "secret" not in caught.value.detail  # a key may name another's session
+    # A key may name another's session.
+    assert "secret" not in caught.value.detail
 
 
 @pytest.mark.parametrize("case", ["heartbeat", "own a lock", "claim", "subscribe"])
 def test_behind_a_write_that_was_not_answered_it_is_an_unknown_outcome(case: str) -> None:
-    """Nothing is promised of the first one by what became of the second."""
+    """What became of the second write promises nothing about the first."""
     service = serve_two()
     call = writes(service)[case]
     service.items.plan("write", never_arrives)
@@ -354,13 +358,16 @@ def test_every_transaction_that_ends_something_fits_one_write() -> None:
     assert most + sizes["producer name"] <= limits.TRANSACTION_BYTES_MAX
     assert 99 * sizes["producer state"] + sizes["partition head"] <= limits.TRANSACTION_BYTES_MAX
     assert limits.CLAIM_PARTITIONS_MAX <= limits.RESOURCES_PER_OWN_MAX
-    # An acknowledgement that makes as many chunks as fit beside its cursor; a commit has none.
+    # An acknowledgement makes as many chunks as fit beside its cursor; a commit has none.
     assert 99 * sizes["chunk"] + sizes["cursor"] <= limits.TRANSACTION_BYTES_MAX
     assert limits.PARTITIONS_PER_COMMIT_MAX * sizes["cursor with ranges"] <= limits.TRANSACTION_BYTES_MAX
 
 
 def test_chunks_that_shrink_one_after_the_other_leave_no_crumbs() -> None:
-    """From the last to the first, each loses all ranges but one: the cursor would name ever more of them."""
+    """From the last to the first, each chunk loses all ranges but one.
+
+    Without merging, the cursor would name ever more of them.
+    """
     half, count = limits.CURSOR_CHUNK_RANGES // 2, 20
     fresh = iter(f"{n:032x}" for n in range(100_000))
 

@@ -21,7 +21,10 @@ def _dies(call: Callable[[], Any]) -> Any:
 
 
 def test_a_slow_look_of_another_thread_does_not_hide_that_the_topics_object_lacks_a_partition(service: Service) -> None:
-    """It puts an older item in the place of the one that the records were placed by; a rebuild would not find them."""
+    """The slow look puts an older item in the place of the one by which the records were placed.
+
+    A rebuild would not find them.
+    """
     gate = Gate(is_after=True)
     service.items.plan("get", gate)
     slow = threading.Thread(target=lambda: service.log.producing.share_out(TOPIC, [Record(b"")]), daemon=True)

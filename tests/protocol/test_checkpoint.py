@@ -1,4 +1,4 @@
-"""Checkpoints: when, in which order, and never backwards (DESIGN, section 4; I5)."""
+"""Checkpoints: when, in which order, and never backwards (DESIGN.md, "The checkpoint"; I5)."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_a_checkpoint_that_stops_half_way_is_true_as_far_as_it_came(service: Ser
 
 
 def collected(service: Service, topic_id: str) -> None:
-    """Take the items of a life away, as the sweeper does two graces after its end."""
+    """Take the items of an incarnation away, as the sweeper does two graces after its end."""
     items = service.items.store
     while found := items.query(keys.partition_items(topic_id, 0)):
         items.write([Delete(item.key, item.version) for item in found])
@@ -124,7 +124,7 @@ def collected(service: Service, topic_id: str) -> None:
 def test_a_process_that_was_frozen_in_its_first_checkpoint_leaves_nothing_in_a_life_that_is_over(
     service: Service, producers: int, is_recreated: bool
 ) -> None:
-    """Nobody would ever delete it: the life is not known to the sweeper any more."""
+    """No process would ever delete what it left: the sweeper no longer knows that incarnation."""
     topic_id = service.topic_id()
     log = LogBuilder(topic_id=topic_id)
     for producer_id in range(producers):
@@ -149,7 +149,7 @@ def test_a_process_that_was_frozen_in_its_first_checkpoint_leaves_nothing_in_a_l
 
 
 def test_a_first_checkpoint_beside_a_change_of_the_topic_is_written(service: Service) -> None:
-    """The condition is that the name leads to this life, not that nothing of it changes."""
+    """The condition is that the name leads to this incarnation, not that nothing of it changes."""
     append(service.log, "a", producer=(7, 0, 0))
 
     def meanwhile(call: Any) -> None:
@@ -272,7 +272,7 @@ def test_a_fold_never_writes_over_a_head_of_a_newer_fold_and_appends_without_che
 
 
 def test_a_head_that_a_newer_fold_took_over_amid_a_checkpoint_is_left_alone(service: Service) -> None:
-    """The write loses to it, and what is tried again is judged by the head as it is then."""
+    """The write loses to the newer head; the next try is judged by the head as it is then."""
     append(service.log, "a", producer=(7, 0, 0))
     service.log.partitions.checkpoint(TOPIC, 0)
     append(service.log, "b", producer=(7, 0, 1))
@@ -292,7 +292,7 @@ def test_a_head_that_a_newer_fold_took_over_amid_a_checkpoint_is_left_alone(serv
 
 
 def test_a_process_that_was_frozen_writes_no_checkpoint_of_what_it_folded_since(service: Service) -> None:
-    """A long poll of its own may have folded a late create, at a key that the log start has passed."""
+    """A long poll of the process may have folded a late create, at a key that the log start has passed."""
     append(service.log, "a")
     frozen = service.another()
     append(frozen, "b")
@@ -312,7 +312,7 @@ def test_a_process_that_was_frozen_writes_no_checkpoint_of_what_it_folded_since(
     with pytest.raises(Unavailable, match="too old"):
         checkpoint.save(appender.partition)
     retried = append(service.another(), "lost", producer=(7, 0, 0))
-    assert (retried.duplicate, retried.base_offset) == (False, 7), "it stands nowhere in the log: it is stored now"
+    assert (retried.duplicate, retried.base_offset) == (False, 7), "it is nowhere in the log: it is stored now"
 
 
 def test_a_cold_process_reads_the_head_and_what_stands_behind_it_only(service: Service) -> None:
@@ -322,7 +322,7 @@ def test_a_cold_process_reads_the_head_and_what_stands_behind_it_only(service: S
     append(service.log, "y")
     service.objects.calls.clear()
     assert service.another().partitions.offsets(TOPIC, 0).bounds.next_offset == 51
-    # The one behind the head, and the looks for the next key.
+    # The one after the head, and the looks for the next key.
     assert service.objects.calls["get"] <= 3
 
 

@@ -55,7 +55,7 @@ def close(log: Log, producer: Producer) -> None:
     log.access.close_producer(TOPIC, producer.producer_name, producer.session_id)
 
 
-# The table (section 5), each cell with what it leaves
+# The table of DESIGN.md, "Exclusive access (PIP-68)", each cell with what it leaves
 
 
 def nobody(service: Service) -> list[Producer]:
@@ -101,7 +101,7 @@ def waiters(service: Service) -> list[Producer]:
 def test_each_cell_of_the_table_as_a_claimer_meets_it(
     service: Service, before: Callable[[Service], list[Producer]], mode: str, result: str
 ) -> None:
-    """Table of section 5: the result, by another process; a refusal leaves everybody what they had."""
+    """Another process's claim gets the cell's result; a refusal leaves every other session what it had."""
     there = before(service)
     access, epoch = access_of(service), service.log.partitions.offsets(TOPIC, 0).topic_epoch
     assert outcome(service.another(), mode) == result
@@ -133,7 +133,7 @@ def test_epochs_begin_at_0_with_the_first_exclusive_grant_and_shared_never_moves
 
 
 def test_a_dead_holder_frees_the_partition_for_the_next_claimer(service: Service) -> None:
-    """A lapsed lease by itself bumps nothing; its end is written with the reservation of who comes next."""
+    """A lapsed lease by itself bumps nothing; its end is written with the reservation of the next claimer."""
     old = claim(service.log)
     service.runtime.advance(LAPSE_MS)
     assert service.log.partitions.offsets(TOPIC, 0).topic_epoch == 0
@@ -167,7 +167,7 @@ def test_a_grants_next_offset_lies_right_after_its_marker(service: Service) -> N
 def test_a_reader_who_starts_after_a_grant_has_the_whole_of_every_earlier_epoch_below_it(
     live_service: Service,
 ) -> None:
-    """A busy holder, fenced four times: no record of an older epoch at or above the newer grant's offset."""
+    """A busy holder is fenced four times: no record of an older epoch lies at or above the newer grant's offset."""
     service, stop = live_service, threading.Event()
     grants = [claim(service.log, lease_ms=300_000)]
 
@@ -241,7 +241,7 @@ def test_a_refused_claim_makes_no_session(service: Service) -> None:
         ({"session_id": "0" * 32, "lease_ms": 5_000}, "lease_ms"),
         ({"lease_ms": 999}, "lease_ms"),
         ({"wait_ms": 20_001}, "wait_ms"),
-        ({}, "partitions"),  # the topic has more than one claim takes
+        ({}, "partitions"),  # more partitions than one claim takes
     ],
 )
 def test_the_form_of_a_claim_is_judged_first(wide: Service, options: dict[str, Any], field: str) -> None:
@@ -281,7 +281,7 @@ def test_a_claim_takes_all_its_partitions_or_none(wide: Service) -> None:
 
 
 def test_a_claim_on_32_partitions_beside_64_dead_sessions_is_one_transaction(wide: Service) -> None:
-    """The largest there is: on each a dead holder and a dead claimer, all of other sessions."""
+    """It is the largest that exists: on each partition a dead holder and a dead claimer, all of other sessions."""
     several = list(range(limits.CLAIM_PARTITIONS_MAX))
 
     def dies(call: Callable[[], Any]) -> Any:
@@ -300,7 +300,7 @@ def test_a_claim_on_32_partitions_beside_64_dead_sessions_is_one_transaction(wid
 def test_a_claim_that_would_change_too_much_in_one_transaction_is_told(
     wide: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two dead sessions on each partition; with fewer partitions it is granted."""
+    """Two dead sessions are on each partition; with fewer partitions the claim is granted."""
     monkeypatch.setattr(limits, "TRANSACTION_ITEMS_MAX", 12)
 
     def dies(call: Callable[[], Any]) -> Any:
@@ -362,7 +362,7 @@ def test_a_session_has_write_access_to_at_most_128_partitions(wide: Service) -> 
     refusal = refused(lambda: claim(wide.log, partitions=[0], session_id=session.session_id))
     assert (refusal.code, refusal.next_step) == ("THROTTLED", "retry")
     assert access_of(wide).epoch == -1
-    claim(wide.log, FENCING, topic="b")  # takes them from it
+    claim(wide.log, FENCING, topic="b")  # a fencer of them
     assert claim(wide.log, partitions=[0], session_id=session.session_id).topic_epochs == {0: 0}
 
 
@@ -513,12 +513,12 @@ def test_of_several_producers_that_share_in_one_session_the_one_that_has_all_of_
     two = claim(wide.log, SHARED, producer_name="two", partitions=[0, 1], session_id=one.session_id)
     wide.runtime.advance(LAPSE_MS)
     code = code_of(lambda: again(wide.log, two, producer_name="one"))
-    assert code == "SESSION_EXPIRED"  # it has one of the two, so that this is a new claim
+    assert code == "SESSION_EXPIRED"  # a new claim, since it has only one of the two
     assert again(wide.log, two).producer_name == "two"
 
 
 def test_a_holder_resumes_while_a_fencer_has_only_reserved(service: Service) -> None:
-    """Nobody came yet; when its marker stands, the fencer is in force."""
+    """The fencer is not in force yet; it is once its marker is in the log."""
     old = claim(service.log)
     gate = Gate()
     service.objects.plan("create", gate)
@@ -583,7 +583,7 @@ def test_dead_waiters_are_skipped_and_spend_no_epoch(service: Service) -> None:
 
 
 def test_the_polls_of_who_stands_behind_a_dead_waiter_do_not_keep_it_alive(wide: Service) -> None:
-    """Whether what both wait for is free, and the rest of what the first one waits for is not."""
+    """That holds, too, while the partition that both wait for is free, and the dead waiter's other one is not."""
     holder = claim(wide.log, partitions=[1], lease_ms=300_000)
     dead = claim(wide.log, WAIT, partitions=[0, 1])
     behind = claim(wide.log, WAIT, partitions=[0])
@@ -655,7 +655,7 @@ def test_a_poll_and_a_heartbeat_renew_a_waiter(service: Service) -> None:
         renew()
         assert session_of(service, waiter.session_id).expires_at == service.runtime.now_ms() + LEASE_MS
     service.runtime.advance(LEASE_MS - 1)
-    service.log.access.producer(TOPIC, waiter.producer_name)  # a look renews nothing
+    service.log.access.producer(TOPIC, waiter.producer_name)  # a look, which renews nothing
     service.runtime.advance(502)
     assert code_of(lambda: poll(service.log, waiter)) == "SESSION_EXPIRED"
 
@@ -691,12 +691,15 @@ TROUBLES = [("get", is_unavailable), ("write", is_unavailable), ("write", moves)
 def test_a_claim_that_has_a_place_in_the_line_says_so_whatever_becomes_of_its_wait(
     service: Service, operation: str, fault: Any
 ) -> None:
-    """Nobody else can poll for it, or close it: not told of, it would be a ghost before whoever claims again."""
+    """Only this caller can poll for the claim, or close it.
+
+    Without the answer the claim would be a ghost in the line, before every later claimer.
+    """
     holder = claim(service.log)
 
     def queued(call: Callable[[], Any]) -> Any:
         call()
-        close(service.another(), holder)  # so that its poll has something to write
+        close(service.another(), holder)  # to give its poll something to write
         service.items.always(operation, fault)
 
     service.items.plan("write", queued)
@@ -791,7 +794,7 @@ def test_a_claim_that_more_stand_in_the_way_of_than_one_write_takes_is_throttled
 ) -> None:
     for partition in range(3):
         claim(wide.log, EXCLUSIVE, partitions=[partition], lease_ms=300_000)
-    # A write is of the partitions, whoever holds them, the claimer's session and record, and the topic's check.
+    # One write covers the partitions, their holders, the claimer's session and record, and the topic's check.
     monkeypatch.setattr(limits, "TRANSACTION_ITEMS_MAX", 2 * 2 + 3)
     refusal = refused(lambda: claim(wide.log, FENCING, partitions=[0, 1, 2]))
     assert (refusal.code, "claim fewer partitions" in refusal.detail) == ("THROTTLED", True)
@@ -800,7 +803,7 @@ def test_a_claim_that_more_stand_in_the_way_of_than_one_write_takes_is_throttled
 
 
 def test_a_lapsed_session_that_was_pruned_renews_nothing_there(service: Service) -> None:
-    """Else it would be live, and share, and stand in nobody's way."""
+    """Otherwise it would be live, and share, and no claim would be held back by it."""
     lapsed = claim(service.log, SHARED)
     for _ in range(limits.SESSIONS_PER_PARTITION_MAX - 1):
         claim(service.log, SHARED, lease_ms=300_000)
@@ -846,7 +849,7 @@ def test_a_page_of_producers_reads_the_records_that_it_shows_and_who_waits_befor
     log = wide.log
     claim(log, EXCLUSIVE, partitions=[1, 2], producer_name="holder")
     claim(log, EXCLUSIVE, partitions=[3], producer_name="another", lease_ms=300_000)
-    for name, partitions in (("z", [1, 3]), ("dead", [2]), ("b", [2, 1])):  # in this order they wait
+    for name, partitions in (("z", [1, 3]), ("dead", [2]), ("b", [2, 1])):  # in the order of waiting
         claim(log, WAIT, partitions=partitions, producer_name=name, lease_ms=1_000 if name == "dead" else 300_000)
     wide.runtime.advance(2_000)
     asked: list[int] = []
@@ -1004,7 +1007,7 @@ def test_a_session_that_a_failed_claim_made_ends_with_it(service: Service) -> No
 
 
 def damaged(service: Service, partition: int) -> Callable[[str, str], None]:
-    """Return what puts rubbish in the way of the partition's next create."""
+    """Return a callback that puts rubbish in the way of the partition's next create."""
 
     def on_call(operation: str, key: str) -> None:
         if operation == "create" and f"/{partition:05d}/" in key:
@@ -1041,7 +1044,7 @@ def test_a_claim_that_was_not_answered_and_then_meets_a_damaged_log_says_that_it
 
 
 def test_a_claim_of_which_one_marker_was_not_answered_keeps_what_it_has_reserved(wide: Service) -> None:
-    """It may be completed, so that is what is told, also beside a damaged log."""
+    """The claim may be completed, and its answer says that it may, also beside a damaged log."""
     session = wide.log.access.create_session(lease_ms=300_000)
     wide.objects.on_call = damaged(wide, 0)
     wide.objects.always("create", never_arrives, keys.log_prefix(wide.topic_id(), 1))
@@ -1051,7 +1054,7 @@ def test_a_claim_of_which_one_marker_was_not_answered_keeps_what_it_has_reserved
 
 
 def test_a_claim_that_cannot_give_up_says_that_its_outcome_is_unknown(service: Service) -> None:
-    """And the same claim completes it."""
+    """The same claim, sent again, completes it."""
     session = service.log.access.create_session(lease_ms=300_000)
     service.objects.always("create", is_unavailable, "log/")
     written = itertools.count()
@@ -1088,7 +1091,7 @@ DEATHS = [
 def test_the_same_claim_sent_again_completes_one_that_died_half_way(
     service: Service, operation: str, at: int, death: Any, mode: str
 ) -> None:
-    """With one epoch, and one marker; behind it begins what is granted."""
+    """It spends one epoch, and one marker; the grant begins right after the marker."""
     append(service.log, "a")
     claim(service.log)
     service.runtime.advance(LAPSE_MS)
@@ -1132,7 +1135,7 @@ def test_a_fencer_takes_over_from_a_claim_that_died_half_way(
 
 
 def test_a_claim_that_a_fencer_beat_has_nothing(service: Service) -> None:
-    """It had reserved; its marker comes behind the fencer's, and is never appended."""
+    """The claim had reserved; its marker comes after the fencer's, and is never appended."""
     beaten: list[Producer] = []
 
     def first(call: Callable[[], Any]) -> Any:
@@ -1149,7 +1152,7 @@ def test_a_claim_that_a_fencer_beat_has_nothing(service: Service) -> None:
 
 
 def test_a_claim_whose_marker_stands_but_is_beaten_before_its_confirmation_is_lost(service: Service) -> None:
-    """It spends an epoch and a marker, and nobody writes under it."""
+    """The claim spends an epoch and a marker, and no record is written under that epoch."""
 
     def first(call: Callable[[], Any]) -> Any:
         claim(service.another(), FENCING)
@@ -1196,7 +1199,7 @@ def test_a_claim_on_a_topic_that_is_deleted_meanwhile_finds_no_topic(service: Se
 
 
 def test_a_marker_is_leaned_on_only_after_a_look_at_the_topic_that_is_young(service: Service) -> None:
-    """I7 holds for markers: the topic went while its create was under way, and the process slept."""
+    """I7 holds for markers: the topic went while the marker's create was under way, and the process slept."""
 
     def sleeps(call: Callable[[], Any]) -> Any:
         call()
@@ -1209,7 +1212,10 @@ def test_a_marker_is_leaned_on_only_after_a_look_at_the_topic_that_is_young(serv
 
 
 def test_markers_of_a_claim_some_of_which_cannot_be_written_leave_no_holder(wide: Service) -> None:
-    """Fenced partitions without a holder: the next claimer, or whoever appends without a session, goes on."""
+    """The fenced partitions have no holder.
+
+    The next claimer, or the next append without a session, takes them.
+    """
     old = claim(wide.log, partitions=[0, 1], lease_ms=300_000)
     wide.objects.always("create", is_unavailable, keys.log_prefix(wide.topic_id(), 1))
     assert outcome(wide.log, FENCING, partitions=[0, 1]) == "STORE_UNAVAILABLE"
@@ -1226,7 +1232,7 @@ def test_markers_of_a_claim_some_of_which_cannot_be_written_leave_no_holder(wide
 
 @pytest.mark.parametrize("mode", [EXCLUSIVE, WAIT, FENCING])
 def test_of_claimers_side_by_side_each_epoch_is_ones(live_service: Service, mode: str) -> None:
-    """I8: eight processes at once; the log has one marker an epoch, and no record of another's."""
+    """Eight processes at once: the log has one marker an epoch, and no record of another's (I8)."""
     service = live_service
 
     def work(log: Log) -> tuple[str, int] | None:

@@ -32,7 +32,7 @@ from tests.support.sweeping import HOUR, Guard, bases, check_all, item_sorts, st
 
 @pytest.fixture
 def trimmed() -> Iterator[Service]:
-    """Ten segments of two records, and a log start in the middle of the fifth."""
+    """Return ten segments of two records, and a log start in the middle of the fifth."""
     service = serve()
     service.log.topics.create(TOPIC)
     for n in range(10):
@@ -84,7 +84,7 @@ def test_a_log_start_at_the_end_leaves_no_segment(trimmed: Service) -> None:
 
 
 def test_a_segment_stays_while_only_the_log_start_and_no_state_object_is_beyond_it(trimmed: Service) -> None:
-    """A rebuild would still begin below it."""
+    """A rebuild would still begin below the log start."""
     trimmed.log.partitions.trim(TOPIC, 0, 15)  # too early for another object
     assert states(trimmed, trimmed.topic_id()) == [9]
     trimmed.runtime.advance(HOUR)
@@ -122,7 +122,7 @@ def test_an_item_store_from_a_backup_keeps_what_its_older_log_start_keeps(trimme
 
 
 def test_nothing_goes_that_the_checkpoint_has_not_reached(trimmed: Service) -> None:
-    """I6: a fold that begins at the head would meet a hole."""
+    """Folding from the head on would meet a hole (I6)."""
     key = keys.head_item(trimmed.topic_id(), 0)
     whole = Head.from_value(trimmed.items.store.get([key])[key].value)
     head = replace(whole, state=whole.state._replace(next_offset=4))
@@ -184,10 +184,10 @@ def test_with_nothing_to_collect_a_partition_costs_few_calls_and_a_short_listing
     before = trimmed.count()
     swept(trimmed)
     calls = trimmed.count() - before
-    # The clock's three; the keys behind the checkpoint; the oldest segment, found and measured; state/; log/.
+    # The clock's three; the keys after the checkpoint; the oldest segment, found and measured; state/; log/.
     assert calls["objects.create"] + calls["objects.delete"] == 2
     assert calls["objects.list"] <= 6
     assert calls["objects.get"] <= 1
-    # Cursor, lives, topics twice (to the end), topic and head.
+    # Cursor, deleted topics, topics twice (to the end), topic and head.
     assert calls["items.get"] + calls["items.query"] <= 6
     assert calls["items.write"] == 1

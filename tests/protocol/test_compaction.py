@@ -117,7 +117,7 @@ def partition_of(service: Service, log: Log | None = None) -> Partition:
 
 
 def copied(service: Service) -> tuple[Partition, CompactedView]:
-    """Return a view whose files are made, and that nothing leads to yet."""
+    """Return a view whose files are made, and which no pointer leads to yet."""
     partition = partition_of(service)
     planned = compaction.plan(partition)
     assert planned is not None
@@ -139,7 +139,7 @@ def stale(service: Service) -> list[str]:
 
 
 def test_a_table_is_read_back_from_a_compacted_topic(table: Service) -> None:
-    """PIP-68's own example: one writer keeps a table in a topic; who takes over reads it back, and goes on."""
+    """PIP-68's own example: one writer keeps a table in a topic; its successor reads the table back, and goes on."""
     expected: dict[str, str] = {}
 
     def write(key: str, value: str | None) -> None:
@@ -243,7 +243,7 @@ def test_a_trim_beyond_the_horizon_leaves_an_empty_view(table: Service) -> None:
 
 
 def test_a_view_holds_nothing_that_was_trimmed_before_it(table: Service) -> None:
-    """Also of a batch that the log start cuts in two, and of the view before."""
+    """That includes the trimmed part of a batch that the log start cuts in two, and of the view before."""
     log = LogBuilder(topic_id=table.topic_id())
     log.add(part_of((None, b"0"), (None, b"1")))
     log.add(part_of((None, b"2"), (None, b"3")))
@@ -266,7 +266,7 @@ class Model:
     """Everything that was ever appended, kept in a list."""
 
     log: LogBuilder
-    records: list[tuple[ReadRecord, int | None]] = field(default_factory=list)  # and its transaction
+    records: list[tuple[ReadRecord, int | None]] = field(default_factory=list)  # each with its transaction
     outcomes: dict[int, bool] = field(default_factory=dict)  # transaction -> committed
     open: dict[int, int] = field(default_factory=dict)  # producer -> transaction
     epochs: dict[int, int] = field(default_factory=dict)
@@ -463,7 +463,7 @@ def test_the_time_of_a_batch_is_that_of_what_is_left_of_it(table: Service) -> No
 def test_files_have_at_most_64_mib_and_their_metadata_fits_s3(table: Service) -> None:
     table.log.topics.alter(TOPIC, config={"max.message.bytes": 4 * limits.MIB})
     for n in range(18):
-        for part in range(2):  # the half of each batch is replaced
+        for part in range(2):  # half of each batch, replaced
             records = [Record(b"%03d" % n + bytes(2_000_000), b"%d" % (n + part)) for _ in range(2)]
             table.log.append(TOPIC, 0, AppendRequest.of_records(records[: 2 - part]))
     for n in range(15):
@@ -612,7 +612,7 @@ def test_more_keys_than_are_remembered_take_several_rounds(table: Service) -> No
 
 
 def test_what_is_held_of_the_log_at_once_is_bounded(table: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The segments that are fetched side by side, the file under way, and the digests; not the log."""
+    """At once it holds the segments that are fetched side by side, the file under way, and the digests; not the log."""
     monkeypatch.setattr(limits, "COMPACTION_FETCH_BYTES", limits.MIB)
     monkeypatch.setattr(limits, "COMPACTED_FILE_BYTES_MAX", limits.MIB)
     log = LogBuilder(topic_id=table.topic_id())
@@ -652,7 +652,7 @@ def test_50_000_records_over_5_000_keys_are_compacted_in_seconds() -> None:
 
 
 class Crash(BaseException):
-    """The process ends here."""
+    """The end of the process."""
 
 
 def crash_at(service: Service, nth: int, *, is_after: bool) -> None:
@@ -682,7 +682,7 @@ def calm(service: Service) -> None:
 
 
 def two_views(service: Service) -> Model:
-    """A log with a view, and more behind it."""
+    """Make a log with a view, and segments after it; return its model."""
     model = Model(LogBuilder(topic_id=service.topic_id()))
     rows = [(b"a", b"1"), (b"b", b"2"), (b"c", None), (b"a", b"3"), (None, b"4")]
     first = [("append", rows, "none", None, None, False), ("append", rows[:2], "zstd", 7, None, False)]
@@ -776,7 +776,7 @@ def test_a_store_that_takes_nothing_leaves_the_old_view(table: Service) -> None:
     table.items.always("write", None)
     assert horizon(table.another()) == old
     assert read_all(table.another()) == model.view(old, 0, is_read_committed=False)
-    assert stale(table) == [], "what died beyond the view in force may still be put in force by who made it"
+    assert stale(table) == [], "what died beyond the view in force may still be put in force by its maker"
 
 
 def test_a_view_whose_files_are_not_all_there_is_never_put_in_force(table: Service) -> None:
@@ -821,7 +821,7 @@ def test_a_damaged_view_is_told(table: Service) -> None:
     table.objects.store.delete(key)
     with pytest.raises(errors.CorruptLogError):
         page(table.another())
-    flipped = stored.body[:-2] + bytes([stored.body[-2] ^ 1, stored.body[-1]])  # the value
+    flipped = stored.body[:-2] + bytes([stored.body[-2] ^ 1, stored.body[-1]])  # a damaged value
     table.objects.store.create(key, flipped, stored.metadata)
     with pytest.raises(errors.CorruptLogError):
         page(table.another())
@@ -832,7 +832,7 @@ def test_a_damaged_view_is_told(table: Service) -> None:
 
 
 def test_of_two_compactors_the_farther_wins(table: Service) -> None:
-    """Whoever is first: a pointer never moves back, and the loser tells the winner's view."""
+    """Whichever is first, a pointer never moves back, and the loser answers with the winner's view."""
     put(table.log, ("a", "1"), ("b", "2"))
     slow, gate = partition_of(table), Gate()
     planned = compaction.plan(slow)

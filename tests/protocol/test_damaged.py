@@ -90,7 +90,7 @@ def test_a_rebuild_stops_at_a_damaged_topic_object(service: Service) -> None:
 
 
 def test_an_object_that_is_no_segment_is_told_by_its_key_and_nothing_is_appended(service: Service) -> None:
-    """Such as the "folder" that a console makes."""
+    """The object is one like the "folder" that a console makes."""
     append(service.log, "a")
     stray = keys.segment_key(service.topic_id(), 0, 1).removesuffix(".log")
     service.objects.store.create(stray, b"", {})

@@ -21,7 +21,7 @@ from tests.support.service import TOPIC, LogBuilder, Service, append, data, neve
 
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
-    """A process that remembers two partitions at most."""
+    """Return a service whose process remembers two partitions at most."""
     monkeypatch.setattr(limits, "APPENDERS_CACHED_MAX", 2, raising=False)
     made = serve()
     made.log.topics.create(TOPIC, partitions=12)
@@ -59,7 +59,7 @@ def test_a_forgotten_partition_is_known_anew(service: Service) -> None:
 
 
 def test_a_group_whose_create_was_not_answered_is_not_forgotten(service: Service) -> None:
-    """Its process starts no second create at that offset before the first one's outcome is known."""
+    """The process starts no second create at that offset before the first one's outcome is known."""
     append(service.log, "a")
     service.objects.always("create", never_arrives)
     with pytest.raises(errors.OutcomeUnknownError):
@@ -73,7 +73,7 @@ def test_a_group_whose_create_was_not_answered_is_not_forgotten(service: Service
 
 
 def test_a_request_that_is_under_way_has_the_only_appender_of_its_partition(service: Service) -> None:
-    """It was forgotten while the request had it, and is the one that the next request gets."""
+    """The appender was forgotten while the request had it; the next request gets the same one."""
     append(service.log, "a")
     service.objects.always("create", never_arrives)
     topic = service.log.topics.get(TOPIC)
@@ -84,7 +84,7 @@ def test_a_request_that_is_under_way_has_the_only_appender_of_its_partition(serv
     touch(service.log, *range(1, 12))
     with pytest.raises(errors.OutcomeUnknownError):
         mine.append(_entry(service, "b"), service.runtime.monotonic_ms() + 100)
-    assert 0 in remembered(service.log)  # who left it has left a group in it
+    assert 0 in remembered(service.log)  # frozen group of the request that left
 
 
 def _entry(service: Service, value: str) -> BatchEntry:
@@ -100,7 +100,7 @@ def test_sessions_that_hold_and_own_much_are_remembered_by_what_they_weigh(monke
     owns = tuple(Owned(None, f"lock-{n}", "") for n in range(40))
     for n in range(1, 7):
         made = sessions.created(f"{n:032x}", principal="", lease_ms=1_000, now_ms=0)
-        for version in (1, 2):  # a newer one takes the place of the older
+        for version in (1, 2):  # the newer one in place of the older
             grants.note(replace(made, owns=owns, version=version))
     assert [session_id[-1] for session_id in grants._known] == ["5", "6"]
     huge = sessions.created(f"{7:032x}", principal="", lease_ms=1_000, now_ms=0)
@@ -109,7 +109,7 @@ def test_sessions_that_hold_and_own_much_are_remembered_by_what_they_weigh(monke
 
 
 def test_small_segments_count_with_what_is_kept_beside_their_bodies() -> None:
-    """By their bodies alone a third of a million of them would be kept."""
+    """Counted by their bodies alone, a third of a million of them would be kept."""
     service, builder = serve(), LogBuilder()
     for _ in range(20):
         builder.add(data("v"))

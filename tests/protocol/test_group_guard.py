@@ -1,4 +1,7 @@
-"""DESIGN, section 6: who reads and commits as a group, at the start, at the answer, and in a commit's transaction."""
+"""Which sessions read and commit as a group: judged at the start, at the answer, and in a commit's transaction.
+
+Protocol: DESIGN.md, "Reads and commits as a group".
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ def guard(service: Service, session_id: str | None, *, group: str = "g", princip
 
 
 def commit(service: Service, checks: Sequence[Check]) -> bool:
-    """Write something beside the checks; return whether they held."""
+    """Write something beside the checks; return True if they held."""
     put = Put(ItemKey("commits", service.runtime.fresh_id()), {}, 1, None)
     changes: list[Change] = [*checks, put]
     try:
@@ -98,7 +101,7 @@ def test_the_session_is_judged_first(service: Service, fields: dict[str, Any], c
     assert told(lambda: read(service.log, a, group)) == code
     if fields:
         own(service.log, start(service), (WRITE, 0), group="g")
-        assert told(lambda: read(service.log, a, group)) == code, "before who owns it"
+        assert told(lambda: read(service.log, a, group)) == code, "before the ownership"
 
 
 @pytest.mark.parametrize("session_id", ["", "nobody", "0" * 32, "x" * 5000])
@@ -111,7 +114,7 @@ def test_an_unknown_session_reads_nothing(service: Service, session_id: str) -> 
 
 
 def reading(service: Service, act: Callable[[], object], **options: Any) -> Callable[[str | None], str]:
-    """Return a reading in whose middle, when it looks at the log, something happens once."""
+    """Return a reading that makes the act happen once, in its middle, when it looks at the log."""
     is_done = []
 
     def on_call(operation: str, key: str) -> None:
@@ -163,7 +166,7 @@ def test_a_long_poll_is_judged_when_it_answers(service: Service) -> None:
     other = service.another()
 
     class Waiting(FakeRuntime):
-        """Something happens while this process waits."""
+        """A runtime in which a claim and an append happen while its process waits."""
 
         is_done = False
 
@@ -247,11 +250,14 @@ def test_a_commit_without_a_session_holds_only_while_an_owner_that_lapsed_stays_
     change(service, a, expires_at=service.runtime.now_ms() + LEASE_MS)
     assert not commit(service, checks)
     close(service, a)
-    assert len(guard(service, None)) == 1, "who has ended for good does not come back"
+    assert len(guard(service, None)) == 1, "a session that has ended for good does not come back"
 
 
 def test_a_commit_without_a_session_is_refused_behind_an_owner_that_came_back(service: Service) -> None:
-    """Its lease lapsed; right before the commit is written an append of it is accepted, and it reads on."""
+    """The owner's lease lapsed.
+
+    Right before the commit is written an append of the owner is accepted, and it reads on.
+    """
     from fenceline.subscriptions.group_offsets import GroupOffset
 
     append(service.log, "1")

@@ -51,7 +51,7 @@ def marks(log: Log, topic: str = TOPIC) -> list[int]:
 
 @pytest.fixture
 def topics(service: Service) -> Service:
-    """Two topics of three partitions, each with ten records."""
+    """Return two topics of three partitions, each with ten records."""
     service.log.topics.alter(TOPIC, partitions=3)
     service.log.topics.create(OTHER, partitions=3)
     for topic in (TOPIC, OTHER):
@@ -79,7 +79,10 @@ def test_a_commit_sets_the_mark_also_backwards_and_forgets_what_was_acknowledged
 
 
 def test_the_offsets_of_a_group_are_the_marks_of_its_subscriptions(topics: Service) -> None:
-    """Kafka's view of the same cursor: set by acknowledgement, seek or at the end, it is there, too."""
+    """It is Kafka's view of the same cursor.
+
+    What an acknowledgement, a seek or a start at the end has set is there, too.
+    """
     consumers = topics.log.subscriptions
     consumers.subscribe(OTHER, GROUP, is_latest=True)
     consumers.subscribe(TOPIC, GROUP, is_latest=False)
@@ -142,7 +145,7 @@ def test_a_commit_is_of_1_to_32_partitions(topics: Service) -> None:
 
 
 def test_a_commit_in_whose_way_too_many_owners_lapsed_is_told_to_be_smaller(service: Service) -> None:
-    """Each may come back until it is written: none of their sessions may change."""
+    """Each lapsed owner may come back until the commit is written: so none of their sessions may change."""
     names = [f"topic-{number}" for number in range(32)]
     for name in names:
         service.log.topics.create(name)
@@ -180,7 +183,7 @@ def test_a_refusal_behind_a_lost_answer_says_that_the_outcome_is_not_known(topic
 
 
 def test_the_largest_commit_fits_one_transaction(topics: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    """32 topics without a subscription, each partition's ownership and the session to be checked."""
+    """It has 32 topics without a subscription; each partition's ownership and the session are checked."""
     session = Check(ItemKey("session", "s"), None)
 
     def guard(topic: Any, partition: int, *_: Any) -> list[Check]:
@@ -285,7 +288,7 @@ def test_what_a_deleted_topic_or_subscription_had_is_not_told(topics: Service) -
 
 def test_cursors_that_a_dead_process_left_of_a_deleted_subscription_are_not_told(topics: Service) -> None:
     commit(topics.log, (TOPIC, 0, 5))
-    topics.items.plan("query", is_unavailable)  # its cursors stay
+    topics.items.plan("query", is_unavailable)  # leaves its cursors
     topics.log.subscriptions.unsubscribe(TOPIC, GROUP)
     assert topics.items.store.query(keys.cursor_items(GROUP))
     assert committed(topics.log) == committed(topics.log, topic=TOPIC) == []

@@ -1,6 +1,7 @@
-"""A write that was not answered, and then a rival: what may have been carried out is never told as refused.
+"""A write that was not answered, and then a rival: what may have been carried out is never reported as refused.
 
-Topics have a file of their own, ``test_topic_races.py``; group commits, acknowledgements and claims have theirs.
+Not here: topics, which have a file of their own, ``test_topic_races.py``; group commits, acknowledgements and claims,
+which have theirs.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def remove(service: Service, key: ItemKey) -> None:
 
 
 def outcome(*facts: Exception | None, **options: Any) -> str:
-    """Return what a request is told whose attempts end as ``facts`` say, one after the other."""
+    """Return the outcome of a request whose attempts end as ``facts`` say, one after the other."""
     left = iter(facts)
 
     def attempts() -> None:
@@ -126,7 +127,7 @@ def test_a_release_of_which_a_part_was_made_is_not_told_as_refused(
 def test_a_producer_that_was_closed_is_closed_though_its_name_was_taken_since(
     service: Service, mode: str, rival: str
 ) -> None:
-    """By the attempt behind a lost answer, and by the request sent again."""
+    """It is closed by the attempt after a lost answer, and by the request sent again."""
     mine, other = claim(service.log, mode, producer_name="p"), service.another()
     taken: list[Any] = []
     service.items.plan("write", lost_behind(lambda: taken.append(claim(other, rival, producer_name="p"))))

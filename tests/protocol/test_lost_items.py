@@ -1,4 +1,4 @@
-"""Which topics are lost: what happens beside the look makes none (`fenceline.recovery.lost_items`)."""
+"""Which topics are lost: what happens beside the look makes none lost (`fenceline.recovery.lost_items`)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def test_a_topic_that_is_created_meanwhile_is_not_lost(
         log = service.another()
         topic_id = log.topics.create("new").topic_id
         log.append("new", 0, request("a"))
-        if look is lost_segments:  # else it is not even asked for
+        # Otherwise it is not even asked for.
+        if look is lost_segments:
             service.objects.store.delete(keys.topic_key(topic_id, 0))
 
     once_at(service, prefix, create)

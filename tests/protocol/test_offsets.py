@@ -57,7 +57,7 @@ def test_a_next_offset_never_goes_back_and_knows_what_others_appended(service: S
     st.data(),
 )
 def test_the_first_record_at_or_after_a_time_is_found_whatever_the_order_of_times(segments: Any, draw: Any) -> None:
-    """Against a look at every record: clients' times jump to and fro, and the log start may lie inside a batch."""
+    """It equals a look at every record: clients' times jump to and fro, and the log start may lie inside a batch."""
     with closing(serve()) as service:
         log = LogBuilder(topic_id=service.log.topics.create(TOPIC).topic_id)
         records: list[tuple[int, int]] = []
@@ -65,7 +65,7 @@ def test_the_first_record_at_or_after_a_time_is_found_whatever_the_order_of_time
             offset = log.state.next_offset
             for times in segment:
                 records += [(offset + n, time) for n, time in enumerate(times)]
-                offset += len(times) + 1  # a marker behind each
+                offset += len(times) + 1  # plus a marker after each
             log.add(
                 *[part for times in segment for part in (data(*["x"] * len(times), timestamps=times), marker(0x80))]
             )
@@ -289,8 +289,10 @@ def test_aborted_transactions_beyond_one_page_of_items_are_all_found(
 
 
 def test_an_end_that_the_log_start_has_passed_is_no_end(service: Service) -> None:
-    """The process is frozen while it asks for the next key, and its clocks stand still: only the head that another
-    thread of it has read tells that the key may have been collected."""
+    """The process is frozen while it asks for the next key, and its clocks do not move.
+
+    Only the head shows that the key may have been collected. Another thread of the process has read that head.
+    """
     clock = FakeRuntime()
     frozen = service.another(runtime=clock)
     append(service.log, "a")

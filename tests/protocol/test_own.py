@@ -1,4 +1,7 @@
-"""DESIGN, section 6, on stores: claims of several resources, generations and tokens, leases, names, releases."""
+"""Ownership on stores: claims of several resources, generations and tokens, leases, names, releases.
+
+Protocol: DESIGN.md, "Ownership (Single Reader/Writer)".
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ from tests.support.service import request as request_of
 
 @pytest.fixture
 def service(service: Service) -> Service:
-    """The service, its topic with two partitions."""
+    """Return the service; its topic has two partitions."""
     service.log.topics.alter(TOPIC, partitions=2)
     return service
 
@@ -206,11 +209,12 @@ def test_a_session_that_comes_back_has_what_nobody_took_since(service: Service) 
 def test_an_owner_who_comes_back_in_the_last_moment_is_not_passed_over(
     service: Service, resource: str, is_remembered: bool
 ) -> None:
-    """The claim leans on a lapse: a renewal between its look and its write makes it look again."""
+    """The claim depends on a lapse: a renewal between its look and its write makes it look again."""
     a, b = start(service), start(service)
     own(service.log, a, resource)
     if not is_remembered:
-        change(service, a, owns=(), holds=())  # by its session, that is: by the item it is
+        # Its session forgot it: the items alone name it.
+        change(service, a, owns=(), holds=())
     lapse(service, a)
     is_back = []
 
@@ -227,7 +231,10 @@ def test_an_owner_who_comes_back_in_the_last_moment_is_not_passed_over(
 
 @pytest.mark.parametrize("skew_ms", [-10_000, 10_000])
 def test_a_clock_that_is_wrong_decides_who_tries_and_never_who_writes(service: Service, skew_ms: int) -> None:
-    """I9: whoever takes a partition too early, or too late, takes it by a marker; the one before writes nothing."""
+    """A claimer that takes a partition too early, or too late, takes it by a marker (I9).
+
+    After the marker the owner before it writes nothing.
+    """
     skewed = FakeRuntime()
     skewed.advance(skew_ms)
     other = service.another(runtime=skewed)
@@ -242,7 +249,7 @@ def test_a_clock_that_is_wrong_decides_who_tries_and_never_who_writes(service: S
         service.runtime.advance(5_501)
         skewed.advance(5_501)
         assert refusal(other, b, WRITE, "lock").code == "RESOURCE_OWNED"
-        assert sent(service.log, a, 0, "b's") == "ok", "nobody came after it"
+        assert sent(service.log, a, 0, "b's") == "ok", "no other came after it"
     assert service.values() == [b"a's", b"b's"]
 
 

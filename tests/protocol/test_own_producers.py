@@ -1,4 +1,7 @@
-"""DESIGN, sections 5 and 6: owners beside producers, who are owners, are fenced, and wait."""
+"""Owners beside producers, which are owners, are fenced, and wait.
+
+Protocol: DESIGN.md, "Owners and producers" and "Exclusive access (PIP-68)".
+"""
 
 from __future__ import annotations
 
@@ -35,13 +38,13 @@ from tests.support.sweeping import Died
 
 @pytest.fixture
 def service(service: Service) -> Service:
-    """The service, its topic with two partitions."""
+    """Return the service; its topic has two partitions."""
     service.log.topics.alter(TOPIC, partitions=2)
     return service
 
 
 def test_a_live_exclusive_producer_is_an_owner_with_the_last_granted_generation(service: Service) -> None:
-    """Also of none: then it is 0, and any generation takes the partition from it."""
+    """Where none was granted, the generation is 0, and any generation takes the partition from it."""
     producer = claim(service, "Exclusive").session_id
     a = start(service)
     shown = service.log.access.ownership(WRITE)
@@ -113,7 +116,7 @@ def test_an_owner_is_in_the_way_of_others(service: Service, mode: str) -> None:
 
 
 def test_owning_takes_over_from_who_shares_and_fails_who_waits_and_severs_neither(service: Service) -> None:
-    """As ExclusiveWithFencing does: neither owns anything."""
+    """Owning acts as ExclusiveWithFencing does: neither of the two owns anything."""
     sharing = claim(service, "Shared")
     waiting = claim(service, "WaitForExclusive")
     assert (sharing.state, waiting.state) == ("granted", "queued")

@@ -1,4 +1,7 @@
-"""DESIGN, section 6: a claim of several resources that dies, fails or meets rivals at any of its store calls."""
+"""A claim of several resources that dies, fails or meets rivals at any of its store calls.
+
+Protocol: DESIGN.md, "Ownership (Single Reader/Writer)".
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ from tests.support.sweeping import Calls, Died
 
 @pytest.fixture
 def service(service: Service) -> Service:
-    """The service, its topic with two partitions."""
+    """Return the service; its topic has two partitions."""
     service.log.topics.alter(TOPIC, partitions=2)
     return service
 
@@ -57,7 +60,7 @@ TAKEN = ("lock", 1), (WRITE, 1), "new"
 
 
 def check_taken(service: Service, a: str, b: str) -> None:
-    """The claim ``TAKEN`` of b is done whole: a is severed and fenced everywhere, b writes."""
+    """Assert that the claim ``TAKEN`` of b is done whole: a is severed and fenced everywhere, b writes."""
     assert own(service.another(), b, *TAKEN)[::2] == [(1, 1), (1, 0)]
     token = service.log.access.ownership(WRITE).fencing_token
     assert session(service, a).fences == ()
@@ -114,7 +117,10 @@ THIRDS: dict[str, Callable[[Service, str, str], object]] = {
 
 @pytest.mark.parametrize("third", THIRDS)
 def test_who_comes_between_a_death_and_the_repeated_claim_hides_nobody_who_was_severed(third: str) -> None:
-    """Whoever is told that he owns the resource: of whom its earlier owners severed for it nothing lands any more."""
+    """A claimer is answered that it owns the resource.
+
+    Of each session that the earlier owners severed for the resource, nothing lands any longer.
+    """
     asked, seen = (WRITE, 1), set()
 
     def claimed(what: Callable[[], None] | None, at: int | None) -> int:
@@ -219,7 +225,7 @@ def test_a_store_that_is_away_when_the_fences_of_a_repeated_claim_are_due_says_t
 
 
 def sweep_fences(service: Service, session_id: str) -> None:
-    """Let somebody meet a severed session."""
+    """Let another process meet a severed session."""
     assert session(service, session_id).fences
     told(lambda: service.another().access.heartbeat(session_id))
     assert session(service, session_id).fences == ()
@@ -228,7 +234,7 @@ def sweep_fences(service: Service, session_id: str) -> None:
 def refused_behind_a_write(
     service: Service, meanwhile: Callable[[str, str], object], away: Callable[[], None]
 ) -> tuple[str, str, str]:
-    """Let a claim's first write land unanswered, somebody come, and a store go away; return the code, and both."""
+    """Let a claim's first write land unanswered, others act, and a store go away; return the code and both sessions."""
     a, b = start(service), start(service)
     own(service.log, a, "lock", OTHER)
     send(service.log, a, 0, "a's", 1)
@@ -265,9 +271,10 @@ def test_a_refusal_that_cannot_give_up_what_was_taken_says_that_it_is_not_known(
 
 
 def test_a_refusal_behind_which_the_store_is_away_for_a_moment_is_told(service: Service) -> None:
-    """It has given up all, and finished its fences."""
+    """The request has given up all, and finished its fences."""
 
-    def away() -> None:  # the next attempt's read is answered, those behind it are not at first
+    # The next attempt's read is answered; those after it are not at first.
+    def away() -> None:
         service.items.plan("get", lambda call: call(), is_unavailable, lambda call: call(), is_unavailable)
 
     code, a, b = refused_behind_a_write(service, lambda a, b: lapse(service, b), away)
@@ -277,7 +284,10 @@ def test_a_refusal_behind_which_the_store_is_away_for_a_moment_is_told(service: 
 
 
 def test_a_first_write_that_lands_late_is_given_up_and_fenced_or_lands_no_more() -> None:
-    """It severs while the refusal is on its way; that is told only once nothing of the severed session lands."""
+    """The write severs while the refusal is on its way.
+
+    The refusal is answered only once nothing of the severed session lands.
+    """
     seen, count = set(), 1
     at = 0
     while at < count:
@@ -345,7 +355,7 @@ def test_what_another_request_of_the_session_took_is_left_to_it_behind_a_write_t
 
 
 def test_a_claim_that_is_refused_and_has_written_nothing_gives_nothing_up(service: Service) -> None:
-    """Another severs whom it would have severed: those fences are the other's."""
+    """Another claim severs the session that this one would have severed: the fences are the other claim's."""
     a, b, c = start(service), start(service), start(service)
     own(service.log, a, "lock")
     beside = service.count()
@@ -359,7 +369,7 @@ def test_a_claim_that_is_refused_and_has_written_nothing_gives_nothing_up(servic
     log = service.another()
     service.items.plan("write", another_s)
     assert refusal(log, b, ("lock", 1)).code == "STALE_GENERATION"
-    assert (service.count() - beside)["items.get"] == 2 * 2, "twice: what is claimed, and who owns it"
+    assert (service.count() - beside)["items.get"] == 2 * 2, "twice: what is claimed, and its owner"
 
 
 def takes(service: Service, session_id: str, *asked: str | tuple[str, int]) -> str:
@@ -392,7 +402,7 @@ RIVALS: dict[str, Act] = {
 }
 
 
-QUICK = {"a higher generation"}  # the others take their time
+QUICK = {"a higher generation"}  # without the slow ones
 
 
 @pytest.mark.parametrize(
@@ -410,8 +420,11 @@ def test_rivals_at_any_call_leave_one_owner_of_all_and_one_writer(rival: str) ->
 
 
 def check_rivals(service: Service, code: str, a: str, b: str, c: str) -> None:
-    """Whatever happened, what is told is true: of a session that was severed nothing lands any more, a partition has
-    one writer, who owns it if anybody does, and a claim that was refused has nothing."""
+    """Assert that every answer is true, whatever happened.
+
+    Of a session that was severed nothing lands any longer. A partition has one writer, which owns the partition if any
+    session does. A claim that was refused has nothing.
+    """
     owners = {name: service.another().access.ownership(name).session_id for name in ("lock", WRITE, "new")}
     states = {one: session(service, one).state for one in (a, b, c)}
     assert all(session(service, one).fences == () for one in (a, b, c))
@@ -481,7 +494,7 @@ def test_a_claim_that_meets_a_damaged_log_after_its_first_write_has_nothing_and_
 
 
 def test_a_session_that_is_severed_before_it_is_told_owns_nothing(service: Service) -> None:
-    """Its marker is in the log by then; what is written behind it is not, and nobody is in anybody's way."""
+    """Its marker is in the log by then; no record lands after it, and the session holds no other writer back."""
     b, c = start(service), start(service)
     own(service.log, b, "old")
     once(service, "write", lambda: own(service.another(), c, ("old", 1)), at=2)

@@ -1,4 +1,7 @@
-"""DESIGN, section 6, on stores: severing, its fences, and who finishes them."""
+"""Ownership on stores: severing, its fences, and which requests finish them.
+
+Protocol: DESIGN.md, "Severing" and "Fences".
+"""
 
 from __future__ import annotations
 
@@ -34,13 +37,13 @@ from tests.support.sweeping import Died
 
 @pytest.fixture
 def service(service: Service) -> Service:
-    """The service, its topic with two partitions."""
+    """Return the service; its topic has two partitions."""
     service.log.topics.alter(TOPIC, partitions=2)
     return service
 
 
 def test_severing_ends_the_whole_session_and_fences_its_writers_in_the_log(service: Service) -> None:
-    """What other processes remember of its grants lets nothing of it into any log after the answer."""
+    """After the answer nothing of the session enters any log, whatever other processes remember of its grants."""
     warm = service.another()
     a, b = start(service), start(service)
     assert own(service.log, a, WRITE, "lock", "unrelated") == [(1, 0)] * 3
@@ -51,7 +54,7 @@ def test_severing_ends_the_whole_session_and_fences_its_writers_in_the_log(servi
     severed = session(service, a)
     assert (severed.state, severed.fences) == (sessions.SEVERED, ())
     assert severed.ended_at >= severed.created_at
-    # Not the items, the log refuses: the item says of both grants what it said before.
+    # The log refuses, not the items: the item says of both grants what it said before.
     for partition, epoch in ((0, 0), (1, 0)):
         shown = service.another().partitions.offsets(TOPIC, partition)
         assert (shown.topic_epoch, shown.access_mode) == (epoch, "Shared")
@@ -67,7 +70,10 @@ def test_severing_ends_the_whole_session_and_fences_its_writers_in_the_log(servi
 
 
 def test_what_was_closed_or_ended_is_fenced_too(service: Service) -> None:
-    """What a process remembers of a grant writes on until a marker is in the log; whoever ended it may have died."""
+    """A process that remembers a grant writes on under it until a marker is in the log.
+
+    The process that ended the grant may have died before its marker.
+    """
     warm = service.another()
     a, b = start(service), start(service)
     own(service.log, a, WRITE, OTHER, "lock")
@@ -146,14 +152,16 @@ def test_32_resources_of_32_owners_are_taken_at_once(service: Service) -> None:
 
 
 def test_more_sessions_than_a_call_takes_are_read_in_several(service: Service) -> None:
-    """32 resources, each with whom its last owner severed for it, and with who holds it."""
+    """There are 32 resources, each with the session that its last owner severed for it, and the one that holds it."""
     made = [start(service) for _ in range(limits.TRANSACTION_ITEMS_MAX + 1)]
     assert set(read_sessions(service.log.context, made)) == set(made)
 
 
 def severing_died(service: Service) -> tuple[str, str, Log]:
-    """Let a process die right behind the write that severed a session, and return that one, its fencer and a warm
-    process that knows its grants."""
+    """Let a process die right after the write that severed a session.
+
+    Return the severed session, its fencer, and a warm process that knows the severed session's grants.
+    """
     warm = service.another()
     a, b = start(service), start(service)
     own(service.log, a, "lock", OTHER)

@@ -17,7 +17,7 @@ BOTH = (0, 1)
 
 @pytest.fixture
 def service() -> Iterator[Service]:
-    """A service in memory whose clocks stand still, with one topic of two partitions."""
+    """Return a service in memory whose clocks stand still, with one topic of two partitions."""
     made = serve()
     made.log.topics.create(TOPIC, partitions=2)
     yield made
@@ -112,7 +112,7 @@ def test_a_producer_that_waits_for_what_it_lost_is_promoted_in_anothers_poll(ser
 
 
 def test_who_waits_for_what_it_lost_does_not_stand_behind_who_waits_for_what_it_has(service: Service) -> None:
-    """Else each waits for the other, for as long as both are polled."""
+    """Otherwise each waits for the other, for as long as both are polled."""
     producer, fencer = partly_fenced(service, WAIT)
     behind = claim(service.log, WAIT, lease_ms=300_000)
     assert reclaim(service.log, producer).state == "queued"
@@ -204,7 +204,7 @@ def test_who_reconnects_with_the_rest_waits_no_more(service: Service) -> None:
 
 @pytest.mark.parametrize("name", ["a", None])
 def test_a_name_that_waits_for_other_partitions_is_not_resumed(service: Service, name: str | None) -> None:
-    """Else it would stand in a line for good that nobody polls any more."""
+    """Otherwise it would keep a place for good in a line that no caller polls any longer."""
     holder = claim(service.log, partitions=[1])
     old = claim(service.log, WAIT, partitions=[0], producer_name="a", lease_ms=300_000)
     close(service.log, old)

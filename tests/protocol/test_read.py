@@ -296,7 +296,7 @@ def test_a_segment_that_is_missing_in_the_midst_is_never_read_over(service: Serv
 
 @dataclass(frozen=True)
 class Model:
-    """Each record's offset, and whether its transaction is (so far) undecided or aborted; a second statement of it."""
+    """A second statement of what is shown: each record's offset, and if its transaction is undecided or aborted."""
 
     shown: list[int]
     committed: list[int]
@@ -409,7 +409,7 @@ def test_pages_of_any_size_show_all_that_is_committed_and_nothing_else(segments:
 def test_of_many_aborted_transactions_those_that_overlap_are_read_and_no_others(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first one with nothing open behind it tells that no later one began before it."""
+    """An aborted transaction with nothing open after it shows that no later one began before it."""
     log = log_of(service)
     for n in range(60):
         log.add(data("t", producer=(6, n, 0), is_transactional=True))
@@ -528,7 +528,8 @@ def test_a_trim_past_a_waiting_reader_is_told_to_it(live_service: Service) -> No
             "get", lambda call: gate(call) if threading.current_thread() in pool._threads else call()
         )
         append(other, "b", "c")
-        assert gate.reached.wait(PATIENCE_S)  # the waiting reader is about to look
+        # The waiting reader is about to look.
+        assert gate.reached.wait(PATIENCE_S)
         other.partitions.trim(TOPIC, 0, 3)
         gate.opened.set()
         refusal = poll.exception()
@@ -537,7 +538,7 @@ def test_a_trim_past_a_waiting_reader_is_told_to_it(live_service: Service) -> No
 
 
 def test_many_who_wait_ask_the_store_as_often_as_one(live_service: Service) -> None:
-    """One looker per process and partition, and ever more rarely."""
+    """One looker asks for each process and partition, and ever more rarely."""
     append(live_service.log, "a")
     read(live_service.log)
 

@@ -1,4 +1,7 @@
-"""Rebuild: with all items lost, the objects alone give the same state (I3; DESIGN.md, sections 4 and 10)."""
+"""Rebuild: with all items lost, the objects alone give the same state (I3).
+
+Protocol: DESIGN.md, "Rebuild" and "The object under `state/`".
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ def service() -> Any:
 
 
 def after_loss(service: Service) -> tuple[Log, SqliteItemStore]:
-    """All items are lost, and rebuilt into a new store."""
+    """Lose all items, and rebuild them into a new store."""
     items = SqliteItemStore(":memory:")
     rebuild(Context(service.objects.store, items, service.runtime, REGION))
     return Log(service.objects.store, items, service.runtime, region=REGION), items
@@ -89,7 +92,7 @@ def test_a_trim_survives(service: Service) -> None:
     for n in range(10):
         append(service.log, f"v{n}", f"w{n}", producer=(3, 0, 2 * n))
     service.log.partitions.trim(TOPIC, 0, 7)
-    for base in (0, 2, 4):  # what collection may take now
+    for base in (0, 2, 4):  # the keys that collection may take now
         service.objects.store.delete(keys.segment_key(service.topic_id(), 0, base))
     log, items = after_loss(service)
     assert log.partitions.offsets(TOPIC, 0).bounds == service.log.partitions.offsets(TOPIC, 0).bounds
@@ -122,7 +125,7 @@ def test_a_deleted_topic_stays_deleted_and_its_name_has_its_new_life(service: Se
 
 
 def lose_and_create_again(service: Service) -> str:
-    """The items are lost, ``rebuild`` is forgotten, and the topic is created again; return the older life's id."""
+    """Lose the items, forget ``rebuild``, and create the topic again; return the older incarnation's id."""
     older = service.topic_id()
     service.items.store.close()
     service.items.store = SqliteItemStore(":memory:")
@@ -133,7 +136,7 @@ def lose_and_create_again(service: Service) -> str:
 
 
 def test_of_two_lives_of_a_name_the_newer_keeps_it_and_the_older_comes_back_under_a_fresh_one(service: Service) -> None:
-    """A lost topic that was created again before the rebuild: nothing becomes unreachable."""
+    """A lost topic was created again before the rebuild: nothing becomes unreachable."""
     for n in range(10):
         append(service.log, f"old{n}", producer=(3, 0, n))
     created_at = service.log.topics.get(TOPIC).created_at
@@ -225,7 +228,10 @@ def test_it_refuses_an_item_store_that_holds_topics(service: Service) -> None:
 
 
 def test_a_state_object_is_made_in_steps_of_bounded_length(service: Service) -> None:
-    """DESIGN.md, section 10: made from the previous one, one read for each segment, resumable."""
+    """It is made from the previous one, one read for each segment (DESIGN.md, "The object under `state/`").
+
+    The work is resumable.
+    """
     for n in range(10):
         append(service.log, f"v{n}", producer=(3, 0, n))
     context = Context(service.objects, service.items, service.runtime, REGION)
@@ -237,7 +243,7 @@ def test_a_state_object_is_made_in_steps_of_bounded_length(service: Service) -> 
 
 
 def test_a_compacted_view_is_made_anew_and_the_old_one_is_collected(service: Service) -> None:
-    """Until then a compacted read is the whole log (DESIGN.md, section 4, "Rebuild")."""
+    """Until then a compacted read is the whole log (DESIGN.md, "Rebuild")."""
 
     def table(log: Log) -> list[tuple[int, bytes | None]]:
         page = log.partitions.read("table", 0, ReadRequest(offset=0, is_compacted=True))

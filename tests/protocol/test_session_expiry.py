@@ -95,7 +95,7 @@ def test_the_sweeper_finishes_the_fences_of_a_severed_session(service: Service) 
 
 
 def test_a_severed_session_that_cannot_be_fenced_holds_no_other_up_and_is_kept(service: Service) -> None:
-    """Its partition's log is damaged; the other severed one is fenced, and those that ended long ago go."""
+    """Its partition's log is damaged; the other severed session is fenced, and those that ended long ago go."""
     service.log.topics.alter(TOPIC, partitions=2)
     stuck, other = claim(service.log, partitions=[0]), claim(service.log, partitions=[1])
     ended = [service.log.access.create_session() for _ in range(20)]
@@ -115,7 +115,7 @@ def test_a_severed_session_that_cannot_be_fenced_holds_no_other_up_and_is_kept(s
 
 
 def test_a_severed_session_that_cannot_be_fenced_takes_the_turn_of_no_other(service: Service) -> None:
-    """However long it takes: the next run begins behind it."""
+    """However long its fences take, the next run begins after it."""
     service.log.topics.alter(TOPIC, partitions=4)
     stuck = [claim(service.log, partitions=[partition]) for partition in range(4)]
     for one in stuck:

@@ -81,7 +81,7 @@ def test_a_producer_that_is_new_to_the_process_costs_one_item(service: Service) 
 
 
 def long_log(service: Service, count: int) -> LogBuilder:
-    """A log of ``count`` segments of one record each, whose head stands 7 segments before the end."""
+    """Make a log of ``count`` segments of one record each, whose head is at 7 segments before the end."""
     log = LogBuilder(topic_id=service.topic_id())
     body = encode([Record(b"x")], now_ms=START_MS).body
     for offset in range(count):
@@ -131,7 +131,7 @@ def test_the_cost_of_an_append_and_of_a_cold_open_is_the_same_however_long_the_l
 
 def test_a_cold_open_and_a_warm_append_cost_these_calls(ten: dict[str, Counter[str]]) -> None:
     assert ten["warm append"] == {"objects.create": 1}
-    # Topic; topic and head; the producer. The 7 segments behind the head, by one listing.
+    # Topic; topic and head; the producer. The 7 segments after the head, by one listing.
     assert ten["cold append"] == {"items.get": 3, "objects.list": 1, "objects.get": 7, "objects.create": 1}
 
 
@@ -150,7 +150,7 @@ def test_retention_reads_one_segment_where_nothing_is_due_else_each_that_goes(se
         assert head is not None
         return retained_from(StoredSegments(partition), head, Retention(ms, -1), now=now), service.count() - before
 
-    # One listing finds the segment at the log start; another tells how old the rest is by the store's clock.
+    # One listing finds the segment at the log start; another shows how old the rest is by the store's clock.
     assert cost(60_000) == (0, {"objects.list": 1, "objects.get": 1})
     assert cost(59_999) == (5, {"objects.list": 2, "objects.get": 5})
 

@@ -94,7 +94,7 @@ def items_left(service: Service, *partitions: str) -> list[ItemKey]:
 
 @pytest.fixture
 def filled(service: Service) -> Service:
-    """Ten records in the first partition, and a subscription from the first on."""
+    """Return the service with ten records in the first partition, and a subscription from the first record on."""
     append(service.log, *map(str, range(10)))
     assert begin(service.log)
     return service
@@ -216,7 +216,7 @@ def test_unknown_places_are_told_and_nothing_is_made(filled: Service) -> None:
 
 
 def with_transactions(service: Service) -> LogBuilder:
-    """0 1 data, 2 marker, 3 4 aborted, 5 its marker, 6 7 data, 8 9 committed, 10 its marker, 11 12 undecided."""
+    """Make 0 1 data, 2 marker, 3 4 aborted, 5 its marker, 6 7 data, 8 9 committed, 10 its marker, 11 12 undecided."""
     log = LogBuilder(topic_id=service.topic_id())
     log.add(data("0", "1"))
     log.add(marker(200))
@@ -288,7 +288,7 @@ PARTS = st.sampled_from(["data", "marker", "aborted", "committed", "control"])
 @tries(25)
 @given(st.data())
 def test_marks_and_backlogs_are_what_a_look_at_every_offset_tells(draw: st.DataObject) -> None:
-    """Property: the mark is the first offset that is left, the backlog the number of data records that are."""
+    """Property: the mark is the first offset that is left, the backlog the number of data records that are left."""
     with closing(serve()) as service:
         service.log.topics.create(TOPIC)
         log, done, left = LogBuilder(topic_id=service.topic_id()), set(), set()
@@ -393,10 +393,11 @@ def test_more_chunks_than_a_transaction_takes_are_made_before_and_deleted_after(
     begin(service.log)
     chunks = keys.chunk_items(service.log.subscriptions.list(TOPIC)[0][0].subscription_id)
     service.items.plan("write", lambda call: call(), lambda call: call(), lambda call: call(), is_unavailable)
-    assert acknowledge(service.log, *range(1, 2_000, 2)) == 0  # the first try of the cursor's own write fails
+    # The first try of the cursor's own write fails.
+    assert acknowledge(service.log, *range(1, 2_000, 2)) == 0
     assert len(cursor(service.another()).individually_acknowledged) == 1_000
     left = len(items_left(service, chunks))
-    assert left == 500  # those of the try that failed are gone
+    assert left == 500  # without those of the try that failed
     assert acknowledge(service.log, cumulative=1_997) == 2_000 - 2
     assert items_left(service, chunks) == []
 
@@ -404,7 +405,7 @@ def test_more_chunks_than_a_transaction_takes_are_made_before_and_deleted_after(
 def test_a_process_that_was_frozen_before_it_made_chunks_leaves_none_behind_a_subscriptions_end(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody would ever delete them: that subscription is not known to the sweeper any more."""
+    """No process would ever delete them: the sweeper no longer knows that subscription."""
     monkeypatch.setattr(limits, "CURSOR_CHUNK_RANGES", 4)
     append(service.log, *["v"] * 2_000)
     begin(service.log, at="latest")
@@ -457,7 +458,8 @@ def test_a_cursor_that_moves_while_its_chunks_are_read_is_read_again(
         reading = pool.submit(cursor, service.log)
         assert gate.reached.wait(PATIENCE_S)
         service.items.on_call = None
-        acknowledge(other, cumulative=50)  # every chunk that the reader is about to ask for goes
+        # Every chunk that the reader is about to ask for goes.
+        acknowledge(other, cumulative=50)
         gate.opened.set()
         assert reading.result(PATIENCE_S).mark_delete_offset == 51
 
@@ -502,7 +504,7 @@ def test_a_mark_that_was_moved_beyond_what_a_slow_process_saw_does_not_move_back
     other = filled.another()
 
     def then_the_other(call: Any) -> Any:
-        """The slow one has seen the log's end, at 10."""
+        """Act after the slow process has seen the log's end, at 10."""
         try:
             return call()
         finally:
@@ -556,7 +558,7 @@ def test_a_page_leaves_out_what_is_acknowledged_and_is_still_full(filled: Servic
 
 
 def test_pages_of_which_nothing_is_left_are_passed(service: Service) -> None:
-    """Acknowledged records on each side of a marker: no range covers both."""
+    """Acknowledged records lie on each side of a marker: no range covers both."""
     log = with_transactions(service)
     log.add(marker(200), data("14"))
     log.store(service.objects, 6)
@@ -564,7 +566,7 @@ def test_pages_of_which_nothing_is_left_are_passed(service: Service) -> None:
     acknowledge(service.log, 1, 6, 7, 8, 9, 11, 12)
     assert offsets(read(service.log, 1, is_read_committed=False)) == [3, 4, 14]
     page = read(service.log, 1, is_read_committed=True)
-    assert (offsets(page), page.position) == ([], 13)  # the undecided ones are acknowledged, too
+    assert (offsets(page), page.position) == ([], 13)  # past the undecided ones, which are acknowledged, too
 
 
 def test_a_trim_between_the_look_at_the_mark_and_the_page_moves_the_start(
@@ -598,7 +600,7 @@ def test_a_long_poll_goes_on_while_all_that_comes_is_acknowledged(live_service: 
         taken = threading.Event()
 
         def take(operation: str, key: str) -> None:
-            """Somebody else acknowledges what comes, before it is answered here."""
+            """Acknowledge, from another process, what comes, before it is answered here."""
             if operation == "get" and key == NAME and not taken.is_set():
                 taken.set()
                 acknowledge(other, 3)
@@ -625,12 +627,12 @@ def test_a_long_poll_ends_empty_at_its_time(live_service: Service) -> None:
     assert (offsets(page), page.position) == ([], 2)
 
 
-# Who may
+# Which sessions may
 
 
 @dataclass
 class Recorder:
-    """A guard that notes who asked, and says what it is told to."""
+    """A guard that notes which callers asked, and answers as a test says."""
 
     checks: list[Check] = field(default_factory=list)
     asked: list[tuple[Any, ...]] = field(default_factory=list)
@@ -702,7 +704,10 @@ def test_an_owner_who_comes_between_the_judgement_and_the_write_wins(
 def test_a_refusal_behind_a_lost_answer_says_that_the_outcome_is_not_known(
     filled: Service, guard: Recorder, fault: Any
 ) -> None:
-    """The mark may have moved before the new owner came; what has found damage says that, all the same."""
+    """The mark may have moved before the new owner came.
+
+    An attempt that has found damage reports the damage all the same.
+    """
     consumers = filled.log.subscriptions
     for to, move in (
         (3, lambda: consumers.acknowledge(TOPIC, 0, NAME, Acknowledgement(2))),
@@ -721,7 +726,7 @@ def test_a_refusal_behind_a_lost_answer_says_that_the_outcome_is_not_known(
 
 
 def owner(log: Log) -> str:
-    """A session that owns the group's reading of the first partition."""
+    """Return a session that owns the group's reading of the first partition."""
     session_id = log.access.create_session().session_id
     log.access.own(session_id, [OwnTarget(f"{TOPIC}/0", 0)], group=NAME)
     return session_id
@@ -844,7 +849,7 @@ def test_the_cursors_of_a_deleted_topic_are_collected(filled: Service, monkeypat
 
 @pytest.fixture
 def wide() -> Any:
-    """A topic of 250 partitions, each with a record."""
+    """Lend a topic of 250 partitions, each with a record."""
     service = serve()
     service.log.topics.create(TOPIC, partitions=250)
     for partition in range(250):
@@ -899,7 +904,7 @@ def test_who_dies_while_creating_leaves_all_or_nothing_and_the_sweeper_finds_the
 
 
 def test_a_creation_that_was_undone_meanwhile_does_not_make_half_a_subscription(wide: Service) -> None:
-    """A frozen process: the sweeper takes its cursors for a dead one's."""
+    """The creating process was frozen: the sweeper takes its cursors for a dead process's."""
     writes = itertools.count()
 
     def freeze(operation: str, key: str) -> None:
@@ -945,7 +950,7 @@ def test_a_creation_that_goes_on_while_it_is_undone_does_not_make_half_a_subscri
         assert gate.reached.wait(PATIENCE_S)
 
         def go_on(operation: str, key: str) -> None:
-            """The sweeper has deleted the first cursors, and is about to look whether that was all."""
+            """Go on once the sweeper has deleted the first cursors, and is about to look whether that was all."""
             if operation == "query" and key.startswith("acknowledged/"):
                 wide.items.on_call = None
                 gate.opened.set()

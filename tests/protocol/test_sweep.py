@@ -1,4 +1,7 @@
-"""The sweeper: the order of DESIGN.md, section 10, in bounded runs that may die, overlap and go on anywhere."""
+"""The sweeper: the order of its work, in bounded runs that may die, overlap and go on anywhere.
+
+Protocol: DESIGN.md, "Deleting" and "The sweeper's round".
+"""
 
 from __future__ import annotations
 
@@ -99,7 +102,7 @@ def test_retention_by_size_keeps_at_least_so_much(service: Service) -> None:
 
 
 def test_a_clock_that_is_years_ahead_deletes_nothing(service: Service) -> None:
-    """Data is old when the store's clock says so, too."""
+    """Data is old only when the store's clock says so, too."""
     filled(service, 3)
     clock = type(service.runtime)()
     clock.wall_ms = service.runtime.wall_ms + 1_000 * DAY
@@ -110,7 +113,7 @@ def test_a_clock_that_is_years_ahead_deletes_nothing(service: Service) -> None:
 
 @pytest.mark.parametrize("slow", range(1, 11))
 def test_an_appender_whose_clock_is_a_month_behind_takes_no_fresh_record(service: Service, slow: int) -> None:
-    """Only what was old goes, wherever among ten fresh segments that appender's stands."""
+    """Only what was old goes, wherever among ten fresh segments that appender's segment lies."""
     service.log.topics.alter(TOPIC, config={"retention.ms": 7 * DAY})
     append(service.log, "old")
     service.runtime.advance(8 * DAY)
@@ -141,7 +144,7 @@ def test_an_appender_whose_clock_is_ahead_keeps_what_lies_behind_until_that_time
 
 
 def test_a_sweeper_whose_clock_is_ahead_does_not_age_what_an_appender_says_is_of_tomorrow(service: Service) -> None:
-    """Of the sweeper's clock and the store's, the earlier one tells the present time."""
+    """The present time is the earlier one of the sweeper's clock and the store's."""
     clock = type(service.runtime)()
     clock.wall_ms = service.runtime.wall_ms + DAY
     append(service.another(runtime=clock), "from tomorrow")
@@ -169,7 +172,7 @@ def test_a_walk_by_age_ends_with_its_run_and_the_next_run_goes_on(service: Servi
 
 
 def test_what_was_copied_lately_is_kept_though_it_was_appended_long_ago(service: Service) -> None:
-    """A bucket that was restored: Last-Modified is the copy's."""
+    """A bucket was restored: Last-Modified is the copy's."""
     filled(service, 3)
     service.runtime.advance(3 * HOUR)
     store, key = service.objects.store, keys.segment_key(service.topic_id(), 0, 1)
@@ -226,7 +229,7 @@ def test_a_checkpoint_that_fell_behind_is_brought_forward(service: Service) -> N
 
 
 def test_a_listing_that_lacks_a_key_before_others_is_no_hole(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As one may that is made while rivals append."""
+    """A listing that is made while rivals append may lack one."""
     builder = LogBuilder(topic_id=service.topic_id())
     for n in range(20):
         builder.add(data(f"v{n}"))
@@ -262,7 +265,7 @@ def test_a_long_backlog_is_folded_in_steps(service: Service, monkeypatch: pytest
 
 
 def test_a_run_whose_time_is_over_keeps_what_it_folded_and_reads_no_further(service: Service) -> None:
-    """Each run gets further, however little time there is, and however long it takes to read a segment."""
+    """Each run gets further, however little time it has, and however long it takes to read a segment."""
     builder = LogBuilder(topic_id=service.topic_id())
     for n in range(100):
         builder.add(data(f"v{n}"))
@@ -324,7 +327,7 @@ def test_who_comes_back_after_his_item_went_is_judged_as_unknown_and_then_known(
 
 
 def test_an_item_that_is_ahead_of_what_the_sweeper_folded_stays_though_its_time_is_long_past(service: Service) -> None:
-    """Its producer has just come back, by an appender whose clock is behind: to that one it has never lapsed."""
+    """Its producer has just come back, by an appender whose clock is behind: to that appender it has never lapsed."""
     append(service.log, "a", producer=(7, 0, 0))
     service.log.partitions.checkpoint(TOPIC, 0)
     partition = Partition(service.another().context, TOPIC, service.topic_id(), 0)
@@ -343,7 +346,7 @@ def test_an_item_that_is_ahead_of_what_the_sweeper_folded_stays_though_its_time_
 
 @pytest.mark.parametrize("is_saved", [True, False])
 def test_who_comes_back_while_he_is_looked_at_keeps_what_he_wrote(service: Service, *, is_saved: bool) -> None:
-    """The item goes at the version that was read; and what is not in it yet is folded behind its absence."""
+    """The item goes at the version that was read; what is not in it yet is folded after its absence."""
     append(service.log, "a", producer=(7, 0, 0))
     service.log.partitions.checkpoint(TOPIC, 0)
     service.runtime.advance(2 * DAY)
@@ -377,12 +380,12 @@ def test_lapsed_producers_are_left_out_of_a_state_object(service: Service) -> No
     context = Context(service.objects, service.items, service.runtime, REGION)
     newest = newest_state(context, service.topic_id(), 0)
     assert newest is not None
-    assert json.loads(service.objects.get(newest.key).body)["producers"] == {}, "8 is told of by what is kept"
+    assert json.loads(service.objects.get(newest.key).body)["producers"] == {}, "what is kept says all about 8"
     check_all(service)
 
 
 def test_a_producer_that_had_not_lapsed_for_what_is_kept_is_in_the_state_object(service: Service) -> None:
-    """However long ago that is now: the batches that are kept were judged by it."""
+    """However long ago that is now, the batches that are kept were judged by that producer's state."""
     append(service.log, "a", producer=(7, 0, 0))
     service.runtime.advance(HOUR)
     append(service.log, "b", producer=(7, 0, 1))
@@ -394,7 +397,7 @@ def test_a_producer_that_had_not_lapsed_for_what_is_kept_is_in_the_state_object(
     assert set(json.loads(service.objects.get(newest.key).body)["producers"]) == {"7"}
 
 
-# Liveness that are over
+# Incarnations that are over
 
 
 def deleted_life(service: Service, *, partitions: int = 2) -> str:
@@ -409,7 +412,10 @@ def deleted_life(service: Service, *, partitions: int = 2) -> str:
 
 
 def left(service: Service, topic_id: str) -> list[str]:
-    """Everything that is stored of a life, but for DELETE's mark where that is all that is told of it."""
+    """Return all that is stored of an incarnation.
+
+    DELETE's mark is left out where no other topic object of the incarnation is left.
+    """
     objects, items = service.objects.store, service.items.store
     found = [line.key for prefix in keys.topic_id_prefixes(topic_id) for line in objects.list(prefix)]
     told = objects.list(keys.topic_prefix(topic_id))
@@ -439,7 +445,7 @@ def test_a_deleted_topic_is_emptied_after_the_grace_and_forgotten_after_another(
 
 
 def test_the_mark_of_a_delete_stays(service: Service) -> None:
-    """A rebuild must never bring the topic back, whatever a process makes that was frozen meanwhile."""
+    """A rebuild must never bring the topic back, whatever object a process makes that was frozen meanwhile."""
     topic_id = deleted_life(service)
     first = service.objects.store.get(keys.topic_key(topic_id, 0))
     for _ in range(3):
@@ -472,7 +478,7 @@ def test_a_late_create_after_the_first_pass_is_found_by_the_second(service: Serv
 
 
 def test_a_run_that_emptied_a_life_and_died_makes_the_next_one_wait(service: Service) -> None:
-    """Whether it was found empty a grace ago, only the item can tell."""
+    """Only the item can show that it was found empty a grace ago."""
     topic_id = deleted_life(service)
     swept(service)
     service.runtime.advance(HOUR)
@@ -535,7 +541,10 @@ def damage_topic_object(objects: SqliteObjectStore, key: str) -> None:
 @pytest.mark.parametrize("harm", [None, lose_topic_object, damage_topic_object])
 @pytest.mark.parametrize("is_created_again", [False, True])
 def test_lost_items_make_nothing_an_orphan(service: Service, harm: Any, is_created_again: bool) -> None:
-    """A sweeper that runs for days before the rebuild deletes nothing that it needs, and what is over still goes."""
+    """A sweeper that runs for days before the rebuild deletes nothing that the rebuild needs.
+
+    What is over still goes.
+    """
     over = deleted_life(service)
     append(service.log, "kept")
     service.log.topics.create("table", config={"cleanup.policy": "compact"})
@@ -595,7 +604,7 @@ def test_a_delete_that_died_is_finished(service: Service, seals: int) -> None:
 
 
 def test_a_delete_that_was_finished_meanwhile_does_not_touch_the_next_life(service: Service) -> None:
-    """The sweeper saw it going; before it goes on, the name has a new life."""
+    """The sweeper saw the topic going; before it goes on, the name has a new incarnation."""
     service.log.topics.create("gone")
     service.objects.always("create", is_unavailable, "log/")
     with pytest.raises(Exception, match="not be reached"):
@@ -705,7 +714,7 @@ def test_damage_in_one_partition_is_told_and_holds_nothing_else_up(service: Serv
     builder = LogBuilder(topic_id=service.topic_id())
     builder.add(data("a"))
     builder.add(data("b"))
-    builder.store(service.objects.store, 1)  # the first is missing
+    builder.store(service.objects.store, 1)  # without the first
     service.log.topics.create("z", config={"retention.ms": 0})
     service.log.append("z", 0, request("a"))
     service.runtime.advance(HOUR)
@@ -737,7 +746,7 @@ def keyed(service: Service, topic: str, count: int) -> None:
 
 @pytest.fixture
 def tables(service: Service) -> Service:
-    """Two topics to be compacted, and behind them one where retention is due."""
+    """Return two topics to be compacted, and after them one where retention is due."""
     for name in ("a", "b"):
         service.log.topics.create(name, config={"cleanup.policy": "compact"})
         keyed(service, name, 4)
@@ -761,7 +770,7 @@ def dies_in_a_compaction(service: Service, topic: str) -> None:
 
 
 def test_a_compaction_that_each_run_dies_in_holds_up_nothing_behind_it(tables: Service) -> None:
-    """As one does that takes longer than a function may."""
+    """A compaction that takes longer than a function may dies so."""
     dies_in_a_compaction(tables, "a")
     for _ in range(2):
         with pytest.raises(Died):
@@ -797,7 +806,7 @@ RUN_MS = 50_000
 
 
 def passes_half_a_run(service: Service, topic: str) -> None:
-    """At the first listing of the topic's log."""
+    """Let half a run pass at the first listing of the topic's log."""
 
     def passes(operation: str, key: str) -> None:
         if key == keys.log_prefix(service.topic_id(topic), 0):
@@ -810,13 +819,14 @@ def passes_half_a_run(service: Service, topic: str) -> None:
 def test_a_large_compaction_is_not_begun_late_but_is_what_the_next_run_begins_with(
     tables: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else it might be reached late in each run, and never get the time that it needs."""
+    """Otherwise it might be reached late in each run, and never get the time that it needs."""
     monkeypatch.setattr(limits, "SWEEP_COMPACTION_LATE_BYTES_MAX", 0)
     passes_half_a_run(tables, "b")
     report = swept(tables, duration_ms=RUN_MS)
     assert (report.compactions, report.is_whole, report.problems) == (1, False, [])
     assert horizons(tables) == [4, 0]
-    passes_half_a_run(tables, "b")  # it is the first thing of this run, whatever comes before it
+    # It is the first thing of this run, whatever comes before it.
+    passes_half_a_run(tables, "b")
     report = swept(tables, duration_ms=RUN_MS)
     assert (report.compactions, report.is_whole, report.problems) == (1, True, [])
     assert horizons(tables) == [4, 4]
@@ -907,7 +917,7 @@ def test_a_state_object_is_made_in_steps_while_time_is_short(service: Service) -
 
 
 def untidy() -> Service:
-    """Something of everything is due."""
+    """Make a service in which something of everything is due."""
     service = serve()
     Guard(service)
     service.log.topics.create(TOPIC, config={"retention.ms": -1})
@@ -916,7 +926,7 @@ def untidy() -> Service:
     for _ in range(2):
         swept(service)
         service.runtime.advance(HOUR)
-    deleted_life(service)  # one is to be emptied, the other to be forgotten
+    deleted_life(service)  # one to be emptied, the other to be forgotten
     swept(service)
     builder = LogBuilder(topic_id=topic_id)
     builder.now_ms = service.runtime.now_ms()
@@ -925,7 +935,8 @@ def untidy() -> Service:
         builder.add(outcome(6, n + 1, is_commit=False))
         builder.add(data(f"v{n}", producer=(7, 0, n)))
     builder.store(service.objects.store)
-    service.log.partitions.trim(TOPIC, 0, 7)  # its state object will be old enough, and another is due
+    # Its state object will be old enough, and another is due.
+    service.log.partitions.trim(TOPIC, 0, 7)
     service.runtime.advance(DAY + HOUR + 1)
     append(service.log, "kept0", producer=(3, 0, 0))
     append(service.log, "kept1", producer=(3, 0, 1))
@@ -944,7 +955,7 @@ KEPT = [b"kept0", b"kept1"]
 
 
 def check_tidied(service: Service, extra: tuple[bytes, ...] = ()) -> None:
-    """Whatever happened, runs go on to the one end."""
+    """Assert that runs go on to the one end, whatever happened."""
     for _ in range(4):
         swept(service, is_thorough=True)
         service.runtime.advance(HOUR)
@@ -1049,7 +1060,7 @@ def test_appends_come_between_any_two_calls(stride: int) -> None:
         other = service.another()
 
         def one() -> None:
-            append(other, "x", producer=(7, 0, 4))  # who had lapsed
+            append(other, "x", producer=(7, 0, 4))  # a producer that had lapsed
             append(other, "y", producer=(3, 0, 2))
 
         return one
@@ -1083,7 +1094,7 @@ def test_a_head_of_a_newer_fenceline_is_left_alone(service: Service) -> None:
 
 @pytest.fixture
 def many() -> Iterator[Service]:
-    """A topic of 3,000 partitions; all of its partitions but those that a test fills were never touched."""
+    """Lend a topic of 3,000 partitions, of which only those that a test fills were ever touched."""
     made = serve()
     made.log.topics.create(TOPIC, partitions=3_000)
     yield made
@@ -1092,7 +1103,7 @@ def many() -> Iterator[Service]:
 
 @pytest.mark.parametrize("is_thorough", [False, True])
 def test_untouched_partitions_cost_a_look_a_hundred_and_no_listing_each(many: Service, is_thorough: bool) -> None:
-    """A get and a listing for each, one after the other, took a round of everybody days."""
+    """A get and a listing for each, one after the other, made a round of all partitions take days."""
     before = many.count()
     report = swept(many, is_thorough=is_thorough)
     calls = many.count() - before
@@ -1116,7 +1127,10 @@ def test_a_round_sees_the_head_of_every_partition(many: Service) -> None:
 
 
 def test_among_untouched_partitions_those_with_records_are_found(many: Service) -> None:
-    """Some have no head yet, some one that fell behind, at the ends of what is read at once and between them."""
+    """Some have no head yet, and some one that fell behind.
+
+    They lie at the ends of what is read at once, and between the ends.
+    """
     some = (0, 1, 57, 999, 1_000, 2_998, 2_999)
     fill(many, TOPIC, some)
     many.log.partitions.checkpoint(TOPIC, 57)

@@ -14,7 +14,7 @@ from tests.support.service import TOPIC, LogBuilder, Service, access, data, requ
 
 @pytest.fixture
 def wide(service: Service) -> Service:
-    """A topic with 150 partitions, with records in every tenth."""
+    """Return the service; its topic has 150 partitions, with records in every tenth."""
     service.log.topics.alter(TOPIC, partitions=150)
     for partition in range(0, 150, 10):
         service.log.append(TOPIC, partition, request("a", "b"))
@@ -85,7 +85,7 @@ def test_items_are_read_together_and_each_end_is_seen_once(wide: Service) -> Non
 
 
 def test_what_others_did_before_the_request_is_in_the_answer(wide: Service) -> None:
-    """I4: what a warm process remembers answers nothing."""
+    """What a warm process remembers answers nothing (I4)."""
     reader, other = wide.another(), wide.another()
     reader.partitions.list_offsets(TOPIC, limit=100)
     other.append(TOPIC, 7, request("x"))
@@ -102,7 +102,7 @@ def test_what_others_did_before_the_request_is_in_the_answer(wide: Service) -> N
 
 
 def test_an_end_that_was_seen_before_a_process_froze_is_seen_again(wide: Service) -> None:
-    """I4: beside the look at the items, what was seen of the log may be of before the log start moved."""
+    """Beside the look at the items, what was seen of the log may be from before the log start moved (I4)."""
     reader, other = wide.another(), wide.another()
     reader.partitions.list_offsets(TOPIC, limit=20)
     key = keys.segment_key(wide.topic_id(), 10, 2)
@@ -140,7 +140,7 @@ def test_a_topic_replaced_between_two_looks_is_told_as_the_new_one(wide: Service
     made = []
 
     def replace(operation: str, at: str) -> None:
-        if operation == "get" and "," in at and not made:  # the heads, behind the look at the name
+        if operation == "get" and "," in at and not made:  # the heads, after the look at the name
             made.append(None)
             wide.log.topics.delete(TOPIC)
             made.append(wide.log.topics.create(TOPIC, partitions=3))

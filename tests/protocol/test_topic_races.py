@@ -35,14 +35,14 @@ NAME = "new"
 
 
 def delete(service: Service, name: str = NAME) -> str:
-    """Delete a topic from another process, and return which life it was."""
+    """Delete a topic from another process, and return which incarnation it was."""
     topic_id = service.topic_id(name)
     service.another().topics.delete(name)
     return topic_id
 
 
 def delete_and_collect(service: Service, name: str = NAME) -> str:
-    """Delete a topic from another process; return when nothing tells of it but DELETE's mark."""
+    """Delete a topic from another process; return when nothing is left of it but DELETE's mark."""
     topic_id = delete(service, name)
     while service.items.store.get([keys.gone_item(topic_id)]):
         service.runtime.advance(HOUR + 1)
@@ -69,7 +69,7 @@ def values_after_loss(service: Service, name: str = NAME) -> list[bytes | None]:
 def test_a_creation_that_was_deleted_before_it_was_answered_begins_a_life_of_its_own(
     service: Service, end: Callable[[Service], str]
 ) -> None:
-    """Under the id of the first attempt it would stand under DELETE's mark: a rebuild would find nothing of it."""
+    """With the first attempt's id, the topic would be under DELETE's mark: a rebuild would find nothing of it."""
     ended: list[str] = []
     service.items.plan("write", lost_behind(lambda: ended.append(end(service))))
     made = service.log.topics.create(NAME)
@@ -93,7 +93,7 @@ def test_no_two_attempts_of_a_creation_use_one_id(service: Service) -> None:
 
 
 def test_an_attempt_that_lands_late_brings_no_topic_back(service: Service) -> None:
-    """Another attempt was answered, and its topic deleted: nobody would know of this one."""
+    """Another attempt was answered, and its topic deleted: no caller would know of this one."""
     late: list[Callable[[], Any]] = []
 
     def held_up(call: Callable[[], Any]) -> Any:
@@ -115,7 +115,10 @@ def test_an_attempt_that_lands_late_brings_no_topic_back(service: Service) -> No
 
 
 def test_an_attempt_that_a_rebuild_gave_another_name_is_not_given_up(service: Service) -> None:
-    """Its life has begun, and has what was acknowledged in it: under ``gone`` all of that would be collected."""
+    """Its incarnation has begun, and has what was acknowledged in it.
+
+    Under ``gone`` all of that would be collected.
+    """
     lives: list[str] = []
 
     def lose_and_rebuild() -> None:
@@ -157,7 +160,7 @@ def test_a_creation_that_is_being_deleted_before_it_was_answered_is_not_told_as_
 
 
 def test_a_creation_whose_name_was_taken_behind_it_is_not_told_as_refused(service: Service) -> None:
-    """It may have been carried out, and deleted by whoever has the name now: here it was."""
+    """The creation may have been carried out, and deleted by the creator that has the name now: here it was."""
 
     def replace() -> None:
         delete(service)
@@ -172,7 +175,7 @@ def test_a_creation_whose_name_was_taken_behind_it_is_not_told_as_refused(servic
 def test_a_creation_that_slept_before_its_object_while_others_deleted_it_is_not_told_as_there(
     service: Service, end: Callable[[Service], str]
 ) -> None:
-    """And its object, made behind the mark, brings it back in no rebuild."""
+    """Its object, made after the mark, brings it back in no rebuild."""
     service.objects.plan("create", slept_before(lambda: end(service)))
     assert code_of(lambda: service.log.topics.create(NAME)) == "OUTCOME_UNKNOWN"
     assert code_of(lambda: service.log.topics.get(NAME)) == "UNKNOWN_TOPIC_OR_PARTITION"
@@ -190,7 +193,7 @@ def test_a_creation_whose_note_of_its_object_failed_is_created(service: Service,
 
 
 def test_an_object_of_another_change_is_not_taken_for_ones_own(service: Service) -> None:
-    """As of a change whose item was lost since: the next one takes the number behind it."""
+    """A change whose item was lost since has left such an object: the next change takes the number after it."""
     topic_id = service.topic_id()
     before = item_of(service)
     service.log.topics.alter(TOPIC, partitions=5)
@@ -219,7 +222,10 @@ def test_a_topic_whose_objects_say_that_it_was_deleted_is_not_changed(service: S
 
 @pytest.mark.parametrize("moment", range(1, 6))
 def test_a_deletion_beside_a_change_that_takes_another_number_is_no_damage(service: Service, moment: int) -> None:
-    """Who has an old item sees DELETE's mark; it is one of a live item only if that item still stands."""
+    """A process that has an old item sees DELETE's mark.
+
+    The mark is one of a live item only if that item is still the same.
+    """
     topic_id, other = service.topic_id(), service.another()
     before = item_of(service)
     service.log.topics.alter(TOPIC, partitions=5)
@@ -242,7 +248,7 @@ def test_a_deletion_beside_a_change_that_takes_another_number_is_no_damage(servi
 
 
 def ended(call: Callable[[], Any]) -> str | None:
-    """Return the code of the error that a call ends with, if it does."""
+    """Return the code of the error that a call ends with, if it ends with one."""
     try:
         call()
     except errors.FencelineError as error:
@@ -261,7 +267,7 @@ def _altered_often(service: Service) -> Any:
 def test_the_number_behind_more_objects_than_one_listing_has_is_found(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The end of the first listing is not the newest: its number is taken, and the next one, for ever."""
+    """The end of the first listing is not the newest: its number is taken, and so is the next one, for ever."""
     before = _altered_often(service)
     changed = item_of(service)
     service.items.store.write([Put(before.key, before.value, changed.version + 1, changed.version)])

@@ -30,7 +30,7 @@ from tests.support.service import (
 
 
 def objects_of(service: Service, topic_id: str) -> list[dict[str, Any]]:
-    """Return what stands under ``topic/``, by n."""
+    """Return the topic's objects under ``topic/``, by n."""
     store = service.objects.store
     return [json.loads(store.get(line.key).body) for line in store.list(keys.topic_prefix(topic_id))]
 
@@ -40,7 +40,7 @@ def item_of(service: Service, name: str = TOPIC) -> Any:
 
 
 def sealed(service: Service, topic_id: str, partition: int) -> int:
-    """Return how many SEAL markers stand in a partition, of which only the last may be one."""
+    """Return how many SEAL markers a partition has, of which only the last marker may be one."""
     store = service.objects.store
     found = 0
     for line in store.list(keys.log_prefix(topic_id, partition), limit=100_000):
@@ -140,7 +140,7 @@ def test_of_many_who_create_a_name_at_once_exactly_one_wins(live_service: Servic
 @pytest.mark.parametrize("fault", [loses_answer, never_arrives, is_unavailable])
 @pytest.mark.parametrize("store", ["items", "objects"])
 def test_a_topic_whose_creation_lost_an_answer_is_created_once(service: Service, store: str, fault: Any) -> None:
-    """Not told that it exists, which would be its own doing."""
+    """The caller is not answered that the topic exists, which would be its own doing."""
     getattr(service, store).plan("write" if store == "items" else "create", fault)
     made = service.log.topics.create("new")
     assert service.another().topics.get("new") == made
@@ -173,7 +173,7 @@ def test_topics_are_listed_in_the_byte_order_of_their_names(service: Service) ->
 
 
 def test_what_no_name_can_be_is_no_name_to_list_by(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An item store's keys have bounds, which no request may meet."""
+    """An item store's keys have bounds, which no request may run into."""
     service.log.topics.create("b")
     store, asked = service.items.store, []
 
@@ -195,7 +195,7 @@ def test_a_topic_that_is_going_is_in_no_list_and_shortens_no_page(service: Servi
         service.log.append(name, 0, request("x"))
     service.objects.always("create", is_unavailable, prefix="log/")
     for name in "bcd":
-        with pytest.raises(errors.OutcomeUnknownError, match="marked as deleted"):  # a part of it stands
+        with pytest.raises(errors.OutcomeUnknownError, match="marked as deleted"):  # with part of it done
             service.log.topics.delete(name)
     service.objects.always("create", None)
     found, more = service.log.topics.list(limit=3)
@@ -263,7 +263,7 @@ def test_a_change_survives_one_fault(service: Service, fault: Any) -> None:
 
 
 def with_missing_object(service: Service, change: Callable[[], Any]) -> None:
-    """The item is written, and the process dies before the object."""
+    """Write the item, and let the process die before the object."""
     service.objects.always("create", is_unavailable)
     with pytest.raises(errors.OutcomeUnknownError):
         change()
@@ -285,7 +285,7 @@ def test_a_change_that_changes_nothing_makes_a_missing_object_up_too(service: Se
 
 
 def test_nothing_is_acknowledged_under_a_topic_whose_object_is_missing(service: Service) -> None:
-    """Else a rebuild would not find it: the first appender who meets the item makes the object up."""
+    """Otherwise a rebuild would not find it: the first appender that meets the item makes the missing object."""
     with_missing_object(service, lambda: service.log.topics.create("other"))
     log = service.another()
     service.objects.always("create", is_unavailable)
@@ -376,7 +376,7 @@ def test_a_topic_created_anew_shares_nothing_with_its_earlier_life(service: Serv
 def test_a_delete_that_stopped_half_way_is_resumed_by_the_next(
     service: Service, fault: Any, seals_before_fault: int
 ) -> None:
-    """A topic marked as going, its name still taken; what is sealed stays sealed, and is sealed once."""
+    """The topic is marked as going, its name still taken; what is sealed stays sealed, and is sealed once."""
     service.log.topics.alter(TOPIC, partitions=3)
     append(service.log, "a")
     topic_id = service.topic_id()

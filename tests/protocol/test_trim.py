@@ -48,7 +48,7 @@ def test_the_checkpoint_is_never_behind_the_log_start(service: Service) -> None:
 
 
 def test_the_producers_and_what_is_open_are_in_the_items_before_the_log_start_moves(service: Service) -> None:
-    """Else what the trimmed records told could not be had any more, once they are collected."""
+    """Otherwise what the trimmed records said would be lost once they are collected."""
     append(service.log, "a", producer=(7, 0, 0))
     service.log.partitions.trim(TOPIC, 0, 1)
     service.objects.store.delete(keys.segment_key(service.topic_id(), 0, 0))
@@ -142,7 +142,7 @@ def test_appends_and_reads_go_on_behind_a_trim_to_the_end(service: Service) -> N
 
 
 def test_a_trim_of_a_long_log_takes_seconds_and_the_sweeper_does_the_rest(service: Service) -> None:
-    """The object under ``state/`` is one read for each segment: as many as there is time for in one request."""
+    """The object under ``state/`` takes one read for each segment: as many as fit into the time of one request."""
     builder = LogBuilder(topic_id=service.topic_id())
     for n in range(120):
         builder.add(data(f"v{n}"))
@@ -163,7 +163,7 @@ def test_a_trim_of_a_long_log_takes_seconds_and_the_sweeper_does_the_rest(servic
 
 
 def test_a_process_that_was_frozen_stores_no_fold_over_a_newer_one(service: Service) -> None:
-    """What it folds from then on may be a late create, at a key that was collected behind the newer one."""
+    """What it folds from then on may be a late create, at a key that was collected after the newer state object."""
     context = Context(service.objects, service.items, service.runtime, REGION)
     log = LogBuilder(topic_id="life")
     log.add(data("a"))

@@ -20,7 +20,7 @@ NEW = (("a-region-set", "eu,us"), ("combined", "3"))
 
 
 class NewerLog(LogBuilder):
-    """As a version appends that has more to say of a segment, and chains all of it."""
+    """A log of a newer version, which says more of a segment, and chains all of it."""
 
     def make(self, *parts: Part, **options: Any) -> Segment:
         made = super().make(*parts, **options)
@@ -28,7 +28,7 @@ class NewerLog(LogBuilder):
 
 
 class CopiedLog(LogBuilder):
-    """As a tool copies objects that adds what it knows of each."""
+    """A log copied by a tool, which adds what it knows of each object."""
 
     def make(self, *parts: Part, **options: Any) -> Segment:
         made = super().make(*parts, **options)
@@ -46,7 +46,7 @@ def test_a_segment_with_more_members_is_read_followed_appended_behind_verified_a
     old = service.another()
     assert append(old, "v2", producer=(7, 0, 2)).duplicate
     assert append(old, "v3", producer=(7, 0, 3)).base_offset == 3
-    # The other goes on behind what this version wrote.
+    # The other writer goes on after what this version wrote.
     made.state = apply(made.state, service.segments()[3], region=REGION).state
     made.add(data("v4", producer=(7, 0, 4)))
     made.store(service.objects, start=3)

@@ -24,7 +24,7 @@ APPENDS = 40
 
 @pytest.fixture(params=[256, 10, 1], ids=["in one range", "in ranges of ten", "each by itself"])
 def service(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A log of segments of two records; segment 20 is the first of a range of ten."""
+    """Lend a log of segments of two records; segment 20 is the first of a range of ten."""
     monkeypatch.setattr(limits, "VERIFY_RANGE_SEGMENTS", request.param)
     made = serve()
     made.log.topics.create(TOPIC)
@@ -40,7 +40,7 @@ def context_of(service: Service) -> Context:
 
 
 def verified(service: Service) -> Verified:
-    """Verify; ranges that are checked in another order say the same."""
+    """Verify; assert that ranges that are checked in another order say the same."""
     context, topic = context_of(service), service.log.topics.get(TOPIC)
 
     def last_first(some: Iterator[Range]) -> Iterator[Checked]:
@@ -111,7 +111,7 @@ def test_a_removed_range_is_found(service: Service) -> None:
 
 @pytest.mark.parametrize(("base", "broken_at"), [(21, 21), (2 * APPENDS, 2 * APPENDS), (2 * APPENDS + 7, 2 * APPENDS)])
 def test_an_added_segment_is_found(service: Service, base: int, broken_at: int) -> None:
-    """Inside another, right behind the last, beyond it: a copy of one that is right at its own place."""
+    """It lies inside another, right after the last, or beyond it: a copy of one that is right at its own place."""
     stored = service.objects.store.get(segment_key(service, 20))
     service.objects.store.create(segment_key(service, base), stored.body, stored.metadata)
     found = verified(service)
@@ -120,7 +120,7 @@ def test_an_added_segment_is_found(service: Service, base: int, broken_at: int) 
 
 
 def test_an_added_segment_that_is_whole_in_itself_is_found(service: Service) -> None:
-    """Right offsets, counters and CRCs, made by who does not know the chain."""
+    """Offsets, counters and CRCs are right; its writer did not know the chain."""
     other = LogBuilder()
     for n in range(APPENDS + 1):
         other.add(data(f"a{n}", f"b{n}", producer=(7, 0, 2 * n)))
@@ -140,7 +140,7 @@ def test_two_swapped_segments_are_found(service: Service, other: int) -> None:
 
 
 def test_a_removed_last_segment_is_found_by_the_checkpoint(service: Service) -> None:
-    """I5: an item names only offsets that are durable."""
+    """An item names only offsets that are durable (I5)."""
     service.objects.store.delete(segment_key(service, 2 * APPENDS - 2))
     assert verified(service).broken_at == 2 * APPENDS - 2
 
@@ -183,7 +183,7 @@ def test_a_producer_item_that_contradicts_the_fold_is_found(service: Service) ->
 
 
 def test_a_producer_item_that_the_head_leans_on_and_is_missing_is_found(service: Service) -> None:
-    """Head written before producers: a retry would be stored twice."""
+    """The head was written before its producers: a retry would be stored twice."""
     key = keys.producer_item(service.topic_id(), 0, 7)
     item = service.items.store.get([key])[key]
     service.items.store.write([Delete(key, item.version)])
@@ -199,7 +199,7 @@ def test_a_checkpoint_that_no_segment_ends_at_is_found(service: Service) -> None
 
 
 def test_a_checkpoint_beyond_the_log_is_found(service: Service) -> None:
-    """I5: whatever a restored bucket lost, the items still tell."""
+    """Whatever a restored bucket lost, the items still show it (I5)."""
     for base in range(60, 2 * APPENDS, 2):
         service.objects.store.delete(segment_key(service, base))
     found = verified(service)
@@ -212,7 +212,10 @@ def test_a_checkpoint_beyond_the_log_is_found(service: Service) -> None:
 def test_each_single_flipped_bit_of_a_segment_is_found(
     replicated: Replicated | None, unknown: tuple[tuple[str, str], ...]
 ) -> None:
-    """Body, and each name and value of the metadata: none is without meaning, also of a newer version's."""
+    """The bits are of the body, and of each name and value of the metadata.
+
+    None is without meaning, also of a newer version's members.
+    """
     builder = LogBuilder(topic_id="t")
     builder.add(data("a", producer=(7, 0, 0)))
     segment = builder.make(outcome(7, 1, is_commit=True), replicated=replicated)
@@ -232,7 +235,7 @@ def test_each_single_flipped_bit_of_a_segment_is_found(
         for name, value in strings.items():
             others = {other: told for other, told in strings.items() if other != name}
             for text in flipped(name.encode()):
-                if text.lower() != name.encode():  # the case of a name is not S3's to keep
+                if text.lower() != name.encode():  # except its case, which S3 may change
                     assert is_found(segment.body, {**others, text.decode("latin-1"): value}), text
             for text in flipped(value.encode()):
                 assert is_found(segment.body, {**others, name: text.decode("latin-1")}), (name, text)
@@ -257,7 +260,7 @@ def test_a_log_is_listed_no_further_than_it_is_checked(service: Service, monkeyp
 
 
 def test_a_segment_that_is_listed_and_cannot_be_read_is_found(service: Service) -> None:
-    """As a database whose pages were changed may tell."""
+    """A database whose pages were changed may answer so."""
 
     def is_absent(call: Callable[[], Any]) -> Any:
         raise NotFound("no object")
@@ -269,7 +272,7 @@ def test_a_segment_that_is_listed_and_cannot_be_read_is_found(service: Service) 
 
 
 def test_an_object_that_is_no_segment_is_found_among_them(service: Service) -> None:
-    """As a flipped bit in a key makes one, or a console that shows folders."""
+    """A flipped bit in a key makes such an object, or a console that shows folders."""
     key = segment_key(service, 40).replace("00040.log", "0003x.log")
     service.objects.store.create(key, b"", {})
     found = verified(service)
@@ -325,7 +328,7 @@ def test_a_trimmed_log_with_transactions_is_verified_from_its_state() -> None:
 def test_a_listing_that_lacks_a_key_before_others_is_no_damage(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As one may that is made while rivals append; a segment that is really gone is told."""
+    """A listing that is made while rivals append may lack one; a segment that is really gone is reported."""
     late = segment_key(service, verified(service).next_offset)
     append(service.log, "late")
     append(service.log, "later")

@@ -1,7 +1,7 @@
 """A whole AWS on this machine, to deploy to: ministack, as strict as it gets.
 
-The rule: every request is signed and its signature checked, every role may do what its policies say, and all of it goes
-over TLS, as on AWS. So what is deployed here works for its policies, and not without them.
+Rule: every request is signed, and its signature is checked. Every role may do what its policies say and nothing else.
+All of it goes over TLS, as on AWS. So what is deployed here works for its policies, and not without them.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def aws() -> Iterator[Aws]:
         def env(port: int) -> Mapping[str, str]:
             return {
                 **CREDENTIALS,
-                **trust,  # the functions inherit it
+                **trust,  # for the functions, which inherit it
                 "GATEWAY_PORT": str(port),
                 "MINISTACK_HOST": "127.0.0.1",
                 "BIND_HOST": "127.0.0.1",

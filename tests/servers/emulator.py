@@ -1,6 +1,6 @@
-"""The emulated AWS, with the one condition key that it lacks and our bucket policy leans on.
+"""The emulated AWS, with the one condition key that it lacks and that our bucket policy depends on.
 
-Run by the Python of ministack's own environment: it is no module of the tests.
+Rule: the Python of ministack's own environment runs it. It is no module of the tests.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A server that misbehaves as it is told, for what no real one can be asked to do.
+"""A server that misbehaves as a test orders, for faults that no real server can be asked for.
 
-The rule: it reads each request to its end before it does anything, so that whatever follows, the request has arrived.
+Rule: it reads each request to its end before it does anything. So, whatever follows, the request has arrived.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SOON_MS = 500
 
 
 def answer_ms(test: pytest.FixtureRequest) -> int:
-    """Return how long the client of a test shall wait for an answer: long, unless it gets none, or none that ends."""
+    """Return how long a test's client waits for an answer: long, unless it gets none, or one that never ends."""
     given = test.node.callspec.params.values() if hasattr(test.node, "callspec") else ()
     return SOON_MS if any(one in (SILENCE, ENDLESS) for one in given) else PATIENCE_S * 1000
 
@@ -41,7 +41,7 @@ Answer = bytes | str | Callable[[Request], bytes]
 
 @dataclass
 class Faulty:
-    """What a faulty server was asked, and what it answers: each in turn, the last to all that follow."""
+    """A faulty server's requests and its answers: each answer serves one request, the last one all that follow."""
 
     url: str
     answers: Sequence[Answer] = (DROP,)
@@ -98,7 +98,7 @@ def _read(stream: BufferedIOBase) -> Request | None:
 @contextmanager
 def nobody_listens() -> Iterator[str]:
     """Lend a URL at which connections are refused."""
-    with socket.socket() as taken:  # bound, so that nobody else listens there, but not listening
+    with socket.socket() as taken:  # bound, to keep others from listening there, but not listening
         taken.bind(("127.0.0.1", 0))
         yield f"http://127.0.0.1:{taken.getsockname()[1]}"
 

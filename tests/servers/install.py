@@ -1,7 +1,7 @@
-"""Install the real servers that the tests run against, once, into a cache directory.
+"""The real servers that the tests run against, installed once, into a cache directory.
 
-The rule: each is pinned, and lands under its version by one rename, so that what stands there is whole. The ordinary
-clients (go, mvn, pip, npm) fetch them from wherever this machine is set up to fetch from. ``python -m
+Rule: each server is pinned. One rename puts it under its version, so that what is found there is whole. The ordinary
+clients (go, mvn, pip, npm) fetch the servers from wherever this machine is set up to fetch from. ``python -m
 tests.servers.install`` installs all of them beforehand.
 """
 
@@ -27,7 +27,7 @@ DYNAMODB_LOCAL = "3.1.0"
 SQLITE4JAVA = "1.0.392"
 AWS_CDK = "2.1148.1"  # the newest that reads what aws-cdk-lib 2 synthesises
 JAVA_MIN = 17
-NODE_MIN = 20  # for these tests; it is past its end of life, so people are told to take 22
+NODE_MIN = 20  # enough for these tests; past its end of life, so messages ask for 22
 
 DYNAMODB_LOCAL_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
@@ -53,7 +53,7 @@ DYNAMODB_LOCAL_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
 
 
 class CannotInstall(Exception):
-    """A server that can't be had on this machine. The message says why, in one line."""
+    """A server can't be had on this machine. The message says why, in one line."""
 
 
 def versitygw() -> Path:
@@ -95,10 +95,10 @@ def aws_cdk() -> Path:
 
 
 def need_node() -> None:
-    """Look whether Node is here, without which no stack can be made, let alone deployed.
+    """Check that Node is here, without which no stack can be made, let alone deployed.
 
     Raises:
-        CannotInstall: It is not, or is too old.
+        CannotInstall: It is missing, or too old.
     """
     _need("node")
     found = subprocess.run(["node", "--version"], capture_output=True, text=True, check=False).stdout.strip()
@@ -162,7 +162,7 @@ def _fetch_dynamodb_local(scratch: Path, place: Path) -> None:
 
 
 def _fetch_ministack(scratch: Path, place: Path) -> None:
-    # A virtual environment can't be moved: it is made where it stays, and its name is its last step.
+    # A virtual environment can't be moved. So it is made where it stays, and giving it its name is the last step.
     home = place.with_name(f"{place.name}.venv")
     shutil.rmtree(home, ignore_errors=True)
     _run(sys.executable, "-m", "venv", str(home))
@@ -187,7 +187,8 @@ def _run(*command: str, env: dict[str, str] | None = None) -> None:
         if not done.returncode:
             return
         if pause_s is not None:
-            time.sleep(pause_s)  # a registry that does not answer may do so soon
+            # A registry that does not answer may answer soon.
+            time.sleep(pause_s)
     last = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()][-1:]
     raise CannotInstall(f"{command[0]} failed: {''.join(last)[:300]}")
 

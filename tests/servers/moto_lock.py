@@ -1,4 +1,4 @@
-"""Moto in this process, one request at a time: the one that users' tests get, too."""
+"""Moto in this process, one request at a time: the same service that users' tests get."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests that can't be run on this machine, told in one line instead of one for each."""
+"""Tests that can't be run on this machine, reported in one line instead of one for each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.servers.install import CannotInstall
 def tell_once(
     config: pytest.Config, items: list[pytest.Item], chosen: Callable[[pytest.Item], bool], need: Callable[[], object]
 ) -> None:
-    """Leave one of the chosen tests, to be skipped with the reason, where what they need can't be had."""
+    """Keep one of the chosen tests where what they need can't be had; it is skipped with the reason."""
     try:
         need()
     except CannotInstall:

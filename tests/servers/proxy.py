@@ -1,7 +1,7 @@
-"""A TCP proxy before a store that loses answers, resets connections, and keeps requests back until nobody waits.
+"""A TCP proxy before a store: it loses answers, resets connections, and holds requests until their clients give up.
 
-The rule: it looks at nothing that passes, and harms only at the begin of a request or of its answer, as its dice say.
-The dice are seeded; which request meets which throw is up to the threads around it.
+Rule: it looks at nothing that passes, and does harm only at the start of a request or of its answer, as its dice say.
+The dice are seeded. Which request meets which throw depends on the threads around it.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ CHUNK_BYTES = 64 * 1024
 
 @dataclass(frozen=True)
 class Faults:
-    """How often a request meets what; delays are in seconds."""
+    """Chances of each fault for a request; delays are in seconds."""
 
-    reset: float = 0.0  # the connection is reset before the request goes through
-    hold: float = 0.0  # the request goes through so late that its sender has given up: a late create
-    drop: float = 0.0  # the request goes through, and its answer is lost
-    delay: float = 0.0  # its answer comes late
+    reset: float = 0.0  # connection reset before the request goes through
+    hold: float = 0.0  # request passed on so late that its sender has given up: a late create
+    drop: float = 0.0  # request passed on, its answer lost
+    delay: float = 0.0  # answer late
     hold_s: tuple[float, float] = (5.5, 9.0)
     delay_s: tuple[float, float] = (0.05, 1.0)
 
@@ -43,7 +43,7 @@ class Proxy:
     request_delay_s: float = 0.0  # added to every request
     url: str = ""
     met: Counter[str] = field(default_factory=Counter)
-    serving: set[Any] = field(default_factory=set)  # asyncio forgets the task of a client that has left
+    serving: set[Any] = field(default_factory=set)  # held here: asyncio forgets the task of a client that has left
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -62,7 +62,7 @@ class Proxy:
         link = _Link(self, reader, writer, up_reader, up_writer)
         try:
             await asyncio.gather(_quietly(link.requests()), _quietly(link.answers()))
-        except asyncio.CancelledError:  # the proxy ends
+        except asyncio.CancelledError:  # the end of the proxy
             return
         finally:
             for ended in (writer, up_writer):
@@ -78,7 +78,7 @@ class _Link:
     writer: asyncio.StreamWriter
     up_reader: asyncio.StreamReader
     up_writer: asyncio.StreamWriter
-    is_answered: bool = True  # nothing was sent since the last answer
+    is_answered: bool = True  # no byte sent since the last answer
 
     async def requests(self) -> None:
         while chunk := await self.reader.read(CHUNK_BYTES):
@@ -87,12 +87,13 @@ class _Link:
                 await self._before_request()
             self.up_writer.write(chunk)
             await self.up_writer.drain()
-        if self.is_answered:  # else what it sent shall still be carried out
+        # If it is not answered, what the client sent must still be carried out.
+        if self.is_answered:
             self.up_writer.transport.abort()
 
     async def answers(self) -> None:
         while chunk := await self.up_reader.read(CHUNK_BYTES):
-            # "Continue" is asked for by a put before it sends its body: the request has only begun.
+            # A put asks for "Continue" before it sends its body: the request has only begun.
             if not self.is_answered and not chunk.startswith(b"HTTP/1.1 100 "):
                 self.is_answered = True
                 await self._before_answer()

@@ -1,7 +1,7 @@
-"""Start the real servers on free loopback ports, and end them.
+"""The real servers, started on free loopback ports, and ended.
 
-The rule: a server ends with the block that started it, and on Linux also with a process that was killed in it. Each
-starts empty.
+Rule: a server ends with the block that started it. On Linux it ends also with a process that was killed in that block.
+Each starts empty.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ from tests.servers import install
 
 ACCESS_KEY, SECRET_KEY, REGION = "test", "test-secret", "us-east-1"
 READY_S = 60
-STARTS_MAX = 3  # another process may take the port that was free a moment ago
+# Another process may take the port that was free a moment ago.
+STARTS_MAX = 3
 
 # What a client of any of these servers needs beside its address.
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY, "AWS_REGION": REGION}
 
 
 class CannotStart(Exception):
-    """A server that did not come up. The message has the last it said."""
+    """A server did not come up. The message has the last lines it printed."""
 
 
 class Servers:
@@ -70,7 +71,7 @@ class Servers:
 
 
 def address_of(name: str) -> str | None:
-    """Return the URL of a server that was started, here or in the process that started this one; moto has none."""
+    """Return the URL of a server that was started here or in this process's parent; moto has none."""
     return None if name == "moto" else os.environ[_variable(name)]
 
 
@@ -80,8 +81,10 @@ def _variable(name: str) -> str:
 
 @contextmanager
 def versitygw(directory: Path | None = None) -> Iterator[str]:
-    """Lend the URL of an S3 server over a folder, whose file system needs user attributes (most have them; some
-    ``/tmp`` do not, so that the default lies beside the installed servers).
+    """Lend the URL of an S3 server over a folder.
+
+    The folder's file system needs user attributes. Most have them; some ``/tmp`` do not, so the default is beside the
+    installed servers.
 
     Raises:
         CannotInstall, CannotStart: There is none.

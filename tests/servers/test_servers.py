@@ -1,4 +1,4 @@
-"""The real servers are had or told missing, and end with whoever started them."""
+"""The real servers start or are reported missing, and end with the process that started them."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from tests.support.service import TOPIC, Service
 SHARED, EXCLUSIVE, WAIT, FENCING = "Shared", "Exclusive", "WaitForExclusive", "ExclusiveWithFencing"
 MODES = (SHARED, EXCLUSIVE, WAIT, FENCING)
 LEASE_MS = 30_000
-LAPSE_MS = LEASE_MS + 501  # after which the lease of a session that nobody renewed has lapsed
+LAPSE_MS = LEASE_MS + 501  # after this time an unrenewed lease has lapsed
 
 
 def claim(log: Log, mode: str = EXCLUSIVE, *, topic: str = TOPIC, principal: str = "", **options: Any) -> Producer:
@@ -31,7 +31,7 @@ def claim(log: Log, mode: str = EXCLUSIVE, *, topic: str = TOPIC, principal: str
 
 
 def again(log: Log, producer: Producer, **options: Any) -> Producer:
-    """Reconnect: the same session, with the epochs that it had."""
+    """Reconnect: claim in the same session, with the epochs that the producer had."""
     options = {"session_id": producer.session_id, "topic_epochs": producer.topic_epochs, **options}
     return claim(log, producer.access_mode, **options)
 

@@ -1,6 +1,9 @@
-"""A fenceline service in a few lines, behind httpx's mock transport: enough for the client's own promises to be tested.
+"""A fenceline service in a few lines, behind httpx's mock transport: enough to test the client's own promises.
 
-It speaks API.md's words, keeps batches in lists, and knows a producer's last batch. Faults go with produce requests.
+Rule: it speaks API.md's words, keeps batches in lists, and knows a producer's last batch. Each produce request takes
+one fault with it.
+
+Not here: sessions, claims, ownership and subscriptions (``fake_sessions``).
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ _RECORDS = re.compile(r"/v1/topics/([^/]+)/partitions/(\d+)/(records|offsets)")
 
 
 class QuickRuntime(ThreadRuntime):
-    """Threads and clocks as they are, but sleeping costs no time: the monotonic clock jumps instead."""
+    """The machine's threads and clocks, but sleeping costs no time: the monotonic clock jumps instead."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,7 +55,7 @@ class Produced:
 
 @dataclass
 class FakeService:
-    """One topic, ``t``."""
+    """A service with one topic, ``t``."""
 
     partitions: int = 1
     config: dict[str, object] = field(default_factory=dict)

@@ -1,6 +1,8 @@
-"""The fake service with sessions, claims, ownership and subscriptions: what it answers is set by the test.
+"""The fake service with sessions, claims, ownership and subscriptions: the test sets what it answers.
 
-It keeps no rules of its own: it says yes, and remembers, until a test says otherwise.
+Rule: it says yes, and remembers, until a test says otherwise.
+
+Not here: rules about access. The fake decides nothing by itself.
 """
 
 from __future__ import annotations
@@ -26,24 +28,24 @@ _SUBSCRIPTION = re.compile(r"/v1/topics/t/subscriptions(?:/([^/]+)(?:/(\w+))?)?"
 
 @dataclass
 class FakeSessions(FakeService):
-    """One topic, ``t``, with everything that is held there."""
+    """A service with one topic, ``t``, and everything that is held on it."""
 
     lease_ms: int = 60
-    heartbeat_error: errors.FencelineError | None = None  # what a heartbeat is answered
-    append_error: errors.FencelineError | None = None  # what an append is answered
-    producer_error: errors.FencelineError | None = None  # what a look at a producer is answered
+    heartbeat_error: errors.FencelineError | None = None  # the answer to a heartbeat
+    append_error: errors.FencelineError | None = None  # the answer to an append
+    producer_error: errors.FencelineError | None = None  # the answer to a look at a producer
     claim_errors: list[errors.FencelineError | None] = field(default_factory=list)  # of the next claims
     own_errors: list[errors.FencelineError | None] = field(default_factory=list)  # of the next requests to own
-    is_silent: bool = False  # heartbeats are not answered
-    loses_claims: int = 0  # answers to claims that are lost
-    polls_queued: int = 0  # polls that find the claim still queued
+    is_silent: bool = False  # heartbeats get no answer
+    loses_claims: int = 0  # number of lost answers to claims
+    polls_queued: int = 0  # number of polls that find the claim still queued
     epoch: int = 4
-    owner: tuple[str | None, int] | None = None  # who a look finds as owner, instead of the one who asked
+    owner: tuple[str | None, int] | None = None  # the owner that a look finds, in place of the session that asked
     closed: list[str] = field(default_factory=list)
     requests_of_sessions: list[httpx.Request] = field(default_factory=list)
     seen: Counter[str] = field(default_factory=Counter)
     bodies: dict[str, list[Any]] = field(default_factory=dict)
-    acknowledge_errors: dict[int, Exception] = field(default_factory=dict)  # what becomes of them, by partition
+    acknowledge_errors: dict[int, Exception] = field(default_factory=dict)  # errors of acknowledgements, by partition
     marks: dict[int, int] = field(default_factory=dict)
     page_size: int = 100  # partitions of a subscription in one answer
     granted: dict[str, Any] = field(init=False)  # the last claim that was taken
@@ -115,7 +117,8 @@ class FakeSessions(FakeService):
                 return refused(self.producer_error)
             self.polls_queued = max(self.polls_queued - 1, 0)
         if "topic_epochs" in (body or {}) and self.heartbeat_error is not None:
-            self.heartbeat_error = None  # it reconnected
+            # A claim with topic epochs is a reconnection.
+            self.heartbeat_error = None
         return httpx.Response(201, json={"producer": self._claim(not self.polls_queued)})
 
     def _claim(self, is_granted: bool) -> dict[str, Any]:

@@ -1,4 +1,9 @@
-"""Requests as a gateway sends them: HTTP API events, payload version 2.0, to the function that serves the route."""
+"""Requests as a gateway sends them: HTTP API events, payload version 2.0, to the function that serves the route.
+
+Rule: every answer is held against the served document.
+
+Not here: a socket (``serving``).
+"""
 
 from __future__ import annotations
 
@@ -15,7 +20,7 @@ from fenceline_http import dispatch, openapi, routes, wiring
 from fenceline_http.route import Function
 
 DOCUMENT = openapi.document("0.0.0")
-GATEWAY_BYTES_MAX = 6 * 1024 * 1024  # that Lambda takes of an answer
+GATEWAY_BYTES_MAX = 6 * 1024 * 1024  # the most that Lambda takes of an answer
 BATCH_TYPE = "application/vnd.apache.kafka.records; version=2"
 HTML_TYPE = "text/html; charset=utf-8"
 
@@ -66,7 +71,7 @@ def answer_of(function: Function, sent: dict[str, Any]) -> dict[str, Any]:
 def send(sent: dict[str, Any]) -> Answer:
     http = sent["requestContext"]["http"]
     told = answer_of(routes.function_of(http["method"], sent["rawPath"]), sent)
-    assert len(json.dumps(told, ensure_ascii=False).encode()) <= GATEWAY_BYTES_MAX  # as Lambda's runtime makes it
+    assert len(json.dumps(told, ensure_ascii=False).encode()) <= GATEWAY_BYTES_MAX  # as Lambda's runtime encodes it
     body = told["body"] or ""
     content = base64.b64decode(body) if told["isBase64Encoded"] else body.encode()
     assert all(name == name.lower() for name in told["headers"])
@@ -76,7 +81,7 @@ def send(sent: dict[str, Any]) -> Answer:
 
 
 def _assert_documented(method: str, path: str, answer: Answer) -> None:
-    """Every answer of every test is one that the served document promises."""
+    """Assert that the answer is one that the served document promises; it runs for every answer of every test."""
     for route in routes.ROUTES:
         if route.method == method and route.match(path) is not None:
             promised = DOCUMENT["paths"][route.path][method.lower()]["responses"][str(answer.status)]
@@ -105,7 +110,7 @@ def call(
     body: str | bytes | None = None,
     value: Any = None,
 ) -> Answer:
-    """Send a request; ``value`` is the body as what it means in JSON."""
+    """Send a request; ``value`` is what the body means in JSON."""
     if value is not None:
         body = json.dumps(value)
     if isinstance(query, dict):

@@ -1,5 +1,7 @@
 """Record batches made and read by another implementation than ours: kafka-python, with lz4, zstandard and our snappy.
 
+Rule: nothing of fenceline is imported here.
+
 ``forge`` makes batches that no client would send, with a checksum that is right.
 """
 
@@ -10,7 +12,8 @@ from types import SimpleNamespace
 from typing import TypeAlias
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # its import reads resources in a way that is deprecated
+    # Its import reads resources in a way that is deprecated.
+    warnings.simplefilter("ignore", DeprecationWarning)
     import kafka.codec
     from kafka.record._crc32c import crc
     from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
@@ -90,7 +93,7 @@ def record(
 
 
 def forge(payload: bytes, **fields: int) -> bytes:
-    """A batch of any records and any header, but with the checksum that belongs to it (unless ``crc`` is given)."""
+    """Return a batch of any records and any header, with the checksum that belongs to it (unless ``crc`` is given)."""
     count = fields.get("count", 1)
     values = {
         "base_offset": 0,
@@ -115,7 +118,7 @@ def forge(payload: bytes, **fields: int) -> bytes:
 
 
 def _snappy_compress(data: bytes) -> bytes:
-    """Literals only, which every decoder takes."""
+    """Return the data as literals only, which every decoder takes."""
     length, out = len(data), bytearray()
     while length > 0x7F:
         out.append(length & 0x7F | 0x80)
@@ -129,7 +132,7 @@ def _snappy_compress(data: bytes) -> bytes:
 
 
 def _snappy_decompress(data: bytes) -> bytes:
-    """As https://github.com/google/snappy/blob/main/format_description.txt says."""
+    """Decompress as https://github.com/google/snappy/blob/main/format_description.txt says."""
     at = shift = size = 0
     while True:
         byte = data[at]

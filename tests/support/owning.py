@@ -54,7 +54,7 @@ def change(service: Service, session_id: str, **fields: Any) -> None:
 
 
 def lapse(service: Service, session_id: str) -> None:
-    """End a session's lease, as by the clock of everybody."""
+    """End a session's lease, by every process's clock."""
     change(service, session_id, expires_at=service.runtime.now_ms() - limits.LEASE_GRACE_MS - 1)
 
 
@@ -145,5 +145,5 @@ def claim(service: Service, mode: str, session_id: str | None = None, *, partiti
 
 
 def died(call: Callable[[], Any]) -> Any:
-    """The process dies in the place of this call."""
+    """End the process in the place of this call."""
     raise Died

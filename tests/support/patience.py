@@ -1,4 +1,8 @@
-"""How long a test waits for what must come: far longer than a slow machine needs, since nothing waits any longer."""
+"""How long a test waits for what must come.
+
+Rule: the bound is far longer than a slow machine needs. It costs nothing, because no test waits longer than until the
+thing comes.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ def wait_until(condition: Callable[[], object]) -> None:
 
 
 def without_a_stall(attempt: Callable[[], object]) -> None:
-    """Make ``attempt``; again, if it failed while this machine stood still: no lease outlives that."""
+    """Make ``attempt``; repeat it if it failed while this machine was stalled, since no lease outlives a stall."""
     for _ in range(TRIES):
         standstills = Standstills()
         standstills.start()
@@ -31,11 +35,11 @@ def without_a_stall(attempt: Callable[[], object]) -> None:
                 raise
         finally:
             standstills.end()
-    raise AssertionError("this machine stood still at each try")
+    raise AssertionError("this machine was stalled at each try")
 
 
 class Standstills(threading.Thread):
-    """Watches how long this machine lets a thread wait that sleeps for a moment."""
+    """A thread that measures the longest time for which this machine delays a thread that sleeps for a moment."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)

@@ -1,4 +1,7 @@
-"""An AWS configuration with a profile of each kind that people sign in with; nothing of this machine's own is seen."""
+"""An AWS configuration with a profile of each kind of sign-in.
+
+Rule: tests see nothing of this machine's own configuration.
+"""
 
 from __future__ import annotations
 
@@ -42,13 +45,13 @@ sso_start_url = https://other.test/start
 [profile broken]
 credential_process = {python} {process} and fail
 """
-# What is wrong with a profile, and what is said of it.
+# What is wrong with a profile, and what is printed about it.
 UNUSABLE = {
     "nobody": "there is no such AWS profile; set AWS_PROFILE to one",
     "signed-out": "there is no AWS sign-in, or it has expired; run 'aws sso login'",
     "broken": "the AWS configuration gives no credentials; check AWS_PROFILE",
 }
-# What the portal answers, to whom it knows.
+# What the portal answers to a user that it knows.
 ROLE_CREDENTIALS = json.dumps(
     {
         "roleCredentials": {

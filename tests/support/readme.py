@@ -12,5 +12,5 @@ PYTHON = re.findall(r"^```python\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
 
 
 def commands_of(block: str) -> list[str]:
-    """Return a block's commands, one a line, as they stand."""
+    """Return a block's commands, one a line, unchanged."""
     return block.replace("\\\n", "").splitlines()

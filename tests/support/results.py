@@ -1,4 +1,4 @@
-"""What a command came to."""
+"""What a command printed and returned."""
 
 import signal
 
@@ -11,18 +11,21 @@ def lines(result: Result) -> list[str]:
 
 
 def error_line(result: Result, exit_code: int = 1) -> str:
-    """Return the one line that an error is, beside nothing else."""
+    """Return the error's one line; assert that nothing else was printed."""
     assert result.stdout == ""
     return last_line(result, exit_code)
 
 
 def last_line(result: Result, exit_code: int = 1) -> str:
-    """Return the one line that an error is, behind what was printed before."""
+    """Return the error's one line, which comes after what was printed before."""
     assert result.exit_code == exit_code, result.output
     (line,) = result.stderr.splitlines()
     return line.removeprefix("error: ")
 
 
 def hears_ctrl_c() -> None:
-    """A shell that runs the tests in the background has them ignore it, and what they start as well."""
+    """Let SIGINT end this process.
+
+    A shell that runs the tests in the background makes them ignore it, and what they start as well.
+    """
     signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -1,4 +1,9 @@
-"""A log on stores in memory, with clocks moved by hand, and stores that count calls and fail when they are told to."""
+"""A log on stores in memory, with clocks moved by hand, and stores that count calls and fail on order.
+
+Rule: the stores are the SQLite adapters, in memory. A test says which of their calls fail, and how.
+
+Not here: claims (``claiming``), ownership (``owning``), sweeps (``sweeping``), HTTP (``http_events``, ``serving``).
+"""
 
 from __future__ import annotations
 
@@ -67,7 +72,7 @@ class FakeRuntime:
 
     def sleep_ms(self, duration_ms: float) -> None:
         if duration_ms < 0:
-            raise ValueError("sleep length must be non-negative")  # as time.sleep
+            raise ValueError("sleep length must be non-negative")  # as time.sleep does
         self.advance(max(duration_ms, 1))
 
     def random(self) -> float:
@@ -89,7 +94,7 @@ class FakeRuntime:
         return [call() for call in calls]
 
 
-# What may become of one call. Each gets the call itself, and makes it or not.
+# What may become of one call. Each fault gets the call itself, and makes it or does not.
 
 Fault = Callable[[Callable[[], Any]], Any]
 
@@ -112,7 +117,7 @@ def conflicts(call: Callable[[], Any]) -> Any:
 
 
 def is_repeated_below(call: Callable[[], Any]) -> Any:
-    """The client library sends it twice: the second meets the first one's object."""
+    """Make the call twice, as a client library does that sends it again: the second meets the first one's object."""
     call()
     return call()
 
@@ -122,7 +127,7 @@ def moves(call: Callable[[], Any]) -> Any:
 
 
 def lost_behind(act: Callable[[], object]) -> Fault:
-    """Return the fault of a call that is carried out, and answered never; meanwhile others act."""
+    """Return the fault of a call that is carried out and never answered; meanwhile other processes act."""
 
     def fault(call: Callable[[], Any]) -> Any:
         call()
@@ -133,7 +138,7 @@ def lost_behind(act: Callable[[], object]) -> Fault:
 
 
 def slept_before(act: Callable[[], object]) -> Fault:
-    """Return what becomes of a call before which its process sleeps; meanwhile others act."""
+    """Return what becomes of a call before which its process sleeps; meanwhile other processes act."""
 
     def fault(call: Callable[[], Any]) -> Any:
         _as_others(act)
@@ -143,7 +148,7 @@ def slept_before(act: Callable[[], object]) -> Fault:
 
 
 def _as_others(act: Callable[[], object]) -> None:
-    """Act, with no error of it taken for one of the request that it is in the middle of."""
+    """Act in the middle of a request, so that no error of the act is taken for one of that request."""
     try:
         act()
     except (FencelineError, StoreFact) as error:
@@ -151,7 +156,7 @@ def _as_others(act: Callable[[], object]) -> None:
 
 
 class Gate:
-    """A call that stops before (or after) it is made, until it is let go."""
+    """A call that stops before (or after) it is made, until the test lets it go."""
 
     def __init__(self, *, is_after: bool = False) -> None:
         self.is_after = is_after
@@ -166,7 +171,7 @@ class Gate:
 
 
 class _Watched:
-    """Counts calls, and lets those go wrong that it is told to."""
+    """A store that counts its calls, and lets those fail that a test names."""
 
     def __init__(self) -> None:
         self.calls: Counter[str] = Counter()
@@ -179,7 +184,7 @@ class _Watched:
         self._planned.setdefault(operation, deque()).extend(faults)
 
     def always(self, operation: str, fault: Fault | None, prefix: str = "") -> None:
-        """Let every further call of ``operation`` on keys that begin with ``prefix`` go so, until ``None``."""
+        """Let every further call of ``operation`` on keys that begin with ``prefix`` meet ``fault``, until ``None``."""
         if fault is None:
             self._always.pop(operation, None)
         else:
@@ -247,7 +252,7 @@ class Service:
     logs: list[Log] = field(default_factory=list)
 
     def another(self, *, runtime: Runtime | None = None, **options: Any) -> Log:
-        """Another process on the same stores: it shares nothing else but, if not told otherwise, the clocks."""
+        """Return another process on the same stores: it shares nothing else but, unless told otherwise, the clocks."""
         options = {"region": REGION, **options}
         made = Log(self.objects, self.items, runtime or self.runtime, **options)
         self.logs.append(made)
@@ -262,7 +267,7 @@ class Service:
         return self.log.topics.get(name).topic_id
 
     def segments(self, name: str = TOPIC, partition: int = 0) -> list[Segment]:
-        """Return every segment that stands in the log, by offset."""
+        """Return every segment in the log, by offset."""
         prefix = keys.log_prefix(self.topic_id(name), partition)
         store = self.objects.store
         return [parse_segment(store.get(line.key)) for line in store.list(prefix, limit=100_000)]
@@ -322,7 +327,7 @@ def append(log: Log, *values: str | bytes | None, **options: Any) -> Appended:
     return answer
 
 
-# Logs made without an appender: what is not served yet (transactions, replication) is folded and read all the same.
+# Logs made without an appender. What is not served yet (transactions, replication) is folded and read all the same.
 
 Part = Callable[[int, int, int], bytes]  # (base offset, epoch in force, now) -> one stamped batch
 
@@ -335,7 +340,7 @@ def data(
     append_time: int | None = None,
     codec: batch.Codec = "none",
 ) -> Part:
-    """One data batch; ``producer`` is (id, epoch, first sequence)."""
+    """Return one data batch; ``producer`` is (id, epoch, first sequence)."""
 
     def part(offset: int, epoch: int, now_ms: int) -> bytes:
         times: Iterator[int | None] = itertools.repeat(None) if timestamps is None else iter(timestamps)
@@ -356,7 +361,7 @@ def data(
 
 
 def outcome(producer_id: int, producer_epoch: int, *, is_commit: bool) -> Part:
-    """The end of a transaction; the epoch is the bumped one."""
+    """Return the end of a transaction; the epoch is the bumped one."""
 
     def part(offset: int, epoch: int, now_ms: int) -> bytes:
         return control.encode_transaction_marker(
@@ -372,7 +377,7 @@ def outcome(producer_id: int, producer_epoch: int, *, is_commit: bool) -> Part:
 
 
 def marker(type: int, value: Mapping[str, Any] | None = None, *, epoch: int | None = None) -> Part:
-    """A marker of ours, known or not; ``epoch`` is the one that it brings into force."""
+    """Return a marker of ours, known or not; ``epoch`` is the one that it brings into force."""
 
     def part(offset: int, epoch_in_force: int, now_ms: int) -> bytes:
         leader_epoch = epoch_in_force if epoch is None else epoch

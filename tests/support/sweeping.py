@@ -25,7 +25,7 @@ HOUR = limits.GC_GRACE_MS
 
 
 def swept(service: Service, log: Log | None = None, **options: Any) -> Report:
-    """One run of a process of its own."""
+    """Do one run in a process of its own."""
     report = sweep(log or service.another(), **{"duration_ms": HOUR, **options})
     assert report is not None
     return report
@@ -53,7 +53,7 @@ def item_sorts(service: Service, topic_id: str, prefix: str = "", partition: int
 
 
 class Died(BaseException):
-    """The process is gone: nothing of it catches this."""
+    """The end of a process: nothing of that process catches it."""
 
 
 class Calls:
@@ -87,7 +87,7 @@ class Calls:
         return around
 
     def _now(self) -> None:
-        """A moment before or after a call."""
+        """Count a moment before or after a call, and act if it is the chosen one."""
         self.count += 1
         if self.count - 1 == self._at and self._what is not None:
             self._is_busy = True
@@ -96,7 +96,7 @@ class Calls:
 
 
 class Guard:
-    """I6, judged at each deletion: what goes was left behind, durably, a grace ago by the store's clock."""
+    """A judge of each deletion (I6): what goes was left behind, durably, a grace ago by the store's clock."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -121,12 +121,12 @@ class Guard:
             assert self._service.runtime.now_ms() - item.value["gone_at"] >= HOUR, key
             return
         told = objects.list(keys.topic_prefix(topic_id))
-        assert told, f"nothing says that the life is over: {key}"
+        assert told, f"nothing says that the incarnation is over: {key}"
         if json.loads(objects.get(told[-1].key).body)["is_going"]:
             assert key != told[-1].key, f"DELETE's mark stays: {key}"
             return  # an orphan
         if kind == "topic":
-            raise AssertionError(f"a topic object of a life that is not gone: {key}")
+            raise AssertionError(f"a topic object of an incarnation that is not gone: {key}")
         partition = int(key.split("/")[2])
         head = head_of(items, topic_id, partition)
         listed = objects.list(keys.state_prefix(topic_id, partition))
@@ -140,7 +140,7 @@ class Guard:
 
 
 def check_all(service: Service, topic: str = TOPIC, partition: int = 0) -> None:
-    """With all items lost the same log comes back, whatever was collected; and the log verifies."""
+    """Assert that, with all items lost, the same log comes back, whatever was collected; and that the log verifies."""
     found = service.another().topics.get(topic)
     items = SqliteItemStore(":memory:")
     context = Context(service.objects.store, items, service.runtime, REGION)
@@ -160,7 +160,10 @@ def check_all(service: Service, topic: str = TOPIC, partition: int = 0) -> None:
 
 
 def _check_producers(service: Service, items: Any, topic: Topic, partition: int, head: Head) -> None:
-    """Whoever has not lapsed is known, as before: but for what had lapsed when he came back."""
+    """Assert that each producer that has not lapsed is known as before.
+
+    One that had lapsed when it came back may lack what had lapsed.
+    """
 
     def known(store: Any) -> dict[int, ProducerState]:
         found = store.query(keys.partition_items(topic.topic_id, partition), prefix=keys.PRODUCER_SORT)
@@ -176,7 +179,7 @@ def _check_producers(service: Service, items: Any, topic: Topic, partition: int,
 
 
 def _check_aborted(service: Service, items: Any, topic: Topic, partition: int, head: Head) -> None:
-    """Every aborted transaction that overlaps what is kept is known."""
+    """Assert that every aborted transaction that overlaps what is kept is known."""
 
     def kept(store: Any) -> list[Any]:
         found = store.query(keys.partition_items(topic.topic_id, partition), prefix=keys.ABORTED_SORT)

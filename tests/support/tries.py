@@ -8,5 +8,5 @@ from hypothesis import settings
 
 
 def tries(most: int, **more: Any) -> settings:
-    """Return the settings for a property whose examples take long: so many, or as many as all others are tried on."""
+    """Return settings for a property whose examples take long: ``most`` examples, or fewer if all others get fewer."""
     return settings(max_examples=min(most, settings().max_examples), **more)

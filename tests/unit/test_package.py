@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_package_shows_its_names_and_nothing_else() -> None:
-    import fenceline.client  # which makes submodules attributes of the package
+    import fenceline.client  # makes submodules attributes of the package
 
     assert dir(fenceline) == sorted(fenceline.__all__)
     assert {"Client", "Record", "errors", "Producer", "Reader", "Subscriber", "__version__"} <= set(dir(fenceline))

@@ -48,7 +48,7 @@ def test_each_promise_names_the_test_that_shows_it() -> None:
 
 
 def test_every_block_is_run_by_a_test() -> None:
-    """One of this file, of test_readme.py, test_examples.py or test_demo.py of processes, or of tests/e2e."""
+    """The test is in this file, in tests/e2e, or in test_readme.py, test_examples.py or test_demo.py of processes."""
     begins = [block.split()[0:3] for block in COMMANDS]
     assert begins == [
         ["make", "demo", "#"],  # here, and test_demo.py
@@ -63,14 +63,14 @@ def test_every_block_is_run_by_a_test() -> None:
         ["npx", f"aws-cdk@{AWS_CDK}", "deploy"],  # tests/e2e
     ]
     assert len(PYTHON) == 3
-    assert len(re.findall(r"^```\w", TEXT, re.MULTILINE)) == len(COMMANDS) + len(PYTHON) + 1  # and the picture
+    assert len(re.findall(r"^```\w", TEXT, re.MULTILINE)) == len(COMMANDS) + len(PYTHON) + 1  # + 1: the picture
     assert len(re.findall(r"^```$", TEXT, re.MULTILINE)) == len(COMMANDS) + len(PYTHON) + 1
 
 
 def test_make_runs_the_demo_and_the_tests_as_it_says() -> None:
     demo, test = (command.split()[:2] for command in commands_of(COMMANDS[0]))
     planned = subprocess.run(["make", "-n", *demo[1:]], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert ".venv/bin/python examples/demo.py" in planned.splitlines()  # which test_demo.py runs
+    assert ".venv/bin/python examples/demo.py" in planned.splitlines()  # run by test_demo.py
     assert f"make {test[1]}" in (ROOT / ".ci" / "run").read_text()
 
 
@@ -85,7 +85,7 @@ def test_what_is_shown_in_python_runs(monkeypatch: pytest.MonkeyPatch, capsys: p
     first, second, third = PYTHON
     with in_memory() as served:
         client = served.client
-        client.create_topic("orders", partitions=4)  # as the README's first commands make it
+        client.create_topic("orders", partitions=4)  # as by the README's first commands
         monkeypatch.setattr(fenceline, "Client", lambda url: served.another_client())
         exec(first, {})
         assert re.fullmatch(
@@ -100,7 +100,7 @@ def test_what_is_shown_in_python_runs(monkeypatch: pytest.MonkeyPatch, capsys: p
         assert client.ownership("orders/0", group="billing").generation == 7
         backlogs = {one.partition: one.backlog for one in client.subscription("orders", "billing").partitions}
         assert backlogs[0] == 0
-        assert sum(backlogs.values()) == 1  # ann's partition is another
+        assert sum(backlogs.values()) == 1  # in ann's partition, another one
 
     def send_order(client: fenceline.Client, order: str) -> None:
         client.produce("orders", 0, [Record(order.encode())])

@@ -13,7 +13,7 @@ from tests.support.patience import PATIENCE_S
 
 def test_calls_run_side_by_side_and_answer_in_order() -> None:
     runtime = ThreadRuntime(3)
-    together = threading.Barrier(4)  # nobody passes unless all of them run at once
+    together = threading.Barrier(4)  # blocks until all of them run at once
 
     def call(number: int) -> int:
         together.wait(PATIENCE_S)
@@ -23,7 +23,7 @@ def test_calls_run_side_by_side_and_answer_in_order() -> None:
 
 
 def test_a_gather_inside_a_gather_never_waits_for_the_pool() -> None:
-    """As many outer calls as the pool has threads, each with inner ones: with all waiting, none would be left."""
+    """All threads of the pool run outer calls, each with inner ones: if they waited, no thread would be left."""
     runtime = ThreadRuntime(2)
     outer = 8
 

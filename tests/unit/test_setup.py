@@ -18,7 +18,7 @@ FOR_TESTS = "aws,infra,server,test"
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A clean one, as far as make looks at it."""
+    """Return a checkout that is clean, as far as make looks at it."""
     for name in ("Makefile", "pyproject.toml", "constraints.txt"):
         shutil.copy(ROOT / name, tmp_path)
     return tmp_path

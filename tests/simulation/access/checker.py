@@ -1,7 +1,8 @@
-"""Judges a history of exclusive access: the log first, then the items, then what everybody was told.
+"""Judges a history of exclusive access: the log first, then the items, then every answer.
 
-Each check cites what it stands for (lib/fenceline/DESIGN.md). A refusal must have been true at some moment between the
-request and the answer, by some process's clock; what was granted must have been so at some moment, too.
+Rule: each check cites the promise or invariant that it proves (lib/fenceline/DESIGN.md). A refusal must have been true
+at some moment between the request and the answer, by some process's clock. What was granted must have been so at some
+moment, too.
 """
 
 from __future__ import annotations
@@ -50,16 +51,16 @@ def _check_refusal(told: Told, truth: Truth, *, is_calm: bool) -> None:
     operation, error = told.operation, told.operation.error
     assert error is not None
     if error.code not in CODES[operation.kind]:
-        raise Violation(f"{operation}: told {error.code}: {error}")
+        raise Violation(f"{operation}: answered {error.code}: {error}")
     if is_calm and error.code in TROUBLE:
-        raise Violation(f"{operation}: told {error.code}, but nothing failed")
+        raise Violation(f"{operation}: answered {error.code}, but nothing failed")
     is_stored = operation.kind == "append" and operation.request.id in truth.found
     if is_stored and error.next_step in ("fix", "retry"):
-        raise Violation(f"{operation}: told {error.code}, which wrote nothing, but it is stored")
+        raise Violation(f"{operation}: answered {error.code}, which wrote nothing, but it is stored")
     judge = REFUSALS.get(error.code)
     reason = None if judge is None else judge(told)
     if reason is not None:
-        raise Violation(f"{operation}: told {error.code} ({error}), but {reason}")
+        raise Violation(f"{operation}: answered {error.code} ({error}), but {reason}")
 
 
 def _check_append(truth: Truth, told: Told) -> None:
@@ -72,7 +73,7 @@ def _check_append(truth: Truth, told: Told) -> None:
             if log.partition == operation.partition and batch.producer == sending.producer
         ]
         if answer.base_offset not in originals:
-            raise Violation(f"{operation}: told duplicate of {answer.base_offset}, but there is {originals}")
+            raise Violation(f"{operation}: answered as a duplicate of {answer.base_offset}, but there is {originals}")
         return
     if sending.id not in truth.found:
         raise Violation(f"{operation}: acknowledged at {answer.base_offset}, but it is not in the log")
@@ -80,16 +81,16 @@ def _check_append(truth: Truth, told: Told) -> None:
     entries = told.partition(operation.partition).entries
     entry = next(e for e in entries if e.base_offset == batch.base_offset)
     if (entry.base_offset, entry.leader_epoch) != (answer.base_offset, answer.topic_epoch):
-        raise Violation(f"{operation}: acknowledged as {answer}, but it stands as {entry}")
+        raise Violation(f"{operation}: acknowledged as {answer}, but it is stored as {entry}")
     if entry.step > operation.ended:
         raise Violation(f"{operation}: acknowledged before it was stored")
     is_shared_again = sending.session is None and entry.before.session_id is not None
     if answer.next_offset != entry.next_offset + is_shared_again:
-        raise Violation(f"{operation}: told that {answer.next_offset} is next behind {entry}")
+        raise Violation(f"{operation}: answered that {answer.next_offset} is next after {entry}")
 
 
 def _check_granted(_: Truth, told: Told) -> None:
-    """A claim, or a poll, that was told that it is granted: by its marker, and in force at some moment."""
+    """Check a claim, or a poll, that was answered as granted: by its marker, and in force at some moment."""
     operation, producer = told.operation, told.operation.answer
     if producer.state != "granted":
         return
@@ -98,7 +99,7 @@ def _check_granted(_: Truth, told: Told) -> None:
         name = (producer.session_id, producer.producer_name)
         reason = _not_granted(told, p, name, epoch, producer.next_offsets[p], is_exclusive=mode != "Shared")
         if reason is not None:
-            raise Violation(f"{operation}: told {producer}, but {reason}")
+            raise Violation(f"{operation}: answered {producer}, but {reason}")
 
 
 def _not_granted(
@@ -120,7 +121,7 @@ def _not_granted(
     moments = sorted({began, *(s for s in (*found.log.steps, *found.items.steps) if began < s <= ended)})
     in_log = {s for s in moments if found.log.at(s).takes(session_id, epoch, is_exclusive=is_exclusive)}
     in_item = {s for s in moments if _is_granted(found.items.at(s), name, epoch, is_exclusive=is_exclusive)}
-    # A severed sharer's fence raises the epoch in the log alone: a shared grant may be behind it at once.
+    # A severed sharer's fence raises the epoch in the log alone: a shared grant may be after it at once.
     if not (in_log & in_item if is_exclusive else in_log and in_item):
         states = [(found.log.at(s), found.items.at(s)) for s in moments]
         return f"the log and the item never said so: {states}"
@@ -133,7 +134,7 @@ def _is_granted(item: AccessItem, name: tuple[str, str], epoch: int, *, is_exclu
 
 
 def _is_before(entry: Entry, session_id: str, epoch: int) -> bool:
-    """Whether the entry is a record under exclusive access that a grant of this epoch came behind."""
+    """Return True if the entry is a record under exclusive access that a grant of this epoch came after."""
     before = entry.before
     is_data = entry.attempt is not None
     return is_data and before.session_id not in (None, session_id) and before.epoch <= epoch
@@ -143,26 +144,26 @@ def _check_owned(_: Truth, told: Told) -> None:
     operation = told.operation
     request: Own = operation.request
     if [one.resource for one in operation.answer] != [name for name, _ in request.resources]:
-        raise Violation(f"{operation}: told {operation.answer}")
+        raise Violation(f"{operation}: answered {operation.answer}")
     for one, (name, asked) in zip(operation.answer, request.resources, strict=True):
         if asked not in (None, 0) and one.generation < asked:
-            raise Violation(f"{operation}: told {one} where {asked} was asked for")
+            raise Violation(f"{operation}: answered {one} where {asked} was asked for")
         if request.group is None and "/" in name:
             partition = int(name.split("/")[1])
             reason = _held_by_owner(told, partition, one.fencing_token)
             if reason is not None:
-                raise Violation(f"{operation}: told {one}, but {reason}")
+                raise Violation(f"{operation}: answered {one}, but {reason}")
         key = access_items.owner_key(told.access, name, request.group)
         owned = told.access.owner(key).between(operation.began, operation.ended)
         if not any(
             (o.session_id, o.generation, o.fencing_token) == (request.session_id, one.generation, one.fencing_token)
             for o in owned
         ):
-            raise Violation(f"{operation}: told {one}, but the item said {owned}")
+            raise Violation(f"{operation}: answered {one}, but the item said {owned}")
 
 
 def _held_by_owner(told: Told, partition: int, token: int) -> str | None:
-    """An owner's write access, or that of a producer of its session, which it keeps."""
+    """Return why an owner never had write access, if so; a producer of its session, which it keeps, counts, too."""
     session_id = told.operation.request.session_id
     found = told.partition(partition)
     items = found.items.between(told.operation.began, told.operation.ended)
@@ -172,7 +173,10 @@ def _held_by_owner(told: Told, partition: int, token: int) -> str | None:
 
 
 def _check_read(_: Truth, told: Told) -> None:
-    """Who read as the group owned it when the last of what it was shown was there; or nobody who is live did."""
+    """Check that a reader owned the group when the last of what it was shown was there.
+
+    A reader without a session may read only while no live session owned the group.
+    """
     operation, request, page = told.operation, told.operation.request, told.operation.answer
     partition = told.partition(operation.partition)
     tails = zip(partition.tails.steps, partition.tails.values, strict=True)
@@ -202,7 +206,7 @@ def _check_heartbeat(_: Truth, told: Told) -> None:
 
 
 def _check_tokens(operations: Sequence[Operation]) -> None:
-    """Fencing tokens only grow: from one answer to a later request's, and they differ between sessions."""
+    """Check that fencing tokens only grow, from one answer to a later request's, and that sessions' tokens differ."""
     told = [o for o in operations if o.kind == "own" and o.is_answered]
     found = [(o, one.fencing_token, (o.request.group, one.resource)) for o in told for one in o.answer]
     for earlier, token, resource in found:
@@ -211,7 +215,7 @@ def _check_tokens(operations: Sequence[Operation]) -> None:
             if resource != its_resource or (is_same and other >= token):
                 continue
             if (earlier.ended < later.began and other < token) or (other == token and not is_same):
-                raise Violation(f"{later}: told token {other} of {resource}, behind {token} told to {earlier}")
+                raise Violation(f"{later}: token {other} of {resource}, after {token} in the answer to {earlier}")
 
 
 _ANSWERS: Mapping[str, Callable[[Truth, Told], None]] = {

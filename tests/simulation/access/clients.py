@@ -1,7 +1,7 @@
-"""Who claims, owns and writes in a simulation of exclusive access: tasks outside the processes, as in log/clients.py.
+"""Claimers, owners and writers in a simulation of exclusive access: tasks outside the processes, as in log/clients.py.
 
-They remember every grant that they were ever told of, and use it long after it is gone: whoever was fenced goes on
-sending, whoever lapsed comes back, and what waits may stop polling.
+Rule: they remember every grant that they ever got, and use it long after it is gone. A fenced client goes on sending, a
+lapsed one comes back, and a waiter may stop polling.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Stage(Field):
 
     partitions: int = 1
     leases_ms: Sequence[int] = (3_000,)
-    grants: list[Grant] = field(default_factory=list)  # every one ever told of
-    generation: int = 0  # the highest that somebody was told of
+    grants: list[Grant] = field(default_factory=list)  # every grant that any client got
+    generation: int = 0  # the highest one in any answer
 
     def lease_ms(self) -> int:
         return self.rng.choice(self.leases_ms)
@@ -70,7 +70,10 @@ class Stage(Field):
 
 
 def write(stage: Stage, name: str, grant: Grant | None, records: int) -> None:
-    """Append under a grant, or under none; now and then idempotently, each batch again until it is told."""
+    """Append under a grant, or under none.
+
+    Now and then append idempotently, sending each batch again until it is acknowledged.
+    """
     producer_id = None
     if stage.rng.random() < 0.3:
         with suppress(FencelineError, NoReply):
@@ -102,7 +105,7 @@ def write(stage: Stage, name: str, grant: Grant | None, records: int) -> None:
 
 
 def write_plainly(stage: Stage, name: str) -> None:
-    """Append without a session, and look who holds what."""
+    """Append without a session, and look which sessions hold what."""
     for _ in range(stage.rounds * 2):
         stage.world.sleep(stage.rng.random() * 1_500)
         write(stage, name, None, 1)
@@ -132,7 +135,7 @@ def claim(stage: Stage, name: str) -> None:
 def take(
     stage: Stage, name: str, mode: str, partitions: tuple[int, ...], session_id: str | None, **more: Any
 ) -> Grant | None:
-    """Claim, the same again where the outcome is not known, and wait in line for a while."""
+    """Claim, repeat the claim where the outcome is not known, and wait in line for a while."""
     lease_ms = stage.lease_ms() if session_id is None else None
     request = Claim(mode, partitions, session_id, lease_ms, wait_ms=stage.rng.choice((0, 0, 500)), **more)
     for _ in range(TRIES_MAX):
@@ -146,7 +149,8 @@ def take(
         else:
             return _granted(stage, name, request.mode, _waited(stage, name, producer))
         if session_id is None:
-            return None  # nobody knows the session that it may have made
+            # The session that it may have made is unknown.
+            return None
         stage.world.sleep(stage.rng.random() * 500)
     return None
 
@@ -248,7 +252,7 @@ def share_and_own(stage: Stage, name: str) -> None:
 
 
 def own(stage: Stage, name: str) -> None:
-    """Own partitions, a group's reading and a lock, with generations that sever whoever had them."""
+    """Own partitions, a group's reading and a lock, with generations that sever the sessions that had them."""
     session_id = None
     for _ in range(stage.rounds):
         stage.world.sleep(stage.rng.random() * 1_000)
@@ -343,17 +347,17 @@ def read(stage: Stage, name: str, partition: int, session_id: str | None) -> Non
 
 
 def read_plainly(stage: Stage, name: str) -> None:
-    """Read as the group without a session: allowed while nobody owns it."""
+    """Read as the group without a session: allowed while no session owns it."""
     for _ in range(stage.rounds):
         stage.world.sleep(stage.rng.random() * 3_000)
         read(stage, name, int(stage.rng.random() * stage.partitions), None)
 
 
-# Those who come back
+# Clients that come back
 
 
 def haunt(stage: Stage, name: str) -> None:
-    """Append under any grant that anybody was ever told of, through any process."""
+    """Append under any grant that any client ever got, through any process."""
     for _ in range(stage.rounds * 2):
         stage.world.sleep(stage.rng.random() * 3_000)
         if stage.grants:
@@ -361,7 +365,7 @@ def haunt(stage: Stage, name: str) -> None:
 
 
 def sweep_all(stage: Stage, name: str) -> None:
-    """Have any process sweep, thoroughly: what a severed session left to be fenced is its to finish, too."""
+    """Have any process sweep, thoroughly: it must finish, too, what a severed session left to be fenced."""
     for _ in range(stage.rounds):
         stage.world.sleep(stage.rng.random() * 3_000)
         with suppress(FencelineError, StoreFact, NoReply):
@@ -369,7 +373,7 @@ def sweep_all(stage: Stage, name: str) -> None:
 
 
 def release_all(stage: Stage, name: str) -> None:
-    """Once the trouble is over: whoever is alone gets what it asks for, uses it, and leaves it to all others.
+    """After the trouble is over: take what is wanted, alone; use it, and leave it to all others.
 
     Raises:
         Violation: It was refused.
@@ -405,7 +409,7 @@ def _ref(grant: Grant, partition: int) -> tuple[str, int]:
 
 
 def look(stage: Stage, name: str) -> None:
-    """Look who is there, as an operator does."""
+    """Look which sessions and producers are there, as an operator does."""
     for _ in range(stage.rounds):
         stage.world.sleep(stage.rng.random() * 3_000)
         with suppress(FencelineError, NoReply):

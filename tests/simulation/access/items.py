@@ -1,4 +1,4 @@
-"""Judges every write of the items about access: who is passed over in the line, and what only ever grows."""
+"""Judges every write of the items about access: which waiters are passed over in the line, and what only ever grows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def check(access: AccessTruth, operations: Sequence[Operation], skew_ms: float) 
     """
     _check_given_up(access, operations)
     line = _Line(access, skew_ms)
-    last: dict[ItemKey, str] = {}  # who was granted each resource last
+    last: dict[ItemKey, str] = {}  # the session that was granted each resource last
     for written in access.written:
         for place, (before, after) in written.access.items():
             if after.epoch < before.epoch:
@@ -53,7 +53,7 @@ def _check_owner(key: ItemKey, before: OwnershipItem, after: OwnershipItem, last
 
 
 def _check_given_up(access: AccessTruth, operations: Sequence[Operation]) -> None:
-    """A claim that was refused has given up all that it had reserved, unless the same session has another one open."""
+    """Check that a refused claim has given up all that it had reserved, unless its session has another one open."""
     claims = [o for o in operations if o.kind in ("claim", "own") and o.request.session_id is not None]
     for operation in claims:
         error = operation.error
@@ -69,15 +69,16 @@ def _check_given_up(access: AccessTruth, operations: Sequence[Operation]) -> Non
             continue
         session = access.session(session_id).at(operation.ended)
         if session is not None and session.is_final:
-            continue  # nothing of it counts any more
+            # Nothing of it counts any longer.
+            continue
         for place, partition in access.partitions.items():
             claim = partition.items.at(operation.ended).claim
             if claim is not None and claim.session_id == session_id:
-                raise Violation(f"{operation}: told {error.code}, but {place} is still reserved for it: {claim}")
+                raise Violation(f"{operation}: answered {error.code}, but {place} is still reserved for it: {claim}")
 
 
 class _Line:
-    """The waiting lines: who waits and never let its lease come near its end is passed over by nobody (FIFO)."""
+    """The waiting lines (FIFO): no claim passes over a waiter that never let its lease come near its end."""
 
     def __init__(self, access: AccessTruth, skew_ms: float) -> None:
         self._access = access
@@ -102,7 +103,7 @@ class _Line:
                 raise Violation(f"FIFO: {promoted} was promoted before {waiter} on {place}")
 
     def _kept_polling(self, waiter: Waiter, written: Written, place: Place) -> bool:
-        """Whether it stood in all its lines, and its lease, by any clock, was never over since it came."""
+        """Return True if it was in all its lines, and its lease, by any clock, was never over since it came."""
         topic_id, _ = place
         lines = [self._access.of(topic_id, p).items.at(written.step - 1) for p in waiter.partitions]
         if not all(waiter in item.waiting for item in lines):

@@ -1,4 +1,4 @@
-"""Judges what stands in the log: who wrote it, in which epoch, and whether that one still might (promise 3, I8)."""
+"""Judges what is in the log: which session wrote it, in which epoch, and if it still might (promise 3, I8)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def check_log(access: AccessTruth, where: Place, sendings: Mapping[str, Operatio
     for entry, behind in zip(entries, [*entries[1:], None], strict=True):
         before, after, at = entry.before, entry.after, f"t/{where[1]} at {entry.base_offset}"
         if entry.leader_epoch < before.epoch:
-            raise Violation(f"I8: {at}: epoch {entry.leader_epoch} behind {before.epoch}")
+            raise Violation(f"I8: {at}: epoch {entry.leader_epoch} after {before.epoch}")
         if entry.is_marker:
             _check_marker(access, partition, entry, at)
         elif entry.leader_epoch != before.epoch or after != before:
@@ -31,9 +31,9 @@ def _check_marker(access: AccessTruth, partition: PartitionAccess, entry: Entry,
     before, after, item = entry.before, entry.after, partition.items.at(entry.step)
     if after.session_id is not None:
         if after.epoch <= before.epoch:
-            raise Violation(f"I8: {at}: {after} behind {before}: within one epoch there is one exclusive session")
+            raise Violation(f"I8: {at}: {after} after {before}: within one epoch there is one exclusive session")
         if item.epoch < after.epoch:
-            raise Violation(f"{at}: a marker of an epoch that nobody reserved: {after} {item}")
+            raise Violation(f"{at}: a marker of an epoch that no claim reserved: {after} {item}")
         return
     if after.epoch == before.epoch:
         if before.session_id is None:
@@ -45,14 +45,14 @@ def _check_marker(access: AccessTruth, partition: PartitionAccess, entry: Entry,
 
 
 def _is_in_force(partition: PartitionAccess, entry: Entry) -> bool:
-    """Whether the item says that whom the log names has not ended."""
+    """Return True if the item says that the session that the log names has not ended."""
     item, before = partition.items.at(entry.step), entry.before
     named = [h for h in (item.granted, item.claim) if h is not None and not h.is_ended]
     return any((h.session_id, h.epoch) == (before.session_id, before.epoch) for h in named)
 
 
 def _check_record(access: AccessTruth, where: Place, entry: Entry, behind: Entry | None, operation: Operation) -> None:
-    """Promise 3: whoever lost access wrote nothing from then on; the marker in the log decides."""
+    """Check that a session that lost access wrote nothing from then on (promise 3); the marker in the log decides."""
     sending: Sending = operation.request
     before, at = entry.before, f"t/{where[1]} at {entry.base_offset}"
     if sending.session is not None:
@@ -73,7 +73,7 @@ def check_stored_once(truth: Truth, sendings: Mapping[str, Operation]) -> None:
     seen: dict[tuple[str, int], str] = {}
     for attempt_id, places in truth.found.items():
         if attempt_id not in sendings:
-            raise Violation(f"nobody sent what is stored: {attempt_id}")
+            raise Violation(f"no client sent what is stored: {attempt_id}")
         operation = sendings[attempt_id]
         if len(places) > 1:
             raise Violation(f"{operation}: stored {len(places)} times")
@@ -94,7 +94,7 @@ def check_severed(
     operations: Sequence[Operation],
     sendings: Mapping[str, Operation],
 ) -> None:
-    """Behind an answer that leans on a session's end, no record of that session lands any more."""
+    """Check that no record of a session lands after an answer that depends on that session's end."""
     over: dict[str, tuple[int, Operation]] = {}
     severed_for = _severed_for(access)
     for operation in operations:
@@ -115,11 +115,11 @@ def check_severed(
             sender = None if sending is None else sending.request.session
             if sender is not None and sender[0] in over and entry.step > over[sender[0]][0]:
                 told = over[sender[0]][1]
-                raise Violation(f"promise 3: {entry.attempt} of a severed session landed behind the answer to {told}")
+                raise Violation(f"promise 3: {entry.attempt} of a severed session landed after the answer to {told}")
 
 
 def _severed_for(access: AccessTruth) -> dict[str, tuple[str, int]]:
-    """Return, by severed session, for whom that was done, and when."""
+    """Return, by severed session, the session for which it was severed, and the step at which."""
     found = {}
     for written in access.written:
         severed = [
@@ -135,7 +135,7 @@ def _severed_for(access: AccessTruth) -> dict[str, tuple[str, int]]:
 
 
 def _names(request: Own, access: AccessTruth, session_id: str, step: int, operation: Operation) -> bool:
-    """Whether the request is of a resource that the session was severed for."""
+    """Return True if the request is of a resource that the session was severed for."""
     written = next(w for w in access.written if w.step == step)
     wanted = {items.owner_key(access, name, request.group) for name, _ in request.resources}
     return any(key in wanted and session_id in owned.severed for key, (_, owned) in written.owners.items())

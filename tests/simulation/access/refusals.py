@@ -1,7 +1,10 @@
 """Was a refusal about access true at some moment between the request and the answer, by some process's clock?
 
-A reason is returned where it never was. What is judged is only whether there was cause at all: the table itself is
-judged cell by cell elsewhere.
+A reason is returned where it never was.
+
+Rule: what is judged is only whether there was cause at all.
+
+Not here: the table itself, which is judged cell by cell elsewhere.
 """
 
 from __future__ import annotations
@@ -61,7 +64,7 @@ class Told:
         return self.access.session(session_id).between(self.operation.began, self.operation.ended)
 
     def may_be_live(self, session_id: str) -> bool:
-        """Whether some clock may have taken the session for live."""
+        """Return True if some clock may have taken the session for live."""
         return any(is_live(s, self.operation.began_ms, self.skew_ms) for s in self.sessions(session_id))
 
     def may_be_dead(self, session_id: str) -> bool:
@@ -107,8 +110,9 @@ def _claim_fenced(told: Told, claim: Claim) -> str | None:
         if _others(told, p, claim.session_id):
             return None
         if len(found.log.between(told.operation.began, told.operation.ended)) > 1:
-            return None  # another claim may have come first
-    return "nobody was in its way"
+            # Another claim may have come first.
+            return None
+    return "no session was in its way"
 
 
 def _busy(told: Told) -> str | None:
@@ -116,7 +120,7 @@ def _busy(told: Told) -> str | None:
     if isinstance(request, Claim):
         if any(_others(told, p, request.session_id) for p in request.partitions):
             return None
-        return "nobody was in its way"
+        return "no session was in its way"
     found, error = told.partition(told.operation.partition), str(told.operation.error)
     named = {a for a in found.log.between(told.operation.began, told.operation.ended) if a.session_id is not None}
     is_named = any(f"session_id={a.session_id[:8]} epoch={a.epoch} " in error for a in named if a.session_id)
@@ -126,7 +130,7 @@ def _busy(told: Told) -> str | None:
 
 
 def _others(told: Told, partition: int, session_id: str | None) -> bool:
-    """Whether another session, or another producer of this one, stood in the way at some moment."""
+    """Return True if another session, or another producer of this one, was in the way at some moment."""
     found: list[tuple[str, str]] = []
     for item in told.items(partition):
         holders: list[Holder | None] = [item.granted, item.claim, *item.shared]
@@ -140,7 +144,10 @@ def _severed(told: Told) -> str | None:
 
 
 def _expired(told: Told) -> str | None:
-    """An append is told so only of what was closed; anything else of what lapsed, too."""
+    """Return why SESSION_EXPIRED was never true.
+
+    For an append it is true only of what was closed, for anything else of what lapsed, too.
+    """
     if isinstance(told.request, Sending):
         assert told.request.session is not None
         place = (told.topic_id, told.operation.partition)
@@ -199,7 +206,7 @@ def _owned(told: Told) -> str | None:
         others = {one.session_id for one in owned} - {None, request.session_id}
         if any(told.may_be_live(other) for other in others if other is not None):
             return None
-    return "nobody who is live owned any of it"
+    return "no live session owned any of it"
 
 
 def _owner_fenced(told: Told) -> str | None:
@@ -212,11 +219,14 @@ def _owner_fenced(told: Told) -> str | None:
     owners = {one.session_id for one in owned} - {None}
     if any(told.may_be_live(owner) for owner in owners if owner is not None):
         return None
-    return f"nobody who is live owned it: {owned}"
+    return f"no live session owned it: {owned}"
 
 
 def _unknown(told: Told) -> str | None:
-    """A producer that its own session polls is unknown only once it, or its session, was closed."""
+    """Return why UNKNOWN_PRODUCER was never true.
+
+    For a producer that its own session polls it is true only once the producer, or its session, was closed.
+    """
     if told.operation.kind != "poll":
         return None
     session_id, name, _ = told.request

@@ -15,7 +15,7 @@ class Sending(Attempt):
     """An attempt under a session, or under none."""
 
     session: tuple[str, int] | None = None  # session id, topic epoch
-    mode: str = SHARED  # of the grant
+    mode: str = SHARED  # mode of the grant
 
     def __str__(self) -> str:
         told = super().__str__()
@@ -69,12 +69,12 @@ class Own:
 
 @dataclass(frozen=True)
 class Grant:
-    """Write access as a client was told of it."""
+    """Write access as it was answered to a client."""
 
     session_id: str
     mode: str
     epochs: Mapping[int, int]
-    producer_name: str = ""  # of an owner there is none
+    producer_name: str = ""  # empty for an owner
 
     @property
     def partitions(self) -> list[int]:

@@ -1,4 +1,4 @@
-"""One seed of exclusive access: claimers, owners, waiters and whoever was fenced, and what goes wrong around them."""
+"""One seed of exclusive access: claimers, owners, waiters and fenced clients, and what goes wrong around them."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tests.simulation.log import clients
 from tests.simulation.log.scenario import PATIENT_MS, Failed, Plan, Run, _limits
 from tests.simulation.log.truth import Truth
 
-SKEW_MS = 10_000  # each process's clock is so far off at most, this way or that
+SKEW_MS = 10_000  # the most by which a process's clock is off, ahead or behind
 
 
 @dataclass(frozen=True)
 class AccessPlan(Plan):
-    """What a seed does; drawn from it, but for what a test fixes."""
+    """What a seed does: drawn from the seed, except what a test fixes."""
 
     leases_ms: tuple[int, ...] = (3_000,)
     skew_ms: float = SKEW_MS
@@ -176,7 +176,7 @@ def _break_things(run: Run, plan: AccessPlan) -> None:
 
 
 def _settle(run: Run, plan: AccessPlan, stage: Stage) -> None:
-    """The trouble is over: every lease lapses, and everything must work again, in old processes and in a new one."""
+    """End the trouble: every lease lapses, and everything must work again, in old processes and in a new one."""
     run.faults = Faults()
     for process in run.processes:
         process.thaw()

@@ -31,7 +31,10 @@ def test_some_seeds_of_exclusive_access_pass() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
 def test_whoever_lost_access_writes_nothing_whatever_its_process_or_its_clock_does(first: int) -> None:
-    """Promise 3, I8 and I9; every answer true at some moment. A seed that fails prints the command that replays it."""
+    """Promise 3, I8 and I9 hold, and every answer is true at some moment.
+
+    A seed that fails prints the command that replays it.
+    """
     told: Counter[tuple[str, str]] = Counter()
     for seed in range(first, first + CHUNK):
         for operation in run_seed(seed).history.operations:

@@ -31,13 +31,14 @@ from tests.simulation.log.truth import Violation
 
 pytestmark = pytest.mark.slow
 
-SEEDS_MAX = 200  # each guard is found by one seed of twelve, or more
+# Each guard is found by one seed of twelve, or more.
+SEEDS_MAX = 200
 
 Patch = pytest.MonkeyPatch
 
 
 def judges_no_session(patch: Patch) -> None:
-    """Promise 3: what is sent under a session is not compared with the log."""
+    """Compare nothing that is sent under a session with the log (promise 3)."""
     judged = checks._judge_access
 
     def blind(state: Any, terms: Any) -> Any:
@@ -47,7 +48,7 @@ def judges_no_session(patch: Patch) -> None:
 
 
 def judges_by_the_epoch_alone(patch: Patch) -> None:
-    """The mode of a grant is forgotten: in one epoch an exclusive session comes before shared ones."""
+    """Forget the mode of a grant: in one epoch an exclusive session comes before shared ones."""
     judged = checks._judge_access
 
     def forgetful(state: Any, terms: Any) -> Any:
@@ -60,7 +61,7 @@ def judges_by_the_epoch_alone(patch: Patch) -> None:
 
 
 def appends_any_marker(patch: Patch) -> None:
-    """I8: a marker of a claim is appended whatever epoch the log has."""
+    """Append a marker of a claim whatever epoch the log has (I8)."""
 
     def blind(self: GrantEntry, trial: TentativeState, now_ms: int) -> Stamped | Marked:
         state = trial.state
@@ -72,7 +73,7 @@ def appends_any_marker(patch: Patch) -> None:
 
 
 def acts_upon_an_end_that_is_not_written(patch: Patch) -> None:
-    """A session that looks dead is passed over by an append without one, and may come back."""
+    """Let an append without a session pass over a session that looks dead, and that may come back."""
 
     def hasty(context: Any, partition: Any, asked: AdmitFirst, appender_of: Any) -> tuple[str, int]:
         session = fencing.read_sessions(context, [asked.session_id]).get(asked.session_id)
@@ -84,7 +85,7 @@ def acts_upon_an_end_that_is_not_written(patch: Patch) -> None:
 
 
 def admits_whoever_comes_then(patch: Patch) -> None:
-    """An admission holds also where the log names another session than the one that had ended."""
+    """Let an admission hold also where the log names another session than the one that had ended."""
     judged = checks._judge_access
 
     def loose(state: Any, terms: Any) -> Any:
@@ -94,7 +95,7 @@ def admits_whoever_comes_then(patch: Patch) -> None:
 
 
 def appends_no_marker_back(patch: Patch) -> None:
-    """A record behind an exclusive session that has ended brings no marker back to shared."""
+    """Bring no marker back to shared with a record after an exclusive session that has ended."""
     judged = checks.check_append
 
     def silent(*told: Any, **more: Any) -> Any:
@@ -105,7 +106,7 @@ def appends_no_marker_back(patch: Patch) -> None:
 
 
 def confirms_what_is_lost(patch: Patch) -> None:
-    """A claim is confirmed also where another has reserved the partition since."""
+    """Confirm a claim also where another has reserved the partition since."""
 
     def greedy(item: Any, holder: Any) -> Any:
         return replace(item, claim=None, granted=holder, shared=())
@@ -114,14 +115,14 @@ def confirms_what_is_lost(patch: Patch) -> None:
 
 
 def resumes_what_has_ended(patch: Patch) -> None:
-    """A reconnection looks at the log, and not at whether its end was written."""
+    """Let a reconnection look at the log, and not at whether its end was written."""
     patch.setattr(
         rules.PartitionAccess, "is_in_force", lambda self, h: self.names(h) or h.epoch > self.state.topic_epoch
     )
 
 
 def passes_waiters_over(patch: Patch) -> None:
-    """Who waits is not in the way of who comes later."""
+    """Let a later claimer pass a waiter over."""
     column_of = rules.column_of
 
     def rude(view: Any, claimant: Any, lives: Any) -> Any:
@@ -131,17 +132,17 @@ def passes_waiters_over(patch: Patch) -> None:
 
 
 def keeps_what_it_reserved(patch: Patch) -> None:
-    """A claim that is refused in the end leaves its reservation."""
+    """Leave the reservation of a claim that is refused in the end."""
     patch.setattr(claim.Claiming, "_give_up", lambda self, pending, **told: None)
 
 
 def answers_before_its_fences(patch: Patch) -> None:
-    """The owner is told before the session that it severed is fenced."""
+    """Answer the owner before the session that it severed is fenced."""
     patch.setattr(own.OwnAttempt, "finish_fences", lambda self: None)
 
 
 def fences_nothing_shared(patch: Patch) -> None:
-    """Of a severed session only what is exclusive is fenced."""
+    """Fence of a severed session only what is exclusive."""
     due_epoch = fencing.due_epoch
 
     def partly(state: Any, fence: Any, session_id: str) -> int | None:
@@ -151,13 +152,13 @@ def fences_nothing_shared(patch: Patch) -> None:
 
 
 def severs_without_a_list(patch: Patch) -> None:
-    """The severing write does not say what is to be fenced."""
+    """Leave out of the severing write what must be fenced."""
     severed = sessions.severed
     patch.setattr(sessions, "severed", lambda session, now_ms: replace(severed(session, now_ms), fences=()))
 
 
 def gives_a_token_again(patch: Patch) -> None:
-    """A resource's token stays what it was when its owner changes."""
+    """Leave a resource's token what it was when its owner changes."""
     taken = ownership_rules.taken
 
     def same(item: OwnershipItem, *told: Any, token: int | None = None, **more: Any) -> OwnershipItem:
@@ -167,7 +168,7 @@ def gives_a_token_again(patch: Patch) -> None:
 
 
 def looks_only_before_it_reads(patch: Patch) -> None:
-    """A group's reader is judged at the start alone."""
+    """Judge a group's reader at the start alone."""
 
     def once(partition: Any, request: Any, principal: str, read: Callable[[], Any]) -> Any:
         read_guard.guard_group(
@@ -179,12 +180,12 @@ def looks_only_before_it_reads(patch: Patch) -> None:
 
 
 def is_busy_by_its_memory(patch: Patch) -> None:
-    """I4: who is in the way of an append without a session is told from what is remembered of the log."""
+    """Judge from a remembered log which session is in the way of an append without a session (I4)."""
     patch.setattr(produce, "verified_tail", lambda partition: SimpleNamespace(state=partition.state))
 
 
 def refuses_what_it_may_have_reserved(patch: Patch) -> None:
-    """A reservation that was not answered is forgotten, if the next attempt is refused."""
+    """Forget a reservation that was not answered, if the next attempt is refused."""
     patch.setattr(claim, "Attempts", partial(Attempts, is_refusal_final=True))
 
 
@@ -226,12 +227,15 @@ def owners(seed: int) -> AccessPlan:
 
 
 def sharers(seed: int) -> AccessPlan:
-    """Sessions that share a partition and sever each other, and one who appends under whatever was ever granted."""
+    """Draw sessions that share a partition and sever each other, and a ghost.
+
+    The ghost appends under every grant that there ever was.
+    """
     return replace(owners(seed), casts=[*["sharer"] * 3, "ghost"])
 
 
 def returners(seed: int) -> AccessPlan:
-    """Sessions that lapse and come back, and others whose requests take long or die in the middle."""
+    """Draw sessions that lapse and come back, and others whose requests take long or die in the middle."""
     faults = Faults(slow=0.2, crash=0.02, time_out_ms=300)
     return _of(seed, *["returner"] * 2, *["writer"] * 4, "claimer", faults=faults, leases_ms=(1_000,), rounds=10)
 

@@ -1,7 +1,7 @@
 """What the log and the items really said about access, at every moment of a run.
 
-The log's side is a second, plain statement of the ACCESS markers, made from the objects that were really created; the
-items' side is every version that was really written. Nothing here is asked of a process.
+Rule: no process is asked. The log's side is a second, plain statement of the ACCESS markers, made from the objects that
+were really created. The items' side is every version that was really written.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ Place = tuple[str, int]  # topic id, partition
 
 @dataclass(frozen=True)
 class Access:
-    """Who may write, as the log says it: in which epoch, and which session alone, if any."""
+    """Which sessions may write, as the log says it: in which epoch, and which session alone, if any."""
 
     epoch: int = -1
     session_id: str | None = None  # None: access is shared
 
     def takes(self, session_id: str, epoch: int, *, is_exclusive: bool) -> bool:
-        """Whether a record of this grant may stand behind here."""
+        """Return True if a record of this grant may follow here."""
         return (self.epoch, self.session_id) == (epoch, session_id if is_exclusive else None)
 
 
@@ -44,7 +44,7 @@ class Access:
 class Entry:
     """One batch of the log."""
 
-    step: int  # when its segment was created
+    step: int  # the step at which its segment was created
     base_offset: int
     next_offset: int
     leader_epoch: int
@@ -75,7 +75,7 @@ class Series(Generic[T]):
 
 @dataclass
 class PartitionAccess:
-    """One partition: its batches, its access as the log and as the item said it, at every moment."""
+    """One partition: its batches, and its access as the log and as the item said it, at every moment."""
 
     entries: list[Entry] = field(default_factory=list)
     log: Series[Access] = field(default_factory=lambda: Series(Access()))
@@ -99,7 +99,7 @@ class Written:
 
 
 class AccessTruth:
-    """All of it."""
+    """All partitions, sessions, owners and writes of a run."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -188,10 +188,10 @@ class AccessTruth:
 
 
 def is_dead(session: SessionItem | None, now_ms: float, skew_ms: float) -> bool:
-    """Whether some clock may take the session for dead at this moment of the world."""
+    """Return True if some clock may take the session for dead at this moment of the world."""
     return session is None or not session.is_live(EPOCH_MS + int(now_ms + skew_ms))
 
 
 def is_live(session: SessionItem | None, now_ms: float, skew_ms: float) -> bool:
-    """Whether some clock may take it for live."""
+    """Return True if some clock may take the session for live."""
     return session is not None and session.is_live(EPOCH_MS + int(now_ms - skew_ms))

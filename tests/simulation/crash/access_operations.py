@@ -1,7 +1,8 @@
-"""Sessions, claims, ownership and subscriptions as entries of the crash matrix (see operations.py).
+"""Sessions, claims, ownership and subscriptions as entries of the crash matrix (see crash/operations.py).
 
-What every entry must hold in the end: epochs never decrease along the log; a grant that was told stands in it, right
-before the offset that was told; whoever lost access is refused; and once all have left, anybody may write.
+Rule: every entry must hold this in the end. Epochs never decrease along the log. A grant that was answered is in the
+log, right before the offset in the answer. Each session that lost access is refused. Once all have left, any client may
+write.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from tests.support.service import TOPIC
 LOCK = "nightly"
 GROUP = "readers"
 NAME = "billing"
-LEASE_MS = limits.LEASE_MS_MAX  # it lasts over the shorter of the pauses, not over the longer one
+LEASE_MS = limits.LEASE_MS_MAX  # lasts over the shorter of the pauses, not over the longer one
 FENCING, WAITING = "ExclusiveWithFencing", "WaitForExclusive"
 
 # What clients do
@@ -76,7 +77,7 @@ def own(scene: Scene, process: Process, who: str, *wanted: tuple[str, int | None
 
 
 def leave(scene: Scene, process: Process, *others: str) -> None:
-    """All sessions are closed, as far as they are not over."""
+    """Close all sessions that are not over."""
     for who in ("holder", "claimer", "next", *others):
         if who in scene.ledger.told:
             with suppress(SessionSeveredError):
@@ -91,7 +92,7 @@ def still_lives(scene: Scene, process: Process, who: str) -> bool:
 
 
 def topic(scene: Scene) -> Process:
-    """Two partitions with records; the process knows nothing of them. Somebody has a session."""
+    """Make two partitions with records, and a session; the process knows nothing of them."""
     process = scene.process()
     scene.create_topic(process, TOPIC, partitions=2)
     scene.append(process, TOPIC, 0, "a0", "a1")
@@ -101,7 +102,7 @@ def topic(scene: Scene) -> Process:
 
 
 def held(scene: Scene) -> Process:
-    """Somebody else has both partitions, and wrote to one."""
+    """Let another session have both partitions, and write to one."""
     process = topic(scene)
     session(scene, process, "holder")
     claim(scene, process, "holder", "Exclusive")
@@ -110,14 +111,14 @@ def held(scene: Scene) -> Process:
 
 
 def held_before(scene: Scene) -> Process:
-    """Whoever had both partitions has left; the log still names it."""
+    """Let the session that had both partitions leave; the log still names it."""
     process = held(scene)
     process.log.access.close_session(scene.ledger.told["holder"])
     return scene.process()
 
 
 def waited_for(scene: Scene) -> Process:
-    """Somebody waits, and whoever held both partitions has just left."""
+    """Let a claimer wait, and the session that held both partitions leave just now."""
     process = held(scene)
     claim(scene, process, "claimer", WAITING)
     process.log.access.close_session(scene.ledger.told["holder"])
@@ -125,14 +126,14 @@ def waited_for(scene: Scene) -> Process:
 
 
 def third_spent(scene: Scene) -> Process:
-    """The next append renews the lease."""
+    """Spend so much of the lease that the next append renews it."""
     process = held(scene)
     scene.runtime.advance(LEASE_MS // 2)
     return process
 
 
 def lock_owned(scene: Scene) -> Process:
-    """Somebody owns a lock, and writes: alone to one partition, with others to the other one."""
+    """Let a session own a lock, and write: alone to one partition, with others to the other one."""
     process = topic(scene)
     session(scene, process, "holder")
     own(scene, process, "holder", (LOCK, None))
@@ -151,7 +152,7 @@ def subscribed(scene: Scene) -> Process:
 
 
 def three_partitions(scene: Scene) -> Process:
-    """More cursors than one transaction takes here."""
+    """Make more cursors than one transaction takes here."""
     process = scene.process()
     scene.create_topic(process, TOPIC, partitions=3)
     for partition in range(3):
@@ -167,7 +168,7 @@ def create_session(scene: Scene, process: Process) -> None:
 
 
 def heartbeat(scene: Scene, process: Process) -> None:
-    """It is renewed; or it lapsed meanwhile, and is told so."""
+    """Renew the session; if it lapsed meanwhile, the answer must say so."""
     lives = still_lives(scene, scene.process(), "claimer")
     try:
         process.log.access.heartbeat(scene.ledger.told["claimer"])
@@ -220,7 +221,7 @@ def again(mode: str) -> Callable[[Scene, Process], None]:
 
 
 def next_claimer(scene: Scene, process: Process) -> None:
-    """Another one takes it over, in a higher epoch than whoever was told of a grant; all others are fenced."""
+    """Let another session take it over, in a higher epoch than every answered grant; all others are fenced."""
     others = [*scene.ledger.told.get("grants", [])]
     session(scene, process, "next")
     granted = claim(scene, process, "next", FENCING)
@@ -240,7 +241,7 @@ def holder_is_fenced(scene: Scene, process: Process) -> None:
 
 
 def has_its_place(scene: Scene, process: Process) -> None:
-    """Whoever waits stands in line once; or its lease lapsed, and it does so no more."""
+    """Assert that a waiter is in the line once; if its lease lapsed, it may no longer be there."""
     told = [*process.log.access.producers(TOPIC)[1]]
     assert len([one for one in told if one.session_id == scene.ledger.told["claimer"]]) <= 1
     if not still_lives(scene, process, "claimer"):
@@ -259,7 +260,7 @@ def poll(scene: Scene, process: Process) -> None:
 
 
 def poll_again(scene: Scene, process: Process) -> None:
-    """It is promoted; or its lease lapsed before, which a grant outlives."""
+    """Let the waiter be promoted, unless its lease lapsed before; a grant outlives a lapse."""
     if still_lives(scene, process, "claimer"):
         poll(scene, process)
         append_as(scene, process, "claimer", "mine")
@@ -270,7 +271,7 @@ def poll_again(scene: Scene, process: Process) -> None:
 
 
 def reconnect(scene: Scene, process: Process) -> None:
-    """It goes on in its epoch, whether its lease lapsed or not: nobody came between."""
+    """Reconnect: it goes on in its epoch, whether its lease lapsed or not, since no other came between."""
     known = scene.ledger.told["holder's claim"]
     producer = claim(scene, process, "holder", "Exclusive", topic_epochs=known.topic_epochs)
     assert producer.topic_epochs == known.topic_epochs
@@ -297,7 +298,7 @@ def append_under_it(scene: Scene, process: Process) -> None:
 
 
 def append_under_it_more(scene: Scene, process: Process) -> None:
-    """Nobody came: its append is taken, lapsed or not, and revives it."""
+    """Append once more: no other came, so it is taken, lapsed or not, and revives the session."""
     append_as(scene, process, "holder", "more")
     assert still_lives(scene, process, "holder")
 
@@ -315,7 +316,10 @@ def own_lock(scene: Scene, process: Process) -> None:
 
 
 def own_lock_again(scene: Scene, process: Process) -> None:
-    """The same request is answered the same: with one token, whoever died on its way; whom it severed is fenced."""
+    """Repeat the same request: it is answered the same, with one token, whichever process died on its way.
+
+    The session that it severed is fenced.
+    """
     if not still_lives(scene, process, "claimer"):
         with pytest.raises(SessionExpiredError):
             own_lock(scene, process)
@@ -329,7 +333,7 @@ def own_lock_again(scene: Scene, process: Process) -> None:
 
 
 def severed_one_appends(scene: Scene, process: Process) -> None:
-    """It writes on, or is told that it was severed: then nothing of it can land any more."""
+    """Append as a session that may be severed: it writes on, or is severed and nothing of it can land any longer."""
     try:
         append_as(scene, process, "holder", "mine")
     except SessionSeveredError:
@@ -344,7 +348,7 @@ def sweep_fences(scene: Scene, process: Process) -> None:
 
 
 def _nothing_is_due(scene: Scene) -> None:
-    """Every severed session is fenced: the log names none of them, and shared access has another epoch."""
+    """Assert that every severed session is fenced: the log names none of them, and shared access has another epoch."""
     stored = scene.stored()
     severed = {k.split("#")[1]: v for k, (_, v) in _sessions(stored) if v["state"] == "severed"}
     assert not any(value["fences"] for value in severed.values())
@@ -391,7 +395,7 @@ def release_again(scene: Scene, process: Process) -> None:
 
 
 def access_is_whole(scene: Scene, process: Process) -> None:
-    """What every entry must hold; see above."""
+    """Assert what every entry must hold (see the module's rule)."""
     stored, topic_id = scene.stored(), scene.topic(TOPIC).topic_id
     for partition in range(2):
         markers = [*markers_of(stored, topic_id, partition)]
@@ -414,7 +418,7 @@ def subscribe(scene: Scene, process: Process) -> None:
 
 
 def subscribe_again(scene: Scene, process: Process) -> None:
-    """It begins at the end, in every partition, whoever began to make it."""
+    """Subscribe again: it begins at the end, in every partition, whichever process began to make it."""
     shown, _ = process.log.subscriptions.subscribe(TOPIC, NAME)
     assert [cursor.mark_delete_offset for cursor in shown.cursors] == [1, 1, 1]
     assert process.log.subscriptions.subscribe(TOPIC, NAME)[1] is False
@@ -432,7 +436,10 @@ def unsubscribe_again(scene: Scene, process: Process) -> None:
 
 
 def sweep_cursors(scene: Scene, process: Process) -> None:
-    """What belongs to no subscription goes, once nobody can be making it any more; what belongs to one stays."""
+    """Sweep: what belongs to no subscription goes, once no process can be making it any longer.
+
+    What belongs to one stays.
+    """
     scene.runtime.advance(2 * limits.UNOWNED_MS)
     sweep(process.log, duration_ms=600_000, is_thorough=True)
     stored = scene.stored()
@@ -461,7 +468,7 @@ def commit(scene: Scene, process: Process) -> None:
 
 
 def commit_again(scene: Scene, process: Process) -> None:
-    """All of it was committed, or nothing; and then it is."""
+    """Commit again: all of it was committed, or nothing; and then it is."""
     before = process.log.subscriptions.committed(GROUP)[0]
     assert list(before) in ([], OFFSETS)
     commit(scene, process)

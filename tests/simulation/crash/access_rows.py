@@ -1,4 +1,7 @@
-"""Rows of DESIGN.md's table (section 11) about access: what claims, owners and subscriptions leave half done."""
+"""Rows of the table in DESIGN.md, "What a crash leaves", about access.
+
+They are what claims, owners and subscriptions leave half done.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +83,7 @@ def _some_markers(difference: Difference) -> set[str]:
 
 
 def _ended(difference: Difference) -> set[str]:
-    """Whose end was written, but the log still names them."""
+    """Return the items of sessions whose end was written, but which the log still names."""
     found = set()
     for key in difference.changed & difference.left.keys():
         if key.endswith("#access") and (granted := difference.left[key][1]["granted"]) is not None:
@@ -120,6 +123,6 @@ ACCESS_ROWS: Mapping[str, Callable[[Difference], set[str]]] = {
 
 
 def settled_access(difference: Difference) -> set[str]:
-    """Items that say what is so, and the markers that they lean on: nothing is owed."""
+    """Return items that say what is so, and the markers that they depend on: nothing is owed."""
     is_owed = any(find(difference) for find in ACCESS_ROWS.values())
     return set() if is_owed else items_of_access(difference) | set().union(*_new_markers(difference).values())

@@ -1,4 +1,7 @@
-"""What must hold in a scene, whoever died in it: no promise is broken, and the objects alone tell all of it."""
+"""What must hold in a scene, whichever process died in it.
+
+Rule: no promise is broken, and the objects alone show all of it.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +22,13 @@ from tests.support.service import REGION
 
 
 def check_promises(scene: Scene, log: Log) -> None:
-    """What clients were told is so: each name leads to its topic, and each record stands where it was acknowledged."""
+    """Check that every answer is so: each name leads to its topic, and each record is where it was acknowledged."""
     ledger = scene.ledger
     listed, _ = log.topics.list(limit=1_000)
     found = {topic.name: topic for topic in listed}
     for name, promised in ledger.topics.items():
         if promised.topic_id in ledger.going:
-            continue  # may be there or not, until DELETE is answered
+            continue  # there or not, until DELETE is answered
         assert name in found, f"no topic of the name {name}"
         assert found[name].topic_id == promised.topic_id
         assert found[name].partitions >= promised.partitions
@@ -51,8 +54,8 @@ def _check_records(scene: Scene, log: Log, topic: Topic, partition: int) -> None
     values = [record.value or b"" for record in records]
     assert len(set(values)) == len(values), f"a record is there twice in {where}: {values}"
     for offset, (_, value, _) in stored.items():
-        assert value not in ledger.refused, f"{value!r} was refused, and stands at {offset}"
-        assert offset in acknowledged or value in ledger.unknown, f"nobody sent {value!r}"
+        assert value not in ledger.refused, f"{value!r} was refused, and is at {offset}"
+        assert offset in acknowledged or value in ledger.unknown, f"no client sent {value!r}"
 
 
 def _markers(scene: Scene, where: tuple[str, int]) -> list[int]:
@@ -63,7 +66,7 @@ def _markers(scene: Scene, where: tuple[str, int]) -> list[int]:
 
 
 def check_duplicates(scene: Scene, log: Log) -> None:
-    """Each producer who sends its last acknowledged batch again is told where it stands."""
+    """Check that each producer that sends its last acknowledged batch again is answered with that batch's offset."""
     live = {topic.topic_id: topic.name for topic in log.topics.list(limit=1_000)[0]}
     for (topic_id, partition, _), (request, original) in scene.ledger.batches.items():
         if topic_id in live:
@@ -73,7 +76,7 @@ def check_duplicates(scene: Scene, log: Log) -> None:
 
 
 def check_verified(scene: Scene) -> None:
-    """The objects are whole and joined, and the items are true folds of them (I2, I3, I5)."""
+    """Check that the objects are whole and joined, and that the items follow from folding them (I2, I3, I5)."""
     context = scene.process().context
     for topic in _live(scene):
         for partition in range(topic.partitions):
@@ -87,13 +90,16 @@ def check_verified(scene: Scene) -> None:
 
 
 def check_rebuilt(scene: Scene) -> None:
-    """The objects alone tell everything that was promised, as they are now."""
+    """Check that the objects alone show everything that was promised, as they are now."""
     with _rebuilt(scene) as log:
         check_promises(scene, log)
 
 
 def check_rebuilt_equal(scene: Scene) -> None:
-    """The objects alone give the topics and offsets that the items give, and producers who go on where they were."""
+    """Check that the objects alone give the topics and offsets that the items give.
+
+    Producers go on where they were.
+    """
     with _rebuilt(scene) as log:
         check_promises(scene, log)
         served = scene.process().log

@@ -1,7 +1,7 @@
 """The crash matrix: for every store call of every operation, the process dies before it, in it and after it.
 
-Each cell begins from the same set-up. What the dead process changed must be told by a row of the table in DESIGN.md,
-section 11; then a new process does the mending operation, and everything that was promised must hold.
+Each cell begins from the same set-up. A row of the table in DESIGN.md, "What a crash leaves", must account for what the
+dead process changed. Then a new process does the mending operation, and everything that was promised must hold.
 
 ``python -m tests.simulation.crash.matrix`` prints it.
 """
@@ -40,15 +40,15 @@ class Strike:
     at: int
     call: str
     fate: Fate
-    left: frozenset[str]  # rows of DESIGN's table, where the process died
-    unexplained: frozenset[str]  # changed keys that no row tells of
+    left: frozenset[str]  # rows of DESIGN.md's table, where the process died
+    unexplained: frozenset[str]  # changed keys that no row accounts for
 
 
 def run_all(operation: Operation) -> Iterator[Strike]:
     """Run an operation whole, and then once for each of its calls and fates, and each mend and pause.
 
-    A dead process leaves nothing but what is stored: where two deaths left the same, one is mended for both. One that
-    goes on mends most by itself: only the first of the mends follows, after the shorter pause.
+    A dead process leaves nothing but what is stored: where two deaths left the same, one is mended for both. A process
+    that goes on mends most by itself: only the first of the mends follows, after the shorter pause.
 
     Raises:
         AssertionError: Something that was promised does not hold; its notes name the cell.
@@ -68,7 +68,7 @@ def run_all(operation: Operation) -> Iterator[Strike]:
 
 
 def deaths_behind_writes(operation: Operation) -> Iterator[Strike]:
-    """Let the process die behind each call that changes something, and mend nothing: all that can be left behind."""
+    """Let the process die after each call that changes something, and mend nothing: all that can be left behind."""
     with _few_items_at_once(operation):
         calls, writes = _whole(operation)
         for at in writes:
@@ -112,7 +112,7 @@ def _strike(operation: Operation, at: int, call: str, fate: Fate, writes: list[i
 
 
 def _struck(operation: Operation, at: int, call: str, fate: Fate, opened: ExitStack) -> tuple[Scene, Process, Stored]:
-    """Return the scene behind the operation, which ``opened`` closes, its process, and what was stored before."""
+    """Return the scene after the operation, which ``opened`` closes, its process, and what was stored before."""
     scene = opened.enter_context(closing(Scene()))
     victim = operation.set_up(scene)
     before = scene.stored()
@@ -144,13 +144,13 @@ def _attempt(operation: Operation, scene: Scene, victim: Process) -> None:
     except Died:
         assert victim.is_dead
     except (RetryError, OutcomeUnknownError, StoreFact):
-        assert not victim.is_dead  # what a lost answer may come to: never a refusal
+        assert not victim.is_dead  # what a lost answer may become: never a refusal
     else:
         assert not victim.is_dead, "the process died, and its client was answered"
 
 
 def _append_to_all(scene: Scene, process: Process, value: str) -> None:
-    """Every topic that somebody can reach takes records, and is whole from then on."""
+    """Append to every topic that a client can reach: it takes records, and is whole from then on."""
     for topic in process.log.topics.list()[0]:
         scene.append(process, topic.name, 0, value)
 

@@ -1,8 +1,9 @@
 """Every operation of the log, as an entry of the crash matrix: its set-up, what is done, and what mends it.
 
-An entry's ``do`` is run once for each of its store calls and each fate of that call. Then each of ``mends`` is what a
-new process does next; ``holds`` is the operation's own promise once it was mended. What holds for every operation
-stands in checks.py.
+Rule: an entry's ``do`` is run once for each of its store calls and each fate of that call. Then each of ``mends`` is
+what a new process does next. ``holds`` is the operation's own promise once it was mended.
+
+Not here: what holds for every operation (``crash/checks.py``).
 """
 
 from __future__ import annotations
@@ -49,13 +50,13 @@ class Operation:
 
 
 def cold(scene: Scene) -> Process:
-    """Two partitions with records, plain and idempotent; the process knows nothing of them."""
+    """Make two partitions with records, plain and idempotent; the process knows nothing of them."""
     _with_records(scene)
     return scene.process()
 
 
 def warm(scene: Scene) -> Process:
-    """The same, and the process has just written there."""
+    """Make the same, by a process that has just written there."""
     return _with_records(scene)
 
 
@@ -73,7 +74,7 @@ def nothing_there(scene: Scene) -> Process:
 
 
 def ids_given(scene: Scene) -> Process:
-    """Another process has a block of ids, and gave one out."""
+    """Let another process have a block of ids, and give one out."""
     scene.new_producer_id(scene.process())
     return scene.process()
 
@@ -85,7 +86,7 @@ def name_used_before(scene: Scene) -> Process:
 
 
 def only_an_item(scene: Scene) -> Process:
-    """The topic's maker died between its item and its object; the client was told nothing."""
+    """Let the topic's maker die between its item and its object; the client got no answer."""
     maker = scene.process()
     maker.arm(Fate.DIES_BEFORE, 1)
     with suppress(Died):
@@ -94,7 +95,7 @@ def only_an_item(scene: Scene) -> Process:
 
 
 def fifteen_segments(scene: Scene) -> Process:
-    """The next segment makes a checkpoint due."""
+    """Write so many segments that the next one makes a checkpoint due."""
     process = scene.process()
     scene.create_topic(process, TOPIC)
     for n in range(15):
@@ -106,7 +107,7 @@ FIVE_PRODUCERS = [request_of(f"p{n}", producer=(100 + n, 0, 0)) for n in range(5
 
 
 def many_producers(scene: Scene) -> Process:
-    """More of them than one transaction takes here."""
+    """Make more producers than one transaction takes here."""
     process = scene.process()
     scene.create_topic(process, TOPIC)
     scene.append_group(process, TOPIC, 0, FIVE_PRODUCERS)
@@ -114,7 +115,7 @@ def many_producers(scene: Scene) -> Process:
 
 
 def trimmed_before(scene: Scene) -> Process:
-    """There is an object under ``state/``, old enough for another."""
+    """Make an object under ``state/``, old enough for another."""
     process = _with_records(scene)
     scene.trim(process, TOPIC, 0, 1)
     scene.append(process, TOPIC, 0, "d0", producer=(7, 0, 1))
@@ -124,14 +125,14 @@ def trimmed_before(scene: Scene) -> Process:
 
 
 def trimmed_just_now(scene: Scene) -> Process:
-    """There is an object under ``state/``, too young for another."""
+    """Make an object under ``state/``, too young for another."""
     process = _with_records(scene)
     scene.trim(process, TOPIC, 0, 1)
     return process
 
 
 def keyed(scene: Scene) -> Process:
-    """A compacted topic in which keys come back."""
+    """Make a compacted topic in which keys come back."""
     process = scene.process()
     scene.create_topic(process, TOPIC, config={"cleanup.policy": "compact"})
     scene.append(process, TOPIC, 0, "k1:a", "k2:b", "k3:c")
@@ -140,7 +141,7 @@ def keyed(scene: Scene) -> Process:
 
 
 def compacted_before(scene: Scene) -> Process:
-    """There is a view, and something behind it."""
+    """Make a view, and something after it."""
     process = keyed(scene)
     process.log.partitions.compact_now(TOPIC, 0)
     scene.append(process, TOPIC, 0, "k2:e", "k1:f")
@@ -148,7 +149,7 @@ def compacted_before(scene: Scene) -> Process:
 
 
 def retained(scene: Scene) -> Process:
-    """More than ``retention.bytes`` keeps."""
+    """Make more than ``retention.bytes`` keeps."""
     process = scene.process()
     scene.create_topic(process, TOPIC, config={"retention.bytes": 1})
     for n in range(3):
@@ -158,14 +159,14 @@ def retained(scene: Scene) -> Process:
 
 
 def collectable(scene: Scene) -> Process:
-    """What two trims left behind is old enough to go."""
+    """Let two trims leave behind what is old enough to go."""
     trim(scene, trimmed_before(scene))
     scene.runtime.advance(2 * GC_GRACE_MS)
     return scene.process()
 
 
 def views_left_behind(scene: Scene) -> Process:
-    """A newer view is in force for long, and a compaction has died."""
+    """Let a newer view be in force for long, and a compaction die."""
     process = compacted_before(scene)
     process.log.partitions.compact(TOPIC, 0)
     scene.runtime.advance(2 * GC_GRACE_MS)
@@ -173,7 +174,7 @@ def views_left_behind(scene: Scene) -> Process:
 
 
 def life_over(scene: Scene) -> Process:
-    """A topic was deleted, and the sweeper has waited for long; another one lives."""
+    """Delete a topic, and let the sweeper wait for long; another topic lives."""
     process = _with_records(scene)
     scene.create_topic(process, "another")
     scene.append(process, "another", 0, "x0", "x1", producer=(7, 0, 0))
@@ -184,7 +185,7 @@ def life_over(scene: Scene) -> Process:
 
 
 def life_emptied(scene: Scene) -> Process:
-    """Nothing of a deleted topic is left but what tells that it is over; and that was so for long."""
+    """Leave nothing of a deleted topic but what shows that it is over, and that for long."""
     process = life_over(scene)
     sweep_all(scene, process)
     scene.runtime.advance(2 * GC_GRACE_MS)
@@ -192,7 +193,7 @@ def life_emptied(scene: Scene) -> Process:
 
 
 def items_lost(scene: Scene) -> Process:
-    """Two lives of one name, a trim, producers: and then all items are gone."""
+    """Make two incarnations of one name, a trim, producers: and then lose all items."""
     process = name_used_before(scene)
     scene.create_topic(process, TOPIC, partitions=2)
     scene.append_group(process, TOPIC, 0, FIVE_PRODUCERS)
@@ -218,7 +219,7 @@ def append_expecting(scene: Scene, process: Process) -> None:
 
 
 def append_expecting_again(scene: Scene, process: Process) -> None:
-    """It lands now, or it had landed and the mismatch names the tail."""
+    """Append again: it lands now, or it had landed and the mismatch names the tail."""
     landed = read_all(process.log, TOPIC, 0, 3)
     if not landed:
         assert scene.append(process, TOPIC, 0, "new", expected=3).base_offset == 3
@@ -234,7 +235,10 @@ def append_idempotent(scene: Scene, process: Process) -> None:
 
 
 def append_idempotent_again(scene: Scene, process: Process) -> None:
-    """It lands now, or it had landed and is a duplicate of itself; and the producer goes on behind it."""
+    """Append again: it lands now, or it had landed and is a duplicate of itself.
+
+    The producer goes on after it.
+    """
     had_landed = process.log.partitions.offsets(TOPIC, 0).bounds.next_offset == 5
     answer = scene.append(process, TOPIC, 0, "n0", "n1", producer=(7, 0, 1))
     assert (answer.base_offset, answer.duplicate) == (3, had_landed)
@@ -253,7 +257,7 @@ def append_group(scene: Scene, process: Process) -> None:
 
 
 def append_group_one_by_one(scene: Scene, process: Process) -> None:
-    """A group is in the log whole or not at all."""
+    """Send a group's batches one by one: the group is in the log whole or not at all."""
     had_landed = process.log.partitions.offsets(TOPIC, 0).bounds.next_offset == 7
     for request in GROUP:
         answer = process.log.append(TOPIC, 0, request)
@@ -290,7 +294,7 @@ def trim(scene: Scene, process: Process) -> None:
 
 
 def trim_further(scene: Scene, process: Process) -> None:
-    """Ten minutes on, a trim makes up the object that another one owed."""
+    """Trim further, ten minutes on: that makes the object that another trim owed."""
     scene.runtime.advance(STATE_MS)
     scene.append(process, TOPIC, 0, "more")
     assert scene.trim(process, TOPIC, 0, 3) == 3
@@ -299,7 +303,7 @@ def trim_further(scene: Scene, process: Process) -> None:
 
 
 def sweep_makes_the_state(scene: Scene, process: Process) -> None:
-    """The sweeper makes up the object that a trim owed."""
+    """Sweep: that makes the object that a trim owed."""
     scene.runtime.advance(STATE_MS)
     sweep_all(scene, process)
     topic_id = process.log.topics.get(TOPIC).topic_id
@@ -309,7 +313,7 @@ def sweep_makes_the_state(scene: Scene, process: Process) -> None:
 
 
 def read_trimmed(scene: Scene, process: Process) -> None:
-    """The log start is where it was, or where it was to go."""
+    """Read: the log start is where it was, or where it had to go."""
     page = process.log.partitions.read(TOPIC, 0, ReadRequest(tail_offset=2**31))
     assert page.bounds.log_start_offset in (0, 1, 2)
 
@@ -331,13 +335,13 @@ def create_topic(scene: Scene, process: Process) -> None:
 
 
 def create_topic_again(scene: Scene, process: Process) -> None:
-    """Created now, or the name is taken by the topic that was asked for; records live in it."""
+    """Create again: the topic is created now, or it has the name and is the one asked for; records live in it."""
     topic_is_there(scene, process)
     assert scene.append(process, TOPIC, 0, "first").base_offset == 0
 
 
 def delete_and_collect(scene: Scene, process: Process) -> None:
-    """What its maker was never answered is deleted, if it is there, and all of it is collected."""
+    """Delete what its maker was never answered, if it is there; all of it is collected."""
     for topic in process.log.topics.list()[0]:
         scene.ledger.going.add(topic.topic_id)
         process.log.topics.delete(topic.name)
@@ -348,14 +352,14 @@ def delete_and_collect(scene: Scene, process: Process) -> None:
 
 
 def use_topic(scene: Scene, process: Process) -> None:
-    """The client looks instead: what the name leads to can be used, and is then in the objects, too."""
+    """Let the client look instead: what the name leads to can be used, and is then in the objects, too."""
     listed, _ = process.log.topics.list()
     for topic in listed:
         assert scene.append(process, topic.name, 1, "first").base_offset == 0
 
 
 def topic_is_there(scene: Scene, process: Process) -> None:
-    """The name is free, or it is taken by the topic that was asked for, whole."""
+    """Assert that the name was free, or is taken by the topic that was asked for, whole."""
     with suppress(TopicAlreadyExistsError):
         create_topic(scene, process)
     found = process.log.topics.get(TOPIC)
@@ -367,7 +371,7 @@ def alter_topic(scene: Scene, process: Process) -> None:
 
 
 def alter_topic_otherwise(scene: Scene, process: Process) -> None:
-    """Another change, which keeps what it does not name."""
+    """Make another change, which keeps what it does not name."""
     was = process.log.topics.get(TOPIC)
     now = scene.alter_topic(process, TOPIC, config={"retention.bytes": 9})
     assert now.config == {**was.config, "retention.bytes": 9}
@@ -396,14 +400,14 @@ def delete_topic_again(scene: Scene, process: Process) -> None:
 
 
 def delete_topic_after_an_append(scene: Scene, process: Process) -> None:
-    """Until DELETE was begun the topic is there; from then on nothing more is acknowledged in it."""
+    """Append, then delete: until DELETE was begun the topic is there; after it nothing more is acknowledged in it."""
     with suppress(UnknownTopicOrPartitionError):
         scene.append(process, TOPIC, 1, "more")
     delete_topic_again(scene, process)
 
 
 def delete_topic_after_a_create(scene: Scene, process: Process) -> None:
-    """The name is not given away before every partition is sealed."""
+    """Create, then delete: the name is not given away before every partition is sealed."""
     with suppress(TopicAlreadyExistsError):
         scene.create_topic(process, TOPIC)
         return
@@ -411,7 +415,7 @@ def delete_topic_after_a_create(scene: Scene, process: Process) -> None:
 
 
 def delete_topic_after_a_sweep(scene: Scene, process: Process) -> None:
-    """If DELETE was begun, the sweeper ends it."""
+    """Sweep, then delete: if DELETE was begun, the sweeper ends it."""
     known = process.log.topics.list()[0]
     sweep_all(scene, process)
     assert process.log.topics.list()[0] == known
@@ -423,7 +427,10 @@ def delete_topic_after_a_sweep(scene: Scene, process: Process) -> None:
 
 
 def deleted_for_good(scene: Scene, process: Process) -> None:
-    """Every partition of the old life is sealed, its items wait to be collected, and the next life begins empty."""
+    """Assert that every partition of the old incarnation is sealed, and that its items wait to be collected.
+
+    The next incarnation begins empty.
+    """
     topic_id = f"{1:032x}"
     gone = scene.items.get([keys.gone_item(topic_id)])
     assert gone, "what was deleted is not handed to collection"
@@ -450,7 +457,7 @@ def new_producer_id(scene: Scene, process: Process) -> None:
 
 
 def new_producer_ids(scene: Scene, process: Process) -> None:
-    """No id is given out twice, whoever died with a block of them."""
+    """Allocate ids: none is given out twice, whichever process died with a block of them."""
     for _ in range(2):
         scene.new_producer_id(process)
     assert len(set(scene.ledger.producer_ids)) == len(scene.ledger.producer_ids)
@@ -461,7 +468,7 @@ def rebuild_items(scene: Scene, process: Process) -> None:
 
 
 def rebuild_into_an_empty_store(scene: Scene, process: Process) -> None:
-    """What is left of a rebuild is thrown away, and it is done again, before anything is served."""
+    """Throw away what is left of a rebuild, and do it again, before anything is served."""
     scene.lose_items()
     assert isinstance(scene.items, SqliteItemStore)
     rebuild(scene.process().context)
@@ -482,7 +489,7 @@ def append_keyed(scene: Scene, process: Process) -> None:
 
 
 def a_view_tells_the_same_table(scene: Scene, process: Process) -> None:
-    """Whoever reads the view and goes on in the log has the newest value of each key, as who reads the whole log."""
+    """Read the view, and go on in the log: it has the newest value of each key, as a read of the whole log has."""
     whole = {record.key: record.value for record in read_all(process.log, TOPIC, 0, 0)}
     compacted = read_all(process.log, TOPIC, 0, 0, is_compacted=True)
     assert {record.key: record.value for record in compacted} == whole
@@ -495,7 +502,7 @@ def sweep_once(scene: Scene, process: Process) -> None:
 
 
 def sweep_all(scene: Scene, process: Process) -> None:
-    """The end of the round that a dead run left, and one more."""
+    """Sweep to the end of the round that a dead run left, and through one more."""
     for _ in range(2):
         report = sweep(process.log, duration_ms=600_000, is_thorough=True)
         assert report is not None
@@ -503,7 +510,7 @@ def sweep_all(scene: Scene, process: Process) -> None:
 
 
 def sweep_until_all_is_collected(scene: Scene, process: Process) -> None:
-    """Every object that nobody needs goes in the end, and no other."""
+    """Sweep until every object that is not needed is gone, and no other."""
     sweep_all(scene, process)
     for _ in range(2):
         scene.runtime.advance(2 * GC_GRACE_MS)
@@ -524,7 +531,7 @@ SAME = "the same again"
 SWEEPER = "the sweeper"
 APPEND = "the next append"
 
-# A further operation is a further entry, and what it leaves behind further rows in rows.py and DESIGN.md.
+# A further operation is a further entry. What it leaves behind is further rows in crash/rows.py and DESIGN.md.
 OPERATIONS = [
     Operation("append, cold", cold, append_plain, {APPEND: append_more, "a read": read, SWEEPER: sweep_all}),
     Operation("append, warm", warm, append_plain, {APPEND: append_more}),

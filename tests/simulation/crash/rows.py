@@ -1,7 +1,8 @@
-"""What a dead process left behind, told in the rows of DESIGN.md's table (section 11).
+"""What a dead process left behind, by the rows of the table in DESIGN.md, "What a crash leaves".
 
-The rule: everything that it changed in the stores is either told by a row or settled, which is: as if somebody had
-wanted just that. A row is named by its first column, and stands here and there, or the test fails.
+Rule: everything that it changed in the stores is either accounted for by a row, or settled. Settled means: as if a
+client had wanted just that. A row is named by its first column. It is in both tables, here and in DESIGN.md, or the
+test fails.
 """
 
 from __future__ import annotations
@@ -43,13 +44,13 @@ class Difference:
 
     @cached_property
     def topics(self) -> dict[str, TopicItem]:
-        """The topics whose item changed, by the item's place."""
+        """Return the topics whose item changed, by the item's place."""
         found = self.changed_under(f"{keys.TOPICS}#") & self.left.keys()
         return {key: topic_from_value(self.left[key][1], 0) for key in found}
 
     @cached_property
     def heads(self) -> dict[str, tuple[Head | None, Head]]:
-        """The heads that changed, as (was, is), by the partition's items' name."""
+        """Return the heads that changed, as (was, is), by the partition's items' name."""
         found = {key for key in self.changed & self.left.keys() if key.endswith("#head")}
         return {
             key.removesuffix("#head"): (_head(self.before, key), Head.from_value(self.left[key][1])) for key in found
@@ -172,7 +173,7 @@ def _has_topic_items(difference: Difference) -> bool:
 
 
 def _steps_of_a_sweep(difference: Difference) -> set[str]:
-    """What one step leaves to the next: the store's time, the round's place, a wait that began."""
+    """Return what one step leaves to the next: the store's time, the round's place, a wait that began."""
     steps = difference.changed_under(keys.CLOCK_PREFIX) | difference.changed_under(f"{keys.SWEEP_CURSOR.partition}#")
     waits = {place for place in difference.changed_under(f"{keys.GONE}#") if place in difference.before}
     return steps | (waits & difference.left.keys())
@@ -219,13 +220,16 @@ ROWS: Mapping[str, Callable[[Difference], set[str]]] = {
     "some deletions of a collection, before the others": _deleted,
     **ACCESS_ROWS,
 }
-"""By its first column: the changed keys that a row tells of. Rows of further operations go here."""
+"""By its first column: the changed keys that a row accounts for. Rows of further operations go here."""
 
 LAST_WRITE = "the last write of anything else, before its answer"
 
 
 def _settled(difference: Difference) -> set[str]:
-    """Topics that stand in item, object and note alike, checkpoints, state objects, views in force: nothing is owed."""
+    """Return what is settled: topics that item, object and note agree on, checkpoints, state objects, views in force.
+
+    Nothing is owed for any of it.
+    """
     settled = {key for items in difference.heads for key in difference.changed_under(f"{items}#")}
     settled -= _items_ahead_of_the_head(difference)
     settled |= settled_access(difference)
@@ -245,7 +249,7 @@ def _is_reached(difference: Difference, state: str) -> bool:
 
 
 def explain(before: Stored, left: Stored, *, is_all_written: bool) -> tuple[set[str], set[str]]:
-    """Return the rows that tell what was left behind, and the changed keys that none tells of."""
+    """Return the rows that account for what was left behind, and the changed keys that none accounts for."""
     difference = Difference(before, left, is_all_written)
     told = {row: found for row, find in ROWS.items() if (found := find(difference))}
     rows = set(told)

@@ -1,6 +1,6 @@
 """Two stores, clocks moved by hand, and processes that die at a planned store call; with a ledger of what was promised.
 
-The rule: a process that died makes no further call, whatever its ``finally`` blocks try. What a client was told is
+Rule: a process that died makes no further call, whatever its ``finally`` blocks try. What a client was answered is
 noted at the answer, and nowhere else.
 """
 
@@ -34,7 +34,7 @@ Payload = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]
 
 
 class Died(BaseException):
-    """The process is no more. No protocol code may catch it."""
+    """The process has died. No protocol code may catch it."""
 
 
 class Fate(Enum):
@@ -51,7 +51,7 @@ class Fate(Enum):
 
 
 class SceneRuntime(FakeRuntime):
-    """Ids of its own, so that a cell is the same whatever ran before it."""
+    """A runtime with ids of its own, so that a cell is the same whatever ran before it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class Process:
         return self.log.context
 
     def arm(self, fate: Fate | None, at: int) -> None:
-        """From here on calls are counted, and the one numbered ``at`` goes as ``fate`` says."""
+        """Count calls from here on, and let the one numbered ``at`` go as ``fate`` says."""
         self.calls, self.writes, self._fate, self._at = [], [], fate, at
 
     def call(self, name: str, make: Callable[[], T], lost: StoreFact, *, is_write: bool = False) -> T:
@@ -168,17 +168,17 @@ def _item_kind(key: ItemKey) -> str:
 
 @dataclass
 class Ledger:
-    """What clients were told, by topic id and partition."""
+    """What clients were answered, by topic id and partition."""
 
     acknowledged: dict[tuple[str, int], dict[int, Payload]] = field(default_factory=dict)
     batches: dict[tuple[str, int, int], tuple[AppendRequest, Appended]] = field(default_factory=dict)  # by producer
-    unknown: set[bytes] = field(default_factory=set)  # values that may stand in the log, once
-    refused: set[bytes] = field(default_factory=set)  # values that were promised not to
-    topics: dict[str, Topic] = field(default_factory=dict)  # by name, as it was answered last
-    log_starts: dict[tuple[str, int], int] = field(default_factory=dict)  # as they were answered last
-    going: set[str] = field(default_factory=set)  # topic ids that somebody began to delete
+    unknown: set[bytes] = field(default_factory=set)  # values that may be in the log, once
+    refused: set[bytes] = field(default_factory=set)  # values that were promised not to be in it
+    topics: dict[str, Topic] = field(default_factory=dict)  # by name, from the last answer
+    log_starts: dict[tuple[str, int], int] = field(default_factory=dict)  # from the last answers
+    going: set[str] = field(default_factory=set)  # topic ids whose deletion a client has begun
     producer_ids: list[int] = field(default_factory=list)
-    told: dict[str, Any] = field(default_factory=dict)  # of sessions, claims and subscriptions
+    told: dict[str, Any] = field(default_factory=dict)  # answers about sessions, claims and subscriptions
 
 
 class Scene:
@@ -256,7 +256,7 @@ class Scene:
         sent = {record.value or b"" for record in request.records}
         may_stand = sent & (self.ledger.unknown | self._acknowledged_values())  # by an earlier attempt
         self.ledger.unknown |= sent
-        self.ledger.refused -= sent  # it is sent again: only this attempt's answer counts
+        self.ledger.refused -= sent  # sent again: only this attempt's answer counts
         try:
             answer = process.log.append(name, partition, request)
         except FencelineError as error:
@@ -286,7 +286,7 @@ class Scene:
             self.note(name, partition, request, outcome)
 
     def topic(self, name: str) -> Topic:
-        """Return the topic as it was promised: by its maker's answer, or by the first one that leaned on it."""
+        """Return the topic as it was promised: by its maker's answer, or by the first answer that depended on it."""
         if name not in self.ledger.topics:
             key = keys.topic_item(name)
             self.ledger.topics[name] = topic_from_item(self.items.get([key])[key]).topic
@@ -310,7 +310,10 @@ class Scene:
 def request_of(
     *values: str, expected: int | None = None, producer: tuple[int, int, int] | None = None
 ) -> AppendRequest:
-    """Return a request of one record per value, each with a header and a key: what stands before its first colon."""
+    """Return a request of one record per value, each with a header and a key.
+
+    The key is the value's part before its first colon.
+    """
     records = [Record(v.encode(), key=v.split(":")[0].encode(), headers=[("h", v[:1].encode())]) for v in values]
     ref = None if producer is None else ProducerRef(*producer)
     return AppendRequest.of_records(records, expected_offset=expected, producer=ref)

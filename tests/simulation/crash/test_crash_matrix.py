@@ -1,4 +1,7 @@
-"""The crash matrix (DESIGN.md, section 11): whoever dies at whichever store call, the next operation mends it."""
+"""The crash matrix: whichever process dies at whichever store call, the next operation mends it.
+
+Protocol: DESIGN.md, "What a crash leaves".
+"""
 
 from __future__ import annotations
 
@@ -31,16 +34,17 @@ NAMES = [pytest.param(name, marks=pytest.mark.slow) if name.startswith("sweep") 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_death_at_any_store_call_is_mended_by_the_next_operation(name: str) -> None:
-    """Nothing acknowledged is lost, doubled or moved; items agree with the fold; the objects alone give the same.
+    """Nothing acknowledged is lost, doubled or moved; items agree with the state; the objects alone give the same.
 
-    And a row of the design tells all that was left behind.
+    Rows of the design account for all that was left behind.
     """
     strikes = {(strike.at, strike.fate): strike for strike in run_all(BY_NAME[name])}
     for at in range(1 + max(at for at, _ in strikes)):
         assert (at, Fate.LOSES_ANSWER) in strikes
         before, after = strikes[at, Fate.DIES_BEFORE], strikes[at, Fate.DIES_AFTER]
         assert (before.unexplained, after.unexplained) == (frozenset(), frozenset()), (at, after.call)
-        if at:  # the printed table has only the one
+        # The printed table has only the deaths after a call.
+        if at:
             assert before.left == strikes[at - 1, Fate.DIES_AFTER].left, (at, after.call)
 
 
@@ -62,7 +66,7 @@ def test_the_matrix_is_printed_by_operation_and_call() -> None:
     )
 
 
-# The matrix itself can fail: each of these breaks one thing that it is there to find.
+# The matrix itself can fail: each of these breaks one thing that the matrix must find.
 
 
 def broken(do: Callable[[Scene, Process], object], **changes: Any) -> Operation:
@@ -72,7 +76,8 @@ def broken(do: Callable[[Scene, Process], object], **changes: Any) -> Operation:
 def test_an_answer_before_the_commit_is_found() -> None:
     def append_without_telling(scene: Scene, process: Process) -> None:
         request = operations.GROUP[0]
-        log = scene.process().log  # its calls are not those of the process that dies
+        # Its calls are not those of the process that dies.
+        log = scene.process().log
         answer = log.append("orders", 0, request)
         assert answer is not None
         scene.note("orders", 0, request, answer)
@@ -136,7 +141,8 @@ def test_a_checkpoint_that_writes_its_head_first_is_found(monkeypatch: pytest.Mo
 
 def test_an_owner_who_is_told_before_the_severed_session_is_fenced_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own.OwnAttempt, "finish_fences", lambda self: None)
-    monkeypatch.setattr(fencing, "meet", lambda *_: None)  # else the same request, sent again, makes up for it
+    # Otherwise the repeated request makes up for it.
+    monkeypatch.setattr(fencing, "meet", lambda *_: None)
     with pytest.raises(AssertionError):
         list(run_all(BY_NAME["own a lock, severing"]))
 

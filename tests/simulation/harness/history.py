@@ -1,4 +1,7 @@
-"""What clients asked and were told, in the order in which it happened, and how it is printed."""
+"""What clients asked and were answered, in the order in which it happened, and how it is printed.
+
+Not here: any judgement (``log/checker.py``, ``access/checker.py``).
+"""
 
 from __future__ import annotations
 
@@ -21,10 +24,10 @@ KEYS = 3  # of all records of a compacted topic
 
 @dataclass(frozen=True)
 class Attempt:
-    """One sending of one batch: ``id`` stands in every record, so that what is stored tells which sending made it."""
+    """One sending of one batch: ``id`` is in every record, so that what is stored shows which sending made it."""
 
     id: str
-    batch: str  # what is retried keeps its batch
+    batch: str  # the same for every retry
     count: int = 1
     expected: int | None = None
     producer: tuple[int, int, int] | None = None  # producer id, epoch, first sequence
@@ -55,7 +58,7 @@ class Attempt:
 
 
 def text_of(record: Any) -> bytes:
-    """Return what a record tells of its sending: its value, or, where it is a tombstone, its header's."""
+    """Return what a record says of its sending: its value, or, where it is a tombstone, its header's."""
     text: bytes = record.headers[0][1] if record.value is None else record.value
     return text
 

@@ -1,8 +1,10 @@
 """Preemption between any two statements of the protocol, as threads meet it.
 
-A pause at every store call shows most races; those between two threads of one process, in plain memory, hide between
-statements. Here the code of the modules whose objects threads share is compiled again with a call before each
-statement, and put in place of what the functions had. The call does nothing unless a world is set that preempts.
+A pause at every store call shows most races. Races between two threads of one process, in plain memory, hide between
+statements. Here the modules whose objects threads share are compiled again, with a call before each statement. The new
+code replaces the code of their functions.
+
+Rule: the call does nothing unless a world is set that preempts.
 """
 
 from __future__ import annotations
@@ -58,7 +60,7 @@ def preempting(world: World) -> Iterator[None]:
 
 
 class _Calls(ast.NodeTransformer):
-    """Puts a call before each statement of every function."""
+    """A transformer that puts a call before each statement of every function."""
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
         self.generic_visit(node)
@@ -111,4 +113,5 @@ def _functions(module: types.ModuleType) -> Iterator[types.FunctionType]:
                 yield function
 
 
-_instrument()  # before any test can put something of its own in a function's place
+# Before any test can put something of its own in a function's place.
+_instrument()

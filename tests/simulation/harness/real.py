@@ -86,7 +86,7 @@ def parse(creation: Creation) -> tuple[str, int, Sequence[StoredBatch]]:
 
 
 class Index:
-    """What the items may say: a fold of what is durable, at every write (I3, I5), and only ever forward."""
+    """What the items may say: the state of what is durable, at every write (I3, I5), and only ever forward."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -94,10 +94,10 @@ class Index:
         self._events: dict[tuple[str, int], list[tuple[int, ProducerEvent]]] = {}
         self._heads: dict[tuple[str, int], Head] = {}
         self._made: set[str] = set()
-        self._gone: dict[str, float] = {}  # when each life was over
+        self._gone: dict[str, float] = {}  # the time at which each incarnation was over
         self._lapsed: set[tuple[tuple[str, int], int]] = set()  # producers whose item was deleted
         self._folded: dict[tuple[tuple[str, int], int], int] = {}  # how far each producer's item is
-        self._views: dict[tuple[str, int], list[tuple[float, int, str]]] = {}  # when each (horizon, attempt) was put in
+        self._views: dict[tuple[str, int], list[tuple[float, int, str]]] = {}  # put in force: time, horizon, attempt
 
     def on_create(self, key: str) -> None:
         if not key.startswith("log/") or key in self._made:
@@ -111,14 +111,14 @@ class Index:
         self._events.setdefault((topic_id, partition), []).extend(folded.events)
 
     def on_delete(self, key: str) -> None:
-        """Judge a deletion (I6): by what stands in the stores at that moment, not by who deletes."""
+        """Judge a deletion (I6): by the stores' contents at that moment, not by which process deletes."""
         kind, topic_id, *place = key.split("/")
         if kind == "clock":
             return
         gone_at = self._gone.get(topic_id)
         if gone_at is not None and self._run.world.now - gone_at >= limits.GC_GRACE_MS:
             return
-        # Also of a life that is over by now: a process that was frozen before its deletion had judged it before.
+        # Also where the incarnation is over by now: a process that was frozen before its deletion had judged it before.
         if kind == "compacted":
             is_right = self._is_left((topic_id, int(place[0])), int(place[1]), place[2])
         else:
@@ -141,10 +141,14 @@ class Index:
         return end <= min(reached, head.log_start, head.state.next_offset)
 
     def _is_left(self, where: tuple[str, int], horizon: int, attempt: str) -> bool:
-        """Whether a view's file may go: a view that was in force keeps its files for a while, one to come for good."""
+        """Return True if a view's file may go.
+
+        A view that was in force keeps its files for a while, one that is still to come for good.
+        """
         views = self._views.get(where, [])
         if any(passed == horizon and other != attempt for _, passed, other in views):
-            return True  # another one's took this place: nobody will ever have read these
+            # Another view took this place: no reader will ever have read these files.
+            return True
         # Two processes compared their clocks, which differ by four seconds, or were set.
         grace_ms = 0 if self._run.plan.breaks else limits.GC_GRACE_MS - 4_000
         now = self._run.world.now
@@ -161,7 +165,7 @@ class Index:
         return max((p for events in self._events.values() for p, _ in events), default=-1)
 
     def check_whole(self, topic_id: str, partition: int) -> None:
-        """The head stands at the log's end."""
+        """Check that the head is at the log's end."""
         tail = self._folds.get((topic_id, partition), [PartitionState()])[-1]
         head = self._heads.get((topic_id, partition))
         if head is None or head.state != tail:
@@ -188,7 +192,7 @@ class Index:
                 _, topic_id, partition = change.key.partition.split("/")
                 if change.key.sort == "head":
                     if change.expected is None and topic_id in self._gone:
-                        raise Violation(f"a head was made for a life that is over: {change.key}")
+                        raise Violation(f"a head was made for an incarnation that is over: {change.key}")
                     self._head((topic_id, int(partition)), Head.from_value(change.value))
                 elif change.key.sort.startswith(keys.PRODUCER_SORT):
                     state, folded_to = producer_from_value(change.value)
@@ -198,13 +202,14 @@ class Index:
         _, topic_id, partition = key.partition.split("/")
         where = (topic_id, int(partition))
         if topic_id in self._gone:
-            # What a process that was frozen in the middle of its write makes of it later, nobody ever reads.
+            # A process that was frozen in the middle of its write may still make something of it: no reader ever reads
+            # that.
             if key.sort == "head":
                 self._heads.pop(where)
             elif key.sort.startswith(keys.PRODUCER_SORT):
                 self._folded.pop((where, keys.parse_producer_item(key)))
         elif key.sort == "head":
-            raise Violation(f"the head of a life that is not over was deleted: {key}")
+            raise Violation(f"the head of an incarnation that is not over was deleted: {key}")
         elif key.sort.startswith(keys.PRODUCER_SORT):
             self._lapsed.add((where, keys.parse_producer_item(key)))
 
@@ -237,12 +242,13 @@ class Index:
         self._heads[where] = head
 
     def _view(self, where: tuple[str, int], before: Head, head: Head) -> None:
-        """The pointer moves only to a farther horizon, below which all is decided, and to a view that is all there."""
+        """Check that the pointer moves only to a farther horizon, below which all is decided, and to a whole view."""
         view, run = head.view, self._run
         if view == before.view:
             return
         if view is not None and before.view is not None and replace(view, trail=()) == replace(before.view, trail=()):
-            return  # a sweeper may note that it was seen
+            # A sweeper may note that it was seen.
+            return
         if view is None or view.horizon <= before.compaction_horizon or view.horizon != head.compaction_horizon:
             raise Violation(f"a view went back, from {before.view} to {view}")
         if view.horizon > head.state.last_stable_offset(head.log_start):
@@ -270,7 +276,7 @@ class Index:
 
 
 def check_rebuild(run: Run, index: Index) -> None:
-    """With all items lost, the objects alone give the same state (DESIGN.md, section 4, "Rebuild")."""
+    """Check that, with all items lost, the objects alone give the same state (DESIGN.md, "Rebuild")."""
     rebuilt = index.again()
     inner = SqliteItemStore(":memory:")
     items = WatchedItemStore(inner, run.world)

@@ -31,7 +31,7 @@ class Condition:
 
     def __exit__(self, *exc: object) -> None:
         if self._owner is not self._world.current:
-            return  # Killed while it waited without the lock.
+            return  # killed while it waited without the lock
         self._depth -= 1
         if self._depth == 0:
             self._release()
@@ -86,7 +86,7 @@ class SimRuntime:
 
     def sleep_ms(self, duration_ms: float) -> None:
         if duration_ms < 0:
-            raise ValueError("sleep length must be non-negative")  # as time.sleep
+            raise ValueError("sleep length must be non-negative")  # as time.sleep does
         self._world.sleep(duration_ms)
 
     def random(self) -> float:

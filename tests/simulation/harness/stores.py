@@ -1,8 +1,10 @@
 """Stores that fail as the seed says, over stores that work.
 
-``Watched…`` is shared by all processes and keeps what really happened. ``Faulty…`` is one process's way there: it stops
-before and after every call, loses calls and answers, lets a call land after its time-out, refuses, and crashes its
-process. Reads are strongly consistent, as those of the stores it stands for.
+``Watched…`` is shared by all processes and keeps what really happened. ``Faulty…`` is one process's way there. It stops
+before and after every call, loses calls and answers, and lets a call land after its time-out. It also refuses, and
+crashes its process.
+
+Rule: reads are strongly consistent, as those of the real stores.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ class Faults:
     answer_lost: float = 0
     slow: float = 0  # no answer now; the call lands later, or never
     crash: float = 0
-    freeze: float = 0  # the process stands still right before the call
+    freeze: float = 0  # a freeze of the process right before the call
     freeze_ms: float = 120_000
     time_out_ms: float = 3_000
     lands_after_ms_max: float = 60_000
@@ -58,7 +60,10 @@ class Creation:
 
 
 class WatchedObjectStore:
-    """Keeps each creation and deletion; the history's checker takes the truth from here and from the store itself."""
+    """A store that keeps each creation and deletion.
+
+    The history's checker takes the truth from here and from the store itself.
+    """
 
     def __init__(self, inner: ObjectStore, world: World) -> None:
         self._inner = inner
@@ -89,7 +94,7 @@ class WatchedObjectStore:
 
 
 class WatchedItemStore:
-    """Tells ``on_write`` of each write that was really made."""
+    """A store that passes each write that was really made to ``on_write``."""
 
     def __init__(self, inner: ItemStore, world: World) -> None:
         self._inner = inner
@@ -154,7 +159,7 @@ class _Line:
         self._after(faults, what, detail, "done")
 
     def _land(self, what: str, detail: str, make: Callable[[], None]) -> None:
-        """Carry out a call whose caller does not listen any more."""
+        """Carry out a call whose caller no longer listens."""
         try:
             make()
         except (AlreadyExists, VersionMoved) as fact:

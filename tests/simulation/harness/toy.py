@@ -1,6 +1,8 @@
 """A toy log of sixty lines, right or broken in known ways: what the harness itself is tested with.
 
-It keeps the commit point, the write-id and the verified tail, and nothing else: no items, no producers, no checkpoints.
+Rule: it keeps the commit point, the write-id and the verified tail.
+
+Not here: items, producers, checkpoints.
 """
 
 from __future__ import annotations
@@ -26,11 +28,12 @@ BREAKS = ("blind", "greedy", "stale")
 
 
 class ToyLog:
-    """Append and read over an object store.
+    """A log that appends and reads over an object store.
 
     Args:
-        broken: ``blind`` takes a 412 for a loss without a look at the write-id, ``greedy`` takes it for its own, and
-            ``stale`` refuses, and ends reads, by its memory.
+        broken: ``blind`` takes a 412 for a loss without a look at the write-id; ``greedy`` takes it for its own.
+        ``stale``
+            refuses, and ends reads, by its memory.
     """
 
     def __init__(self, objects: ObjectStore, runtime: SimRuntime, broken: str | None) -> None:
@@ -68,7 +71,7 @@ class ToyLog:
             self._follow(topic, partition, tail)
 
     def _commit(self, key: str, values: list[str]) -> bool:
-        """Return whether it is ours that stands at ``key``; the same key is tried until that is known."""
+        """Return True if the object at ``key`` is ours; the same key is tried until that is known."""
         write_id, is_unknown = self._runtime.fresh_id(), False
         while True:
             try:
@@ -147,7 +150,8 @@ def parse(creation: Creation) -> tuple[str, int, list[StoredBatch]]:
     topic_id, partition, base = parse_segment_key(creation.key)
     values = [value.encode() for value in json.loads(creation.body)]
     batches: list[StoredBatch] = []
-    for value in values:  # a group would hold several; the toy makes one of what has one attempt
+    # A group would hold several batches; the toy makes one of the values that have one attempt.
+    for value in values:
         attempt = value.rpartition(b":")[0]
         if batches and batches[-1].values[0].rpartition(b":")[0] == attempt:
             last = batches.pop()

@@ -1,8 +1,8 @@
-"""A simulated world: processes, their tasks, their clocks, and who runs next, all drawn from one seed.
+"""A simulated world: processes, their tasks, their clocks, and which task runs next, all drawn from one seed.
 
-Tasks are greenlets: nothing switches but at a pause (around every store call, in a wait, at a lock), and there the seed
-picks who goes on. Time is a number that moves with the steps and jumps when all sleep. The same seed gives the same
-history. No thread, no real clock and no real sleep takes part.
+Rule: the same seed gives the same history. Tasks are greenlets. Nothing switches but at a pause (around every store
+call, in a wait, at a lock), and there the seed picks the next task. Time is a number that moves with the steps and
+jumps when all sleep. No thread, no real clock and no real sleep takes part.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RESTART_MS_MAX = 5_000
 
 
 class Killed(BaseException):
-    """Thrown into every task of a process that crashes."""
+    """The end of every task of a process that crashes, thrown into it."""
 
 
 class Stuck(Exception):
@@ -31,7 +31,7 @@ class Stuck(Exception):
 
 
 class NoReply(Exception):
-    """The client of a call left, or its process crashed: it does not know what became of it."""
+    """The client of a call left, or its process crashed: the client does not know what became of the call."""
 
 
 class Refused(Exception):
@@ -42,8 +42,8 @@ class Refused(Exception):
 class Process:
     """One simulated process: it can crash, freeze and start again; its clocks are its own.
 
-    Its monotonic clock stands still while it is frozen, as on a suspended machine, or its wall clock may jump: one of
-    the two, since I7 looks at both clocks because either may be wrong.
+    While it is frozen, its monotonic clock does not move, as on a suspended machine; or its wall clock may jump. It is
+    one of the two, since I7 looks at both clocks because either may be wrong.
     """
 
     world: World
@@ -58,7 +58,7 @@ class Process:
     _frozen_at: float = 0
     lives: int = 0
     tasks: list[Task] = field(default_factory=list)
-    clients: list[Task] = field(default_factory=list)  # who wait for an answer
+    clients: list[Task] = field(default_factory=list)  # clients that wait for an answer
 
     def restart(self) -> None:
         """Start with an empty memory, if it is down."""
@@ -70,7 +70,7 @@ class Process:
         self.world.note(self.name, "starts", f"life={self.lives}")
 
     def crash(self) -> None:
-        """End every task of this process where it stands; the hub throws, so that a task may crash its own process."""
+        """End every task of this process where it is; the hub throws, so that a task may crash its own process."""
         if not self.is_dead:
             self.is_dead, self.is_frozen = True, False
             self.service = None
@@ -98,13 +98,13 @@ class Process:
 
 @dataclass(eq=False)
 class Task:
-    """One thread of control, of a process or (``None``) of the world outside: clients and whoever breaks things."""
+    """One thread of control, of a process or (``None``) of the world outside: a client, or what breaks things."""
 
     name: str
     process: Process | None
     greenlet: greenlet
     is_parked: bool = False
-    parks: int = 0  # a timer of an earlier park is told by its number, and passed over
+    parks: int = 0  # a number for each park: a timer of an earlier one is passed over
     was_notified: bool = False
 
 
@@ -162,12 +162,12 @@ class World:
         return task
 
     def after(self, delay_ms: float, call: Callable[[], None]) -> None:
-        """Make ``call`` when the time has come, whatever has become of who asked for it."""
+        """Make ``call`` when the time has come, whatever has become of the task that asked for it."""
         self._count += 1
         heapq.heappush(self._timers, (self.now + delay_ms, self._count, call))
 
     def pause(self) -> None:
-        """Let the seed pick who goes on."""
+        """Let the seed pick the next task."""
         self._ready.append(self.me())
         self._to_hub()
 
@@ -177,7 +177,7 @@ class World:
             self.pause()
 
     def maybe_preempt(self) -> None:
-        """Be preempted between two statements, sometimes; not what dies."""
+        """Be preempted between two statements, sometimes; a task that dies never is."""
         me = self.current
         is_alive = me is not None and me.process is not None and not me.process.is_dead
         if self.preemption and is_alive and self.rng.random() < self.preemption:
@@ -187,7 +187,7 @@ class World:
         self.park(max(duration_ms, 0))
 
     def park(self, timeout_ms: float | None = None) -> bool:
-        """Wait to be woken; return whether that was by ``wake`` and not by the time."""
+        """Wait to be woken; return True if that was by ``wake`` and not by the time."""
         me = self.me()
         me.is_parked, me.was_notified = True, False
         me.parks += 1
@@ -242,7 +242,7 @@ class World:
         """Run until ``is_done``.
 
         Raises:
-            Stuck: Nobody can go on.
+            Stuck: No task can go on.
         """
         rng, last = self.rng, None
         for _ in range(STEPS_MAX):

@@ -1,6 +1,6 @@
 """Judges a history: was every answer true at some moment between the request and the answer?
 
-Each check cites the promise or the invariant that it stands for (lib/fenceline/DESIGN.md). Unknown outcomes may go
+Rule: each check cites the promise or the invariant that it proves (lib/fenceline/DESIGN.md). Unknown outcomes may go
 either way, but only once.
 """
 
@@ -39,7 +39,7 @@ def check(truth: Truth, operations: Sequence[Operation], *, is_calm: bool = Fals
     """Judge every operation.
 
     Args:
-        is_calm: Nothing was made to fail, so nobody may be told of trouble.
+        is_calm: Nothing was made to fail, so no answer may report trouble.
 
     Raises:
         Violation: The first promise found broken.
@@ -49,9 +49,9 @@ def check(truth: Truth, operations: Sequence[Operation], *, is_calm: bool = Fals
         if operation.kind == "refused":
             continue
         if operation.code is not None and operation.code not in CODES[operation.kind]:
-            raise Violation(f"{operation}: told {operation.code}: {operation.error}")
+            raise Violation(f"{operation}: answered {operation.code}: {operation.error}")
         if is_calm and operation.code in TROUBLE:
-            raise Violation(f"{operation}: told {operation.code}, but nothing failed")
+            raise Violation(f"{operation}: answered {operation.code}, but nothing failed")
         if operation.error is not None:
             _check_error(truth, operations, operation)
         elif operation.is_answered:
@@ -59,13 +59,13 @@ def check(truth: Truth, operations: Sequence[Operation], *, is_calm: bool = Fals
 
 
 def _check_stored_once(truth: Truth, operations: Sequence[Operation]) -> None:
-    """Exactly once: an attempt at most once at all, a batch at most once in each life; and as it was sent."""
+    """Check exactly-once: an attempt at most once at all, a batch at most once in each incarnation, as it was sent."""
     appends = {operation.request.id: operation for operation in operations if operation.kind == "append"}
     seen: dict[tuple[str, str, int], str] = {}
     for attempt_id, places in truth.found.items():
         operation = appends.get(attempt_id)
         if operation is None:
-            raise Violation(f"nobody sent what is stored: {attempt_id}")
+            raise Violation(f"no client sent what is stored: {attempt_id}")
         attempt: Attempt = operation.request
         if len(places) > 1:
             raise Violation(f"{operation}: stored {len(places)} times: {[batch.base_offset for _, batch in places]}")
@@ -90,14 +90,14 @@ def _check_error(truth: Truth, operations: Sequence[Operation], operation: Opera
     error = operation.error
     assert error is not None
     if operation.kind == "append" and error.next_step in ("fix", "retry") and operation.request.id in truth.found:
-        raise Violation(f"{operation}: told {error.code}, which wrote nothing, but it is stored")
+        raise Violation(f"{operation}: answered {error.code}, which wrote nothing, but it is stored")
     if error.code == "UNKNOWN_TOPIC_OR_PARTITION":
         for life in truth.lives:
             if life.name == operation.topic and life.created <= operation.began and life.may_end > operation.ended:
-                raise Violation(f"{operation}: told {error.code}, but the topic lived all the time")
+                raise Violation(f"{operation}: answered {error.code}, but the topic lived all the time")
     elif error.code == "TOPIC_ALREADY_EXISTS":
         if not truth.candidates(operation):
-            raise Violation(f"{operation}: told {error.code}, but there was none")
+            raise Violation(f"{operation}: answered {error.code}, but there was none")
     elif error.code in ("OFFSET_MISMATCH", "OUT_OF_ORDER_SEQUENCE_NUMBER", "INVALID_PRODUCER_EPOCH"):
         _any_life(truth, operation, lambda log: _refused(log, operation))
     elif error.code == "OFFSET_OUT_OF_RANGE":
@@ -105,7 +105,7 @@ def _check_error(truth: Truth, operations: Sequence[Operation], operation: Opera
 
 
 def _refused(log: PartitionLog, operation: Operation) -> str | None:
-    """A refusal was true at some moment between call and return (I4)."""
+    """Return why a refusal was true at no moment between call and return, if so (I4)."""
     attempt: Attempt = operation.request
     error, began, ended = operation.error, operation.began, operation.ended
     assert error is not None
@@ -133,7 +133,7 @@ def _out_of_range(log: PartitionLog, operations: Sequence[Operation], operation:
         offset = error.log_start_offset - 1
     is_moved = operation.kind == "read" and operation.request.is_compacted and offset < error.log_start_offset
     if error.log_start_offset <= offset <= error.next_offset or is_moved:
-        return f"told that {offset} is out of [{error.log_start_offset}, {error.next_offset}]"
+        return f"answered that {offset} is out of [{error.log_start_offset}, {error.next_offset}]"
     return _not_the_tail(log, error.next_offset, operation.began, operation.ended) or _not_the_start(
         error.log_start_offset, operations, operation
     )
@@ -145,7 +145,7 @@ def _check_append(truth: Truth, operations: Sequence[Operation], operation: Oper
     if answer.count != attempt.count or answer.next_offset != answer.base_offset + attempt.count:
         raise Violation(f"{operation}: {answer} does not fit")
     if answer.expected_offset_checked != (attempt.expected is not None and not answer.duplicate):
-        raise Violation(f"{operation}: {answer}: whether the expectation was checked is told wrongly")
+        raise Violation(f"{operation}: {answer}: it is wrong about whether the expectation was checked")
     if answer.duplicate:
         _any_life(truth, operation, lambda log: _duplicate(log, operation))
         return
@@ -157,18 +157,18 @@ def _check_append(truth: Truth, operations: Sequence[Operation], operation: Oper
     if truth.segment_step(log, batch) > operation.ended:
         raise Violation(f"{operation}: acknowledged before it was stored")
     if log.life not in truth.candidates(operation):
-        raise Violation(f"{operation}: acknowledged in {log}, a life that was over")
+        raise Violation(f"{operation}: acknowledged in {log}, an incarnation that was over")
 
 
 def _duplicate(log: PartitionLog, operation: Operation) -> str | None:
     attempt: Attempt = operation.request
     if attempt.producer is None:
-        return "told duplicate without a producer"
+        return "answered as a duplicate without a producer"
     producer_id, epoch, first = attempt.producer
     states = log.producer_between(producer_id, operation.began, operation.ended)
     verdicts = [state.judge(epoch, first, attempt.count) for state in states]
     if ("DUPLICATE", operation.answer.base_offset) not in verdicts:
-        return f"told duplicate of {operation.answer.base_offset}, but it was {verdicts}"
+        return f"answered as a duplicate of {operation.answer.base_offset}, but it was {verdicts}"
     return None
 
 
@@ -181,20 +181,24 @@ def _check_read(truth: Truth, operations: Sequence[Operation], operation: Operat
 
 
 def _page(log: PartitionLog, operations: Sequence[Operation], operation: Operation) -> str | None:
-    """Reads are prefixes that never shrink, and hold what was acknowledged before they began."""
+    """Return what is wrong with a page.
+
+    Reads are prefixes that never shrink, and hold what was acknowledged before they began.
+    """
     page, request, bounds = operation.answer, operation.request, operation.answer.bounds
     if request.is_compacted:
         return _compacted_page(log, operations, operation)
     told = [(record.offset, text_of(record)) for record in page.records]
     start = request.offset
-    if start is None:  # so many before the end at some moment: what came while it waited is shown, too
+    # It shows so many before the end at some moment; what came while it waited is shown, too.
+    if start is None:
         start = told[0][0] if told else page.position
         is_tail = log.was_tail(start + request.tail_offset, operation.began, operation.ended)
         is_whole = start == bounds.log_start_offset and log.tail_at(operation.began) <= start + request.tail_offset
         if not is_tail and not is_whole:
             return f"read from {start}, which was never {request.tail_offset} before the end"
     if told != log.data(start, page.position):
-        return f"told {told}, but in the log stands {log.data(start, page.position)}"
+        return f"answered {told}, but the log has {log.data(start, page.position)}"
     if page.position > bounds.next_offset or (page.position == start < bounds.next_offset):
         return f"position {page.position} after a read from {start} to {bounds.next_offset}"
     if len(told) > request.max_records or bounds.last_stable_offset != bounds.next_offset:
@@ -205,7 +209,10 @@ def _page(log: PartitionLog, operations: Sequence[Operation], operation: Operati
 
 
 def _compacted_page(log: PartitionLog, operations: Sequence[Operation], operation: Operation) -> str | None:
-    """What is shown is what the view of some moment of this read has, and the log behind it; trimmed records may go."""
+    """Return what is wrong with a page of a view.
+
+    It shows what the view of some moment of this read has, and the log after it; trimmed records may go.
+    """
     page, request, bounds = operation.answer, operation.request, operation.answer.bounds
     told = [(record.offset, text_of(record)) for record in page.records]
     start = max(request.offset, bounds.log_start_offset)
@@ -216,16 +223,16 @@ def _compacted_page(log: PartitionLog, operations: Sequence[Operation], operatio
     if not any(
         set(told) <= set(view) and set(view) - set(told) <= {r for r in view if r[0] < trimmed} for view in views
     ):
-        return f"told {told} of a view up to {sorted(horizons)}, but it has {views}"
+        return f"answered {told} of a view up to {sorted(horizons)}, but it has {views}"
     if told != sorted(told) or len(told) > request.max_records:
-        return f"told {told}, out of order or too many"
+        return f"answered {told}, out of order or too many"
     if page.position > bounds.next_offset or (page.position == start < bounds.next_offset):
         return f"position {page.position} after a read from {start} to {bounds.next_offset}"
     return _bounds(log, operations, operation, bounds)
 
 
 def _check_compact(truth: Truth, operations: Sequence[Operation], operation: Operation) -> None:
-    """It covers what lay in the log when it was asked for: a log as small as these at once."""
+    """Check that it covers what was in the log when it was asked for: a log as small as these at once."""
     _any_life(truth, operation, lambda log: _covered(log, operation))
 
 
@@ -240,7 +247,7 @@ def _check_offsets(truth: Truth, operations: Sequence[Operation], operation: Ope
     def judge(log: PartitionLog) -> str | None:
         horizons = log.horizons_between(operation.began, operation.ended)
         if horizon not in horizons:
-            return f"told a compaction horizon of {horizon}, but it was {sorted(horizons)}"
+            return f"answered a compaction horizon of {horizon}, but it was {sorted(horizons)}"
         return _bounds(log, operations, operation, bounds)
 
     _any_life(truth, operation, judge)
@@ -256,21 +263,24 @@ def _bounds(log: PartitionLog, operations: Sequence[Operation], operation: Opera
 def _not_the_tail(log: PartitionLog, offset: int, began: int, ended: int) -> str | None:
     if log.was_tail(offset, began, ended):
         return None
-    return f"I4: told that the next offset is {offset}, but it was {log.tail_at(began)} to {log.tail_at(ended)}"
+    return f"I4: answered that the next offset is {offset}, but it was {log.tail_at(began)} to {log.tail_at(ended)}"
 
 
 def _not_the_start(offset: int, operations: Sequence[Operation], operation: Operation) -> str | None:
-    """The log start is one that somebody asked for, and never below one that was answered before."""
+    """Return why an answered log start is wrong.
+
+    It must be one that a client asked for, and never below one that was answered before.
+    """
     trims = [o for o in operations if (o.kind, o.topic, o.partition) == ("trim", operation.topic, operation.partition)]
     asked = {o.request for o in trims if o.began < operation.ended and o.code != "OFFSET_OUT_OF_RANGE"}
     if offset and offset not in asked:
-        return f"told a log start of {offset}, which nobody asked for"
-    # A trim counts only for the life that it met; where that can't be told, it is not held against a later one.
+        return f"answered a log start of {offset}, which no client asked for"
+    # A trim counts only for the incarnation that it met. Where that can't be known, it is not held against a later one.
     deletes = [o for o in operations if o.kind == "delete" and o.topic == operation.topic]
     for trim in trims:
         is_later = trim.is_answered and trim.ended < operation.began and offset < trim.answer
         if is_later and not any(delete.overlaps(trim.began, operation.ended) for delete in deletes):
-            return f"told a log start of {offset} after #{trim.id} had answered {trim.answer}"
+            return f"answered a log start of {offset} after #{trim.id} had answered {trim.answer}"
     return None
 
 
@@ -294,7 +304,7 @@ def _check_create(truth: Truth, operations: Sequence[Operation], operation: Oper
 
 
 def _check_delete(truth: Truth, operations: Sequence[Operation], operation: Operation) -> None:
-    """After 202 every partition that was written to is sealed: an old process can append no more."""
+    """Check that after 202 every partition that was written to is sealed: an old process can no longer append."""
     for log in truth.logs.values():
         life = log.life
         is_sealed = log.batches[-1].is_seal and log.steps[-1] < operation.ended
@@ -305,18 +315,18 @@ def _check_delete(truth: Truth, operations: Sequence[Operation], operation: Oper
 def _check_producer_id(truth: Truth, operations: Sequence[Operation], operation: Operation) -> None:
     same = [o for o in operations if o.kind == "producer-id" and o.is_answered and o.answer == operation.answer]
     if len(same) > 1:
-        raise Violation(f"{operation}: told the same producer id as another: {operation.answer}")
+        raise Violation(f"{operation}: answered the same producer id as another: {operation.answer}")
 
 
 def _any_life(truth: Truth, operation: Operation, judge: Callable[[PartitionLog], str | None]) -> None:
-    """What was told must be true of one of the lives that the operation may have met."""
+    """Check that the answer is true of one of the incarnations that the operation may have met."""
     lives: Sequence[Life] = truth.candidates(operation)
     if not lives:
         raise Violation(f"{operation}: answered, but there was no such topic")
     reasons = [judge(truth.log(life, operation.partition)) for life in lives]
     if None not in reasons:
         told = operation.error or operation.answer
-        raise Violation(f"{operation}: {'; '.join(str(reason) for reason in reasons)} (told: {told})")
+        raise Violation(f"{operation}: {'; '.join(str(reason) for reason in reasons)} (answer: {told})")
 
 
 _ANSWERS: Mapping[str, Callable[[Truth, Sequence[Operation], Operation], None]] = {

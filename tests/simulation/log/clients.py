@@ -1,4 +1,7 @@
-"""Who uses the log in a simulation: each client is a task outside the processes, and outlives their crashes."""
+"""The log's clients in a simulation.
+
+Rule: each client is a task outside the processes, and outlives their crashes.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from tests.simulation.harness.history import Attempt, History
 from tests.simulation.harness.world import NoReply, Process, Refused, World
 
 TRIES_MAX = 12
-OFF_MS_MAX = 3_000_000  # that a clock is wrong by: one an hour slow refuses the records' timestamps, and rightly
+OFF_MS_MAX = 3_000_000  # the most that a clock is wrong by: an hour behind, records' timestamps are rightly refused
 
 
 @dataclass
@@ -29,7 +32,7 @@ class Field:
     processes: list[Process]
     patience_ms: float
     rounds: int
-    compacts: bool = False  # topics are made to be compacted, and records have keys
+    compacts: bool = False  # topics with compaction, records with keys
     pause_ms: float = 0  # between two requests of a client, at most
     _numbers: dict[str, int] = field(default_factory=dict)
 
@@ -79,7 +82,7 @@ class Field:
 
 
 def race(field: Field, name: str, topic: str, partition: int) -> None:
-    """Append by expected offset: take the tail from whoever won, and try again (KIP-27)."""
+    """Append by expected offset: take the tail from the winner, and try again (KIP-27)."""
     expected = 0
     for _ in range(field.rounds):
         field.rest()
@@ -94,7 +97,7 @@ def race(field: Field, name: str, topic: str, partition: int) -> None:
 
 
 def append_plainly(field: Field, name: str, topic: str, partition: int) -> None:
-    """Append anywhere, and never twice: whether what got no answer was stored stays open."""
+    """Append anywhere, and never twice: if what got no answer was stored stays open."""
     for _ in range(field.rounds):
         field.rest()
         number = field.fresh(f"{name}-")
@@ -105,7 +108,7 @@ def append_plainly(field: Field, name: str, topic: str, partition: int) -> None:
 
 
 def produce(field: Field, name: str, topic: str, partition: int) -> None:
-    """Produce idempotently, several batches in flight, each sent again until it is told (KIP-98).
+    """Produce idempotently, several batches in flight, each sent again until it is acknowledged (KIP-98).
 
     A few old batches are sent again all the same, and the epoch is raised now and then.
     """
@@ -206,7 +209,7 @@ def compact(field: Field, name: str, topic: str, partition: int) -> None:
 
 
 def tabulate(field: Field, name: str, topic: str, partition: int) -> None:
-    """Read the compacted view and the log behind it, in pages, again and again."""
+    """Read the compacted view and the log after it, in pages, again and again."""
     position = 0
     for _ in range(field.rounds * 2):
         field.rest()

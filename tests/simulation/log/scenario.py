@@ -32,7 +32,7 @@ from tests.simulation.log.truth import Life, Parse, Truth, Violation
 NO_FAULTS = Faults()
 PATIENT_MS = 5 * 3_600_000
 
-# Limits of brisk seeds. What the protocol leans on stays: a look is young for less than an object stays collectable.
+# Limits of brisk seeds. What the protocol depends on stays: a look is young for less than an object stays collectable.
 BRISK = {
     "GC_GRACE_MS": 20_000,
     "ITEM_AGE_MS_MAX": 5_000,
@@ -45,7 +45,7 @@ BRISK = {
 
 @dataclass(frozen=True)
 class Plan:
-    """What a seed does; drawn from it, but for what a test fixes."""
+    """What a seed does: drawn from the seed, except what a test fixes."""
 
     processes: int
     partitions: int
@@ -60,8 +60,8 @@ class Plan:
     checkpoint_segments: int = limits.CHECKPOINT_SEGMENTS
     collects: bool = False
     sweepers: int = 2
-    compacts: bool = False  # the topic is compacted, by clients, by the sweepers, and beside readers of the view
-    is_brisk: bool = False  # the protocol's long times are seconds, and the clients take as long
+    compacts: bool = False  # topic compacted by clients, by the sweepers, and beside readers of the view
+    is_brisk: bool = False  # seconds for the protocol's long times, and clients that take as long
     pause_ms: float = 0
 
     @property
@@ -85,7 +85,7 @@ CASTS = {
 class Subject:
     """What is put to the test: how to make it, how its segments are read, and what else must hold."""
 
-    stores: Callable[[World], tuple[Any, Any]]  # an object store and an item store, that can be closed
+    stores: Callable[[World], tuple[Any, Any]]  # an object store and an item store, both closable
     make: Callable[[World, Process, ObjectStore, ItemStore, Plan], Any]  # a Log, or a toy
     parse: Parse
     watch: Callable[[Run], None] = lambda run: None
@@ -130,7 +130,8 @@ class Run:
 
         def one(task: Callable[[], object]) -> None:
             nonlocal left
-            with suppress(NoReply):  # A client may give up.
+            # A client may give up.
+            with suppress(NoReply):
                 task()
             left -= 1
 
@@ -148,7 +149,10 @@ def draw_plan(seed: int) -> Plan:
 
 
 def draw_collections(rng: Random) -> Plan:
-    """Processes freeze for longer than the grace, while the log is trimmed, or the topic deleted, and collected."""
+    """Draw processes that freeze for longer than the grace.
+
+    Meanwhile the log is trimmed, or the topic deleted, and collected.
+    """
     casts = ["appender", "appender", rng.choice(("trimmer", "recreator")), rng.choice(("trimmer", "reader", "racer"))]
     compacts = rng.random() < 0.4
     return Plan(
@@ -278,7 +282,7 @@ def _play(run: Run) -> None:
 
 
 def _sweep(run: Run) -> None:
-    """Have any process sweep, a few times in ``gc_grace``, unless it is still at it; whatever became of it before."""
+    """Have any process sweep, a few times in ``gc_grace``, unless it is still at it, whatever became of it before."""
     rng, busy = run.world.rng, set[tuple[str, int]]()
 
     def sweep(place: tuple[str, int], service: Any) -> None:
@@ -297,13 +301,13 @@ def _sweep(run: Run) -> None:
 
 
 def _settle(run: Run) -> None:
-    """The trouble is over: everybody goes on, and everything must work again, in old processes and in a new one."""
+    """End the trouble: every process goes on, and everything must work again, in old processes and in a new one."""
     run.faults = Faults()
     for process in run.processes:
         process.thaw()
         process.restart()
     rng = run.world.rng
-    # What a client of before left behind, on its way or in a process, may still delete the topic.
+    # A request that a client has left, on its way or in a process, may still delete the topic.
     calm_ms = 8_000_000 if "recreator" in run.plan.casts else rng.choice((0, 70_000, 8_000_000))
     run.do(lambda: run.world.sleep(calm_ms))
     run.add_process("cold")
@@ -325,7 +329,7 @@ def _use(run: Run, field_: Field, name: str) -> None:
         while position < bounds.next_offset:
             try:
                 position = field_.read(name, "t", partition, ReadRequest(offset=position)).position
-            except OffsetOutOfRangeError:  # a trim that was still under way
+            except OffsetOutOfRangeError:  # after a trim that was still under way
                 position = field_.bounds(name, "t", partition).log_start_offset
         if run.plan.compacts:
             _tabulate(field_, name, partition)
@@ -336,7 +340,10 @@ def _append(field_: Field, name: str, partition: int) -> None:
 
 
 def _patiently(call: Callable[[], object]) -> None:
-    """Make a request, again where it met others: what was on its way before, on slow stores, still takes its time."""
+    """Make a request, and again where it met others.
+
+    What was on its way before, on slow stores, still takes its time.
+    """
     for _ in range(3):
         with suppress(ContendedError):
             call()

@@ -32,13 +32,14 @@ from tests.simulation.log.truth import Violation
 
 pytestmark = pytest.mark.slow
 
-SEEDS_MAX = 200  # each guard is found by one seed of ten, or more
+# Each guard is found by one seed of ten, or more.
+SEEDS_MAX = 200
 
 Patch = pytest.MonkeyPatch
 
 
 def takes_no_object_for_its_own(patch: Patch) -> None:
-    """A 412 is taken for a rival's, whatever its write-id."""
+    """Take a 412 for a rival's, whatever its write-id."""
     meet = Appender._meet
 
     def blind(self: Appender, group: Group, key: str, **told: bool) -> None:
@@ -51,7 +52,7 @@ def takes_no_object_for_its_own(patch: Patch) -> None:
 
 
 def takes_every_object_for_its_own(patch: Patch) -> None:
-    """A 412 is taken for the echo of one's own create."""
+    """Take a 412 for the echo of one's own create."""
 
     def greedy(self: Appender, group: Group, key: str, **told: bool) -> None:
         group.is_created = True
@@ -61,12 +62,12 @@ def takes_every_object_for_its_own(patch: Patch) -> None:
 
 
 def answers_from_memory(patch: Patch) -> None:
-    """I4: refusals and the ends of reads come from what is remembered."""
+    """Take refusals and the ends of reads from what is remembered (I4)."""
     patch.setattr(Partition, "verified", lambda self: self.state)
 
 
 def forgets_the_last_batches(patch: Patch) -> None:
-    """The duplicate window is empty."""
+    """Empty the duplicate window."""
     sequence = checks._judge_sequence
 
     def forgetful(producer: ProducerState | None, header: BatchHeader) -> checks.Verdict | None:
@@ -76,12 +77,12 @@ def forgets_the_last_batches(patch: Patch) -> None:
 
 
 def judges_no_sequence(patch: Patch) -> None:
-    """Idempotence is off altogether."""
+    """Switch idempotence off altogether."""
     patch.setattr(checks, "_judge_sequence", lambda producer, header: None)
 
 
 def looks_not_after_the_create(patch: Patch) -> None:
-    """I7: what was created is acknowledged without another look at the items."""
+    """Acknowledge what was created without another look at the items (I7)."""
 
     def hasty(self: Appender, group: Group) -> None:
         assert group.segment is not None
@@ -92,7 +93,7 @@ def looks_not_after_the_create(patch: Patch) -> None:
 
 
 def tries_elsewhere_after_no_answer(patch: Patch) -> None:
-    """A create that was not answered does not hold its group at its offset."""
+    """Do not hold a group at its offset after a create that was not answered."""
     create = Appender._create
 
     def restless(self: Appender, group: Group) -> None:
@@ -104,25 +105,25 @@ def tries_elsewhere_after_no_answer(patch: Patch) -> None:
 
 
 def appends_behind_the_end(patch: Patch) -> None:
-    """SEAL is folded as if it were nothing."""
+    """Fold SEAL as if it were nothing."""
     patch.setattr(control, "SEAL", -1)
 
 
 def checkpoints_without_producers(patch: Patch) -> None:
-    """The head is written without the producers that appended below it."""
+    """Write the head without the producers that appended below it."""
     nothing = checkpoint._Step(keys.PRODUCER_ID_BLOCK, lambda: None, lambda item: None)
     patch.setattr(checkpoint, "_producer_step", lambda partition, *told: nothing)
 
 
 def collects_at_once(patch: Patch) -> None:
-    """I6: what a log start, or a DELETE, has left behind goes without waiting for ``gc_grace``."""
+    """Delete what a log start, or a DELETE, has left behind without waiting for ``gc_grace`` (I6)."""
     now = collect.store_now
     patched = {**vars(collect), "store_now": lambda context: now(context) + limits.GC_GRACE_MS}
     patch.setattr(sweep, "collect", SimpleNamespace(**patched))
 
 
 def drops_views_at_once(patch: Patch) -> None:
-    """I6: the files of a view go as soon as a newer one has taken its place."""
+    """Delete the files of a view as soon as a newer one has taken its place (I6)."""
     stale_files = compaction.stale_files
 
     def hasty(*where: Any, gc_grace_ms: int) -> Iterator[ObjectSummary]:
@@ -132,7 +133,7 @@ def drops_views_at_once(patch: Patch) -> None:
 
 
 def compacts_away_what_is_newest(patch: Patch) -> None:
-    """A key is taken for newest where it was met first."""
+    """Take a key for newest where it was met first."""
 
     def first(partition: Partition, source: Source, **told: Any) -> Newest:
         newest = newest_offsets(partition, source, **told)
@@ -142,7 +143,7 @@ def compacts_away_what_is_newest(patch: Patch) -> None:
 
 
 def puts_any_view_in_force(patch: Patch) -> None:
-    """The pointer moves also to a view that reaches less far."""
+    """Move the pointer also to a view that reaches less far."""
     forgotten = SimpleNamespace(from_value=lambda value: replace(Head.from_value(value), view=None))
     patch.setattr(compaction, "Head", forgotten)
 
@@ -172,7 +173,7 @@ def collections(seed: int) -> Plan:
 
 
 def long_freezes(seed: int) -> Plan:
-    """Appenders that freeze for longer than the grace, now and then right before a create, beside trims."""
+    """Draw appenders that freeze for longer than the grace, now and then right before a create, beside trims."""
     casts = ("appender", "appender", "appender", "trimmer", "trimmer")
     brisk = replace(draw_plan(seed), is_brisk=True, pause_ms=5_000, collects=True, compacts=False, breaks=False)
     faults = Faults(freeze=0.02, freeze_ms=90_000)

@@ -14,7 +14,7 @@ from tests.simulation.harness import real
 from tests.simulation.log.scenario import run_seed
 
 ROOT = Path(__file__).parents[3]
-FEW = 8  # of them in `make check`
+FEW = 8  # seeds in `make check`
 CHUNK = 50
 MET = ("append", "read", "offsets", "trim", "compact")
 SEEDS = 1_000
@@ -26,7 +26,10 @@ CHUNKS = [range(FEW), *(range(first, first + CHUNK) for first in range(FEW, SEED
     "seeds", [CHUNKS[0], *(pytest.param(seeds, marks=pytest.mark.slow) for seeds in CHUNKS[1:])], ids=str
 )
 def test_no_race_and_no_fault_breaks_a_promise(seeds: range) -> None:
-    """DESIGN.md, section 1 and I1 to I7; a seed that fails prints the command that replays it."""
+    """The promises and I1 to I7 hold (DESIGN.md, "Promises").
+
+    A seed that fails prints the command that replays it.
+    """
     answered: Counter[str] = Counter()
     for seed in seeds:
         answered.update(o.kind for o in run_seed(seed, real.subject()).history.operations if o.is_answered)

@@ -1,4 +1,7 @@
-"""What is really in the log: each partition of each life of a topic, from the objects that were really made."""
+"""What is really in the log: each partition of each incarnation of a topic.
+
+Rule: it is made from the objects that were really made. No process is asked.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ class Violation(AssertionError):
 
 @dataclass(frozen=True)
 class StoredBatch:
-    """One batch as it stands in the log, a text for each record; without any it is a marker."""
+    """One batch as it is in the log, a text for each record; without any it is a marker."""
 
     base_offset: int
     next_offset: int
@@ -48,7 +51,7 @@ class ProducerModel:
     window: list[tuple[int, int, int]] = field(default_factory=list)  # first and last sequence, base offset
 
     def judge(self, epoch: int, first: int, count: int) -> tuple[str, int]:
-        """Return what an append would be told, and a duplicate's base offset."""
+        """Return what an append would be answered, and a duplicate's base offset."""
         last = _last(first, count)
         for known_first, known_last, base in self.window:
             if epoch == self.epoch and (known_first, known_last) == (first, last):
@@ -67,19 +70,19 @@ class ProducerModel:
 
 @dataclass
 class Life:
-    """One life of a topic."""
+    """One incarnation of a topic."""
 
     name: str
     topic_id: str
     began: int  # when its item was written
     created: int = ENDLESS  # when its creator was answered
-    may_end: int = ENDLESS  # from here on a DELETE was under way
+    may_end: int = ENDLESS  # from here on, a DELETE under way
     ended: int = ENDLESS  # when a DELETE was answered
 
 
 @dataclass
 class PartitionLog:
-    """One partition of one life: its batches in order, and its tail and producers at every moment."""
+    """One partition of one incarnation: its batches in order, and its tail and producers at every moment."""
 
     life: Life
     partition: int
@@ -94,12 +97,12 @@ class PartitionLog:
         return self.tails[index - 1] if index else 0
 
     def was_tail(self, offset: int, start: int, end: int) -> bool:
-        """Return whether the next offset was ``offset`` at some moment."""
+        """Return True if the next offset was ``offset`` at some moment."""
         low, high = self.tail_at(start), self.tail_at(end)
         return low <= offset <= high and (offset == low or offset in self.tails)
 
     def was_next(self, offset: int, start: int, end: int) -> bool:
-        """Return whether some batch got ``offset``, or would have: also within a segment, which is judged in order."""
+        """Return True if some batch got ``offset``, or would have: also within a segment, which is judged in order."""
         low, high = self.tail_at(start), self.tail_at(end)
         return low <= offset <= high and (offset == low or offset in {batch.next_offset for batch in self.batches})
 
@@ -117,7 +120,7 @@ class PartitionLog:
         return [(offset, value) for offset, value in found if start <= offset < end]
 
     def horizons_between(self, start: int, end: int) -> set[int]:
-        """Return the horizon of each compacted view that was in force at some moment; 0 is that of none."""
+        """Return the horizon of each compacted view that was in force at some moment; 0 means that none was."""
         before = [horizon for step, horizon in self.horizons if step <= start]
         return {before[-1] if before else 0, *(horizon for step, horizon in self.horizons if start < step <= end)}
 
@@ -181,7 +184,8 @@ class Truth:
         self.lives = lives
         self.logs: dict[tuple[str, int], PartitionLog] = {}
         self.found: dict[str, list[tuple[PartitionLog, StoredBatch]]] = {}
-        self.ghosts: list[Creation] = []  # made again where a segment was collected: nobody may see them
+        # Segments made again where one was collected: no reader may see them.
+        self.ghosts: list[Creation] = []
         seen: dict[str, Creation] = {}
         by_id = {life.topic_id: life for life in lives}
         for creation in created:
@@ -210,7 +214,7 @@ class Truth:
         return log.steps[bisect_right(log.tails, batch.base_offset)]
 
     def candidates(self, operation: Operation) -> list[Life]:
-        """Return the lives that the operation may have met."""
+        """Return the incarnations that the operation may have met."""
         return [
             life
             for life in self.lives

@@ -1,4 +1,7 @@
-"""What a session may forget of its write access, and that nothing of what it forgot ever enters the log (section 6)."""
+"""What a session may forget of its write access; nothing of what it forgot ever enters the log.
+
+Protocol: DESIGN.md, "The list of what is to be fenced".
+"""
 
 from __future__ import annotations
 
@@ -47,10 +50,10 @@ HOLD = Hold(TOPIC, "t", 0, 3, EXCLUSIVE, "p")
         ("another has reserved it", HOLD, AccessItem(4, Holder(ME, 3, "p"), Holder("s", 4, "q"), version=1), False),
         ("it came after a grant", HOLD, AccessItem(3, Holder("s", 2, "q"), version=1), False),
         ("it is shared", replace(HOLD, mode=SHARED), AccessItem(3, shared=(Holder(ME, 3, "p"),), version=1), False),
-        ("who shared was pruned", replace(HOLD, mode=SHARED), AccessItem(3, version=1), False),
+        ("the sharer was pruned", replace(HOLD, mode=SHARED), AccessItem(3, version=1), False),
         ("another was granted it", HOLD, AccessItem(4, Holder("s", 4, "q"), version=1), True),
         ("it was granted it anew itself", HOLD, AccessItem(4, Holder(ME, 4, "p"), version=1), True),
-        ("its topic's life is collected", HOLD, AccessItem(), True),
+        ("its topic's incarnation is collected", HOLD, AccessItem(), True),
         ("nothing is known of it", HOLD, None, False),
         (
             "it has reserved it",
@@ -70,7 +73,7 @@ def test_a_hold_is_over_once_nothing_can_be_written_under_it(
 
 
 def test_what_is_new_is_kept_whatever_the_items_say(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They were read before it was reserved."""
+    """The items were read before the new hold was reserved."""
     monkeypatch.setattr(limits, "HOLDS_MAX", 1)
     before = replace(NOBODYS, holds=(HOLD,))
     after = sessions.with_hold(before, replace(HOLD, partition=1, epoch=0, state=RESERVED))
@@ -103,7 +106,7 @@ def test_more_partitions_than_one_session_writes_to_and_more_than_it_remembers_a
 def test_a_claim_forgets_nothing_that_a_severed_session_must_be_fenced_for(
     wide: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Promise 3: its end on partition 0 was written, but who wrote it died before its marker."""
+    """Promise 3: the session's end on partition 0 was written, but the process that wrote it died before its marker."""
     monkeypatch.setattr(limits, "HOLDS_MAX", 2)
     log, warm = wide.log, wide.another()
     severed = claim(log, partitions=[0, 1])
@@ -147,7 +150,8 @@ def test_what_others_were_granted_since_makes_room_and_so_does_what_was_closed(
     close(1)
     refusal = refused(lambda: take(3))
     assert (refusal.code, "use another session" in refusal.detail) == ("THROTTLED", True)
-    claim(log, FENCING, partitions=[1])  # behind its marker nothing of the first one's can land
+    # After its marker nothing of the first producer's can land.
+    claim(log, FENCING, partitions=[1])
     assert take(3) == "granted"
     assert [h.partition for h in session_of(wide, session_id).holds] == [0, 2, 3]
 
@@ -170,7 +174,7 @@ def test_who_reconnects_writes_to_no_more_partitions_than_who_claims(
 
 
 def test_what_is_held_is_read_behind_the_session_that_holds_it(wide: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else what its other claim has reserved between the two reads looks as if it were given up, and is forgotten."""
+    """Otherwise what its other claim reserves between the two reads looks as if it were given up, and is forgotten."""
     monkeypatch.setattr(limits, "HOLDS_MAX", 3)
     log, other = wide.log, wide.another()
     session_id = log.access.create_session(lease_ms=300_000).session_id

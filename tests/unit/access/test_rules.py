@@ -1,4 +1,7 @@
-"""DESIGN, section 5: the table, cell by cell; the line; reconnections; what each change leaves. All of it pure."""
+"""The table of access modes, cell by cell; the line; reconnections; what each change leaves.
+
+All of it is pure. Protocol: DESIGN.md, "Exclusive access (PIP-68)".
+"""
 
 from __future__ import annotations
 
@@ -95,7 +98,7 @@ def test_the_table_has_no_other_cell() -> None:
 
 @given(st.sampled_from(MODES), st.lists(st.sampled_from(list(Column)), min_size=1, max_size=32))
 def test_a_claim_takes_all_its_partitions_or_none(mode: str, columns: list[Column]) -> None:
-    """Granted only where each partition by itself would be; refused where any one would be."""
+    """A claim is granted only where each partition by itself would be, and refused where any one would be."""
     alone = [verdict_of(mode, [column]) for column in columns]
     verdict = verdict_of(mode, columns)
     assert (verdict in (GRANTED, TAKES)) == all(one in (GRANTED, TAKES) for one in alone)
@@ -109,7 +112,7 @@ def test_a_claim_takes_all_its_partitions_or_none(mode: str, columns: list[Colum
 @pytest.mark.parametrize(
     ("why", "seen", "alive", "column"),
     [
-        ("a new partition is nobody's", PartitionAccess(0, AccessItem(), PartitionState()), "", FREE),
+        ("a new partition has no holder", PartitionAccess(0, AccessItem(), PartitionState()), "", FREE),
         ("its holder is live", HELD_VIEW, "s", HELD),
         ("its holder is dead", HELD_VIEW, "", FREE),
         ("its holder has closed", view(exclusive_log(), granted=replace(HOLDER, is_closed=True)), "s", FREE),
@@ -120,23 +123,23 @@ def test_a_claim_takes_all_its_partitions_or_none(mode: str, columns: list[Colum
         ("a claim is pending", view(claim=Holder("t", 4, "q")), "t", HELD),
         ("its claimer is dead", view(claim=Holder("t", 4, "q")), "s", FREE),
         (
-            "its marker stands already",
+            "its marker is in the log already",
             view(exclusive_log("t", 4), granted=HOLDER, claim=Holder("t", 4, "q")),
             "t",
             HELD,
         ),
         ("a claim was beaten", view(exclusive_log("u", 5), claim=Holder("t", 4, "q")), "t", FREE),
-        ("the log names who holds nothing", view(exclusive_log("u", 4), granted=HOLDER), "su", FREE),
+        ("the log names a non-holder", view(exclusive_log("u", 4), granted=HOLDER), "su", FREE),
         ("the claim is one's own", view(claim=Holder("me", 4, "mine")), "me", FREE),
         ("it is another producer's of the same session", view(claim=Holder("me", 4, "other")), "me", HELD),
         ("one holds it oneself", view(exclusive_log("me"), granted=Holder("me", 3, "other")), "me", HELD),
         ("it is shared", view(shared=(HOLDER,)), "s", SHARING),
-        ("who shares it is dead", view(shared=(HOLDER,)), "", FREE),
-        ("who shares it has closed", view(shared=(replace(HOLDER, is_closed=True),)), "s", FREE),
+        ("its sharer is dead", view(shared=(HOLDER,)), "", FREE),
+        ("its sharer has closed", view(shared=(replace(HOLDER, is_closed=True),)), "s", FREE),
         ("it was shared in an earlier epoch", view(shared=(Holder("s", 2, "p"),)), "s", FREE),
         ("one shares it oneself", view(shared=(Holder("me", 3, "mine"),)), "me", FREE),
-        ("somebody waits", view(waiting=(WAITER,)), "w", WAITERS),
-        ("who waits is dead", view(waiting=(WAITER,)), "", FREE),
+        ("another waits", view(waiting=(WAITER,)), "w", WAITERS),
+        ("its waiter is dead", view(waiting=(WAITER,)), "", FREE),
         ("one waits oneself", view(waiting=(Waiter(1, "me", "mine", (0,)),)), "me", FREE),
         ("waiters are right of sharers", view(shared=(HOLDER,), waiting=(WAITER,)), "sw", WAITERS),
         ("waiters are right of holders", view(exclusive_log(), granted=HOLDER, waiting=(WAITER,)), "sw", WAITERS),
@@ -183,7 +186,7 @@ def test_a_waiter_that_a_fencer_failed_elsewhere_is_in_nobodys_way() -> None:
             EXCLUSIVE,
             "resumes",
         ),
-        ("also when somebody has reserved", view(exclusive_log(), granted=HOLDER, epoch=4), 3, EXCLUSIVE, "resumes"),
+        ("also when another has reserved", view(exclusive_log(), granted=HOLDER, epoch=4), 3, EXCLUSIVE, "resumes"),
         ("its end was written", view(exclusive_log(), granted=replace(HOLDER, is_ended=True)), 3, EXCLUSIVE, "fenced"),
         ("it is shared again", view(shared_log(), granted=HOLDER), 3, EXCLUSIVE, "fenced"),
         ("lower", HELD_VIEW, 2, EXCLUSIVE, "fenced"),
@@ -232,7 +235,7 @@ def test_the_end_of_a_dead_holder_is_part_of_the_reservation() -> None:
 
 
 def test_a_fencer_fails_all_waiters_and_another_claim_only_drops_those_who_are_gone() -> None:
-    """Who only lapsed may come back to its place."""
+    """A waiter that only lapsed may come back to its place."""
     seen = view(waiting=(WAITER, Waiter(2, "x", "y", (0,))))
     assert rules.reserved(seen, ME, lives("w"), fails_waiters=True).waiting == ()
     assert rules.reserved(seen, ME, lives(), fails_waiters=False).waiting == seen.item.waiting
@@ -282,7 +285,7 @@ def test_shared_access_is_in_the_epoch_in_force_and_raises_nothing() -> None:
 
 
 def test_shared_access_keeps_who_lapsed_and_drops_who_is_gone_for_good() -> None:
-    """A lapsed one comes back by an append of its own: then it must still be seen to share."""
+    """A lapsed session comes back by an append of its own: then it must still be seen to share."""
     seen = view(shared=(HOLDER, Holder("gone", 3, "q")))
     item = rules.shared(seen, ME, lives("me", gone=["gone"]))
     assert [holder.session_id for holder in item.shared] == ["s", "me"]

@@ -1,4 +1,7 @@
-"""Sessions: what one is told, what renews it, what ends it (DESIGN, sections 5, 6 and 9)."""
+"""Sessions: what a caller learns of one, what renews it, what ends it.
+
+Protocol: DESIGN.md, "Exclusive access (PIP-68)", "Ownership (Single Reader/Writer)" and "Errors".
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,7 @@ def test_an_end_is_final_whatever_the_lease(change: Any) -> None:
 
 
 def test_severing_lists_what_is_to_be_fenced() -> None:
-    """Not what was only reserved: that is not granted to a severed session any more."""
+    """What was only reserved is not listed: it is no longer granted to a severed session."""
     states = (LIVE, CLOSED, ENDED, RESERVED)
     holds = tuple(replace(HOLD, partition=at, state=state) for at, state in enumerate(states))
     over = sessions.severed(replace(SESSION, holds=holds), NOW)

@@ -1,4 +1,4 @@
-"""Rivals leave the log to each other in turns: little is lost, nobody waits for ever, and who is alone never waits."""
+"""Rivals leave the log to each other in turns: little is lost, none waits for ever, and a lone appender never waits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from fenceline.append.backoff import ALONE_TURNS, CHANCE_LOSSES, GAP, LONG_PAUSE, SHORT_PAUSE, TURN, ContentionBackoff
 
-FAR = 100  # ms for a try: beyond what the least times stand for
+FAR = 100  # ms for a try: so far that the least times don't apply
 
 
 def longest(scale: tuple[float, int], try_ms: float = FAR) -> float:
@@ -105,17 +105,17 @@ def test_a_turn_of_long_ago_is_none() -> None:
 
 @dataclass
 class Log:
-    """A log that its rivals create in, each request taking its time; ``cores`` shared by all of them."""
+    """A log in which its rivals create; each request takes its time, and all of them share ``cores``."""
 
     create_ms: float
     follow_ms: float
     cores: int
     chance: random.Random
     spread: float = 0.3
-    commits_at: float = 0.7  # of a create's time
+    commits_at: float = 0.7  # part of a create's time
     end: int = 0
     lost: int = 0
-    head: int = 0  # how often the checkpoint was moved
+    head: int = 0  # number of times the checkpoint was moved
     busy_until: list[float] = field(default_factory=list)
 
     def takes(self, now: float, mean_ms: float) -> float:
@@ -129,7 +129,7 @@ class Log:
 
 
 def rival(log: Log, waits: list[float], starts_ms: float = 0) -> Iterator[float]:
-    """Append for ever; yield how long each step takes, take the time back."""
+    """Append for ever; yield how long each step takes, and take the time back."""
     turns, known, head, now = ContentionBackoff(), 0, 0, 0.0
     if starts_ms:
         now = yield starts_ms
@@ -138,7 +138,8 @@ def rival(log: Log, waits: list[float], starts_ms: float = 0) -> Iterator[float]
         gap = turns.gap(int(now), log.chance.random())
         if gap:
             now = yield gap
-            took = log.takes(now, log.follow_ms / (3 if log.end == known else 1))  # a listing that shows nothing new
+            # A listing that shows nothing new takes a third of the time.
+            took = log.takes(now, log.follow_ms / (3 if log.end == known else 1))
             now = yield took
             turns.followed(int(took))
             known = log.end
@@ -201,7 +202,7 @@ def test_rivals_lose_little_and_nobody_starves(rivals: int, create_ms: float, fo
 @pytest.mark.parametrize(("rivals", "create_ms", "follow_ms"), [(2, 25, 45), (8, 25, 45), (2, 100, 100)])
 def test_who_comes_later_is_not_kept_out_by_one_who_never_lost(rivals: int, create_ms: float, follow_ms: float) -> None:
     for seed in range(5):
-        log = Log(create_ms, follow_ms, 0, random.Random(seed), 0.02, commits_at=1)  # nobody slips in by chance
+        log = Log(create_ms, follow_ms, 0, random.Random(seed), 0.02, commits_at=1)  # 1: no lucky win in between
         waits = run(rivals, log, 60_000, apart_ms=3_000)
         assert all(waits), "each of them appended"
         assert max(max(of_one) for of_one in waits) < 20_000, "the deadline of a request"

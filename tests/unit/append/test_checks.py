@@ -1,4 +1,7 @@
-"""DESIGN, section 7 "Idempotence" and the order of section 9, a row for each rule."""
+"""Each rule of idempotence and the order in which they apply, a row for each.
+
+Protocol: DESIGN.md, "Idempotence" and "Order of judgement".
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ def event(first: int, count: int, base: int, *, epoch: int = 2, time: int = STAR
 
 
 def producer(*batches: tuple[int, int], epoch: int = 2) -> ProducerState:
-    """What a partition knows after batches of (first sequence, count)."""
+    """Return what a partition knows after batches of (first sequence, count)."""
     state: ProducerState | None = None
     for index, (first, count) in enumerate(batches):
         state = advance(state, event(first, count, 10 * index, epoch=epoch))
@@ -116,7 +119,7 @@ ROWS = [
     Row("a batch may wrap inside", APPEND, batch(MAX, 3), producer((MAX - 1, 1))),
     Row("such a batch again is a duplicate", DUPLICATE, batch(MAX - 1, 4), WRAPPED),
     Row("one that begins there, but is longer, is refused", OUT_OF_ORDER, batch(MAX - 1, 5), WRAPPED),
-    Row("behind it goes on what stands behind the wrap", APPEND, batch(2), WRAPPED),
+    Row("after it goes on what follows the wrap", APPEND, batch(2), WRAPPED),
     Row("0 is in its midst, and refused", OUT_OF_ORDER, batch(0), WRAPPED),
     # Epochs
     Row("a lower epoch is refused", OLD_EPOCH, batch(10, epoch=1), TWO),
@@ -152,7 +155,7 @@ ROWS = [
     Row("the last of a list is compared", MISMATCH, PLAIN, expected=[NEXT, -1, NEXT + 3]),
     Row("each is compared with its own offset", MISMATCH, PLAIN, expected=[NEXT, NEXT, NEXT]),
     Row("nothing is compared with the switch off", APPEND, PLAIN, expected=3, is_checking=False),
-    # Who may write (section 5): the log alone says, at exactly this offset
+    # Which writers may append (DESIGN.md, "Exclusive access (PIP-68)"): the log alone says, at exactly this offset
     Row("without a session where access is shared", APPEND, PLAIN, state=SHARED),
     Row("where it is exclusive, its end is asked for first", ADMIT_FIRST, PLAIN, state=EXCLUSIVE),
     Row("once that is written, with a marker", APPEND_AND_SHARE, PLAIN, state=EXCLUSIVE, ended=("s", 3)),
@@ -169,8 +172,8 @@ ROWS = [
     Row("an exclusive grant where it is shared again", FENCED, PLAIN, state=SHARED, session=standing()),
     Row("a shared one of an older epoch", FENCED, PLAIN, state=SHARED, session=standing(epoch=2, mode="Shared")),
     Row("a session never granted it", FENCED, PLAIN, state=SHARED, session=standing(mode=None)),
-    Row("a closed one after whom nobody came", EXPIRED, PLAIN, state=EXCLUSIVE, session=standing(expired=CLOSED)),
-    Row("after whom somebody came", FENCED, PLAIN, state=SHARED, session=standing(expired=CLOSED)),
+    Row("a closed one without a successor", EXPIRED, PLAIN, state=EXCLUSIVE, session=standing(expired=CLOSED)),
+    Row("a closed one with a successor", FENCED, PLAIN, state=SHARED, session=standing(expired=CLOSED)),
     # The order
     Row("fencing before duplicates", FENCED, batch(5, 5), TWO, session=standing(epoch=2)),
     Row("fencing before everything", FENCED, batch(99, epoch=1), TWO, expected=3, session=standing(epoch=2)),

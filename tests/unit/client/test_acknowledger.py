@@ -1,4 +1,4 @@
-"""Acknowledgements that are gathered: when they are sent, as what, and what an error of theirs does."""
+"""Acknowledgements that are gathered: when they are sent, in which requests, and what an error of one does."""
 
 import threading
 
@@ -53,7 +53,7 @@ def test_what_is_gathered_is_sent_by_the_first_call_after_its_time():
         assert sent(service) == []
         runtime.sleep_ms(HOUR_MS / 2 + 1)
         assert subscriber.acknowledge(0, 5) == 6
-        assert subscriber.acknowledge(0, 6) == 6  # as the service told it last
+        assert subscriber.acknowledge(0, 6) == 6  # the service's last answer
         assert sent(service) == [{"partition": 0, "cumulative": 5}]
 
 
@@ -117,7 +117,7 @@ def test_one_cumulative_offset_stands_for_all_below_it_and_the_others_are_named(
     with subscriber:
         subscriber.acknowledge_individually(0, [9, 2, 7, 3])
         subscriber.acknowledge(0, 3)
-        subscriber.acknowledge(0, 1)  # never moves back
+        subscriber.acknowledge(0, 1)  # without effect: a cursor never moves back
         subscriber.acknowledge_individually(0, (offset for offset in (12, 11)))
         subscriber.flush()
         assert sent(service) == [
@@ -136,7 +136,7 @@ def _works_until_it_fails(subscriber):
 
 
 def test_an_exception_that_leaves_the_block_does_not_take_acknowledgements_with_it():
-    """They were made by a program that had done its work on those records."""
+    """A program had done its work on those records before it acknowledged them."""
     service, subscriber = subscribed()
     with pytest.raises(ZeroDivisionError):
         _works_until_it_fails(subscriber)
@@ -183,7 +183,7 @@ def test_what_is_not_answered_is_kept_and_sent_again(error):
 
 
 def test_a_refusal_is_told_also_where_the_next_partition_is_not_answered():
-    """What is dropped is told at once; what is kept is met again."""
+    """What is dropped is reported at once; what is kept is met again."""
     service, subscriber = subscribed(partitions=2)
     service.acknowledge_errors = {0: errors.OwnerFencedError("fenced"), 1: errors.StoreUnavailableError("later")}
     for partition in (0, 1):
@@ -226,7 +226,7 @@ def test_where_nobody_answers_two_are_enough_and_the_others_come_first_the_next_
 
 
 def test_records_come_while_acknowledgements_of_a_partition_fail():
-    """They may be what it takes: a cursor with too many open ranges is relieved by what lies between them."""
+    """The records may be the remedy: a cursor with too many open ranges is relieved by what lies between them."""
     runtime = QuickRuntime()
     service, subscriber = subscribed(runtime=runtime, max_records=1)
     service.acknowledge_errors[0] = errors.ThrottledError("too many open ranges")
@@ -243,7 +243,7 @@ def test_records_come_while_acknowledgements_of_a_partition_fail():
 
 
 def test_a_damaged_log_is_told_once():
-    """Kept, they would be sent again by each call from then on, and fail each time."""
+    """Acknowledgements that were kept would be sent again by each call from then on, and fail each time."""
     service, subscriber = subscribed(partitions=2)
     service.acknowledge_errors[0] = errors.CorruptLogError("damaged")
     for partition in range(2):
@@ -256,7 +256,7 @@ def test_a_damaged_log_is_told_once():
 
 
 def test_what_is_acknowledged_behind_the_end_is_sent_at_once():
-    """No call comes any more that would send it."""
+    """After the end no further call comes that would send it."""
     service, subscriber = subscribed()
     with subscriber:
         subscriber.acknowledge(0, 3)
@@ -271,7 +271,8 @@ def test_a_thread_that_acknowledges_while_another_closes_loses_nothing():
     acknowledgements = subscriber._acknowledgements
     acknowledgements._lock.acquire()
     worker = threading.Thread(target=subscriber.acknowledge, args=(1, 4), daemon=True)
-    worker.start()  # it waits for the lock, or comes behind the end
+    # The worker waits for the lock, or comes after the end.
+    worker.start()
     subscriber.acknowledge(0, 4)
     acknowledgements.send_last()
     acknowledgements._lock.release()

@@ -161,7 +161,7 @@ def test_whoever_is_severed_is_told_once_and_gives_nothing_back():
 
 
 def test_an_ownership_ends_with_its_lease_also_when_nobody_answers():
-    """A lock is nothing but its lease: somebody else may have it by then."""
+    """A lock is nothing but its lease: another session may have the lock once it lapsed."""
     service = FakeSessions()
     told = []
     with client_of(service).own("r", on_severed=told.append) as owner:

@@ -63,7 +63,7 @@ def test_a_batch_is_sent_when_it_is_full():
     service = FakeService()
     with service.client().producer("t", linger_ms=FOREVER_MS, batch_bytes=1_000, compression="none") as producer:
         for _ in range(100):
-            producer.send(value=b"x" * 76)  # 100 with what a record takes beside it
+            producer.send(value=b"x" * 76)  # 100 with a record's overhead
         wait_until(lambda: len(service.stored(0)) == 100)
 
     assert [one.header.count for one in service.produced] == [10] * 10
@@ -89,7 +89,7 @@ def test_a_batch_that_is_not_full_is_sent_after_its_linger():
 
 
 def test_one_batch_of_a_partition_is_in_flight_and_several_partitions_are():
-    """The service asserts the first half; the second needs two requests to meet."""
+    """The fake service asserts the first half; the second needs two requests to meet."""
     meeting = threading.Barrier(2)
 
     def meets(append):

@@ -107,7 +107,8 @@ def test_a_reader_that_does_not_follow_ends_where_the_log_ended_when_it_began():
     with client.reader("t") as reader:
         for _, record in reader:
             if record.offset < 100:
-                client.produce("t", 0, [Record(b"later")])  # one for each that is read: it would never end
+                # One is appended for each that is read: reading to the present end would never finish.
+                client.produce("t", 0, [Record(b"later")])
 
     assert record.offset < 21
     assert service.next_offset(0) > 30
@@ -141,8 +142,8 @@ def test_a_follower_holds_long_polls_and_short_ones_where_partitions_share_a_thr
     [
         (True, 0.0, 5, [1.0]),
         (True, 4.9, 5, [1.0]),
-        (True, 5.0, 5, []),  # the service held it for long enough
-        (True, 0.0, 6, []),  # something came, or was passed over
+        (True, 5.0, 5, []),  # held by the service for long enough
+        (True, 0.0, 6, []),  # not empty, or something was passed over
         (False, 0.0, 5, []),
     ],
 )

@@ -180,7 +180,7 @@ def test_without_any_connection_the_store_is_unavailable_and_nothing_was_written
 
 
 def refusal():
-    """Return what httpx raises where nobody listens."""
+    """Return what httpx raises where no server listens."""
     error = httpx.ConnectError("[Errno 111] Connection refused")
     error.__cause__ = ConnectionRefusedError(111, "Connection refused")
     return error
@@ -201,7 +201,7 @@ def test_a_client_that_never_reached_its_service_soon_says_what_to_do_where_conn
 
 
 def test_a_closed_port_is_told_as_refused():
-    with socket.socket() as closed:  # bound, so that nobody else gets it, and deaf
+    with socket.socket() as closed:  # bound, to keep others from it, and not listening
         closed.bind(("127.0.0.1", 0))
         url = f"http://user:password@127.0.0.1:{closed.getsockname()[1]}"
         runtime = QuickRuntime()
@@ -327,7 +327,7 @@ def test_a_refusal_after_a_lost_answer_leaves_the_outcome_unknown(lost):
 
 
 def test_an_append_with_a_sequence_that_is_never_answered_has_an_unknown_outcome():
-    """Also where the last word was a retry answer: it speaks of its own request only."""
+    """So it is where the last answer was a retry error, too: that one speaks of its own request only."""
     service = FakeService(faults=[loses_the_answer, *[answers(errors.ContendedError("busy"))] * 100])
 
     with pytest.raises(errors.OutcomeUnknownError):
@@ -364,7 +364,7 @@ def test_topics_are_listed_page_by_page_until_there_are_no_more():
 
 
 def test_every_list_is_whole_however_many_pages_it_comes_in():
-    """Subscriptions and offsets go on behind the last one, producers behind the last name of both lists."""
+    """Subscriptions and offsets go on after the last one, producers after the last name of both lists."""
 
     def offset(partition):
         return {"topic": "a", "partition": partition, "offset": 5, "metadata": ""}
@@ -550,7 +550,7 @@ def test_what_a_client_makes_is_called_as_the_client_is():
     client.create_session()
     client.create_session(client_name="other")
     client.claim("t")
-    client.claim("t", session_id="s1")  # which has its name already
+    client.claim("t", session_id="s1")  # no name: its session has one already
 
     names = [json.loads(request.content).get("client_name") for request in seen]
     assert names == ["web-3:4711", "other", "web-3:4711", None]

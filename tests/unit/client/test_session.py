@@ -48,7 +48,7 @@ def test_a_session_is_renewed_until_it_is_closed():
     ],
 )
 def test_a_first_lease_is_counted_from_before_the_session_was_asked_for(made):
-    """The service counts from some moment before its answer arrived: what is believed in ends no later."""
+    """The service counts from some moment before its answer arrived: the lease as believed in ends no later."""
 
     class Slow(FakeSessions):
         def answer(self, request):
@@ -159,7 +159,7 @@ def test_a_fenced_append_fails_with_all_that_is_queued_and_nothing_more_is_sent(
 
 
 def test_a_fenced_producer_whose_lost_answer_hides_the_outcome_says_that_it_is_not_known():
-    """The batch may stand in the log; what comes behind it certainly does not."""
+    """The batch may be in the log; what comes after it certainly is not."""
     service = FakeSessions()
 
     def loses(append):
@@ -324,7 +324,7 @@ def test_a_client_that_was_closed_renews_nothing():
 
 
 def test_a_heartbeat_is_not_waited_for_longer_than_until_the_next_one():
-    """One that hangs would else outlast the lease."""
+    """Otherwise a heartbeat that hangs would outlast the lease."""
     service = FakeSessions(lease_ms=90)
     with client_of(service).session():
         wait_until(lambda: service.seen["heartbeat"])

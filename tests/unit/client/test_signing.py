@@ -20,7 +20,7 @@ SECRET = "a-secret-that-nobody-sees"
 
 
 class Gateway(httpx.BaseTransport):
-    """Answers what it is told to, and keeps what came."""
+    """A gateway that answers as the test orders, and keeps what came."""
 
     def __init__(self, *answers: httpx.Response) -> None:
         self.answers = list(answers)

@@ -1,4 +1,4 @@
-"""Subscriptions from the client's side: what is shown, what is acknowledged, and by whom."""
+"""Subscriptions from the client's side: what is shown, and what is acknowledged by which subscriber."""
 
 import pytest
 
@@ -87,7 +87,7 @@ def test_a_mark_that_moved_past_the_position_is_gone_on_from():
     with client.subscribe("t", "s", follow=False, max_records=2) as subscriber:
         each = iter(subscriber)
         first = next(each)[1].offset
-        service.marks[0] = 8  # another subscriber was faster
+        service.marks[0] = 8  # by another subscriber, which was faster
         rest = [record.offset for _, record in each]
 
     assert first == 0

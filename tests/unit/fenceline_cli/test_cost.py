@@ -34,7 +34,7 @@ def test_prices_make_the_sum(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prices, "API_REQUEST", 0.25)
     append, _ = cost.measured(1)
     assert append.per_million == pytest.approx(2_250_000)
-    assert append.per_gib == pytest.approx(2.25 * 1024 * 1024)  # a batch of 1 KiB is one request
+    assert append.per_gib == pytest.approx(2.25 * 1024 * 1024)  # a request for each batch of 1 KiB
 
 
 def test_a_larger_batch_costs_more_by_the_request_and_less_by_the_gib() -> None:
@@ -58,7 +58,7 @@ def test_a_follower_is_counted_with_its_slot_its_looks_and_the_time_of_its_funct
     assert time < month < 1.2 * time
     [counted] = told
     assert counted["write unit"] == 2
-    assert 15 < counted["get"] < 40  # a look after 50 ms, growing to one in a second
+    assert 15 < counted["get"] < 40  # the first after 50 ms, then ever later, up to one in a second
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""What is loaded is loaded without a search for garbage, which is as it was before once it is there."""
+"""Modules are loaded without a search for garbage; afterwards garbage is collected as before."""
 
 import gc
 

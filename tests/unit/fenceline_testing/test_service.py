@@ -117,7 +117,7 @@ def test_a_fixture_that_lacks_something_fails_with_the_line_that_installs_it(
 
 @pytest.mark.slow
 def test_no_race_has_two_winners_on_moto() -> None:
-    """moto without its lock lets two writers win one item, or one key, in many of so many rounds."""
+    """Without its lock moto lets two writers win one item, or one key, in many rounds out of as many as here."""
     barrier = threading.Barrier(WRITERS)
     with on_moto() as lent, ThreadPoolExecutor(WRITERS) as pool:
 

@@ -38,7 +38,7 @@ record_lists = st.lists(
 
 
 def plain(records: list[Record], *, now_ms=NOW):
-    """As the independent codec has records."""
+    """Return records in the form that the independent codec has."""
     return [(now_ms if r.timestamp is None else r.timestamp, r.key, r.value, list(r.headers)) for r in records]
 
 
@@ -210,7 +210,10 @@ def test_a_timestamp_beyond_64_bits_is_corrupt(delta):
 @pytest.mark.parametrize("length", [2**63 - 1, 2**63 - 40, 2**63 - 100, 2**62, 2**31, 4, -(2**63)])
 @pytest.mark.parametrize("before", [b"\0\0\0", b"\0\0\0\x01", b"\0\0\0\x01\x01\x02", b"\0\0\0\x01\x01\x02\0"])
 def test_a_length_that_lies_is_corrupt_and_nothing_worse(before, length):
-    """Of a key, a value, a header's name and its value: also where a position plus a length passes 64 bits."""
+    """The length is a key's, a value's, a header name's or a header value's.
+
+    A position plus a length may pass 64 bits, too.
+    """
     body = before + varint(length) + b"xy"
     with pytest.raises(CorruptMessageError):
         check(forge(varint(len(body)) + body))
@@ -385,7 +388,8 @@ def test_stored_bytes_that_are_no_batch_are_malformed(body):
 
 FLIPS = st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=4)
 INSERTS = st.sampled_from([b"", b"", b"\x80" * 4, b"\xff" * 9 + b"\x01", b"\xfe" + b"\xff" * 8 + b"\x01", b"\0"])
-# A tenth byte of a varint has bits to spare: Java and aiokafka drop them, kafka-python does not. No times so far apart.
+# A tenth byte of a varint has bits to spare: Java and aiokafka drop them, kafka-python does not. So no times are so far
+# apart.
 near_records = record_lists.map(
     lambda records: [dataclasses.replace(r, timestamp=(r.timestamp or 0) >> 2) for r in records]
 )
@@ -395,7 +399,7 @@ near_records = record_lists.map(
 @given(records=near_records, flips=FLIPS, insert=INSERTS, drop=st.integers(0, 3))
 @tries(60)
 def test_a_mutated_batch_is_refused_or_means_the_same_to_all(codec, records, flips, insert, drop):
-    """With a checksum that is right, so that the mutation gets as deep as it can."""
+    """The checksum is made right, so that the mutation gets as deep as it can."""
     body = bytearray(encode(records, now_ms=NOW, codec=codec).body)
     for at, byte in flips:
         place = HEADER_BYTES + at % (len(body) - HEADER_BYTES)

@@ -42,7 +42,7 @@ def test_another_implementation_reads_what_is_compressed_here_and_the_other_way_
 
 @pytest.mark.parametrize("codec", COMPRESSED)
 def test_the_same_bytes_are_compressed_to_the_same_bytes(codec, monkeypatch):
-    """gzip's header has room for the time of day, and must not tell it."""
+    """gzip's header has room for the time of day, which must not show in the bytes."""
     first = compression.compress(codec, b"abc" * 100)
     monkeypatch.setattr("time.time", lambda: 5e9)
     assert compression.compress(codec, b"abc" * 100) == first
@@ -107,7 +107,7 @@ def test_damaged_data_gives_other_bytes_or_is_refused_and_nothing_else(codec, da
 
 @pytest.mark.parametrize("codec", range(5))
 def test_the_bound_is_exact(codec):
-    """What just fits is read, and one byte more is not, however it was compressed."""
+    """What just fits is read, and one byte more is not, for every codec."""
     data = bytes(MIB)
     packed = data if codec == 0 else COMPRESS[codec](data)
     assert payload(codec, packed, bytes_max=MIB) == data
@@ -137,6 +137,7 @@ def bomb(codec, size):
 MEASURE = """
 import resource, sys
 from fenceline.format.compression import UndecodableError, payload
+
 data = sys.stdin.buffer.read()
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 before = peak()
@@ -149,7 +150,7 @@ except UndecodableError as error:
 
 @pytest.mark.parametrize("codec", COMPRESSED)
 def test_a_bomb_is_refused_before_it_takes_more_memory_than_the_bound(codec):
-    """Peak memory of a whole process: the bound (32 MiB), and little beside."""
+    """The peak memory of a whole process is the bound (32 MiB), and little beside."""
     command = [sys.executable, "-c", MEASURE, str(codec)]
     done = subprocess.run(command, input=bomb(codec, 96 * MIB), capture_output=True, check=True)
     message, grown_mib = done.stdout.decode().split("|")
@@ -204,7 +205,7 @@ def test_a_large_record_whose_fields_end_outside_it_is_refused(body, no_decoder)
 
 
 def test_the_decoder_never_gets_memory_that_ends_where_the_records_do(monkeypatch):
-    """aiokafka reads up to 20 bytes beyond the end of its buffer before it looks: there must be some of ours."""
+    """aiokafka reads up to 20 bytes beyond the end of its buffer before it looks: some of these must be ours."""
     handed, real = [], compression.DefaultRecordBatch
     monkeypatch.setattr(compression, "DefaultRecordBatch", lambda view: handed.append(view) or real(view))
     large = b"".join(record(at, value=bytes(1000)) for at in range(3000))

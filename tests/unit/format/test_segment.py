@@ -26,7 +26,7 @@ METADATA = st.builds(
     replicated=st.none() | st.builds(Replicated, TEXT, NUMBERS, NUMBERS),
     unknown=st.just(()),
 )
-# Of a newer fenceline, or of a tool that copies objects; in the order of names they stand among and around ours.
+# Members of a newer fenceline, or of a tool that copies objects. By name they sort before, between and after ours.
 OTHERS = st.dictionaries(
     st.sampled_from(["a", "byte", "bytes-kept", "chain-of", "mtime", "origin-", "origin-region", "s3cmd-attrs", "z"]),
     st.text(max_size=10),
@@ -121,7 +121,7 @@ def test_the_chain_value_of_stored_logs_never_changes(metadata: SegmentMetadata,
 
 
 def by_name(strings: Mapping[str, str], previous: str, body: bytes) -> str:
-    """The chain value, as DESIGN.md says it."""
+    """Return the chain value as DESIGN.md, "The chain value", defines it."""
     lines = "".join(f"\n{name}={strings[name]}" for name in sorted(strings) if name != "chain")
     return sha256(f"{previous}{lines}\n\n".encode() + body).hexdigest()
 
@@ -163,7 +163,7 @@ def test_damage_to_a_member_that_is_known_is_found_whatever_stands_beside_it(
 
 
 def test_a_member_that_the_chain_covers_is_missed_and_damage_to_it_found_though_it_is_not_known() -> None:
-    """What a newer fenceline leans on must not go, nor change, unseen by an older one."""
+    """What a newer fenceline depends on must not go, nor change, unseen by an older one."""
     known = SegmentMetadata("w", START_MS, "eu", 1, 2, 3).to_strings()
     chain = by_name({**known, "new": "1"}, "p", b"body")
     assert SegmentMetadata.from_strings({**known, "new": "1", "chain": chain}).follows("p", b"body")
@@ -188,7 +188,7 @@ def _without(name: str) -> Callable[[Segment], Object]:
 
 @pytest.mark.parametrize("name", ["write-id", "appended-at", "origin", "records", "bytes", "max-timestamp", "chain"])
 def test_a_segment_without_one_of_its_fields_is_corrupt(name: str) -> None:
-    """A copy that drops metadata must not turn replicated data into local data (DESIGN, section 3)."""
+    """A copy without metadata must not turn replicated data into local (DESIGN.md, "The metadata of a segment")."""
     with pytest.raises(CorruptLogError, match=name):
         parse_segment(_without(name)(two_batches()))
 
@@ -200,10 +200,10 @@ def test_a_segment_without_one_of_its_fields_is_corrupt(name: str) -> None:
         lambda s: stored(s, body=s.body[:-1]),
         lambda s: stored(s, body=s.body + b"\0"),
         lambda s: stored(s, body=s.body[:-1] + bytes([s.body[-1] ^ 1])),  # its CRC
-        lambda s: stored(s, body=s.body[s.batches[1][0] :]),  # not the offset that its key names
-        lambda s: stored(s, body=s.body[: s.batches[1][0]] * 2),  # the second batch does not follow
+        lambda s: stored(s, body=s.body[s.batches[1][0] :]),  # another offset than its key names
+        lambda s: stored(s, body=s.body[: s.batches[1][0]] * 2),  # a second batch that does not follow
         lambda s: stored(s, metadata={**s.metadata.to_strings(), "records": "many"}),
-        lambda s: stored(s, metadata={**s.metadata.to_strings(), "origin-topic": "x"}),  # and no more of its kind
+        lambda s: stored(s, metadata={**s.metadata.to_strings(), "origin-topic": "x"}),  # alone of its kind
     ],
 )
 def test_a_damaged_segment_is_corrupt_and_says_where(damage: Callable[[Segment], Object]) -> None:

@@ -1,4 +1,4 @@
-"""Records of stored batches, decoded as far as a page takes them, and gone on with where it ended."""
+"""Records of stored batches, decoded as far as a page takes them, and resumed where it ended."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ from tests.support.service import START_MS, TOPIC, LogBuilder, Service, data
 from tests.support.tries import tries
 
 MANY = 30_000
-LARGE = b"x" * 40  # as a value, it makes MANY records more than a window
+# With values of this size, MANY records make more than a window.
+LARGE = b"x" * 40
 
 
 class Counted:
@@ -93,8 +94,10 @@ def test_all_pages_of_a_batch_together_decode_it_once(
         counted.records = counted.payloads = 0
         pages = walk(log, max_records)
         assert pages == -(-MANY // max_records)
-        assert counted.records <= MANY + pages  # each page meets the record that it has no room for
-        assert counted.payloads == (pages if codec == "none" else 1)  # of one that is not compressed it is a slice
+        # Each page meets the record that it has no room for.
+        assert counted.records <= MANY + pages
+        # A batch that is not compressed is only sliced.
+        assert counted.payloads == (pages if codec == "none" else 1)
 
 
 def test_the_first_page_of_a_large_batch_decodes_what_it_shows(service: Service, counted: Counted) -> None:
@@ -164,7 +167,7 @@ def shown(one: Any) -> tuple[Any, ...]:
 def test_from_any_offset_come_the_records_of_the_whole_batch(
     gaps: list[int], sizes: list[int], codec: int, steps: list[tuple[int, int]], window: int, room: int
 ) -> None:
-    """Wherever pages began and ended before, however much is remembered, with gaps as a compacted view has them."""
+    """That holds wherever pages began and ended before, whatever is remembered, and over a compacted view's gaps."""
     deltas = [sum(gaps[:n]) for n in range(len(gaps))]
     records = [
         record(delta, value=b"v" * sizes[n % len(sizes)], timestamp_delta=n, headers=[(b"h", b"x")] * (n % 3))
@@ -200,7 +203,7 @@ def test_from_any_offset_come_the_records_of_the_whole_batch(
 
 
 def test_what_is_damaged_is_told_where_it_is_met_and_what_lies_before_it_is_shown(service: Service) -> None:
-    """Also by a page that goes on there, and each time again."""
+    """A page that goes on there is refused, too, and so is each later one."""
     good = b"".join(record(n) for n in range(10))
 
     def damaged(base_offset: int, epoch: int, now_ms: int) -> bytes:

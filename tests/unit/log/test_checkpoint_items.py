@@ -105,7 +105,7 @@ def test_an_aborted_transaction_is_read_back_whole(items: SqliteItemStore, abort
 
 
 def test_a_thousand_open_transactions_are_far_from_the_limit_of_an_item() -> None:
-    """DESIGN, section 12: 1,000 open transactions per partition without a cliff."""
+    """A partition takes 1,000 open transactions without a cliff (DESIGN.md, "Limits")."""
     open_ = {producer_id: OpenTransaction(1, 2, 3) for producer_id in range(1_000)}
     value = Head(PartitionState(open_transactions=open_), 0).to_value()
     assert len(value["open_transactions"]) < ITEM_BYTES_MAX / 10

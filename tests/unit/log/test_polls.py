@@ -1,4 +1,4 @@
-"""Polls take slots while they wait; one that finds none is answered at once."""
+"""Polls take slots while they wait; a poll that finds none is answered at once."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ HOLD_MS = 20_000
 
 
 class CountedSlots(OwnSlots):
-    """Slots that tell how many were taken and given back."""
+    """Slots that count how many were taken and given back."""
 
     def __init__(self, count: int) -> None:
         super().__init__(FakeRuntime(), count)

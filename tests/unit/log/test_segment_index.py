@@ -47,7 +47,7 @@ def test_the_segment_that_holds_an_offset_is_found_whatever_is_remembered(
 
 @pytest.mark.parametrize("size", [1, 3, 100, 20_000])
 def test_a_listing_or_few_find_any_offset_in_a_long_log(size: int) -> None:
-    """Their number grows with the logarithm of a segment's records, not with the log's length."""
+    """The number of listings grows with the logarithm of a segment's records, not with the log's length."""
     service = serve()
     bases = [n * size for n in range(2_500)]
     store(service, bases)
@@ -59,9 +59,9 @@ def test_a_listing_or_few_find_any_offset_in_a_long_log(size: int) -> None:
 
 
 def test_a_long_segment_behind_many_short_ones_is_found() -> None:
-    """A listing that reaches far enough back is full of short ones before it comes to the offset."""
+    """A listing that reaches far enough back is full of short segments before it comes to the offset."""
     service = serve()
-    store(service, list(range(3_001)))  # the last one has 20,000 records
+    store(service, list(range(3_001)))  # the last with 20,000 records
     for offset in (3_000, 4_500, 18_000, 23_000):
         service.objects.calls.clear()
         assert index_of(service).find(offset) == 3_000
@@ -116,9 +116,9 @@ def test_the_oldest_places_are_forgotten_first(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_what_a_listing_shows_beyond_what_was_reached_is_not_remembered() -> None:
-    """Segments that came while it was made: one may be missing from it, and the next be there."""
+    """Of the segments that came while the listing was made, one may be missing from it, and the next be there."""
     service = serve()
-    store(service, [0, 5, 12])  # 9 was created after the listing had passed it, 12 before it came there
+    store(service, [0, 5, 12])  # 9: created after the listing had passed it; 12: before the listing came there
     index = index_of(service)
     index.reach(5)
     assert index.list(0, 10) == [(0, 1), (5, 1), (12, 1)]

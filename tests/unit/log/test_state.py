@@ -46,7 +46,7 @@ from tests.support.tries import tries
 
 MAX = 2**31 - 1
 
-# Logs at random: each operation becomes one batch, as some appender that judged it would have made it.
+# Logs at random: each operation becomes one batch, as an appender would have made it that judged it.
 
 OPERATIONS = st.one_of(
     st.tuples(st.just("data"), st.integers(1, 3)),
@@ -84,7 +84,7 @@ def part_of(operation: Any, producers: dict[int, tuple[int, int]], new_epoch: in
         case ("data", count):
             return data(*["d"] * count)
         case ("produce", producer_id, how, count, is_transactional):
-            epoch, last = producers.get(producer_id, (0, MAX - 2))  # soon at the wrap
+            epoch, last = producers.get(producer_id, (0, MAX - 2))  # close to the wrap
             first = {"follows": next_sequence(last), "new epoch": 0, "lapsed": 1_000}[how]
             epoch += how == "new epoch"
             producers[producer_id] = (epoch, (first + count - 1) % 2**31)
@@ -116,7 +116,7 @@ def producers_of(log: LogBuilder, below: int) -> dict[int, ProducerState]:
 @tries(80)
 @given(SEGMENTS, st.data())
 def test_folding_through_a_checkpoint_anywhere_gives_what_folding_from_zero_gives(segments: Any, draw: Any) -> None:
-    """I3, for the partition and for each producer, whose item may be ahead of the head and is read at any moment."""
+    """I3 for the partition, and for each producer: its item may be ahead of the head, and is read at any moment."""
     log = build(segments)
     ends = [0, *(segment.next_offset for segment in log.segments)]
     cut = draw.draw(st.integers(0, len(log.segments)), label="checkpoint after")
@@ -155,7 +155,7 @@ def test_folding_through_a_checkpoint_anywhere_gives_what_folding_from_zero_give
 
 @pytest.mark.parametrize("folded_before", [1, 2, 3])
 def test_an_item_that_is_ahead_of_the_head_is_not_folded_twice(folded_before: int) -> None:
-    """``folded_to`` says which batches it holds; what stands behind that is folded on top, whenever it is read."""
+    """``folded_to`` says which batches the item holds; what follows is folded on top, whenever the item is read."""
     runtime = FakeRuntime()
     log = LogBuilder()
     for sequence in range(3):
@@ -295,7 +295,7 @@ def test_an_access_marker_names_the_session_and_the_epoch_in_force() -> None:
 
 
 def test_an_epoch_never_goes_back() -> None:
-    """I8."""
+    """Topic epochs never decrease along the log (I8)."""
     log = LogBuilder()
     log.add(access("s1", 5))
     log.add(access("s2", 2))
@@ -341,7 +341,7 @@ def test_a_replicated_segment_moves_its_sources_position_and_is_not_ours() -> No
     log.add(marker(control.SNAPSHOT_REQUEST), origin="ap", replicated=Replicated("ap-topic", 1, 0))
     assert log.state.origins == {"us": Origin("us-topic", 20, 3), "ap": Origin("ap-topic", 1, 0)}
     log.add(data("e"), origin="us", replicated=Replicated("us-topic-2", 1, 1))
-    assert log.state.origins["us"] == Origin("us-topic-2", 1, 1), "another life of the source begins anew"
+    assert log.state.origins["us"] == Origin("us-topic-2", 1, 1), "another incarnation of the source begins anew"
 
 
 def test_a_skip_moves_the_position_over_the_gap_and_counts_what_is_lost() -> None:
@@ -383,7 +383,7 @@ def test_a_batch_that_wraps_inside_is_followed_by_what_stands_behind_the_wrap() 
 
 @pytest.mark.parametrize("odd", [event(0, 1, epoch=1, base=9), event(0, 1, epoch=-1, base=9), event(7, 1, base=9)])
 def test_a_batch_of_another_epoch_or_that_does_not_follow_empties_the_window_first(odd: BatchEvent) -> None:
-    """Such a batch stands in the log only behind a lapse: it is folded as it stands, also with a lower epoch."""
+    """Such a batch is in the log only after a lapse: it is folded unchanged, also with a lower epoch."""
     state = fold(event(0, 1), event(1, 1, base=1), odd)
     assert state == ProducerState(odd.producer_epoch, odd.last_sequence, (odd,), odd.time)
 

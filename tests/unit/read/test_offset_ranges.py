@@ -31,7 +31,7 @@ def offsets_of(ranges: list[tuple[int, int]]) -> set[int]:
 
 
 def is_normal(acknowledged: Acknowledged) -> bool:
-    """Half-open, sorted, and with a gap between each two."""
+    """Return True if the ranges are half-open, sorted, and with a gap between each two."""
     flat = [bound for one in acknowledged.ranges for bound in one]
     return all(one < other for one, other in itertools.pairwise(flat))
 

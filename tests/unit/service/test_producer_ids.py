@@ -52,7 +52,7 @@ def test_a_block_costs_one_item_write(service: Service) -> None:
 
 @pytest.mark.parametrize("fault", [loses_answer, never_arrives, is_unavailable, moves])
 def test_one_fault_of_the_item_store_costs_at_most_a_block(service: Service, fault: Any) -> None:
-    """An allocation without an answer may have been made, and be made again by nobody: its block is lost."""
+    """An allocation without an answer may have been made; no process makes it again, so its block is lost."""
     first = ids(service.log, 1)
     service.items.plan("write", fault)
     other = ids(service.another(), PRODUCER_IDS_PER_BLOCK)

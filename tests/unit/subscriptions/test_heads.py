@@ -14,7 +14,7 @@ from fenceline.subscriptions.cursors import LiveTopic
 from tests.support.service import TOPIC, Service, request, serve
 
 CALLS_AT_ONCE = 32
-LAMBDA_MS = 25_000  # with something left for the answer
+LAMBDA_MS = 25_000  # with time left for the answer
 CALL_MS = 20
 
 
@@ -35,7 +35,7 @@ def live(log: Log) -> LiveTopic:
 
 
 def test_a_subscription_at_latest_on_many_empty_partitions_is_made_within_a_function_s_time(service: Service) -> None:
-    """It took 30,000 calls: 24 s beside the stores, and no end in a function."""
+    """Asking each partition took 30,000 calls: 24 s beside the stores, and more than its time-out in a function."""
     service.log.topics.create(TOPIC, partitions=limits.PARTITIONS_MAX)
     log = service.another()
     before = service.count()
@@ -43,7 +43,7 @@ def test_a_subscription_at_latest_on_many_empty_partitions_is_made_within_a_func
     calls = service.count() - before
     assert is_new
     assert [cursor.mark_delete_offset for cursor in shown.cursors] == [0] * limits.CURSORS_SHOWN_DEFAULT
-    beside = 2 * limits.CURSORS_SHOWN_DEFAULT + 10  # what is shown of the first partitions
+    beside = 2 * limits.CURSORS_SHOWN_DEFAULT + 10  # for the first partitions, which are shown
     assert calls["items.get"] <= limits.PARTITIONS_MAX / limits.TRANSACTION_ITEMS_MAX + beside
     assert calls["objects.list"] + calls["objects.get"] <= 1 + beside
     assert calls["items.write"] == 1
@@ -58,7 +58,7 @@ def test_each_partition_s_end_is_found_wherever_its_checkpoint_is(service: Servi
     old.partitions.checkpoint(TOPIC, 2)
     send(old, 3, 2)
     old.partitions.checkpoint(TOPIC, 3)
-    send(old, 3, 2)  # and some behind it
+    send(old, 3, 2)  # and some after the checkpoint
     send(old, 4, 4)
     old.partitions.trim(TOPIC, 4, 4)
     send(old, 11)
@@ -74,7 +74,7 @@ def test_a_subscription_at_latest_is_shown_nothing_that_was_there(service: Servi
 
 
 def test_what_was_acknowledged_before_the_call_is_below_the_end(service: Service) -> None:
-    """Between the heads and the listing others append: what came before the call is never behind the cursor."""
+    """Between the heads and the listing other processes append: what came before the call is never after the cursor."""
     service.log.topics.create(TOPIC, partitions=3)
     rival = service.another()
     reader = live(service.another())
@@ -90,7 +90,7 @@ def test_what_was_acknowledged_before_the_call_is_below_the_end(service: Service
 
 
 def test_a_process_frozen_behind_the_heads_asks_each_partition_anew(service: Service) -> None:
-    """I4: an absent key proves nothing once it may have been collected."""
+    """An absent key proves nothing once it may have been collected (I4)."""
     service.log.topics.create(TOPIC, partitions=2)
     rival = service.another()
     reader = live(service.another())

@@ -1,4 +1,4 @@
-"""Retention's decision: what a walk from the oldest segment deletes (DESIGN.md, section 10)."""
+"""Retention's decision: what a walk from the oldest segment deletes (DESIGN.md, "Retention by age")."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from fenceline.sweeper.retention import (
 from tests.support.service import START_MS, TOPIC, LogBuilder, Service, append, data
 
 NOW = 1_000_000
-STORE_NOW = 7_000_000  # nothing compares one clock with the other
+STORE_NOW = 7_000_000  # far from NOW: nothing compares the two clocks
 
 
 @dataclass
@@ -39,7 +39,7 @@ class ListedSegments:
 
     sizes: list[tuple[int, int, int, int]]
     measured: list[int] = field(default_factory=list)
-    asked: list[int] = field(default_factory=list)  # for when they were appended
+    asked: list[int] = field(default_factory=list)  # segments whose time of append was read
     listings: int = 0
 
     def __post_init__(self) -> None:
@@ -85,7 +85,7 @@ class ListedSegments:
 
 
 def walked(segments: ListedSegments, head: Head, kept: Retention) -> int:
-    """As Kafka does it: from the oldest on, as long as one goes; and one is old only by both clocks."""
+    """Delete as Kafka does: from the oldest on, as long as one goes; and a segment is old only by both clocks."""
     stable = head.state.last_stable_offset(head.log_start)
     log_start = head.log_start
     for base, (count, _, *ages), to_end in zip(segments.bases, segments.sizes, segments.bytes_to_end, strict=True):
@@ -137,7 +137,7 @@ def test_a_run_that_stops_short_comes_forward_and_never_beyond_the_walk(
 
 
 def test_a_clock_that_is_behind_takes_nothing_that_is_fresh() -> None:
-    """One old segment, then fresh ones, of which an appender whose clock is 30 days behind made one."""
+    """One old segment, then fresh ones; an appender whose clock is 30 days behind made one of these."""
     ages = [(8, 8), *[(0, 0)] * 4, (30, 0), *[(0, 0)] * 5]
     segments = ListedSegments([(1, 10, *age) for age in ages])
     assert retained(segments, segments.head(), Retention(7, -1)) == 1
@@ -146,7 +146,8 @@ def test_a_clock_that_is_behind_takes_nothing_that_is_fresh() -> None:
 def test_a_clock_that_is_ahead_keeps_its_segment_and_what_lies_behind_it_but_not_from_size() -> None:
     segments = ListedSegments([(1, 10, *age) for age in [(8, 8), (-300, 8), (8, 8), (0, 0)]])
     assert retained(segments, segments.head(), Retention(7, -1)) == 1
-    assert retained(segments, segments.head(), Retention(7, 15)) == 3  # by size it goes, and the walk goes on behind it
+    # By size it goes, and the walk goes on after it.
+    assert retained(segments, segments.head(), Retention(7, 15)) == 3
 
 
 def test_a_copy_ages_from_when_it_was_made() -> None:
@@ -253,7 +254,10 @@ def test_a_segment_that_was_collected_meanwhile_is_no_place_to_go_on_from() -> N
 
 
 def test_by_age_too_an_open_transaction_keeps_all_of_its_first_segment() -> None:
-    """What is young, where the walk would end without it, lies behind it and is listed with it."""
+    """Without the transaction the young segment would end the walk.
+
+    It lies after the transaction, and is listed with it.
+    """
     segments = ListedSegments.of_one_age([(3, 10, 50), (2, 10, 50), (2, 10, 50), (2, 10, 0)])
     assert retained(segments, segments.head(), Retention(49, -1)) == 7
     assert retained(segments, segments.head(opened=4), Retention(49, -1)) == 3
@@ -268,7 +272,7 @@ def test_a_run_whose_time_is_over_stops_where_it_came() -> None:
 
 @pytest.mark.parametrize("lost", range(1, 200, 33))
 def test_a_segment_that_cannot_be_read_keeps_what_lies_behind_it_and_nothing_before(lost: int) -> None:
-    """The run comes as far as it can; what stands in the way is told once nothing is left before it."""
+    """The run comes as far as it can; the obstacle is reported once nothing is left before it."""
     segments = ListedSegments.of_one_age([(3, 10, 50)] * 200)
     appended_at = segments.appended_at
 

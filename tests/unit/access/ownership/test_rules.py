@@ -1,4 +1,7 @@
-"""DESIGN, section 6: every row of the table of ownership, the names of resources, and what is kept of them."""
+"""Every row of the table of ownership, the names of resources, and what is kept of them.
+
+Protocol: DESIGN.md, "Ownership (Single Reader/Writer)".
+"""
 
 from __future__ import annotations
 
@@ -116,7 +119,7 @@ def test_the_same_request_repeated_by_the_owner_is_granted_the_same(last: int, a
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.none() | st.integers(0, 6), st.booleans()), max_size=20))
 def test_a_token_only_grows_and_no_two_owners_have_the_same(claims: list[tuple[str, int | None, bool]]) -> None:
-    """Generations restart at 0, owners come and go; the token tells each spell of ownership from all others."""
+    """Generations restart at 0, owners come and go; the token differs for each spell of ownership."""
     item, tokens = OwnershipItem(), {}
     for session_id, asked, is_released in claims:
         owner = Owner.NONE if item.session_id is None else Owner.SAME if item.session_id == session_id else Owner.OTHER
