@@ -38,17 +38,17 @@ Patch = pytest.MonkeyPatch
 
 def judges_no_session(patch: Patch) -> None:
     """Promise 3: what is sent under a session is not compared with the log."""
-    judged = checks._judge_access
+    judged = checks._check_access
 
     def blind(state: Any, terms: Any) -> Any:
         return judged(state, terms) if terms.session is None else None
 
-    patch.setattr(checks, "_judge_access", blind)
+    patch.setattr(checks, "_check_access", blind)
 
 
 def judges_by_the_epoch_alone(patch: Patch) -> None:
     """The mode of a grant is forgotten: in one epoch an exclusive session comes before shared ones."""
-    judged = checks._judge_access
+    judged = checks._check_access
 
     def forgetful(state: Any, terms: Any) -> Any:
         session = terms.session
@@ -56,7 +56,7 @@ def judges_by_the_epoch_alone(patch: Patch) -> None:
             return None
         return judged(state, terms)
 
-    patch.setattr(checks, "_judge_access", forgetful)
+    patch.setattr(checks, "_check_access", forgetful)
 
 
 def appends_any_marker(patch: Patch) -> None:
@@ -85,12 +85,12 @@ def acts_upon_an_end_that_is_not_written(patch: Patch) -> None:
 
 def admits_whoever_comes_then(patch: Patch) -> None:
     """An admission holds also where the log names another session than the one that had ended."""
-    judged = checks._judge_access
+    judged = checks._check_access
 
     def loose(state: Any, terms: Any) -> Any:
         return None if terms.ended is not None else judged(state, terms)
 
-    patch.setattr(checks, "_judge_access", loose)
+    patch.setattr(checks, "_check_access", loose)
 
 
 def appends_no_marker_back(patch: Patch) -> None:
@@ -115,7 +115,9 @@ def confirms_what_is_lost(patch: Patch) -> None:
 
 def resumes_what_has_ended(patch: Patch) -> None:
     """A reconnection looks at the log, and not at whether its end was written."""
-    patch.setattr(rules.PartitionAccess, "is_in_force", lambda self, h: self.names(h) or h.epoch > self.state.topic_epoch)
+    patch.setattr(
+        rules.PartitionAccess, "is_in_force", lambda self, h: self.names(h) or h.epoch > self.state.topic_epoch
+    )
 
 
 def passes_waiters_over(patch: Patch) -> None:

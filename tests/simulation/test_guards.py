@@ -12,7 +12,7 @@ import pytest
 from fenceline import limits
 from fenceline.append import checks
 from fenceline.append.appender import Appender
-from fenceline.append.group_commit import Group
+from fenceline.append.queue import Group
 from fenceline.compaction import compact as compaction
 from fenceline.errors import CorruptLogError
 from fenceline.format import control, keys
@@ -63,17 +63,17 @@ def answers_from_memory(patch: Patch) -> None:
 
 def forgets_the_last_batches(patch: Patch) -> None:
     """The duplicate window is empty."""
-    sequence = checks._judge_sequence
+    sequence = checks._check_sequence
 
     def forgetful(producer, header):  # type: ignore[no-untyped-def]
         return sequence(None if producer is None else replace(producer, window=()), header)
 
-    patch.setattr(checks, "_judge_sequence", forgetful)
+    patch.setattr(checks, "_check_sequence", forgetful)
 
 
 def judges_no_sequence(patch: Patch) -> None:
     """Idempotence is off altogether."""
-    patch.setattr(checks, "_judge_sequence", lambda producer, header: None)
+    patch.setattr(checks, "_check_sequence", lambda producer, header: None)
 
 
 def looks_not_after_the_create(patch: Patch) -> None:
