@@ -72,7 +72,7 @@ class Appender(GroupCommit):
                 with self._lock:
                     self._is_led = False
                     self._changed.notify_all()
-        if has_led and self._has_time(ticket):
+        if has_led and self.partition.is_checkpoint_due() and self._has_time(ticket):
             keep_checkpoint(self.partition)
         outcome = ticket.outcome
         assert outcome is not None
@@ -90,8 +90,8 @@ class Appender(GroupCommit):
                 self._backoff.meet(now)
             gap_ms = self._backoff.gap(now, runtime.random())
             if gap_ms:
-                if self._has_time(leader):
-                    keep_checkpoint(self.partition, is_early=True)  # so that a rival follows the log by one look
+                if self.partition.is_checkpoint_due(is_early=True) and self._has_time(leader):
+                    keep_checkpoint(self.partition)  # so that a rival follows the log by one look
                 self._leave_to_others(min(gap_ms, (leader.until_ms - runtime.monotonic_ms()) / 4))
         group = self._group or self._form()
         if group is None:

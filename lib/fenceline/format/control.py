@@ -1,6 +1,6 @@
 """Markers: control batches of exactly one record, which take offsets and are never shown to consumers ("Markers").
 
-Rule: a type that this version does not know is parsed, too, so that the fold can pass it over or stop at it. Types 0
+Rule: a type that this version does not know is parsed, too, so that folding can pass it over or stop at it. Types 0
 and 1 are Kafka's. Kafka's tools show ours as unknown control types.
 
 Not here: what a marker does to the state; see ``log.state``.
@@ -54,7 +54,7 @@ class Marker:
 
 
 def changes_state(type: int) -> bool:
-    """Return True if a fold must know this type to go on after it."""
+    """Return True if folding must know this type to go on after it."""
     return type in (ABORT, COMMIT) or type in _STATE_TYPES
 
 

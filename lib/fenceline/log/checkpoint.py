@@ -26,27 +26,9 @@ from fenceline.log.state import FOLD_VERSION, AbortedTransaction, PartitionState
 from fenceline.ports import Change, Check, Item, ItemKey, Put, StoreFact, Unavailable, VersionMoved
 
 
-def is_due(partition: Partition, *, is_early: bool = False) -> bool:
-    """Return True if 16 segments were folded since the last checkpoint, or if it is 10 s old and any was folded since.
-
-    None is due in the 10 s after one that failed: while the item store is down or slow, appends do not wait for it.
-
-    Args:
-        is_early: Whether a single segment since the last checkpoint is enough.
-    """
-    now, since = partition.context.runtime.monotonic_ms(), partition.segments_since_checkpoint
-    if since == 0 or not partition.can_checkpoint or now < partition.no_checkpoint_until_ms:
-        return False
-    if is_early:
-        return True
-    age_ms = now - partition.checkpointed_ms
-    return since >= limits.CHECKPOINT_SEGMENTS or age_ms >= limits.CHECKPOINT_MS
-
-
-def keep_checkpoint(partition: Partition, *, is_early: bool = False) -> None:
-    """Write a checkpoint if one is due and this process writes none already; one that fails is written later."""
-    if is_due(partition, is_early=is_early):
-        _keep(partition, tries=8)
+def keep_checkpoint(partition: Partition) -> None:
+    """Write a checkpoint, unless this process writes one already. If it fails, a later one takes its place."""
+    _keep(partition, tries=8)
 
 
 def advance_checkpoint(partition: Partition) -> None:
@@ -54,7 +36,7 @@ def advance_checkpoint(partition: Partition) -> None:
 
     One write is tried, because the caller has lost much time already. If other processes were faster, it has moved.
     """
-    if is_due(partition, is_early=True):
+    if partition.is_checkpoint_due(is_early=True):
         _keep(partition, tries=1)
 
 

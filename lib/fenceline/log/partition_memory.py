@@ -194,11 +194,27 @@ class PartitionMemory:
 
     @property
     def can_checkpoint(self) -> bool:
-        """Return True if this fold may write over the head: never over one of a higher fold version."""
+        """Return True if this version may write over the head: never over one of a higher fold version."""
         return self.head is None or self.head.fold_version <= FOLD_VERSION
 
+    def is_checkpoint_due(self, *, is_early: bool = False) -> bool:
+        """Return True if since the last checkpoint 16 segments were folded, or any and it is 10 s old.
+
+        None is due in the 10 s after one that failed: while the item store is down or slow, appends do not wait for it.
+
+        Args:
+            is_early: Whether a single segment since the last checkpoint is enough.
+        """
+        now, since = self.context.runtime.monotonic_ms(), self.segments_since_checkpoint
+        if since == 0 or not self.can_checkpoint or now < self.no_checkpoint_until_ms:
+            return False
+        if is_early:
+            return True
+        age_ms = now - self.checkpointed_ms
+        return since >= limits.CHECKPOINT_SEGMENTS or age_ms >= limits.CHECKPOINT_MS
+
     def take_own(self, base: PartitionState, segment: Segment, folded: Folded) -> None:
-        """Take a segment that this process made on ``base`` and that is in the log, with what the fold made of it."""
+        """Advance by a segment of the log that this process made on ``base``, and that was folded for it already."""
         with self.lock:
             if self.state is base:
                 self._take(segment, folded)

@@ -1,4 +1,4 @@
-"""A partition's state: made by a pure fold over batch headers and markers in offset order ("State").
+"""A partition's state: batch headers and markers, folded in offset order by pure functions ("State").
 
 Rule: a partition's state at offset N is a function of the segments below N alone (I3). Two functions fold: ``apply``
 folds a segment into the state of the whole partition, and returns as events what concerns single producers.

@@ -1,4 +1,4 @@
-"""The verified tail: a partition's end as a caller may be told it, with both items read for it (I4).
+"""The verified tail: a partition's end as an answer may give it, with both items read for it (I4).
 
 Rule: a warm process's memory answers nothing by itself. What is returned here was seen after the call began.
 
