@@ -1,7 +1,7 @@
 """One partition as this process follows it: looks at its items, reads its segments, waits for the next one.
 
-Rule: every store call of a partition's memory is made here, and none with the lock held. A state may be answered from
-only once its tail is verified (I4).
+Rule: the store calls that bring the memory up to date are made here, and none with the lock held. A state may be
+answered from only once its tail is verified (I4).
 
 Not here: what is remembered, and how a segment advances it; see ``partition_memory``.
 """

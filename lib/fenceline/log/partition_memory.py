@@ -1,8 +1,8 @@
 """What one process remembers of a partition: its state at some offset, and how old the last look at its items is.
 
-Rule: no store is called here, and everything changes with the lock held. The state is always that of a prefix of the
-log, and answers nothing by itself (I4). An appender or a reader that meets the next segment advances it. A segment out
-of turn is passed over.
+Rule: no store is called here, and the state and what belongs to it change only with the lock held. The state is always
+that of a prefix of the log, and answers nothing by itself (I4). An appender or a reader that meets the next segment
+advances it. A segment out of turn is passed over.
 
 Not here: looking at the items, and reading segments; see ``partition``.
 """
@@ -76,6 +76,7 @@ class PartitionMemory:
         self.is_saving = False  # a checkpoint is being written
 
     def segment_key(self, offset: int) -> str:
+        """Return the key of the segment whose base is ``offset``."""
         return keys.segment_key(self.topic_id, self.partition, offset)
 
     @property
@@ -127,6 +128,7 @@ class PartitionMemory:
         return self._topic
 
     def _adopt(self, item: Item | None, look: Instant | None) -> None:
+        """Adopt the head that a look found, and its state if that is ahead."""
         with self.lock:
             is_stale = not self.has_young_look
             last = self.last_look
@@ -147,6 +149,7 @@ class PartitionMemory:
                 self._reset(head.state)
 
     def _reset(self, state: PartitionState) -> None:
+        """Take ``state`` in place of the one before, with no producers loaded; the lock is held."""
         self.state, self.base = state, state.next_offset
         self.index.reach(state.next_offset)
         self._producers, self._unloaded, self.versions = {}, {}, {}
@@ -198,7 +201,7 @@ class PartitionMemory:
         return self.head is None or self.head.fold_version <= FOLD_VERSION
 
     def is_checkpoint_due(self, *, is_early: bool = False) -> bool:
-        """Return True if since the last checkpoint 16 segments were folded, or any and it is 10 s old.
+        """Return True if, since the last checkpoint, 16 segments were folded, or 10 s passed and any was folded.
 
         None is due in the 10 s after one that failed: while the item store is down or slow, appends do not wait for it.
 
