@@ -1,6 +1,8 @@
 """The limits of the system, in one place ("Limits").
 
 Rule: a limit that clients see is also in API.md. Units are in the names.
+
+Not here: where a limit is enforced.
 """
 
 MIB = 1024 * 1024

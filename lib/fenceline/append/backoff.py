@@ -25,9 +25,9 @@ GAP = (3.0, 100)  # longer than the pause and the try of the rival that has wait
 LONG_PAUSE = (4.0, 1_500)
 SHORT_PAUSE = (0.5, 75)
 FIRST_PAUSE_TRIES = 0.25
-CHANCE_LOSSES = 6  # up to so many in a row pauses grow, and from there on shrink
-CHECKPOINT_LOSSES = 8  # then, and at each further ``CHANCE_LOSSES``
-RIVAL_TRIES = 256  # for how long a rival that was met counts
+CHANCE_LOSSES = 6  # in a row, up to which pauses grow; from there on they shrink
+CHECKPOINT_LOSSES = 8  # in a row, until the loser moves the checkpoint; again after each further `CHANCE_LOSSES`
+RIVAL_TRIES = 256  # for which a rival that was met counts
 # A process that met no rival cannot know of one that only loses, and leaves 1 to 3 % of the time to it.
 ALONE_TURNS = 24
 # Weights of the newest try in the average. What counts is the try itself, but rivals that collide make tries long.

@@ -45,7 +45,7 @@ def _first_candidate(partition: Partition, log_start: int, next_offset: int, tim
     while low < high:  # the answer lies in [low, high), and a segment begins at low
         middle = (low + high) // 2
         base = base_of(partition, middle)
-        if base == low:  # no segment begins in (low, middle]: search the upper half
+        if base == low:  # no segment begins in (low, middle]: search the upper half, if one begins there
             following = partition.index.list(middle + 1, 1)
             if not following or following[0][0] >= high:
                 return low
