@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Appender(GroupCommit):
-    """What appends to one partition in this process. Safe to share between threads.
+    """The appender of one partition in this process. Safe to share between threads.
 
     Args:
         keep: Called when a caller leaves a frozen group: from then on the process must not forget this appender.

@@ -36,7 +36,7 @@ _WEIGHT_SHORTER, _WEIGHT_LONGER = 0.5, 0.1
 
 @dataclass(slots=True)
 class ContentionBackoff:
-    """What one process knows of its wins and losses at one partition. Times are in ms, of the monotonic clock."""
+    """The wins and losses of one process at one partition. Times are in ms, of the monotonic clock."""
 
     try_ms: float = 0.0  # what a try takes, on average
     # What a create that won took, on average: a process that never loses knows a try only by its two parts.

@@ -28,7 +28,7 @@ from fenceline.log.state import BatchEvent, PartitionState, ProducerState, next_
 
 @dataclass(frozen=True, slots=True)
 class SessionStatus:
-    """What is known of the session that a batch is sent with, as far as it concerns the partition.
+    """The session that a batch is sent with, as far as it concerns the partition.
 
     Args:
         topic_epoch: The one that the batch names.
@@ -43,7 +43,7 @@ class SessionStatus:
 
 
 class Terms(NamedTuple):
-    """What the sender of a batch asked for, and the topic's rules for it."""
+    """The conditions of a batch: those that its sender named, and the topic's."""
 
     expected_offset: int | Sequence[int] | None
     checks_expected_offsets: bool

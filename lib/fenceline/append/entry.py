@@ -48,7 +48,7 @@ class TentativeState:
 
 
 class Entry(Protocol):
-    """What can be queued for a partition: a batch, or a marker."""
+    """An entry of a partition's queue: a batch, or a marker."""
 
     @property
     def size(self) -> int: ...
@@ -62,7 +62,8 @@ class Entry(Protocol):
     def is_going_allowed(self) -> bool:
         """Return True if it is also for a topic that is being deleted: SEAL."""
 
-    def check(self, tentative: TentativeState, now_ms: int) -> Stamped | Outcome: ...
+    def check(self, tentative: TentativeState, now_ms: int) -> Stamped | Outcome:
+        """Return the batch as the log would store it after ``tentative``, or the answer that it gets instead."""
 
 
 @dataclass(slots=True, eq=False)

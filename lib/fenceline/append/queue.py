@@ -37,7 +37,7 @@ from fenceline.ports import Unavailable
 
 @dataclass(slots=True)
 class Group:
-    """What one create would commit: its segment, and each ticket with the answer that it gets then."""
+    """The segment that one create would commit, and each ticket with the answer that it gets then."""
 
     base: PartitionState
     answers: Sequence[tuple[Ticket, Outcome]]
@@ -51,7 +51,7 @@ class Group:
 
 
 class GroupResult(NamedTuple):
-    """What became of some tickets: a group, unless none is left, and those whose admission must be asked for first."""
+    """The outcome for some tickets: a group, unless none is left, and those whose admission must be asked for first."""
 
     group: Group | None
     unadmitted: Sequence[tuple[Ticket, AdmitFirst]]
@@ -114,7 +114,7 @@ def _segment(base: PartitionState, stamped: Sequence[Stamped], metadata: Segment
 
 @dataclass(slots=True)
 class Trouble:
-    """What prevented the last attempts; it decides the error of a caller that runs out of time."""
+    """The obstacle to the last attempts: it decides the error of a caller that runs out of time."""
 
     fact: Unavailable | None = None
     losses: int = 0

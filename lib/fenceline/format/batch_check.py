@@ -99,7 +99,7 @@ def _check_records(header: BatchHeader, body: bytes) -> CheckedBatch:
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    """What one pass over a batch's records found."""
+    """The findings of one pass over a batch's records."""
 
     is_sequential: bool
     min_timestamp: int | None

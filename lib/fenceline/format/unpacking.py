@@ -36,7 +36,7 @@ _FIRST = Place(0, 0, 0)
 
 
 class _Known(NamedTuple):
-    """What is remembered of one batch."""
+    """One remembered batch: its payload, and places in it."""
 
     payload: memoryview | None  # None if the segment holds it uncompressed
     places: tuple[Place, ...]  # the newest last

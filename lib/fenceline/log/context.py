@@ -85,7 +85,7 @@ class Stopping:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What each part of the protocol is given to work with."""
+    """The stores, the runtime and the caches that each part of the protocol works with."""
 
     objects: ObjectStore
     items: ItemStore

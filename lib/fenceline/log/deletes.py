@@ -17,7 +17,7 @@ from fenceline.ports import Delete, Item, VersionMoved
 
 @dataclass(slots=True)
 class Budget:
-    """What is left of one run's time and deletions, and how many objects and items it has deleted."""
+    """One run's limits of time and deletions, and the numbers of objects and items that it has deleted."""
 
     context: Context
     until_ms: int  # monotonic

@@ -1,4 +1,4 @@
-"""What one process remembers of a partition: its state at some offset, and how old the last look at its items is.
+"""A partition as one process remembers it: its state at some offset, and how old the last look at its items is.
 
 Rule: no store is called here, and the state and what belongs to it change only with the lock held. The state is always
 that of a prefix of the log, and answers nothing by itself (I4). An appender or a reader that meets the next segment

@@ -51,7 +51,7 @@ class AbortedTransaction:
 
 
 class PartitionState(NamedTuple):
-    """What the log below ``next_offset`` says, but for single producers."""
+    """The state of a partition at ``next_offset``: all that the log below says, but for single producers."""
 
     next_offset: int = 0
     topic_epoch: int = -1
@@ -103,7 +103,7 @@ ProducerEvent = BatchEvent | MarkerEvent
 
 @dataclass(frozen=True, slots=True)
 class ProducerState:
-    """What one partition knows of one producer."""
+    """The state of one producer in one partition."""
 
     producer_epoch: int
     last_sequence: int  # -1 after a marker
@@ -113,7 +113,7 @@ class ProducerState:
 
 
 class Folded(NamedTuple):
-    """What one segment made of a state."""
+    """The result of folding a segment, or one batch of it."""
 
     state: PartitionState
     events: Sequence[tuple[int, ProducerEvent]]  # (producer id, event), in offset order

@@ -32,7 +32,7 @@ _Below: TypeAlias = SegmentMetadata | PartitionState  # both say what lies below
 
 @dataclass(frozen=True, slots=True)
 class PartitionList(Generic[T]):
-    """What API.md "offsets" of a topic answers: a fact about each of some consecutive partitions."""
+    """The answer of API.md "offsets" for a topic: a fact about each of some consecutive partitions."""
 
     topic_id: str
     partitions: Sequence[tuple[int, T]]
