@@ -1,18 +1,20 @@
-"""Every error a caller can meet, and what the caller does next.
+"""Every error that a caller can get, and what the caller does next ("Errors").
 
 The tree::
 
-    FencelineError                       code, status, next_step
-    ├── FixError                         nothing was written; the same request fails again
-    │   └── InvalidRequestError … OffsetOutOfRangeError
-    ├── RetryError                       nothing was written; send it again
-    │   └── ThrottledError, ContendedError, StoreUnavailableError …
-    ├── OutcomeUnknownError              may have been written: check
-    └── CorruptLogError                  stored data breaks an invariant: stop
+    FencelineError: has a code, a status and a next step
+        FixError: nothing was written; the same request fails again
+            InvalidRequestError … OffsetOutOfRangeError
+        RetryError: nothing was written; send it again
+            ThrottledError, ContendedError, StoreUnavailableError …
+        OutcomeUnknownError: it may have been written; check
+        CorruptLogError: stored data breaks an invariant; stop
 
-The rule: a leaf fixes three things, its wire code, its HTTP status and what the caller does next. ``fix`` and
-``retry`` *promise* that this request wrote no record; in doubt it is ``check``. ``TABLE`` holds every leaf by its code:
-the server makes problem documents from it and the client makes the same exceptions from those (API.md, "Errors").
+Rule: a leaf fixes three things: its wire code, its HTTP status, and what the caller does next. ``fix`` and ``retry``
+*promise* that this request wrote no record. In doubt the step is ``check``. ``TABLE`` holds every leaf by its code. The
+server makes problem documents from it, and the client makes the same exceptions from those (API.md, "Errors").
+
+Not here: what a store can answer; see ``ports``.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ class FencelineError(Exception):
     """An answer that is not a success.
 
     Args:
-        detail: One sentence in lower case, with ``key=value`` last.
+        detail: One sentence in lower case, with ``key=value`` last: what happened, and what to do.
         extra: The members that API.md names beside ``code`` for this error, by their wire names.
     """
 
@@ -53,7 +55,7 @@ class FencelineError(Exception):
         raise AttributeError(name)
 
     def problem(self) -> dict[str, Any]:
-        """Return this error as a problem document (RFC 9457); a text that repeats too much of a request is cut."""
+        """Return this error as a problem document (RFC 9457). A text that is too long, as of a request, is cut."""
         return {
             "type": "about:blank",
             "title": self.title,
@@ -70,11 +72,11 @@ def _cut(text: str) -> str:
 
 
 def blamed(records: Iterable[tuple[int, T]] = (), say: Callable[[T], str] = str) -> dict[str, Any]:
-    """Return the members that name the records to blame: the first of them, and how many there are.
+    """Return the members that name the wrong records: the first of them, and how many there are.
 
     Args:
-        records: (index, what is wrong) of each; none where the batch as a whole is to blame.
-        say: Puts in words what is wrong with one.
+        records: (index, what is wrong) of each; none if the batch as a whole is wrong.
+        say: Says in words what is wrong with one.
     """
     left = iter(records)
     first = [{"index": index, "message": say(what)} for index, what in islice(left, limits.RECORD_ERRORS_MAX)]
@@ -94,25 +96,25 @@ class RetryError(FencelineError):
 
 
 class InvalidRequestError(FixError):
-    """The form of the request is wrong; ``field`` says where, as a path, if one field is to blame."""
+    """The request has a wrong form. ``field`` is the path of the wrong field, if it is one field."""
 
     code, status, title = "INVALID_REQUEST", 400, "invalid request"
 
 
 class InvalidRecordError(FixError):
-    """Well-formed records that the topic does not take; ``record_errors`` and its count are those of ``blamed``."""
+    """The topic does not take a record, though it is well-formed. ``record_errors`` names the records (``blamed``)."""
 
     code, status, title = "INVALID_RECORD", 400, "invalid record"
 
 
 class InvalidTimestampError(FixError):
-    """A record's timestamp lies outside the topic's bounds; ``record_errors`` and its count are those of ``blamed``."""
+    """A record's timestamp lies outside the topic's bounds. ``record_errors`` names the records (``blamed``)."""
 
     code, status, title = "INVALID_TIMESTAMP", 400, "invalid timestamp"
 
 
 class CorruptMessageError(FixError):
-    """A binary batch that is damaged, cut short, or cannot be decoded."""
+    """A binary batch is damaged or cut short, or cannot be decoded."""
 
     code, status, title = "CORRUPT_MESSAGE", 400, "corrupt message"
 
@@ -124,61 +126,61 @@ class InvalidRequiredAcksError(FixError):
 
 
 class InvalidTransactionTimeoutError(FixError):
-    """``transaction_timeout_ms`` is not from 1 to 900000."""
+    """``transaction_timeout_ms`` is not between 1 and 900000."""
 
     code, status, title = "INVALID_TRANSACTION_TIMEOUT", 400, "invalid transaction timeout"
 
 
 class InvalidTopicError(FixError):
-    """A topic name that is no legal name."""
+    """The topic's name is not legal."""
 
     code, status, title = "INVALID_TOPIC_EXCEPTION", 400, "invalid topic"
 
 
 class UnauthenticatedError(FixError):
-    """Who sent the request is not known."""
+    """The server does not know which principal sent the request."""
 
     code, status, title = "UNAUTHENTICATED", 401, "unauthenticated"
 
 
 class NotAuthorizedError(FixError):
-    """Who sent the request may not do this."""
+    """The principal that sent the request may not do this."""
 
     code, status, title = "NOT_AUTHORIZED", 403, "not authorized"
 
 
 class NotFoundError(FixError):
-    """No such path."""
+    """The path does not exist."""
 
     code, status, title = "NOT_FOUND", 404, "not found"
 
 
 class UnknownTopicOrPartitionError(FixError):
-    """No such topic, or the topic has no such partition."""
+    """The topic does not exist, or does not have the partition."""
 
     code, status, title = "UNKNOWN_TOPIC_OR_PARTITION", 404, "unknown topic or partition"
 
 
 class UnknownSubscriptionError(FixError):
-    """No such subscription."""
+    """The subscription does not exist."""
 
     code, status, title = "UNKNOWN_SUBSCRIPTION", 404, "unknown subscription"
 
 
 class UnknownSessionError(FixError):
-    """No such session."""
+    """The session does not exist."""
 
     code, status, title = "UNKNOWN_SESSION", 404, "unknown session"
 
 
 class TransactionalIdNotFoundError(FixError):
-    """No such transactional id."""
+    """The transactional id does not exist."""
 
     code, status, title = "TRANSACTIONAL_ID_NOT_FOUND", 404, "transactional id not found"
 
 
 class UnknownProducerError(FixError):
-    """No producer of that *name* on the topic; never given for a producer id."""
+    """The topic has no producer of that *name*. Never given for a producer id."""
 
     code, status, title = "UNKNOWN_PRODUCER", 404, "unknown producer"
 
@@ -190,67 +192,67 @@ class MethodNotAllowedError(FixError):
 
 
 class UnsupportedMediaTypeError(FixError):
-    """A body that is neither JSON nor version 2 of the binary type."""
+    """The body is neither JSON nor version 2 of the binary type."""
 
     code, status, title = "UNSUPPORTED_MEDIA_TYPE", 415, "unsupported media type"
 
 
 class TopicAlreadyExistsError(FixError):
-    """The name is taken."""
+    """Another topic has the name."""
 
     code, status, title = "TOPIC_ALREADY_EXISTS", 409, "topic already exists"
 
 
 class OutOfOrderSequenceNumberError(FixError):
-    """A producer's sequence neither follows its last nor repeats one of its last five batches."""
+    """The producer's sequence neither follows its last one nor repeats one of its last five batches."""
 
     code, status, title = "OUT_OF_ORDER_SEQUENCE_NUMBER", 409, "out of order sequence number"
 
 
 class InvalidProducerEpochError(FixError):
-    """A producer epoch below the one in the log."""
+    """The producer epoch is below the producer's epoch in the log."""
 
     code, status, title = "INVALID_PRODUCER_EPOCH", 409, "invalid producer epoch"
 
 
 class InvalidProducerIdMappingError(FixError):
-    """The producer id is not the one of this transactional id."""
+    """The producer id belongs to another transactional id."""
 
     code, status, title = "INVALID_PRODUCER_ID_MAPPING", 409, "invalid producer id mapping"
 
 
 class InvalidTxnStateError(FixError):
-    """The transaction is in no state for this request."""
+    """The state of the transaction does not allow this request."""
 
     code, status, title = "INVALID_TXN_STATE", 409, "invalid transaction state"
 
 
 class ProducerFencedError(FixError):
-    """Somebody came after this producer; ``topic_epochs`` or ``topic_epoch`` are those now in force."""
+    """Another writer came after this producer. ``topic_epochs`` or ``topic_epoch`` are the epochs now in force."""
 
     code, status, title = "PRODUCER_FENCED", 409, "producer fenced"
 
 
 class ProducerBusyError(FixError):
-    """Somebody else has access, and may give it up."""
+    """Another session has access, and may give it up."""
 
     code, status, title = "PRODUCER_BUSY", 409, "producer busy"
 
 
 class StaleGenerationError(FixError):
-    """A generation below the last granted one; ``resource`` and ``generation`` tell which."""
+    """The generation is below the last granted ``generation`` of ``resource``."""
 
     code, status, title = "STALE_GENERATION", 409, "stale generation"
 
 
 class ResourceOwnedError(FixError):
-    """Another session owns ``resource``, with ``generation``."""
+    """Another session owns ``resource`` with ``generation``."""
 
     code, status, title = "RESOURCE_OWNED", 409, "resource owned"
 
 
 class SessionSeveredError(FixError):
-    """Another session took what this one owned; it has ended for good."""
+    """Another session took what this session owned. This session has ended for good."""
 
     code, status, title = "SESSION_SEVERED", 409, "session severed"
 
@@ -262,31 +264,31 @@ class SessionExpiredError(FixError):
 
 
 class OwnerFencedError(FixError):
-    """Reading or committing as a group that this session does not own; ``resource`` tells which."""
+    """The session reads or commits as a group, but does not own the group's ``resource``."""
 
     code, status, title = "OWNER_FENCED", 409, "owner fenced"
 
 
 class ConcurrentTransactionsError(RetryError):
-    """The previous transaction of this id is still being finished."""
+    """The server is still finishing the previous transaction of this id."""
 
     code, status, title = "CONCURRENT_TRANSACTIONS", 409, "concurrent transactions"
 
 
 class UnstableOffsetCommitError(RetryError):
-    """The group's offsets are pending in an open transaction."""
+    """An open transaction holds pending offsets of the group."""
 
     code, status, title = "UNSTABLE_OFFSET_COMMIT", 409, "unstable offset commit"
 
 
 class OffsetMismatchError(FixError):
-    """The expected offset is not the next offset, which ``next_offset`` tells (KIP-27)."""
+    """The expected offset is not the next offset, which is ``next_offset`` (KIP-27)."""
 
     code, status, title = "OFFSET_MISMATCH", 412, "offset mismatch"
 
 
 class MessageTooLargeError(FixError):
-    """The batch as it would be stored has more than ``bytes_max`` bytes."""
+    """The batch, as it would be stored, has more than ``bytes_max`` bytes."""
 
     code, status, title = "MESSAGE_TOO_LARGE", 413, "message too large"
 
@@ -298,31 +300,31 @@ class RecordListTooLargeError(FixError):
 
 
 class OffsetOutOfRangeError(FixError):
-    """An offset outside ``[log_start_offset, next_offset]``."""
+    """The offset lies outside ``[log_start_offset, next_offset]``."""
 
     code, status, title = "OFFSET_OUT_OF_RANGE", 416, "offset out of range"
 
 
 class ThrottledError(RetryError):
-    """Too much at once."""
+    """The caller asks for too much at once, or a list has no room."""
 
     code, status, title = "THROTTLED", 429, "throttled"
 
 
 class StoreUnavailableError(RetryError):
-    """A store could not be reached; nothing of this request left for it."""
+    """The server could not reach a store, or the store refused before it did anything."""
 
     code, status, title = "STORE_UNAVAILABLE", 503, "store unavailable"
 
 
 class ContendedError(RetryError):
-    """Rivals won every attempt until the time was over."""
+    """Rivals won every attempt until the request's time was over."""
 
     code, status, title = "CONTENDED", 503, "contended"
 
 
 class OutcomeUnknownError(FencelineError):
-    """The store did not answer in time: the request may have been carried out."""
+    """A store did not answer in time: the request may have been carried out."""
 
     code, status, title, next_step = "OUTCOME_UNKNOWN", 504, "outcome unknown", "check"
 

@@ -1,11 +1,13 @@
-"""The limits of the system, in one place (DESIGN.md, section 12).
+"""The limits of the system, in one place ("Limits").
 
-A limit that clients see stands in API.md, too. Units are in the names.
+Rule: a limit that clients see is also in API.md. Units are in the names.
+
+Not here: where a limit is enforced.
 """
 
 MIB = 1024 * 1024
 
-# Requests: of the local server; a gateway's own limit for a request's line and headers is 10,240 bytes
+# Requests to the local server. A gateway's own limit for a request's line and headers is 10,240 bytes.
 URL_BYTES_MAX = 16 * 1024
 HEADER_BYTES_MAX = 32 * 1024
 
@@ -15,14 +17,14 @@ MESSAGE_BYTES_DEFAULT = 1 * MIB
 MESSAGE_BYTES_MAX = 4 * MIB
 DECOMPRESSED_BYTES_MAX = 64 * MIB  # what one batch may grow to when it is decoded
 PARTITIONS_PER_PRODUCE_MAX = 50
-PARTITIONS_BY_KEY_MAX = 2_000  # that the keys of one request lead to: the answer then stays below REPLY_BYTES_MAX
-RECORD_ERRORS_BY_KEY_MAX = 1_000  # of all partitions of one request together, but for one of each
-SEGMENT_BYTES_MAX = 8 * MIB  # a group commit takes no further batch beyond this
+PARTITIONS_BY_KEY_MAX = 2_000  # to which one request's keys lead: its answer then stays below REPLY_BYTES_MAX
+RECORD_ERRORS_BY_KEY_MAX = 1_000  # named for all partitions of one request, beyond one for each
+SEGMENT_BYTES_MAX = 8 * MIB  # of a group's batches together
 GROUP_BATCHES_MAX = 1_000
-PRODUCERS_CACHED_MAX = 20_000  # in one partition's memory; the rest is in items
-PRODUCER_WINDOW_BATCHES = 5  # Kafka remembers as many
-RECORD_ERRORS_MAX = 100  # named in one problem; it says how many there are
-PROBLEM_CHARS_MAX = 4_000  # of each text in a problem, which may repeat what was sent
+PRODUCERS_CACHED_MAX = 20_000  # remembered of one partition; the others are in items only
+PRODUCER_WINDOW_BATCHES = 5  # as many as Kafka remembers
+RECORD_ERRORS_MAX = 100  # named in one problem, which gives the full count, too
+PROBLEM_CHARS_MAX = 4_000  # of each text in a problem: it may repeat a part of the request
 
 # Read
 RECORDS_DEFAULT = 500
@@ -30,21 +32,21 @@ RECORDS_MAX = 10_000
 BYTES_DEFAULT = 1 * MIB
 BYTES_MAX = 4 * MIB
 REPLY_BYTES_MAX = 4 * MIB
-GATEWAY_BYTES_MAX = 6_000_000  # Lambda takes 6 MB of answer, as its gateway is given it, and its headers
+GATEWAY_BYTES_MAX = 6_000_000  # of an answer with its headers, as Lambda passes it to the gateway: 6 MB
 WAIT_MS_MAX = 20_000
 LIST_DEFAULT = 100
 LIST_MAX = 1_000
 SEGMENTS_MAX = 100
-OFFSETS_MAX = 100  # partitions of a topic in one answer
+OFFSETS_MAX = 100  # partitions in one answer of a topic's offsets
 
 SEGMENT_CACHE_BYTES = 32 * MIB
-UNPACKED_CACHE_BYTES = 64 * MIB  # of batches that a page ended in, decompressed; the largest there may be fits
+UNPACKED_CACHE_BYTES = 64 * MIB  # of decompressed batches inside which a page ended; the largest batch fits
 UNPACKED_BATCHES_MAX = 1_000
-UNPACKED_PLACES_MAX = 64  # at which pages ended, remembered of one batch
-SEGMENT_CACHED_BYTES = 4_096  # that one of them counts beside its body: what Python keeps of the smallest
-PAGE_SEGMENTS_MAX = 512  # that one page reads at most
-INDEX_SEGMENTS_MAX = 20_000  # whose place is remembered, for each partition
-INDEX_METADATA_MAX = 1_000  # segments whose metadata is remembered, for each partition
+UNPACKED_PLACES_MAX = 64  # remembered of one batch: places at which pages ended
+SEGMENT_CACHED_BYTES = 4_096  # counted for a cached segment beside its body: what Python needs for the smallest
+PAGE_SEGMENTS_MAX = 512  # read for one page
+INDEX_SEGMENTS_MAX = 20_000  # places remembered for each partition
+INDEX_METADATA_MAX = 1_000  # segments' metadata remembered for each partition
 FETCH_SEGMENTS = 32  # fetched side by side
 
 # Topics
@@ -53,64 +55,64 @@ TOPIC_NAME_CHARS_MAX = 249
 REGIONS_MAX = 8  # of one topic
 
 TOPICS_CACHED_MAX = 10_000
-APPENDERS_CACHED_MAX = 10_000  # partitions in one process's memory, at 7 KB each; as many as one topic has
+APPENDERS_CACHED_MAX = 10_000  # partitions in one process's memory, at 7 KB each: as many as a topic can have
 
 # Clocks
-ITEM_AGE_MS_MAX = 60_000  # I4, I7: how old a look at topic and head may be
+ITEM_AGE_MS_MAX = 60_000  # of a look at topic and head (I4, I7)
 CHECKPOINT_SEGMENTS = 16
 CHECKPOINT_MS = 10_000
-STATE_MS = 600_000  # between two objects under state/ of a partition
-STATE_SEGMENTS_MAX = 2_000  # read for one of them in one request
-STATE_REQUEST_MS = 5_000  # that one of them may take in one request
-GC_GRACE_MS = 3_600_000
-URL_MS = 3_600_000  # how long a segment's URL can be fetched; API.md promises ten minutes
+STATE_MS = 600_000  # between two objects of a partition under state/
+STATE_SEGMENTS_MAX = 2_000  # read in one request for an object under state/
+STATE_REQUEST_MS = 5_000  # spent in one request on an object under state/
+GC_GRACE_MS = 3_600_000  # I6
+URL_MS = 3_600_000  # for which a segment's URL works; API.md promises ten minutes
 POLL_FIRST_MS = 50
 POLL_LAST_MS = 1_000
 POLLS_OF_A_PROCESS_MAX = 1_984  # held at once by a local server, each in a thread
-POLLS_OF_A_FUNCTION = 100  # held at once by a deployed one, unless its deployment says how many
+POLLS_OF_A_FUNCTION = 100  # held at once by a deployed function, unless its deployment sets another number
 
 # The sweeper
-SWEEP_MS = 60_000  # between two runs of a local server's; one of them may take half of it
+SWEEP_MS = 60_000  # between two runs of a local server's sweeper; a run may take half of it
 SWEEP_DELETES_MAX = 50_000  # in one run
-SWEEP_THOROUGH_MS = 3_600_000  # between two rounds that look for what no item tells of, too
+SWEEP_THOROUGH_MS = 3_600_000  # between two rounds that also look for objects that no item names
 SWEEP_STATE_SEGMENTS_MAX = 20_000  # read for one object under state/ in one run
-SWEEP_RETENTION_READS_MAX = 20_000  # of one partition's segments, for their age, in one run
+SWEEP_RETENTION_READS_MAX = 20_000  # segments of one partition read in one run, for their age
 SWEEP_FOLD_SEGMENTS = 512  # folded between two checkpoints of a partition that fell behind
 SWEEP_COMPACTION_BYTES_MAX = 256 * MIB  # read by one compaction within a run
-SWEEP_COMPACTION_LATE_BYTES_MAX = 16 * MIB  # read by one that is begun in a run's second half
-CLOCK_MS = 600_000  # after which an object made to ask for the store's time is nobody's
-LAPSE_MARGIN_MS = 3_600_000  # a producer's item outlives its state by so much: clocks differ
+SWEEP_COMPACTION_LATE_BYTES_MAX = 16 * MIB  # read by a compaction that begins in a run's second half
+CLOCK_MS = 600_000  # after which an object under clock/ is left over: its sweeper has crashed
+LAPSE_MARGIN_MS = 3_600_000  # by which a producer's item outlives its state, because clocks differ
 
 # Compaction
-COMPACTED_FILE_BYTES_MAX = 64 * MIB  # one file of a view; also the most that is held of it before it is created
-COMPACTED_BLOCK_BYTES = 2 * MIB  # what a reader fetches of a file at once; its index rides in 2 KiB of metadata
-COMPACTION_KEYS_MAX = 2_000_000  # remembered in one pass, at 111 to 171 bytes each; a log with more takes several
-COMPACTION_FETCH_BYTES = 16 * MIB  # of segments, held at once
+COMPACTED_FILE_BYTES_MAX = 64 * MIB  # of one file of a view, which is held in memory until it is created
+COMPACTED_BLOCK_BYTES = 2 * MIB  # of a file, fetched at once by a reader; the blocks' index fits 2 KiB of metadata
+COMPACTION_KEYS_MAX = 2_000_000  # remembered in one pass, at 111 to 171 bytes each; more keys take more passes
+COMPACTION_FETCH_BYTES = 16 * MIB  # of segments, in memory at once
 COMPACTION_DIRTY_RATIO = 0.5  # Kafka's `min.cleanable.dirty.ratio`
 COMPACTION_REQUEST_BYTES_MAX = 64 * MIB  # read by a compaction within the request that asks for it
-COMPACTION_FUNCTION_BYTES_MAX = 1024 * MIB  # read by one within one function's time; a larger one is for Spark
-COMPACTION_TRAIL_MS = 300_000  # between two remembered horizons that were in force
+COMPACTION_FUNCTION_BYTES_MAX = 1024 * MIB  # read by a compaction within one function's time; larger ones need Spark
+COMPACTION_TRAIL_MS = 300_000  # between two horizons that the head's trail remembers
 
 # Verify
-VERIFY_RANGE_SEGMENTS = 256  # checked by one thread or process at a time, and then folded in order
+VERIFY_RANGE_SEGMENTS = 256  # checked at once by one thread or process, then folded in order
 VERIFY_RANGE_BYTES = 32 * MIB
 
 # Sessions and exclusive access
 LEASE_MS_DEFAULT = 30_000
 LEASE_MS_MIN = 1_000
 LEASE_MS_MAX = 300_000
-LEASE_GRACE_MS = 500  # a lease counts as lapsed so long after its time
-SESSION_KEPT_MS = 86_400_000  # an ended session is remembered for so long
-HOLDS_MAX = 128  # partitions that one session has write access to
-HOLDS_KEPT_MAX = 256  # also of what it gave up, as long as it might still have to be fenced
+LEASE_GRACE_MS = 500  # from a lease's end until it counts as lapsed
+SESSION_KEPT_MS = 86_400_000  # for which an ended session is remembered
+HOLDS_MAX = 128  # partitions to which one session has write access
+HOLDS_KEPT_MAX = 256  # the same, with those that it gave up and that may still have to be fenced
 CLAIM_PARTITIONS_MAX = 32
-SESSIONS_PER_PARTITION_MAX = 100  # with shared access, or waiting, each; dead ones are pruned at each claim
-WANTED_MS = 2_000  # how long a session that is in somebody's way counts as wanted
-HOLD_BACK_MS = 1_000  # how long its creates wait then
+SESSIONS_PER_PARTITION_MAX = 100  # with shared access, and as many waiting; each claim prunes dead ones
+WANTED_MS = 2_000  # for which a session counts as wanted after it was in another's way
+HOLD_BACK_MS = 1_000  # for which the creates of a wanted session wait
 PRODUCER_NAME_CHARS_MAX = 249
 CLIENT_NAME_BYTES_MAX = 256
 SESSIONS_CACHED_MAX = 10_000  # in one process's memory
-SESSION_ENTRIES_CACHED_MAX = 200_000  # what these hold and own together, at 200 bytes each
+SESSION_ENTRIES_CACHED_MAX = 200_000  # holds and ownerships of the cached sessions together, at 200 bytes each
 
 # Producer ids
 PRODUCER_IDS_PER_BLOCK = 1_000
@@ -119,25 +121,25 @@ INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 
 # Subscriptions
-SUBSCRIPTION_NAME_CHARS_MAX = 249  # of groups, too
+SUBSCRIPTION_NAME_CHARS_MAX = 249  # of a group's name, too
 ACKNOWLEDGED_PER_REQUEST_MAX = 100_000
-CURSOR_CHUNK_RANGES = 2_048  # in one item: 4 to 37 KB
-OPEN_RANGES_MAX = 1_000_000  # of one cursor; no limit for the items, but nobody could read them
+CURSOR_CHUNK_RANGES = 2_048  # in one item, of 4 to 37 KB
+OPEN_RANGES_MAX = 1_000_000  # of one cursor; the items could hold more, but no reader could use them
 CURSORS_SHOWN_DEFAULT = 100
-PARTITIONS_PER_COMMIT_MAX = 32  # three items each and the session fit one transaction
+PARTITIONS_PER_COMMIT_MAX = 32  # so that three items for each and the session fit one transaction
 METADATA_BYTES_MAX = 4_096
 SLIDE_SEGMENTS_MAX = 64  # read in one request to move a mark over markers and aborted records
-BACKLOG_SEGMENTS_MAX = 2_000  # read in one request to tell markers from records within acknowledged ranges
-UNOWNED_MS = 3_600_000  # how long a creation of a subscription may take before it is undone
+BACKLOG_SEGMENTS_MAX = 2_000  # read in one request to count the markers within acknowledged ranges
+UNOWNED_MS = 3_600_000  # that a subscription's creation may take before the sweeper undoes it
 
 # Ownership
 RESOURCES_PER_OWN_MAX = 32
 RESOURCE_BYTES_MAX = 1_024
 GROUP_BYTES_MAX = 249
-OWNED_BYTES_MAX = 256 * 1024  # names of what one session owns; the rest of its item is for what it holds
-SESSION_BYTES_MAX = 320 * 1024  # of a session's item, in the largest form that it may end in; it grows no further
+OWNED_BYTES_MAX = 256 * 1024  # of the names of what one session owns; the rest of its item is for its holds
+SESSION_BYTES_MAX = 320 * 1024  # of a session's item, in the largest form that it may end in
 GENERATION_MAX = 2**53 - 1
-FENCE_MS = 20_000  # that one partition's fence may take in one request
+FENCE_MS = 20_000  # spent in one request on the fence of one partition
 
 # Item store
 TRANSACTION_ITEMS_MAX = 100

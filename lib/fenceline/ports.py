@@ -1,8 +1,10 @@
-"""The two stores behind the log, as the protocol sees them, and the facts they tell.
+"""The two stores as the protocol sees them, and the facts that they report.
 
-The rule: an adapter turns its store's mechanisms into these facts, and nothing else comes out of it. It never retries a
-create by itself: the append loop owns retries (DESIGN.md, section 4), because a blind retry turns one's own object into
-a rival's.
+Rule: an adapter turns its store's mechanisms into these facts, and nothing else comes out of it. It never retries a
+create by itself: the append loop owns those retries ("Append"). A blind retry would take one's own object for a
+rival's.
+
+Not here: any store; see ``adapters``.
 """
 
 from __future__ import annotations
@@ -15,19 +17,19 @@ ItemValue: TypeAlias = "str | int | bool | bytes | Sequence[ItemValue] | Mapping
 
 
 class StoreFact(Exception):
-    """Something a store told, or failed to tell."""
+    """A fact that a store reported, or that it did not answer."""
 
 
 class AlreadyExists(StoreFact):
-    """An object stands at that key: the create did nothing, now (an earlier one of ours may have made it)."""
+    """An object exists at that key, so this create did nothing. An earlier create of ours may have made it."""
 
 
 class Conflict(StoreFact):
-    """A create for the same key was under way. It says nothing of who wins; create again."""
+    """Another create of the same key was under way. Which one wins is open: create again."""
 
 
 class NotFound(StoreFact):
-    """No object stands at that key."""
+    """No object exists at that key."""
 
 
 class Damaged(StoreFact):
@@ -37,12 +39,12 @@ class Damaged(StoreFact):
 class Unavailable(StoreFact):
     """The request never left this process, or the store refused it before it did anything. Nothing was changed.
 
-    A failure of the store's own (HTTP 5xx, S3's SlowDown too) is no such refusal: of a write it is ``NoAnswer``.
+    A failure inside the store (HTTP 5xx, S3's SlowDown too) is no such refusal: for a write it is ``NoAnswer``.
     """
 
 
 class NoAnswer(StoreFact):
-    """The request may have left, and no answer, or no certain one, came: it may have been, or yet be, carried out."""
+    """The request may have left, and no certain answer came: it may have been carried out, or may be later."""
 
 
 class VersionMoved(StoreFact):
@@ -54,11 +56,11 @@ class VersionMoved(StoreFact):
 
 
 class ItemTooLarge(StoreFact):
-    """An item beyond what the item store takes. Nothing was written."""
+    """An item is larger than the item store takes. Nothing was written."""
 
 
 class WriteTooLarge(ItemTooLarge):
-    """Items that are together beyond what one write takes. Nothing was written."""
+    """The items of one write are together larger than the item store takes. Nothing was written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,49 +84,49 @@ class ObjectSummary:
 
 
 class ObjectStore(Protocol):
-    """Immutable objects, created once. S3's semantics: strongly consistent reads and listings."""
+    """A store of immutable objects, each created once. As in S3, reads and listings are strongly consistent."""
 
     def create(self, key: str, body: bytes, metadata: Mapping[str, str]) -> None:
-        """Create the object if no object stands at ``key`` (``If-None-Match: *``); durable on return.
+        """Create the object if no object exists at ``key`` (``If-None-Match: *``); durable on return.
 
         Raises:
-            AlreadyExists: One stands there.
-            Conflict: Another create of this key was under way; nothing is known of it.
+            AlreadyExists: One exists there.
+            Conflict: Another create of this key was under way; its outcome is unknown.
             Unavailable: Nothing was created.
-            NoAnswer: It may have been created, or yet be.
+            NoAnswer: It may have been created, or may be later.
         """
 
     def get(self, key: str, start: int = 0, end: int | None = None) -> Object:
         """Return the object, its body cut to the bytes ``[start, end)``.
 
         Raises:
-            NotFound: No object stands there.
-            Damaged: It is not what was stored (told of whole objects only).
+            NotFound: No object exists there.
+            Damaged: It is not what was stored (reported for whole objects only).
             Unavailable: The store could not be asked.
         """
 
     def list(self, prefix: str, start_after: str = "", limit: int = 1000) -> Sequence[ObjectSummary]:
-        """Return up to ``limit`` objects whose key begins with ``prefix`` and lies behind ``start_after``, by key.
+        """Return up to ``limit`` objects whose key begins with ``prefix`` and comes after ``start_after``, by key.
 
-        Fewer than ``limit`` means that there are no more.
+        Fewer than ``limit`` means that these are the last.
 
         Raises:
             Unavailable: The store could not be asked.
         """
 
     def delete(self, key: str) -> None:
-        """Delete the object, if there is one.
+        """Delete the object, if it exists.
 
         Raises:
             Unavailable: The store could not be asked; it may have been deleted.
         """
 
     def url(self, key: str, lifetime_ms: int) -> str:
-        """Return where a plain GET reads the object for ``lifetime_ms``: absolute, or a path on this server."""
+        """Return the URL of the object for plain GETs during ``lifetime_ms``: absolute, or a path on this server."""
 
 
 class ItemKey(NamedTuple):
-    """Where an item stands: items of one ``partition`` key are kept in the order of ``sort`` (by its UTF-8 bytes)."""
+    """An item's key: items of one ``partition`` key are kept in the order of ``sort`` (by its UTF-8 bytes)."""
 
     partition: str
     sort: str
@@ -140,7 +142,7 @@ class Item(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Write ``value`` with ``version``, if the stored version is ``expected`` (``None``: if there is no item)."""
+    """A write of ``value`` with ``version``, if the stored version is ``expected`` (``None``: if no item exists)."""
 
     key: ItemKey
     value: Mapping[str, ItemValue]
@@ -150,7 +152,7 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Delete the item, if its stored version is ``expected``."""
+    """A deletion of the item, if its stored version is ``expected``."""
 
     key: ItemKey
     expected: int
@@ -158,7 +160,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Change nothing, but hold only if the stored version is ``expected`` (``None``: if there is no item)."""
+    """A condition: the stored version is ``expected`` (``None``: no item exists). It changes nothing."""
 
     key: ItemKey
     expected: int | None
@@ -168,7 +170,7 @@ Change: TypeAlias = Put | Delete | Check
 
 
 class ItemStore(Protocol):
-    """Small, versioned items; every write is conditional. Reads are strongly consistent."""
+    """A store of small, versioned items. Every write is conditional, and reads are strongly consistent."""
 
     def get(self, keys: Sequence[ItemKey]) -> Mapping[ItemKey, Item]:
         """Return those of the items (at most 100) that exist, read in one call.
@@ -185,13 +187,15 @@ class ItemStore(Protocol):
             VersionMoved: A condition did not hold; nothing was written.
             ItemTooLarge: An item, or all of them together, is larger than the store takes; nothing was written.
             Unavailable: Nothing was written.
-            NoAnswer: All may have been written, or none.
-            ValueError: No change, more than 100, or a key twice; nothing was written.
+            NoAnswer: All changes may have been made, or none.
+            ValueError: There is no change, more than 100, or a key twice; nothing was written.
         """
 
     def query(self, partition: str, *, start_after: str = "", prefix: str = "", limit: int = 1000) -> Sequence[Item]:
-        """Return up to ``limit`` items of one partition key whose sort key begins with ``prefix`` and lies behind
-        ``start_after``, in order. Fewer than ``limit`` means that there are no more.
+        """Return up to ``limit`` items of one partition key, in the order of their sort keys.
+
+        Each sort key begins with ``prefix`` and comes after ``start_after``. Fewer than ``limit`` items means that
+        these are the last.
 
         Raises:
             Unavailable: The store could not be asked.

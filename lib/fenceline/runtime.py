@@ -1,7 +1,9 @@
 """Time, chance and waiting, as arguments.
 
-The rule: the protocol takes its clock, its randomness and every way to wait from here, so that a simulation can put in
-its own and replay a bad day from a seed. It does not know what is done with them.
+Rule: the protocol takes its clock, its randomness and every way to wait from here. So a simulation can put in its own,
+and replay a bad day from a seed.
+
+Not here: what is done with them.
 """
 
 from __future__ import annotations
@@ -29,20 +31,20 @@ class Lock(Protocol):
 
 
 class Condition(Lock, Protocol):
-    """A lock with a place to wait, as ``threading.Condition``."""
+    """A lock on which a thread can wait, as ``threading.Condition``."""
 
     def wait(self, timeout: float | None = None) -> bool: ...
     def notify_all(self) -> None: ...
 
 
 class Runtime(Protocol):
-    """What surrounds the protocol while it runs."""
+    """The surroundings of the protocol while it runs."""
 
     def now_ms(self) -> int:
         """Return the wall clock, in ms since the epoch. It may jump."""
 
     def monotonic_ms(self) -> int:
-        """Return a clock that never goes back, in ms. It may stand still while the process is frozen."""
+        """Return a clock that never goes back, in ms. It may stop while the process is frozen."""
 
     def sleep_ms(self, duration_ms: float) -> None:
         """Return after ``duration_ms``."""
@@ -54,19 +56,19 @@ class Runtime(Protocol):
         """Return 32 hexadecimal digits that were never returned before, anywhere."""
 
     def fresh_version(self) -> int:
-        """Return a random 62-bit number, for an item that begins (DESIGN.md, section 2)."""
+        """Return a random 62-bit number, the first version of a new item ("Decisions over items")."""
 
     def lock(self) -> Lock:
         """Return a new lock. It is much faster than a condition."""
 
     def condition(self, lock: Any = None) -> Condition:
-        """Return a new condition on ``lock``, which this runtime made, or on one of its own."""
+        """Return a new condition on ``lock``, which this runtime made, or on a lock of its own."""
 
     def gather(self, calls: Sequence[Callable[[], T]]) -> list[T]:
-        """Make the calls, side by side where that helps, and return their results in order.
+        """Make the calls, side by side if that helps, and return their results in order.
 
         Raises:
-            Exception: The first call's, in order, that raised one; the others were made to their end.
+            Exception: That of the first call, in order, that raised one. The other calls were made to their end.
         """
 
 
@@ -74,8 +76,8 @@ class ThreadRuntime:
     """The real surroundings: the machine's clocks and chance, threads, and a pool for calls made side by side.
 
     Args:
-        parallel: How many calls of all ``gather`` run at once beside those that wait for them; 1 makes them one after
-            the other, which is faster on a store in the same process.
+        parallel: How many calls of all ``gather`` together run at once beside the threads that wait for them. 1 makes
+            the calls one after the other, which is faster with a store in the same process.
     """
 
     def __init__(self, parallel: int = 1) -> None:
@@ -110,7 +112,7 @@ class ThreadRuntime:
         return threading.Condition(lock)
 
     def gather(self, calls: Sequence[Callable[[], T]]) -> list[T]:
-        # A thread of the pool never waits for the pool: with all of them waiting, none would be left to work.
+        # A thread of the pool never waits for the pool: if all of them waited, none would be left to work.
         if self._pool is None or len(calls) < 2 or getattr(self._inside, "is_pool", False):
             return _one_by_one(calls)
         futures = [self._pool.submit(call) for call in calls[1:]]
@@ -133,7 +135,7 @@ def _one_by_one(calls: Sequence[Callable[[], T]]) -> list[T]:
 
 
 class _Kept:
-    """Keeps what the calls raise until all of them were made."""
+    """A keeper of what the calls raise, until all of them were made."""
 
     def __init__(self) -> None:
         self.failures: list[Exception] = []

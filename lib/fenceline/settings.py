@@ -1,6 +1,8 @@
-"""What a deployment sets, by name, once: infrastructure writes it, wiring reads it.
+"""The settings of a deployment: infrastructure writes them, wiring reads them.
 
-The rule: no setting's name stands anywhere else.
+Rule: each setting's name is here, and nowhere else.
+
+Not here: what a setting does.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from fenceline import limits
 _PREFIX = "FENCELINE_"
 _OBJECTS = re.compile(r"s3://([a-zA-Z0-9][a-zA-Z0-9.\-_]*)(?:/(.*))?")
 _ITEMS = re.compile(r"dynamodb://([a-zA-Z0-9.\-_]+)")
-_NOT_YET = "${"  # infrastructure knows a name before there is one, by a placeholder; what is read is a name
+_NOT_YET = "${"  # begins a placeholder: infrastructure uses one for a name that does not exist yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,21 +26,21 @@ class Settings:
     """The settings of one region's functions, or of one local server.
 
     Args:
-        data_dir: The directory of the embedded stores, or "" where the two that follow are given.
+        data_dir: The directory of the embedded stores, or "" if ``objects`` and ``items`` are given.
         region: The region's name, as topics and segments show it.
-        item_age_ms: How old a look at topic and head may be (I4, I7); 0 looks on each append.
+        item_age_ms: How old a look at topic and head may be (I4, I7); 0 looks at each append.
         objects: "" or s3://BUCKET[/PREFIX].
         items: "" or dynamodb://TABLE.
-        service: What its metrics and log lines are told apart by; the stack's name.
+        service: The stack's name, which its metrics and log lines carry.
         log_level: DEBUG, INFO, WARNING or ERROR.
         tracing: Whether requests are traced.
-        function: Which function this is.
-        poll_slots: How many polls the function holds at once, all of its processes together. 0 is for a process that
-            is not one of many: it holds as many as it has threads for.
-        aws_sdk: Whose session makes the stores' clients: "boto3", or "botocore", which starts sooner.
+        function: The name of this function.
+        poll_slots: How many polls the function holds at once, all of its processes together. 0 is for a single process,
+            which holds as many as it has threads for.
+        aws_sdk: The library that makes the stores' clients: "boto3", or "botocore", which starts sooner.
 
     Raises:
-        ValueError: They name no pair of stores. The message says what to do.
+        ValueError: The settings do not name one pair of stores. The message says what to do.
     """
 
     data_dir: str = ""
@@ -58,9 +60,9 @@ class Settings:
             missing = "items" if self.objects else "objects"
             raise ValueError(f"objects and items belong together; name {missing}, too")
         if bool(self.data_dir) == bool(self.objects):
-            raise ValueError("name either a data directory, or objects and items")
+            raise ValueError("the settings must name either a data directory, or objects and items")
         if self.aws_sdk not in ("boto3", "botocore"):
-            raise ValueError(f"aws_sdk is boto3 or botocore, not {self.aws_sdk}")
+            raise ValueError(f"aws_sdk must be boto3 or botocore, not {self.aws_sdk}")
         if self.objects and _NOT_YET not in self.objects + self.items:
             _ = self.bucket_and_prefix, self.table
 
@@ -72,23 +74,23 @@ class Settings:
     def bucket_and_prefix(self) -> tuple[str, str]:
         found = _OBJECTS.fullmatch(self.objects)
         if found is None:
-            raise ValueError(f"objects are s3://BUCKET or s3://BUCKET/PREFIX, not {self.objects}")
+            raise ValueError(f"objects must be s3://BUCKET or s3://BUCKET/PREFIX, not {self.objects}")
         return found[1], found[2] or ""
 
     @property
     def table(self) -> str:
         found = _ITEMS.fullmatch(self.items)
         if found is None:
-            raise ValueError(f"items are dynamodb://TABLE, not {self.items}")
+            raise ValueError(f"items must be dynamodb://TABLE, not {self.items}")
         return found[1]
 
     def to_env(self) -> dict[str, str]:
-        """Return every setting as a variable, "" where it has none."""
+        """Return every setting as an environment variable, with "" for no value."""
         return {_variable(name): str(value) for name, value in dataclasses.asdict(self).items()}
 
     @classmethod
     def from_env(cls, environment: Mapping[str, str]) -> Settings:
-        """Return what ``to_env`` wrote; what is not there has its default.
+        """Return the settings that ``to_env`` wrote; a missing one has its default.
 
         Raises:
             ValueError: ``item_age_ms`` or ``poll_slots`` is no number, or the stores are not named.

@@ -48,8 +48,8 @@ def test_settings_take_units(run):
         ("retention.ms=0.5ms", "takes whole ms"),
         ("retention.bytes=10G", "(B, KB, KiB, MB, MiB, GB, GiB, TB, TiB)"),
         ("max.message.bytes=2d", "(B, KB, KiB, MB, MiB, GB, GiB, TB, TiB)"),
-        ("max.message.bytes=5MiB", "max.message.bytes is from 0 to 4194304"),
-        ("check.expected.offsets=7d", "check.expected.offsets is true or false"),
+        ("max.message.bytes=5MiB", "max.message.bytes must be from 0 to 4194304"),
+        ("check.expected.offsets=7d", "check.expected.offsets must be true or false"),
         ("no.such=7d", "unknown config name"),
     ],
 )

@@ -50,7 +50,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fenceline]:
         (["--objects", "s3://b"], "name items, too"),
         (["--items", "dynamodb://t"], "name objects, too"),
         (["--data", "d", *STORES], "either --data, or --objects and --items"),
-        (["--objects", "b", "--items", "dynamodb://t"], "objects are s3://BUCKET"),
+        (["--objects", "b", "--items", "dynamodb://t"], "objects must be s3://BUCKET"),
     ],
 )
 @pytest.mark.parametrize("command", [["dev"], ["verify"], ["rebuild"], ["check-store"], ["compact", "t"]])

@@ -142,9 +142,9 @@ def test_settings_need_a_directory_and_nothing_else() -> None:
         ({"objects": "s3://b"}, "name items, too"),
         ({"items": "dynamodb://t"}, "name objects, too"),
         ({"data_dir": "d", "objects": "s3://b", "items": "dynamodb://t"}, "either a data directory"),
-        ({"objects": "http://b", "items": "dynamodb://t"}, "objects are s3://BUCKET"),
-        ({"objects": "s3:///p", "items": "dynamodb://t"}, "objects are s3://BUCKET"),
-        ({"objects": "s3://b", "items": "dynamodb://"}, "items are dynamodb://TABLE"),
+        ({"objects": "http://b", "items": "dynamodb://t"}, "objects must be s3://BUCKET"),
+        ({"objects": "s3:///p", "items": "dynamodb://t"}, "objects must be s3://BUCKET"),
+        ({"objects": "s3://b", "items": "dynamodb://"}, "items must be dynamodb://TABLE"),
     ],
 )
 def test_settings_that_name_no_pair_of_stores_are_refused(given: dict[str, str], told: str) -> None:

@@ -29,5 +29,5 @@ def test_every_setting_goes_through_the_environment_and_back() -> None:
 def test_a_name_that_is_not_there_yet_is_written_and_a_wrong_one_is_refused_when_read() -> None:
     written = Settings(objects="s3://${Token[Bucket.1]}", items="dynamodb://${Token[Table.2]}").to_env()
     assert written["FENCELINE_OBJECTS"] == "s3://${Token[Bucket.1]}"
-    with pytest.raises(ValueError, match="objects are s3://BUCKET"):
+    with pytest.raises(ValueError, match="objects must be s3://BUCKET"):
         Settings.from_env({**written, "FENCELINE_OBJECTS": "s3://no bucket", "FENCELINE_ITEMS": "dynamodb://t"})

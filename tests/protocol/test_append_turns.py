@@ -174,7 +174,7 @@ def test_an_append_that_the_next_one_found_much_later_slows_nothing_afterwards(s
     service.runtime.advance(3_600_000)
     append(log, "b")
     assert service.values() == [b"a", b"found", b"b"]
-    assert appender_of(log)._turns.create_ms <= 2 * CALL_MS
+    assert appender_of(log)._backoff.create_ms <= 2 * CALL_MS
 
 
 @pytest.mark.usefixtures("store_takes_time")
@@ -184,7 +184,7 @@ def test_a_winner_learns_of_who_only_loses_by_the_checkpoint(service: Service, *
     loser, winner = service.another(timeout_ms=10_000), service.another()
     for _ in range(limits.CHECKPOINT_SEGMENTS):
         append(winner, "first")
-    turns = appender_of(winner)._turns
+    turns = appender_of(winner)._backoff
     assert turns._met_at is None
 
     def is_lost(call: Callable[[], Any]) -> Any:
@@ -196,7 +196,7 @@ def test_a_winner_learns_of_who_only_loses_by_the_checkpoint(service: Service, *
     service.objects.always("create", is_lost)
     with pytest.raises(errors.ContendedError):
         append(loser, "loser")
-    assert appender_of(loser)._turns.losses >= CHECKPOINT_LOSSES
+    assert appender_of(loser)._backoff.losses >= CHECKPOINT_LOSSES
     assert turns._met_at is not None
     assert turns.losses == 0
 
@@ -208,7 +208,7 @@ def test_a_log_start_that_was_moved_is_no_rival(service: Service) -> None:
         if n % limits.CHECKPOINT_SEGMENTS == 8:
             service.log.partitions.trim(TOPIC, 0, n // limits.CHECKPOINT_SEGMENTS * limits.CHECKPOINT_SEGMENTS)
     assert service.log.partitions.offsets(TOPIC, 0).bounds.log_start_offset == 2 * limits.CHECKPOINT_SEGMENTS
-    assert appender_of(log)._turns._met_at is None
+    assert appender_of(log)._backoff._met_at is None
 
 
 @pytest.mark.parametrize("timeout_ms", range(14_000, 34_000, 2_000))
@@ -237,7 +237,7 @@ def test_who_only_loses_begins_no_write_that_its_caller_has_no_time_for(service:
     service.objects.always("create", is_lost)
     with pytest.raises(errors.ContendedError):
         append(loser, "loser")
-    assert appender_of(loser)._turns.losses >= CHECKPOINT_LOSSES
+    assert appender_of(loser)._backoff.losses >= CHECKPOINT_LOSSES
     assert all(left >= create_ms for left in left_ms)
 
 

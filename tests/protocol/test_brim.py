@@ -201,11 +201,11 @@ def test_no_end_of_a_session_counts_more_than_it_was_judged_by(
 
 
 def too_large(call: Callable[[], Any]) -> Any:
-    raise ItemTooLarge("item too large: key=('sessions/a', 'another-s-secret')")
+    raise ItemTooLarge("the item is too large: key=('sessions/a', 'another-s-secret')")
 
 
 def too_large_together(call: Callable[[], Any]) -> Any:
-    raise WriteTooLarge("items too large together")
+    raise WriteTooLarge("the items are too large together")
 
 
 def writes(service: Service) -> dict[str, Callable[[], object]]:

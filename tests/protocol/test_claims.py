@@ -322,7 +322,7 @@ def test_a_session_that_has_too_much_for_one_item_is_told(service: Service) -> N
     session = service.log.access.create_session(lease_ms=300_000)
 
     def is_too_large(call: Callable[[], Any]) -> Any:
-        raise ItemTooLarge("item too large")
+        raise ItemTooLarge("the item is too large")
 
     service.items.plan("write", is_too_large)
     refusal = refused(lambda: claim(service.log, session_id=session.session_id))

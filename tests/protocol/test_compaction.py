@@ -1153,7 +1153,7 @@ def test_the_command_compacts_a_directory_and_tells_what_it_made(tmp_path: Path)
     for arguments, told in (
         (("rows", "2"), "it has 0 to 1"),
         (("plain",), "cleanup.policy"),
-        (("x",), "no such topic"),
+        (("x",), "no topic has this name"),
     ):
         refused = run(*arguments)
         assert refused.exit_code == 1

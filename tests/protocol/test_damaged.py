@@ -75,7 +75,7 @@ def test_a_rebuild_stops_at_a_topic_object_that_cannot_be_read(service: Service)
     service.objects.store.create(line.key, b'{"name": "orders', {})
     with (
         closing(SqliteItemStore(":memory:")) as items,
-        pytest.raises(errors.CorruptLogError, match="a stored topic is damaged"),
+        pytest.raises(errors.CorruptLogError, match="a topic object is damaged"),
     ):
         rebuild(Context(service.objects, items, service.runtime, REGION))
 
@@ -84,7 +84,7 @@ def test_a_rebuild_stops_at_a_damaged_topic_object(service: Service) -> None:
     service.objects.always("get", is_damaged, keys.TOPIC_PREFIX)
     with (
         closing(SqliteItemStore(":memory:")) as items,
-        pytest.raises(errors.CorruptLogError, match="a stored topic is damaged"),
+        pytest.raises(errors.CorruptLogError, match="a topic object is damaged"),
     ):
         rebuild(Context(service.objects, items, service.runtime, REGION))
 

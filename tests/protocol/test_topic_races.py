@@ -156,7 +156,7 @@ def test_a_creation_that_is_being_deleted_before_it_was_answered_is_not_told_as_
 
     service.items.plan("write", lost_behind(begin_to_delete))
     refusal = refused(lambda: service.log.topics.create(NAME))
-    assert (refusal.code, "has been deleted by another request" in refusal.detail) == ("OUTCOME_UNKNOWN", True)
+    assert (refusal.code, "another request has deleted it since" in refusal.detail) == ("OUTCOME_UNKNOWN", True)
 
 
 def test_a_creation_whose_name_was_taken_behind_it_is_not_told_as_refused(service: Service) -> None:

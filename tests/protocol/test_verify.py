@@ -106,7 +106,7 @@ def test_a_removed_range_is_found(service: Service) -> None:
     for base in range(20, 60, 2):
         service.objects.store.delete(segment_key(service, base))
     found = verified(service)
-    assert (found.broken_at, found.problem) == (20, "a segment is missing: offset=20 next=60")
+    assert (found.broken_at, found.problem) == (20, "a segment is missing; restore it from a backup: offset=20 next=60")
 
 
 @pytest.mark.parametrize(("base", "broken_at"), [(21, 21), (2 * APPENDS, 2 * APPENDS), (2 * APPENDS + 7, 2 * APPENDS)])
@@ -116,7 +116,7 @@ def test_an_added_segment_is_found(service: Service, base: int, broken_at: int) 
     service.objects.store.create(segment_key(service, base), stored.body, stored.metadata)
     found = verified(service)
     assert found.broken_at == broken_at
-    assert base != 21 or found.problem == "a segment stands where another one holds the offset: offset=21"
+    assert base != 21 or found.problem == "two segments hold the same offset; restore the log from a backup: offset=21"
 
 
 def test_an_added_segment_that_is_whole_in_itself_is_found(service: Service) -> None:
@@ -268,7 +268,7 @@ def test_a_segment_that_is_listed_and_cannot_be_read_is_found(service: Service) 
     service.objects.always("get", is_absent, segment_key(service, 20))
     found = verified(service)
     assert (found.broken_at, found.segments) == (20, 10)
-    assert "it is listed, but not there" in found.problem
+    assert "the store lists it, but does not return it" in found.problem
 
 
 def test_an_object_that_is_no_segment_is_found_among_them(service: Service) -> None:
@@ -292,7 +292,7 @@ def test_damage_in_a_later_range_does_not_hide_what_is_missing_before_it(service
     service.objects.store.delete(segment_key(service, 18))
     replace_segment(service, 20, lambda body, metadata: body[:-1])
     found = verified(service)
-    assert (found.broken_at, found.problem) == (18, "a segment is missing: offset=18 next=20")
+    assert (found.broken_at, found.problem) == (18, "a segment is missing; restore it from a backup: offset=18 next=20")
 
 
 @pytest.mark.parametrize("change", [lambda body: body[:-1], lambda body: body.replace(b'"head"', b'"heat"')])
@@ -304,7 +304,7 @@ def test_a_stored_fold_that_cannot_be_read_is_told(service: Service, change: Cal
     service.objects.store.create(key, change(body), {})
     found = verified(service)
     assert found.broken_at == 0
-    assert "a stored fold is damaged; restore it from a backup" in found.problem
+    assert "a stored state is damaged; restore it from a backup" in found.problem
     assert key in found.problem
 
 

@@ -1,4 +1,6 @@
-"""Entries committed to a partition: batches and markers, judged, grouped and created.
+"""Entries committed to a partition: batches and markers are checked, grouped and created.
 
-Rule: the create of a segment is the commit (I1).
+Rule: the create of a segment commits an append (I1); its line is in ``commit``.
+
+Not here: what a process knows of a partition; see ``log``.
 """

@@ -1,7 +1,9 @@
-"""ACCESS markers on their way into the log: what a claim appends to each of its partitions (DESIGN.md, section 5).
+"""ACCESS markers as entries of the queue: what a claim appends to each of its partitions ("Exclusive access").
 
-The rule: a marker is judged at exactly the offset that it would get, like every append. One whose epoch is not above
-the fold's is never appended: then it stands there already, or its claim is lost.
+Rule: a marker is checked at exactly the offset that it would get, like every append. A marker whose epoch is not above
+the state's is never appended: it is in the log already, or its claim is lost.
+
+Not here: which sessions get access; see ``access``.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ class GrantEntry:
     is_going_allowed: bool = field(default=False, init=False)
 
     def check(self, tentative: TentativeState, now_ms: int) -> Stamped | Marked | ProducerFencedError:
+        """Return the marker as it would be stored, where it is already, or that another claim came first."""
         state = tentative.state
         if state.topic_epoch < self.epoch:  # I8
             return exclusive_marker(state, self.session_id, self.epoch, now_ms)
@@ -39,16 +42,17 @@ class GrantEntry:
 
 @dataclass(frozen=True, slots=True)
 class ShareEntry:
-    """The marker back to shared access, in the same epoch, behind an exclusive session that has ended."""
+    """The marker back to shared access, in the same epoch, after an exclusive session that has ended."""
 
     epoch: int
-    session_id: str  # of the one that has ended
+    session_id: str  # the session that has ended
     size: int = field(default=0, init=False)
     producer_id: int | None = field(default=None, init=False)
     is_internal: bool = field(default=True, init=False)
     is_going_allowed: bool = field(default=False, init=False)
 
     def check(self, tentative: TentativeState, now_ms: int) -> Stamped | Marked | ProducerFencedError:
+        """Return the marker as it would be stored, where it is already, or that another claim came first."""
         state = tentative.state
         if state.topic_epoch == self.epoch and state.access_mode == SHARED:
             return Marked(state.access_offset)
@@ -58,18 +62,20 @@ class ShareEntry:
 
 
 def lost(state: PartitionState) -> ProducerFencedError:
+    """Return the refusal of a marker that came too late."""
     return ProducerFencedError(
-        f"another claim came first; claim again: topic_epoch={state.topic_epoch}", topic_epoch=state.topic_epoch
+        f"another session's claim of this partition came first; claim again: topic_epoch={state.topic_epoch}",
+        topic_epoch=state.topic_epoch,
     )
 
 
 def exclusive_marker(state: PartitionState, session_id: str, epoch: int, now_ms: int) -> Stamped:
-    """Return the marker, at the state's end, that ``session_id`` has exclusive access with ``epoch``."""
+    """Return the marker that gives ``session_id`` exclusive access with ``epoch``, at the state's next offset."""
     return _stamped(state, {"mode": EXCLUSIVE, "session_id": session_id}, epoch, now_ms)
 
 
 def shared_marker(state: PartitionState, now_ms: int) -> Stamped:
-    """Return the marker, at the state's end, that access is shared again, in the epoch in force."""
+    """Return the marker that makes access shared again in the epoch in force, at the state's next offset."""
     return _stamped(state, {"mode": SHARED, "session_id": None}, state.topic_epoch, now_ms)
 
 

@@ -1,14 +1,18 @@
-"""ContentionBackoff: when one of several processes that append to a partition leaves it to the others.
+"""The pauses of one process whose rivals append to the same partition ("Rivals take turns").
 
-The rule: nothing here decides who may append; the create does (I1). It keeps losers from spending their time, and
-everybody's, on losing, and a winner from keeping the others out for good. Times are measured in *tries* (what it takes
-this process to follow the log to its end and create there), so that they fit beside the store and far from it.
+Rule: nothing here decides which process may append; the create does (I1). Pauses keep a loser from spending its own
+time, and its rivals', on losing. Gaps keep a winner from shutting the others out for good. Times are measured in
+*tries*: one try is what this process takes to follow the log to its end and create there. So they fit a process near
+the store and one far from it.
 
-Whoever lost pauses: briefly at first, in case it was chance, then twice as long each time, and from then on less with
-each loss, so that who has waited longest tries most often. Whoever won goes on at once for a turn, and leaves a gap
-behind it, in which one who tries succeeds; a loser that won several times just before begins with the long pause. Who
-appends alone does not know of one that only loses, and leaves a gap now and then, too. Who has lost for long knocks: it
-moves the checkpoint, which the winner meets at its own next one.
+A process that lost a create pauses: briefly at first, in case it was chance, then twice as long each time. After some
+losses it pauses less with each, so that the process that has waited longest tries most often. A process that won goes
+on at once for a turn. Then it leaves a gap, in which a rival that tries succeeds. A loser that won several times just
+before begins with the long pause. A process that met no rival cannot see one that only loses. So it leaves a gap now
+and then, too. A process that has lost for long moves the checkpoint. The winner finds it moved when it writes its own
+next one.
+
+Not here: the waiting itself; see ``commit``.
 """
 
 from __future__ import annotations
@@ -17,24 +21,26 @@ from dataclasses import dataclass
 
 # (tries, at least so many ms): following the log costs each process the same work, however near the store is.
 TURN = (4.0, 500)
-GAP = (3.0, 100)  # longer than the pause and the try of who has waited longest
+GAP = (3.0, 100)  # longer than the pause and the try of the rival that has waited longest
 LONG_PAUSE = (4.0, 1_500)
 SHORT_PAUSE = (0.5, 75)
 FIRST_PAUSE_TRIES = 0.25
-CHANCE_LOSSES = 6  # up to so many in a row pauses grow, and from there on shrink
-CHECKPOINT_LOSSES = 8  # then, and at each further ``CHANCE_LOSSES``
-RIVAL_TRIES = 256  # for how long a rival that was met counts
-ALONE_TURNS = 24  # whoever met none can't know of one that only loses: 1 to 3 % of the time is left to it
-# Of the newest try in the average. Rivals that are in each other's way make tries long: what counts is the try itself.
+CHANCE_LOSSES = 6  # in a row, up to which pauses grow; from there on they shrink
+CHECKPOINT_LOSSES = 8  # in a row, until the loser moves the checkpoint; again after each further `CHANCE_LOSSES`
+RIVAL_TRIES = 256  # for which a rival that was met counts
+# A process that met no rival cannot know of one that only loses, and leaves 1 to 3 % of the time to it.
+ALONE_TURNS = 24
+# Weights of the newest try in the average. What counts is the try itself, but rivals that collide make tries long.
 _WEIGHT_SHORTER, _WEIGHT_LONGER = 0.5, 0.1
 
 
 @dataclass(slots=True)
 class ContentionBackoff:
-    """This process's part in the rivalry for one partition. Times are in ms, of the monotonic clock."""
+    """The wins and losses of one process at one partition. Times are in ms, of the monotonic clock."""
 
     try_ms: float = 0.0  # what a try takes, on average
-    create_ms: float = 0.0  # what one that won took: who never loses knows a try by its parts
+    # What a create that won took, on average: a process that never loses knows a try only by its two parts.
+    create_ms: float = 0.0
     follow_ms: float = 0.0
     losses: int = 0  # in a row
     _met_at: int | None = None  # when a rival's segment was met last
@@ -56,12 +62,12 @@ class ContentionBackoff:
         return 2 * random * pause_ms
 
     @property
-    def knocks(self) -> bool:
-        """Whether it has lost for so long that the winner may not know of it."""
+    def should_advance_checkpoint(self) -> bool:
+        """Return True if this process has lost for so long that the winner may not know of it."""
         return self.losses >= CHECKPOINT_LOSSES and (self.losses - CHECKPOINT_LOSSES) % CHANCE_LOSSES == 0
 
     def meet(self, now: int) -> None:
-        """Note that there are others: something was written that they write."""
+        """Note that there are rivals: something was written that only they write."""
         self._met_at = now
 
     def followed(self, took_ms: int) -> None:
@@ -69,7 +75,7 @@ class ContentionBackoff:
         self.follow_ms = _average(self.follow_ms, took_ms)
 
     def win(self, now: int, took_ms: int) -> None:
-        """Note a create that succeeded, and ``took_ms`` since its try began."""
+        """Note a create that succeeded, ``took_ms`` after its try began."""
         self.losses = 0
         self.create_ms = _average(self.create_ms, took_ms)
         if self._turn_at is None or now - self._won_at > self._ms(GAP):
@@ -77,7 +83,7 @@ class ContentionBackoff:
         self._won_at = now
 
     def gap(self, now: int, random: float) -> float:
-        """Return how long to leave the log to others before the next create: mostly not at all."""
+        """Return how long to leave the log to others before the next create: mostly 0."""
         if self._turn_at is None or now - self._won_at > self._ms(GAP):
             return 0
         is_alone = self._met_at is None or now - self._met_at > RIVAL_TRIES * self._longest_try_ms

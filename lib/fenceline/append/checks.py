@@ -1,7 +1,9 @@
-"""May this batch enter the log at this offset? A pure decision (DESIGN.md, sections 4, 7 and 9).
+"""The decision whether a batch may be appended at an offset: append, refuse, duplicate or admit first ("Judging").
 
-The rule: the order of judgement is fixed, and what is judged is a state at exactly the offset that the batch would get.
-Nothing is read or written here; whether the state is still the log's end is for the append loop to prove.
+Rule: the checks have one fixed order ("Order of judgement"), and the state is the one at exactly the offset that the
+batch would get. Each decision is pure: nothing is read or written.
+
+Not here: the proof that the state is still the log's end (I4); see ``commit``.
 """
 
 from __future__ import annotations
@@ -26,13 +28,12 @@ from fenceline.log.state import BatchEvent, PartitionState, ProducerState, next_
 
 @dataclass(frozen=True, slots=True)
 class SessionStatus:
-    """What is known of the session that a batch is sent under, as to its partition.
+    """The session that a batch is sent with, as far as it concerns the partition.
 
     Args:
-        session_id: The session's.
         topic_epoch: The one that the batch names.
-        mode: Of the grant with that epoch; ``None`` where the session has none.
-        expired: The answer, if nobody came after it, of a session or producer that was closed.
+        mode: Of the grant with that epoch; ``None`` if the session has no such grant.
+        expired: The answer of a session or producer that was closed, unless another writer came after it.
     """
 
     session_id: str
@@ -42,44 +43,45 @@ class SessionStatus:
 
 
 class Terms(NamedTuple):
-    """What the sender of a batch asked for, and the topic's rules for it."""
+    """The conditions of a batch: those that its sender named, and the topic's."""
 
     expected_offset: int | Sequence[int] | None
     checks_expected_offsets: bool
     producer_expiration_ms: int
     transactional_id: str | None = None
     session: SessionStatus | None = None  # None: it is sent without one
-    ended: tuple[str, int] | None = None  # without one: the (session, epoch) whose end was written for this append
+    # For a batch without a session: the exclusive (session, epoch) whose end was written for this append.
+    ended: tuple[str, int] | None = None
 
     @property
     def is_expecting(self) -> bool:
-        """Whether an expectation is to be compared."""
+        """Return True if the batch names an expected offset that the topic compares."""
         return self.checks_expected_offsets and names_expectation(self.expected_offset)
 
 
 class Accepted(NamedTuple):
-    """The batch may be appended; behind an exclusive session that has ended, with a marker back to shared access."""
+    """The batch may be appended, with a marker back to shared access if an exclusive session has ended."""
 
     goes_back_to_shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """It may not, and this is the answer."""
+    """The batch may not be appended, and this is the answer."""
 
     error: FencelineError
 
 
 @dataclass(frozen=True, slots=True)
 class Duplicate:
-    """It was appended before, as ``original``."""
+    """The batch was appended before, as ``original``."""
 
     original: BatchEvent
 
 
 @dataclass(frozen=True, slots=True)
 class AdmitFirst:
-    """It may be, once it was asked for, and written, that this exclusive session has ended."""
+    """The batch may be appended once the end of this exclusive session was decided, and written to its item."""
 
     session_id: str
     topic_epoch: int
@@ -89,7 +91,7 @@ Verdict = Accepted | Refused | Duplicate | AdmitFirst
 
 
 def names_expectation(expected: int | Sequence[int] | None) -> bool:
-    """Whether ``expected_offset`` holds anything but -1, which is not checked."""
+    """Return True if ``expected_offset`` holds anything but -1, which is not checked."""
     if expected is None or isinstance(expected, int):
         return expected not in (None, -1)
     return any(offset != -1 for offset in expected)
@@ -98,31 +100,31 @@ def names_expectation(expected: int | Sequence[int] | None) -> bool:
 def check_append(
     state: PartitionState, producer: ProducerState | None, header: BatchHeader, terms: Terms, *, now_ms: int
 ) -> Verdict:
-    """Return whether a batch may be appended at ``state.next_offset``.
+    """Decide whether a batch may be appended at ``state.next_offset``.
 
     Args:
         producer: What the partition knows of ``header.producer_id`` at that offset.
         header: The batch's, before it is stamped.
-        now_ms: The clock by which a producer's state lapses.
+        now_ms: The present time, by which a producer's state lapses.
     """
-    fenced = _judge_access(state, terms)
+    fenced = _check_access(state, terms)
     if fenced is not None:
         return fenced
     if header.has_producer:
         producer = _unlapsed(state, producer, header.producer_id, terms.producer_expiration_ms, now_ms)
-        verdict = _judge_sequence(producer, header)
+        verdict = _check_sequence(producer, header)
         if verdict is not None:
             return verdict
     if header.is_transactional or terms.transactional_id is not None:
-        return Refused(InvalidTxnStateError("transactions are not served yet; send the batch without one"))
+        return Refused(InvalidTxnStateError("this server does not serve transactions yet; send the batch without one"))
     if header.has_producer and header.producer_id in state.open_transactions:
-        return Refused(InvalidTxnStateError("the producer has an open transaction here; end it first"))
-    mismatch = _judge_expectation(state.next_offset, terms.expected_offset) if terms.is_expecting else None
+        return Refused(InvalidTxnStateError("the producer has an open transaction in this partition; end it first"))
+    mismatch = _check_expectation(state.next_offset, terms.expected_offset) if terms.is_expecting else None
     return mismatch or Accepted(goes_back_to_shared=terms.session is None and state.access_mode == EXCLUSIVE)
 
 
-def _judge_access(state: PartitionState, terms: Terms) -> Refused | AdmitFirst | None:
-    """Judge by the log alone who may write here (DESIGN.md, section 5); ``None``: this batch may."""
+def _check_access(state: PartitionState, terms: Terms) -> Refused | AdmitFirst | None:
+    """Decide by the log alone whether the batch's sender may write; ``None``: it may ("Exclusive access")."""
     session = terms.session
     if session is None:
         if state.access_mode == SHARED:
@@ -130,12 +132,12 @@ def _judge_access(state: PartitionState, terms: Terms) -> Refused | AdmitFirst |
         assert state.session_id is not None
         named = (state.session_id, state.topic_epoch)
         return None if terms.ended == named else AdmitFirst(*named)
-    # I8: whoever came after it raised the epoch, or, in the same one, made access shared again.
+    # I8: a writer that came after this session raised the epoch, or made access shared again in the same epoch.
     is_named = state.session_id == (session.session_id if session.mode == EXCLUSIVE else None)
     if session.mode is None or session.topic_epoch != state.topic_epoch or not is_named:
         return Refused(
             ProducerFencedError(
-                f"the session has no access with this epoch; claim again: "
+                "the session no longer has write access with this epoch; claim again: "
                 f"session_id={session.session_id} epoch={session.topic_epoch} current={state.topic_epoch}",
                 topic_epoch=state.topic_epoch,
             )
@@ -151,8 +153,8 @@ def _unlapsed(
     return producer if now_ms - producer.time <= expiration_ms else None
 
 
-def _judge_sequence(producer: ProducerState | None, header: BatchHeader) -> Verdict | None:
-    """Kafka's rules for an idempotent producer (KIP-98, KIP-360)."""
+def _check_sequence(producer: ProducerState | None, header: BatchHeader) -> Verdict | None:
+    """Apply Kafka's rules for an idempotent producer (KIP-98, KIP-360; "Idempotence")."""
     if producer is None:
         if header.is_transactional and header.base_sequence != 0:
             return Refused(_out_of_order(header, 0))
@@ -160,7 +162,7 @@ def _judge_sequence(producer: ProducerState | None, header: BatchHeader) -> Verd
     if header.producer_epoch < producer.producer_epoch:
         return Refused(
             InvalidProducerEpochError(
-                f"a newer epoch of this producer has written here; take a new producer id: "
+                "this producer has written here with a newer epoch; take a new producer id: "
                 f"producer_id={header.producer_id} epoch={header.producer_epoch} current={producer.producer_epoch}"
             )
         )
@@ -175,13 +177,14 @@ def _judge_sequence(producer: ProducerState | None, header: BatchHeader) -> Verd
 
 def _out_of_order(header: BatchHeader, expected: int) -> OutOfOrderSequenceNumberError:
     return OutOfOrderSequenceNumberError(
-        f"sequence does not follow: producer_id={header.producer_id} epoch={header.producer_epoch} "
+        "the sequence does not follow the producer's last one; send the missing batches first, or take a new "
+        f"producer id: producer_id={header.producer_id} epoch={header.producer_epoch} "
         f"sequence={header.base_sequence} expected={expected}"
     )
 
 
-def _judge_expectation(next_offset: int, expected: int | Sequence[int] | None) -> Refused | None:
-    """KIP-27, for a batch or record by record."""
+def _check_expectation(next_offset: int, expected: int | Sequence[int] | None) -> Refused | None:
+    """Compare the expected offset of a batch, or of each record (KIP-27)."""
     if isinstance(expected, int):
         wrong = None if expected == next_offset else (0, expected)
     else:
@@ -192,5 +195,9 @@ def _judge_expectation(next_offset: int, expected: int | Sequence[int] | None) -
     index, offset = wrong
     where = f" record={index}" if index else ""
     return Refused(
-        OffsetMismatchError(f"tail moved: expected={offset}{where} next={next_offset}", next_offset=next_offset)
+        OffsetMismatchError(
+            "the log ends at another offset than expected; read up to its end, then send with that offset: "
+            f"expected={offset}{where} next={next_offset}",
+            next_offset=next_offset,
+        )
     )

@@ -1,6 +1,8 @@
 """The vocabulary of a partition's queue: entries, their tickets, and the outcomes of both.
 
-Not here: how a group of entries is made and created; see ``group_commit`` and ``appender``.
+Rule: values only; nothing is read, written or checked here.
+
+Not here: how a group of entries is formed and committed; see ``queue`` and ``commit``.
 """
 
 from __future__ import annotations
@@ -12,10 +14,7 @@ from fenceline.append.checks import AdmitFirst
 from fenceline.errors import FencelineError
 from fenceline.format.batch import BatchHeader
 from fenceline.log.context import StaleTopicId
-from fenceline.log.state import (
-    PartitionState,
-    ProducerState,
-)
+from fenceline.log.state import PartitionState, ProducerState
 
 if TYPE_CHECKING:
     from fenceline.model.results import Appended
@@ -26,22 +25,18 @@ Outcome: TypeAlias = "Appended | Marked | AdmitFirst | FencelineError | StaleTop
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """The answer to a marker: it stands in the log, at this offset."""
+    """The answer to a marker: it is in the log, at this offset."""
 
     offset: int
 
 
 class Stamped(NamedTuple):
-    """A batch as it would stand in the log, and what its sender is answered if it does."""
+    """A batch as the log would store it, and the answer that its sender gets if the group is committed."""
 
     body: bytes
     header: BatchHeader
     answer: Outcome
-    marker: Stamped | None = None  # that goes with it, behind its records
-
-    @property
-    def parts(self) -> tuple[Stamped, ...]:
-        return (self,) if self.marker is None else (self, self.marker)
+    marker: Stamped | None = None  # appended with it, after its records
 
 
 @dataclass(slots=True)
@@ -53,7 +48,7 @@ class TentativeState:
 
 
 class Entry(Protocol):
-    """What can be queued for a partition: a batch, or a marker."""
+    """An entry of a partition's queue: a batch, or a marker."""
 
     @property
     def size(self) -> int: ...
@@ -61,13 +56,14 @@ class Entry(Protocol):
     def producer_id(self) -> int | None: ...
     @property
     def is_internal(self) -> bool:
-        """Whether it is a marker: it goes alone, and waits for nobody."""
+        """Return True if it is a marker: it goes alone, and does not wait for rivals."""
 
     @property
     def is_going_allowed(self) -> bool:
-        """Whether it is for a topic that is going, too: SEAL."""
+        """Return True if it is also for a topic that is being deleted: SEAL."""
 
-    def check(self, tentative: TentativeState, now_ms: int) -> Stamped | Outcome: ...
+    def check(self, tentative: TentativeState, now_ms: int) -> Stamped | Outcome:
+        """Return the batch as the log would store it after ``tentative``, or the answer that it gets instead."""
 
 
 @dataclass(slots=True, eq=False)

@@ -1,7 +1,9 @@
-"""Append: what a batch needs before it is queued, and what its sender is answered (DESIGN.md, section 4).
+"""Append requests: a batch is checked, encoded, and made an entry of its partition's queue ("Append").
 
-The rule: form is judged before the topic is looked at, the topic's configuration before the batch is queued, and
-everything that depends on the log's end by the appender, at exactly the offset that the batch would get.
+Rule: the batch's form is checked before the topic is looked up, and the topic's configuration before it is queued.
+Everything that depends on the log's end is checked at exactly the offset that the batch would get.
+
+Not here: the checks against the log's state; see ``checks``.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from fenceline.errors import (
     MessageTooLargeError,
     blamed,
 )
-from fenceline.format.batch import CheckedBatch, check, decode, encode, parse_header, stamp
+from fenceline.format.batch import CheckedBatch, decode, encode, parse_header, stamp
+from fenceline.format.batch_check import check
 from fenceline.model.record import Record
 from fenceline.model.results import Appended, ProducerRef, SessionRef
 from fenceline.model.topic import Topic
@@ -28,9 +31,9 @@ from fenceline.model.topic import Topic
 
 @dataclass(frozen=True, slots=True)
 class AppendRequest:
-    """One batch to append, its form already judged. Make it by ``of_records`` or ``of_batch``."""
+    """One batch to append, its form already checked. Make it by ``of_records`` or ``of_batch``."""
 
-    records: Sequence[Record]  # to be encoded as the topic says; empty for a binary batch
+    records: Sequence[Record]  # encoded later, as the topic's configuration says; empty for a binary batch
     batch: CheckedBatch | None  # a binary batch, kept as it was sent
     expected_offset: int | Sequence[int] | None = None  # -1: not checked; a sequence has one for each record
     producer: ProducerRef | None = None
@@ -53,7 +56,7 @@ class AppendRequest:
             InvalidRequestError: There is no record, or ``expected_offset`` is a list of another length.
         """
         if not records:
-            raise InvalidRequestError("a batch has at least one record", field="records")
+            raise InvalidRequestError("a batch needs at least one record; send one or more", field="records")
         _check_expectations(expected_offset, len(records))
         return cls(records, None, expected_offset, producer, session, transactional_id)
 
@@ -80,14 +83,15 @@ class AppendRequest:
 def _check_expectations(expected: int | Sequence[int] | None, count: int) -> None:
     if isinstance(expected, Sequence) and len(expected) != count:
         raise InvalidRequestError(
-            f"expected_offset is one integer, or one for each record: given={len(expected)} records={count}",
+            "expected_offset must be one integer, or a list of one for each record: "
+            f"given={len(expected)} records={count}",
             field="expected_offset",
         )
 
 
 @dataclass(frozen=True, slots=True)
 class BatchEntry:
-    """A batch that its topic takes, ready to be queued."""
+    """A batch that its topic takes, ready for the queue."""
 
     batch: CheckedBatch
     terms: Terms
@@ -105,7 +109,7 @@ class BatchEntry:
         return header.producer_id if header.has_producer else None
 
     def check(self, tentative: TentativeState, now_ms: int) -> Stamped | Outcome:
-        """Return the batch as it would be stored at the trial's end, or the answer that it gets instead."""
+        """Return the batch as it would be stored after the tentative state, or the answer that it gets instead."""
         state, header = tentative.state, self.batch.header
         producer = tentative.producers.get(header.producer_id) if header.has_producer else None
         verdict = check_append(state, producer, header, self.terms, now_ms=now_ms)
@@ -126,7 +130,7 @@ class BatchEntry:
         stamped = parse_header(body)
         marker = None
         if verdict.goes_back_to_shared:
-            # From this marker on, behind the records, the exclusive session that has ended is fenced.
+            # The marker follows the records, and from it on the exclusive session that has ended is fenced.
             marker = shared_marker(state._replace(next_offset=stamped.next_offset), now_ms)
         answer = Appended(
             base_offset=stamped.base_offset,
@@ -141,7 +145,7 @@ class BatchEntry:
 
 
 def prepare(topic: Topic, request: AppendRequest, now_ms: int) -> BatchEntry:
-    """Encode what has to be, and judge the batch by its topic's configuration.
+    """Encode the records if need be, and check the batch by its topic's configuration.
 
     Raises:
         MessageTooLargeError, InvalidRecordError, InvalidTimestampError: The topic does not take it.
@@ -150,16 +154,16 @@ def prepare(topic: Topic, request: AppendRequest, now_ms: int) -> BatchEntry:
     bytes_max = topic.setting("max.message.bytes")
     if batch.header.size > bytes_max:
         raise MessageTooLargeError(
-            f"the batch is larger than the topic's max.message.bytes; send fewer records: "
+            "the batch is larger than the topic's max.message.bytes; send fewer records in one batch: "
             f"bytes={batch.header.size} bytes_max={bytes_max}",
             bytes_max=bytes_max,
         )
     is_log_append_time = topic.setting("message.timestamp.type") == "LogAppendTime"
     if not is_log_append_time:
-        _check_timestamps(topic, batch, now_ms)  # told first, whatever else is wrong with other records
+        _check_timestamps(topic, batch, now_ms)  # reported first, whatever else is wrong with other records
     if batch.has_null_key and topic.setting("cleanup.policy") == "compact":
         raise InvalidRecordError(
-            "every record of a compacted topic has a key",
+            "every record of a compacted topic needs a key; give each one",
             **blamed((i, "it has no key") for i, r in enumerate(decode(batch.body)) if r.key is None),
         )
     terms = Terms(
@@ -186,13 +190,14 @@ def _encoded(topic: Topic, request: AppendRequest, now_ms: int) -> CheckedBatch:
 
 def _check_timestamps(topic: Topic, batch: CheckedBatch, now_ms: int) -> None:
     if batch.min_timestamp is None:
-        return  # all are -1: nothing to compare
+        return  # all timestamps are -1
     earliest = now_ms - topic.setting("message.timestamp.before.max.ms")
     latest = now_ms + topic.setting("message.timestamp.after.max.ms")
     if earliest <= batch.min_timestamp and batch.max_timestamp <= latest:
         return
     raise InvalidTimestampError(
-        f"timestamps lie outside the topic's bounds: earliest={max(earliest, 0)} latest={latest}",
+        "a record's timestamp lies outside the topic's bounds; correct it, or leave it out: "
+        f"earliest={max(earliest, 0)} latest={latest}",
         **blamed(
             (
                 (i, r.timestamp)

@@ -1,9 +1,10 @@
-"""What stands behind a batch's header: its records, compressed or not, read within bounds.
+"""A batch's records as they follow its header, compressed or not, read within bounds.
 
-The rule: bytes from outside may ask for anything, and cost only what the bounds allow. Nothing grows beyond a bound
-first and is refused then; and aiokafka's decoder, which is fast because it trusts its input, never reads beyond memory
-that is ours. Formats are those that Kafka's own clients read and write. It does not know what a header means, nor what
-a record may say.
+Rule: bytes from outside may ask for anything, and cost only what the bounds allow. A bound is checked before anything
+grows beyond it. The decoder of aiokafka is fast because it trusts its input. It is never let read beyond memory that is
+ours. The formats are those that Kafka's own clients read and write.
+
+Not here: what a header means; see ``batch``. What a record may hold; see ``batch_check``.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from aiokafka.record.util import decode_varint
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")  # by Kafka's number; stored: never renumber
 
-# One decoded header takes 80 bytes and more of memory, and as little as two in a batch; a record 200, and seven.
-RECORDS_PER_BATCH_MAX = 1_000_000  # as librdkafka's largest batch
+# A decoded header takes at least 80 bytes of memory, and as little as 2 in a batch. A decoded record takes 200, and 7.
+RECORDS_PER_BATCH_MAX = 1_000_000  # that of librdkafka's largest batch
 HEADERS_PER_BATCH_MAX = 1_000_000
 
 HEADER_BYTES = 61
 _CODEC_AT = 22  # the lower byte of the attributes
 _COUNT_AT = 57
-_SLACK = bytes(64)  # aiokafka reads two varints (20 bytes) beyond the end before it looks where it is
+_SLACK = bytes(64)  # aiokafka reads up to two varints (20 bytes) beyond the end before it checks its position
 _WINDOW_BYTES = 1024 * 1024
 _FIRST_WINDOW_BYTES = 4 * 1024
 _GZIP_STEP_BYTES = 16 * 1024
@@ -40,16 +41,16 @@ _XERIAL_HEADER_BYTES = 16
 
 
 class UndecodableError(ValueError):
-    """Bytes that are no records, or more than the bounds allow. What was read of them tells nothing."""
+    """Bytes that are no records, or more of them than the bounds allow. What was read of them counts for nothing."""
 
 
 def compress(codec: int, data: bytes) -> bytes:
-    """Compress as Kafka's clients do; the same bytes give the same bytes."""
+    """Compress ``data`` as Kafka's clients do; equal data gives equal bytes."""
     return _COMPRESS[codec](data)
 
 
 def _gzip(data: bytes) -> bytes:
-    gzip = zlib.compressobj(wbits=31)  # Unlike the gzip module's, its header holds no time of day.
+    gzip = zlib.compressobj(wbits=31)  # its header, unlike the gzip module's, holds no time of day
     return gzip.compress(data) + gzip.flush()
 
 
@@ -62,12 +63,14 @@ _COMPRESS: Mapping[int, Callable[[bytes], bytes]] = {
 
 
 def payload(batch: memoryview, codec: int, *, bytes_max: int) -> memoryview:
-    """Return the bytes of a batch's records, decompressed; behind what is larger than a window there is slack.
+    """Return the bytes of a batch's records, decompressed; slack follows those that are larger than a window.
 
-    ``batch`` goes from its header to its last byte; ``codec`` is Kafka's number, 0 to 4.
+    Args:
+        batch: From its header to its last byte.
+        codec: Kafka's number, 0 to 4.
 
     Raises:
-        UndecodableError: They cannot be decompressed, or have more than ``bytes_max`` bytes.
+        UndecodableError: They cannot be decompressed, or are more than ``bytes_max``.
     """
     data = batch[HEADER_BYTES:]
     if codec:
@@ -82,18 +85,22 @@ def _with_slack(*pieces: memoryview | bytearray) -> memoryview:
 
 
 def kept(payload: memoryview) -> memoryview:
-    """Return a copy of a payload that takes no more than its size: one that was decompressed has room reserved."""
+    """Return a copy of a payload that takes only its size in memory: a decompressed one has room reserved beyond it."""
     return _with_slack(payload)
 
 
 def records(batch: memoryview, payload: memoryview, count: int) -> Iterator[DefaultRecord]:
-    """Decode records as they are asked for; only the end of the iteration says that they were all there is.
+    """Decode records as the caller iterates; only the end of the iteration proves that there were no others.
 
-    ``batch`` gives its header, ``payload`` is the function's of that name, ``count`` the header's, 1 or more. A
-    timestamp beyond int64 comes out wrapped.
+    A timestamp beyond int64 comes out wrapped.
+
+    Args:
+        batch: Its header is read.
+        payload: As the function ``payload`` returns it.
+        count: The header's, 1 or more.
 
     Raises:
-        UndecodableError: They are more than the bounds allow. The iteration raises what ``DECODE_ERRORS`` names.
+        UndecodableError: The records are more than the bounds allow. The iteration raises ``DECODE_ERRORS``.
     """
     head = _head(batch, count)
     if len(payload) <= _WINDOW_BYTES:
@@ -104,10 +111,10 @@ def records(batch: memoryview, payload: memoryview, count: int) -> Iterator[Defa
 def windows(
     batch: memoryview, payload: memoryview, count: int, index: int = 0, position: int = 0
 ) -> Iterator[tuple[int, int, Iterable[DefaultRecord]]]:
-    """Yield the records from the one numbered ``index``, which begins at ``position``, on, some at a time.
+    """Yield the records from number ``index`` on, which begins at ``position``, some at a time.
 
-    Beside them stand the index and the position of the first. The first are few, the next twice as many, and so on: who
-    wants some of many records does not pay for finding where the others begin.
+    Each item is (index of the first, its position, records). The first item has few records, the next twice as many,
+    and so on. So a caller that wants some of many records does not pay for finding where the others begin.
 
     Raises:
         UndecodableError: As ``records``.
@@ -116,7 +123,7 @@ def windows(
 
 
 def position_behind(payload: memoryview, position: int, count: int) -> int:
-    """Return where the record begins that stands ``count`` records, all decoded before, behind one."""
+    """Return where the record begins that is ``count`` records, all decoded before, after the one at ``position``."""
     for _ in range(count):
         length, body_at = _varint(payload, position)
         position = body_at + length
@@ -131,12 +138,12 @@ def _head(batch: memoryview, count: int) -> bytearray:
     return head
 
 
-# aiokafka raises OverflowError or MemoryError where a length near 2**63 slips past its look at the bounds.
+# aiokafka raises OverflowError or MemoryError if a length near 2**63 passes its own check of the bounds.
 DECODE_ERRORS = (UndecodableError, CorruptRecordException, UnicodeDecodeError, OverflowError, MemoryError)
 
 
 def reason(error: BaseException) -> str:
-    """Say in words what one of ``DECODE_ERRORS`` found."""
+    """Return in words what one of ``DECODE_ERRORS`` found."""
     match error:
         case CorruptRecordException():
             return str(error.args[0]) if error.args else "a record is cut short"
@@ -155,10 +162,10 @@ def _window(head: bytearray, payload: memoryview, count: int) -> DefaultRecordBa
 def _windows(
     head: bytearray, payload: memoryview, count: int, seen: int, at: int, size_max: int
 ) -> Iterator[tuple[int, int, DefaultRecordBatch]]:
-    """Cut a large payload between records: aiokafka heeds a record's length only once it has made all its headers."""
+    """Cut a large payload between records: aiokafka checks a record's length only after it has made all its headers."""
     start, first, end = at, seen, len(payload)
     if end - at <= _WINDOW_BYTES and seen < count:
-        yield seen, at, _window(head, payload[at:], count - seen)  # its decoder counts, and sees where it ends
+        yield seen, at, _window(head, payload[at:], count - seen)  # the decoder counts, and finds the end itself
         return
     while at < end:
         length, body_at = _varint(payload, at)
@@ -200,13 +207,13 @@ def _check_header_count(payload: memoryview, at: int, end: int) -> None:
 
 
 def _decompress(codec: int, data: memoryview, bytes_max: int) -> memoryview:
-    # Pages of a private mapping cost memory only once they are written to: the bound reserves addresses, nothing else.
+    # Pages of a private mapping cost memory only once they are written: the bound reserves addresses, nothing else.
     reserved = mmap.mmap(-1, bytes_max + len(_SLACK), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     into = memoryview(reserved)[:bytes_max]
     try:
         size = _DECOMPRESS[codec](data, into)
     except (cramjam.DecompressionError, zlib.error, struct.error) as error:
-        raise UndecodableError(f"{CODECS[codec]} data that cannot be decompressed: {error}") from error
+        raise UndecodableError(f"its {CODECS[codec]} data cannot be decompressed: {error}") from error
     if size is None:
         raise _too_large(bytes_max)
     return into[:size]
@@ -217,14 +224,14 @@ def _too_large(bytes_max: int) -> UndecodableError:
 
 
 def _gunzip_into(data: memoryview, into: memoryview) -> int | None:
-    """Decompress every member (RFC 1952), in small steps: zlib copies what it leaves of each piece."""
+    """Decompress every member (RFC 1952), in small steps: zlib copies the part of each piece that it leaves."""
     member, size = zlib.decompressobj(wbits=31), 0
     for start in range(0, len(data), _GZIP_STEP_BYTES):
         left = bytes(data[start : start + _GZIP_STEP_BYTES])
         while left:
             if member.eof:
                 member = zlib.decompressobj(wbits=31)
-            # One byte more than there is room for tells a bomb from what just fits.
+            # One byte beyond the room shows a bomb: data that just fits ends before.
             piece = member.decompress(left, min(len(into) - size + 1, _WINDOW_BYTES))
             if size + len(piece) > len(into):
                 return None
@@ -237,7 +244,7 @@ def _gunzip_into(data: memoryview, into: memoryview) -> int | None:
 
 
 def _unsnappy_into(data: memoryview, into: memoryview) -> int | None:
-    """Decompress snappy, raw or in the blocks of xerial's stream, which Java's clients write."""
+    """Decompress snappy data, raw or in the blocks of xerial's stream, which Java's clients write."""
     if data[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
         return _unsnappy_block_into(data, into)
     at, size = _XERIAL_HEADER_BYTES, 0
@@ -268,7 +275,7 @@ def _unframe_into(frames: ModuleType, data: memoryview, into: memoryview) -> int
         raise
 
 
-# Each returns the size of what it wrote, or None where there was no room for all of it.
+# Each returns the size of what it wrote, or None if there was no room for all of it.
 _DECOMPRESS: Mapping[int, Callable[[memoryview, memoryview], int | None]] = {
     1: _gunzip_into,
     2: _unsnappy_into,

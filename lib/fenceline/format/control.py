@@ -1,8 +1,9 @@
-"""Markers: control batches of exactly one record, which take offsets and are never shown to consumers.
+"""Markers: control batches of exactly one record, which take offsets and are never shown to consumers ("Markers").
 
-The rule: a type that this version does not know is parsed all the same, so that the fold can pass it over or stop at it
-(DESIGN.md, section 3). 0 and 1 are Kafka's own; what is ours, Kafka's tools show as unknown control types. It does not
-say what a marker does to the fold.
+Rule: a type that this version does not know is parsed, too, so that folding can pass it over or stop at it. Types 0
+and 1 are Kafka's. Kafka's tools show ours as unknown control types.
+
+Not here: what a marker does to the state; see ``log.state``.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ ACCESS = 64
 SEAL = 65
 SKIP = 66
 SNAPSHOT = 0x80
-TRAVELS = 0x100  # the bit of the types that go to other regions
+TRAVELS = 0x100  # the bit of the types that are taken to other regions
 SNAPSHOT_REQUEST = 0x181
 SNAPSHOT_RESPONSE = 0x182
 SUBSCRIPTION_UPDATE = 0x183
@@ -32,7 +33,7 @@ SUBSCRIPTION_UPDATE = 0x183
 EXCLUSIVE, SHARED = "Exclusive", "Shared"
 
 _OURS = frozenset({ACCESS, SEAL, SKIP, SNAPSHOT, SNAPSHOT_REQUEST, SNAPSHOT_RESPONSE, SUBSCRIPTION_UPDATE})
-_FOLD_TYPES = range(64, 128)  # 2 to 63 stay Kafka's
+_STATE_TYPES = range(64, 128)  # 2 to 63 stay Kafka's
 _KEY = struct.Struct(">hh")  # version, type
 _OUTCOME = struct.Struct(">hi")  # version, coordinator epoch
 
@@ -41,8 +42,9 @@ _OUTCOME = struct.Struct(">hi")  # version, coordinator epoch
 class Marker:
     """One marker.
 
-    ``value`` is its JSON, with ``version``, for a type of ours; ``{"coordinator_epoch": int}`` for ABORT and COMMIT;
-    and empty for a type that is not known here.
+    Attributes:
+        value: Of a type of ours, its JSON, with ``version``. Of ABORT and COMMIT, ``{"coordinator_epoch": int}``. Of an
+            unknown type, empty.
     """
 
     type: int
@@ -51,13 +53,13 @@ class Marker:
     producer_epoch: int
 
 
-def changes_fold(type: int) -> bool:
-    """Tell whether a fold must know this type to go on behind it."""
-    return type in (ABORT, COMMIT) or type in _FOLD_TYPES
+def changes_state(type: int) -> bool:
+    """Return True if folding must know this type to go on after it."""
+    return type in (ABORT, COMMIT) or type in _STATE_TYPES
 
 
 def travels(type: int) -> bool:
-    """Tell whether a marker of this type is taken to other regions."""
+    """Return True if a marker of this type is taken to other regions."""
     return type >= 0 and bool(type & TRAVELS)
 
 
@@ -66,13 +68,13 @@ def encode_transaction_marker(
 ) -> bytes:
     """Return Kafka's COMMIT or ABORT; ``producer_epoch`` is the bumped one (KIP-890)."""
     builder = DefaultRecordBatchBuilder(2, 0, 1, producer_id, producer_epoch, -1, 0)
-    # The coordinator's epoch is 0 always: the producer's, which only grows, fences markers.
+    # The coordinator epoch is always 0, because the producer epoch, which only grows, fences markers.
     builder.append(0, now_ms, _KEY.pack(0, COMMIT if is_commit else ABORT), _OUTCOME.pack(0, 0), [])
     return stamp_control(builder.build(), base_offset=base_offset, leader_epoch=leader_epoch)
 
 
 def encode_marker(type: int, value: Mapping[str, Any], *, base_offset: int, leader_epoch: int, now_ms: int) -> bytes:
-    """Return a marker of ours. ``value`` gets ``version`` 1, and its names are sorted: equal ones are equal bytes."""
+    """Return a marker of ours. ``value`` gets ``version`` 1. Its names are sorted, so equal values give equal bytes."""
     versioned = {**value, "version": 1}
     text = json.dumps(versioned, ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True)
     builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 0)
@@ -84,13 +86,13 @@ def parse_marker(body: bytes, at: int, header: BatchHeader) -> Marker:
     """Return the marker at ``at``, whose header is already parsed.
 
     Raises:
-        MalformedBatch: It is no control batch of exactly one record, or a type known here has a value that is not its.
+        MalformedBatch: It is no control batch of exactly one record, or the value is not one of its type.
     """
     if not header.is_control or header.count != 1 or header.last_offset_delta != 0:
-        raise MalformedBatch(f"no control batch of one record: position={at} count={header.count}")
+        raise MalformedBatch(f"a marker must be a control batch of one record: position={at} count={header.count}")
     (record,) = decode(body, at)
     if record.key is None or len(record.key) < _KEY.size:
-        raise MalformedBatch(f"a control record without a type: position={at}")
+        raise MalformedBatch(f"a marker's record has no type: position={at}")
     _, marker_type = _KEY.unpack_from(record.key)
     try:
         value = _parse_value(marker_type, record.value or b"")
@@ -106,6 +108,6 @@ def _parse_value(type: int, value: bytes) -> Mapping[str, Any]:
     if type in _OURS:
         parsed = json.loads(value)
         if not isinstance(parsed, dict) or "version" not in parsed:
-            raise ValueError("a marker of ours has a JSON object with its version")
+            raise ValueError("the value must be a JSON object with a version")
         return parsed
     return {}

@@ -8,7 +8,7 @@ import google_crc32c
 def crc32c(data: bytes | memoryview) -> int:
     """Return the CRC32C of all of ``data``, as an unsigned 32-bit number.
 
-    A view is copied first: with the processor's own instruction the sum still takes an eighth of the time without.
+    A view is copied first. Even so it takes an eighth of the time that it takes without the processor's instruction.
     """
     checksum: int = google_crc32c.value(bytes(data))
     return checksum

@@ -1,7 +1,9 @@
-"""What items count towards the limits of the item store, as DynamoDB counts: 400 KB an item, 4 MB a write.
+"""The size of items as DynamoDB counts it, for its limits: 400 KB an item, 4 MB a write ("Room in items").
 
-The rule: every adapter judges by this, so that what one store takes fits every other. It is never less than DynamoDB's
-own count.
+Rule: every adapter checks a write by this one count, so that what one store takes fits every other. The count is never
+less than DynamoDB's own.
+
+Not here: the limits; see ``limits``.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from fenceline import limits
 from fenceline.ports import Change, ItemKey, ItemTooLarge, ItemValue, Put, WriteTooLarge
 
-# Around a value stand the names of its attributes and its version, which is at most 2 + 38 digits / 2.
+# A stored value comes with the names of its attributes, and with its version: at most 2 + 38 digits / 2 bytes.
 _AROUND = len("pk") + len("sk") + len("version") + 21 + len("value")
 
 
@@ -35,11 +37,11 @@ def _size(value: ItemValue) -> int:
 
 
 def check_sizes(changes: Sequence[Change]) -> None:
-    """Judge a write as DynamoDB does, so that what one store takes fits every other.
+    """Check a write's items against the limits of DynamoDB.
 
     Raises:
-        ItemTooLarge: An item counts more than an item may.
-        WriteTooLarge: The items together count more than a write may.
+        ItemTooLarge: An item is larger than an item may be.
+        WriteTooLarge: The items together are larger than a write may be.
     """
     total = 0
     for change in changes:
@@ -47,6 +49,8 @@ def check_sizes(changes: Sequence[Change]) -> None:
             size = size_of(change.key, change.value)
             total += size
             if size > limits.ITEM_BYTES_MAX:
-                raise ItemTooLarge(f"item too large: key={change.key} size={size} bytes_max={limits.ITEM_BYTES_MAX}")
+                raise ItemTooLarge(
+                    f"the item is too large: key={change.key} size={size} bytes_max={limits.ITEM_BYTES_MAX}"
+                )
     if total > limits.TRANSACTION_BYTES_MAX:
-        raise WriteTooLarge(f"items too large together: size={total} bytes_max={limits.TRANSACTION_BYTES_MAX}")
+        raise WriteTooLarge(f"the items are too large together: size={total} bytes_max={limits.TRANSACTION_BYTES_MAX}")

@@ -1,6 +1,8 @@
-"""Where everything is stored: each key's format and its parser, side by side (DESIGN.md, section 3).
+"""The keys of all objects and items: each key's format and its parser, side by side ("Objects", "Items").
 
-Stored: never renumber, never rename.
+Rule: stored keys are never renamed or renumbered.
+
+Not here: what is stored at a key; see ``segment``, ``log.checkpoint_items`` and the package of each item.
 """
 
 from __future__ import annotations
@@ -61,7 +63,7 @@ def compacted_prefix(topic_id: str, partition: int) -> str:
 
 
 def view_prefix(topic_id: str, partition: int, horizon: int, attempt: str) -> str:
-    """One attempt at a compacted view: two with the same horizon share no file."""
+    """Return the prefix of one attempt at a compacted view: two attempts at one horizon share no file."""
     return f"compacted/{topic_id}/{partition:05d}/{horizon:020d}/{attempt}/"
 
 
@@ -82,11 +84,8 @@ def parse_compacted_key(key: str) -> tuple[str, int, int, str, int]:
 
 
 TOPIC_PREFIX = "topic/"
-TOPIC_ID_PREFIXES = (
-    "log/",
-    "state/",
-    "compacted/",
-)  # what an incarnation has beside its topic objects, each under its topic_id
+# Of an incarnation's objects, but for its topic objects. The topic_id follows each.
+TOPIC_ID_PREFIXES = ("log/", "state/", "compacted/")
 
 
 def topic_id_prefixes(topic_id: str) -> tuple[str, ...]:
@@ -94,7 +93,7 @@ def topic_id_prefixes(topic_id: str) -> tuple[str, ...]:
 
 
 def parse_topic_id(key: str) -> str:
-    """Return the topic_id that a key of any life begins with, behind its kind."""
+    """Return the topic_id, which follows the kind in the key of any incarnation's object."""
     return key.split("/")[1]
 
 
@@ -122,11 +121,11 @@ CLOCK_PREFIX = "clock/"
 
 
 def clock_key(fresh_id: str) -> str:
-    """An object that is made, listed and deleted again, to learn the store's time."""
+    """Return the key of an object that is made, listed and deleted, to learn the store's time."""
     return f"{CLOCK_PREFIX}{fresh_id}"
 
 
-PROBE_PREFIX = "probe/"  # what is tried on a store before it is served from, and deleted again
+PROBE_PREFIX = "probe/"  # of objects that try a store before it is used, and are deleted again
 
 
 # Item store
@@ -140,7 +139,7 @@ def topic_item(name: str) -> ItemKey:
 
 
 def gone_item(topic_id: str) -> ItemKey:
-    """The item of an incarnation that was deleted, until all of it is collected."""
+    """Return the key of a deleted incarnation's item, which exists until all of it is collected."""
     return ItemKey(GONE, topic_id)
 
 
@@ -180,17 +179,17 @@ def aborted_item(topic_id: str, partition: int, last_offset: int) -> ItemKey:
 
 
 def ownership_item(topic_id: str, partition: int, group: str | None) -> ItemKey:
-    """The ownership of a partition: of writing to it, or of a group's reading and committing."""
+    """Return the key of a partition's ownership: for writing to it, or for a group's reading and committing."""
     return ItemKey(partition_items(topic_id, partition), "own" if group is None else f"own/{group}")
 
 
 def lock_item(group: str | None, resource: str) -> ItemKey:
-    """The ownership of a string that guards no partition. No group is not the same as any."""
+    """Return the key of the ownership of a string that guards no partition. No group differs from every group."""
     return ItemKey("own" if group is None else f"own/{group}", resource)
 
 
 def access_item(topic_id: str, partition: int) -> ItemKey:
-    """Who holds write access to a partition, who waits for it, and the highest epoch ever reserved."""
+    """Return the key of a partition's access: its holders, its waiters, and the highest epoch ever reserved."""
     return ItemKey(partition_items(topic_id, partition), "access")
 
 
@@ -199,7 +198,7 @@ _SESSION_ID = re.compile(r"[0-9a-f]{32}", re.ASCII)
 
 
 def sessions_of(shard: str) -> str:
-    """The partition key of the sessions whose id begins with this digit."""
+    """Return the partition key of the sessions whose id begins with this digit."""
     return f"sessions/{shard}"
 
 
@@ -208,12 +207,12 @@ def session_item(session_id: str) -> ItemKey:
 
 
 def is_session_id(text: str) -> bool:
-    """Whether a session of that id can exist: what callers send may be anything."""
+    """Return True if a session can have this id: a caller may send any text."""
     return _SESSION_ID.fullmatch(text) is not None
 
 
 def producers_of(topic_id: str) -> str:
-    """The partition key of a topic's named producers."""
+    """Return the partition key of a topic's named producers."""
     return f"producers/{topic_id}"
 
 
@@ -222,7 +221,7 @@ def named_producer_item(topic_id: str, producer_name: str) -> ItemKey:
 
 
 def tickets_item(topic_id: str) -> ItemKey:
-    """The counter that waiters of a topic draw their tickets from."""
+    """Return the key of the counter from which a topic's waiters draw their tickets."""
     return ItemKey(f"tickets/{topic_id}", "next")
 
 
@@ -239,12 +238,12 @@ def unowned_items(topic_id: str) -> str:
 
 
 def unowned_item(topic_id: str, subscription_id: str) -> ItemKey:
-    """Says of cursors that no subscription has them: not yet, or not any more."""
+    """Return the key of the item that says that no subscription has these cursors: not yet, or no longer."""
     return ItemKey(unowned_items(topic_id), subscription_id)
 
 
 def cursor_items(name: str) -> str:
-    """All that a group has, over all topics, stands together."""
+    """Return the partition key of all that a group has, over all topics."""
     return f"cursors/{name}"
 
 
@@ -253,7 +252,7 @@ def cursors_prefix(topic_id: str, subscription_id: str) -> str:
 
 
 def cursors_end(topic_id: str) -> str:
-    """A sort key behind all that a group has on one incarnation of a topic."""
+    """Return a sort key after all that a group has on one incarnation of a topic."""
     return f"{topic_id}/~"
 
 
@@ -272,15 +271,15 @@ def chunk_items(subscription_id: str) -> str:
 
 
 def chunk_item(subscription_id: str, partition: int, chunk_id: str) -> ItemKey:
-    """Some of the ranges of a cursor that has many."""
+    """Return the key of some of the ranges of a cursor that has many."""
     return ItemKey(chunk_items(subscription_id), f"{partition:05d}/{chunk_id}")
 
 
 def poll_slot_item(function: str, number: int) -> ItemKey:
-    """One of the polls that a function may hold at once."""
+    """Return the key of one of a function's poll slots."""
     return ItemKey(f"polls/{function}", f"{number:05d}")
 
 
 PRODUCER_ID_BLOCK = ItemKey("producer-ids", "next")
 SWEEP_CURSOR = ItemKey("sweep", "cursor")
-REBUILDING = ItemKey("rebuild", "under-way")  # there as long as a rebuild is not done
+REBUILDING = ItemKey("rebuild", "under-way")  # exists until a rebuild is done

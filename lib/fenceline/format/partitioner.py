@@ -1,7 +1,8 @@
-"""Which partition a key goes to: Kafka's default partitioner, so that keys go where a Kafka client would send them.
+"""Kafka's default partitioner: a key goes to the partition to which a Kafka client would send it.
 
-The rule: the partition is ``(murmur2(key) & 0x7fffffff) mod partitions``, over the key's bytes as they are sent. A
-record without a key has no partition of its own; who sends it picks one.
+Rule: the partition is ``(murmur2(key) & 0x7fffffff) mod partitions``, over the key's bytes as they are sent.
+
+Not here: records without a key; the client picks their partition.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import struct
 _SEED = 0x9747B28C
 _M = 0x5BD1E995
 _MASK = 0xFFFFFFFF
-_SHORT_BYTES = 64  # shifting one integer is fastest for keys up to here; beyond, it would cost the square of the length
+# Shifting one integer is fastest for keys up to this length. Beyond it, the cost would grow with its square.
+_SHORT_BYTES = 64
 
 
 def murmur2(data: bytes) -> int:

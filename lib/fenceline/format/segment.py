@@ -1,8 +1,11 @@
-"""Segments: one immutable object with one or more batches, and what its metadata says (DESIGN.md, section 3).
+"""Segments: immutable objects with one or more batches and their metadata ("The metadata of a segment").
 
-The rule: everything about a segment that is not Kafka's rides in its user metadata, and ``chain`` binds it, the body
-and all that came before together. Stored: never rename. A name that this version does not know is kept as it stands: a
-newer version wrote it, and its chain covers it; or a tool that copied the object added it, and the chain does not.
+Rule: what is not Kafka's is in the object's user metadata. ``chain`` binds the metadata, the body and the whole log
+before it together ("The chain value"). Stored names are never renamed. A member that this version does not know is
+kept as it is. Either a newer version wrote it, and the chain covers it. Or a tool that copied the object added it, and
+the chain does not.
+
+Not here: what a segment does to the state; see ``log.state``.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ Body: TypeAlias = bytes  # `SegmentMetadata.bytes` hides the type's own name the
 
 @dataclass(frozen=True, slots=True)
 class Replicated:
-    """Where a replicated segment's batches came from."""
+    """The source of a replicated segment's batches."""
 
     topic_id: str  # the source's
     next_offset: int  # the source offset to read next
@@ -30,9 +33,9 @@ class Replicated:
 
 
 class SegmentMetadata(NamedTuple):
-    """What rides beside a segment's body. The counters are of what lies below its base."""
+    """A segment's user metadata. The counters are those of the log below its base."""
 
-    write_id: str  # unique for each append attempt group
+    write_id: str  # unique for each group that is created
     appended_at: int  # ms, the appender's clock
     origin: str  # the region in which its batches were first produced
     records: int  # data records
@@ -40,7 +43,7 @@ class SegmentMetadata(NamedTuple):
     max_timestamp: int  # the highest record timestamp, -1 for none
     chain: str = ""  # SHA-256 in hexadecimal digits
     replicated: Replicated | None = None
-    unknown: tuple[tuple[str, str], ...] = ()  # members that this version has no name for
+    unknown: tuple[tuple[str, str], ...] = ()  # members that this version does not know
 
     def to_strings(self) -> dict[str, str]:
         """Return the metadata as it is stored."""
@@ -66,8 +69,8 @@ class SegmentMetadata(NamedTuple):
         """Return the metadata that was stored.
 
         Raises:
-            KeyError: A name is missing.
-            ValueError: A value is not what it should be.
+            KeyError: A member is missing.
+            ValueError: A value has the wrong form.
         """
         replicated = None
         if "origin-topic" in strings:
@@ -91,9 +94,9 @@ class SegmentMetadata(NamedTuple):
         return self._replace(chain=self._chain(previous, body))
 
     def follows(self, previous: str, body: Body) -> bool:
-        """Return whether the chain value is that of ``previous``, the members and ``body``.
+        """Return True if the chain value is that of ``previous``, the members and ``body``.
 
-        It holds with all members, and without those that this version does not know: damage to one that it knows is
+        It may be so with all members, or without those that this version does not know. Damage to a known member is
         found either way.
         """
         if self.chain == self._chain(previous, body):
@@ -110,7 +113,7 @@ class SegmentMetadata(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """A segment that was read or is being made: its batches are contiguous from ``base_offset`` to ``next_offset``."""
+    """A segment that was read or is being made. Its batches are contiguous from ``base_offset`` to ``next_offset``."""
 
     base_offset: int
     next_offset: int
@@ -123,36 +126,38 @@ def read_segment(objects: ObjectStore, key: str) -> Segment:
     """Return the segment at ``key``.
 
     Raises:
-        NotFound: It is not there, now.
-        CorruptLogError: It is damaged: the store's checksum says so, or ``parse_segment``.
+        NotFound: It does not exist, now.
+        CorruptLogError: It is damaged, by the store's checksum or by ``parse_segment``.
         Unavailable: The store could not be asked.
     """
     try:
         return parse_segment(objects.get(key))
     except Damaged as fact:
-        raise corrupt(key, base_of(key), "its checksum is not the one stored with it") from fact
+        raise corrupt(key, base_of(key), "it does not match the checksum that is stored with it") from fact
 
 
 def parse_segment(stored: Object) -> Segment:
     """Return the segment that ``stored`` (whole) holds.
 
     Raises:
-        CorruptLogError: It is not one, or not the one its key names. Nothing may be appended behind it.
+        CorruptLogError: It holds no segment, or not the one that its key names. Nothing may be appended after it.
     """
     base_offset = base_of(stored.key)
     try:
         metadata = SegmentMetadata.from_strings(stored.metadata)
         batches = tuple(headers(stored.body))
     except KeyError as error:
-        raise corrupt(stored.key, base_offset, f"its metadata has no {error.args[0]}") from error
+        raise corrupt(stored.key, base_offset, f"its metadata lacks the member {error.args[0]}") from error
     except (MalformedBatch, ValueError) as error:
         raise corrupt(stored.key, base_offset, str(error)) from error
     next_offset = base_offset
     for position, header in batches:
         if header.base_offset != next_offset or header.last_offset_delta < 0:
-            raise corrupt(stored.key, next_offset, f"a batch begins at {header.base_offset}")
+            raise corrupt(
+                stored.key, next_offset, f"a batch begins at the wrong offset: base_offset={header.base_offset}"
+            )
         if not has_right_crc(stored.body, position, header):
-            raise corrupt(stored.key, header.base_offset, "the CRC of a batch is wrong")
+            raise corrupt(stored.key, header.base_offset, "a batch does not match its CRC")
         next_offset = header.next_offset
     if next_offset == base_offset:
         raise corrupt(stored.key, base_offset, "it holds no batch")
@@ -168,12 +173,12 @@ def base_of(key: str) -> int:
     try:
         return keys.parse_segment_key(key)[2]
     except ValueError as error:
-        raise CorruptLogError(f"an object that is no segment stands in the log; delete it: key={key}") from error
+        raise CorruptLogError(f"an object under log/ is not a segment; delete it: key={key}") from error
 
 
 def corrupt(key: str, offset: int, what: str) -> CorruptLogError:
     """Return the error for stored data that breaks an invariant at ``offset``."""
-    return CorruptLogError(f"stored segment is damaged: {what}; restore it from a backup: key={key} offset={offset}")
+    return CorruptLogError(f"a stored segment is damaged: {what}; restore it from a backup: key={key} offset={offset}")
 
 
 def decode_stored(segment: Segment, at: int) -> list[StoredRecord]:
@@ -189,4 +194,7 @@ def decode_stored(segment: Segment, at: int) -> list[StoredRecord]:
 
 
 def damaged_batch(segment: Segment, error: MalformedBatch) -> CorruptLogError:
-    return CorruptLogError(f"a stored batch is damaged: {error} offset={segment.base_offset}")
+    """Return the error for a stored batch whose records cannot be decoded."""
+    return CorruptLogError(
+        f"a stored batch is damaged; restore its segment from a backup: {error} offset={segment.base_offset}"
+    )

@@ -1,9 +1,10 @@
-"""The records of a stored batch from an offset on, decoded no further than they are wanted.
+"""The records of a stored batch from an offset on, decoded only as far as a page needs them.
 
-The rule: where a page ends inside a batch, the process remembers the place of the next record, and the batch's bytes,
-decompressed. The page that begins there goes on there, so that all pages of a batch together decode it about once. A
-batch is immutable: what is remembered of it is true as long as it is remembered. It does not check the batch's CRC:
-``parse_segment`` did.
+Rule: if a page ends inside a batch, the process remembers the place of the next record, and the batch's decompressed
+bytes. The page that begins at that record goes on from there. So all pages of a batch together decode it about once.
+A batch is immutable, so what is remembered of it stays true.
+
+Not here: checking the batch's CRC; ``segment.parse_segment`` did.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _Key: TypeAlias = tuple[str, int, int, int]  # the write id, and the batch's bas
 
 
 class Place(NamedTuple):
-    """Where a record begins in a batch's payload. All before it have lower offsets."""
+    """The place where a record begins in a batch's payload. All records before it have lower offsets."""
 
     offset: int
     number: int  # of records before it
@@ -35,14 +36,14 @@ _FIRST = Place(0, 0, 0)
 
 
 class _Known(NamedTuple):
-    """What is remembered of one batch."""
+    """One remembered batch: its payload, and places in it."""
 
-    payload: memoryview | None  # None where the segment has it as it is
+    payload: memoryview | None  # None if the segment holds it uncompressed
     places: tuple[Place, ...]  # the newest last
 
 
 class UnpackedBatches:
-    """The batches that pages ended in last. Safe to share between threads."""
+    """The batches inside which pages ended last. Safe to share between threads."""
 
     def __init__(self, runtime: Runtime, bytes_max: int = limits.UNPACKED_CACHE_BYTES) -> None:
         self._lock = runtime.lock()
@@ -51,7 +52,7 @@ class UnpackedBatches:
         self._batches: OrderedDict[_Key, _Known] = OrderedDict()
 
     def find(self, key: _Key, offset: int) -> tuple[memoryview | None, Place]:
-        """Return a batch's payload, if it is remembered, and the last known place that is not behind ``offset``."""
+        """Return a batch's payload, if it is remembered, and the last known place that is not after ``offset``."""
         with self._lock:
             known = self._batches.get(key)
             if known is None:
@@ -60,7 +61,7 @@ class UnpackedBatches:
         return known.payload, max((place for place in known.places if place.offset <= offset), default=_FIRST)
 
     def note(self, key: _Key, payload: memoryview | None, place: Place) -> None:
-        """Remember a place, and the payload, if none is remembered; the oldest give way to them."""
+        """Remember a place, and the payload if none is remembered; the batches used least lately are dropped for it."""
         size = 0 if payload is None else len(payload)
         if size > self._bytes_max:
             return
@@ -78,10 +79,10 @@ class UnpackedBatches:
 
 
 class Unpacking:
-    """The records of one batch from about ``start`` on: some that lie below it may come first. Iterate it once.
+    """The records of one batch from about ``start`` on: some below it may come first. Iterate over it once.
 
     Raises:
-        CorruptLogError: The records cannot be decoded. The iteration raises it where it meets the first.
+        CorruptLogError: The records cannot be decoded. The iteration raises it at the first such record.
     """
 
     def __init__(self, unpacked: UnpackedBatches, segment: Segment, at: int, header: BatchHeader, start: int) -> None:
@@ -93,7 +94,10 @@ class Unpacking:
         found, self._place = unpacked.find(self._key, start)
         self._is_known = found is not None
         self._payload = self._unpacked_now() if found is None else found
-        self._window = self._place.number, self._place.position  # that is iterated now: its first record
+        self._window = (
+            self._place.number,
+            self._place.position,
+        )  # of the window in use: the first record's number and position
 
     def _unpacked_now(self) -> memoryview:
         try:
@@ -113,7 +117,7 @@ class Unpacking:
             raise damaged_batch(self._segment, undecodable(at, error)) from error
 
     def stop_at(self, offset: int, taken: int) -> None:
-        """Remember the record with this offset, which came out behind ``taken`` others, as the next one to read."""
+        """Remember the record with this offset, which followed ``taken`` others here, as the next one to read."""
         first, position = self._window
         number = self._place.number + taken
         place = Place(offset, number, compression.position_behind(self._payload, position, number - first))

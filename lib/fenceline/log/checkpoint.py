@@ -1,9 +1,12 @@
-"""Checkpoints: the items brought forward to where the fold stands (DESIGN.md, section 4; I5).
+"""Checkpoints: the items brought forward to the state that a process has folded ("The checkpoint", I5).
 
-The rule: aborted transactions first, then producers, then the head, each only forward; every 16 segments or 10 s, and
-before the log is left to rivals. A checkpoint makes a cold start cheap and is never needed for correctness: what cannot
-be written now is written later. The first one of a partition holds only while the topic lives: a process that was
-frozen until all of that incarnation was collected creates no item that nobody would ever delete.
+Rule: aborted transactions are written first, then producers, then the head, and each item only moves forward. A
+checkpoint is due every 16 segments or 10 s, and before the log is left to rivals. It makes a cold start cheap and is
+never needed for correctness: what cannot be written now is written later. A partition's first checkpoint holds only
+while the name leads to this incarnation. So a process that was frozen until that was collected creates no item that
+no process would ever delete.
+
+Not here: how the items are stored; see ``checkpoint_items``.
 """
 
 from __future__ import annotations
@@ -23,32 +26,17 @@ from fenceline.log.state import FOLD_VERSION, AbortedTransaction, PartitionState
 from fenceline.ports import Change, Check, Item, ItemKey, Put, StoreFact, Unavailable, VersionMoved
 
 
-def is_due(partition: Partition, *, is_early: bool = False) -> bool:
-    """Whether 16 segments were folded, or any 10 s ago, since the last checkpoint; with ``is_early``, any at all.
-
-    Not in the 10 s behind one that failed: while the item store is away, or slow, nobody waits for it at each append.
-    """
-    now, since = partition.context.runtime.monotonic_ms(), partition.segments_since_checkpoint
-    if since == 0 or not partition.can_checkpoint or now < partition.no_checkpoint_until_ms:
-        return False
-    if is_early:
-        return True
-    age_ms = now - partition.checkpointed_ms
-    return since >= limits.CHECKPOINT_SEGMENTS or age_ms >= limits.CHECKPOINT_MS
-
-
-def keep_checkpoint(partition: Partition, *, is_early: bool = False) -> None:
-    """Write a checkpoint if one is due and nobody here is at it; one that the item store does not take comes later."""
-    if is_due(partition, is_early=is_early):
-        _keep(partition, tries=8)
+def keep_checkpoint(partition: Partition) -> None:
+    """Write a checkpoint, unless this process writes one already. If it fails, a later one takes its place."""
+    _keep(partition, tries=8)
 
 
 def advance_checkpoint(partition: Partition) -> None:
-    """Move the checkpoint, if there is anything to move, so that the one who always wins meets it at its next one.
+    """Move the checkpoint to the state, if it is behind: a rival that always wins finds it moved at its own next one.
 
-    One write, for its caller has lost its time already; if others were faster it has moved.
+    One write is tried, because the caller has lost much time already. If other processes were faster, it has moved.
     """
-    if is_due(partition, is_early=True):
+    if partition.is_checkpoint_due(is_early=True):
         _keep(partition, tries=1)
 
 
@@ -60,7 +48,7 @@ def _keep(partition: Partition, tries: int) -> None:
     try:
         save(partition, tries=tries)
     except (StoreFact, CorruptLogError, StaleTopicId) as fact:
-        # It is never needed for correctness, and must not mask an acknowledgement.
+        # A checkpoint is never needed for correctness, and its failure must not mask an acknowledgement.
         if tries > 1 or not isinstance(fact, VersionMoved):
             partition.no_checkpoint_until_ms = partition.context.runtime.monotonic_ms() + limits.CHECKPOINT_MS
     finally:
@@ -68,18 +56,20 @@ def _keep(partition: Partition, tries: int) -> None:
 
 
 def save(partition: Partition, reach: int = 0, *, tries: int = 8) -> int:
-    """Bring the items forward to the folded state, and return the offset that they stand at, if this fold may.
+    """Bring the items forward to the folded state, and return the offset that the checkpoint then has.
+
+    Nothing is written over a head of a higher fold version.
 
     Args:
-        reach: The offset that they must stand at then, at least.
-        tries: How often a write is made that others were faster with.
+        reach: The least offset that the state must have for this.
+        tries: How often a write is tried when other processes were faster.
 
     Raises:
-        StaleTopicId: The topic is gone. Nothing was written.
-        VersionMoved: Others moved them each time; what was written is true.
-        Unavailable, NoAnswer: The item store; what was written is true.
-        Unavailable: The last look at the items is old: what was folded since may not be the log. Or it was, and the log
-            is followed anew: ``reach`` is not reached.
+        StaleTopicId: The topic was deleted. Nothing was written.
+        VersionMoved: Other processes moved the items each time. What was written is true.
+        Unavailable, NoAnswer: The item store. What was written is true.
+        Unavailable: The last look at the items is old, so what was folded since may not be the log. Or it was old
+            before: the log is being followed anew, and the state has not come to ``reach`` yet. Nothing was written.
     """
     while True:
         with partition.lock:
@@ -95,11 +85,13 @@ def save(partition: Partition, reach: int = 0, *, tries: int = 8) -> int:
                     break
     state = snapshot.state
     if not is_young:
-        raise Unavailable("the look at the items is too old to write a checkpoint by")
+        raise Unavailable("the server's last look at the items is too old to write a checkpoint by")
     if not partition.can_checkpoint:
         return partition.base
     if state.next_offset < reach:
-        raise Unavailable(f"the log is followed anew: offset={state.next_offset} wanted={reach}")
+        raise Unavailable(
+            f"the server reads the log anew, and is not far enough yet: offset={state.next_offset} wanted={reach}"
+        )
     producers = {p: known for p, known in snapshot.producers.items() if known is not None}
     changes: list[_Step] = [_aborted_step(partition, transaction) for transaction in aborted]
     changes += [_producer_step(partition, p, known, state.next_offset, versions[p]) for p, known in producers.items()]
@@ -112,10 +104,10 @@ def save(partition: Partition, reach: int = 0, *, tries: int = 8) -> int:
 
 
 class _Step(NamedTuple):
-    """One change of a checkpoint: by what is remembered of its item, or by the item as it is now."""
+    """One change of a checkpoint, made from what is remembered of its item, or from the item as it is now."""
 
     key: ItemKey
-    remembered: Callable[[], Change | None]  # None: there is nothing left to do
+    remembered: Callable[[], Change | None]  # None: nothing is left to do
     anew: Callable[[Item | None], Change | None]
 
 
@@ -144,9 +136,7 @@ def _creates_head(partition: Partition, change: Change) -> bool:
 
 
 def _while_alive(partition: Partition) -> Check:
-    """Return the condition that the name leads to this incarnation: its item goes before anything of it is
-    collected.
-    """
+    """Return the condition that the name leads to this incarnation: its item goes before anything is collected."""
     key = keys.topic_item(partition.name)
     item = partition.context.items.get([key]).get(key)
     if item is None or item.value["topic_id"] != partition.topic_id:
@@ -187,7 +177,7 @@ def _producer_step(
             return None
         return put(None if item is None else item.version)
 
-    # The version that the state was folded behind: a later one moves the fold on, not back.
+    # The expected version is the one known when the state was taken, so a slow checkpoint never moves the item back.
     return _Step(key, lambda: put(version), anew)
 
 
@@ -211,7 +201,7 @@ def _next_version(partition: Partition, expected: int | None) -> int:
 
 
 def read_head(partition: Partition) -> tuple[Head | None, int | None]:
-    """Return the head item and its version, as they are now."""
+    """Read the head item, and return it with its version."""
     key = keys.head_item(partition.topic_id, partition.partition)
     return _noted(partition, partition.context.items.get([key]).get(key))
 
@@ -225,6 +215,7 @@ def _noted(partition: Partition, item: Item | None) -> tuple[Head | None, int | 
 
 
 def _note_saved(partition: Partition, state: PartitionState) -> None:
+    """Drop what was kept for this checkpoint, and start counting for the next."""
     with partition.lock:
         partition.base = max(partition.base, state.next_offset)
         partition.touched = {p: last for p, last in partition.touched.items() if last >= state.next_offset}
@@ -235,12 +226,14 @@ def _note_saved(partition: Partition, state: PartitionState) -> None:
 
 
 def move_log_start(partition: Partition, log_start: int) -> int:
-    """Move the log start forward to ``log_start``, which the checkpoint has reached, and return where it is then.
+    """Move the log start forward to ``log_start``, and return the log start that is in force then.
+
+    The checkpoint is brought to ``log_start`` first, or beyond: the log start never lies beyond the checkpoint.
 
     Raises:
-        StaleTopicId: The topic is gone.
-        StoreUnavailableError, ContendedError: It was not moved.
-        OutcomeUnknownError: It may have been.
+        StaleTopicId: The topic was deleted.
+        StoreUnavailableError, ContendedError: The log start was not moved.
+        OutcomeUnknownError: It may have been moved.
     """
     key = keys.head_item(partition.topic_id, partition.partition)
     for attempt in Attempts(partition.context.runtime, "the partition's head"):
@@ -250,11 +243,12 @@ def move_log_start(partition: Partition, log_start: int) -> int:
                 save(partition)
             item = partition.context.items.get([key]).get(key)
             if item is None or int(str(item.value["next_offset"])) < log_start:
-                raise VersionMoved(key)  # a newer fenceline keeps this head: its checkpoint comes
+                raise VersionMoved(key)  # a newer fenceline keeps this head, and moves its checkpoint itself
             head = Head.from_value(item.value)
             if head.log_start >= log_start:
                 return head.log_start
-            # Whoever loses this write reads again, and moves it from there. Fields of a newer fold are kept.
+            # A process that loses this write reads the head again, and moves the log start from there. The fields of a
+            # newer fold version are kept.
             put = Put(key, {**item.value, "log_start": log_start}, item.version + 1, item.version)
             partition.context.items.write([put])
             partition.note_head(replace(head, log_start=log_start), put.version)

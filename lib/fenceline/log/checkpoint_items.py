@@ -1,8 +1,11 @@
-"""The items that index the log: a partition's head, its producers and its aborted transactions.
+"""The items that index the log, as they are stored: a partition's head, its producers, its aborted transactions.
 
-The rule: everything here can be rebuilt from the segments, moves only forward, and is written in one order: aborted
-transactions, producers, then the head (DESIGN.md, section 4). A head at N says that all that ended below N is durable.
-A producer item says by ``folded_to`` which batches it already holds. Stored: never rename, never renumber.
+Rule: stored names and layouts are never renamed or renumbered. Everything here can be rebuilt from the segments. Each
+item only moves forward, and they are written in one order: aborted transactions, producers, head ("The checkpoint").
+So a head at N implies that every aborted transaction that ended below N is durable. A producer item says by
+``folded_to`` which batches it already holds.
+
+Not here: when they are written; see ``checkpoint``.
 """
 
 from __future__ import annotations
@@ -29,15 +32,16 @@ _ORIGIN = struct.Struct(">qqHH")  # next offset, count, and the sizes of region 
 
 @dataclass(frozen=True, slots=True)
 class CompactedView:
-    """A compacted view that is in force: its files are all that stands under its own prefix (``compacted_view``)."""
+    """The compacted view in force. Its files are all the objects under its own prefix (``compacted_view``)."""
 
-    horizon: int  # it stands for the log below this offset
-    attempt: str  # of those who made a view with this horizon, the one that won
+    horizon: int  # the view replaces the log below this offset
+    attempt: str  # the one that won, if several compactors made a view with this horizon
     log_bytes: int  # stored bytes of the log below the horizon
     files: int
     bytes: int  # of the files
     records: int  # in the files
-    trail: tuple[tuple[int, int], ...] = ()  # (horizon, ms from which on it was in force), far enough back to collect
+    # (horizon, ms from which on it was in force), as far back as collection needs.
+    trail: tuple[tuple[int, int], ...] = ()
 
     def to_value(self) -> dict[str, Any]:
         return {
@@ -65,8 +69,8 @@ class Head:
     log_start: int
     fold_version: int = FOLD_VERSION
     compaction_horizon: int = 0
-    view: CompactedView | None = None  # the pointer: moving it is what commits a compaction
-    compaction_wanted: int = 0  # the offset that somebody asked to be compacted to
+    view: CompactedView | None = None  # the pointer: moving it commits a compaction
+    compaction_wanted: int = 0  # the offset to which a caller asked for compaction
 
     @property
     def next_offset(self) -> int:
@@ -105,7 +109,7 @@ class Head:
             topic_epoch=value["topic_epoch"],
             access_mode=value["access_mode"],
             session_id=value["session_id"],
-            access_offset=value.get("access_offset", -1),  # a head of version 1 has seen no ACCESS marker
+            access_offset=value.get("access_offset", -1),  # absent in version 1, which has seen no ACCESS marker
             open_transactions={
                 p: OpenTransaction(epoch, first, time)
                 for p, epoch, first, time in _OPEN.iter_unpack(value["open_transactions"])
@@ -119,7 +123,7 @@ class Head:
             chain=value["chain"],
             is_sealed=value["is_sealed"],
         )
-        view = value.get("compacted_view")  # an older head has none
+        view = value.get("compacted_view")  # absent in an older head
         return cls(
             state,
             value["log_start"],
@@ -175,7 +179,7 @@ def _pack_event(event: BatchEvent) -> bytes:
 
 
 def producer_from_value(value: Mapping[str, Any]) -> tuple[ProducerState, int]:
-    """Return (state, folded_to)."""
+    """Return the state, and ``folded_to``: the offset up to which it was folded."""
     window = tuple(BatchEvent(*fields) for fields in _EVENT.iter_unpack(value["window"]))
     open_ = value["open"]
     state = ProducerState(

@@ -1,10 +1,13 @@
-"""A compacted view as it is read: which of its files holds an offset, and what stands there (DESIGN.md, section 10).
+"""A compacted view as readers see it: which of its files holds an offset, and the records there ("Compaction").
 
-The rule: a view is the files under one attempt's prefix, all of them there before the pointer in the head leads to it,
-and none changed after; so a listing of that prefix is its index. A file is record batches with gaps between offsets, as
-Kafka's own compacted segments; what is not Kafka's rides in its metadata: where each block of about 2 MiB begins, so
-that a page costs a block, not a file, and the regions that its replicated batches came from. Which of those a batch is
-of says its base sequence, which means nothing else where there is no producer id: -1 for this region.
+Rule: a view is the files under one attempt's prefix. All of them exist before the pointer in the head leads to it, and
+none is changed after. So a listing of that prefix is the view's index. A file holds record batches with gaps between
+offsets, as Kafka's own compacted segments do. Its metadata holds what is not Kafka's. It says where each block of about
+2 MiB begins, so that a page costs a block and not a file. It lists the regions of the file's replicated batches. A
+batch's base sequence is the number of its region in that list, -1 for this region. (It has no other meaning without a
+producer id.)
+
+Not here: how a view is made; see ``compaction``.
 """
 
 from __future__ import annotations
@@ -23,22 +26,22 @@ from fenceline.log.checkpoint_items import CompactedView, Head
 from fenceline.log.context import Context
 from fenceline.ports import NotFound, Unavailable
 
-_BLOCKS_AT_ONCE = 4  # fetched side by side by who reads a view whole
+_BLOCKS_AT_ONCE = 4  # fetched side by side when a view is read whole
 
 
 @dataclass(frozen=True, slots=True)
 class FileMetadata:
-    """What rides beside a file's body. Stored: never rename."""
+    """The user metadata of a view's file. Stored: never rename."""
 
     attempt: str
-    appended_at: int  # ms, the clock of who made it
+    appended_at: int  # ms, the compactor's clock
     records: int
     origins: Sequence[str]  # of replicated batches, by number
     blocks: Sequence[tuple[int, int]]  # (base offset of the first batch, position in the body)
 
     def to_strings(self) -> dict[str, str]:
         first = self.blocks[0][0]
-        origins = {"origins": ",".join(self.origins)} if self.origins else {}  # not every store keeps an empty one
+        origins = {"origins": ",".join(self.origins)} if self.origins else {}  # some stores drop an empty value
         return {
             "write-id": self.attempt,
             "appended-at": str(self.appended_at),
@@ -52,7 +55,7 @@ class FileMetadata:
         """Return the metadata of the file whose first batch begins at ``first``.
 
         Raises:
-            KeyError, ValueError: It is not whole.
+            KeyError, ValueError: A member is missing or damaged.
         """
         blocks = [tuple(int(number, 16) for number in block.split(":")) for block in strings["blocks"].split(",")]
         return cls(
@@ -65,7 +68,7 @@ class FileMetadata:
 
 
 class ViewFiles:
-    """The files of one view. Listed once, when somebody first reads; safe to share between threads."""
+    """The files of one view, listed once, at the first read. Safe to share between threads."""
 
     def __init__(self, context: Context, topic_id: str, partition: int, view: CompactedView) -> None:
         self.view = view
@@ -76,9 +79,9 @@ class ViewFiles:
         self._metadata: dict[int, FileMetadata] = {}
 
     def segments(self, start: int) -> Iterator[Segment]:
-        """Yield what the view holds from the block that has the first record at or behind ``start`` on.
+        """Yield what the view holds, from the block with the first record at or after ``start`` on.
 
-        There are gaps between offsets, in each batch, too. All batches of one of these segments have one origin.
+        There are gaps between offsets, also within a batch. All batches of a yielded segment have one origin.
 
         Raises:
             CorruptLogError: The view is damaged.
@@ -98,7 +101,7 @@ class ViewFiles:
                 yield from self._by_origin(base, block)
 
     def scan(self) -> Iterator[Segment]:
-        """Yield all of the view, as ``segments`` does, for who copies it: nothing of it is remembered."""
+        """Yield all of the view, as ``segments`` does, for a copy of it: none of it goes to the cache."""
         for base, size in self._listed():
             blocks = self._blocks(base, size)
             for at in range(0, len(blocks), _BLOCKS_AT_ONCE):
@@ -114,7 +117,7 @@ class ViewFiles:
         if self._files is None:
             files = list_files(self._context, self._topic_id, self._partition, self.view)
             if len(files) != self.view.files or sum(size for _, size in files) != self.view.bytes:
-                raise self._lost("its files are not those that were made")
+                raise self._lost("its files are not the ones that the compactor made")
             self._files = files
         return self._files
 
@@ -131,9 +134,9 @@ class ViewFiles:
             try:
                 found = FileMetadata.from_strings(self._context.objects.get(key, 0, 1).metadata, base)
             except NotFound as error:
-                raise self._lost(f"no object: key={key}") from error
+                raise self._lost(f"a file is missing: key={key}") from error
             except (KeyError, ValueError) as error:
-                raise corrupt(key, base, f"its metadata is not whole: {error}") from error
+                raise corrupt(key, base, f"its metadata is incomplete or damaged: {error}") from error
             self._metadata[base] = found
         return found
 
@@ -142,7 +145,7 @@ class ViewFiles:
         try:
             body = self._context.objects.get(key, start, end).body
         except NotFound as error:
-            raise self._lost(f"no object: key={key}") from error
+            raise self._lost(f"a file is missing: key={key}") from error
         try:
             batches = tuple(headers(body))
         except MalformedBatch as error:
@@ -151,7 +154,7 @@ class ViewFiles:
             raise corrupt(key, base, f"a block is empty: position={start}")
         for position, header in batches:
             if not has_right_crc(body, position, header):
-                raise corrupt(key, header.base_offset, "the CRC of a batch is wrong")
+                raise corrupt(key, header.base_offset, "a batch does not match its CRC")
         for (_, one), (_, other) in pairwise(batches):
             if other.base_offset < one.next_offset:
                 raise corrupt(key, other.base_offset, "its batches are out of order")
@@ -183,18 +186,20 @@ class ViewFiles:
         return Segment(batches[0][1].base_offset, batches[-1][1].next_offset, body, metadata, batches)
 
     def _lost(self, what: str) -> CorruptLogError | Unavailable:
-        """Return what a missing file means: damage, unless another view is in force by now."""
+        """Return the error for a missing file: the view is damaged, unless another view is in force by now."""
         key = keys.head_item(self._topic_id, self._partition)
         item = self._context.items.get([key]).get(key)
         view = None if item is None else Head.from_value(item.value).view
         if view is not None and view.attempt == self.view.attempt:
             prefix = keys.view_prefix(self._topic_id, self._partition, self.view.horizon, self.view.attempt)
             return CorruptLogError(f"a compacted view is damaged; restore it from a backup: {what} prefix={prefix}")
-        return Unavailable(f"another compacted view took its place while it was read; send it again: {what}")
+        return Unavailable(
+            f"another compacted view replaced this one while it was read; send the request again: {what}"
+        )
 
 
 def list_files(context: Context, topic_id: str, partition: int, view: CompactedView) -> list[tuple[int, int]]:
-    """Return (base offset, size in bytes) of what stands under the view's prefix, by offset."""
+    """Return (base offset, size in bytes) of each object under the view's prefix, by offset."""
     prefix, after = keys.view_prefix(topic_id, partition, view.horizon, view.attempt), ""
     files: list[tuple[int, int]] = []
     while True:

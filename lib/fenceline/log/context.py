@@ -1,4 +1,9 @@
-"""What every part of the log works with: the two stores, the runtime, the region and the time it has."""
+"""The context of the protocol: the two stores, the runtime, the region, the time a create may take, shared caches.
+
+Rule: an age is measured on three clocks, and each is compared with itself alone ("Three clocks").
+
+Not here: the stores and the runtime themselves; see ``ports`` and ``runtime``.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +22,7 @@ from fenceline.runtime import Runtime
 
 
 class SegmentCache:
-    """The newest segments that passed through this process, by key. They are immutable: any copy is valid."""
+    """The segments that this process used last, by key. They are immutable, so any copy is valid."""
 
     def __init__(self, runtime: Runtime, bytes_max: int = limits.SEGMENT_CACHE_BYTES) -> None:
         self._lock = runtime.lock()
@@ -48,7 +53,7 @@ def _counted(segment: Segment) -> int:
 
 
 class Instant(NamedTuple):
-    """A moment, by three clocks that are each compared with itself alone."""
+    """A moment on three clocks, each of which is compared with itself alone."""
 
     wall_ms: int
     monotonic_ms: int
@@ -56,10 +61,10 @@ class Instant(NamedTuple):
 
 
 class EventClock:
-    """The latest time that an event brought with it, by the clock of what sent it; 0 before the first.
+    """The latest time that an event brought with it, by its sender's clock; 0 before the first event.
 
-    It goes on while this process is frozen, and only grows: requests that are worked on side by side, or that were
-    delivered late, never take it back.
+    That clock goes on while this process is frozen. The latest time only grows: requests that run side by side, or were
+    delivered late, never set it back.
     """
 
     def __init__(self, runtime: Runtime) -> None:
@@ -67,26 +72,26 @@ class EventClock:
         self.latest_ms = 0
 
     def note(self, event_ms: int) -> None:
-        """Note when an event came about. Safe to call from many threads."""
+        """Note the time of an event. Safe to call from many threads."""
         with self._lock:
             self.latest_ms = max(self.latest_ms, event_ms)
 
 
 class Stopping:
-    """Set once, when this process stops: who waits for news ends early."""
+    """A flag, set once when this process stops: readers that wait for records end early."""
 
     is_set = False
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The surroundings of the protocol, handed to each of its parts."""
+    """The stores, the runtime and the caches that each part of the protocol works with."""
 
     objects: ObjectStore
     items: ItemStore
     runtime: Runtime
     region: str
-    create_ms: int = 0  # how long a create may take: none is begun with less time left
+    create_ms: int = 0  # how long a create may take; with less time left none is begun
     poll_slots: polls.Slots = field(default_factory=polls.Unbounded)
     cache: SegmentCache = field(init=False)
     events: EventClock = field(init=False)
@@ -99,7 +104,7 @@ class Context:
         object.__setattr__(self, "unpacked", UnpackedBatches(self.runtime))
 
     def read_items(self, item_keys: Sequence[ItemKey]) -> dict[ItemKey, Item]:
-        """Return those of the items that exist, however many are asked for; each is of its own moment.
+        """Return those of the items that exist, however many are asked for. They are not read at one moment.
 
         Raises:
             Unavailable: The item store could not be asked.
@@ -116,10 +121,10 @@ class Context:
         return Instant(self.runtime.now_ms(), self.runtime.monotonic_ms(), self.events.latest_ms)
 
     def is_within(self, duration_ms: int, since: Instant) -> bool:
-        """Return whether less than ``duration_ms`` have passed since then by each of the three clocks.
+        """Return True if less than ``duration_ms`` have passed since then by each of the three clocks.
 
-        The wall clock may jump. The monotonic one may stand still while the process is frozen, and at thaw the wall
-        clock may be old with it; the event that the process was thawed for then tells of a later time (I4, I7).
+        The wall clock may jump. The monotonic clock may stop while the process is frozen, and at thaw the wall clock
+        may be old, too. The event for which the process was thawed then brings a later time (I4, I7).
         """
         now = self.instant()
         return (
@@ -129,6 +134,7 @@ class Context:
         )
 
     def poll(self) -> polls.Poll:
+        """Return a poll, which takes a slot before it waits."""
         return polls.Poll(self.poll_slots)
 
     def segment(self, key: str) -> Segment:
@@ -147,4 +153,4 @@ class Context:
 
 
 class StaleTopicId(Exception):
-    """The name leads to another incarnation of the topic, to one that is going, or to none: resolve it anew."""
+    """The name leads to another incarnation, to one that is being deleted, or to none: the caller resolves it anew."""

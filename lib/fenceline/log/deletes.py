@@ -1,6 +1,8 @@
-"""How much one run of the sweeper may do: so long, by the monotonic clock, and so many deletions.
+"""Deletions within the budget of one run of the sweeper: a time, by the monotonic clock, and a number of deletions.
 
-The rule: whoever works for a run asks between two steps, each of them small; a server that stops ends it at once.
+Rule: each step is small, and the budget is asked before it. A server that stops ends the run at once.
+
+Not here: what may be deleted; see ``sweeper``.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from fenceline.ports import Delete, Item, VersionMoved
 
 @dataclass(slots=True)
 class Budget:
-    """What is left of one run, and what was deleted in it."""
+    """One run's limits of time and deletions, and the numbers of objects and items that it has deleted."""
 
     context: Context
     until_ms: int  # monotonic
@@ -28,7 +30,7 @@ class Budget:
         return max(self.deletes_max - self.objects - self.items, 0)
 
     def is_over(self) -> bool:
-        """Whether the run should end."""
+        """Return True if the run should end."""
         context = self.context
         is_late = context.runtime.monotonic_ms() >= self.until_ms
         return is_late or self.deletes_left == 0 or context.stopping.is_set
@@ -43,7 +45,7 @@ def delete_prefix(context: Context, prefix: str, budget: Budget) -> bool:
 
 
 def delete_objects(context: Context, object_keys: Sequence[str], budget: Budget) -> bool:
-    """Delete these objects in order, some side by side; return whether the budget reached for all."""
+    """Delete these objects in order, some side by side; return whether the budget was enough for all."""
     at = 0
     while at < len(object_keys):
         if budget.is_over():
@@ -56,7 +58,7 @@ def delete_objects(context: Context, object_keys: Sequence[str], budget: Budget)
 
 
 def delete_items(context: Context, items: Sequence[Item], budget: Budget) -> bool:
-    """Delete these items, each at the version that was read; return whether all of them are gone."""
+    """Delete these items, each at the version that was read; return whether all of them were deleted."""
     is_whole = True
     at = 0
     while at < len(items):
@@ -67,7 +69,7 @@ def delete_items(context: Context, items: Sequence[Item], budget: Budget) -> boo
         try:
             context.items.write([Delete(item.key, item.version) for item in chunk])
             budget.items += len(chunk)
-        except VersionMoved:  # one of them was written, or deleted beside us: the others by themselves
+        except VersionMoved:  # another process wrote or deleted one of them: delete each by itself
             for item in chunk:
                 is_whole = _delete_item(context, item, budget) and is_whole
     return is_whole
@@ -76,7 +78,7 @@ def delete_items(context: Context, items: Sequence[Item], budget: Budget) -> boo
 def _delete_item(context: Context, item: Item, budget: Budget) -> bool:
     try:
         context.items.write([Delete(item.key, item.version)])
-    except VersionMoved:  # it lives again, or another run was faster
+    except VersionMoved:  # it is in use again, or another run was faster
         return False
     budget.items += 1
     return True

@@ -1,12 +1,12 @@
-"""How many polls are held at once; one beyond them is answered at once.
+"""Poll slots: how many long polls a function holds at once. A poll without a slot is answered at once ("Long polls").
 
-A held poll occupies a whole process of a function, and an account has a thousand of them for everything. So a poll
-takes a slot before it waits, and gives it back when it ends, whatever way it ends.
+A held poll occupies a whole process of a function, and an account has a thousand processes for all its functions. So a
+poll takes a slot before it waits, and gives it back when it ends, however it ends.
 
-Rule: slots decide what waits, and nothing else (I9). A slot that is not given back lapses. A wrong clock, a lost
-answer or a frozen process lets a few polls more or fewer wait.
+Rule: slots decide which polls wait, and nothing else (I9). A slot that is not given back lapses. A wrong clock, a lost
+answer or a frozen process only lets a few polls more or fewer wait.
 
-Not here: how a poll waits, and for what.
+Not here: how a poll waits, and for what; see ``read.reader`` and ``partition``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fenceline.format import keys
 from fenceline.ports import Item, ItemKey, ItemStore, NoAnswer, Put, Unavailable, VersionMoved
 from fenceline.runtime import Runtime
 
-LAPSE_MS = 5_000  # after the end of its wait a poll looks once more, and answers
+LAPSE_MS = 5_000  # of a slot, after its wait: time for the poll's last look and its answer
 _LOOKED_AT = 16  # slots read at once, to find a free one among them
 _TRIES = 3
 
@@ -30,14 +30,14 @@ GiveBack: TypeAlias = Callable[[], None]
 
 
 class Slots(Protocol):
-    """Where polls take their slots from."""
+    """The slots that polls take."""
 
     def take(self, hold_ms: float) -> GiveBack | None:
-        """Return how to give a slot back that was taken for ``hold_ms``; ``None`` if none is free. Never raises."""
+        """Take a slot for ``hold_ms``, and return how to give it back; ``None`` if none is free. Never raises."""
 
 
 class Poll:
-    """One poll: a context manager that gives back what it has taken."""
+    """One poll: a context manager that gives back the slot that it took."""
 
     def __init__(self, slots: Slots) -> None:
         self._slots = slots
@@ -53,7 +53,7 @@ class Poll:
             self._give_back()
 
     def may_wait(self, hold_ms: float) -> bool:
-        """Return whether this poll may be held for ``hold_ms`` more; it keeps its slot from the first time on."""
+        """Return True if this poll may be held for another ``hold_ms``. It keeps its slot from the first time on."""
         if self._give_back is None:
             self._give_back = self._slots.take(hold_ms)
         return self._give_back is not None
@@ -92,7 +92,7 @@ class SharedSlots:
     """The slots of all processes of one function, an item each.
 
     Args:
-        function: Whose slots; each function has its own.
+        function: The function's name; each function has its own slots.
         count: How many there are.
     """
 
@@ -101,7 +101,7 @@ class SharedSlots:
         self._runtime = runtime
         self._function = function
         self._count = count
-        self._last: Item | None = None  # the slot that this process gave back: likely still free
+        self._last: Item | None = None  # the slot that this process gave back last: probably still free
 
     def take(self, hold_ms: float) -> GiveBack | None:
         last, self._last = self._last, None
@@ -115,11 +115,12 @@ class SharedSlots:
                 if given is not None:
                     return given
         except (Unavailable, NoAnswer):
-            return None  # A store in trouble is not to be asked by more polls. What was taken unheard lapses.
+            # More polls must not burden a store in trouble. A slot taken by a write without an answer lapses.
+            return None
         return None
 
     def _free(self) -> Sequence[tuple[ItemKey, Item | None]]:
-        """Return a few slots that nobody has, out of some that chance picked."""
+        """Return a few free slots, out of some picked at random."""
         now_ms, count = self._runtime.now_ms(), min(_LOOKED_AT, self._count)
         first = int(self._runtime.random() * self._count)
         wanted = [keys.poll_slot_item(self._function, (first + n) % self._count) for n in range(count)]
@@ -133,22 +134,22 @@ class SharedSlots:
         version = self._runtime.fresh_version() if item is None else item.version + 1
         taken = Item(key, version, {"until": until_ms})
         try:
-            # Whoever loses this write tries another slot.
+            # A poll that loses this write tries another slot.
             self._items.write([Put(key, taken.value, version, expected=None if item is None else item.version)])
         except VersionMoved:
             return None
         return partial(self._put_back, taken)
 
     def _put_back(self, taken: Item) -> None:
-        """Free a slot, unless it lapsed and is another poll's by now."""
+        """Free a slot, unless it lapsed and another poll has it by now."""
         free = Item(taken.key, taken.version + 1, {"until": 0})
-        # The answer of the poll is worth more than its slot, which lapses by itself.
+        # A failure must not cost the poll its answer: the slot lapses by itself.
         with suppress(VersionMoved, Unavailable, NoAnswer):
             self._items.write([Put(free.key, free.value, free.version, expected=taken.version)])
             self._last = free
 
 
 def _is_free(item: Item, now_ms: int) -> bool:
-    """Return whether a slot was given back or has lapsed; one that lies too far ahead is of a wrong clock."""
+    """Return True if the slot was given back or has lapsed, or if its time is a wrong clock's: too far ahead."""
     until_ms = item.value["until"]
     return not isinstance(until_ms, int) or not now_ms < until_ms <= now_ms + limits.WAIT_MS_MAX + 2 * LAPSE_MS

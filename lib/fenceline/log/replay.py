@@ -1,7 +1,9 @@
-"""A partition folded whole, from its objects alone: what verify, rebuild and ``state/`` have in common.
+"""A replay: a partition's state made from its objects alone, for verify, rebuild and the objects under ``state/``.
 
-The rule: no item is read here, and nothing is remembered. It begins at the newest object under ``state/``, or at
-offset 0 with nothing.
+Rule: no item is read, and nothing is remembered. A replay begins at the newest object under ``state/``, or at offset 0
+with an empty state.
+
+Not here: the state that a process keeps between requests; see ``partition_memory``.
 """
 
 from __future__ import annotations
@@ -23,24 +25,25 @@ from fenceline.log.context import Context
 from fenceline.log.state import AbortedTransaction, PartitionState, ProducerState, advance, apply
 from fenceline.ports import AlreadyExists, Damaged, NotFound, Object, ObjectSummary, Unavailable
 
-UNREADABLE = (ValueError, KeyError, TypeError, struct.error)  # what reading JSON of ours ends in, where it was changed
+UNREADABLE = (ValueError, KeyError, TypeError, struct.error)  # raised when JSON of ours is read that was changed
 
 
 @dataclass(slots=True)
 class Replay:
-    """A fold of everything below ``state.next_offset``, with all producers."""
+    """The state at ``state.next_offset``, with the states of all producers."""
 
     log_start: int = 0
     state: PartitionState = field(default_factory=PartitionState)
     producers: dict[int, ProducerState] = field(default_factory=dict)
     aborted: list[AbortedTransaction] = field(default_factory=list)
-    began_at: int = 0  # the offset that ``state/`` told of
+    began_at: int = 0  # the offset of the object under ``state/`` that it began with
 
     def confirms(self, producer_id: int, known: ProducerState) -> bool:
-        """Whether another fold of a producer to the same offset may be true: they differ at most in what had lapsed.
+        """Return True if ``known``, another state of a producer at this offset, may be true, too.
 
-        Where a lapsed state was left out of ``state/``, or its item deleted, the fold of one who came back begins anew;
-        an older fold, or one that a process remembered, goes on if his sequence happens to.
+        Two states differ at most in what had lapsed. A lapsed state is left out of ``state/``, or its item is deleted.
+        If that producer comes back, a replay begins its state anew. An older state, or one that a process remembered,
+        goes on instead if the producer's next sequence happens to follow.
         """
         own = self.producers.get(producer_id)
         if own is None:
@@ -57,7 +60,7 @@ class Replay:
         """Fold the next segment.
 
         Raises:
-            CorruptLogError: It does not follow, or its metadata contradicts what lies below it.
+            CorruptLogError: It does not follow, or its metadata contradicts the log below it.
         """
         self.check_next(segment.base_offset)
         if not segment.metadata.follows(self.state.chain, segment.body):
@@ -66,7 +69,7 @@ class Replay:
         self.follow(segment, region=region)
 
     def follow(self, segment: Segment, *, region: str) -> None:
-        """Fold the next segment, whose chain value is known to follow; of its body only the markers are read.
+        """Fold the next segment, whose chain value is known to follow. Only the markers of its body are read.
 
         Raises:
             CorruptLogError: As ``feed``.
@@ -87,20 +90,24 @@ class Replay:
             self.producers[producer_id] = advance(self.producers.get(producer_id), event)
 
     def check_next(self, base_offset: int) -> None:
-        """See to it that a segment at ``base_offset`` is the next one.
+        """Check that a segment at ``base_offset`` is the next one.
 
         Raises:
             CorruptLogError: It is not.
         """
         next_offset = self.state.next_offset
         if base_offset > next_offset:
-            raise CorruptLogError(f"a segment is missing: offset={next_offset} next={base_offset}")
+            raise CorruptLogError(
+                f"a segment is missing; restore it from a backup: offset={next_offset} next={base_offset}"
+            )
         if base_offset < next_offset:
-            raise CorruptLogError(f"a segment stands where another one holds the offset: offset={base_offset}")
+            raise CorruptLogError(
+                f"two segments hold the same offset; restore the log from a backup: offset={base_offset}"
+            )
 
 
 def segments(context: Context, topic_id: str, partition: int, start: int) -> Iterator[tuple[ObjectSummary, Segment]]:
-    """Yield every segment that begins at ``start`` or behind it, in order, fetched side by side.
+    """Yield every segment that begins at ``start`` or after it, in order, fetched side by side.
 
     Raises:
         CorruptLogError: One is damaged.
@@ -133,24 +140,24 @@ def fetched(context: Context, lines: Sequence[ObjectSummary]) -> Iterator[tuple[
 
 
 def _read(context: Context, key: str) -> Object | Damaged:
-    """Return the object; damage is told in its turn, behind the segments below it."""
+    """Return the object, or the damage, which the caller raises in its turn, after the segments below it."""
     try:
         return context.objects.get(key)
     except Damaged:
-        return Damaged("its checksum is not the one stored with it")
+        return Damaged("it does not match the checksum that is stored with it")
     except NotFound as error:
         if context.objects.list(key, limit=1):
-            return Damaged("it is listed, but not there")
-        raise Unavailable(f"a segment was collected while it was read: key={key}") from error
+            return Damaged("the store lists it, but does not return it")
+        raise Unavailable(f"the sweeper deleted a segment while it was read: key={key}") from error
 
 
 def begin(context: Context, topic_id: str, partition: int) -> Replay:
-    """Return the fold at the newest object under ``state/``; one of nothing, if there is none."""
+    """Return the replay that begins at the newest object under ``state/``, or at offset 0 if there is none."""
     while True:
         newest = newest_state(context, topic_id, partition)
         try:
             return _begun(context, newest)
-        except NotFound:  # collected meanwhile, behind a newer one
+        except NotFound:  # collected meanwhile, because a newer one exists
             if newest == newest_state(context, topic_id, partition):
                 raise
 
@@ -164,7 +171,9 @@ def _begun(context: Context, newest: ObjectSummary | None) -> Replay:
         producers = {int(p): producer_from_value(known)[0] for p, known in value["producers"].items()}
     except (Damaged, *UNREADABLE) as error:
         what = f"{type(error).__name__} {error}"
-        raise CorruptLogError(f"a stored fold is damaged; restore it from a backup: {what} key={newest.key}") from error
+        raise CorruptLogError(
+            f"a stored state is damaged; restore it from a backup: {what} key={newest.key}"
+        ) from error
     return Replay(head.log_start, head.state, producers, began_at=head.state.next_offset)
 
 
@@ -188,40 +197,42 @@ def write_state(
     expiration_ms: int | None = None,
     is_over: Callable[[], bool] = lambda: False,
 ) -> int:
-    """Store the fold at the base of the segment that holds ``log_start``, so that objects alone rebuild the items.
+    """Store the state at the base of the segment that holds ``log_start``, so that objects alone rebuild the items.
 
-    It is made from the previous one, one read for each segment. After ``segments_max``, or when ``is_over``, it stops,
-    with an object at where it came to, and goes on from there the next time.
+    It is made from the previous one, with one read for each segment. After ``segments_max`` segments, or when
+    ``is_over`` returns true, the work stops with an object at the offset that it reached. The next call goes on there.
 
     Args:
-        expiration_ms: The topic's ``producer.id.expiration.ms``: producers whose state had lapsed when the first kept
-            segment was appended are left out. Nothing that is kept was judged by them. ``None`` keeps all.
+        expiration_ms: The topic's ``producer.id.expiration.ms``. A producer whose state had lapsed when the first kept
+            segment was appended is left out: no kept batch was checked against it. ``None`` keeps all producers.
 
     Returns:
-        The log start that is stored now; lower than ``log_start`` where it stopped.
+        The log start that is stored now; below ``log_start`` if the work stopped.
 
     Raises:
         CorruptLogError: A segment is damaged.
-        Unavailable, Conflict, NoAnswer: A store; what was stored before stands.
+        Unavailable, Conflict, NoAnswer: A store. What was stored before is still valid.
     """
     before = newest_state(context, topic_id, partition)
     replay = _begun(context, before)
     is_stopped, now_ms = False, context.runtime.now_ms()
     for fed, (_, segment) in enumerate(segments(context, topic_id, partition, replay.state.next_offset)):
         if segment.base_offset != replay.state.next_offset:
-            raise CorruptLogError(f"a segment is missing: offset={replay.state.next_offset}")
+            raise CorruptLogError(f"a segment is missing; restore it from a backup: offset={replay.state.next_offset}")
         is_stopped = segment.next_offset <= log_start and (fed == segments_max or is_over())
         if is_stopped or segment.next_offset > log_start:
             now_ms = min(now_ms, segment.metadata.appended_at)
             break
         replay.feed(segment, region=context.region)
-        replay.aborted.clear()  # they lie below, and would only grow
+        replay.aborted.clear()  # they lie below the log start, and the list would only grow
     else:
         if replay.state.next_offset < log_start:
-            raise CorruptLogError(f"the log start lies beyond the log: log_start={log_start}")
+            raise CorruptLogError(
+                f"the log ends before its log start; restore the log from a backup: log_start={log_start}"
+            )
     if newest_state(context, topic_id, partition) != before:
-        # Another made one meanwhile. If this process was frozen, what it folded may have been collected, and a late
-        # create of its own may stand in its place.
+        # Another process made one meanwhile. If this process was frozen, the segments that it folded may have been
+        # collected. In the place of one it may have folded a late create of its own.
         return replay.log_start
     reached = replay.state.next_offset if is_stopped else log_start
     if reached <= replay.log_start:
@@ -236,13 +247,14 @@ def write_state(
     }
     value = {"version": 1, "head": head.to_value(), "producers": producers}
     body = json.dumps(_encoded(value), sort_keys=True, separators=(",", ":")).encode()
-    with suppress(AlreadyExists):  # the fold is a function of the segments: but for lapsed producers it is the same
+    # An object that exists says the same but for lapsed producers: the state is a function of the segments.
+    with suppress(AlreadyExists):
         context.objects.create(keys.state_key(topic_id, partition, reached), body, {})
     return reached
 
 
 def has_surely_lapsed(producer: ProducerState, expiration_ms: int, now_ms: int) -> bool:
-    """Whether every clock says that the state has lapsed, one that is slow by an hour, too."""
+    """Return True if the state has lapsed by every clock, even by one that is slow by an hour."""
     return now_ms - producer.time > expiration_ms + limits.LAPSE_MARGIN_MS
 
 

@@ -1,7 +1,9 @@
-"""Trying again: item writes and small objects that are safe to repeat, with a bound and jitter.
+"""Attempts: writes of items and small objects that are safe to repeat, with a bound and jitter ("Unanswered attempts").
 
-The rule: only what may be repeated is repeated here: a conditional write whose loser reads again, or a create of equal
-bytes. Appends have a loop of their own.
+Rule: only two kinds of writes are repeated here: a conditional write that is decided anew from a fresh read, and a
+create of equal bytes. A request that may have been carried out is never reported as refused.
+
+Not here: the retries of appends; see ``append.commit``.
 """
 
 from __future__ import annotations
@@ -26,12 +28,12 @@ PAUSE_MS_MAX = 1_000
 
 
 def no_room(fact: ItemTooLarge, what: str) -> ThrottledError:
-    """Return the answer to a change that does not fit; it names no item, whose key may be another's secret."""
+    """Return the answer to a change that does not fit. It names no item: the key may be another caller's secret."""
     if isinstance(fact, WriteTooLarge):
-        return ThrottledError(f"too much is changed at once; name fewer partitions or resources: {what}")
+        return ThrottledError(f"the request changes too much at once; name fewer partitions or resources: {what}")
     return ThrottledError(
-        f"an item has reached the {limits.ITEM_BYTES_MAX} bytes that one may have; release or delete some of what it "
-        f"lists, or use another session, subscription or topic: {what}"
+        f"an item would exceed {limits.ITEM_BYTES_MAX} bytes; release or delete some of what it lists, or use "
+        f"another session, subscription or topic: {what}"
     )
 
 
@@ -41,17 +43,18 @@ def pause(runtime: Runtime, attempt: int, first_ms: int = 10) -> None:
 
 
 class Attempts:
-    """Iterate over attempts; one that ends in a store fact which asks for it is followed by another.
+    """An iteration over attempts. After a moved version, a conflict, or a store that fails, another attempt follows.
 
-    What may have been carried out is never told as refused: a refusal behind an attempt that was not answered is an
-    unknown outcome. A loop that knows better, since it tells its own attempts by what it finds, succeeds instead.
+    A refusal after an unanswered attempt becomes an unknown outcome, because the attempt may have been carried out. A
+    loop that recognises its own earlier attempt by what it finds ends with success instead.
 
     Args:
-        is_refusal_final: Whether a refusal is told all the same: where it proves that nothing of an earlier attempt
-            stands, where its caller first takes that back, or where the attempts write nothing of what is refused.
+        is_refusal_final: Whether a refusal is reported even so. That is right if it proves that nothing of an earlier
+            attempt is left, or if the caller takes that back first. It is also right if the attempts write nothing of
+            what is refused.
 
     Raises:
-        ContendedError: Rivals won each. Nothing was written.
+        ContendedError: Other processes were faster each time. Nothing was written.
         StoreUnavailableError: The store could not be reached. Nothing was written.
         OutcomeUnknownError: An attempt was not answered, or wrote a part, and none succeeded.
         ThrottledError: An item has no room for the change. Nothing was written.
@@ -62,7 +65,7 @@ class Attempts:
         self._what = what
         self._is_refusal_final = is_refusal_final
         self._is_done = False
-        self.is_unknown = False  # whether an attempt may have been carried out, or a part of it was
+        self.is_unknown = False  # True once an attempt may have been carried out, even in part
         self._fact: Exception | None = None
 
     def __iter__(self) -> Iterator[Attempts]:
@@ -74,11 +77,15 @@ class Attempts:
                 return
         if self.is_unknown:
             what = self._what if self._fact is None else f"{self._what}; {self._fact}"
-            raise OutcomeUnknownError(f"the store did not answer; look before sending it again: {what}")
+            raise OutcomeUnknownError(
+                f"the store did not answer, and may have made the change; look before sending the request again: {what}"
+            )
         if isinstance(self._fact, Unavailable):
             what = f"{self._what}; {self._fact}"
-            raise StoreUnavailableError(f"the store could not be reached; send it again: {what}") from self._fact
-        raise ContendedError(f"others changed it each time; send it again: {self._what}")
+            raise StoreUnavailableError(
+                f"the server could not reach a store; send the request again: {what}"
+            ) from self._fact
+        raise ContendedError(f"other requests changed it first each time; send the request again: {self._what}")
 
     def __enter__(self) -> None:
         self._fact = None
@@ -93,10 +100,12 @@ class Attempts:
             return True
         if isinstance(error, ItemTooLarge):
             if self.is_unknown:
-                what = f"an attempt was not answered, and an item has no room for another: {self._what}"
-                raise OutcomeUnknownError(f"{what}; look before sending it again") from error
+                what = f"the store did not answer one attempt, and an item has no room for another: {self._what}"
+                raise OutcomeUnknownError(f"{what}; look before sending the request again") from error
             raise no_room(error, self._what) from error
         if self.is_unknown and not self._is_refusal_final and isinstance(error, FixError | RetryError):
-            detail = f"refused, but an earlier attempt was not answered: code={error.code} detail={error.detail}"
-            raise OutcomeUnknownError(f"{detail}; look before sending it again: {self._what}") from error
+            detail = (
+                f"refused, but the store did not answer an earlier attempt: code={error.code} detail={error.detail}"
+            )
+            raise OutcomeUnknownError(f"{detail}; look before sending the request again: {self._what}") from error
         return False

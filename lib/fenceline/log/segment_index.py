@@ -1,7 +1,9 @@
-"""Where segments begin: which one holds an offset, found without an index object (DESIGN.md, section 4, "Read").
+"""The segment index: which segment holds an offset, found without an index object ("Read").
 
-The rule: the keys are the index. What was seen of them is remembered, since a segment never moves; what is not known is
-found by listings, a number of them that grows with the logarithm of the distance.
+Rule: the keys are the index. Keys that were seen are remembered, because a segment never moves. Others are found by
+listings, whose number grows with the logarithm of the distance.
+
+Not here: reading segments; see ``context`` and ``partition``.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from fenceline.log.context import Context
 
 
 class SegmentIndex:
-    """The segments of one partition whose place is known."""
+    """The segments of one partition whose place is known. Safe to share between threads."""
 
     def __init__(self, context: Context, topic_id: str, partition: int) -> None:
         self._objects = context.objects
@@ -27,8 +29,8 @@ class SegmentIndex:
         self._prefix = keys.log_prefix(topic_id, partition)
         self._bases: list[int] = []  # sorted
         self._ends: dict[int, int] = {}
-        self._metadata: dict[int, SegmentMetadata] = {}  # the newest that were read
-        self._reached = 0
+        self._metadata: dict[int, SegmentMetadata] = {}  # as it was read last
+        self._reached = 0  # every segment below this offset exists
 
     def add(self, base: int, end: int) -> None:
         """Remember that a segment covers [base, end)."""
@@ -44,10 +46,10 @@ class SegmentIndex:
                 del self._bases[:half]
 
     def reach(self, offset: int) -> None:
-        """Remember that every segment below ``offset`` is there.
+        """Remember that every segment below ``offset`` exists.
 
-        A listing that is made from now on shows all of them. Beyond it may lack one and show the next, where they came
-        while it was made.
+        Every later listing shows all of them. Of segments created while it is made, a listing may lack one and show the
+        next.
         """
         with self._lock:
             self._reached = max(self._reached, offset)
@@ -70,7 +72,7 @@ class SegmentIndex:
             return self._metadata.get(base)
 
     def add_metadata(self, base: int, metadata: SegmentMetadata) -> None:
-        """Remember what was read, for as long as nothing newer takes its place."""
+        """Remember what was read, until newer metadata takes its place."""
         with self._lock:
             self._metadata[base] = metadata
             if len(self._metadata) > limits.INDEX_METADATA_MAX:
@@ -79,7 +81,8 @@ class SegmentIndex:
     def find(self, offset: int) -> int | None:
         """Return the base of the segment that holds ``offset``; ``None`` if none begins at or below it.
 
-        ``offset`` lies below the next offset.
+        Args:
+            offset: Below the next offset.
 
         Raises:
             Unavailable: The store could not be asked.
@@ -121,7 +124,7 @@ class SegmentIndex:
             reach *= 32
 
     def _bisect(self, low: int, high: int) -> int:
-        """Return the highest base in [low, high]; one stands at ``low``."""
+        """Return the highest base in [low, high]; ``low`` is one."""
         while low < high:
             middle = (low + high + 1) // 2
             found = self.list(middle, 1)

@@ -1,9 +1,10 @@
-"""Partition state as a pure fold over batch headers and markers in offset order (DESIGN.md, section 4).
+"""A partition's state: batch headers and markers, folded in offset order by pure functions ("State").
 
-The rule (I3): a partition's state at offset N is a function of the segments below N alone. Two folds stand side by
-side: ``apply`` carries what concerns everybody, and gives out, as events, what concerns one producer; ``advance`` folds
-those, for the producers that somebody asks for. No clock is read here: whether a producer's state has lapsed is judged
-elsewhere, with the time as an argument.
+Rule: a partition's state at offset N is a function of the segments below N alone (I3). Two functions fold: ``apply``
+folds a segment into the state of the whole partition, and returns as events what concerns single producers.
+``advance`` folds those events into the state of one producer, for each producer that is asked for. No clock is read.
+
+Not here: whether a producer's state has lapsed; see ``append.checks``, which takes the time as an argument.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from fenceline.format import control
 from fenceline.format.batch import BatchHeader, MalformedBatch
 from fenceline.format.segment import Segment, SegmentMetadata
 
-FOLD_VERSION = 2  # stored with each checkpoint; raise it when the fold learns something
+FOLD_VERSION = 2  # stored with each checkpoint; raise it when the state gains a member or a meaning
 
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """A transaction that a producer has not ended here."""
+    """A transaction that its producer has not ended in this partition."""
 
     producer_epoch: int
     first_offset: int
@@ -32,7 +33,7 @@ class OpenTransaction:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """How far another region's log was taken."""
+    """The position up to which another region's log was taken."""
 
     topic_id: str
     next_offset: int
@@ -50,25 +51,25 @@ class AbortedTransaction:
 
 
 class PartitionState(NamedTuple):
-    """What the log below ``next_offset`` says to everybody."""
+    """The state of a partition at ``next_offset``: all that the log below says, but for single producers."""
 
     next_offset: int = 0
     topic_epoch: int = -1
     access_mode: str = "Shared"
-    session_id: str | None = None  # the exclusive one
-    access_offset: int = -1  # of the ACCESS marker that says so; -1 before the first
+    session_id: str | None = None  # the exclusive session's
+    access_offset: int = -1  # of the ACCESS marker in force; -1 before the first
     open_transactions: Mapping[int, OpenTransaction] = {}  # by producer id
     origins: Mapping[str, Origin] = {}  # by region
     records: int = 0  # data records
     bytes: int = 0  # stored
     max_timestamp: int = -1
     own_records: int = 0  # data records produced in this region
-    data_next: int = 0  # behind the last data batch
+    data_next: int = 0  # the offset after the last data batch
     chain: str = ""
     is_sealed: bool = False
 
     def last_stable_offset(self, log_start: int) -> int:
-        """Return the offset below which nothing is undecided, never below ``log_start``."""
+        """Return the offset below which no transaction is open, never below ``log_start``."""
         firsts = [transaction.first_offset for transaction in self.open_transactions.values()]
         return max(min(firsts, default=self.next_offset), log_start)
 
@@ -102,7 +103,7 @@ ProducerEvent = BatchEvent | MarkerEvent
 
 @dataclass(frozen=True, slots=True)
 class ProducerState:
-    """What one partition knows of one producer."""
+    """The state of one producer in one partition."""
 
     producer_epoch: int
     last_sequence: int  # -1 after a marker
@@ -112,7 +113,7 @@ class ProducerState:
 
 
 class Folded(NamedTuple):
-    """What one segment made of a state."""
+    """The result of folding a segment, or one batch of it."""
 
     state: PartitionState
     events: Sequence[tuple[int, ProducerEvent]]  # (producer id, event), in offset order
@@ -120,13 +121,16 @@ class Folded(NamedTuple):
 
 
 def apply(state: PartitionState, segment: Segment, *, region: str) -> Folded:
-    """Fold one whole segment behind ``state``.
+    """Fold one whole segment, the one that follows ``state``.
 
     Raises:
-        CorruptLogError: It does not follow, or holds a marker of a newer fenceline that changes the fold.
+        CorruptLogError: It does not follow, or holds a marker of a newer fenceline that changes the state.
     """
     if segment.base_offset != state.next_offset:
-        raise CorruptLogError(f"segments do not join: offset={state.next_offset} next={segment.base_offset}")
+        raise CorruptLogError(
+            "a segment does not begin where the one before it ends; restore the log from a backup: "
+            f"offset={state.next_offset} next={segment.base_offset}"
+        )
     events: list[tuple[int, ProducerEvent]] = []
     aborted: list[AbortedTransaction] = []
     for position, header in segment.batches:
@@ -140,13 +144,15 @@ def apply(state: PartitionState, segment: Segment, *, region: str) -> Folded:
 def apply_batch(
     state: PartitionState, header: BatchHeader, body: bytes, position: int, *, metadata: SegmentMetadata, region: str
 ) -> Folded:
-    """Fold one batch of a segment; ``close_segment`` ends that."""
+    """Fold one batch of a segment. After its last batch ``close_segment`` must follow."""
     if header.is_control:
         state = state._replace(next_offset=header.next_offset, bytes=state.bytes + header.size)
         try:
             return _apply_marker(state, header, control.parse_marker(body, position, header), metadata)
         except (MalformedBatch, KeyError, TypeError, ValueError) as error:
-            raise CorruptLogError(f"a marker cannot be read: {error!r} offset={header.base_offset}") from error
+            raise CorruptLogError(
+                f"a marker in the log cannot be read; restore it from a backup: {error!r} offset={header.base_offset}"
+            ) from error
     state = state._replace(
         next_offset=header.next_offset,
         bytes=state.bytes + header.size,
@@ -165,7 +171,7 @@ def apply_batch(
 
 
 def batch_event(header: BatchHeader, appended_at: int) -> BatchEvent:
-    """Return what a stamped batch tells of its producer."""
+    """Return what a stamped batch says about its producer."""
     return BatchEvent(
         base_offset=header.base_offset,
         count=header.count,
@@ -180,7 +186,7 @@ def batch_event(header: BatchHeader, appended_at: int) -> BatchEvent:
 
 
 def close_segment(state: PartitionState, metadata: SegmentMetadata) -> PartitionState:
-    """End a segment whose batches are folded: its chain value, and the source position that it brought."""
+    """End a segment whose batches are folded: take over its chain value, and its source position if replicated."""
     replicated = metadata.replicated
     origins = state.origins
     if replicated is not None:
@@ -194,7 +200,7 @@ def _apply_marker(
 ) -> Folded:
     time = metadata.appended_at
     if marker.type in (control.ABORT, control.COMMIT):
-        # It was judged at exactly this offset before it was appended: what stands in the log is valid.
+        # The marker was checked at exactly this offset before it was appended: in the log, it is valid.
         ended = state.open_transactions.get(header.producer_id)
         left = {p: t for p, t in state.open_transactions.items() if p != header.producer_id}
         state = state._replace(open_transactions=left)
@@ -216,9 +222,9 @@ def _apply_marker(
         state = state._replace(is_sealed=True)
     elif marker.type == control.SKIP:
         state = state._replace(origins={**state.origins, marker.value["origin"]: _skipped(state, marker.value)})
-    elif control.changes_fold(marker.type):
+    elif control.changes_state(marker.type):
         raise CorruptLogError(
-            "a newer fenceline wrote this log; upgrade before using it: "
+            "a newer fenceline wrote this log; upgrade this one before using it: "
             f"marker={marker.type} offset={header.base_offset}"
         )
     return Folded(state, (), ())
@@ -231,7 +237,7 @@ def _skipped(state: PartitionState, value: Mapping[str, int | str]) -> Origin:
 
 
 def advance(state: ProducerState | None, event: ProducerEvent) -> ProducerState:
-    """Fold one event of one producer, as it stands (DESIGN.md, sections 4 and 7; KIP-98, KIP-890)."""
+    """Fold one event of one producer without checking it ("State", "In the fold"; KIP-98, KIP-890)."""
     if isinstance(event, MarkerEvent):
         return ProducerState(event.producer_epoch, -1, (), event.time, None)
     follows = (
@@ -248,5 +254,5 @@ def advance(state: ProducerState | None, event: ProducerEvent) -> ProducerState:
 
 
 def next_sequence(last_sequence: int) -> int:
-    """Return the sequence behind ``last_sequence``: it wraps at 2³¹-1."""
+    """Return the sequence after ``last_sequence``: it wraps at 2³¹-1."""
     return 0 if last_sequence == limits.INT32_MAX else last_sequence + 1

@@ -1,6 +1,8 @@
-"""The end of a partition, as it is told to somebody: verified, with both items read for it (I4).
+"""The verified tail: a partition's end as an answer may give it, with both items read for it (I4).
 
-The rule: a warm process's memory answers nothing by itself. What is returned here was seen after the call began.
+Rule: a warm process's memory answers nothing by itself. What is returned here was seen after the call began.
+
+Not here: following the log; see ``partition``.
 """
 
 from __future__ import annotations
@@ -26,15 +28,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """A state, and the offsets that a reader is shown with it, at one moment."""
+    """A state, and the offsets that a reader sees with it, at one moment."""
 
     state: PartitionState
     bounds: Bounds
-    look: Instant | None  # when the one began that it leans on
+    look: Instant | None  # when the look began that it depends on
 
 
 def verified_tail(partition: Partition) -> Tail:
-    """Return the partition at a verified tail, with both items read after this call began (I4).
+    """Return the partition's verified tail, with both items read after this call began (I4).
 
     Raises:
         StaleTopicId: The name no longer leads to this incarnation.
@@ -52,9 +54,9 @@ def verified_tail(partition: Partition) -> Tail:
 
 
 def verified_tails(partitions: Sequence[Partition], use: Callable[[Partition, Tail], T]) -> list[T]:
-    """Return what ``use`` makes of each partition of one incarnation at a verified tail, side by side, in their order.
+    """Call ``use`` with each partition of one incarnation and its verified tail; return the results in order.
 
-    As ``verified_tail`` of each, but all their items are read together first.
+    The tails are those of ``verified_tail``, but all items are read together first. The calls are made side by side.
 
     Raises:
         StaleTopicId: The name no longer leads to this incarnation.
@@ -74,12 +76,16 @@ def verified_tails(partitions: Sequence[Partition], use: Callable[[Partition, Ta
 
 
 def _settled(partition: Partition, state: PartitionState | None) -> Tail:
-    """Return the tail, once it may be told; ``state`` was just seen to be it, or is ``None``."""
+    """Return the tail once it is verified.
+
+    Args:
+        state: The one that was just seen to be the log's end, or ``None``.
+    """
     while True:
         if state is not partition.state:
             state = partition.verified()
         with partition.lock:
-            # A process that was frozen since the look may have seen a key absent because it was collected.
+            # If the process was frozen since the look, it may have seen a key absent that was collected.
             log_start = partition.log_start
             if partition.is_end(state):
                 bounds = Bounds(log_start, state.next_offset, state.last_stable_offset(log_start))
@@ -89,8 +95,9 @@ def _settled(partition: Partition, state: PartitionState | None) -> Tail:
 
 
 def out_of_range(offset: int, bounds: Bounds) -> OffsetOutOfRangeError:
+    """Return the refusal of an offset outside the log."""
     return OffsetOutOfRangeError(
-        f"no such offset; read from log_start_offset to next_offset: offset={offset} "
+        f"the partition has no such offset; ask for one from log_start to next: offset={offset} "
         f"log_start={bounds.log_start_offset} next={bounds.next_offset}",
         log_start_offset=bounds.log_start_offset,
         next_offset=bounds.next_offset,
@@ -98,7 +105,7 @@ def out_of_range(offset: int, bounds: Bounds) -> OffsetOutOfRangeError:
 
 
 def is_aborted(header: BatchHeader, aborted: Sequence[AbortedTransaction]) -> bool:
-    """Whether the batch belongs to one of these aborted transactions."""
+    """Return True if the batch belongs to one of these aborted transactions."""
     return header.is_transactional and any(
         transaction.producer_id == header.producer_id
         and transaction.first_offset <= header.base_offset <= transaction.last_offset
@@ -107,7 +114,7 @@ def is_aborted(header: BatchHeader, aborted: Sequence[AbortedTransaction]) -> bo
 
 
 def aborted_between(partition: Partition, start: int, end: int) -> list[AbortedTransaction]:
-    """Return the aborted transactions that overlap [start, end): the items', and those folded since the checkpoint."""
+    """Return the aborted transactions that overlap [start, end): from the items, and those since the checkpoint."""
     with partition.lock:
         found = {t.last_offset: t for t in partition.aborted if t.last_offset >= start}
     after = keys.aborted_sort(start - 1) if start else ""

@@ -1,27 +1,27 @@
-"""A topic's item: how it is stored, and read back (DESIGN.md, "What is stored")."""
+"""A topic's item, as it is stored ("Items"). A topic object holds the same members.
+
+Rule: stored names are never renamed.
+
+Not here: how an item is changed; see ``topics``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from fenceline.model.topic import Topic
-from fenceline.ports import (
-    Item,
-)
-
-if TYPE_CHECKING:  # a client shows topics without a log
-    pass
+from fenceline.ports import Item
 
 
 class TopicItem(NamedTuple):
-    """A topic's item: the topic, how often it was changed, and whether it is being deleted."""
+    """A topic's item: the topic, how often it was changed (n), and whether it is being deleted (going)."""
 
     topic: Topic
     n: int
     is_going: bool
     version: int
-    object_n: int = -1  # the newest of its objects that is known to be there
+    object_n: int = -1  # of the newest topic object that is known to exist
 
     def to_value(self) -> dict[str, Any]:
         topic = self.topic

@@ -1,6 +1,8 @@
-"""Topic objects: what the object store holds of a topic (DESIGN.md, "The log is the truth").
+"""Topic objects: reading what the object store holds of a topic ("Topic objects").
 
-Not here: topics without an item; see ``recovery.lost_items``.
+Rule: a damaged object is an error, and never passed over.
+
+Not here: making them; see ``topics``. Topics without an item; see ``recovery.lost_items``.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from fenceline.ports import Damaged
 
 
 def newest_object(context: Context, topic_id: str) -> str | None:
-    """Return the key of one incarnation's newest topic object, if it has any; a topic may have been changed many times.
+    """Return the key of one incarnation's newest topic object, or ``None`` if it has none.
 
     Raises:
         Unavailable: The store could not be asked.
@@ -34,12 +36,12 @@ def read_topic(context: Context, key: str) -> TopicItem:
     """Return what a topic object says.
 
     Raises:
-        CorruptLogError: It can't be read.
-        NotFound: It is gone.
+        CorruptLogError: It cannot be read.
+        NotFound: It does not exist, now.
         Unavailable: The store could not be asked.
     """
     try:
         return topic_from_value(json.loads(context.objects.get(key).body), 0)
     except (Damaged, *UNREADABLE) as error:
         what = f"{type(error).__name__} {error}"
-        raise CorruptLogError(f"a stored topic is damaged; restore it from a backup: {what} key={key}") from error
+        raise CorruptLogError(f"a topic object is damaged; restore it from a backup: {what} key={key}") from error

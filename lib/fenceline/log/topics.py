@@ -1,8 +1,10 @@
-"""Topics: created, listed, altered and deleted by conditional writes of one item each (DESIGN.md, sections 3 and 4).
+"""Topics: created, listed, altered and deleted by conditional writes of one item each ("Topic ids", "Topic objects").
 
-The rule: the item first, carrying its number n; then the object ``topic/{topic_id}/{n}.json``, from which the item can
-be rebuilt; only then the answer. A missing object is made up by the next change, first. A deleted name is free once
-every partition is sealed; what lies under its ``topic_id`` is then nobody's, and is collected.
+Rule: the item is written first, and carries its number n. Then the object ``topic/{topic_id}/{n}.json`` is made, from
+which the item can be rebuilt. Only then comes the answer. A missing object is made by the next change, before anything
+else. A deleted name is free once every partition is sealed. What is stored under its ``topic_id`` is collected then.
+
+Not here: appending the SEAL markers; see ``service.topic_deletion``.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ from fenceline.ports import (
     VersionMoved,
 )
 
-if TYPE_CHECKING:  # a client shows topics without a log
+if TYPE_CHECKING:
     from fenceline.log.context import Context
 
 _LEGAL_REGION = re.compile(r"[a-z0-9-]{1,63}", re.ASCII)
@@ -54,12 +56,12 @@ def create(
 
     Raises:
         InvalidTopicError: ``name`` is not legal. Nothing was written.
-        InvalidRequestError: Another argument is not. Nothing was written.
-        TopicAlreadyExistsError: The name is taken, by a topic that is being deleted, too. Nothing was written.
+        InvalidRequestError: Another argument is not legal. Nothing was written.
+        TopicAlreadyExistsError: The name is taken, perhaps by a topic that is being deleted. Nothing was written.
         OutcomeUnknownError: A store did not answer; it may have been created.
     """
     if not is_legal_name(name):
-        raise InvalidTopicError("a topic's name is 1 to 249 of A-Z a-z 0-9 . _ - and neither . nor ..")
+        raise InvalidTopicError("a topic's name must be 1 to 249 of the characters A-Z a-z 0-9 . _ - but not . or ..")
     _check_partitions(partitions)
     wanted = Topic(
         name=name,
@@ -88,19 +90,20 @@ def create(
 def _take_name(context: Context, wanted: Topic, unanswered: list[TopicItem]) -> TopicItem:
     """Create the topic's item under a fresh id.
 
-    An id of an earlier attempt is not used again: that incarnation may have begun and been deleted since, and its
+    The id of an earlier attempt is not used again. That incarnation may have begun and been deleted since, and its
     objects then say for good that it is over.
 
     Args:
-        unanswered: What earlier attempts may have created, or may yet; this one is added, if it ends so.
+        unanswered: What earlier attempts may have created, or may still create. This attempt is added if the store does
+            not answer it.
     """
     runtime, name = context.runtime, wanted.name
     topic_id = runtime.fresh_id()
     made = TopicItem(replace(wanted, topic_id=topic_id), 0, is_going=False, version=runtime.fresh_version())
     put = Put(keys.topic_item(name), made.to_value(), made.version, expected=None)
     try:
-        # The name's conditional create: whoever loses is told that it exists, and has written nothing. A write that
-        # comes late, after this incarnation was deleted, or after a later attempt took its place, finds it gone.
+        # The conditional create of the name: a request that loses it has written nothing, and learns that the name is
+        # taken. A late write finds its id under `gone`, if this incarnation was deleted or a later attempt replaced it.
         checked = Check(keys.gone_item(topic_id), expected=None)
         context.items.write([put, checked, *_given_up(context, unanswered)])
     except VersionMoved:
@@ -115,21 +118,24 @@ def _take_name(context: Context, wanted: Topic, unanswered: list[TopicItem]) -> 
 
 
 def _created_before(context: Context, name: str, unanswered: Sequence[TopicItem]) -> TopicItem | None:
-    """Return the item that an attempt which was not answered has created; ``None`` if the name is free.
+    """Return the item that an unanswered attempt has created; ``None`` if the name is free.
 
     Raises:
-        TopicAlreadyExistsError: The name is another's.
+        TopicAlreadyExistsError: Another request has taken the name.
     """
     found = find(context, name)
     if found is not None and found.topic.topic_id not in {one.topic.topic_id for one in unanswered}:
-        raise TopicAlreadyExistsError(f"the name is taken: topic={name}")
+        raise TopicAlreadyExistsError(
+            f"a topic has this name already, or is being deleted; choose another name: topic={name}"
+        )
     return found
 
 
 def _given_up(context: Context, unanswered: Sequence[TopicItem]) -> list[Put]:
-    """Return what makes lives that may yet begin begin no more, but for those that are known to be over.
+    """Return the writes under ``gone`` that keep the incarnations of unanswered attempts from beginning later.
 
-    One that has an object has begun: its only write is spent. It is over, or a rebuild has given it another name.
+    An incarnation that is under ``gone`` already needs none. Nor does one that has a topic object: it has begun, so its
+    only write is spent. Since then it has ended, or a rebuild has given it another name.
     """
     incarnations = {keys.gone_item(one.topic.topic_id): one for one in unanswered}
     known = context.items.get([*incarnations]) if incarnations else {}
@@ -142,11 +148,11 @@ def _given_up(context: Context, unanswered: Sequence[TopicItem]) -> list[Put]:
 
 
 def _check_incarnation(context: Context, made: TopicItem) -> None:
-    """Look whether the topic still lives: this process may have slept between its item and its object.
+    """Check that the topic still exists: this process may have been frozen between its item and its object.
 
     Raises:
         OutcomeUnknownError: It was created, and has been deleted since.
-        StoreUnavailableError: The item store.
+        StoreUnavailableError: The item store could not be reached.
     """
     for attempt in Attempts(context.runtime, "the topic's item"):
         with attempt:
@@ -156,11 +162,11 @@ def _check_incarnation(context: Context, made: TopicItem) -> None:
 
 
 def _deleted_since(name: str) -> OutcomeUnknownError:
-    return OutcomeUnknownError(f"it was created, and has been deleted by another request since: topic={name}")
+    return OutcomeUnknownError(f"the topic was created, and another request has deleted it since: topic={name}")
 
 
 def find(context: Context, name: str) -> TopicItem | None:
-    """Return the topic's item, going or not; ``None`` if the name leads to nothing."""
+    """Return the topic's item, even of one that is being deleted; ``None`` if the name leads to nothing."""
     if not is_legal_name(name):
         return None
     key = keys.topic_item(name)
@@ -172,7 +178,7 @@ def get(context: Context, name: str) -> TopicItem:
     """Return the live topic of that name.
 
     Raises:
-        UnknownTopicOrPartitionError: There is none.
+        UnknownTopicOrPartitionError: No live topic has the name.
     """
     found = find(context, name)
     if found is None or found.is_going:
@@ -184,7 +190,8 @@ def list_topics(context: Context, *, prefix: str, start_after: str, limit: int) 
     """Return up to ``limit`` live topics in byte order of their names, and whether there are more."""
     if len(prefix) > limits.TOPIC_NAME_CHARS_MAX:
         return [], False
-    start_after = start_after[: limits.TOPIC_NAME_CHARS_MAX + 1]  # no name is longer, and a store's keys have bounds
+    # No name is longer than this, and a store's keys have bounds.
+    start_after = start_after[: limits.TOPIC_NAME_CHARS_MAX + 1]
     topics: list[Topic] = []
     while True:
         wanted = limit + 1 - len(topics)
@@ -203,26 +210,27 @@ def alter(
     config: Mapping[str, Any] | None,
     regions: Sequence[str] | None,
 ) -> Topic:
-    """Change what is given, and keep the rest.
+    """Change the arguments that are given, and keep the rest.
 
     Raises:
         UnknownTopicOrPartitionError: No such topic.
-        InvalidRequestError: A value is not legal, or there would be fewer partitions. Nothing was written.
+        InvalidRequestError: A value is not legal, or the topic has more partitions already. Nothing was written.
         OutcomeUnknownError: A store did not answer; it may have been changed.
     """
-    met: set[str] = set()  # lives, by attempts that were not answered
+    met: set[str] = set()  # topic ids that the attempts so far found
     for attempt in Attempts(context.runtime, "the topic's item"):
         with attempt:
             found = get(context, name)
             topic = found.topic
             if attempt.is_unknown and topic.topic_id not in met:
-                raise unknown_topic(name)  # the incarnation that may have been changed is over
+                raise unknown_topic(name)  # the incarnation that may have been changed has ended
             met.add(topic.topic_id)
             if partitions is not None:
                 _check_partitions(partitions)
                 if partitions < topic.partitions:
                     raise InvalidRequestError(
-                        f"partitions only grow: partitions={topic.partitions}", field="partitions"
+                        f"a topic never loses partitions; name at least as many: partitions={topic.partitions}",
+                        field="partitions",
                     )
             changed = replace(
                 topic,
@@ -237,10 +245,10 @@ def alter(
 
 
 def mark_going(context: Context, name: str) -> TopicItem | None:
-    """Mark a topic as going, if it is not yet, and return its item; ``None`` if it is deleted already.
+    """Mark a topic as being deleted, if it is not yet, and return its item; ``None`` if it is deleted already.
 
-    It is where an attempt was not answered, or was too late, and others have gone on with it: a topic that was created
-    under the name since is not the one that this request met.
+    That happens if an attempt was not answered, or came too late, and other requests have finished the deletion. A
+    topic that was created under the name since is not the one that this request met.
 
     Raises:
         UnknownTopicOrPartitionError: No such topic.
@@ -261,13 +269,13 @@ def mark_going(context: Context, name: str) -> TopicItem | None:
 
 
 def free_name(context: Context, going: TopicItem) -> None:
-    """Give the name of a sealed topic up; what was stored under it waits in ``gone`` to be collected."""
+    """Free the name of a sealed topic. Its item under ``gone`` waits until all that is stored is collected."""
     gone = keys.gone_item(going.topic.topic_id)
     for attempt in Attempts(context.runtime, "the topic's item"):
         with attempt:
             found = find(context, going.topic.name)
             if found is None or found.topic.topic_id != going.topic.topic_id:
-                return  # another DELETE has done it
+                return  # another DELETE has freed it
             value = {**found.to_value(), "gone_at": context.runtime.now_ms()}
             put = Put(gone, value, context.runtime.fresh_version(), expected=None)
             context.items.write([Delete(keys.topic_item(going.topic.name), found.version), put])
@@ -278,15 +286,15 @@ def _change(context: Context, found: TopicItem, *, topic: Topic, is_going: bool)
     version = context.runtime.fresh_version()
     changed = found._replace(topic=topic, is_going=is_going, n=found.n + 1, version=version)
     put = Put(keys.topic_item(topic.name), changed.to_value(), version, expected=found.version)
-    context.items.write([put])  # whoever loses this write reads the item again
+    context.items.write([put])  # a request that loses this write reads the item again
     return _make_whole(context, changed)
 
 
 def _make_whole(context: Context, changed: TopicItem) -> TopicItem:
-    """Make the object of what an item says already, by this request or by one that was cut off, as ``make_object``.
+    """Make the object of an item that is written already, by this request or by one that was cut off.
 
     Raises:
-        OutcomeUnknownError: It is not there for sure.
+        OutcomeUnknownError: The object may be missing.
     """
     try:
         return make_object(context, changed)
@@ -295,14 +303,18 @@ def _make_whole(context: Context, changed: TopicItem) -> TopicItem:
 
 
 def _half_stored(error: RetryError) -> OutcomeUnknownError:
-    return OutcomeUnknownError(f"the topic was changed, but not all of it is stored; send it again: {error.detail}")
+    return OutcomeUnknownError(
+        f"the topic was changed, but its object may be missing; send the request again to complete it: {error.detail}"
+    )
 
 
 def make_object(context: Context, item: TopicItem) -> TopicItem:
-    """Make the object that the item can be rebuilt from, if it is not known to be there: before anything leans on it.
+    """Make the object from which the item can be rebuilt, unless it is known to exist.
+
+    This comes before anything that depends on the item.
 
     Raises:
-        StoreUnavailableError, ContendedError, OutcomeUnknownError: A store; the item says what it said.
+        StoreUnavailableError, ContendedError, OutcomeUnknownError: A store. The item is as it was.
         CorruptLogError: The objects say that the topic was deleted.
     """
     if item.object_n == item.n:
@@ -311,7 +323,7 @@ def make_object(context: Context, item: TopicItem) -> TopicItem:
         with attempt:
             item = _with_object(context, item)
     known = item._replace(object_n=item.n, version=context.runtime.fresh_version())
-    with suppress(StoreFact):  # then whoever meets the item makes sure once more
+    with suppress(StoreFact):  # then the next process that depends on the object makes sure once more
         put = Put(keys.topic_item(item.topic.name), known.to_value(), known.version, expected=item.version)
         context.items.write([put])
         return known
@@ -319,7 +331,7 @@ def make_object(context: Context, item: TopicItem) -> TopicItem:
 
 
 def _with_object(context: Context, item: TopicItem) -> TopicItem:
-    """Create the item's object; return the item, under another number where another object has its own."""
+    """Create the item's object; return the item, which gets another number if another change has its number."""
     from fenceline.log.topic_objects import read_topic
 
     key = keys.topic_key(item.topic.topic_id, item.n)
@@ -328,39 +340,39 @@ def _with_object(context: Context, item: TopicItem) -> TopicItem:
     try:
         context.objects.create(key, body, {})
     except AlreadyExists as fact:
-        # Made by an earlier attempt, or by whoever met the item; or of an item that was lost since.
+        # An earlier attempt made it, or another process that met the item. Or it is of an item that was lost since.
         try:
-            told = read_topic(context, key)
+            said = read_topic(context, key)
         except NotFound:
-            raise Conflict(f"collected meanwhile: key={key}") from fact
-        if (told.topic, told.n, told.is_going) != (item.topic, item.n, item.is_going):
+            raise Conflict(f"the sweeper deleted the topic object meanwhile: key={key}") from fact
+        if (said.topic, said.n, said.is_going) != (item.topic, item.n, item.is_going):
             return _renumbered(context, item)
     return item
 
 
 def _renumbered(context: Context, item: TopicItem) -> TopicItem:
-    """Give the item the number behind its newest object, and make that one.
+    """Give the item the number after its newest object, and make that object.
 
     Raises:
-        ContendedError: The item is not the topic's any more.
-        CorruptLogError: The newest object is DELETE's mark, and the item is not going.
+        ContendedError: The item is no longer the topic's.
+        CorruptLogError: The newest object is DELETE's mark, and the item is not marked.
     """
     from fenceline.log.topic_objects import newest_object, read_topic
 
     newest = newest_object(context, item.topic.topic_id)
-    assert newest is not None  # the one that has the item's number, or DELETE's mark
-    told = read_topic(context, newest)
-    if told.is_going and item.is_going:
-        return item  # the mark is there, whoever made it
-    if told.is_going:
+    assert newest is not None  # the object with the item's number, or DELETE's mark
+    said = read_topic(context, newest)
+    if said.is_going and item.is_going:
+        return item  # the mark exists, made by this request or another
+    if said.is_going:
         found = find(context, item.topic.name)
-        if found is None or found.version != item.version:  # a DELETE has come meanwhile
+        if found is None or found.version != item.version:  # a DELETE came meanwhile
             raise _changed_meanwhile(item)
-        raise CorruptLogError(f"an item tells of a topic that was deleted; rebuild the items: key={newest}")
+        raise CorruptLogError(f"the items hold a topic that was deleted; rebuild the items: key={newest}")
     version = context.runtime.fresh_version()
-    moved = item._replace(n=told.n + 1, object_n=told.n, version=version)
+    moved = item._replace(n=said.n + 1, object_n=said.n, version=version)
     try:
-        # Whoever loses this write has an item that is not the topic's any more.
+        # A request that loses this write has an item that is no longer the topic's.
         context.items.write([Put(keys.topic_item(item.topic.name), moved.to_value(), version, expected=item.version)])
     except VersionMoved as fact:
         raise _changed_meanwhile(item) from fact
@@ -368,12 +380,12 @@ def _renumbered(context: Context, item: TopicItem) -> TopicItem:
 
 
 def _changed_meanwhile(item: TopicItem) -> ContendedError:
-    return ContendedError(f"others changed the topic meanwhile; send it again: topic={item.topic.name}")
+    return ContendedError(f"another request changed the topic meanwhile; send this one again: topic={item.topic.name}")
 
 
 def _check_partitions(partitions: int) -> None:
     if not 1 <= partitions <= limits.PARTITIONS_MAX:
-        raise InvalidRequestError(f"partitions is from 1 to {limits.PARTITIONS_MAX}", field="partitions")
+        raise InvalidRequestError(f"partitions must be from 1 to {limits.PARTITIONS_MAX}", field="partitions")
 
 
 def _checked_regions(context: Context, regions: Sequence[str] | None) -> tuple[str, ...]:
@@ -382,5 +394,5 @@ def _checked_regions(context: Context, regions: Sequence[str] | None) -> tuple[s
     is_count_legal = 1 <= len(regions) <= limits.REGIONS_MAX
     if not is_count_legal or len(set(regions)) < len(regions) or not all(map(_LEGAL_REGION.fullmatch, regions)):
         most = limits.REGIONS_MAX
-        raise InvalidRequestError(f"regions is a list of 1 to {most} different region names", field="regions")
+        raise InvalidRequestError(f"regions must be a list of 1 to {most} different region names", field="regions")
     return tuple(regions)

@@ -1,7 +1,9 @@
-"""Explicit trims: the log start moved forward, to exactly the offset that was asked for (DESIGN.md, section 10).
+"""Explicit trims: the log start moves forward to exactly the offset that a caller asks for ("The log start").
 
-The rule: first the checkpoint is brought to the new log start or beyond, then the log start moves, in the same item; so
-nothing is ever needed that lies below it; then the object under ``state/`` follows. Objects are deleted by the sweeper.
+Rule: first the checkpoint moves to the new log start or beyond; then the log start moves, in the same item. So nothing
+below the log start is ever needed. Then the object under ``state/`` follows.
+
+Not here: deleting the objects below the log start; see ``sweeper``.
 """
 
 from __future__ import annotations
@@ -19,12 +21,12 @@ from fenceline.ports import StoreFact
 
 
 def trim(partition: Partition, before_offset: int) -> int:
-    """Forget every record below ``before_offset``, and return the log start.
+    """Move the log start to ``before_offset``, unless it lies there or beyond, and return the log start then.
 
     Raises:
         OffsetOutOfRangeError: ``before_offset`` lies beyond the next offset. Nothing was changed.
         StoreUnavailableError, ContendedError: The log start was not moved.
-        OutcomeUnknownError: It may have been.
+        OutcomeUnknownError: It may have been moved.
         StaleTopicId, CorruptLogError: As ``verified_tail``.
     """
     bounds = verified_tail(partition).bounds
@@ -33,14 +35,14 @@ def trim(partition: Partition, before_offset: int) -> int:
     if before_offset <= bounds.log_start_offset:
         return bounds.log_start_offset
     log_start = move_log_start(partition, before_offset)
-    # The trim stands. Nothing is deleted before this object is there; the next trim makes it up.
+    # The trim is done already. Nothing is deleted before this object exists, and the next trim makes a missing one.
     with suppress(StoreFact, CorruptLogError, StaleTopicId):
         keep_state(partition, log_start)
     return log_start
 
 
 def keep_state(partition: Partition, log_start: int) -> None:
-    """Store the fold at the log start, for a rebuild from the objects alone: at most once in 10 minutes."""
+    """Store the state at the log start, for a rebuild from the objects alone: at most once in 10 minutes."""
     context, topic_id, number = partition.context, partition.topic_id, partition.partition
     newest = newest_state(context, topic_id, number)
     if newest is not None and 0 <= context.runtime.now_ms() - newest.modified_at < limits.STATE_MS:

@@ -14,11 +14,11 @@ Headers: TypeAlias = Mapping[str, bytes | None] | Sequence[tuple[str, bytes | No
 
 @dataclass(slots=True, init=False)
 class Record:
-    """One record as a producer gives it.
+    """One record, as a producer gives it.
 
     Attributes:
-        headers: Pairs of name and value, in order; a name may come again. They may be given as a mapping.
-        timestamp: In ms; ``None`` is the time of the append.
+        headers: Pairs of name and value, in order. A name may come again. A mapping may be given, too.
+        timestamp: In ms; ``None`` means the time of the append.
     """
 
     value: bytes | None
@@ -31,7 +31,7 @@ class Record:
     ) -> None:
         self.value = value
         self.key = key
-        # A look at the exact type first: the one at a mapping takes three times as long as the rest together.
+        # The exact type is checked first: the check for a mapping takes three times as long as all the rest.
         if type(headers) is tuple or type(headers) is list or not isinstance(headers, Mapping):
             self.headers = headers
         else:

@@ -1,6 +1,8 @@
-"""What the service answers about a partition: appended places, offsets, segments, pages (API.md, "Produce", "Read").
+"""Results of requests to a partition: appends, offsets, segments, pages (API.md, "Produce", "Read").
 
 Rule: both sides of HTTP share these types, so a client loads nothing of the log.
+
+Not here: how each is written as JSON; see API.md.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ class Bounds:
 
 
 class Bounded:
-    """What has ``bounds``: their names in API.md are its own, too."""
+    """A result with ``bounds``, which have the names of API.md here, too."""
 
     __slots__ = ()
     bounds: Bounds
@@ -39,7 +41,7 @@ class Bounded:
 
 @dataclass(frozen=True, slots=True)
 class Offsets(Bounded):
-    """API.md "offsets"."""
+    """The answer of API.md "offsets"."""
 
     bounds: Bounds
     topic_epoch: int
@@ -58,7 +60,7 @@ class AbortedTransaction:
 
 @dataclass(frozen=True, slots=True)
 class SegmentEntry:
-    """One segment, for a reader that fetches it by itself. ``url`` is absolute, or a path on this server."""
+    """One segment, for a reader that fetches the object itself. ``url`` is absolute, or a path on this server."""
 
     base_offset: int
     next_offset: int
@@ -71,7 +73,7 @@ class SegmentEntry:
 
 @dataclass(frozen=True, slots=True)
 class SegmentList(Bounded):
-    """API.md "segments"."""
+    """The answer of API.md "segments"."""
 
     segments: Sequence[SegmentEntry]
     has_more: bool
@@ -81,7 +83,7 @@ class SegmentList(Bounded):
 
 @dataclass(frozen=True, slots=True)
 class ProducerRef:
-    """Who sends a JSON batch, idempotently (KIP-98)."""
+    """The producer of a JSON batch that is sent idempotently, and the batch's sequence (KIP-98)."""
 
     producer_id: int
     producer_epoch: int
@@ -90,7 +92,7 @@ class ProducerRef:
 
 @dataclass(frozen=True, slots=True)
 class SessionRef:
-    """The session that an append stands under, and the topic epoch it was granted."""
+    """The session that an append names, and the topic epoch that the session was granted."""
 
     session_id: str
     topic_epoch: int
@@ -98,7 +100,7 @@ class SessionRef:
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """Where a batch stands in the log. The fields are those of API.md "Produce"."""
+    """The place of a batch in the log. The fields are those of API.md "Produce"."""
 
     base_offset: int
     next_offset: int
@@ -111,7 +113,7 @@ class Appended:
 
 @dataclass(frozen=True, slots=True)
 class ReadRecord:
-    """One record, as a consumer is shown it."""
+    """One record, as a consumer sees it."""
 
     offset: int
     timestamp: int
@@ -119,7 +121,7 @@ class ReadRecord:
     value: bytes | None
     headers: Sequence[tuple[str, bytes | None]]
     topic_epoch: int
-    origin: str | None  # None where it was produced in this region
+    origin: str | None  # None if it was produced in this region
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +135,7 @@ class Page(Bounded):
 
 @dataclass(frozen=True, slots=True)
 class BatchPage(Bounded):
-    """Whole batches as stored, one behind the other, and where to read next."""
+    """Whole batches as stored, one after the other, and where to read next."""
 
     body: bytes
     position: int

@@ -1,5 +1,7 @@
 """A topic, as both sides of HTTP show it (API.md, "Topics").
 
+Rule: a topic stores only the settings that were made; see ``topic_config`` for the others.
+
 Not here: the topic's item; see ``log.topic_item``.
 """
 
@@ -8,18 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fenceline import limits
-from fenceline.errors import (
-    UnknownTopicOrPartitionError,
-)
+from fenceline.errors import UnknownTopicOrPartitionError
 from fenceline.model import topic_config as configs
 from fenceline.model.topic_config import ConfigValue
-
-if TYPE_CHECKING:  # a client shows topics without a log
-    pass
-
 
 _LEGAL_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
 
@@ -31,24 +27,30 @@ class Topic:
     name: str
     topic_id: str
     partitions: int
-    config: Mapping[str, ConfigValue]  # what was set, and nothing else
+    config: Mapping[str, ConfigValue]  # only what was set
     regions: Sequence[str]
     created_at: int  # ms
 
     def setting(self, name: str) -> Any:
-        """Return the configuration's value of ``name``, its default if it was not set."""
+        """Return the value of the setting ``name``, or its default if it was not set."""
         return self.config.get(name, configs.DEFAULTS[name])
 
 
 def is_legal_name(name: str) -> bool:
+    """Return True if a topic may have this name."""
     return _LEGAL_NAME.fullmatch(name) is not None and name not in (".", "..")
 
 
 def unknown_topic(name: str) -> UnknownTopicOrPartitionError:
-    return UnknownTopicOrPartitionError(f"no such topic; create it first: topic={name[: limits.TOPIC_NAME_CHARS_MAX]}")
+    """Return the error for a name that no topic has."""
+    return UnknownTopicOrPartitionError(
+        f"no topic has this name; create it first: topic={name[: limits.TOPIC_NAME_CHARS_MAX]}"
+    )
 
 
 def unknown_partition(topic: Topic, partition: int) -> UnknownTopicOrPartitionError:
+    """Return the error for a partition that the topic lacks."""
     return UnknownTopicOrPartitionError(
-        f"the topic has no such partition: topic={topic.name} partition={partition} partitions={topic.partitions}"
+        "the topic has no such partition; partitions are numbered from 0: "
+        f"topic={topic.name} partition={partition} partitions={topic.partitions}"
     )

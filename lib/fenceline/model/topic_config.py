@@ -1,6 +1,8 @@
 """Topic configuration: Kafka's names, meanings and defaults (API.md, "Topics"; KIP-27).
 
-The rule: a topic stores only what was set; what a name means when it was not set is here, once.
+Rule: a topic stores only what was set. The default of a name is here, and nowhere else.
+
+Not here: where a setting takes effect; see ``append.request`` and ``sweeper``.
 """
 
 from __future__ import annotations
@@ -17,11 +19,11 @@ ConfigValue: TypeAlias = int | str | bool
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """What one name takes, means and is by default.
+    """One name: its meaning, the values it takes, and its default.
 
     Attributes:
-        what: What it says, in a sentence, for help.
-        unit: What its integers count, where that is ms or bytes.
+        what: Its meaning, in a sentence, for help.
+        unit: What its integers count, if that is ms or bytes.
     """
 
     default: ConfigValue
@@ -34,30 +36,28 @@ class Name:
 
 NAMES: Mapping[str, Name] = {
     "cleanup.policy": Name(
-        "delete", "What becomes of old records: deleted, or compacted by key as well.", choices=("delete", "compact")
+        "delete", "What happens to old records: deleted, or also compacted by key.", choices=("delete", "compact")
     ),
-    "retention.ms": Name(604_800_000, "How long records are kept; -1 is for ever.", lowest=-1, unit="ms"),
-    "retention.bytes": Name(-1, "How much a partition keeps; -1 is all.", lowest=-1, unit="bytes"),
+    "retention.ms": Name(604_800_000, "How long records are kept; -1 is forever.", lowest=-1, unit="ms"),
+    "retention.bytes": Name(-1, "How many bytes a partition keeps; -1 is all.", lowest=-1, unit="bytes"),
     "max.message.bytes": Name(
         limits.MESSAGE_BYTES_DEFAULT,
-        "How large a batch may be as it is stored.",
+        "How large a batch may be when stored.",
         highest=limits.MESSAGE_BYTES_MAX,
         unit="bytes",
     ),
     "message.timestamp.type": Name(
         "CreateTime",
-        "Whose time a record has: its producer's, or the append's.",
+        "The time of a record: its producer's, or the append's.",
         choices=("CreateTime", "LogAppendTime"),
     ),
     "message.timestamp.before.max.ms": Name(
-        limits.INT64_MAX, "How far behind the append a record's time may lie.", unit="ms"
+        limits.INT64_MAX, "How far a record's time may lie before the append.", unit="ms"
     ),
-    "message.timestamp.after.max.ms": Name(
-        3_600_000, "How far ahead of the append a record's time may lie.", unit="ms"
-    ),
+    "message.timestamp.after.max.ms": Name(3_600_000, "How far a record's time may lie after the append.", unit="ms"),
     "compression.type": Name(
         "producer",
-        "How JSON records are encoded, producer meaning none; a binary batch keeps its codec.",
+        "How JSON records are compressed, producer meaning not at all; a binary batch keeps its codec.",
         choices=("producer", "none", "gzip", "snappy", "lz4", "zstd"),
     ),
     "producer.id.expiration.ms": Name(
@@ -71,16 +71,18 @@ DEFAULTS: Mapping[str, Any] = {name: spec.default for name, spec in NAMES.items(
 
 
 def merged(config: Mapping[str, ConfigValue], changes: Mapping[str, Any]) -> dict[str, ConfigValue]:
-    """Return ``config`` with ``changes`` made, ``None`` returning a name to its default.
+    """Return ``config`` with ``changes`` made; ``None`` sets a name back to its default.
 
     Raises:
-        InvalidRequestError: A name or value is not one of API.md's; ``field`` says which.
+        InvalidRequestError: API.md does not list the name, or allow the value; ``field`` names it.
     """
     result = dict(config)
     for name, changed in changes.items():
         if name not in NAMES:
             known = ", ".join(sorted(NAMES))
-            raise InvalidRequestError(f"unknown config name; known are {known}: name={name}", field=f"config.{name}")
+            raise InvalidRequestError(
+                f"unknown config name; known names are {known}: name={name}", field=f"config.{name}"
+            )
         if changed is None:
             result.pop(name, None)
         else:
@@ -93,14 +95,14 @@ def _checked(name: str, changed: Any) -> ConfigValue:
     where = f"config.{name}"
     if isinstance(spec.default, bool):
         if not isinstance(changed, bool):
-            raise InvalidRequestError(f"{name} is true or false", field=where)
+            raise InvalidRequestError(f"{name} must be true or false", field=where)
         return changed
     if spec.choices:
         if changed not in spec.choices:
-            raise InvalidRequestError(f"{name} is one of {', '.join(spec.choices)}", field=where)
+            raise InvalidRequestError(f"{name} must be one of {', '.join(spec.choices)}", field=where)
         return str(changed)
     if not isinstance(changed, int) or isinstance(changed, bool):
-        raise InvalidRequestError(f"{name} is an integer", field=where)
+        raise InvalidRequestError(f"{name} must be an integer", field=where)
     if not spec.lowest <= changed <= spec.highest:
-        raise InvalidRequestError(f"{name} is from {spec.lowest} to {spec.highest}", field=where)
+        raise InvalidRequestError(f"{name} must be from {spec.lowest} to {spec.highest}", field=where)
     return changed

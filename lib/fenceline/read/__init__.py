@@ -1,1 +1,6 @@
-"""Pages of records and batches, offsets, and search by timestamp, from a verified tail."""
+"""Reads of a partition: pages of records and batches, offsets, segments, and the search by timestamp.
+
+Rule: every answer comes from a verified tail (I4).
+
+Not here: following the log; see ``log``.
+"""

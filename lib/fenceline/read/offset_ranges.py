@@ -1,7 +1,8 @@
-"""What a subscription has acknowledged out of order: disjoint ranges of offsets above its mark.
+"""Disjoint ranges of offsets: what a subscription has acknowledged out of order, above its mark.
 
-The rule: ranges are half-open, sorted, and never touch: two that meet become one. Nothing is changed in place. It knows
-nothing of markers or of what is stored where.
+Rule: ranges are half-open and sorted, and never touch: two that meet become one. Nothing is changed in place.
+
+Not here: markers, and how ranges are stored; see ``subscriptions``.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ Range: TypeAlias = tuple[int, int]  # [start, end)
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """Disjoint ranges of offsets; ``starts[i]`` and ``ends[i]`` are those of the same one."""
+    """Disjoint ranges of offsets; ``starts[i]`` and ``ends[i]`` belong to the same range."""
 
     starts: Sequence[int] = ()
     ends: Sequence[int] = ()
@@ -27,7 +28,7 @@ class Acknowledged:
         return cls().including(ranges)
 
     def __len__(self) -> int:
-        """The number of ranges."""
+        """Return the number of ranges."""
         return len(self.starts)
 
     def __contains__(self, offset: int) -> bool:
@@ -39,16 +40,16 @@ class Acknowledged:
 
     @property
     def count(self) -> int:
-        """The number of offsets."""
+        """Return the number of offsets."""
         return sum(self.ends) - sum(self.starts)
 
     def end_from(self, offset: int) -> int:
-        """Return the first offset at or behind ``offset`` that is not in the set."""
+        """Return the first offset at or after ``offset`` that is not in the set."""
         at = bisect_right(self.starts, offset) - 1
         return self.ends[at] if at >= 0 and offset < self.ends[at] else offset
 
     def including(self, ranges: Iterable[Range]) -> Acknowledged:
-        """Return the set with all offsets of ``ranges``, too. Only what lies between these is gone over."""
+        """Return the set with all offsets of ``ranges`` added. Only the ranges that lie between these are visited."""
         added = sorted(ranges)
         if not added:
             return self
@@ -82,7 +83,7 @@ NOTHING = Acknowledged()
 
 
 def ranges_of(offsets: Iterable[int]) -> list[Range]:
-    """Return single offsets, in any order and repeated or not, as ranges that do not touch."""
+    """Return single offsets, in any order and perhaps repeated, as ranges that do not touch."""
     ranges: list[Range] = []
     for offset in sorted(set(offsets)):
         if ranges and ranges[-1][1] == offset:

@@ -1,7 +1,9 @@
-"""What is told about a partition without its records: bounds, the search by time, its segments (API.md, "Read").
+"""Facts about a partition without its records: offsets, the search by time, segments (API.md, "Read").
 
-The rule: each segment's metadata says what lies below it, so a question about the whole log is a binary search over
-segments, not a scan. (The search by time walks on where a record below the log start is later than the time.)
+Rule: each segment's metadata says what lies below it. So a question about the whole log is a binary search over
+segments, not a scan. (If a record below the log start is later than the time, the search by time is a walk from there.)
+
+Not here: pages of records; see ``reader``.
 """
 
 from __future__ import annotations
@@ -24,17 +26,17 @@ from fenceline.read.time_search import base_of, find_timestamp, metadata_of
 
 T = TypeVar("T")
 OffsetAt: TypeAlias = tuple[int, int] | None  # (offset, timestamp)
-_Lines: TypeAlias = list[tuple[int, int]]  # of a listing: (base offset, size in bytes)
+_Lines: TypeAlias = list[tuple[int, int]]  # of a listing: (base offset, size in bytes) of each segment
 _Below: TypeAlias = SegmentMetadata | PartitionState  # both say what lies below an offset
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionList(Generic[T]):
-    """API.md "offsets" of a topic: what each of some consecutive partitions is told as."""
+    """The answer of API.md "offsets" for a topic: a fact about each of some consecutive partitions."""
 
     topic_id: str
     partitions: Sequence[tuple[int, T]]
-    has_more: bool  # behind the last of these
+    has_more: bool  # partitions after the last of these
 
 
 def read_offsets(partition: Partition) -> Offsets:
@@ -64,10 +66,10 @@ def list_offsets_at(topic: Topic, partitions: Sequence[Partition], timestamp: in
     return _listed(topic, partitions, found)
 
 
-def _listed(topic: Topic, partitions: Sequence[Partition], told: Sequence[T]) -> PartitionList[T]:
+def _listed(topic: Topic, partitions: Sequence[Partition], facts: Sequence[T]) -> PartitionList[T]:
     numbers = [partition.partition for partition in partitions]
     has_more = bool(numbers) and numbers[-1] + 1 < topic.partitions
-    return PartitionList(topic.topic_id, list(zip(numbers, told, strict=True)), has_more)
+    return PartitionList(topic.topic_id, list(zip(numbers, facts, strict=True)), has_more)
 
 
 def list_segments(partition: Partition, *, offset: int | None, limit: int, own_only: bool) -> SegmentList:
@@ -92,7 +94,7 @@ def list_segments(partition: Partition, *, offset: int | None, limit: int, own_o
 
 
 def _tail_and_listing(partition: Partition, offset: int | None, limit: int) -> tuple[Tail, _Lines | None]:
-    """Return the tail, and a listing for ``offset`` made beside it, where that could be had and can be used."""
+    """Return the tail, and a listing for ``offset`` made at the same time, if its base was known and it can be used."""
     base = offset if not offset else partition.index.known(offset)
     if base is None:
         return verified_tail(partition), None
@@ -104,7 +106,8 @@ def _tail_and_listing(partition: Partition, offset: int | None, limit: int) -> t
     tail, listed = partition.context.runtime.gather(calls)
     assert isinstance(tail, Tail)
     assert not isinstance(listed, Tail)
-    # What came meanwhile is in it or not, one without the other: it is used where it ends before, or nothing came.
+    # The listing may lack one of the segments that came meanwhile, and show the next. So it is used only if it ends
+    # before them, or if none came.
     is_past = len(listed) > limit and listed[-1][0] < before.next_offset
     return tail, listed if is_past or tail.state is before else None
 
@@ -118,7 +121,7 @@ def _entries(
         raise partition.hole(base)
     sizes = [size for _, size in listed[:limit]]
     bounds = [*(first for first, _ in listed), state.next_offset][: len(sizes) + 1]
-    told = _told(partition, state, sizes, bounds)
+    described = _described(partition, state, sizes, bounds)
     aborted: Sequence[log_state.AbortedTransaction] = ()
     if not _is_all_records(metadata_of(partition, bounds[0]), bounds[0], state, state.next_offset):
         aborted = aborted_between(partition, bounds[0], bounds[-1])
@@ -136,21 +139,21 @@ def _entries(
                 if t.last_offset >= first and t.first_offset < end
             ],
         )
-        for (first, end), size, (records, origin) in zip(pairwise(bounds), sizes, told, strict=True)
+        for (first, end), size, (records, origin) in zip(pairwise(bounds), sizes, described, strict=True)
     ]
     return entries, bounds[-1]
 
 
-def _told(
+def _described(
     partition: Partition, state: PartitionState, sizes: Sequence[int], bounds: Sequence[int]
 ) -> list[tuple[int, str | None]]:
     """Return (data records, origin if replicated) of each segment, from ``bounds[n]`` to ``bounds[n + 1]``.
 
-    Where nothing but records of this region lies between the ends of a page, only those are asked: each offset is a
-    record then. Else every segment is.
+    If only records of this region lie between the ends of a page, each offset is a record's. Then only the metadata at
+    the two ends is read, otherwise that of every segment.
 
     Raises:
-        CorruptLogError: The sizes show that one is missing.
+        CorruptLogError: The sizes show that a segment is missing.
     """
     start, end = bounds[0], bounds[-1]
     first, *behind = _metadata(partition, [start] if end == state.next_offset else [start, end])
@@ -158,17 +161,17 @@ def _told(
     is_whole = last.bytes - first.bytes == sum(sizes)
     if is_whole and not state.origins and _is_all_records(first, start, last, end):
         return [(following - base, None) for base, following in pairwise(bounds)]
-    told: list[tuple[int, str | None]] = []
+    described: list[tuple[int, str | None]] = []
     each = _metadata(partition, bounds[:-1])
     for meta, size, below, following in zip(each, sizes, [*each[1:], last], bounds[1:], strict=True):
         if meta.bytes + size != below.bytes:
             raise partition.hole(following - 1)
-        told.append((below.records - meta.records, meta.origin if meta.replicated is not None else None))
-    return told
+        described.append((below.records - meta.records, meta.origin if meta.replicated is not None else None))
+    return described
 
 
 def _is_all_records(first: _Below, start: int, last: _Below, end: int) -> bool:
-    """Return whether every offset in [start, end) is a data record's: no marker lies between."""
+    """Return True if every offset in [start, end) is a data record's, and no marker's."""
     return last.records - first.records == end - start
 
 

@@ -1,9 +1,11 @@
-"""Read: pages of records or of whole batches, from a verified tail (DESIGN.md, section 4, "Read").
+"""Pages of records or of whole batches, from a verified tail ("Read").
 
-The rule: segments are immutable, the tail is not. Each answer's next offset and last stable offset come from a look at
-both items and at the next key that began after the read arrived (I4). ``read_committed`` ends at the last stable offset
-and leaves aborted batches out; markers are never shown; a page with nothing to show still moves the position forward.
-A compacted read shows the view in force up to its horizon, then the log.
+Rule: segments are immutable, the tail is not. Each answer's next offset and last stable offset come from a look at
+both items and at the next key. That look began after the read arrived (I4). A ``read_committed`` page ends at the last
+stable offset and leaves aborted batches out. Markers are never shown. A page with nothing to show still moves the
+position forward. A compacted read shows the view in force up to its horizon, then the log.
+
+Not here: whether a group's reader may read; see ``access``.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from fenceline.read.time_search import find_timestamp
 
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
-    """A page to read. Exactly one of ``offset``, ``timestamp`` and ``tail_offset`` says where it starts."""
+    """A page to read. Exactly one of ``offset``, ``timestamp`` and ``tail_offset`` names its start."""
 
     offset: int | None = None
     timestamp: int | None = None
@@ -46,14 +48,14 @@ SinkT = TypeVar("SinkT", "RecordSink", "BatchSink")
 
 
 class Reader:
-    """Reads one partition, a page at a time."""
+    """A reader of one partition, a page at a time."""
 
     def __init__(self, partition: Partition) -> None:
         self._partition = partition
         self._context = partition.context
 
     def page(self, request: ReadRequest, *, acknowledged: Acknowledged = NOTHING) -> Page:
-        """Return records from the start that ``request`` names, or wait for some; those ``acknowledged`` are left out.
+        """Return the records from the request's start, or wait for some; ``acknowledged`` ones are left out.
 
         Raises:
             OffsetOutOfRangeError: The start lies outside [log start, next offset].
@@ -64,7 +66,7 @@ class Reader:
         return sink.page(position, bounds)
 
     def batches(self, request: ReadRequest) -> BatchPage:
-        """Return whole batches, from the one that contains the start; else as ``page``."""
+        """Return whole batches, from the one that contains the start; otherwise as ``page``."""
         sink, position, bounds = self._read(request, BatchSink)
         return sink.page(position, bounds)
 
@@ -83,7 +85,7 @@ class Reader:
                     if not filled.is_empty or position > start or is_over or not poll.may_wait(left_ms):
                         return filled, position, tail.bounds
                     partition.wait(tail.state, until_ms)
-                # Else the process was frozen, and what it read may have been collected meanwhile.
+                # Otherwise the process was frozen, and what it read may have been collected meanwhile.
                 tail = verified_tail(partition)
                 start = self._kept(request, start, tail.bounds)
 
@@ -97,7 +99,7 @@ class Reader:
         return self._kept(request, request.offset or 0, bounds)
 
     def _kept(self, request: ReadRequest, start: int, bounds: Bounds) -> int:
-        """Return ``start``, or the log start behind it for a reader who did not name the offset itself."""
+        """Return ``start``, or the log start if that is later and the reader did not name the offset itself."""
         if start < bounds.log_start_offset and (request.offset is None or request.is_compacted):
             return bounds.log_start_offset
         if not bounds.log_start_offset <= start <= bounds.next_offset:
@@ -105,7 +107,7 @@ class Reader:
         return start
 
     def _fill(self, sink: RecordSink | BatchSink, start: int, tail: Tail, request: ReadRequest) -> int:
-        """Put what is to be shown from ``start`` into ``sink``, and return where to read next."""
+        """Fill ``sink`` with what is shown from ``start`` on, and return where to read next."""
         bounds = tail.bounds
         end = bounds.last_stable_offset if request.is_read_committed else bounds.next_offset
         if request.is_compacted:
@@ -135,9 +137,12 @@ class Reader:
         return position
 
     def _fill_compacted(self, sink: RecordSink | BatchSink, start: int, bounds: Bounds) -> tuple[int, bool]:
-        """Put what the compacted view has from ``start`` on into ``sink``; behind its horizon the log goes on.
+        """Fill ``sink`` with what the compacted view has from ``start`` on. After its horizon the log goes on.
 
-        What a view holds was committed, and is shown whatever the isolation.
+        What a view holds was committed, so it is shown at any isolation level.
+
+        Returns:
+            Where to read next, and whether the page is full.
         """
         partition = self._partition
         view = None if partition.head is None else partition.head.view
@@ -147,7 +152,7 @@ class Reader:
         if files is None or files.view.attempt != view.attempt:
             files = ViewFiles(self._context, partition.topic_id, partition.partition, view)
             partition.view_files = files
-        # A head that was read since may be ahead of this answer's end.
+        # A head that was read since the tail may be ahead of this answer's end.
         end, position = min(view.horizon, bounds.next_offset), start
         for segment in files.segments(start):
             for at, header in segment.batches:
@@ -161,7 +166,7 @@ class Reader:
         return end, False
 
     def _segments(self, start: int, next_offset: int, request: ReadRequest) -> Iterator[Segment]:
-        """Yield the segments from the one that holds ``start`` on: about as many as the page takes, side by side."""
+        """Yield the segments from the one that holds ``start`` on, about as many as the page takes."""
         partition = self._partition
         base = partition.index.find(start)
         if base is None:
@@ -191,7 +196,7 @@ class RecordSink:
         self.is_empty = True
 
     def add(self, segment: Segment, at: int, header: BatchHeader, start: int, end: int) -> tuple[int, bool]:
-        """Take the batch's records in [start, end); return where to read next, and whether the page is full."""
+        """Add the batch's records in [start, end); return where to read next, and whether the page is full."""
         origin = segment.metadata.origin if segment.metadata.replicated is not None else None
         acknowledged = self._acknowledged
         records = Unpacking(self._unpacked, segment, at, header, start)
@@ -232,7 +237,7 @@ class BatchSink:
         self.is_empty = True
 
     def add(self, segment: Segment, at: int, header: BatchHeader, start: int, end: int) -> tuple[int, bool]:
-        """Take the batch, if it ends at or below ``end``; return where to read next, and whether the page is full."""
+        """Add the batch, if it ends at or below ``end``; return where to read next, and whether the page is full."""
         is_over = header.count > self._left_records or header.size > self._left_bytes
         if header.next_offset > end or (is_over and not self.is_empty):
             return start, True

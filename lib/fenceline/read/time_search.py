@@ -1,6 +1,9 @@
-"""Finding the first record at or after a time, by a binary search over segments (DESIGN.md, section 3).
+"""The search by time: the first record at or after a timestamp, by a binary search over segments.
 
-The rule: each segment's metadata says how late the records below it are, and that only grows along the log.
+Rule: each segment's metadata holds the highest timestamp below it, which never falls along the log ("The metadata of a
+segment", "What a wrong clock does").
+
+Not here: reading on from there; see ``reader``.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ def find_timestamp(partition: Partition, tail: Tail, timestamp: int) -> tuple[in
             records = Unpacking(partition.context.unpacked, segment, at, header, log_start)
             for taken, record in enumerate(records):
                 if record.timestamp >= timestamp and record.offset >= log_start:
-                    records.stop_at(record.offset, taken)  # who asked for the time reads on from there
+                    records.stop_at(record.offset, taken)  # the caller's next page begins there
                     return record.offset, record.timestamp
         base = segment.next_offset
     return None
@@ -35,14 +38,14 @@ def find_timestamp(partition: Partition, tail: Tail, timestamp: int) -> tuple[in
 def _first_candidate(partition: Partition, log_start: int, next_offset: int, timestamp: int) -> int:
     """Return the base of the last segment below which every record is older than ``timestamp``.
 
-    Where such a record lies below the log start it is the log start's segment: from there on it is a walk.
+    If a record that is not older lies below the log start, this is the log start's segment, and the search is a walk.
     """
     low = base_of(partition, log_start)
     high = next_offset
     while low < high:  # the answer lies in [low, high), and a segment begins at low
         middle = (low + high) // 2
         base = base_of(partition, middle)
-        if base == low:  # no segment begins in (low, middle]: the upper half, or nothing
+        if base == low:  # no segment begins in (low, middle]: search the upper half, if one begins there
             following = partition.index.list(middle + 1, 1)
             if not following or following[0][0] >= high:
                 return low
@@ -55,6 +58,7 @@ def _first_candidate(partition: Partition, log_start: int, next_offset: int, tim
 
 
 def base_of(partition: Partition, offset: int) -> int:
+    """Return the base of the segment that holds ``offset``, which is below the next offset."""
     base = partition.index.find(offset)
     if base is None:
         raise partition.hole(offset)
@@ -65,7 +69,7 @@ def metadata_of(partition: Partition, base: int) -> SegmentMetadata:
     """Return the metadata of the segment at ``base``; each is read once, and remembered.
 
     Raises:
-        CorruptLogError: It is not whole.
+        CorruptLogError: It is incomplete or damaged.
         Unavailable: The store could not be asked, or the segment was collected.
     """
     known = known_metadata(partition, base)
@@ -76,9 +80,9 @@ def metadata_of(partition: Partition, base: int) -> SegmentMetadata:
         metadata = SegmentMetadata.from_strings(partition.context.objects.get(key, 0, 1).metadata)
     except NotFound as error:
         partition.forget()
-        raise Unavailable(f"a segment was collected while it was looked at: key={key}") from error
+        raise Unavailable(f"the sweeper deleted a segment while it was read: key={key}") from error
     except (KeyError, ValueError) as error:
-        raise corrupt(key, base, f"its metadata is not whole: {error}") from error
+        raise corrupt(key, base, f"its metadata is incomplete or damaged: {error}") from error
     partition.index.add_metadata(base, metadata)
     return metadata
 

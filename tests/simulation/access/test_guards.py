@@ -39,17 +39,17 @@ Patch = pytest.MonkeyPatch
 
 def judges_no_session(patch: Patch) -> None:
     """Compare nothing that is sent under a session with the log (promise 3)."""
-    judged = checks._judge_access
+    judged = checks._check_access
 
     def blind(state: Any, terms: Any) -> Any:
         return judged(state, terms) if terms.session is None else None
 
-    patch.setattr(checks, "_judge_access", blind)
+    patch.setattr(checks, "_check_access", blind)
 
 
 def judges_by_the_epoch_alone(patch: Patch) -> None:
     """Forget the mode of a grant: in one epoch an exclusive session comes before shared ones."""
-    judged = checks._judge_access
+    judged = checks._check_access
 
     def forgetful(state: Any, terms: Any) -> Any:
         session = terms.session
@@ -57,7 +57,7 @@ def judges_by_the_epoch_alone(patch: Patch) -> None:
             return None
         return judged(state, terms)
 
-    patch.setattr(checks, "_judge_access", forgetful)
+    patch.setattr(checks, "_check_access", forgetful)
 
 
 def appends_any_marker(patch: Patch) -> None:
@@ -86,12 +86,12 @@ def acts_upon_an_end_that_is_not_written(patch: Patch) -> None:
 
 def admits_whoever_comes_then(patch: Patch) -> None:
     """Let an admission hold also where the log names another session than the one that had ended."""
-    judged = checks._judge_access
+    judged = checks._check_access
 
     def loose(state: Any, terms: Any) -> Any:
         return None if terms.ended is not None else judged(state, terms)
 
-    patch.setattr(checks, "_judge_access", loose)
+    patch.setattr(checks, "_check_access", loose)
 
 
 def appends_no_marker_back(patch: Patch) -> None:

@@ -14,7 +14,7 @@ from fenceline.access import fencing
 from fenceline.access.claims.claim import Claiming
 from fenceline.access.ownership import own
 from fenceline.append.appender import Appender
-from fenceline.append.group_commit import Group
+from fenceline.append.queue import Group
 from fenceline.errors import ProducerFencedError
 from fenceline.format.segment import parse_segment
 from fenceline.log import checkpoint

@@ -22,10 +22,12 @@ from tests.simulation.harness.world import World
 NAMES = (
     "access.session_cache",
     "append.appender",
-    "append.group_commit",
+    "append.commit",
+    "append.queue",
     "log.checkpoint",
     "log.context",
     "log.partition",
+    "log.partition_memory",
     "log.segment_index",
     "log.trim",
     "read.reader",

@@ -13,7 +13,7 @@ import pytest
 from fenceline import limits
 from fenceline.append import checks
 from fenceline.append.appender import Appender
-from fenceline.append.group_commit import Group
+from fenceline.append.queue import Group
 from fenceline.compaction import compact as compaction
 from fenceline.compaction.copy import Newest, Source, newest_offsets
 from fenceline.errors import CorruptLogError
@@ -68,17 +68,17 @@ def answers_from_memory(patch: Patch) -> None:
 
 def forgets_the_last_batches(patch: Patch) -> None:
     """Empty the duplicate window."""
-    sequence = checks._judge_sequence
+    sequence = checks._check_sequence
 
     def forgetful(producer: ProducerState | None, header: BatchHeader) -> checks.Verdict | None:
         return sequence(None if producer is None else replace(producer, window=()), header)
 
-    patch.setattr(checks, "_judge_sequence", forgetful)
+    patch.setattr(checks, "_check_sequence", forgetful)
 
 
 def judges_no_sequence(patch: Patch) -> None:
     """Switch idempotence off altogether."""
-    patch.setattr(checks, "_judge_sequence", lambda producer, header: None)
+    patch.setattr(checks, "_check_sequence", lambda producer, header: None)
 
 
 def looks_not_after_the_create(patch: Patch) -> None:

@@ -160,7 +160,7 @@ def rival(log: Log, waits: list[float], starts_ms: float = 0) -> Iterator[float]
             now = yield took
             turns.followed(int(took))
             known = log.end
-            log.head += turns.knocks
+            log.head += turns.should_advance_checkpoint
         known += 1
         turns.win(int(now), int(now - try_at))
         waits.append(now - begun)

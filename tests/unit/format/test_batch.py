@@ -13,13 +13,13 @@ from fenceline.format.batch import (
     CheckedBatch,
     MalformedBatch,
     StoredRecord,
-    check,
     decode,
     encode,
     headers,
     parse_header,
     stamp,
 )
+from fenceline.format.batch_check import check
 from fenceline.model.record import Record
 from tests.support import independent_codec
 from tests.support.independent_codec import CODECS, NOW, forge, record, varint
@@ -269,7 +269,7 @@ def test_a_record_without_a_key_is_told(key, has_null_key):
 
 @pytest.mark.parametrize("codec", range(1, 5))
 def test_a_batch_that_decompresses_beyond_the_bound_is_corrupt(codec, monkeypatch):
-    monkeypatch.setattr("fenceline.format.batch.DECOMPRESSED_BYTES_MAX", 1000)
+    monkeypatch.setattr("fenceline.format.batch_check.DECOMPRESSED_BYTES_MAX", 1000)
     for size, is_taken in ((900, True), (1001, False)):
         body = forge(compression.compress(codec, record(value=bytes(size))), attributes=codec)
         if is_taken:

@@ -132,7 +132,7 @@ def test_a_marker_behind_other_batches_is_found_at_its_position():
     ],
 )
 def test_the_number_of_a_type_says_what_it_does_to_those_who_do_not_know_it(type, changes, goes):
-    assert format_control.changes_fold(type) is changes
+    assert format_control.changes_state(type) is changes
     assert format_control.travels(type) is goes
 
 

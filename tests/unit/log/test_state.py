@@ -207,7 +207,7 @@ def test_the_state_says_what_a_count_over_all_batches_says(segments: Any) -> Non
 def test_a_segment_that_does_not_follow_is_not_folded() -> None:
     log = LogBuilder()
     log.add(data("a"))
-    with pytest.raises(CorruptLogError, match="do not join"):
+    with pytest.raises(CorruptLogError, match="does not begin where the one before it ends"):
         apply(PartitionState(), log.make(data("b")), region=REGION)
 
 

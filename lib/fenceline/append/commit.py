@@ -1,0 +1,176 @@
+"""The commit: the create that appends a group to a partition, and what follows from its outcome.
+
+Rule: *the only thing that commits an append is the creation, if absent, of the segment at the state's next offset*
+("The commit point", I1). Its line is in ``GroupCommit._create``. A group whose create was not answered stays at its
+offset until the outcome there is known ("Frozen groups").
+
+Not here: which entries form a group; see ``queue``. When a caller leads; see ``appender``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fenceline.append.backoff import ContentionBackoff
+from fenceline.append.entry import Ticket
+from fenceline.append.queue import AppendQueue, Group
+from fenceline.errors import OutcomeUnknownError
+from fenceline.format.segment import read_segment
+from fenceline.log.checkpoint import advance_checkpoint
+from fenceline.log.context import StaleTopicId
+from fenceline.log.partition import Partition
+from fenceline.log.retry import pause
+from fenceline.ports import AlreadyExists, Conflict, NoAnswer, NotFound, Unavailable
+
+
+class GroupCommit(AppendQueue):
+    """A partition's queue whose present group can be created, settled and answered by the caller that leads."""
+
+    def __init__(self, partition: Partition, keep: Callable[[Any], None]) -> None:
+        super().__init__(partition, keep)
+        self._backoff = ContentionBackoff()
+        self._try_at = 0  # when the present try began, on the monotonic clock
+
+    def _create(self, group: Group) -> None:
+        """Create the group's segment at the state's next offset, and settle the group by the store's answer."""
+        segment = group.segment
+        assert segment is not None
+        key = self.partition.segment_key(segment.base_offset)
+        with self._lock:
+            if self._group is not group:
+                return  # dissolved by a caller that left before the first create
+            was_unknown, group.is_unknown = group.is_unknown, True
+        group.attempts += 1
+        runtime = self._context.runtime
+        if not self._backoff.losses or group.attempts > 1:
+            self._try_at = runtime.monotonic_ms()
+        try:
+            # The commit point (I1): this create, if absent, commits the append. A process that loses it has written
+            # nothing that a reader can see. It folds the winner's segment, and checks its entries again after that.
+            self._context.objects.create(key, segment.body, segment.metadata.to_strings())
+        except AlreadyExists:
+            self._meet(group, key, was_unknown=was_unknown)
+        except NoAnswer:
+            pause(runtime, group.attempts)
+            self._try_at = runtime.monotonic_ms()  # the wait for an answer is no part of a try
+        except Conflict:
+            group.is_unknown = was_unknown
+            pause(runtime, group.attempts)
+        except Unavailable as fact:
+            group.is_unknown = was_unknown
+            self._trouble.fact = fact
+            pause(runtime, group.attempts)
+        else:
+            group.is_created = True
+            self._confirm(group)
+
+    def _meet(self, group: Group, key: str, *, was_unknown: bool) -> None:
+        """Find out by its write id whether the object at our offset is ours (an unanswered create) or a rival's."""
+        assert group.segment is not None
+        runtime = self._context.runtime
+        try:
+            found = read_segment(self._context.objects, key)
+        except NotFound:
+            # It was collected meanwhile. So what was known of the log start is too old, and the object may have been
+            # ours.
+            self.partition.forget()
+            self._give_up(group, is_unknown=was_unknown)
+            return
+        if found.metadata.write_id == group.segment.metadata.write_id:
+            group.is_created = True
+            self._confirm(group)
+            return
+        # A rival's segment has the key: none of our creates can land there any longer.
+        self._trouble.losses += 1
+        self._dissolve(group)
+        self.partition.fold(found)
+        now, is_internal = runtime.monotonic_ms(), group.appended[0].entry.is_internal
+        pause_ms = self._backoff.lose(now, now - self._try_at, 0 if is_internal else runtime.random())
+        waiting = [ticket.until_ms for ticket, _ in group.answers if ticket.outcome is None]
+        left_ms = min(waiting, default=now) - now
+        self._leave_to_others(min(pause_ms, left_ms / 4))
+        has_time = left_ms - (runtime.monotonic_ms() - now) > self._context.create_ms
+        if self._backoff.should_advance_checkpoint and not is_internal and has_time:
+            advance_checkpoint(self.partition)
+
+    def _leave_to_others(self, pause_ms: float) -> None:
+        """Let rivals append for a while, then follow the log to its end: that beats one lost create after another.
+
+        Args:
+            pause_ms: For how long. Below 0 if one caller's time was over before; other callers still have time.
+        """
+        runtime, partition = self._context.runtime, self.partition
+        runtime.sleep_ms(max(pause_ms, 0))
+        self._try_at = runtime.monotonic_ms()
+        try:
+            if pause_ms > 4 * self._backoff.try_ms:
+                partition.open()  # there may be a newer head, which spares the segments below it
+            else:
+                partition.catch_up()
+        except StaleTopicId:
+            partition.forget()  # the caller that forms the next group finds that out, too
+            return
+        self._backoff.followed(runtime.monotonic_ms() - self._try_at)
+
+    def _verify(self, group: Group) -> None:
+        """Answer a group of refusals and duplicates, if the tail that they were checked at is still the end (I4)."""
+        partition = self.partition
+        try:
+            self._freshen([ticket for ticket, _ in group.answers])
+            is_end = partition.verified() is group.base
+        except StaleTopicId:
+            self._dissolve(group)
+            self._end_incarnation([ticket for ticket, _ in group.answers])
+            return
+        with self._lock:
+            if is_end and partition.is_end(group.base) and self._group is group:
+                self._finish(group)
+            else:
+                self._dissolve(group)
+
+    def _freshen(self, tickets: Sequence[Ticket]) -> None:
+        """Open the partition anew, if what this process knows of it is too old for these tickets (I4, I7)."""
+        if tickets and not self.partition.is_fresh:
+            self.partition.open(is_going_allowed=tickets[0].entry.is_going_allowed)
+
+    def _confirm(self, group: Group) -> None:
+        """Acknowledge a group whose segment exists, if its offset is still part of the log (I7)."""
+        partition, segment = self.partition, group.segment
+        assert segment is not None
+        entry = group.appended[0].entry
+        is_internal = entry.is_internal
+        is_kept = None if entry.is_going_allowed else partition.keeps(segment.base_offset)
+        try:
+            if is_kept is None:
+                partition.look(is_going_allowed=entry.is_going_allowed)
+                is_kept = partition.log_start <= segment.base_offset
+        except StaleTopicId:
+            self._give_up(group, is_unknown=not is_internal)
+            return
+        if not is_kept:
+            partition.forget()
+            self._give_up(group, is_unknown=not is_internal)
+            return
+        partition.take_own(group.base, segment, group.folded)
+        now = self._context.runtime.monotonic_ms()
+        self._backoff.win(now, now - self._try_at)
+        self._finish(group)
+
+    def _give_up(self, group: Group, *, is_unknown: bool) -> None:
+        """End a group whose offset is no longer part of the log.
+
+        Args:
+            is_unknown: Whether its batches may have been written. Otherwise its tickets are queued again.
+        """
+        if not is_unknown:
+            self._dissolve(group)
+            return
+        with self._lock:
+            self._group = None
+            unknown = OutcomeUnknownError(
+                "the log start has moved beyond the batch, which may have been written; read from the log start to see"
+            )
+            kept = [t for t, _ in group.answers if t not in group.appended and t.outcome is None]
+            self._queue.extendleft(reversed(kept))
+            self._deliver([(ticket, unknown) for ticket in group.appended])

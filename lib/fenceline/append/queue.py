@@ -1,0 +1,245 @@
+"""One partition's queue in this process, and the group of entries that one create would commit.
+
+Rule: no store is called here, and the queue changes only with its lock held. Entries are checked in order, each at the
+offset that it would get, and a refused entry shifts no other ("Group commit"). From its first create until its outcome
+at that offset is known a group is frozen ("Frozen groups"): callers may leave it, requests may not.
+
+Not here: what commits a group; see ``commit``.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, NamedTuple
+
+from fenceline import limits
+from fenceline.append.checks import AdmitFirst
+from fenceline.append.entry import Outcome, Stamped, TentativeState, Ticket
+from fenceline.errors import ContendedError, OutcomeUnknownError, StoreUnavailableError
+from fenceline.format.batch import BatchHeader
+from fenceline.format.segment import Segment, SegmentMetadata
+from fenceline.log.context import StaleTopicId
+from fenceline.log.partition import Partition
+from fenceline.log.state import (
+    AbortedTransaction,
+    Folded,
+    PartitionState,
+    ProducerEvent,
+    advance,
+    apply_batch,
+    close_segment,
+)
+from fenceline.ports import Unavailable
+
+
+@dataclass(slots=True)
+class Group:
+    """The segment that one create would commit, and each ticket with the answer that it gets then."""
+
+    base: PartitionState
+    answers: Sequence[tuple[Ticket, Outcome]]
+    appended: Sequence[Ticket]
+    segment: Segment | None  # None: each entry is refused, or a duplicate
+    folded: Folded  # what the segment makes of `base`
+    # A create at this offset is under way or was not answered, or an object that exists there was not read yet.
+    is_unknown: bool = False
+    is_created: bool = False
+    attempts: int = 0
+
+
+class GroupResult(NamedTuple):
+    """The outcome for some tickets: a group, unless none is left, and those whose admission must be asked for first."""
+
+    group: Group | None
+    unadmitted: Sequence[tuple[Ticket, AdmitFirst]]
+
+
+def check_group(tickets: Sequence[Ticket], tentative: TentativeState, metadata: SegmentMetadata) -> GroupResult:
+    """Check each ticket in order, and make the segment of those that may be appended.
+
+    Args:
+        metadata: The segment's, without its chain value.
+    """
+    base = tentative.state
+    unadmitted: list[tuple[Ticket, AdmitFirst]] = []
+    answers: list[tuple[Ticket, Outcome]] = []
+    appended: list[Ticket] = []
+    stamped: list[Stamped] = []
+    events: list[tuple[int, ProducerEvent]] = []
+    aborted: list[AbortedTransaction] = []
+    for ticket in tickets:
+        verdict = ticket.entry.check(tentative, metadata.appended_at)
+        if isinstance(verdict, AdmitFirst):
+            unadmitted.append((ticket, verdict))  # a group waits for no request's admission
+            continue
+        if isinstance(verdict, Stamped):
+            for part in (verdict,) if verdict.marker is None else (verdict, verdict.marker):
+                folded = _add(tentative, part, metadata)
+                events += folded.events
+                aborted += folded.aborted
+                stamped.append(part)
+            appended.append(ticket)
+            verdict = verdict.answer
+        answers.append((ticket, verdict))
+    if not answers:
+        return GroupResult(None, unadmitted)
+    segment = _segment(base, stamped, metadata)
+    state = base if segment is None else close_segment(tentative.state, segment.metadata)
+    return GroupResult(Group(base, answers, appended, segment, Folded(state, events, aborted)), unadmitted)
+
+
+def _add(tentative: TentativeState, stamped: Stamped, metadata: SegmentMetadata) -> Folded:
+    folded = apply_batch(tentative.state, stamped.header, stamped.body, 0, metadata=metadata, region=metadata.origin)
+    tentative.state = folded.state
+    for producer_id, event in folded.events:
+        tentative.producers[producer_id] = advance(tentative.producers.get(producer_id), event)
+    return folded
+
+
+def _segment(base: PartitionState, stamped: Sequence[Stamped], metadata: SegmentMetadata) -> Segment | None:
+    if not stamped:
+        return None
+    body = stamped[0].body if len(stamped) == 1 else b"".join(batch.body for batch in stamped)
+    batches: list[tuple[int, BatchHeader]] = []
+    position = 0
+    for batch in stamped:
+        batches.append((position, batch.header))
+        position += len(batch.body)
+    end = stamped[-1].header.next_offset
+    return Segment(base.next_offset, end, body, metadata.chained(base.chain, body), batches)
+
+
+@dataclass(slots=True)
+class Trouble:
+    """The obstacle to the last attempts: it decides the error of a caller that runs out of time."""
+
+    fact: Unavailable | None = None
+    losses: int = 0
+
+
+class AppendQueue:
+    """The tickets that wait for one partition, its present group, and the turn to lead.
+
+    Args:
+        keep: Called when a caller leaves a frozen group: from then on the process must not forget this queue.
+    """
+
+    def __init__(self, partition: Partition, keep: Callable[[Any], None]) -> None:
+        self.partition = partition
+        self._keep = keep
+        self._context = partition.context
+        self._lock = self._context.runtime.lock()
+        self._changed = self._context.runtime.condition(self._lock)
+        self._queue: deque[Ticket] = deque()
+        self._group: Group | None = None
+        self._is_led = False
+        self._trouble = Trouble()
+
+    @property
+    def is_idle(self) -> bool:
+        """Return True if forgetting it loses nothing: no request, no create without an outcome, and no reader waits."""
+        return not (self._queue or self._group or self._is_led or self.partition.has_looker)
+
+    def _must_lead(self, ticket: Ticket) -> bool:
+        """Wait until the ticket has an outcome (False), or until no caller leads (True: this one does now)."""
+        with self._lock:
+            while True:
+                if ticket.outcome is not None:
+                    return False
+                left_ms = ticket.until_ms - self._context.runtime.monotonic_ms()
+                if left_ms <= (0 if self._is_led else self._context.create_ms):
+                    self._leave(ticket)
+                    return False
+                if not self._is_led:
+                    self._is_led = True
+                    return True
+                self._changed.wait(left_ms / 1000)
+
+    def _leave(self, ticket: Ticket) -> None:
+        """Answer a caller whose time is over. Its request stays in the group if it may have been written."""
+        group = self._group
+        if group is not None and (group.is_unknown or group.is_created) and ticket in group.appended:
+            ticket.outcome = OutcomeUnknownError(
+                "the store did not answer in time, and may have written the batch; send it again with its "
+                f"sequence, or read there to see: offset={group.base.next_offset}"
+            )
+            self._keep(self)
+            return
+        self._withdraw(ticket)
+        fact = self._trouble.fact
+        if fact is not None:
+            ticket.outcome = StoreUnavailableError(
+                f"the server could not reach a store, and wrote nothing; send the request again: {fact}"
+            )
+        else:
+            ticket.outcome = ContendedError(
+                "other processes appended first each time, and nothing was written; send the request again: "
+                f"losses={self._trouble.losses}"
+            )
+
+    def _withdraw(self, ticket: Ticket) -> None:
+        """Remove a ticket whose caller leaves: from the queue, or from a group, which dissolves unless it is frozen."""
+        with self._lock:
+            if ticket in self._queue:
+                self._queue.remove(ticket)
+            group = self._group
+            if group is None or all(other is not ticket for other, _ in group.answers):
+                return
+            if group.is_unknown or group.is_created:
+                group.answers = [(other, answer) for other, answer in group.answers if other is not ticket]
+                self._keep(self)
+            else:
+                self._dissolve(group)
+                self._queue.remove(ticket)
+
+    def _dissolve(self, group: Group) -> None:
+        """Queue a group's tickets again, first in line: the group will never be at its offset."""
+        with self._lock:
+            if self._group is group:  # else a caller that left has dissolved it
+                self._group = None
+                self._queue.extendleft(ticket for ticket, _ in reversed(group.answers) if ticket.outcome is None)
+
+    def _finish(self, group: Group) -> None:
+        """Answer every ticket of a settled group."""
+        with self._lock:
+            self._group = None
+            if self._trouble.losses or self._trouble.fact is not None:
+                self._trouble = Trouble()
+            self._deliver(group.answers)
+
+    def _end_incarnation(self, tickets: Sequence[Ticket]) -> None:
+        """Answer these tickets that the topic id is stale: their callers resolve the name anew."""
+        with self._lock:
+            self._unqueue(tickets)
+            self._deliver([(ticket, StaleTopicId()) for ticket in tickets])
+
+    def _deliver(self, answers: Sequence[tuple[Ticket, Outcome]]) -> None:
+        with self._lock:
+            for ticket, outcome in answers:
+                if ticket.outcome is None:
+                    ticket.outcome = outcome
+            self._changed.notify_all()
+
+    def _unqueue(self, tickets: Sequence[Ticket]) -> None:
+        for ticket in tickets:
+            if ticket in self._queue:  # the first in line: found at once
+                self._queue.remove(ticket)
+
+    def _has_marker(self) -> bool:
+        with self._lock:
+            return any(ticket.entry.is_internal for ticket in self._queue)
+
+    def _fitting(self) -> list[Ticket]:
+        """Return the first tickets in line that fit into one segment; a marker goes alone."""
+        tickets: list[Ticket] = []
+        size = 0
+        for ticket in islice(self._queue, limits.GROUP_BATCHES_MAX):
+            size += ticket.entry.size
+            is_alone = ticket.entry.is_internal or any(taken.entry.is_internal for taken in tickets[:1])
+            if tickets and (is_alone or size > limits.SEGMENT_BYTES_MAX):
+                break
+            tickets.append(ticket)
+        return tickets
