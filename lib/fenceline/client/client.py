@@ -9,18 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import httpx
-
 from fenceline import limits
-from fenceline.client.requests.log import LogRequests
-from fenceline.client.requests.sessions import SessionRequests
-from fenceline.client.requests.subscriptions import InitialPosition, Isolation, SubscriptionRequests
+from fenceline.client.api import ApiClient
+from fenceline.client.requests.subscriptions import InitialPosition, Isolation
 from fenceline.client.session import OnLost, Session
-from fenceline.client.signing import SignedRequests
-from fenceline.client.transport import Transport
 from fenceline.client.types import AccessMode
 from fenceline.format.partitioner import partition_of
-from fenceline.runtime import Runtime, ThreadRuntime
 
 if TYPE_CHECKING:
     from fenceline.client.owner import Owner, Resources
@@ -35,7 +29,7 @@ BUFFER_BYTES = 32 * 1024 * 1024
 DELIVERY_MS = 120_000
 
 
-class Client(LogRequests, SessionRequests, SubscriptionRequests):
+class Client(ApiClient):
     """A fenceline service at ``url``. Safe to share between threads; a context manager that closes its connections.
 
     Every method raises the error that the service answered (errors.py). Besides, where there is no answer:
@@ -55,46 +49,6 @@ class Client(LogRequests, SessionRequests, SubscriptionRequests):
     Raises:
         UnauthenticatedError: There are no credentials to sign by.
     """
-
-    def __init__(
-        self,
-        url: str,
-        *,
-        timeout_ms: int = 30_000,
-        retry_ms: int = 30_000,
-        client_name: str | None = None,
-        region: str | None = None,
-        runtime: Runtime | None = None,
-        http: httpx.BaseTransport | None = None,
-    ) -> None:
-        self.runtime = runtime or ThreadRuntime()
-        self.client_name = client_name
-        self._transport = Transport(
-            url,
-            timeout_ms=timeout_ms,
-            retry_ms=retry_ms,
-            runtime=self.runtime,
-            auth=None if region is None else SignedRequests(region),
-            http=http,
-        )
-
-    @property
-    def url(self) -> str:
-        return self._transport.url
-
-    def __enter__(self) -> Client:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-    @property
-    def is_closed(self) -> bool:
-        return self._transport.is_closed
-
-    def close(self) -> None:
-        """Close the connections, and send nothing again from now on."""
-        self._transport.close()
 
     def producer(
         self,

@@ -12,16 +12,13 @@ The rules:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from fenceline import errors
+from fenceline.client.api import ApiClient
 from fenceline.client.session import GIVE_BACK_MS, Holding, OnLost, Session
 from fenceline.client.transport import log
 from fenceline.client.types import Owned
 from fenceline.client.write_access import WriteAccess
-
-if TYPE_CHECKING:
-    from fenceline.client.client import Client
 
 Resources = str | Sequence[str] | Mapping[str, int | None]
 
@@ -38,7 +35,7 @@ class Owner(Holding):
     """
 
     def __init__(
-        self, client: Client, session: Session, group: str | None, owned: Sequence[Owned], *, is_session_own: bool
+        self, client: ApiClient, session: Session, group: str | None, owned: Sequence[Owned], *, is_session_own: bool
     ) -> None:
         self._client = client
         self.group = group
@@ -80,7 +77,7 @@ class Owner(Holding):
 
 
 def own(
-    client: Client,
+    client: ApiClient,
     resources: Resources,
     *,
     group: str | None = None,
@@ -107,7 +104,7 @@ def own(
 
 
 def _taken(
-    client: Client,
+    client: ApiClient,
     session: Session,
     wanted: Mapping[str, int | None],
     group: str | None,

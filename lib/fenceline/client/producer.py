@@ -21,10 +21,10 @@ from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from fenceline import errors
 from fenceline.client.accumulator import Accumulator
+from fenceline.client.api import ApiClient
 from fenceline.client.delivery import Delivery, PendingBatch
 from fenceline.client.records import checked
 from fenceline.client.session import Held
@@ -35,9 +35,6 @@ from fenceline.format.batch import Codec
 from fenceline.model.record import Headers, Record
 from fenceline.model.results import Appended
 from fenceline.model.topic import Topic
-
-if TYPE_CHECKING:
-    from fenceline.client.client import Client
 
 _SEQUENCES = 2**31
 _RECORDS_PER_PUT = 2_000
@@ -73,7 +70,7 @@ class Producer:
 
     def __init__(
         self,
-        client: Client,
+        client: ApiClient,
         topic: Topic,
         *,
         is_idempotent: bool,

@@ -7,17 +7,15 @@ are stored and are decoded here; records of the first that lie below the start a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from fenceline import errors
+from fenceline.client.api import ApiClient
 from fenceline.client.prefetch import Fetching
+from fenceline.client.requests.subscriptions import Isolation
 from fenceline.format import batch as record_batch
 from fenceline.format.batch import StoredRecord
-
-if TYPE_CHECKING:
-    from fenceline.client.client import Client
-    from fenceline.client.requests.subscriptions import Isolation
-    from fenceline.model.results import BatchPage
+from fenceline.model.results import BatchPage
 
 Start = Literal["earliest", "latest"] | int | Mapping[int, int]
 
@@ -40,7 +38,7 @@ class Reader:
 
     def __init__(
         self,
-        client: Client,
+        client: ApiClient,
         topic: str,
         partitions: Sequence[int],
         *,

@@ -6,12 +6,8 @@ neighbours with it. Keys, values and header values are bytes; text is the caller
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from fenceline.limits import INT64_MAX
-
-if TYPE_CHECKING:
-    from fenceline.model.record import Record
+from fenceline.model.record import Record
 
 _OCTETS = (bytes, type(None))
 

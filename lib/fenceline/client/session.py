@@ -15,14 +15,11 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from fenceline import errors
+from fenceline.client.api import ApiClient
 from fenceline.client.problems import again
 from fenceline.client.transport import log
-
-if TYPE_CHECKING:
-    from fenceline.client.client import Client
 
 OnLost = Callable[[errors.FencelineError], None]
 
@@ -129,7 +126,7 @@ class Session(Held):
         lease_ms: How long it lives without a renewal.
     """
 
-    def __init__(self, client: Client, lease_ms: int | None) -> None:
+    def __init__(self, client: ApiClient, lease_ms: int | None) -> None:
         super().__init__()
         self._renewed_ms = client.runtime.monotonic_ms()  # the service counts from a later moment
         lease = client.create_session(lease_ms=lease_ms)

@@ -15,18 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from fenceline import errors
 from fenceline.client.acknowledger import Acknowledgements
+from fenceline.client.api import ApiClient
 from fenceline.client.prefetch import Fetching
+from fenceline.client.requests.subscriptions import Isolation
 from fenceline.client.session import GIVE_BACK_MS
 from fenceline.client.transport import log
-
-if TYPE_CHECKING:
-    from fenceline.client.client import Client
-    from fenceline.client.requests.subscriptions import Isolation
-    from fenceline.model.results import Page, ReadRecord
+from fenceline.model.results import Page, ReadRecord
 
 
 class Subscriber:
@@ -42,7 +39,7 @@ class Subscriber:
 
     def __init__(
         self,
-        client: Client,
+        client: ApiClient,
         topic: str,
         name: str,
         partitions: Sequence[int],

@@ -9,26 +9,25 @@ from __future__ import annotations
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import httpx
 
+from fenceline.model.results import (
+    AbortedTransaction,
+    Appended,
+    BatchPage,
+    Bounds,
+    Offsets,
+    Page,
+    ReadRecord,
+    SegmentEntry,
+    SegmentList,
+)
 from fenceline.model.topic import Topic
 
-if TYPE_CHECKING:
-    from fenceline.model.results import (
-        AbortedTransaction,
-        Appended,
-        BatchPage,
-        Bounds,
-        Offsets,
-        Page,
-        ReadRecord,
-        SegmentList,
-    )
-
 Answer = Mapping[str, Any]
-T = TypeVar("T", "Topic", "Appended", "Bounds", "AbortedTransaction")
+T = TypeVar("T", Topic, Appended, Bounds, AbortedTransaction)
 
 
 class OffsetAt(NamedTuple):
@@ -50,22 +49,16 @@ def topic_of(answer: Answer) -> Topic:
 
 
 def appended_of(answer: Answer) -> Appended:
-    from fenceline.model.results import Appended
-
     return _flat(Appended, answer)
 
 
 def page_of(answer: Answer) -> Page:
-    from fenceline.model.results import Bounds, Page
-
     is_base64 = answer["encoding"] == "base64"
     records = [_record_of(record, is_base64) for record in answer["records"]]
     return Page(records, answer["position"], _flat(Bounds, answer))
 
 
 def batch_page_of(response: httpx.Response) -> BatchPage:
-    from fenceline.model.results import BatchPage, Bounds
-
     numbers = {
         name: int(response.headers[f"fenceline-{name.replace('_', '-')}"])
         for name in ("position", "log_start_offset", "next_offset", "last_stable_offset")
@@ -74,8 +67,6 @@ def batch_page_of(response: httpx.Response) -> BatchPage:
 
 
 def offsets_of(answer: Answer) -> Offsets:
-    from fenceline.model.results import Bounds, Offsets
-
     return Offsets(
         bounds=_flat(Bounds, answer),
         topic_epoch=answer["topic_epoch"],
@@ -89,8 +80,6 @@ def offset_at_of(answer: Answer) -> OffsetAt | None:
 
 
 def segments_of(answer: Answer) -> SegmentList:
-    from fenceline.model.results import AbortedTransaction, Bounds, SegmentEntry, SegmentList
-
     entries = [
         SegmentEntry(
             base_offset=entry["base_offset"],
@@ -111,8 +100,6 @@ def _flat(shape: type[T], answer: Answer) -> T:
 
 
 def _record_of(record: Answer, is_base64: bool) -> ReadRecord:
-    from fenceline.model.results import ReadRecord
-
     def octets(text: str | None) -> bytes | None:
         if text is None:
             return None

@@ -13,15 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from fenceline import errors, limits
+from fenceline.client.api import ApiClient
 from fenceline.client.session import GIVE_BACK_MS, Held, Holding, Session
 from fenceline.client.types import AccessMode, Claim
 from fenceline.model.results import SessionRef
-
-if TYPE_CHECKING:
-    from fenceline.client.client import Client
 
 OnQueued = Callable[[Claim], None]
 
@@ -68,7 +65,7 @@ class Grant(Holding):
         claim: The service's answer.
     """
 
-    def __init__(self, client: Client, topic: str, session: Session, claim: Claim, *, is_session_own: bool) -> None:
+    def __init__(self, client: ApiClient, topic: str, session: Session, claim: Claim, *, is_session_own: bool) -> None:
         self._client = client
         self._topic = topic
         self.claim = claim
@@ -107,7 +104,7 @@ class Grant(Holding):
             raise errors.ProducerFencedError(detail, topic_epochs={str(n): e for n, e in now.topic_epochs.items()})
 
 
-def lent_access(client: Client, topic: str, session_id: str) -> WriteAccess:
+def lent_access(client: ApiClient, topic: str, session_id: str) -> WriteAccess:
     """Return the access to ``topic`` that a session has, by its claims and by what it owns.
 
     Raises:
@@ -137,7 +134,7 @@ def lent_access(client: Client, topic: str, session_id: str) -> WriteAccess:
 
 
 def claim_access(
-    client: Client,
+    client: ApiClient,
     topic: str,
     *,
     access_mode: AccessMode,
@@ -168,7 +165,7 @@ def claim_access(
 
 
 def _granted(
-    client: Client,
+    client: ApiClient,
     topic: str,
     access_mode: AccessMode,
     partitions: Iterable[int] | None,

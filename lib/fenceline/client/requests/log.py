@@ -16,13 +16,13 @@ from fenceline.client.requests.subscriptions import Isolation
 from fenceline.client.transport import Effect, Param, body_of
 from fenceline.client.types import OffsetAt, ProducerId
 from fenceline.errors import UnknownTopicOrPartitionError
+from fenceline.model.record import Record
+from fenceline.model.results import Appended, BatchPage, Offsets, Page, ProducerRef, SegmentList, SessionRef
 from fenceline.model.topic import Topic
 from fenceline.model.topic_config import ConfigValue
 
 if TYPE_CHECKING:
     from fenceline.format.batch import Codec
-    from fenceline.model.record import Record
-    from fenceline.model.results import Appended, BatchPage, Offsets, Page, ProducerRef, SegmentList, SessionRef
 
 T = TypeVar("T")
 
@@ -107,7 +107,6 @@ class LogRequests(Requests):
             OutcomeUnknownError: The answer was lost. It may have been written.
         """
         from fenceline.format import batch
-        from fenceline.model.results import ProducerRef
 
         who = producer or ProducerRef(-1, -1, -1)
         encoded = batch.encode(

@@ -6,15 +6,13 @@ The rule: these keep no position. ``Client.subscribe`` does, and is made of thes
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from fenceline import limits
 from fenceline.client import types
 from fenceline.client.requests.base import Requests, given, part, topic_path
 from fenceline.client.types import CommittedOffset, Subscription
-
-if TYPE_CHECKING:
-    from fenceline.model.results import Page
+from fenceline.model.results import Page
 
 Isolation = Literal["read_uncommitted", "read_committed"]
 InitialPosition = Literal["latest", "earliest"]
