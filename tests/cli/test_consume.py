@@ -12,8 +12,7 @@ from typer.testing import CliRunner
 
 from fenceline.format.batch import StoredRecord
 from fenceline.model.record import Record
-from fenceline_cli import places
-from fenceline_cli.commands import record_format
+from fenceline_cli.commands import places, record_format
 from fenceline_cli.main import app
 from fenceline_cli.output import CommandError
 from tests.cli.results import error_line, lines

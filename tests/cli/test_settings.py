@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from fenceline.model.topic_config import NAMES
-from fenceline_cli import settings_text, units
+from fenceline_cli.commands import settings_text, units
 from fenceline_cli.main import app
 from tests.cli.results import error_line, lines
 

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fenceline_cli import places
-from fenceline_cli.codec_alone import load_codec
-from fenceline_cli.commands import record_format
+from fenceline_cli.commands import places, record_format
+from fenceline_cli.commands.codec_alone import load_codec
 from fenceline_cli.commands.consume_lines import NAMES, Lines
 from fenceline_cli.commands.consume_span import Span, read_up_to
 from fenceline_cli.options import (

@@ -10,15 +10,11 @@ import re
 import sys
 from base64 import b64encode
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
 from fenceline_cli.commands import record_format
+from fenceline_cli.commands.record_format import AnyRecord
 
-if TYPE_CHECKING:
-    from fenceline.format.batch import StoredRecord
-    from fenceline.model.results import ReadRecord
-
-AnyRecord: TypeAlias = "StoredRecord | ReadRecord"
 LineOf = Callable[[int, AnyRecord], bytes]
 
 

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fenceline_cli.places import Place
+from fenceline_cli.commands.places import Place
 
 if TYPE_CHECKING:
     from fenceline.client import Client, Reader

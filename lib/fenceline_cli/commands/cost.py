@@ -27,7 +27,7 @@ from fenceline.runtime import ThreadRuntime
 from fenceline.service.log import Log
 from fenceline.sweeper.sweep import sweep
 from fenceline_cli.commands import prices
-from fenceline_cli.jumping import JumpingRuntime
+from fenceline_cli.commands.jumping import JumpingRuntime
 from fenceline_cli.options import AsJson
 from fenceline_cli.output import print_json, print_rows
 

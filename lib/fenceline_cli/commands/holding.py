@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fenceline.errors import FencelineError
-from fenceline_cli import units
+from fenceline_cli.commands import units
 from fenceline_cli.output import utc
 
 if TYPE_CHECKING:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fenceline.client.types import Ownership
 from fenceline.errors import FencelineError
-from fenceline_cli import units
+from fenceline_cli.commands import units
 from fenceline_cli.commands.holding import LeaseSeconds, ending_in_order, hold, in_ms, told_owner
 from fenceline_cli.options import DEFAULT_URL, AsJson, Url, connect
 from fenceline_cli.output import print_json, print_rows, utc
+
+if TYPE_CHECKING:
+    from fenceline.client.types import Ownership
 
 app = typer.Typer()
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
 
-from fenceline_cli import units
+from fenceline_cli.commands import units
 from fenceline_cli.output import CommandError
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fenceline.errors import FencelineError
-from fenceline_cli.codec_alone import load_codec
+from fenceline_cli.commands.codec_alone import load_codec
 from fenceline_cli.commands.produce_input import GraceOver, Stop, StoppedReading
 from fenceline_cli.commands.produce_watch import Watch
 from fenceline_cli.options import DEFAULT_URL, Codec, Session, TopicName, Url, connect, partitions_of

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from fenceline_cli.commands.consume_lines import AnyRecord
+    from fenceline.format.batch import StoredRecord
+    from fenceline.model.results import ReadRecord
+
+AnyRecord: TypeAlias = "StoredRecord | ReadRecord"
 
 HELP = (
     "%t topic, %p partition, %o offset, %k key, %s value, %K and %S their lengths (-1 is null), %T time in ms,"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fenceline.errors import OffsetOutOfRangeError
-from fenceline_cli.places import Place
+from fenceline_cli.commands.places import Place
 
 if TYPE_CHECKING:
     from fenceline.client import Client

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from fenceline.errors import InvalidRequestError
 from fenceline.limits import INT64_MAX
 from fenceline.model.topic_config import NAMES, ConfigValue
-from fenceline_cli import units
+from fenceline_cli.commands import units
 from fenceline_cli.output import CommandError
 
 COLUMNS = ("setting", "value", "from")

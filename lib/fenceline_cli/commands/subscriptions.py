@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fenceline_cli import places
+from fenceline_cli.commands import places
 from fenceline_cli.commands.seeking import Move, move_of
 from fenceline_cli.options import (
     DEFAULT_URL,

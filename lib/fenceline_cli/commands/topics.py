@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fenceline.model.topic_config import NAMES, ConfigValue
-from fenceline_cli import settings_text
+from fenceline_cli.commands import settings_text
 from fenceline_cli.commands.partitions import OFFSET_COLUMNS, offset_rows
 from fenceline_cli.options import DEFAULT_URL, AsJson, IsSure, TopicName, Url, confirm, connect
 from fenceline_cli.output import CommandError, print_json, print_rows, utc
