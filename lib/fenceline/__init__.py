@@ -1,7 +1,20 @@
 """A serverless, partitioned log on object storage, with writers and readers that can be fenced.
 
-``from fenceline import Client, Record, errors`` is all that most callers need. They are imported when first asked for,
-so that a function that only appends does not pay for the client's transport.
+``from fenceline import Client, Record, errors`` is all that most callers need. A name is imported when it is first
+asked for, so a function that only appends does not load the client's transport.
+
+Public, and kept as they are:
+
+- The names in ``__all__`` here, with their public methods and what these return.
+
+- The fixtures and names in ``__all__`` of ``fenceline_testing``.
+
+- The command line ``fenceline``: commands, options, exit codes, and what ``--json`` prints.
+
+- The HTTP API, as API.md states it.
+
+Everything else may move or change with any version: the modules of this package, ``fenceline_http``,
+``fenceline_cli`` and ``functions``.
 """
 
 from __future__ import annotations

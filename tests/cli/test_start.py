@@ -188,7 +188,7 @@ def test_each_command_that_is_listed_can_be_called_and_each_that_can_be_called_i
         (errors.UnknownTopicOrPartitionError("no such topic"), 1),
         (errors.StoreUnavailableError("no connection"), 3),
         (errors.OutcomeUnknownError("the answer was lost"), 4),
-        (errors.CorruptLogError("a page that is no batches"), 5),
+        (errors.CorruptLogError("the service answered with bytes that are no record batches"), 5),
     ],
     ids=lambda value: getattr(value, "code", value),
 )

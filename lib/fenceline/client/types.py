@@ -1,7 +1,7 @@
-"""Answers of the service as the log's own types, so that a record is the same thing on both sides of HTTP.
+"""Answers of the service, as values: those of ``model``, and those that only a client has.
 
-The rule: members that are not known are passed over, so that an older client can speak to a newer service. The types
-of the log are loaded when there is one to make: a program that only looks at topics does not pay for the others.
+Rule: a member that is not known is passed over, so that an older client can speak to a newer service. Values that the
+service has, too, have its types (``model``), so that a record is the same thing on both sides of HTTP.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ T = TypeVar("T", Topic, Appended, Bounds, AbortedTransaction)
 
 
 class OffsetAt(NamedTuple):
-    """The first record at or after a time."""
+    """The offset and timestamp of the first record at or after a time."""
 
     offset: int
     timestamp: int
 
 
 class ProducerId(NamedTuple):
-    """A producer id that nobody else has, and its epoch (KIP-98)."""
+    """A producer id that no other producer has, and its epoch (KIP-98)."""
 
     producer_id: int
     producer_epoch: int
@@ -121,7 +121,7 @@ AccessMode = Literal["Shared", "Exclusive", "WaitForExclusive", "ExclusiveWithFe
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A session that was just made."""
+    """A session that the service has just made."""
 
     session_id: str
     lease_ms: int
@@ -146,7 +146,7 @@ class SessionState:
     state: Literal["live", "severed", "expired", "closed"]
     holds: Sequence[Hold]
     client_name: str | None = None
-    since: int | None = None  # when it was made
+    since: int | None = None  # time of its creation
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +161,8 @@ class Claim:
     next_offsets: Mapping[int, int]
     expires_at: int
     queue_position: int | None = None
-    client_name: str | None = None  # as its session is called
-    since: int | None = None  # when it was granted, or queued
+    client_name: str | None = None  # of its session
+    since: int | None = None  # time of the grant, or of queueing
 
     @property
     def is_granted(self) -> bool:
@@ -171,7 +171,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Producers:
-    """The producers of a topic."""
+    """The producers of a topic that hold access, and those that wait for it."""
 
     granted: Sequence[Claim]
     waiting: Sequence[Claim]
@@ -179,7 +179,7 @@ class Producers:
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """A resource that was taken, and what tells its owner from every earlier one."""
+    """A resource that was taken, and the numbers that set its owner apart from every earlier one."""
 
     resource: str
     generation: int
@@ -188,16 +188,16 @@ class Owned:
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """Who owns a resource; ``session_id`` is ``None`` where nobody does."""
+    """The owner of a resource; ``session_id`` is ``None`` without one."""
 
     resource: str
     group: str | None
     generation: int
     fencing_token: int
     session_id: str | None
-    client_name: str | None = None  # as that session is called
-    since: int | None = None  # when it took the resource
-    until: int | None = None  # when its lease is over, unless it is renewed
+    client_name: str | None = None  # of that session
+    since: int | None = None  # time when it took the resource
+    until: int | None = None  # end of its lease, unless renewed
 
 
 def lease_of(answer: Answer) -> Lease:
@@ -255,7 +255,7 @@ def _by_partition(answer: Mapping[str, int]) -> Mapping[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """How far a subscription is in a partition: all below ``mark_delete_offset``, and these ranges ``[start, end)``."""
+    """A subscription's place in a partition: all below ``mark_delete_offset``, and these ranges ``[start, end)``."""
 
     partition: int
     mark_delete_offset: int
@@ -275,7 +275,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """The next offset that a group would read in a partition, and what it noted there."""
+    """The next offset that a group would read in a partition, and the group's own note on it."""
 
     topic: str
     partition: int
