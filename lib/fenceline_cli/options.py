@@ -112,7 +112,7 @@ def confirm(is_sure: bool, question: str, what: str) -> None:
     if is_sure:
         return
     if not can_answer():
-        raise CommandError(f"{what}, and there is no terminal to ask for confirmation; say --yes")
+        raise CommandError(f"there is no terminal to ask for confirmation, and {what}; say --yes")
     typer.confirm(question, abort=True, err=True)
 
 

@@ -102,7 +102,7 @@ def _refuse_lost_items(context: Context, settings: Settings) -> None:
     """Refuse stores with lost items: a topic created now would take the name of one whose items are lost."""
     if is_cut_off(context):
         raise CommandError(
-            "a rebuild of these items was interrupted, or is still running; end every server, move the items away, and"
+            "a rebuild of these items was cut off, or is still running; end every server, move the items away, and"
             f" make them anew with '{rebuild_command(settings)}'"
         )
     if context.items.query(keys.TOPICS, limit=1):

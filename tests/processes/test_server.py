@@ -193,9 +193,9 @@ def test_a_port_or_a_directory_that_cannot_be_used_is_one_clear_line(tmp_path: P
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         for directory, wanted_port, told in [
-            (tmp_path / "data", port, f"error: cannot listen on 127.0.0.1:{port}: address already in use"),
-            (tmp_path / "file", 0, "error: cannot open the data directory"),
-            (tmp_path / "file" / "below", 0, "error: cannot open the data directory"),
+            (tmp_path / "data", port, f"error: the server cannot listen on 127.0.0.1:{port}: address already in use"),
+            (tmp_path / "file", 0, "error: the server cannot open the data directory"),
+            (tmp_path / "file" / "below", 0, "error: the server cannot open the data directory"),
         ]:
             process = spawn(directory, wanted_port, workers)
             out, err = process.communicate(timeout=PATIENCE_S)
