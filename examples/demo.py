@@ -29,11 +29,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from fenceline import Client, Record, errors
+from fenceline import Client, ProducerRef, Record, errors
 from fenceline.errors import FencelineError
 from fenceline.format.batch import StoredRecord
 from fenceline.format.partitioner import partition_of
-from fenceline.model.results import ProducerRef, SegmentEntry
+from fenceline.model.results import SegmentEntry
 from fenceline_cli.dev_server.process import ServerProcess
 
 FENCELINE = ".venv/bin/fenceline"

@@ -25,8 +25,7 @@ from typing import Literal
 from rich.table import Table
 from stage import Child, ComparisonError, Event, check, commands, console, say, serving, show_result
 
-from fenceline import Client, errors
-from fenceline.client import Delivery, Producer
+from fenceline import Client, Delivery, Producer, errors
 from fenceline.errors import FencelineError
 from fenceline.model.results import ReadRecord
 

@@ -28,9 +28,7 @@ from collections.abc import Callable, Iterator, Sequence
 from rich.table import Table
 from stage import Child, ComparisonError, Event, check, console, say, serving, show_result
 
-from fenceline import Client, Record, errors
-from fenceline.client import Session
-from fenceline.client.types import CommittedOffset
+from fenceline import Client, CommittedOffset, Record, Session, errors
 from fenceline.errors import FencelineError
 from fenceline.format.batch import StoredRecord
 from fenceline.model.results import ReadRecord

@@ -5,7 +5,7 @@ asked for, so a function that only appends does not load the client's transport.
 
 Public, and kept as they are:
 
-- The names in ``__all__`` here, with their public methods and what these return.
+- The names in ``__all__`` here, with their public methods, and what these take and return.
 
 - The fixtures and names in ``__all__`` of ``fenceline_testing``.
 
@@ -26,6 +26,7 @@ from typing import Any as _Any
 if TYPE_CHECKING:
     from fenceline import errors as errors
     from fenceline.client import Client as Client
+    from fenceline.client import CommittedOffset as CommittedOffset
     from fenceline.client import Delivered as Delivered
     from fenceline.client import Delivery as Delivery
     from fenceline.client import Owner as Owner
@@ -34,18 +35,23 @@ if TYPE_CHECKING:
     from fenceline.client import Session as Session
     from fenceline.client import Subscriber as Subscriber
     from fenceline.model.record import Record as Record
+    from fenceline.model.results import ProducerRef as ProducerRef
+    from fenceline.model.results import SessionRef as SessionRef
 
     __version__: str
 
 __all__ = [
     "Client",
+    "CommittedOffset",
     "Delivered",
     "Delivery",
     "Owner",
     "Producer",
+    "ProducerRef",
     "Reader",
     "Record",
     "Session",
+    "SessionRef",
     "Subscriber",
     "__version__",
     "errors",
@@ -60,6 +66,8 @@ def __getattr__(name: str) -> _Any:
             return _import_module("fenceline.errors")
         case "Record":
             return _import_module("fenceline.model.record").Record
+        case "ProducerRef" | "SessionRef":
+            return getattr(_import_module("fenceline.model.results"), name)
     if name in __all__:
         return getattr(_import_module("fenceline.client"), name)
     raise AttributeError(f"module 'fenceline' has no attribute {name!r}")

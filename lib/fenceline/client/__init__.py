@@ -21,11 +21,13 @@ if TYPE_CHECKING:
     from fenceline.client.reader import Reader
     from fenceline.client.session import Session
     from fenceline.client.subscriber import Subscriber
+    from fenceline.client.types import CommittedOffset
 
-__all__ = ["Client", "Delivered", "Delivery", "Owner", "Producer", "Reader", "Session", "Subscriber"]
+__all__ = ["Client", "CommittedOffset", "Delivered", "Delivery", "Owner", "Producer", "Reader", "Session", "Subscriber"]
 
 _MODULES = {
     "Client": "client",
+    "CommittedOffset": "types",
     "Delivered": "delivery",
     "Delivery": "delivery",
     "Owner": "owner",

@@ -130,7 +130,8 @@ def _taken(
             left_ms = pause_ms if give_up is None else give_up - runtime.monotonic_ms()
             if left_ms <= 0:
                 raise
-        except errors.OutcomeUnknownError:  # The same request by the same session answers the same, or completes it.
+        except errors.OutcomeUnknownError:
+            # The same request by the same session is answered the same, or completes the lost one.
             left_ms = pause_ms if give_up is None else give_up - runtime.monotonic_ms()
             if left_ms <= 0 or session.is_lapsed:  # lapsed: its heartbeats are not answered either
                 raise

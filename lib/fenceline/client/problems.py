@@ -39,7 +39,8 @@ def error_of(response: httpx.Response) -> errors.FencelineError:
             f"the answer has no problem document, so it is not the service's own: status={response.status_code} "
             f"url={response.request.url}"
         )
-        if response.status_code >= 500:  # A function may have run before the gateway gave up.
+        if response.status_code >= 500:
+            # A function may have run before the gateway gave up.
             return errors.OutcomeUnknownError(detail)
         return _BY_GATEWAY.get(response.status_code, errors.InvalidRequestError)(detail)
     code, detail = problem["code"], str(problem.get("detail", ""))

@@ -1,7 +1,7 @@
 """Answers of the service, as values: those of ``model``, and those that only a client has.
 
-Rule: a member that is not known is passed over, so that an older client can speak to a newer service. Values that the
-service has, too, have its types (``model``), so that a record is the same thing on both sides of HTTP.
+Rule: an unknown member is ignored, so that an older client can speak to a newer service. Values that the service has,
+too, have its types (``model``), so that a record is the same thing on both sides of HTTP.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ class Grant(Holding):
         return True
 
     def lapse(self, error: errors.FencelineError) -> None:
-        """Go on: the log accepts the holder's appends until another producer was granted access, and none after."""
+        """Ignore it: the log accepts this producer's appends until another one was granted access, and none after."""
 
     def give_back(self) -> None:
         self._client.close_producer(self._topic, self.claim.producer_name, self.claim.session_id, retry_ms=GIVE_BACK_MS)

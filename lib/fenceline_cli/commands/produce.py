@@ -72,7 +72,7 @@ def produce(
     the command writes to the partitions of a session that 'fenceline producers claim' or 'fenceline own' holds.
 
     With --json-lines it takes what 'fenceline consume --format json' prints, and so copies a topic. A line with
-    "encoding": "base64" holds bytes. The members topic, partition, offset and topic_epoch of a line are passed over.
+    "encoding": "base64" holds bytes. The members topic, partition, offset and topic_epoch of a line are ignored.
     """
     load_codec()
     from fenceline_cli import inputs  # only here: help needs no decompression

@@ -43,7 +43,7 @@ def _answer(store: SqliteObjectStore, event: Event, now_ms: int) -> Answer:
     start = int(piece[1]) if piece else 0
     end = int(piece[2]) + 1 if piece and piece[2] else None
     if piece and end is not None and end <= start:
-        piece, start, end = None, 0, None  # RFC 9110: an invalid range is passed over
+        piece, start, end = None, 0, None  # RFC 9110: an invalid range is ignored
     try:
         found = store.get(key, start, end)
     except NotFound:

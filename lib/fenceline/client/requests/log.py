@@ -267,7 +267,7 @@ class LogRequests(Requests):
         topic: str,
         partitions: Iterable[int] | None,
         params: Mapping[str, Param],
-        told_of: Callable[[types.Answer], T],
+        entry_of: Callable[[types.Answer], T],
     ) -> Mapping[int, T]:
         wanted = range(limits.PARTITIONS_MAX) if partitions is None else sorted(set(partitions))
         found: dict[int, T] = {}
@@ -276,9 +276,9 @@ class LogRequests(Requests):
             limit = min(left[-1] - left[0] + 1, limits.OFFSETS_MAX)
             where: dict[str, Param | None] = {**params, "start_partition": left[0], "limit": limit}
             page = self._call("GET", topic_path(topic) + "/offsets", "none", params=where)
-            told = {entry["partition"]: entry for entry in page["partitions"]}
-            found |= {number: told_of(told[number]) for number in left if number in told}
-            start, has_more = max(told, default=left[0]) + 1, page["has_more"]
+            entries = {entry["partition"]: entry for entry in page["partitions"]}
+            found |= {number: entry_of(entries[number]) for number in left if number in entries}
+            start, has_more = max(entries, default=left[0]) + 1, page["has_more"]
         for number in () if partitions is None else wanted:
             if number not in found:
                 raise UnknownTopicOrPartitionError(f"the topic has no such partition: topic={topic} partition={number}")

@@ -165,7 +165,7 @@ class SessionRequests(Requests):
         group: str | None = None,
         retry_ms: int | None = None,
     ) -> None:
-        """Give resources back; a resource that the session does not own is passed over."""
+        """Give resources back; the service ignores a resource that the session does not own."""
         body = given(session_id=session_id, group=group, resources=list(resources))
         self._transport.request("POST", "/v1/own/release", effect="repeatable", body=body, retry_ms=retry_ms)
 
