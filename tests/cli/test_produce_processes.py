@@ -17,7 +17,12 @@ from tests.patience import PATIENCE_S, wait_until
 pytestmark = pytest.mark.slow
 
 COMMAND = ["produce", "t", "--url"]
-PROGRAM = "from fenceline_cli import main, produce_input; produce_input.GRACE_S = {}; main.main()"
+PROGRAM = """
+from fenceline_cli import main
+from fenceline_cli.commands import produce_input
+produce_input.GRACE_S = {}
+main.main()
+"""
 
 
 @pytest.fixture

@@ -41,7 +41,7 @@ create = SqliteObjectStore.create
 SqliteObjectStore.create = lambda *arguments: (time.sleep(0.3), create(*arguments))
 """
 IN_NO_HURRY = """
-from fenceline_cli import server
+from fenceline_cli.dev_server import server
 server._GRACE_S = server._WORKERS_STOP_S = 60
 """
 RECORDS = "/v1/topics/orders/partitions/0/records"
@@ -184,7 +184,7 @@ def test_a_worker_that_ends_by_itself_ends_the_server_with_an_error(start: Start
     os.kill(workers_of(process)[0], signal.SIGKILL)
     assert process.wait(PATIENCE_S) == 1
     assert process.stderr is not None
-    assert process.stderr.read().startswith("error: a worker ended by itself")
+    assert process.stderr.read().startswith("error: a worker process ended by itself")
 
 
 @pytest.mark.parametrize("workers", [1, 2])
