@@ -31,17 +31,7 @@ from fenceline.log.retry import Attempts
 from fenceline.log.topic_item import TopicItem, topic_from_item
 from fenceline.model import topic_config as configs
 from fenceline.model.topic import Topic, is_legal_name, unknown_topic
-from fenceline.ports import (
-    AlreadyExists,
-    Check,
-    Conflict,
-    Delete,
-    NoAnswer,
-    NotFound,
-    Put,
-    StoreFact,
-    VersionMoved,
-)
+from fenceline.ports import AlreadyExists, Check, Conflict, Delete, NoAnswer, NotFound, Put, StoreFact, VersionMoved
 
 if TYPE_CHECKING:
     from fenceline.log.context import Context
