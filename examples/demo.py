@@ -1,8 +1,10 @@
 """The main job, from end to end: real events through the HTTP API into a partitioned log, and back, byte for byte.
 
-It starts a server on a fresh directory, loads every event, lets writers race, sends a batch twice, reads everything
-back, compares it with the input, verifies what is stored, and reports. The directory is left behind; the report says
-how to look around in it. The exit code is 1, and the last line says why, if anything is not as it was promised.
+The demo starts a server on a fresh directory, loads every event, lets writers race, and sends a batch twice. Then it
+reads everything back, compares it with the input, verifies what is stored, and reports.
+
+The directory stays; the report says how to look around in it. If anything is not as promised, the exit code is 1, and
+the last line says why.
 """
 
 from __future__ import annotations
@@ -27,11 +29,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from fenceline import Client, Record, errors
+from fenceline import Client, ProducerRef, Record, errors
 from fenceline.errors import FencelineError
 from fenceline.format.batch import StoredRecord
 from fenceline.format.partitioner import partition_of
-from fenceline.model.results import ProducerRef, SegmentEntry
+from fenceline.model.results import SegmentEntry
 from fenceline_cli.dev_server.process import ServerProcess
 
 FENCELINE = ".venv/bin/fenceline"
@@ -45,28 +47,28 @@ STEP = 20_000  # records between two moves of a progress bar
 PAGE_BYTES = 4 * 1024 * 1024
 STEPS = 10
 INTRODUCTION = f"""\
-The main job, in {STEPS} steps and about 15 s: a server starts on a fresh directory, and 588,805 real events go through
+The main job, in {STEPS} steps and about 15 s. A server starts on a fresh directory, and 588,805 real events go through
 its HTTP API into a partitioned log. {WRITERS} writers race for each offset, and a batch is sent twice. Everything is
 read back, compared with the input byte for byte, and verified where it is stored.
 """
 
-# Through a pipe, lines are as long as they are.
+# Through a pipe, lines are not wrapped at the terminal's width.
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
 
 
 class ComparisonError(Exception):
-    """What came back is not what went in."""
+    """A difference between what came back and what went in."""
 
 
 @dataclass
 class Report:
-    """What was measured, a line each."""
+    """The measurements, one on each line."""
 
     rows: list[tuple[str, str]] = field(default_factory=list)
 
-    def add(self, what: str, told: str) -> None:
-        self.rows.append((what, told))
-        console.print(f"[green]✓[/] {len(self.rows)}/{STEPS} {what}: {told}")
+    def add(self, what: str, result: str) -> None:
+        self.rows.append((what, result))
+        console.print(f"[green]✓[/] {len(self.rows)}/{STEPS} {what}: {result}")
 
     def add_rate(self, what: str, count: int, seconds: float) -> None:
         self.add(what, f"{count:,} in {seconds:.1f} s, {count / seconds:,.0f}/s")
@@ -89,7 +91,7 @@ def main() -> int:
             resend(client, events[:RESENT_RECORDS], report)
             compare_reviews(client, events, report)
             compare_lines(client, lines, report)
-            tell_sizes(client, report)
+            report_sizes(client, report)
         verify(directory, report)
     except ComparisonError as error:
         return failed(f"the comparison failed: {error}")
@@ -109,7 +111,7 @@ def failed(why: str) -> int:
 
 
 def fresh_directory() -> Path:
-    """Return the first of ``demo-data``, ``demo-data-2``, … that is not there yet."""
+    """Return the first of ``demo-data``, ``demo-data-2``, … that does not exist yet."""
     number = 1
     while (directory := Path("demo-data" if number == 1 else f"demo-data-{number}")).exists():
         number += 1
@@ -124,12 +126,13 @@ def bar(what: str, total: int) -> Iterator[tuple[Progress, TaskID]]:
 
 
 def read_input(report: Report) -> tuple[list[Record], list[Record]]:
-    """Read both files. It is measured by itself: unpacking bzip2 is not the log's work."""
+    """Read both files, measured apart from the rest: unpacking bzip2 is not the log's work."""
     started = time.monotonic()
     reviews = bz2.decompress((DATA / "anonreviews.csv.bz2").read_bytes()).split(b"\r\n")[1:-1]
     events = [Record(line, key=line[: line.index(b",")], timestamp=time_of_review(line)) for line in reviews]
     lines = [Record(line, timestamp=time_of_request(line)) for line in input_lines().split(b"\n")[:-1]]
-    gc.freeze()  # All of this stays: the collector need not walk over it while the clock runs.
+    # All of this stays in memory, so the collector need not walk over it while the clock runs.
+    gc.freeze()
     report.add_rate("read and parsed the input", len(events) + len(lines), time.monotonic() - started)
     return events, lines
 
@@ -176,7 +179,7 @@ def load_lines(client: Client, lines: Sequence[Record], report: Report) -> None:
 
 
 def race(client: Client, report: Report) -> None:
-    """Let writers race by expected offset (KIP-27): each offset is won by one of them, and the log says the same."""
+    """Let writers race by expected offset (KIP-27): one of them wins each offset, and the log names the same one."""
     client.create_topic(RACE)
     start = threading.Barrier(WRITERS)
 
@@ -203,27 +206,27 @@ def race(client: Client, report: Report) -> None:
     with client.reader(RACE) as reader:
         stored = {record.offset: record.value for _, record in reader}
     named = {offset: name for name, won, _ in results for offset in won}
-    check(stored == named, "the log names other winners than were told")
+    check(stored == named, "the log names other winners than the answers did")
     wins = " + ".join(str(len(won)) for _, won, _ in results)
     refusals = sum(refused for _, _, refused in results)
-    told = f"{wins} = {len(stored)} offsets, each won once; {refusals} refused"
-    report.add(f"{WRITERS} writers raced by expected offset", told)
+    result = f"{wins} = {len(stored)} offsets, each won once; {refusals} refused"
+    report.add(f"{WRITERS} writers raced by expected offset", result)
 
 
 def resend(client: Client, records: Sequence[Record], report: Report) -> None:
-    """Send a whole batch twice, as after a lost answer: it is stored once, and answered with its first offsets."""
+    """Send a whole batch twice, as after a lost answer: the log stores it once, and answers with its first offsets."""
     client.create_topic(RESENT)
     producer = ProducerRef(*client.producer_id(), sequence=0)
     first = client.produce(RESENT, 0, records, producer=producer)
     second = client.produce(RESENT, 0, records, producer=producer)
     end = client.offsets(RESENT, 0).bounds.next_offset
-    check(not first.duplicate and second.duplicate, "a batch that was sent twice was not known again")
+    check(not first.duplicate and second.duplicate, "a batch that was sent twice was not recognized")
     check((first.base_offset, end) == (second.base_offset, len(records)), "a batch that was sent twice is stored twice")
     report.add("sent a whole batch again", f"duplicate: true; sent 2 × {len(records):,}, stored {end:,}")
 
 
 def compare_reviews(client: Client, events: Sequence[Record], report: Report) -> None:
-    """Read every review back and compare it with the input: each partition in its order, and each key in its own."""
+    """Read every review back and compare it with the input, in the order of each partition and of each key."""
     given: list[list[Record]] = [[] for _ in range(PARTITIONS)]
     for event in events:
         given[partition_of(event.key or b"", PARTITIONS)].append(event)
@@ -242,8 +245,7 @@ def compare_reviews(client: Client, events: Sequence[Record], report: Report) ->
         of_input = digest_by_key(events)
         of_log = digest_by_key(record for records in stored for record in records)
     check(of_input == of_log, f"SHA-256 over keys in order: input={of_input} log={of_log}")
-    told = f"{count:,} records, SHA-256 {of_log[:16]}… of both"
-    report.add("the same as the input, key by key", told)
+    report.add("the same as the input, key by key", f"{count:,} records, SHA-256 {of_log[:16]}… of both")
 
 
 def compare_partition(partition: int, given: Sequence[Record], stored: Sequence[StoredRecord]) -> None:
@@ -280,7 +282,7 @@ def digest_by_key(records: Iterable[Record | StoredRecord]) -> str:
     return digest.hexdigest()
 
 
-def tell_sizes(client: Client, report: Report) -> None:
+def report_sizes(client: Client, report: Report) -> None:
     input_bytes = sum(file.stat().st_size for file in DATA.iterdir() if file.suffix != ".md")
     stored_bytes = segments = 0
     for topic in client.topics():
@@ -288,8 +290,7 @@ def tell_sizes(client: Client, report: Report) -> None:
             for segment in segments_of(client, topic.name, partition):
                 segments += 1
                 stored_bytes += segment.bytes
-    told = f"{stored_bytes:,} bytes in {segments} segments (the input, packed, has {input_bytes:,})"
-    report.add("stored", told)
+    report.add("stored", f"{stored_bytes:,} bytes in {segments} segments (the input, packed, has {input_bytes:,})")
 
 
 def segments_of(client: Client, topic: str, partition: int) -> Iterator[SegmentEntry]:
@@ -301,7 +302,7 @@ def segments_of(client: Client, topic: str, partition: int) -> Iterator[SegmentE
 
 
 def verify(directory: Path, report: Report) -> None:
-    """Let the command line walk every segment, as anybody could."""
+    """Let the command line check every segment, as any user can."""
     started = time.monotonic()
     with console.status("verifying"):
         command = [sys.executable, "-m", "fenceline_cli.main", "verify", "--data", str(directory)]
@@ -322,7 +323,7 @@ def show(report: Report, directory: Path, seconds: float) -> None:
     console.print()
     console.print(table)
     console.print(f"\nEverything is in {directory}. Serve it again:\n")
-    tell_command(f"dev --data {directory}")
+    show_command(f"dev --data {directory}")
     console.print("\nand in another terminal look around:\n")
     for command in (
         f"topic describe {REVIEWS}",
@@ -330,10 +331,10 @@ def show(report: Report, directory: Path, seconds: float) -> None:
         f"consume {LINES} --from @2015-05-18T12:00:00Z --max 3",
         f"verify --data {directory}",
     ):
-        tell_command(command)
+        show_command(command)
 
 
-def tell_command(command: str) -> None:
+def show_command(command: str) -> None:
     console.print(f"  {FENCELINE} {command}", markup=False)
 
 

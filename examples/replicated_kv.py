@@ -1,12 +1,14 @@
 """A replicated key-value store whose leader is the topic's exclusive producer: PIP-68's own use case.
 
-Three processes follow one log, and each would lead: it waits for exclusive access (WaitForExclusive). The one that has
-it writes; all apply what the log says, in its order. The driver lets clients write all the time, kills the leader with
-kill -9, lets another take over, stops that one with SIGSTOP in the middle of its writes, lets a third take over, and
-continues the stopped one, which still believes that it leads.
+Three processes follow one log. Each waits for exclusive access (WaitForExclusive), to lead. The process that has access
+writes; all of them apply the log's records in its order.
 
-It checks that no acknowledged write is lost, that none of the stopped leader's late writes is in the log, and that all
-replicas end equal. Nothing here elects or agrees: the log's one order is all there is.
+The driver lets clients write all the time. It kills the leader with kill -9, and a second process takes over. It stops
+that one with SIGSTOP in the middle of its writes, and a third takes over. It then continues the stopped process, which
+still believes that it leads.
+
+The driver checks that no acknowledged write is lost, and that all replicas end equal. None of the stopped leader's late
+writes may be in the log. No process here votes or agrees with another: the log's single order decides.
 """
 
 from __future__ import annotations
@@ -21,10 +23,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from rich.table import Table
-from stage import Child, ComparisonError, Event, check, console, say, serving, tell, told
+from stage import Child, ComparisonError, Event, check, commands, console, say, serving, show_result
 
-from fenceline import Client, errors
-from fenceline.client import Delivery, Producer
+from fenceline import Client, Delivery, Producer, errors
 from fenceline.errors import FencelineError
 from fenceline.model.results import ReadRecord
 
@@ -40,19 +41,19 @@ Fate = Literal["kill", "stop"]
 
 
 class Node:
-    """One replica, in a process of its own."""
+    """A replica, in a process of its own."""
 
     def __init__(self, client: Client, topic: str) -> None:
         self._client = client
         self._topic = topic
         self._state: dict[str, str] = {}
-        self._position = 0  # everything below is applied
+        self._position = 0  # applied up to here
         self._producer: Producer | None = None
         threading.Thread(target=self._follow, daemon=True).start()
         threading.Thread(target=self._lead, daemon=True).start()
 
     def run(self) -> None:
-        for command in told():
+        for command in commands():
             match command:
                 case {"put": key, "value": value, "id": number}:
                     self._put(key, value, number)
@@ -68,7 +69,7 @@ class Node:
             self._position = page.position
 
     def _catch_up(self, next_offset: int) -> None:
-        """Wait until all below ``next_offset`` is applied."""
+        """Wait until every record below ``next_offset`` is applied."""
         while self._position < next_offset:
             time.sleep(0.002)
 
@@ -84,11 +85,13 @@ class Node:
                     on_fenced=lambda _, fenced=fenced: fenced.set(),
                 )
             except FencelineError:
-                time.sleep(0.05)  # It was stopped for longer than its place in the queue lives: into the line again.
+                # This process was stopped for longer than its place in the queue lives: it queues again.
+                time.sleep(0.05)
                 continue
             claim = producer.claim
             assert claim is not None
-            self._catch_up(claim.next_offsets[0])  # A new leader knows all that was ever acknowledged.
+            # A new leader must know every write that was ever acknowledged.
+            self._catch_up(claim.next_offsets[0])
             self._producer = producer
             say(event="leads", epoch=claim.topic_epochs[0], next_offset=claim.next_offsets[0])
             fenced.wait()
@@ -98,7 +101,8 @@ class Node:
             try:
                 producer.close()
             except FencelineError as error:
-                say(event="closed", code=error.code)  # What was refused was told by its delivery.
+                # Each refused write was reported by its delivery.
+                say(event="closed", code=error.code)
 
     def _put(self, key: str, value: str, number: int) -> None:
         producer = self._producer
@@ -107,13 +111,13 @@ class Node:
             return
         try:
             delivery = producer.send(key=key.encode(), value=value.encode())
-        except (FencelineError, RuntimeError) as error:  # RuntimeError: it was closed in between
+        except (FencelineError, RuntimeError) as error:  # RuntimeError: producer closed in between
             say(event="refused", id=number, code=getattr(error, "code", "CLOSED"))
             return
-        delivery.on_done(lambda done: _tell_outcome(done, number))
+        delivery.on_done(lambda done: _report_outcome(done, number))
 
 
-def _tell_outcome(delivery: Delivery, number: int) -> None:
+def _report_outcome(delivery: Delivery, number: int) -> None:
     try:
         delivered = delivery.result()
     except errors.OutcomeUnknownError as error:
@@ -129,7 +133,7 @@ def _tell_outcome(delivery: Delivery, number: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Reign:
-    """A node that began to lead, and how long nobody had led before."""
+    """A node that began to lead, and the time without a leader before."""
 
     node: str
     epoch: int
@@ -139,7 +143,7 @@ class Reign:
 
 @dataclass
 class Write:
-    """A put that a client asked for, and what it was told."""
+    """A put that a client asked for, and its answer."""
 
     key: str
     value: str
@@ -150,7 +154,7 @@ class Write:
 
 
 class Cluster:
-    """The nodes, the clients that write to whoever leads, and all that they were told."""
+    """The nodes, the clients that write to the present leader, and all answers that they got."""
 
     def __init__(self, url: str, topic: str, nodes: Sequence[str]) -> None:
         self._url = url
@@ -178,7 +182,7 @@ class Cluster:
         """Wait for a leader of a later epoch than ``after``."""
         with self._changed:
             is_there = self._changed.wait_for(lambda: bool(self.reigns) and self.reigns[-1].epoch > after, timeout=60)
-            check(is_there, f"nobody leads after epoch {after}")
+            check(is_there, f"no node leads after epoch {after}")
             return self.reigns[-1]
 
     def take_over(self, fate: Fate) -> Reign:
@@ -194,12 +198,12 @@ class Cluster:
             return new
         child.stop()
         new = self.leader(old.epoch)
-        # These wait in its pipe until it is continued, and find it believing that it leads.
+        # These wait in the node's pipe until it is continued, and find it believing that it leads.
         late = [self._send(old.node, f"late-{number}", LATE) for number in range(LATE_WRITES)]
         child.go_on()
         with self._changed:
             heard = self._changed.wait_for(lambda: any(one[:2] == (old.node, old.epoch) for one in self.fenced), 30)
-        check(heard, f"{old.node} was continued, and was never told that it leads no longer: epoch={old.epoch}")
+        check(heard, f"{old.node} was continued, and never learned that it no longer leads: epoch={old.epoch}")
         check(all(write.is_answered.wait(30) for write in late), f"a late write to {old.node} was never answered")
         return new
 
@@ -222,7 +226,7 @@ class Cluster:
             child.close()
 
     def _write(self, client: int) -> None:
-        """Be a client: put one value after the other, each to whoever leads then."""
+        """Put one value after the other, as a client does, each to the present leader."""
         number = 0
         while self._is_writing:
             reign = self.leader()
@@ -230,7 +234,7 @@ class Cluster:
             while not write.is_answered.wait(0.05) and self.leader().epoch == reign.epoch and self._is_writing:
                 pass
             if write.outcome == "refused":
-                time.sleep(0.01)  # The next leader is not there yet.
+                time.sleep(0.01)  # for the next leader
             number += 1
 
     def _send(self, node: str, key: str, value: str) -> Write:
@@ -258,12 +262,12 @@ class Cluster:
                 case {"event": "ended"}:
                     for write in self.writes:
                         if write.node == name and self._children.get(name) is child:
-                            write.is_answered.set()  # never, that is; the client goes on
+                            write.is_answered.set()  # without an answer; the client goes on
             self._changed.notify_all()
 
 
 def log_of(client: Client, topic: str) -> list[ReadRecord]:
-    """Return every record of the log, each with the epoch that it was written under."""
+    """Return every record of the log, each with the epoch under which it was written."""
     records: list[ReadRecord] = []
     position, end = 0, client.offsets(topic, 0).bounds.next_offset
     while position < end:
@@ -276,7 +280,7 @@ def log_of(client: Client, topic: str) -> list[ReadRecord]:
 def compare(
     writes: Sequence[Write], reigns: Sequence[Reign], states: Mapping[str, dict[str, str]], log: Sequence[ReadRecord]
 ) -> Counter[str]:
-    """Compare what clients were told with the log, and the log with every replica; return how writes ended."""
+    """Compare the clients' answers with the log, and the log with every replica; return how writes ended."""
     stored = {record.offset: ((record.key or b"").decode(), (record.value or b"").decode()) for record in log}
     count = Counter(stored.values())
     for write in writes:
@@ -291,8 +295,8 @@ def compare(
     check(epochs == sorted(set(epochs)), f"an epoch was given twice, or went back: {epochs}")
     for record in log:
         epoch = max(reign.epoch for reign in reigns if reign.next_offset <= record.offset)
-        told = f"offset={record.offset} its epoch={record.topic_epoch} epoch in force={epoch}"
-        check(record.topic_epoch == epoch, f"somebody wrote who did not lead: {told}")
+        where = f"offset={record.offset} its epoch={record.topic_epoch} epoch in force={epoch}"
+        check(record.topic_epoch == epoch, f"a node wrote that did not lead: {where}")
     expected: dict[str, str] = {}
     for key, value in stored.values():
         expected[key] = value
@@ -328,7 +332,7 @@ def main() -> int:
 def drive(url: str, topic: str) -> None:
     with Client(url, retry_ms=2_000) as client:
         client.create_topic(topic)
-    console.print(f"three nodes follow {topic} at {url}; {CLIENTS} clients write to whoever leads")
+    console.print(f"three nodes follow {topic} at {url}; {CLIENTS} clients write to the present leader")
     cluster = Cluster(url, topic, ["a", "b", "c"])
     try:
         first = cluster.leader()
@@ -337,9 +341,9 @@ def drive(url: str, topic: str) -> None:
             time.sleep(1.0)
             old = cluster.leader()
             new = cluster.take_over(fate)
-            told_by = "" if fate == "kill" else f"; {old.node} was continued, and fenced"
+            then = "" if fate == "kill" else f"; {old.node} was continued, and fenced"
             console.print(
-                f"  {old.node} {what}: {new.node} leads, epoch {new.epoch}, after {new.takeover_s:.2f} s{told_by}"
+                f"  {old.node} {what}: {new.node} leads, epoch {new.epoch}, after {new.takeover_s:.2f} s{then}"
             )
         time.sleep(1.0)
         states = cluster.finish()
@@ -353,12 +357,14 @@ def drive(url: str, topic: str) -> None:
 def show(cluster: Cluster, outcomes: Counter[str], states: dict[str, dict[str, str]]) -> None:
     late = Counter(write.outcome for write in cluster.writes if write.value == LATE)
     console.print()
-    tell("acknowledged writes", f"{outcomes['acknowledged']:,}, each in the log at its offset")
-    tell("late writes of the stopped leader", f"{sum(late.values())} sent, {late['refused']} refused, none in the log")
+    show_result("acknowledged writes", f"{outcomes['acknowledged']:,}, each in the log at its offset")
+    refused = f"{sum(late.values())} sent, {late['refused']} refused, none in the log"
+    show_result("late writes of the stopped leader", refused)
     rest = f"{outcomes['unanswered']} unanswered, {outcomes['unknown']} not known"
-    tell("writes that nobody acknowledged", f"{outcomes['refused']} refused, none in the log; {rest}")
-    tell("replicas", f"{', '.join(sorted(states))} end equal, {len(next(iter(states.values())))} keys, and as the log")
-    table = Table("leader", "epoch", "from offset", "takeover", title="Who led", title_justify="left")
+    show_result("writes without an acknowledgement", f"{outcomes['refused']} refused, none in the log; {rest}")
+    keys = len(next(iter(states.values())))
+    show_result("replicas", f"{', '.join(sorted(states))} end equal, {keys} keys, and as the log")
+    table = Table("leader", "epoch", "from offset", "takeover", title="The leaders", title_justify="left")
     for reign in cluster.reigns:
         takeover = f"{reign.takeover_s:.2f} s" if reign.epoch else ""
         table.add_row(reign.node, str(reign.epoch), f"{reign.next_offset:,}", takeover)

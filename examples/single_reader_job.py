@@ -1,15 +1,18 @@
 """A job with one reader and one writer, owned in a group by generation: Kafka's Single Reader/Writer use case.
 
-The job reads every reading, keeps a total per sensor, and writes each total out. It may be started twice, it may be
-stopped and continued long after another has taken its place, and still each reading is in the output once, in order:
+The job reads every reading, keeps a total per sensor, and writes each total out. It may be started twice. It may be
+stopped, and continued long after another start has taken its place. Still each reading is in the output once, in order:
 
-- Each start owns the input for the group (nobody else may read or commit as the group) and the output for writing, with
-  its generation. A higher generation severs the one before, wherever it is in its work; a lower one is refused.
-- Each output record carries the offset of its reading. Whoever owns the output sees all that can ever be in it, so its
-  last record says where to go on: nothing has to be committed in two places at once.
+- Each start owns the input for the group, so no other process may read or commit as the group. It also owns the output
+  for writing. Both are owned with the start's generation.
 
-The driver starts generation 1, severs it by generation 2 in the middle of its work, stops that one with SIGSTOP, lets
-generation 3 finish, continues generation 2, and starts generation 1 once more.
+- A higher generation severs the one before, wherever it is in its work; a lower one is refused.
+
+- Each output record carries the offset of its reading. The owner of the output sees all that can ever be in it, so its
+  last record says where to go on. Nothing has to be committed in two places at once.
+
+The driver starts generation 1, and severs it by generation 2 in the middle of its work. It stops generation 2 with
+SIGSTOP, and starts generation 3. It then continues generation 2, and starts generation 1 once more.
 """
 
 from __future__ import annotations
@@ -23,11 +26,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 
 from rich.table import Table
-from stage import Child, ComparisonError, Event, check, console, say, serving, tell
+from stage import Child, ComparisonError, Event, check, console, say, serving, show_result
 
-from fenceline import Client, Record, errors
-from fenceline.client import Session
-from fenceline.client.types import CommittedOffset
+from fenceline import Client, CommittedOffset, Record, Session, errors
 from fenceline.errors import FencelineError
 from fenceline.format.batch import StoredRecord
 from fenceline.model.results import ReadRecord
@@ -43,15 +44,15 @@ LEASE_MS = 10_000
 
 
 def work(client: Client, source: str, target: str, generation: int, end: int) -> None:
-    """Be one start of the job: own both ends, go on where the output ends, and work up to ``end``.
+    """Do the work of a start: own both ends, go on where the output ends, and work up to ``end``.
 
     Raises:
-        StaleGenerationError: A later start has been here.
+        StaleGenerationError: A later start came before this one.
         SessionSeveredError, OwnerFencedError, ProducerFencedError: A later start came in the middle of the work.
     """
     with (
         client.session(lease_ms=LEASE_MS) as session,
-        # Severing is one write: the reader that was is no writer either, when the first of these is answered.
+        # Severing is one write: once the first of these is answered, the old reader cannot write either.
         client.own(f"{source}/0", group=GROUP, generation=generation, session=session),
         client.own(f"{target}/0", generation=generation, session=session) as writing,
         client.producer(target, owner=writing, linger_ms=0) as producer,
@@ -72,9 +73,9 @@ def work(client: Client, source: str, target: str, generation: int, end: int) ->
 
 
 def _resume(client: Client, target: str) -> tuple[dict[str, int], int]:
-    """Return the totals, and the reading to go on with, as the output tells them.
+    """Return the totals, and the reading to go on with, from the output.
 
-    A job with more output would look at its last record only, and keep its totals on a compacted topic.
+    A job with more output would read its last record only, and keep its totals on a compacted topic.
     """
     totals: dict[str, int] = defaultdict(int)
     position = 0
@@ -101,7 +102,7 @@ def _readings(client: Client, source: str, position: int, end: int, session: Ses
 
 
 class Job:
-    """The starts of the job, and what each of them said."""
+    """The starts of the job, and the events of each."""
 
     def __init__(self, url: str, source: str, target: str) -> None:
         self._arguments = ["--url", url, "--source", source, "--target", target]
@@ -115,7 +116,7 @@ class Job:
         return self.children[name]
 
     def wait_for(self, name: str, what: str, position: int = 0) -> Event:
-        """Wait until a start said ``what``, at ``position`` or later; return it."""
+        """Wait for a start's event ``what``, at ``position`` or later, and return it."""
 
         def found() -> Event | None:
             of_kind = (one for one in self.said[name] if one["event"] == what)
@@ -124,7 +125,9 @@ class Job:
         with self._changed:
             event = self._changed.wait_for(found, timeout=60)
         if event is None:
-            raise ComparisonError(f"{name} never said {what} at {position}; its last words: {self.said[name][-1:]}")
+            raise ComparisonError(
+                f"{name} did not report '{what}' at {position} within 60 s; its last event: {self.said[name][-1:]}"
+            )
         return event
 
     def close(self) -> None:
@@ -152,9 +155,9 @@ def drive(url: str, run: str) -> None:
         committed = client.committed_offsets(GROUP, topic=source, partition=0)
     check([one.offset for one in committed] == [READINGS], f"the group's offset is not at the end: {committed}")
     console.print()
-    tell("the output", f"{READINGS:,} totals, each reading once, in order, each total right")
-    tell("the group's offset", f"{committed[0].offset:,}, committed by {committed[0].metadata}")
-    table = Table("start", "wrote", "ended by", title="Who worked", title_justify="left")
+    show_result("the output", f"{READINGS:,} totals, each reading once, in order, each total right")
+    show_result("the group's offset", f"{committed[0].offset:,}, committed by {committed[0].metadata}")
+    table = Table("start", "wrote", "ended by", title="The starts", title_justify="left")
     for name, end in ends.items():
         generation = int(name.split()[1])
         wrote = f"{by_generation[generation]:,}" if "again" not in name else "0"
@@ -169,9 +172,9 @@ def give(client: Client, source: str, start: int, end: int) -> None:
 
 
 def play(job: Job, give: Callable[[int, int], None]) -> dict[str, str]:
-    """Start, sever, stop and continue; return by what each start ended.
+    """Start, sever, stop and continue; return the end of each start.
 
-    The readings come by halves and quarters, so that none of the starts is at the end before the next has begun.
+    The readings come by halves and quarters, so that no start reaches the end before the next has begun.
     """
     third = READINGS // 3
     give(0, READINGS // 2)
@@ -205,12 +208,12 @@ def records_of(client: Client, topic: str) -> list[StoredRecord]:
 
 
 def compare(readings: Sequence[StoredRecord], totals: Sequence[StoredRecord]) -> Counter[int]:
-    """Compare the output with what one undisturbed run would write; return how many each generation wrote."""
+    """Compare the output with that of a single undisturbed run; return how many records each generation wrote."""
     by_generation: Counter[int] = Counter()
     expected: dict[str, int] = defaultdict(int)
     seen = [json.loads(record.value or b"")["reading"] for record in totals]
     doubled = [reading for reading, count in Counter(seen).items() if count > 1]
-    check(not doubled, f"readings that are in the output twice: {doubled[:10]}")
+    check(not doubled, f"readings are in the output twice: {doubled[:10]}")
     is_whole = seen == [record.offset for record in readings]
     check(is_whole, f"the output lacks readings, or has them out of order: {len(seen)}")
     for reading, record in zip(readings, totals, strict=True):
@@ -224,7 +227,7 @@ def compare(readings: Sequence[StoredRecord], totals: Sequence[StoredRecord]) ->
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="A job with one reader and one writer, whatever is started.")
+    parser = argparse.ArgumentParser(description="A job with one reader and one writer, however often it is started.")
     parser.add_argument("--url", help="A running fenceline service; left out, one is started.")
     for name in ("--source", "--target", "--generation"):
         parser.add_argument(name, help=argparse.SUPPRESS)

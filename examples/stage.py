@@ -1,6 +1,6 @@
 """What the examples with several processes share: a server, and children that speak JSON lines.
 
-The rule: whatever a stage started ends with it, also what was stopped by a signal.
+Rule: every process that a stage started ends with it, even one that was stopped by a signal.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from fenceline_cli.dev_server.process import ServerProcess
 
 Event = dict[str, Any]
 
-# Through a pipe, lines are as long as they are.
+# Through a pipe, lines are not wrapped at the terminal's width.
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
 
 
 class ComparisonError(Exception):
-    """The log is not what was promised."""
+    """A difference between the log and what was promised."""
 
 
 def check(is_so: bool, otherwise: str) -> None:
@@ -36,8 +36,8 @@ def check(is_so: bool, otherwise: str) -> None:
         raise ComparisonError(otherwise)
 
 
-def tell(what: str, told: str) -> None:
-    console.print(f"[green]✓[/] {what}: {told}")
+def show_result(what: str, result: str) -> None:
+    console.print(f"[green]✓[/] {what}: {result}")
 
 
 @contextmanager
@@ -54,7 +54,7 @@ class Child:
     """A process of this program: commands go to its stdin, events come from its stdout, both as JSON lines.
 
     Args:
-        on_event: Called with each event, in a thread of the child's own; at last with ``{"event": "ended"}``.
+        on_event: Called with each event, in a thread for this child; at last with ``{"event": "ended"}``.
     """
 
     def __init__(self, program: str, arguments: list[str], on_event: Callable[[Child, Event], None]) -> None:
@@ -67,27 +67,27 @@ class Child:
         self._thread.start()
 
     def send(self, **command: Any) -> None:
-        """Give it a command; one that has ended does not get it."""
+        """Send the child a command; a child that has ended does not get it."""
         assert self._process.stdin is not None
         with self._lock, suppress(BrokenPipeError, ValueError):
             self._process.stdin.write(json.dumps(command) + "\n")
             self._process.stdin.flush()
 
     def kill(self) -> None:
-        """As ``kill -9``: it ends in the middle of whatever it does."""
+        """End the child in the middle of its work, as ``kill -9`` does."""
         self._process.kill()
         self._end_input()
         self._thread.join()
 
     def stop(self) -> None:
-        """As SIGSTOP: it does nothing until it is continued, and does not know that time goes on."""
+        """Stop the child by SIGSTOP: until it is continued it does nothing, and does not know that time goes on."""
         self._process.send_signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
         self._process.send_signal(signal.SIGCONT)
 
     def close(self) -> int:
-        """Ask it to end, and return its exit code."""
+        """Ask the child to end, and return its exit code."""
         self.go_on()
         self._end_input()
         try:
@@ -100,7 +100,7 @@ class Child:
 
     def _end_input(self) -> None:
         assert self._process.stdin is not None
-        with self._lock, suppress(BrokenPipeError):  # It ended before it read all.
+        with self._lock, suppress(BrokenPipeError):  # ended with input unread
             self._process.stdin.close()
 
     def _listen(self) -> None:
@@ -113,13 +113,13 @@ class Child:
 
 
 def say(**event: Any) -> None:
-    """Tell the parent, as a child."""
+    """Send the parent an event, as a child."""
     with _SAYING:
         print(json.dumps(event), flush=True)
 
 
-def told() -> Iterator[Event]:
-    """Yield the parent's commands, as a child, until it wants no more."""
+def commands() -> Iterator[Event]:
+    """Yield the parent's commands, as a child, until the parent closes the pipe."""
     for line in sys.stdin:
         yield json.loads(line)
 
@@ -127,7 +127,7 @@ def told() -> Iterator[Event]:
 def wait_until(condition: Callable[[], bool], what: str, seconds: float = 30) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
-        check(time.monotonic() < deadline, f"waited for {seconds:.0f} s in vain: {what}")
+        check(time.monotonic() < deadline, f"this did not happen within {seconds:.0f} s: {what}")
         time.sleep(0.005)
 
 

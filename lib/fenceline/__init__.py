@@ -1,7 +1,20 @@
 """A serverless, partitioned log on object storage, with writers and readers that can be fenced.
 
-``from fenceline import Client, Record, errors`` is all that most callers need. They are imported when first asked for,
-so that a function that only appends does not pay for the client's transport.
+``from fenceline import Client, Record, errors`` is all that most callers need. A name is imported when it is first
+asked for, so a function that only appends does not load the client's transport.
+
+Public, and kept as they are:
+
+- The names in ``__all__`` here, with their public methods, and what these take and return.
+
+- The fixtures and names in ``__all__`` of ``fenceline_testing``.
+
+- The command line ``fenceline``: commands, options, exit codes, and what ``--json`` prints.
+
+- The HTTP API, as API.md states it.
+
+Everything else may move or change with any version: the modules of this package, ``fenceline_http``,
+``fenceline_cli`` and ``functions``.
 """
 
 from __future__ import annotations
@@ -13,6 +26,7 @@ from typing import Any as _Any
 if TYPE_CHECKING:
     from fenceline import errors as errors
     from fenceline.client import Client as Client
+    from fenceline.client import CommittedOffset as CommittedOffset
     from fenceline.client import Delivered as Delivered
     from fenceline.client import Delivery as Delivery
     from fenceline.client import Owner as Owner
@@ -21,18 +35,23 @@ if TYPE_CHECKING:
     from fenceline.client import Session as Session
     from fenceline.client import Subscriber as Subscriber
     from fenceline.model.record import Record as Record
+    from fenceline.model.results import ProducerRef as ProducerRef
+    from fenceline.model.results import SessionRef as SessionRef
 
     __version__: str
 
 __all__ = [
     "Client",
+    "CommittedOffset",
     "Delivered",
     "Delivery",
     "Owner",
     "Producer",
+    "ProducerRef",
     "Reader",
     "Record",
     "Session",
+    "SessionRef",
     "Subscriber",
     "__version__",
     "errors",
@@ -47,6 +66,8 @@ def __getattr__(name: str) -> _Any:
             return _import_module("fenceline.errors")
         case "Record":
             return _import_module("fenceline.model.record").Record
+        case "ProducerRef" | "SessionRef":
+            return getattr(_import_module("fenceline.model.results"), name)
     if name in __all__:
         return getattr(_import_module("fenceline.client"), name)
     raise AttributeError(f"module 'fenceline' has no attribute {name!r}")

@@ -1,7 +1,6 @@
 """The commands that exist, and the group that loads the module of the one that was asked for.
 
-The rule: listing a command does not load it. Its line in ``fenceline --help`` is here, its other
-help in its module.
+Rule: listing a command does not load it. Its line in ``fenceline --help`` is here, its other help in its module.
 """
 
 from __future__ import annotations
@@ -16,23 +15,23 @@ from typer.main import get_group
 from fenceline_cli.output import ErrorsAsLines
 from fenceline_cli.quiet_start import QuietStart
 
-# Name: (the module in `commands`, what it does).
+# A command's name, its module in `commands`, and its line of help.
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "dev": ("dev", "Serve the whole HTTP API on this machine."),
     # Commands that speak to a service, at --url.
     "topic": ("topics", "Create, list, describe, alter and delete topics."),
     "produce": ("produce", "Append a record for each line."),
-    "consume": ("consume", "Print records, one a line."),
+    "consume": ("consume", "Print records, one on a line."),
     "offsets": ("partitions", "Show where each partition of a topic begins and ends."),
-    "trim": ("partitions", "Forget every record of a partition below an offset."),
+    "trim": ("partitions", "Delete every record of a partition below an offset."),
     "subscription": ("subscriptions", "Create, list, seek and delete subscriptions."),
-    "producers": ("producers", "List who may write to a topic, and claim it (PIP-68)."),
-    "own": ("own", "Own resources, or show who does."),
-    "lock": ("lock", "Run a command while a lock is held."),
+    "producers": ("producers", "List a topic's producers, and claim write access (PIP-68)."),
+    "own": ("own", "Own resources, or show their owners."),
+    "lock": ("lock", "Run a command while holding a lock."),
     # Commands that work on the stores themselves, without a service.
     "verify": ("stores", "Check every segment, and the items against them."),
     "rebuild": ("stores", "Make all items anew from the objects."),
-    "sweep": ("sweep", "Apply retention, and delete what was left behind."),
+    "sweep": ("sweep", "Apply retention, and delete what is no longer needed."),
     "compact": ("compact", "Compact a topic with cleanup.policy=compact."),
     "check-store": ("check", "Try what the log depends on in an object store."),
     "bench": ("bench", "Measure appends, reads and access on this machine."),
@@ -67,7 +66,7 @@ class Loaded(Mapping[str, Any]):
 
 
 class Commands(ErrorsAsLines):
-    """``fenceline`` itself: it lists all commands, and loads one."""
+    """The group ``fenceline`` itself: it lists all commands, and loads one."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
@@ -83,5 +82,5 @@ class Commands(ErrorsAsLines):
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
         if incomplete.startswith("-"):
             return super().shell_complete(ctx, incomplete)
-        item = type(super().shell_complete(ctx, "--help")[0])  # typer does not export this class
+        item = type(super().shell_complete(ctx, "--help")[0])  # a class that typer does not export
         return [item(name, help=what) for name, (_, what) in COMMANDS.items() if name.startswith(incomplete)]

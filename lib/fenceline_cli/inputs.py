@@ -1,7 +1,7 @@
-"""Records to produce, from lines: of a file, plain or compressed, or of stdin.
+"""Records to produce, from the lines of a file, plain or compressed, or of stdin.
 
-The rules: a line is a record as soon as its end was read, whatever comes later. A line that is no record stops the
-command and is named by its number, behind all that stand before it; nothing is guessed.
+Rule: a line is a record as soon as its end was read, whatever comes later. A line that is no record stops the command,
+after all lines before it, and the error names its number. Nothing is guessed.
 """
 
 from __future__ import annotations
@@ -30,22 +30,23 @@ Parse = Callable[[bytes], Record]
 BLOCK_BYTES = 256 * 1024
 
 _MEMBERS = {"key", "value", "headers", "timestamp", "encoding"}
-# What `consume --format json`, and a page of the service, tell of a record's place: a copy has a place of its own.
+# A record's place, in the lines of `consume --format json` and in pages of the service. A copy has a place of its own.
 _PLACE = {"topic", "partition", "offset", "topic_epoch", "origin"}
-_WITHOUT_TIME = -1  # Kafka's, of a record that its client gave none: the copy gets the time of its append
+# Kafka's timestamp of a record without one. The copy gets the time of its append.
+_WITHOUT_TIME = -1
 
 
 class LineError(ValueError):
-    """A line that is no record; the message says why."""
+    """A line that is no record; the message says why, and what to write instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where lines come from.
+    """The file or stream that lines come from.
 
     Attributes:
-        fd: What becomes readable when there is more; ``None`` where reading never waits long.
-        bytes_read: Tells how many bytes of the file, as it lies on disk, were read.
+        fd: The descriptor that becomes readable when there is more; ``None`` if reading never waits long.
+        bytes_read: Returns how many bytes of the file, as it lies on disk, were read.
     """
 
     stream: BinaryIO
@@ -53,8 +54,8 @@ class Source:
     bytes_read: Callable[[], int]
 
     def read(self) -> bytes:
-        """Return what is there, after a wait for at least one byte of it; ``b""`` at the end."""
-        # Not read(), which waits for a whole block.
+        """Wait for at least one byte, and return what has arrived; ``b""`` at the end."""
+        # read1: read() waits for a whole block.
         return cast("io.BufferedReader", self.stream).read1(BLOCK_BYTES)
 
 
@@ -71,7 +72,7 @@ def opened(path: Path | None) -> Iterator[Source]:
             case ".bz2":
                 yield Source(cast("BinaryIO", bz2.BZ2File(raw)), None, raw.tell)
             case _ if (fd := _waited_for(raw)) is not None:
-                yield Source(raw, fd, lambda: 0)  # a pipe has a name, but no place
+                yield Source(raw, fd, lambda: 0)  # a pipe with a name, but no position
             case _:
                 yield Source(raw, None, raw.tell)
 
@@ -93,20 +94,20 @@ def records_of(blocks: Iterable[bytes], parse: Parse) -> Iterator[list[Record]]:
                 raise CommandError(f"line {count + 1}: {fault}") from fault
     except (EOFError, OSError, zlib.error) as error:
         if isinstance(error, OSError) and error.errno is not None:
-            raise  # of the file system, not of the unpacking
-        raise CommandError(f"the compressed input is damaged behind line {count}: {error}") from error
+            raise  # from the file system, not from decompression
+        raise CommandError(f"the compressed input is damaged after line {count}: {error}") from error
 
 
 def _waited_for(stream: BinaryIO) -> int | None:
     try:
         fd = stream.fileno()
-    except io.UnsupportedOperation:  # no file at all
+    except io.UnsupportedOperation:  # not a file
         return None
     return None if stat.S_ISREG(os.fstat(fd).st_mode) else fd
 
 
 def _lines(blocks: Iterable[bytes]) -> Iterator[list[bytes]]:
-    begun: list[bytes] = []  # pieces of a line whose end was not read yet
+    begun: list[bytes] = []  # pieces of a line without its end
     for block in blocks:
         lines = block.split(b"\n")
         if len(lines) > 1:
@@ -121,7 +122,7 @@ def _lines(blocks: Iterable[bytes]) -> Iterator[list[bytes]]:
 
 
 def _parsed(lines: list[bytes], parse: Parse) -> tuple[list[Record], LineError | None]:
-    """Return the records of the lines up to the first that is none, and what is wrong with that one."""
+    """Return the records of the lines up to the first that is no record, and that line's error."""
     records: list[Record] = []
     try:
         for line in lines:
@@ -141,7 +142,7 @@ def keyed(separator: bytes) -> Parse:
     def parse(line: bytes) -> Record:
         key, found, value = line.partition(separator)
         if not found:
-            raise LineError(f"no key separator {separator.decode()!r} in {_shown(line)}")
+            raise LineError(f"the line has no key separator {separator.decode()!r}: {_shown(line)}")
         return Record(value, key)
 
     return parse
@@ -155,18 +156,19 @@ def json_line(line: bytes) -> Record:
     try:
         members = json.loads(line)
     except ValueError as error:
-        raise LineError(f"not JSON: {error}") from error
+        raise LineError(f"the line is not JSON: {error}") from error
     if not isinstance(members, dict) or "value" not in members or not members.keys() <= _MEMBERS | _PLACE:
         raise LineError(
-            f"a record is an object with a value, and maybe key, headers, timestamp, encoding: {_shown(line)}"
+            "a record must be an object with a value, and optionally key, headers, timestamp and encoding: "
+            f"{_shown(line)}"
         )
     timestamp = members.get("timestamp")
-    # In JSON true is not 1, though it is in Python.
+    # type(): in JSON true is not 1, though it is in Python.
     if timestamp is not None and (type(timestamp) is not int or not _WITHOUT_TIME <= timestamp <= INT64_MAX):
-        raise LineError(f"timestamp is an integer of ms, not below 0 (-1 is none): {timestamp!r}")
+        raise LineError(f"timestamp must be an integer of ms, 0 or more, or -1 for none: {timestamp!r}")
     encoding = members.get("encoding")
     if encoding not in (None, "utf8", "base64"):
-        raise LineError(f"encoding is utf8 or base64: {encoding!r}")
+        raise LineError(f"encoding must be utf8 or base64: {encoding!r}")
     octets = _base64 if encoding == "base64" else _octets
     return Record(
         value=octets("value", members["value"]),
@@ -180,11 +182,11 @@ def _headers(headers: Any, octets: Callable[[str, Any], bytes | None]) -> list[t
     if headers is None:
         return []
     if not isinstance(headers, list):
-        raise LineError(f"headers are a list of [name, value]: {headers!r}")
+        raise LineError(f"headers must be a list of [name, value]: {headers!r}")
     parsed: list[tuple[str, bytes | None]] = []
     for header in headers:
         if not isinstance(header, list) or len(header) != 2 or not isinstance(header[0], str):
-            raise LineError(f"a header is [name, value]: {header!r}")
+            raise LineError(f"a header must be [name, value]: {header!r}")
         _octets("a header's name", header[0])
         parsed.append((header[0], octets("a header's value", header[1])))
     return parsed
@@ -192,11 +194,11 @@ def _headers(headers: Any, octets: Callable[[str, Any], bytes | None]) -> list[t
 
 def _octets(name: str, text: Any) -> bytes | None:
     if text is not None and not isinstance(text, str):
-        raise LineError(f"{name} is text or null: {text!r}")
+        raise LineError(f"{name} must be text or null: {text!r}")
     try:
         return None if text is None else text.encode()
     except UnicodeEncodeError as error:
-        raise LineError(f"{name} is no valid text: {error.reason}") from error
+        raise LineError(f"{name} is not valid text: {error.reason}") from error
 
 
 def _base64(name: str, text: Any) -> bytes | None:
@@ -204,7 +206,7 @@ def _base64(name: str, text: Any) -> bytes | None:
     try:
         return None if encoded is None else b64decode(encoded, validate=True)
     except ValueError as error:
-        raise LineError(f"{name} is no base64: {error}") from error
+        raise LineError(f"{name} is not base64, as encoding says: {error}") from error
 
 
 def _shown(line: bytes) -> str:

@@ -1,6 +1,6 @@
-"""The command line: what ``fenceline`` is called with, and nothing else.
+"""The command line: the options of ``fenceline`` itself, and its start and end.
 
-Each command lives in a module of its own, which is loaded when the command is called (``command_table``).
+Not here: the commands. Each is a module of ``commands``, loaded when the command is called (``command_table``).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # rich draws help in a tenth of a second
+    rich_markup_mode=None,  # rich needs a tenth of a second to draw help
     context_settings={"max_content_width": 100},
     help="A partitioned log on object storage, with writers and readers that can be fenced.",
     epilog="Example: fenceline dev --data ./data\n\n"
@@ -53,14 +53,15 @@ def everywhere(
 
 def main() -> None:
     """Run the command of ``sys.argv``."""
-    if sys.stdout is None:  # closed by who called
+    if sys.stdout is None:  # closed by the caller
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     try:
         app()
     except KeyboardInterrupt:  # before a command began
         sys.exit(EXIT_INTERRUPTED)
     finally:
-        gc.freeze()  # Python's end looks for garbage in all that was loaded: a tenth of a short command's time
+        # At its end Python looks for garbage in all that was loaded: a tenth of a short command's time.
+        gc.freeze()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""Options that several commands share, and what they are made into."""
+"""Options that several commands share, and what commands make of them: a client, an answer, partitions.
+
+Not here: the options that name stores (``stores``), and those of a single command.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +26,13 @@ DEFAULT_URL = "http://127.0.0.1:8080"
 _HOST_CHARS_MAX = 200
 _COMPLETION_MS = 500
 _COMPLETIONS_MAX = 100
-_RETRY_MS = 2_000  # who sits before a terminal would rather hear of it
+_RETRY_MS = 2_000  # short: a person at a terminal prefers an error to a long wait
 
-Url = Annotated[str, typer.Option("--url", envvar="FENCELINE_URL", metavar="URL", help="Where the service is.")]
+Url = Annotated[str, typer.Option("--url", envvar="FENCELINE_URL", metavar="URL", help="The URL of the service.")]
 
 
 def topic_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the topics that a shell may complete: none where no server answers at once."""
+    """Return the topics that a shell may complete: none if no server answers at once."""
     url, region = ctx.params.get("url") or DEFAULT_URL, ctx.find_root().params.get("region")
     try:
         with sys.modules[__name__].Client(url, timeout_ms=_COMPLETION_MS, retry_ms=0, region=region) as client:
@@ -43,12 +46,12 @@ TopicName = Annotated[
 ]
 Session = Annotated[
     str | None,
-    typer.Option("--session", metavar="ID", help="Under this session, which 'own' or 'producers claim' holds."),
+    typer.Option("--session", metavar="ID", help="Act under this session, which 'own' or 'producers claim' holds."),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs; an error as well.")]
-IsSure = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs; errors, too.")]
+IsSure = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 
-# The client's own words, which would load all of it only to show help.
+# Copies of the client's own types, since importing them would load the client only to show help.
 InitialPosition = Literal["latest", "earliest"]
 Isolation = Literal["read_uncommitted", "read_committed"]
 AccessMode = Literal["Shared", "Exclusive", "WaitForExclusive", "ExclusiveWithFencing"]
@@ -61,20 +64,20 @@ SigningRegion = Annotated[
         "--region",
         envvar="FENCELINE_AWS_REGION",
         metavar="REGION",
-        help="Before the command: the region of a service on AWS; requests are then signed by your credentials.",
+        help="The region of a service on AWS, given before the command; signs requests with your credentials.",
     ),
 ]
 
 
-# What was said before the command, for every one that speaks to a service.
+# The option --region, which is given before the command, for every command that speaks to a service.
 signing_region: ContextVar[str | None] = ContextVar("signing_region", default=None)
 
 
 def __getattr__(name: str) -> Any:
-    """Load the client when it is first asked for: most of the time that a command takes to start."""
+    """Load the client when it is first asked for: that is most of a command's start."""
     if name != "Client":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # httpx looks for its own command line, and for all that this one draws with, when it is imported.
+    # httpx would import its own command line, and with it rich.
     cast("dict[str, Any]", sys.modules).setdefault("httpx._main", None)
     with QuietStart():
         from fenceline.client import Client
@@ -89,13 +92,13 @@ def connect(url: str) -> Client:
 
 
 def _client_name() -> str:
-    """Return how this process is found again: its host and pid."""
+    """Return the name that people find this process by: its host and pid."""
     host = re.sub(r"[^!-~]", "?", socket.gethostname())[:_HOST_CHARS_MAX]
     return f"{host}:{os.getpid()}"
 
 
-def is_somebody_there() -> bool:
-    """Whether a question can be answered: lines of a pipe are no answers."""
+def can_answer() -> bool:
+    """Return True if a person can answer a question: lines of a pipe are no answers."""
     return sys.stdin is not None and sys.stdin.isatty()
 
 
@@ -103,18 +106,18 @@ def confirm(is_sure: bool, question: str, what: str) -> None:
     """Return if ``question`` was answered with yes, or need not be asked.
 
     Raises:
-        CommandError: Nobody is there to answer; ``what`` says in a sentence what would be lost.
+        CommandError: There is no terminal to ask at; ``what`` says in a sentence what would be lost.
         Abort: The answer is no.
     """
     if is_sure:
         return
-    if not is_somebody_there():
-        raise CommandError(f"{what}: say --yes")
+    if not can_answer():
+        raise CommandError(f"there is no terminal to ask for confirmation, and {what}; say --yes")
     typer.confirm(question, abort=True, err=True)
 
 
 def partitions_of(client: Client, topic: str, partition: int | None) -> list[int]:
-    """Return the partitions that a command is about: the one it was given, or all that ``topic`` has.
+    """Return the partitions that a command works on: the one that it was given, or all of ``topic``.
 
     Raises:
         CommandError: The topic has no such partition.
@@ -123,5 +126,5 @@ def partitions_of(client: Client, topic: str, partition: int | None) -> list[int
     if partition is None:
         return list(range(count))
     if not 0 <= partition < count:
-        raise CommandError(f"{topic} has no partition {partition}; it has 0 to {count - 1}")
+        raise CommandError(f"topic {topic} has no partition {partition}; it has 0 to {count - 1}")
     return [partition]

@@ -1,8 +1,8 @@
 """What commands print: results on stdout, each error as one line on stderr.
 
-The rule: on a terminal results are tables; through a pipe they are plain lines with tabs, and ``--json`` is for
-programs. An error says its code, what happened and what to do, with ``--json`` as one JSON object; the exit code says
-what comes next. Ctrl-C ends without a word, but for ``produce``, which says how far it came. A pipe that its reader
+Rule: on a terminal results are tables; through a pipe they are plain lines with tabs, and ``--json`` is for programs.
+An error states its code, what happened and what to do, with ``--json`` as one JSON object. The exit code says what to
+do next. Ctrl-C ends a command without a message, except ``produce``, which says how far it came. A pipe that its reader
 closes is no error.
 """
 
@@ -26,18 +26,20 @@ EXIT_MISUSED = 2
 EXIT_UNAVAILABLE = 3
 EXIT_UNKNOWN = 4
 EXIT_CORRUPT = 5
-EXIT_INTERRUPTED = 130  # 128 + SIGINT, as a shell tells it
+EXIT_INTERRUPTED = 130  # 128 + SIGINT, as in a shell
 
 EXIT_CODES = """\b
-Exit codes, and the next_step of the error behind each:
-  0    done; also if the reader of the output closed its pipe
-  1    refused, or failed: the same command will fail again (fix)
-  2    misused: the command line is wrong, nothing was asked
-  3    unavailable: nothing was done, try again (retry)
-  4    outcome unknown: it may have been done, look before you try again (check)
-  5    corrupt: stored data is damaged (stop)
-  75   'lock' did not get its lock in time, or lost it; else its command's exit code
-  130  ended by Ctrl-C; 143 by SIGTERM"""
+Exit codes, each with its error's next_step:
+
+\b
+  0    done; also if the reader of the output closed its pipe.
+  1    refused, or failed: the same command will fail again (fix).
+  2    misused: the command line is wrong, and nothing was sent.
+  3    unavailable: nothing was done; try again (retry).
+  4    outcome unknown: it may have been done; look before you try again (check).
+  5    corrupt: stored data is damaged (stop).
+  75   'lock' did not get its lock in time, or lost it; else its command's exit code.
+  130  ended by Ctrl-C; 143 by SIGTERM."""
 
 _EXIT_CODE_OF: Mapping[NextStep, int] = {
     "fix": EXIT_FAILED,
@@ -51,26 +53,26 @@ _NEXT_STEPS = {
     "check": "it may have been done; look before you try again",
     "stop": "stored data is damaged; run 'fenceline verify --data DIR'",
 }
-# Where the code says more than its next step.
+# For codes that call for more than their next step.
 _NEXT_STEPS_BY_CODE = {
-    "PRODUCER_BUSY": "it may end by itself; try again later",
-    "RESOURCE_OWNED": "it may end by itself; try again later, wait, or sever its owner with --generation",
-    "PRODUCER_FENCED": "see who may write there by 'fenceline producers list TOPIC'",
+    "PRODUCER_BUSY": "the other producer may end by itself; try again later",
+    "RESOURCE_OWNED": "its owner may end by itself; try again later, wait, or sever the owner with --generation",
+    "PRODUCER_FENCED": "'fenceline producers list TOPIC' shows the producers that may write there",
     "OFFSET_MISMATCH": "look what was appended in between, and go on from there",
-    "SESSION_SEVERED": "somebody else has taken it",
-    "SESSION_EXPIRED": "it was held no longer; somebody else may have it",
-    "OWNER_FENCED": "somebody else owns it",
+    "SESSION_SEVERED": "another session has taken what this one held; stop, or start again under a new session",
+    "SESSION_EXPIRED": "the lease is over, and another session may hold it now; start again",
+    "OWNER_FENCED": "another session owns it; 'fenceline own RESOURCE --show' shows which",
 }
 
 
-_UsageError: Any = typer.BadParameter.__bases__[0]  # typer carries a click of its own, and does not export this
+_UsageError: Any = typer.BadParameter.__bases__[0]  # of typer's own click, which does not export it
 
 
 class CommandError(Exception):
-    """What a command was given does not do; the message is the line to print, and says what to do.
+    """A command that cannot do what it was given; the message is the line to print, and says what to do.
 
     Args:
-        extra: What else ``--json`` tells.
+        extra: Further members of the ``--json`` object.
     """
 
     def __init__(self, line: str, **extra: Any) -> None:
@@ -78,15 +80,15 @@ class CommandError(Exception):
         self.extra = extra
 
 
-# Whether this command was given --json: known before its options are parsed, since that may fail.
+# True if this command was given --json. Set before its options are parsed, since parsing may fail.
 _is_json: ContextVar[bool] = ContextVar("is_json", default=False)
 
 
 class ErrorsAsLines(TyperGroup):
-    """A group of commands whose errors come out as one line each."""
+    """A group of commands that prints each error as one line."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        own = args[: args.index("--")] if "--" in args else args  # behind it stands another program's command
+        own = args[: args.index("--")] if "--" in args else args  # after "--": another program's command
         _is_json.set("--json" in own)
         try:
             return super().parse_args(ctx, args)
@@ -117,12 +119,12 @@ class ErrorsAsLines(TyperGroup):
 
 
 def discard_stdout() -> None:
-    """Let the interpreter flush stdout when it ends, and nobody hear of it."""
+    """Send what the interpreter flushes at its end to nowhere, instead of to a closed pipe."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def exit_code_of(error: FencelineError | None) -> int:
-    """Return the exit code that says what to do next; ``None`` is an error that no service answered."""
+    """Return the exit code for an error's next step; ``None`` is an error that no service answered."""
     return EXIT_FAILED if error is None else _EXIT_CODE_OF[error.next_step]
 
 
@@ -140,7 +142,7 @@ def fail(line: str, *, exit_code: int = EXIT_FAILED, problem: Mapping[str, Any] 
 
 def describe(error: FencelineError) -> str:
     """Return one line: the code, what happened, and what to do."""
-    # Behind the ; stands what to do, as the client says it to programs.
+    # After its ";" the client advises programs; the command line has advice of its own.
     detail = error.detail.partition("; ")[0] if _is_without_server(error) else error.detail
     return f"{error.code}: {detail} ({_what_to_do(error)})"
 
@@ -170,7 +172,7 @@ def print_rows(columns: Sequence[str], rows: Sequence[Sequence[object]], *, titl
         for row in [columns, *rows]:
             typer.echo("\t".join(map(str, row)))
         return
-    from rich.console import Console  # only here: it takes longer to load than most commands to run
+    from rich.console import Console  # only here: loading it takes longer than most commands
     from rich.table import Table
 
     console = Console()
@@ -185,14 +187,14 @@ def print_rows(columns: Sequence[str], rows: Sequence[Sequence[object]], *, titl
 
 def _fail_misused(error: Any, ctx: Any) -> NoReturn:
     message = error.format_message().rstrip(".")
-    if not message or "\n" in message:  # A group without a command: its help was shown.
+    if not message or "\n" in message:  # a group without a command, whose help was shown
         raise error
     path = error.ctx.command_path if error.ctx else ctx.command_path
     fail(f"{message} (see '{path} --help')", exit_code=EXIT_MISUSED)
 
 
 def _is_without_server(error: FencelineError) -> bool:
-    import httpx  # not before: a command that asks a service has loaded it
+    import httpx  # only here: loaded already by a command that asks a service
 
     cause = error.__cause__
     return isinstance(cause, httpx.ConnectError | httpx.ConnectTimeout)

@@ -1,7 +1,9 @@
-"""While a program is still being loaded: Ctrl-C ends it at once, without a word of what it was importing.
+"""The loading of a program: Ctrl-C ends it at once, without a traceback of its imports.
 
-No garbage is collected meanwhile: next to nothing of what is loaded is garbage, and looking for it takes a tenth of the
-time. What was loaded is never looked through again, either. The rule: this module itself imports next to nothing.
+No garbage is collected meanwhile: hardly anything that is loaded is garbage, and looking for it takes a tenth of the
+time. What was loaded is never searched for garbage later, either.
+
+Rule: this module itself imports hardly anything.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from types import TracebackType
 
 
 class QuietStart:
-    """A context manager for the main thread; it may be entered within another one."""
+    """A context manager around imports, for the main thread; one may be entered within another."""
 
     def __enter__(self) -> None:
         self._is_collecting = gc.isenabled()
@@ -35,5 +37,5 @@ class QuietStart:
 
     @property
     def _is_pythons(self) -> bool:
-        """Whether nobody has set another way to end: a test runner, or a shell that had it ignored."""
+        """True if SIGINT has Python's own handler: not that of a test runner, nor ignored by a shell."""
         return self._before is signal.default_int_handler

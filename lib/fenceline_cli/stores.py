@@ -1,6 +1,6 @@
-"""The stores that a command works on: a directory, or a bucket and a table. Named, opened and looked at in one place.
+"""The stores that a command works on, a directory or a bucket and a table: named, opened and checked in one place.
 
-The rule: what can't be used is told before anything is done, in one line that says what to do.
+Rule: stores that can't be used are refused before anything is done, in one line that says what to do.
 """
 
 from __future__ import annotations
@@ -27,36 +27,42 @@ from fenceline.settings import Settings
 from fenceline_cli.output import CommandError
 from fenceline_http import wiring
 
-LOCAL = "local"  # the region's name where none is given
+LOCAL = "local"  # the region's name if none is given
 NAMES_SHOWN = 3
-LIVES_ASKED = 20  # which region a log is of
+LOGS_ASKED = 20  # for the region that they belong to
 
 Data: TypeAlias = Annotated[
     Path | None,
     typer.Option("--data", metavar="DIR", file_okay=False, help="The directory that 'fenceline dev' works in."),
 ]
 Objects: TypeAlias = Annotated[
-    str, typer.Option("--objects", metavar="s3://BUCKET[/PREFIX]", help="Instead of --data, with --items: the objects.")
+    str,
+    typer.Option(
+        "--objects", metavar="s3://BUCKET[/PREFIX]", help="The bucket of the objects, with --items instead of --data."
+    ),
 ]
 Items: TypeAlias = Annotated[
-    str, typer.Option("--items", metavar="dynamodb://TABLE", help="Instead of --data, with --objects: the items.")
+    str,
+    typer.Option(
+        "--items", metavar="dynamodb://TABLE", help="The table of the items, with --objects instead of --data."
+    ),
 ]
-Region: TypeAlias = Annotated[str, typer.Option("--region", help="The name of the region whose log it is.")]
+Region: TypeAlias = Annotated[str, typer.Option("--region", help="The name of the region that the log belongs to.")]
 
 
 def chosen(data: Path | None, objects: str, items: str, *, region: str = LOCAL) -> Settings:
     """Return the settings that the options make.
 
     Raises:
-        CommandError: They name no stores, or too many.
+        CommandError: The options name no stores, or too many.
     """
     if data is None and not objects and not items:
         raise CommandError(
-            "name the stores: --data DIR, or --objects s3://BUCKET[/PREFIX] and --items dynamodb://TABLE"
+            "no stores are named; give --data DIR, or --objects s3://BUCKET[/PREFIX] and --items dynamodb://TABLE"
         )
     if data is not None and (objects or items):
-        raise CommandError("give either --data, or --objects and --items")
-    # Local stores are asked on each append: a change of a topic holds at once, everywhere.
+        raise CommandError("two pairs of stores are named; give either --data, or --objects and --items")
+    # With local stores each append reads the topic's item, so a change of a topic holds at once, everywhere.
     item_age_ms = limits.ITEM_AGE_MS_MAX if data is None else 0
     try:
         return Settings(str(data) if data else "", region, item_age_ms, objects, items)
@@ -65,16 +71,16 @@ def chosen(data: Path | None, objects: str, items: str, *, region: str = LOCAL) 
 
 
 def prepare(settings: Settings, *, is_create: bool = False) -> None:
-    """See to it that a server can work on the stores: there, ours, the bucket truly conditional, no items lost.
+    """Check that a server can work on the stores: they exist, are ours, create conditionally, and lack no items.
 
     Args:
         is_create: Create what is missing.
 
     Raises:
-        CommandError: They can't be used.
+        CommandError: The stores can't be used.
     """
     runtime = wiring.runtime_of(settings)
-    with _told():
+    with _facts_as_errors():
         objects, items = wiring.stores_of(settings, now_ms=runtime.now_ms)
         try:
             _check(objects, items, is_create=is_create)
@@ -83,7 +89,7 @@ def prepare(settings: Settings, *, is_create: bool = False) -> None:
             _refuse_other_region(context)
             if settings.is_embedded:
                 return
-            # A store that lets several creates of a key win would lose what we acknowledge.
+            # A store that lets several creates of a key win would lose acknowledged records.
             report = probe(objects, runtime.fresh_id(), rounds=4, racers=8)
         finally:
             objects.close()
@@ -93,11 +99,11 @@ def prepare(settings: Settings, *, is_create: bool = False) -> None:
 
 
 def _refuse_lost_items(context: Context, settings: Settings) -> None:
-    """Start no second history: a topic created now would take the name of one whose items are lost."""
+    """Refuse stores with lost items: a topic created now would take the name of one whose items are lost."""
     if is_cut_off(context):
         raise CommandError(
-            "a rebuild of these items was cut off, or is under way; end every server, move the items away, and make"
-            f" them anew with '{rebuild_command(settings)}'"
+            "a rebuild of these items was cut off, or is still running; end every server, move the items away, and"
+            f" make them anew with '{rebuild_command(settings)}'"
         )
     if context.items.query(keys.TOPICS, limit=1):
         return
@@ -105,24 +111,24 @@ def _refuse_lost_items(context: Context, settings: Settings) -> None:
     if names:
         shown = ", ".join(names[:NAMES_SHOWN]) + (", …" if len(names) > NAMES_SHOWN else "")
         raise CommandError(
-            f"the objects tell of topics, and no item does: {shown}; if the items are lost, make them anew with"
-            f" '{rebuild_command(settings)}', else name the items that belong to these objects"
+            f"the objects have topics that no item names: {shown}; if the items are lost, make them anew with"
+            f" '{rebuild_command(settings)}', else name their items"
         )
 
 
 def _refuse_other_region(context: Context) -> None:
-    """Fold nothing under another region's name: what is counted as produced here would be wrong for good."""
-    origins = (_origin_of(context, key) for key in islice(first_segments(context), LIVES_ASKED))
+    """Refuse a log of another region: records would be counted as produced here, and that is wrong for good."""
+    origins = (_origin_of(context, key) for key in islice(first_segments(context), LOGS_ASKED))
     origin = next((origin for origin in origins if origin is not None), context.region)
     if origin != context.region:
         raise CommandError(
-            f"the log is of another region; give its name by --region: region={context.region} its_region={origin}"
+            f"the log belongs to another region; name that one by --region: region={context.region} its_region={origin}"
         )
 
 
 def _origin_of(context: Context, key: str) -> str | None:
-    """Return the region that made a segment; ``None`` where it was replicated, or can't be told."""
-    with suppress(NotFound, Damaged, KeyError, ValueError):  # damage is for the command to tell
+    """Return the region that made a segment; ``None`` if it was replicated, or that is not known."""
+    with suppress(NotFound, Damaged, KeyError, ValueError):  # damage: reported by the command itself
         metadata = SegmentMetadata.from_strings(context.objects.get(key, 0, 1).metadata)
         return metadata.origin if metadata.replicated is None else None
     return None
@@ -143,20 +149,20 @@ def rebuild_command(settings: Settings) -> str:
 def opened(
     data: Path | None, region: str | None, objects: str = "", items: str = "", *, is_alone: bool = False
 ) -> Iterator[Context]:
-    """Lend the stores, with their surroundings, to a command that works on what is there.
+    """Lend the existing stores, with their surroundings, to a command.
 
     Args:
         region: ``None`` for a command that looks at no log.
-        is_alone: No other process may have the directory open; nobody can tell that of a bucket and a table.
+        is_alone: No other process may have the directory open. This cannot be checked for a bucket and a table.
 
     Raises:
-        CommandError: They can't be used, or failed meanwhile.
+        CommandError: The stores can't be used, or failed meanwhile.
     """
     settings = chosen(data, objects, items, region=region or LOCAL)
     if data is not None and not data.is_dir():
-        raise CommandError(f"no such directory; name the one that 'fenceline dev' works in: {data}")
+        raise CommandError(f"there is no such directory; name the one that 'fenceline dev' works in: {data}")
     runtime = wiring.runtime_of(settings)
-    with _told():
+    with _facts_as_errors():
         if settings.is_embedded:
             object_store, item_store = _opened_directory(settings, runtime.now_ms, is_alone=is_alone)
         else:
@@ -186,7 +192,7 @@ def _check(objects: wiring.Objects, items: wiring.Items, *, is_create: bool = Fa
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _facts_as_errors() -> Iterator[None]:
     try:
         yield
     except (CannotOpen, StoreFact) as fact:

@@ -1,4 +1,4 @@
-"""A fenceline of one's own, for the tests of programs that use one.
+"""A fenceline service for the tests of programs that use one: fixtures for pytest.
 
 In ``conftest.py``::
 
@@ -14,12 +14,14 @@ and in a test::
 
 ``fenceline_in_memory`` takes milliseconds. ``fenceline_on_moto`` is the same service on moto's S3 and DynamoDB, with
 the requests that would go to AWS. ``fenceline_server`` is a server at ``fenceline_server.url``, for programs that make
-their own client; it takes a third of a second. All run the functions that Lambda runs, in this process, the first two
-without a socket; each test gets an empty one. They take ``fenceline[server]`` and pytest, and the one on moto
-``fenceline[aws]`` and moto. A fixture that lacks something fails with the line that installs it.
+their own client; it takes a third of a second. All three run the functions that Lambda runs, in this process, the first
+two without a socket. Each test gets an empty service.
 
-The rule: what a test learns here holds for a deployed service, races included. moto lets two writers win one key in one
-of eight races of threads, so every request to it runs under one lock.
+The fixtures need ``fenceline[server]`` and pytest, and the one on moto ``fenceline[aws]`` and moto. A fixture that
+lacks a package fails with the line that installs it.
+
+Rule: what a test learns here holds for a deployed service, races included. In one of eight races of threads, moto lets
+two writers win one key. So every request to moto runs under one lock.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ __all__ = [
 
 @pytest.fixture
 def fenceline_in_memory() -> Iterator[Fenceline]:
-    """An empty fenceline in memory; needs fenceline[server]."""
+    """Lend an empty fenceline in memory; needs fenceline[server]."""
     _need("fenceline_in_memory", server=_FUNCTIONS)
     with in_memory() as lent:
         yield lent
@@ -53,7 +55,7 @@ def fenceline_in_memory() -> Iterator[Fenceline]:
 
 @pytest.fixture
 def fenceline_on_moto() -> Iterator[Fenceline]:
-    """An empty fenceline on moto's S3 and DynamoDB; needs fenceline[aws,server] and moto."""
+    """Lend an empty fenceline on moto's S3 and DynamoDB; needs fenceline[aws,server] and moto."""
     _need("fenceline_on_moto", aws=("boto3",), server=_FUNCTIONS, moto=("moto",))
     with on_moto() as lent:
         yield lent
@@ -61,7 +63,7 @@ def fenceline_on_moto() -> Iterator[Fenceline]:
 
 @pytest.fixture
 def fenceline_server() -> Iterator[FencelineServer]:
-    """An empty fenceline at a URL, for programs that make their own client; needs fenceline[server]."""
+    """Lend an empty fenceline at a URL, for programs that make their own client; needs fenceline[server]."""
     _need("fenceline_server", server=(*_FUNCTIONS, "httptools", "uvicorn", "uvloop"))
     with serving() as lent:
         yield lent
@@ -71,12 +73,12 @@ _FUNCTIONS = ("aws_lambda_powertools",)
 
 
 def _need(fixture: str, *, moto: Sequence[str] = (), **extras: Sequence[str]) -> None:
-    """Fail a test in one line if modules are missing that ``fixture`` needs: of extras of ours, or moto."""
+    """Fail a test in one line if ``fixture`` lacks a module of fenceline's extras, or moto."""
     missing = [extra for extra, modules in extras.items() if not _are_there(modules)]
     install = [f'"fenceline[{",".join(missing)}]"'] if missing else []
     install += [] if _are_there(moto) else ["moto"]
     if install:
-        pytest.fail(f"{fixture} needs: pip install {' '.join(install)}", pytrace=False)
+        pytest.fail(f"{fixture} lacks packages; run: pip install {' '.join(install)}", pytrace=False)
 
 
 def _are_there(modules: Sequence[str]) -> bool:

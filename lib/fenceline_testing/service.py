@@ -1,6 +1,7 @@
 """The service that a test borrows: in memory, on moto, or at a URL of this machine.
 
 Rule: every request to moto runs under one lock, because moto lets two writers win one key.
+
 Not here: the fixtures; see ``fenceline_testing``.
 """
 
@@ -33,8 +34,8 @@ class Fenceline:
     """A service within this process.
 
     Args:
-        client: Speaks to it. More of them: ``another_client()``.
-        service: What the functions work with: the log, the stores, and the meter of what these were asked.
+        client: A client of it; ``another_client()`` returns more.
+        service: The log and the stores that the functions work with, and the meter of the stores' requests.
     """
 
     client: Client
@@ -45,14 +46,14 @@ class Fenceline:
         return _client(self.service)
 
     def fetch(self, url: str) -> bytes:
-        """Return what stands behind a segment's URL."""
+        """Return the bytes that a segment's URL serves."""
         key = "log/" + url.partition("/log/")[2].partition("?")[0]
         return self.service.objects.get(key).body
 
 
 @dataclass(frozen=True, slots=True)
 class FencelineServer(Fenceline):
-    """A service that answers at ``url``, too."""
+    """A service within this process that answers at ``url``, too."""
 
     url: str
 
@@ -66,7 +67,7 @@ def in_memory(*, item_age_ms: int = 0) -> Iterator[Fenceline]:
     """Lend an empty service on the embedded stores, in memory.
 
     Args:
-        item_age_ms: As in ``Settings``; a deployed service's is 60,000.
+        item_age_ms: As in ``Settings``; it is 60,000 in a deployed service.
     """
     from fenceline.adapters.sqlite.directory import SqliteItemStore, SqliteObjectStore
 
@@ -146,7 +147,7 @@ def _client(service: wiring.Service) -> Client:
 
 
 class _Functions(httpx.BaseTransport):
-    """Carries a request to the function that the gateway would choose, as the event that it would send."""
+    """A transport to the function that the gateway would choose, with the event that the gateway would send."""
 
     def __init__(self, service: wiring.Service) -> None:
         self._service = service
@@ -158,7 +159,7 @@ class _Functions(httpx.BaseTransport):
 
 
 def _event(request: httpx.Request, now_ms: int) -> dict[str, Any]:
-    """Return an event of an HTTP API, payload version 2.0; its body in base64, as for all that is not text."""
+    """Return an event of an HTTP API, payload version 2.0, its body in base64, as for any body that is not text."""
     body = request.read()
     path, host = request.url.path, request.url.host
     return {

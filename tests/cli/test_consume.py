@@ -12,8 +12,7 @@ from typer.testing import CliRunner
 
 from fenceline.format.batch import StoredRecord
 from fenceline.model.record import Record
-from fenceline_cli import places
-from fenceline_cli.commands import record_format
+from fenceline_cli.commands import places, record_format
 from fenceline_cli.main import app
 from fenceline_cli.output import CommandError
 from tests.support.patience import wait_until
@@ -97,11 +96,11 @@ def test_keys_are_searched_as_values_are_and_bytes_need_not_be_text(run, client,
         (["--from", "-5x"], 1, "--from takes a number with a unit (ms, s, m, h, d)"),
         (["--until", "noon"], 1, "--until takes earliest, latest, an offset"),
         (["--until", "2026-13-01"], 1, "--until takes a time in ISO form"),
-        (["--grep", "("], 2, "no regular expression"),
+        (["--grep", "("], 2, "takes a regular expression"),
         (["--format", "csv"], 2, "value, key-value, json, or a template"),
-        (["--format", "%q"], 2, "%q stands for nothing; there are %t topic"),
-        (["--format", "%s\\q"], 2, "\\q stands for nothing"),
-        (["--format", "%s%"], 2, "% stands for nothing"),
+        (["--format", "%q"], 2, "%q has no meaning. A template holds %t topic"),
+        (["--format", "%s\\q"], 2, "\\q has no meaning"),
+        (["--format", "%s%"], 2, "% has no meaning"),
         (["--subscription", "s", "--until", "3"], 1, "leave out --until and --grep"),
         (["--subscription", "s", "--grep", "3"], 1, "leave out --until and --grep"),
     ],

@@ -90,12 +90,12 @@ def test_a_record_without_a_time_gets_that_of_its_append(run, client, topic):
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ({"value": "v", "encoding": "hex"}, "encoding is utf8 or base64"),
-        ({"value": "v", "encoding": ["base64"]}, "encoding is utf8 or base64"),
-        ({"value": "/w", "encoding": "base64"}, "value is no base64"),
-        ({"value": "/w=\n=", "encoding": "base64"}, "value is no base64"),
-        ({"value": None, "key": "é", "encoding": "base64"}, "key is no base64"),
-        ({"value": "v", "headers": [["\ud800", None]]}, "a header's name is no valid text"),
+        ({"value": "v", "encoding": "hex"}, "encoding must be utf8 or base64"),
+        ({"value": "v", "encoding": ["base64"]}, "encoding must be utf8 or base64"),
+        ({"value": "/w", "encoding": "base64"}, "value is not base64"),
+        ({"value": "/w=\n=", "encoding": "base64"}, "value is not base64"),
+        ({"value": None, "key": "é", "encoding": "base64"}, "key is not base64"),
+        ({"value": "v", "headers": [["\ud800", None]]}, "a header's name is not valid text"),
     ],
 )
 def test_a_line_whose_bytes_are_none_is_told(run, topic, line, expected):

@@ -242,7 +242,7 @@ def test_a_refused_claim_is_told_in_one_line(run, client, topic, mode):
 def test_a_claim_that_waits_no_longer_is_told_in_one_line(run, client, topic):
     with client.producer(topic, access_mode="Exclusive"):
         result = run("producers", "claim", topic, "--mode", "WaitForExclusive", "--wait", 0.2)
-        assert "PRODUCER_BUSY: still queued" in result.stderr.splitlines()[-1]
+        assert "PRODUCER_BUSY: the claim was still queued" in result.stderr.splitlines()[-1]
         assert result.exit_code == 1
         assert client.producers(topic).waiting == []
 

@@ -26,7 +26,7 @@ def filled(client, topic):
 @pytest.fixture
 def answers(monkeypatch, url):
     """Return a function that runs a command on a terminal, where somebody types an answer."""
-    monkeypatch.setattr(options, "is_somebody_there", lambda: True)
+    monkeypatch.setattr(options, "can_answer", lambda: True)
     return lambda typed, *arguments: CliRunner().invoke(
         app, [*map(str, arguments)], input=typed, env={"FENCELINE_URL": url}
     )
@@ -54,7 +54,7 @@ def test_what_loses_data_is_refused_where_nobody_can_be_asked(run, client, fille
     before = state(client, filled), client.topic(filled)
     given = [filled if one == "TOPIC" else one for one in arguments]
 
-    assert error_line(run(*given)).endswith(": say --yes")
+    assert error_line(run(*given)).endswith("; say --yes")
     assert json.loads(error_line(run(*given, "--json")))["code"] == "COMMAND_FAILED"
     assert (state(client, filled), client.topic(filled)) == before
 
@@ -132,4 +132,4 @@ def test_a_seek_that_one_partition_cannot_follow_moves_none(run, client, filled)
 
 def test_nobody_is_there_without_a_terminal(monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.StringIO())
-    assert not options.is_somebody_there()
+    assert not options.can_answer()

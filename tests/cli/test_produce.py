@@ -76,7 +76,7 @@ def test_lines_are_whole_however_their_bytes_come(run, client, topic):
 def test_what_stands_before_a_bad_line_is_stored_and_counted(run, client, topic):
     told = last_line(run("produce", topic, "--partition", 0, "--key-separator", ":", stdin=b"a:1\nb:2\nc\nd:4\n"))
 
-    assert told == "line 3: no key separator ':' in 'c'; 2 records were acknowledged before"
+    assert told == "line 3: the line has no key separator ':': 'c'; 2 records were acknowledged before"
     assert next_offset(client, topic) == 2
 
 
@@ -159,10 +159,10 @@ def test_who_came_in_between_is_met_by_a_later_batch(run, client, topic):
 
 
 def test_an_expected_offset_that_would_not_be_compared_is_refused(run, client, topic):
-    assert "say which one" in last_line(run("produce", topic, "--expected-offset", 0, stdin=b"x\n"))
+    assert "add --partition" in last_line(run("produce", topic, "--expected-offset", 0, stdin=b"x\n"))
     client.alter_topic(topic, config={"check.expected.offsets": False})
     told = last_line(run("produce", topic, "--partition", 0, "--expected-offset", 9, stdin=b"x\n"))
-    assert "set check.expected.offsets=true" in told
+    assert "set its check.expected.offsets=true" in told
     assert next_offset(client, topic) == 0
 
 
@@ -178,7 +178,7 @@ def test_a_claim_that_somebody_holds_is_written_under(run, client, topic):
         elsewhere = run(
             "produce", topic, "--session", holder.held.session_id, "--key-separator", ":", stdin=f"{key}:x\n"
         )
-        assert "claimed other partitions: partition=0" in last_line(elsewhere)
+        assert "claim it, too: partition=0" in last_line(elsewhere)
 
         records = client.read(topic, 1, offset=0).records
         assert [(record.value, record.topic_epoch) for record in records] == [(b"keyless", 0)]
@@ -224,7 +224,7 @@ def test_a_producer_that_is_fenced_while_it_waits_for_lines_ends_with_one(run, c
 def test_a_session_that_may_not_write_there_is_told(run, client, topic):
     with client.session() as session:
         told = last_line(run("produce", topic, "--session", session.session_id, stdin=b"x\n"))
-        assert told.startswith("PRODUCER_FENCED: the session may not write there")
+        assert told.startswith("PRODUCER_FENCED: the session may not write to the topic")
     assert "UNKNOWN_SESSION" in last_line(run("produce", topic, "--session", "none", stdin=b"x\n"))
 
 
@@ -248,8 +248,8 @@ def test_a_group_reads_and_acknowledges_what_its_session_owns(run, client, topic
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        (["--group", "g"], "--group takes the --session"),
-        (["--session", "s"], "--session takes the --group, or the --subscription"),
+        (["--group", "g"], "--group needs a session; add the --session"),
+        (["--session", "s"], "--session needs a group; add the --group, or the --subscription"),
         (["--group", "g", "--subscription", "s", "--session", "x"], "leave out --group or --subscription"),
         (["--compacted", "--follow"], "leave out --follow"),
         (["--compacted", "--subscription", "s"], "leave out --follow, --subscription"),

@@ -17,7 +17,12 @@ from tests.support.results import hears_ctrl_c
 pytestmark = pytest.mark.slow
 
 COMMAND = ["produce", "t", "--url"]
-PROGRAM = "from fenceline_cli import main, produce_input; produce_input.GRACE_S = {}; main.main()"
+PROGRAM = """
+from fenceline_cli import main
+from fenceline_cli.commands import produce_input
+produce_input.GRACE_S = {}
+main.main()
+"""
 
 
 @pytest.fixture
@@ -105,7 +110,7 @@ def test_a_server_that_is_away_is_told_once_and_a_signal_ends_it_in_time(server,
     server._process.send_signal(signal.SIGSTOP)
     try:
         produce.stdin.write(b"two\nthree\n")
-        assert produce.stderr.readline().startswith(b"waiting for the server: no answer from http://")
+        assert produce.stderr.readline().startswith(b"waiting for the server: it does not answer at http://")
         os.set_blocking(produce.stderr.fileno(), False)
         time.sleep(4)
         assert produce.stderr.read() is None

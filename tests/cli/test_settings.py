@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from fenceline.model.topic_config import NAMES
-from fenceline_cli import settings_text, units
+from fenceline_cli.commands import settings_text, units
 from fenceline_cli.main import app
 from tests.support.results import error_line, lines
 
@@ -45,7 +45,7 @@ def test_settings_take_units(run):
         ("retention.ms=7D", "(ms, s, m, h, d)"),
         ("retention.ms=", "(ms, s, m, h, d)"),
         ("retention.ms=-7d", "(ms, s, m, h, d)"),
-        ("retention.ms=0.5ms", "takes whole ms"),
+        ("retention.ms=0.5ms", "takes a whole number of ms"),
         ("retention.bytes=10G", "(B, KB, KiB, MB, MiB, GB, GiB, TB, TiB)"),
         ("max.message.bytes=2d", "(B, KB, KiB, MB, MiB, GB, GiB, TB, TiB)"),
         ("max.message.bytes=5MiB", "max.message.bytes must be from 0 to 4194304"),
@@ -98,8 +98,8 @@ def test_what_is_shown_is_parsed_as_what_it_was(amount, kind):
     ("arguments", "expected"),
     [
         (["lock", "r", "--lease", "30x", "--", "true"], "(ms, s, m, h, d)"),
-        (["lock", "r", "--lease", "0.5", "--", "true"], "a lease is from 1s to 5m"),
-        (["own", "r", "--lease", "6m"], "a lease is from 1s to 5m"),
+        (["lock", "r", "--lease", "0.5", "--", "true"], "a lease lasts from 1s to 5m"),
+        (["own", "r", "--lease", "6m"], "a lease lasts from 1s to 5m"),
         (["own", "r", "--wait", "soon"], "(ms, s, m, h, d)"),
         (["producers", "claim", "t", "--wait", "-1"], "(ms, s, m, h, d)"),
         (["sweep", "--data", ".", "--seconds", "1MiB"], "(ms, s, m, h, d)"),

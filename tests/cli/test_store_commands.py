@@ -72,7 +72,7 @@ def lost(tmp_path: Path) -> Path:
 def test_a_server_does_not_start_where_the_items_are_lost(fenceline: Fenceline, lost: Path) -> None:
     """Else a topic that is created now takes the name of one that has records."""
     told = error_line(fenceline("dev", "--data", lost))
-    assert told.startswith(f"the objects tell of topics, and no item does: {TOPIC}; ")
+    assert told.startswith(f"the objects have topics that no item names: {TOPIC}; ")
     assert f"'fenceline rebuild --data {lost}'" in told
     assert "--region here'" in error_line(fenceline("dev", "--data", lost, "--region", "here"))
     assert fenceline("rebuild", "--data", lost).exit_code == 0
@@ -154,7 +154,7 @@ def test_only_some_of_many_lost_topics_are_named(fenceline: Fenceline, tmp_path:
             log.topics.create(name)
     lose_items(tmp_path)
     (names,) = [
-        part.split(";")[0] for part in error_line(fenceline("dev", "--data", tmp_path)).split("item does: ")[1:]
+        part.split(";")[0] for part in error_line(fenceline("dev", "--data", tmp_path)).split("item names: ")[1:]
     ]
     assert names.endswith(", …")
     assert len(set(names.split(", ")) & set("abcd")) == 3
@@ -223,7 +223,7 @@ def test_rebuild_says_what_is_gone_and_names_topics_that_had_one_name(fenceline:
 def test_rebuild_and_verify_say_in_their_help_what_they_lean_on(fenceline: Fenceline) -> None:
     told = " ".join(fenceline("rebuild", "--help").stdout.split())
     assert "Subscriptions, group offsets, sessions and ownerships are not in the log, and are gone" in told
-    assert "a directory must be one that it may write to" in " ".join(fenceline("verify", "--help").stdout.split())
+    assert "must be allowed to write to a directory" in " ".join(fenceline("verify", "--help").stdout.split())
 
 
 def test_rebuild_and_whoever_else_works_on_a_directory_keep_apart(fenceline: Fenceline, lost: Path) -> None:

@@ -46,7 +46,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fenceline]:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ([], "name the stores: --data DIR, or --objects"),
+        ([], "no stores are named; give --data DIR, or --objects"),
         (["--objects", "s3://b"], "name items, too"),
         (["--items", "dynamodb://t"], "name objects, too"),
         (["--data", "d", *STORES], "either --data, or --objects and --items"),

@@ -41,7 +41,7 @@ create = SqliteObjectStore.create
 SqliteObjectStore.create = lambda *arguments: (time.sleep(0.3), create(*arguments))
 """
 IN_NO_HURRY = """
-from fenceline_cli import server
+from fenceline_cli.dev_server import server
 server._GRACE_S = server._WORKERS_STOP_S = 60
 """
 RECORDS = "/v1/topics/orders/partitions/0/records"
@@ -184,7 +184,7 @@ def test_a_worker_that_ends_by_itself_ends_the_server_with_an_error(start: Start
     os.kill(workers_of(process)[0], signal.SIGKILL)
     assert process.wait(PATIENCE_S) == 1
     assert process.stderr is not None
-    assert process.stderr.read().startswith("error: a worker ended by itself")
+    assert process.stderr.read().startswith("error: a worker process ended by itself")
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -193,9 +193,9 @@ def test_a_port_or_a_directory_that_cannot_be_used_is_one_clear_line(tmp_path: P
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         for directory, wanted_port, told in [
-            (tmp_path / "data", port, f"error: cannot listen on 127.0.0.1:{port}: address already in use"),
-            (tmp_path / "file", 0, "error: cannot open the data directory"),
-            (tmp_path / "file" / "below", 0, "error: cannot open the data directory"),
+            (tmp_path / "data", port, f"error: the server cannot listen on 127.0.0.1:{port}: address already in use"),
+            (tmp_path / "file", 0, "error: the server cannot open the data directory"),
+            (tmp_path / "file" / "below", 0, "error: the server cannot open the data directory"),
         ]:
             process = spawn(directory, wanted_port, workers)
             out, err = process.communicate(timeout=PATIENCE_S)

@@ -22,6 +22,14 @@ def test_the_package_shows_its_names_and_nothing_else() -> None:
     assert all(hasattr(fenceline, name) for name in fenceline.__all__)
 
 
+def test_what_the_client_shows_is_public_by_the_packages_own_names() -> None:
+    import fenceline.client
+
+    assert {name: getattr(fenceline.client, name) for name in fenceline.client.__all__}.items() <= {
+        name: getattr(fenceline, name) for name in fenceline.__all__
+    }.items()
+
+
 def test_the_version_is_the_projects() -> None:
     assert fenceline.__version__ == tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 

@@ -1,9 +1,11 @@
 """The client: a fenceline service seen from Python, over HTTP.
 
-The rule: it raises the same errors as the service does (errors.py), and each keeps its promise. ``fix`` and ``retry``
-were not carried out; what nobody can know is ``OutcomeUnknownError``. It holds nothing that the service does not:
-closing it, or killing it, loses only what was not yet acknowledged. What carries records is loaded when it is first
-used: a program that only looks does not pay for their codec.
+Rule: it raises the same errors as the service does (errors.py), and each keeps its promise. A request refused by
+``fix`` or ``retry`` was not carried out; one whose outcome is unknown is an ``OutcomeUnknownError``. The client holds
+nothing that the service does not: closing it, or killing it, loses only what was not yet acknowledged.
+
+What carries records is loaded when it is first used: a program that only looks does not load their codec. The names
+in ``__all__`` are public as names of ``fenceline``; the modules of this package are not.
 """
 
 from __future__ import annotations
@@ -19,11 +21,13 @@ if TYPE_CHECKING:
     from fenceline.client.reader import Reader
     from fenceline.client.session import Session
     from fenceline.client.subscriber import Subscriber
+    from fenceline.client.types import CommittedOffset
 
-__all__ = ["Client", "Delivered", "Delivery", "Owner", "Producer", "Reader", "Session", "Subscriber"]
+__all__ = ["Client", "CommittedOffset", "Delivered", "Delivery", "Owner", "Producer", "Reader", "Session", "Subscriber"]
 
 _MODULES = {
     "Client": "client",
+    "CommittedOffset": "types",
     "Delivered": "delivery",
     "Delivery": "delivery",
     "Owner": "owner",

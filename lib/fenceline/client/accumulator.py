@@ -1,7 +1,9 @@
 """Records that wait to be sent: one queue of batches for each partition.
 
-The rules: batches of one partition are taken in order, and the next only after the one before was settled. The bytes of
-all that is not settled stay below a bound: who gives more waits. It knows nothing of HTTP, sequences or retries.
+Rule: batches of one partition are taken in order, and the next only after the one before was settled. The bytes of all
+batches that are not settled stay below a bound: a caller that gives more waits.
+
+Not here: HTTP, sequences and retries.
 """
 
 from __future__ import annotations
@@ -17,16 +19,16 @@ from fenceline.model.record import Record
 from fenceline.runtime import Runtime
 
 RECORD_OVERHEAD_BYTES = 24  # at least what a record takes in a batch beside its key, value and headers
-BATCH_RECORDS_MAX = limits.RECORDS_MAX  # more than a page may show would be decoded again for every page
+BATCH_RECORDS_MAX = limits.RECORDS_MAX  # of a larger batch each page would decode the rest again
 
 
 class Accumulator:
-    """Safe to share between threads.
+    """The queues, and the batches in flight. Safe to share between threads.
 
     Args:
         linger_ms: How long a batch that is not full waits for more records.
-        batch_bytes: A batch that has reached it takes no further record.
-        buffer_bytes: The bound of all that is not settled.
+        batch_bytes: A batch of this size takes no further record.
+        buffer_bytes: The bound of all batches that are not settled.
     """
 
     def __init__(self, runtime: Runtime, *, linger_ms: int, batch_bytes: int, buffer_bytes: int) -> None:
@@ -35,22 +37,22 @@ class Accumulator:
         self._batch_bytes = batch_bytes
         self._buffer_bytes = buffer_bytes
         self._changed = runtime.condition()
-        self._queues: dict[int, deque[PendingBatch]] = {}  # those that hold something, least lately served first
+        self._queues: dict[int, deque[PendingBatch]] = {}  # without the empty ones, the one served longest ago first
         self._in_flight: dict[int, PendingBatch] = {}
         self._bytes = 0
         self._is_closed = False
-        self._failure: FencelineError | None = None  # by which it was closed
+        self._failure: FencelineError | None = None  # given to `fail`
 
     def put(self, partition: int, records: Iterable[Record]) -> tuple[PendingBatch, int]:
         """Add records, in order, and return the batch that the last one is in and its place there.
 
         Raises:
-            RuntimeError: The accumulator was closed. What of ``records`` is not in a batch by then never will be.
-            FencelineError: It was closed by ``fail``, as above.
+            RuntimeError: The accumulator was closed. Records that are in no batch yet never will be.
+            FencelineError: The accumulator was closed by ``fail``; the same holds for the records.
         """
         with self._changed:
             batch: PendingBatch | None = None
-            for record in records:  # about half of what a record costs a sender: so few calls
+            for record in records:  # half of a sender's time for a record, hence few calls
                 size = RECORD_OVERHEAD_BYTES + len(record.key or b"") + len(record.value or b"")
                 if record.headers:
                     size += _bytes_of_headers(record)
@@ -67,11 +69,11 @@ class Accumulator:
                 if batch.bytes >= self._batch_bytes or len(batch.records) >= BATCH_RECORDS_MAX:
                     self._seal(batch)
             if batch is None:
-                raise ValueError("no records")
+                raise ValueError("no records were given; give at least one")
             return batch, len(batch.records) - 1
 
     def take(self) -> PendingBatch | None:
-        """Wait for a batch that is full or due, and return it, to be settled; ``None`` once closed and empty."""
+        """Wait for a batch that is full or due, and return it to be settled; ``None`` once closed and empty."""
         with self._changed:
             while True:
                 now = self._runtime.monotonic_ms()
@@ -88,7 +90,7 @@ class Accumulator:
                 self._changed.wait(None if due_ms is None else (due_ms - now) / 1000)
 
     def settle(self, batch: PendingBatch) -> None:
-        """Let go of a batch that was taken, whatever became of it: the next one of its partition may be taken."""
+        """Release a batch that was taken, stored or not: the next one of its partition may be taken."""
         with self._changed:
             del self._in_flight[batch.partition]
             self._bytes -= batch.bytes
@@ -99,12 +101,12 @@ class Accumulator:
         with self._changed:
             waiting = [batch for queue in self._queues.values() for batch in queue]
             for batch in waiting:
-                if not batch.is_sealed:  # else two that wait for room would wake each other forever
+                if not batch.is_sealed:  # else two threads that wait for room would wake each other forever
                     self._seal(batch)
             return [*self._in_flight.values(), *waiting]
 
     def close(self, *, drop: bool = False) -> None:
-        """Take no more records; with ``drop``, also cancel those that were not taken."""
+        """Accept no further record; with ``drop``, also cancel the batches that were not taken."""
         with self._changed:
             self._is_closed = True
             if drop:
@@ -116,7 +118,7 @@ class Accumulator:
             self._changed.notify_all()
 
     def fail(self, error: FencelineError) -> bool:
-        """Take no more records, and fail those that were not taken; return whether there were any."""
+        """Accept no further record, and fail the batches that were not taken; return whether there were any."""
         with self._changed:
             if self._is_closed:
                 return False
@@ -132,12 +134,12 @@ class Accumulator:
 
     def _wait_for_room(self, size: int) -> None:
         while self._bytes and self._bytes + size > self._buffer_bytes and not self._is_closed:
-            self.seal()  # or a long linger would be waited for
+            self.seal()  # else it would wait for a long linger
             self._changed.wait()
         if self._failure is not None:
             raise again(self._failure) from self._failure
         if self._is_closed:
-            raise RuntimeError("the producer was closed")
+            raise RuntimeError("the producer was closed and takes no record; make a new one with Client.producer")
 
     def _open_batch(self, partition: int) -> PendingBatch:
         queue = self._queues.setdefault(partition, deque())

@@ -1,14 +1,19 @@
 """Acknowledgements of a subscriber, gathered and sent together.
 
-Rules:
+Rule: acknowledgements are kept until the service answered for them, and no partition's delay another's.
 
-- What is gathered is sent by the first call after ``every_ms``, before it waits, and at the end. No thread does it.
-  Behind the end each is sent at once.
+- The first call after ``every_ms`` sends them before it waits, and so does the end. No thread does it.
+  After the end each acknowledgement is sent at once.
+
 - All that was gathered up to a cumulative offset is one request for its partition. The individual offsets beyond it
-  are another one.
-- A refusal of one partition's says that nothing of it was acknowledged: it is dropped, since the same fails again. What
-  the service could not be asked, or did not answer, is kept: acknowledging twice is as good as once.
-- What happens to one partition's keeps no other's from being sent, unless nobody answers those either.
+  are another request.
+
+- A refusal for one partition says that nothing of it was acknowledged. Its acknowledgements are dropped, since the same
+  request fails again.
+
+- Acknowledgements that the service did not answer are kept: acknowledging twice is as good as once.
+
+- Trouble with one partition stops no other's from being sent, unless the service does not answer those either.
 """
 
 from __future__ import annotations
@@ -21,13 +26,13 @@ from typing import Protocol
 from fenceline import errors, limits
 from fenceline.runtime import Runtime
 
-GATHERED_MAX = 10_000  # acknowledgements, of all partitions; more are not left to a crash
-_REST_MS = 2_000  # how long the one try may take that each request has behind one that failed
-_NOBODY_ANSWERS = (errors.StoreUnavailableError, errors.OutcomeUnknownError)
+GATHERED_MAX = 10_000  # acknowledgements of all partitions that a crash may lose
+_REST_MS = 2_000  # for the single try of each request after one that failed
+_NO_ANSWER = (errors.StoreUnavailableError, errors.OutcomeUnknownError)
 
 
 class Send(Protocol):
-    """One request: acknowledge offsets of a partition, and return the mark after it."""
+    """A request that acknowledges offsets of a partition and returns the mark after it."""
 
     def __call__(
         self,
@@ -42,7 +47,7 @@ class Send(Protocol):
 
 @dataclass(slots=True)
 class _Gathered:
-    """What was acknowledged of a partition and is not sent."""
+    """A partition's acknowledgements that are not sent yet."""
 
     cumulative: int | None = None
     individual: set[int] = field(default_factory=set)
@@ -54,7 +59,7 @@ class _Gathered:
 
 
 class Acknowledgements:
-    """Gathers for ``every_ms`` and sends. Safe to share between threads.
+    """A subscriber's acknowledgements, gathered for ``every_ms``. Safe to share between threads.
 
     Args:
         every_ms: How long an acknowledgement may wait for the next call; 0 sends each at once.
@@ -64,18 +69,18 @@ class Acknowledgements:
         self._send = send
         self._runtime = runtime
         self._every_ms = every_ms
-        self._lock = runtime.lock()  # held while a request is under way: nothing passes by it
+        self._lock = runtime.lock()  # held during each request, so that none overtakes another
         self._gathered: dict[int, _Gathered] = {}
         self._count = 0
         self._due_ms: int | None = None  # of the oldest (monotonic clock)
         self._marks: dict[int, int] = {}
 
     def add(self, partition: int, *, cumulative: int | None = None, individual: Iterable[int] = ()) -> int:
-        """Gather, send what is due, and return the partition's mark as the service told it last; -1 before that."""
+        """Gather, send what is due, and return the partition's mark of the service's last answer; -1 before that."""
         offsets = list(individual)
         if self._every_ms:
             with self._lock:
-                if self._every_ms:  # else another thread has sent the last of them meanwhile
+                if self._every_ms:  # 0 once another thread has called `send_last`
                     return self._gather(partition, cumulative, offsets)
         if cumulative is not None:
             return self._send(partition, cumulative=cumulative)
@@ -93,12 +98,12 @@ class Acknowledgements:
         return self._marks.get(partition, -1)
 
     def left_ms(self) -> int | None:
-        """Return how long it is until something is due; ``None`` if nothing is gathered."""
+        """Return the time until an acknowledgement is due; ``None`` if none is gathered."""
         due_ms = self._due_ms
         return None if due_ms is None else max(due_ms - self._runtime.monotonic_ms(), 0)
 
     def send_due(self) -> None:
-        """Send all that is gathered if the oldest is due, or if there is much of it; raises as ``send_all``."""
+        """Send all acknowledgements if the oldest is due, or if there are many; raises as ``send_all``."""
         if self._due_ms is None:
             return
         with self._lock:
@@ -112,8 +117,9 @@ class Acknowledgements:
             within_ms: How long to try for a request, instead of the client's own times.
 
         Raises:
-            FixError, CorruptLogError: Of the first partition that was refused. What was gathered for it is dropped.
-            FencelineError: The service could not be asked, or did not answer. What it may lack is still gathered.
+            FixError, CorruptLogError: The service refused a partition, the first one if several. Its acknowledgements
+                are dropped.
+            FencelineError: The service could not be reached, or did not answer. What it may lack is still gathered.
         """
         refusal: errors.FencelineError | None = None
         trouble: errors.FencelineError | None = None
@@ -125,23 +131,24 @@ class Acknowledgements:
                 except (errors.FixError, errors.CorruptLogError) as error:
                     refusal = refusal or error
                 except errors.FencelineError as error:
-                    self._gathered[partition] = self._gathered.pop(partition)  # next time the others come first
-                    if trouble is not None and isinstance(error, _NOBODY_ANSWERS):
+                    self._gathered[partition] = self._gathered.pop(partition)  # last in the next round
+                    if trouble is not None and isinstance(error, _NO_ANSWER):
                         break
-                    # It may be this partition's trouble alone: it takes no other's acknowledgements with it.
+                    # It may be this partition's trouble alone: the others are tried all the same.
                     trouble = trouble or error
                     retry_ms, timeout_ms = 0, _REST_MS if within_ms is None else within_ms
                     continue
                 del self._gathered[partition]
             self._count = sum(len(gathered.individual) or 1 for gathered in self._gathered.values())
-            # What is kept may wait as long again: a caller who goes on gets records meanwhile.
+            # What is kept may wait as long again: a caller that goes on gets records meanwhile.
             self._due_ms = self._runtime.monotonic_ms() + self._every_ms if self._gathered else None
-        # A refusal first: of what is dropped nobody would hear; the next call that sends meets the other one again.
-        if (told := refusal or trouble) is not None:
-            raise told
+        # The refusal first: its acknowledgements are dropped, and no later call would report them.
+        # The next call that sends meets the other trouble again.
+        if (raised := refusal or trouble) is not None:
+            raise raised
 
     def send_last(self, *, within_ms: int | None = None) -> None:
-        """Send all that is gathered, as ``send_all``, and from now on each at once: no later call would."""
+        """Send all that is gathered, as ``send_all``, and each later acknowledgement at once."""
         with self._lock:
             self._every_ms = 0
             self.send_all(within_ms=within_ms)

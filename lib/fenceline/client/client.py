@@ -1,7 +1,7 @@
-"""A fenceline service: what goes on there, made here and kept alive by modules of its own.
+"""A fenceline service as a program sees it: its requests, and what lives on after one.
 
-The rule: what API.md lets one do in one request is a method of one of the three that ``Client`` inherits, answered or
-raised, as transport.py says. Here are those that stay: ``producer``, ``reader``, ``subscribe``, ``session``, ``own``.
+Rule: a single request is a method of ``ApiClient`` (api.py). Here are the methods that return what lives on:
+``producer``, ``reader``, ``subscribe``, ``session``, ``own``, each made by a module of its own.
 """
 
 from __future__ import annotations
@@ -9,18 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import httpx
-
 from fenceline import limits
-from fenceline.client.requests.log import LogRequests
-from fenceline.client.requests.sessions import SessionRequests
-from fenceline.client.requests.subscriptions import InitialPosition, Isolation, SubscriptionRequests
+from fenceline.client.api import ApiClient
+from fenceline.client.requests.subscriptions import InitialPosition, Isolation
 from fenceline.client.session import OnLost, Session
-from fenceline.client.signing import SignedRequests
-from fenceline.client.transport import Transport
 from fenceline.client.types import AccessMode
 from fenceline.format.partitioner import partition_of
-from fenceline.runtime import Runtime, ThreadRuntime
 
 if TYPE_CHECKING:
     from fenceline.client.owner import Owner, Resources
@@ -35,66 +29,26 @@ BUFFER_BYTES = 32 * 1024 * 1024
 DELIVERY_MS = 120_000
 
 
-class Client(LogRequests, SessionRequests, SubscriptionRequests):
+class Client(ApiClient):
     """A fenceline service at ``url``. Safe to share between threads; a context manager that closes its connections.
 
-    Every method raises the error that the service answered (errors.py). Besides, where there is no answer:
+    Every method raises the error that the service answered (errors.py). Without an answer it raises
     ``StoreUnavailableError`` if nothing was carried out, ``OutcomeUnknownError`` if it may have been. The logger
     ``fenceline`` warns of each request that is sent again.
 
     Args:
         timeout_ms: How long one request may stay without an answer.
-        client_name: What the sessions that are made here show to people, such as host and process (Kafka's
-            ``client.id``): text of 1 to 256 bytes, without control characters.
+        client_name: The name that sessions of this client show to people, such as host and process (Kafka's
+            ``client.id``). It is text of 1 to 256 bytes, without control characters.
         retry_ms: How long a request is sent again while that is safe, before its last error is raised. A client that
             never reached the service stops within 2 s where connections are refused.
-        region: AWS's, of a deployed API that lets in only whom IAM does: every request is then signed (``SigV4``) by
-            the credentials that every AWS tool finds. It needs ``fenceline[aws]``.
-        http: What carries the requests, for tests; ``None`` is the network.
+        region: The AWS region of a deployed API that IAM protects. Every request is then signed (``SigV4``) with the
+            credentials that every AWS tool finds; this needs ``fenceline[aws]``.
+        http: The carrier of the requests, for tests; ``None`` is the network.
 
     Raises:
-        UnauthenticatedError: There are no credentials to sign by.
+        UnauthenticatedError: There are no credentials to sign with.
     """
-
-    def __init__(
-        self,
-        url: str,
-        *,
-        timeout_ms: int = 30_000,
-        retry_ms: int = 30_000,
-        client_name: str | None = None,
-        region: str | None = None,
-        runtime: Runtime | None = None,
-        http: httpx.BaseTransport | None = None,
-    ) -> None:
-        self.runtime = runtime or ThreadRuntime()
-        self.client_name = client_name
-        self._transport = Transport(
-            url,
-            timeout_ms=timeout_ms,
-            retry_ms=retry_ms,
-            runtime=self.runtime,
-            auth=None if region is None else SignedRequests(region),
-            http=http,
-        )
-
-    @property
-    def url(self) -> str:
-        return self._transport.url
-
-    def __enter__(self) -> Client:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-    @property
-    def is_closed(self) -> bool:
-        return self._transport.is_closed
-
-    def close(self) -> None:
-        """Close the connections, and send nothing again from now on."""
-        self._transport.close()
 
     def producer(
         self,
@@ -120,23 +74,25 @@ class Client(LogRequests, SessionRequests, SubscriptionRequests):
         session_id: str | None = None,
         expected_offsets: Mapping[int, int] | None = None,
     ) -> Producer:
-        """Return a producer of ``topic``, to be closed when done; see ``Producer``.
+        """Return a producer of ``topic``; the caller closes it. See ``Producer``.
 
-        With ``access_mode`` it first claims ``partitions`` (all, if left out), and then keeps its lease by itself until
-        it is closed or fenced (PIP-68). With ``owner`` it writes to the partitions that are owned there, and with
-        ``session_id`` to those that this session has claimed or owns: somebody else keeps that one.
+        With ``access_mode`` the producer first claims ``partitions`` (all, if left out). It then renews its lease
+        until it is closed or fenced (PIP-68). With ``owner`` it writes to the partitions that this owner has. With
+        ``session_id`` it writes to those that this session has claimed or owns; another process keeps that session.
 
         Args:
-            session: Claim under this one; left out, a session of ``lease_ms`` is made, and closed with the producer.
-            wait_ms: How long WaitForExclusive waits; ``None`` is as long as it takes.
-            on_queued: Told by each poll that the claim is still queued.
-            on_fenced: Told once that it may no longer write, in the thread that learns of it.
-            expected_offsets: For a partition the offset that its next record must get, and so on (KIP-27).
+            session: Claim under this session. Left out, the producer makes one of ``lease_ms`` and closes it at its
+                end.
+            wait_ms: How long WaitForExclusive waits; ``None`` waits as long as it takes.
+            on_queued: Called by each poll that finds the claim still queued.
+            on_fenced: Called once the producer may no longer write, in the thread that learns of it.
+            expected_offsets: For a partition, the offset that its next record must get, and so on (KIP-27).
 
         Raises:
             UnknownTopicOrPartitionError: There is no such topic.
-            ProducerBusyError: Somebody is in the way, and may end by itself; or it waited for ``wait_ms``.
-            ProducerFencedError: Somebody has exclusive access.
+            ProducerBusyError: Another producer has access, or the claim was still queued after ``wait_ms``. That
+                producer may end by itself.
+            ProducerFencedError: Another producer has exclusive access.
         """
         from fenceline.client.producer import Producer
         from fenceline.client.write_access import WriteAccess, claim_access, lent_access
@@ -195,7 +151,7 @@ class Client(LogRequests, SessionRequests, SubscriptionRequests):
         group: str | None = None,
         session_id: str | None = None,
     ) -> Reader:
-        """Return a reader of ``partitions`` (if left out, all that there are now), to be closed; see ``Reader``.
+        """Return a reader of ``partitions`` (left out: all that there are now); the caller closes it. See ``Reader``.
 
         Raises:
             UnknownTopicOrPartitionError: There is no such topic or partition.
@@ -230,14 +186,14 @@ class Client(LogRequests, SessionRequests, SubscriptionRequests):
         max_records: int = limits.RECORDS_DEFAULT,
         ack_every_ms: int = 0,
     ) -> Subscriber:
-        """Return a subscriber of what is not acknowledged, to be closed; see ``Subscriber``.
+        """Return a subscriber of the records that are not acknowledged; the caller closes it. See ``Subscriber``.
 
         Args:
-            partitions: If left out, all that there are now.
-            initial_position: Where a subscription begins that does not exist yet.
+            partitions: Left out, all that there are now.
+            initial_position: Where a new subscription begins.
             follow: Never end, and wait for new records.
-            session: The one that owns the partitions for the group of this name; or its ``session_id``, where somebody
-                else keeps it.
+            session: The session that owns the partitions for the group of this name. If another process keeps it, give
+                its ``session_id`` instead.
             ack_every_ms: Gather acknowledgements for so long, and send them together. At 0 each is a request of its
                 own. A crash repeats at most what was acknowledged within this time.
 
@@ -248,7 +204,7 @@ class Client(LogRequests, SessionRequests, SubscriptionRequests):
         from fenceline.client.subscriber import Subscriber
 
         if ack_every_ms < 0:
-            raise ValueError(f"a time to gather is 0 ms or more: ack_every_ms={ack_every_ms}")
+            raise ValueError(f"ack_every_ms is negative; give 0 or more: ack_every_ms={ack_every_ms}")
         self.create_subscription(topic, name, initial_position=initial_position)
         if partitions is None:
             partitions = range(self.topic(topic).partitions)
@@ -265,7 +221,7 @@ class Client(LogRequests, SessionRequests, SubscriptionRequests):
         )
 
     def session(self, *, lease_ms: int | None = None) -> Session:
-        """Return a new session that keeps its lease by itself, to be closed; see ``Session``."""
+        """Return a new session that renews its own lease; the caller closes it. See ``Session``."""
         return Session(self, lease_ms)
 
     def own(
@@ -283,19 +239,19 @@ class Client(LogRequests, SessionRequests, SubscriptionRequests):
         """Own resources, all of them or none, until they are given back or lost; see ``Owner``.
 
         Args:
-            resources: One, several, or each with its generation.
-            group: Whose reading and committing is owned; without it a ``topic/partition`` is owned for writing.
-            generation: Of all of them. With it, an owner of a lower or equal one is severed.
-            session: Own under this one; left out, a session of ``lease_ms`` is made, and closed with the owner.
-            wait_ms: How long to try again while somebody else owns one, or answers are lost; ``None`` is as long as it
-                takes.
-            on_severed: Told once that it is lost, in the thread that learns of it.
-            on_wait: Told once, by the first refusal, that it has to wait.
+            resources: One name, several, or each with its generation.
+            group: Own reading and committing for this group. Left out, a ``topic/partition`` is owned for writing.
+            generation: The generation of all resources. An owner of a lower or equal one is severed.
+            session: Own under this session. Left out, the owner makes one of ``lease_ms`` and closes it at its end.
+            wait_ms: How long to try again while another session owns a resource, or answers are lost. ``None`` tries as
+                long as it takes.
+            on_severed: Called once the resources are lost, in the thread that learns of it.
+            on_wait: Called once, with the first refusal, when waiting begins.
 
         Raises:
-            ResourceOwnedError: Another session owns one, and no generation was given.
-            StaleGenerationError: A generation below the last granted one.
-            OutcomeUnknownError: The answer was lost, and the time is over; under ``session`` it may own some of them.
+            ResourceOwnedError: Another session owns a resource, and no generation was given.
+            StaleGenerationError: A generation is below the last granted one.
+            OutcomeUnknownError: The answer was lost, and the time is over. ``session`` may own some of the resources.
         """
         from fenceline.client import owner as client_owner
 

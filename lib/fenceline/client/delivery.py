@@ -1,6 +1,6 @@
-"""What becomes of a record that was given to a producer.
+"""Deliveries: what becomes of a record that was given to a producer.
 
-The rule: records of one batch share one outcome, so a delivery is a place in a batch, and costs no lock of its own.
+Rule: records of one batch share one outcome, so a delivery is a place in a batch, and costs no lock of its own.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from fenceline.model.results import Appended
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """Where a record stands in the log.
+    """A record's place in the log.
 
     Attributes:
-        is_duplicate: An attempt whose answer was lost had put it there.
-        next_offset: The partition's, right after the batch that the record came in.
+        is_duplicate: An earlier attempt, whose answer was lost, had stored it.
+        next_offset: The partition's next offset right after the record's batch.
     """
 
     partition: int
@@ -33,7 +33,7 @@ class PendingBatch:
     """Records of one partition that will be appended together."""
 
     partition: int
-    due_ms: int  # sent then, also when it is not full (monotonic clock)
+    due_ms: int  # sent then even if not full (monotonic clock)
     records: list[Record] = field(default_factory=list)
     bytes: int = 0
     is_sealed: bool = False
@@ -41,7 +41,7 @@ class PendingBatch:
 
 
 class Delivery:
-    """One record on its way: like a future, it is done once the record was acknowledged or failed for good."""
+    """A record on its way: like a future, it is done once the record was acknowledged or failed for good."""
 
     __slots__ = ("_batch", "_index")
 
@@ -57,9 +57,9 @@ class Delivery:
         """Wait for the acknowledgement.
 
         Raises:
-            FencelineError: It failed for good, with the promise of that error's ``next_step`` for this record.
-            CancelledError: The producer was left by an exception before the record was sent. Nothing was written.
-            TimeoutError: It is still on its way after ``timeout_ms``.
+            FencelineError: The record failed for good. The promise of the error's ``next_step`` holds for it.
+            CancelledError: An exception left the producer's block before the record was sent. Nothing was written.
+            TimeoutError: The record is still on its way after ``timeout_ms``.
         """
         appended = self._batch.outcome.result(None if timeout_ms is None else timeout_ms / 1000)
         return Delivered(
@@ -67,5 +67,5 @@ class Delivery:
         )
 
     def on_done(self, callback: Callable[[Delivery], None]) -> None:
-        """Call ``callback`` with this delivery once it is done, in the thread that sent it: it should return soon."""
+        """Call ``callback`` with this delivery once it is done, in the thread that sent it. It should return soon."""
         self._batch.outcome.add_done_callback(lambda _: callback(self))

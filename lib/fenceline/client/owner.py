@@ -1,27 +1,25 @@
-"""Ownership of resources, kept under a session (DESIGN.md, section 6).
+"""Ownership of resources, kept under a session (DESIGN.md, "Ownership").
 
-The rules:
+Rule: an owner keeps its resources until it gives them back, or its session is severed or lapses. Then ``on_severed`` is
+called, once, and none of them is owned any longer.
 
-- It is kept until it is given back, or the session is severed or lapses: then ``on_severed`` is called, once, and
-  nothing that was owned counts any more.
-- Who owns ``topic/partition`` without a group writes there by ``Client.producer(topic, owner=…)``, with a group reads
-  and commits there by his session. The log and the cursors refuse whoever does not know yet that it was severed.
-- A lock on any other name is advice: whoever acts on something that cannot refuse it acts on the fencing token.
+An owner of ``topic/partition`` without a group writes there by ``Client.producer(topic, owner=…)``. With a group it
+reads and commits there by its session. The log and the cursors refuse an owner that does not know yet that it was
+severed.
+
+A lock on any other name is advice. A program that changes something that cannot refuse it must use the fencing token.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from fenceline import errors
+from fenceline.client.api import ApiClient
 from fenceline.client.session import GIVE_BACK_MS, Holding, OnLost, Session
 from fenceline.client.transport import log
 from fenceline.client.types import Owned
 from fenceline.client.write_access import WriteAccess
-
-if TYPE_CHECKING:
-    from fenceline.client.client import Client
 
 Resources = str | Sequence[str] | Mapping[str, int | None]
 
@@ -30,15 +28,15 @@ _PAUSE_LAST_MS = 1_000
 
 
 class Owner(Holding):
-    """Made by ``Client.own``; a context manager that gives everything back.
+    """Resources that are owned together, made by ``Client.own``; a context manager that gives all of them back.
 
     Attributes:
-        group: Whose reading and committing is owned; ``None`` where it is writing, or a lock.
+        group: The group for which reading and committing is owned; ``None`` for writing, and for a lock.
         owned: Each resource with its generation and fencing token.
     """
 
     def __init__(
-        self, client: Client, session: Session, group: str | None, owned: Sequence[Owned], *, is_session_own: bool
+        self, client: ApiClient, session: Session, group: str | None, owned: Sequence[Owned], *, is_session_own: bool
     ) -> None:
         self._client = client
         self.group = group
@@ -52,10 +50,10 @@ class Owner(Holding):
         self.close()
 
     def write_access(self, topic: str) -> WriteAccess:
-        """Return the access that the owned partitions of ``topic`` are.
+        """Return the write access to ``topic`` that its owned partitions give.
 
         Raises:
-            ValueError: None of them is owned.
+            ValueError: No partition of it is owned for writing.
         """
         tokens = {
             int(partition): one.fencing_token
@@ -64,23 +62,27 @@ class Owner(Holding):
             if name == topic and partition.isascii() and partition.isdecimal()
         }
         if self.group is not None or not tokens:
-            raise ValueError(f"no partition is owned for writing: topic={topic} group={self.group}")
+            raise ValueError(
+                f"this owner has no partition of the topic for writing; own TOPIC/PARTITION without a group: "
+                f"topic={topic} group={self.group}"
+            )
         return WriteAccess(self, tokens, is_producers_own=False)
 
     def look(self, timeout_ms: int) -> None:
-        # Write access is lost to a producer that fences, a partition's ownership with its topic, and what somebody took
-        # while the lease had lapsed stays his when the session comes back.
+        # A producer that fences takes write access away, and a deleted topic its partitions' ownership. A resource that
+        # another session took while the lease had lapsed stays taken when this session comes back.
         for one in self.owned.values():
             now = self._client.ownership(one.resource, group=self.group, retry_ms=0, timeout_ms=timeout_ms)
             if (now.session_id, now.fencing_token) != (self.session_id, one.fencing_token):
-                raise errors.OwnerFencedError(f"somebody took it: resource={one.resource}", resource=one.resource)
+                detail = f"another session took the resource: resource={one.resource}"
+                raise errors.OwnerFencedError(detail, resource=one.resource)
 
     def give_back(self) -> None:
         self._client.release(self.session_id, list(self.owned), group=self.group, retry_ms=GIVE_BACK_MS)
 
 
 def own(
-    client: Client,
+    client: ApiClient,
     resources: Resources,
     *,
     group: str | None = None,
@@ -107,7 +109,7 @@ def own(
 
 
 def _taken(
-    client: Client,
+    client: ApiClient,
     session: Session,
     wanted: Mapping[str, int | None],
     group: str | None,
@@ -128,11 +130,15 @@ def _taken(
             left_ms = pause_ms if give_up is None else give_up - runtime.monotonic_ms()
             if left_ms <= 0:
                 raise
-        except errors.OutcomeUnknownError:  # The same request by the same session answers the same, or completes it.
+        except errors.OutcomeUnknownError:
+            # The same request by the same session is answered the same, or completes the lost one.
             left_ms = pause_ms if give_up is None else give_up - runtime.monotonic_ms()
-            if left_ms <= 0 or session.is_lapsed:  # nor does anybody answer its heartbeats
+            if left_ms <= 0 or session.is_lapsed:  # lapsed: its heartbeats are not answered either
                 raise
-            log.warning("an answer about ownership was lost, asking again: session=%s…", session.session_id[:8])
+            log.warning(
+                "the service's answer about ownership was lost; the client asks again: session=%s…",
+                session.session_id[:8],
+            )
         runtime.sleep_ms(min(pause_ms * (0.5 + runtime.random() / 2), left_ms))
         pause_ms = min(pause_ms * 2, _PAUSE_LAST_MS)
 
@@ -140,6 +146,6 @@ def _taken(
 def _generations(resources: Resources, generation: int | None) -> Mapping[str, int | None]:
     if isinstance(resources, Mapping):
         if generation is not None:
-            raise ValueError("a generation is given for all resources, or for each, not both")
+            raise ValueError("give one generation for all resources, or one for each of them, not both")
         return resources
     return dict.fromkeys([resources] if isinstance(resources, str) else resources, generation)

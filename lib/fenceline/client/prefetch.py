@@ -1,7 +1,7 @@
 """Pages of several partitions, fetched ahead by threads: what a reader and a subscriber share.
 
-The rules: there is at most one page of each partition on its way or waiting, so memory stays below partitions × page.
-A failure of a fetch is the caller's, and asked for again only if the caller does.
+Rule: at most one page of each partition is on its way or waiting, so memory stays below partitions × page. A failed
+fetch is handed to the caller, and is repeated only if the caller asks for it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from fenceline import errors, limits
 
 THREADS_MAX = 16
 _WAIT_ALONE_MS = limits.WAIT_MS_MAX // 2
-_WAIT_SHARED_MS = 500  # where more partitions are followed than there are threads to hold a poll
-_PAUSE_MS = limits.POLL_LAST_MS  # before the next poll where the service did not hold the last one
+_WAIT_SHARED_MS = 500  # with more followed partitions than threads to hold a poll
+_PAUSE_MS = limits.POLL_LAST_MS  # after a poll that the service did not hold
 
 
 class _Positioned(Protocol):
@@ -30,12 +30,12 @@ At = TypeVar("At")
 
 
 class Fetching(Generic[At, PageT]):
-    """Threads that ask for pages.
+    """The threads that ask for pages, and the pages that they got.
 
     Args:
-        fetch: Return the page of a partition from a position on, held back for so many ms while there is none.
-        partitions: How many will be asked for.
-        is_following: Whether to hold polls back.
+        fetch: Returns the page of a partition from a position on, held back for so many ms while there is none.
+        partitions: How many partitions will be asked for.
+        is_following: Ask the service to hold polls back.
     """
 
     def __init__(self, fetch: Callable[[int, At, int], PageT], partitions: int, *, is_following: bool) -> None:
@@ -60,24 +60,24 @@ class Fetching(Generic[At, PageT]):
         self._wanted.put((partition, position))
 
     def next(self) -> tuple[int, At, PageT | BaseException]:
-        """Wait for a page that was wanted, and return it, or why there is none, with its partition and position."""
+        """Wait for a page that was wanted, and return it, or its error, with its partition and position."""
         return self._fetched.get()
 
     def next_within(self, wait_ms: int) -> tuple[int, At, PageT | BaseException] | None:
-        """Return as ``next`` does, or ``None`` if nothing comes within ``wait_ms``."""
+        """Return what ``next`` does, or ``None`` if no page comes within ``wait_ms``."""
         try:
             return self._fetched.get(timeout=wait_ms / 1000)
         except Empty:
             return None
 
     def close(self) -> None:
-        """Ask for no more pages. Long polls that are held end by themselves, in threads that nobody waits for."""
+        """Ask for no further page. Long polls that are held end by themselves, in threads that are not waited for."""
         self._closed.set()
         for _ in self.threads:
             self._wanted.put(None)
         if not self._is_following:
             for thread in self.threads:
-                thread.join()  # at most for the page that it asks for
+                thread.join()  # for one page at most
 
     def _run(self) -> None:
         while (wanted := self._wanted.get()) is not None and not self._closed.is_set():
@@ -87,12 +87,13 @@ class Fetching(Generic[At, PageT]):
                 page = self._fetch(partition, position, self._wait_ms)
             except errors.FencelineError as error:
                 self._fetched.put((partition, position, error))
-            except BaseException as error:  # A fault of our own: whoever waits must hear of it, then this thread ends.
+            except BaseException as error:
+                # A fault of this client: the waiting caller must get it, and then this thread ends.
                 self._fetched.put((partition, position, error))
                 if not self._closed.is_set():
                     raise
             else:
                 if page.position == position and (monotonic() - asked) * 2_000 < self._wait_ms:
-                    # The service holds as many polls as it can: the next one shall not come at once.
+                    # The service holds as many polls as it can: the next one must not come at once.
                     self._closed.wait(_PAUSE_MS / 1_000)
                 self._fetched.put((partition, position, page))

@@ -1,7 +1,8 @@
 """Answers that are no success, as the errors of errors.py.
 
-The rule: an error keeps the promise of its ``next_step`` whoever answered. Where a problem document names a code of the
-table, it is that error; what a gateway answers by itself is mapped by its status; anything else is taken to be unknown.
+Rule: an error keeps the promise of its ``next_step``, whether the service answered or a gateway. A problem document
+with a code of the table becomes that error. An answer of a gateway is mapped by its status. Anything else leaves the
+outcome unknown.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _BY_GATEWAY: dict[int, type[errors.FencelineError]] = {
     413: errors.RecordListTooLargeError,
     429: errors.ThrottledError,
 }
-# A code of a newer service: what to do next is still known.
+# For a code of a newer service: its next step is still known.
 _BY_NEXT_STEP: dict[str, type[errors.FencelineError]] = {
     "fix": errors.InvalidRequestError,
     "retry": errors.StoreUnavailableError,
@@ -31,11 +32,15 @@ _MEMBERS_OF_ALL = frozenset({"type", "title", "status", "detail", "code", "next_
 
 
 def error_of(response: httpx.Response) -> errors.FencelineError:
-    """Return the error that ``response``, which is no success, stands for."""
+    """Return the error of ``response``, which is no success."""
     problem = _problem(response)
     if problem is None:
-        detail = f"answer without a problem document: status={response.status_code} url={response.request.url}"
-        if response.status_code >= 500:  # Whether a function ran before the gateway gave up, nobody can say.
+        detail = (
+            f"the answer has no problem document, so it is not the service's own: status={response.status_code} "
+            f"url={response.request.url}"
+        )
+        if response.status_code >= 500:
+            # A function may have run before the gateway gave up.
             return errors.OutcomeUnknownError(detail)
         return _BY_GATEWAY.get(response.status_code, errors.InvalidRequestError)(detail)
     code, detail = problem["code"], str(problem.get("detail", ""))
@@ -46,7 +51,7 @@ def error_of(response: httpx.Response) -> errors.FencelineError:
 
 
 def again(error: errors.FencelineError) -> errors.FencelineError:
-    """Return an error equal to ``error``, to be raised in another place."""
+    """Return a new error equal to ``error``, to be raised in another place."""
     return type(error)(error.detail, **error.extra)
 
 

@@ -1,15 +1,19 @@
 """A producer: many records on their way to one topic, in batches, several partitions at once.
 
-The rules:
+Rule: records of a partition are stored in the order in which they were given, and each once.
 
-- One batch of a partition is in flight at a time, so a partition keeps the order in which records were given.
-- An idempotent producer (KIP-98) gives each batch its id and the next sequence. When an answer was lost, the same bytes
-  with the same sequence are sent again: stored once, answered with the first offsets.
-- When a batch of an idempotent producer fails for good, what follows on its partition fails, too: storing it would put
-  it before records that the caller, told of the failure, may still send again. ``renew`` begins anew, with a new id.
-  Without idempotence each batch stands for itself.
-- A producer with write access of its own has all of it or none: fenced in one partition it is fenced for good, and all
-  that was not sent fails with the error that said so.
+- At most one batch of a partition is in flight at a time.
+
+- An idempotent producer (KIP-98) gives each batch its id and the next sequence. After a lost answer it sends the same
+  bytes with the same sequence again. They are stored once, and answered with the first offsets.
+
+- If a batch of an idempotent producer fails for good, what follows on its partition fails, too. Stored, it would come
+  before the failed records, which the caller may still send again. ``renew`` begins anew, with a new id.
+
+- Without idempotence each batch is independent of the others.
+
+- A producer with write access of its own has all of it or none. Fenced in one partition, it is fenced for good, and all
+  that was not sent fails with that error.
 """
 
 from __future__ import annotations
@@ -21,10 +25,10 @@ from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from fenceline import errors
 from fenceline.client.accumulator import Accumulator
+from fenceline.client.api import ApiClient
 from fenceline.client.delivery import Delivery, PendingBatch
 from fenceline.client.records import checked
 from fenceline.client.session import Held
@@ -36,44 +40,42 @@ from fenceline.model.record import Headers, Record
 from fenceline.model.results import Appended
 from fenceline.model.topic import Topic
 
-if TYPE_CHECKING:
-    from fenceline.client.client import Client
-
 _SEQUENCES = 2**31
 _RECORDS_PER_PUT = 2_000
 
 
 @dataclass(slots=True)
 class _Identity:
-    """A producer id, and what depends on it. A sender keeps to the one that it began with."""
+    """A producer id, and what depends on it. A sender keeps the identity that it began with."""
 
     producer_id: int
     producer_epoch: int
     sequences: dict[int, int] = field(default_factory=lambda: defaultdict(int))
-    broken: dict[int, errors.FencelineError] = field(default_factory=dict)  # partition → why nothing can follow there
+    broken: dict[int, errors.FencelineError] = field(default_factory=dict)  # partition → failure of its last batch
 
 
 class Producer:
-    """Made by ``Client.producer``. Safe to share between threads; a context manager that flushes and closes.
+    """A sender of records to one topic, made by ``Client.producer``.
 
-    Left by an exception it does not flush: what was not yet sent is cancelled.
+    Safe to share between threads; a context manager that flushes and closes. An exception that leaves the block cancels
+    what was not yet sent, without a flush.
 
     Args:
         linger_ms: How long a batch that is not full waits for more records.
-        batch_bytes: A batch that has reached it, before compression, takes no further record.
+        batch_bytes: A batch of this size, before compression, takes no further record.
         max_in_flight: How many batches, of as many partitions, are sent at once.
         buffer_bytes: How much may wait; ``send`` waits while there is more.
         delivery_ms: How long a batch is sent again before it fails for good.
-        partitioner: The partition of a key among so many. Records without a key go to one partition until its batch is
-            full, then to the next.
-        access: Under what it writes; ``None`` is under no session.
-        expected_offsets: For a partition the offset that its next record must get; each batch is expected right behind
-            the one before, and lands there or nowhere (KIP-27).
+        partitioner: Returns the partition of a key among so many. Records without a key go to one partition until its
+            batch is full, then to the next.
+        access: The write access of this producer; ``None`` writes under no session.
+        expected_offsets: For a partition, the offset that its next record must get. Each batch must get the offset
+            right after the one before, or it is not stored (KIP-27).
     """
 
     def __init__(
         self,
-        client: Client,
+        client: ApiClient,
         topic: Topic,
         *,
         is_idempotent: bool,
@@ -99,7 +101,7 @@ class Producer:
         self._held = sorted(range(topic.partitions) if access is None else access.topic_epochs)
         self._is_idempotent = is_idempotent
         self._identity = self._new_identity()
-        self._failure: BaseException | None = None  # the first since the last flush
+        self._failure: BaseException | None = None  # first one since the last flush
         self._keyless = self._held[0]
         self._keyless_batch: PendingBatch | None = None
         self._acknowledged = 0
@@ -108,7 +110,7 @@ class Producer:
         self._accumulator = Accumulator(
             client.runtime,
             linger_ms=linger_ms,
-            batch_bytes=min(batch_bytes, max_message_bytes * 15 // 16),  # what can't be compressed grows a little
+            batch_bytes=min(batch_bytes, max_message_bytes * 15 // 16),  # room for what compression makes larger
             buffer_bytes=buffer_bytes,
         )
         self._threads = [
@@ -122,29 +124,29 @@ class Producer:
 
     @property
     def claim(self) -> Claim | None:
-        """The claim that it writes under, with its epochs and the offsets right after it was granted."""
+        """The claim that the producer writes under, with its epochs and the offsets right after the grant."""
         holding = None if self._access is None else self._access.holding
         return holding.claim if isinstance(holding, Grant) else None
 
     @property
     def held(self) -> Held:
-        """Its write access: whether and why it was lost.
+        """The producer's write access: whether and why it was lost.
 
         Raises:
-            ValueError: It writes under no session.
+            ValueError: The producer writes under no session.
         """
         if self._access is None:
-            raise ValueError("this producer claimed no access")
+            raise ValueError("this producer writes under no session, so it holds no access; give access_mode or owner")
         return self._access.holding
 
     @property
     def acknowledged(self) -> int:
-        """How many records were acknowledged so far."""
+        """The number of records acknowledged so far."""
         return self._acknowledged
 
     @property
     def failure(self) -> BaseException | None:
-        """The first failure since the last flush, as far as is known; ``flush`` raises it."""
+        """The first failure since the last flush, if one is known; ``flush`` raises it."""
         return self._failure
 
     def __enter__(self) -> Producer:
@@ -154,7 +156,7 @@ class Producer:
         if exception is None:
             self.close()
         else:
-            self._give_up(CancelledError("the producer was left by an exception"))
+            self._give_up(CancelledError("an exception left the producer's block before the record was sent"))
             self._give_back()
 
     def send(
@@ -166,15 +168,15 @@ class Producer:
         timestamp: int | None = None,
         partition: int | None = None,
     ) -> Delivery:
-        """Give one record on its way, and return at once unless the buffer is full.
+        """Send one record in the background, and return at once unless the buffer is full.
 
         Args:
             headers: Pairs of name and value, or a mapping.
             timestamp: In ms; left out, it is now.
-            partition: Instead of the key's.
+            partition: The record's partition, instead of its key's.
 
         Raises:
-            ProducerFencedError, SessionSeveredError: It may no longer write. The record was not sent.
+            ProducerFencedError, SessionSeveredError: The producer may no longer write. The record was not sent.
         """
         if timestamp is None:
             timestamp = self._runtime.now_ms()
@@ -184,9 +186,9 @@ class Producer:
         return self._put(self._known(partition), [record])
 
     def send_many(self, records: Iterable[Record], *, partition: int | None = None) -> None:
-        """Give many records on their way, each to its key's partition or all to ``partition``.
+        """Send many records in the background, each to its key's partition or all to ``partition``.
 
-        There are no deliveries: ``flush`` tells if one failed, and ``acknowledged`` how many did not.
+        There are no deliveries: ``flush`` raises the first failure, and ``acknowledged`` counts the stored records.
         """
         for some in _chunks(records, _RECORDS_PER_PUT):
             for record in some:
@@ -201,10 +203,10 @@ class Producer:
                 self._put(self._known(target), group)
 
     def flush(self) -> None:
-        """Send all that was given so far, and wait until every record of it is acknowledged or failed.
+        """Send all records given so far, and wait until each is acknowledged or failed.
 
         Raises:
-            FencelineError: The first failure since the last flush; deliveries tell each record's own.
+            FencelineError: The first failure since the last flush; each record's own is raised by its delivery.
         """
         self._wait()
         with self._lock:
@@ -213,13 +215,13 @@ class Producer:
             raise failure
 
     def renew(self) -> None:
-        """Wait for all that was given, and begin anew after a failure, with a new producer id.
+        """Wait for all records given, and begin anew after a failure, with a new producer id.
 
-        What failed as ``OutcomeUnknownError`` may stand in the log. The new id knows nothing of it: look before you
-        send it again, or it may be stored twice.
+        A record that failed as ``OutcomeUnknownError`` may be in the log. The service cannot match it to the new id:
+        look before you send it again, or it may be stored twice.
 
         Raises:
-            ProducerFencedError, SessionSeveredError: It may no longer write, and never will.
+            ProducerFencedError, SessionSeveredError: The producer may no longer write, and never will.
         """
         self._wait()
         if self._access is not None:
@@ -230,7 +232,7 @@ class Producer:
             self._failure = None
 
     def close(self) -> None:
-        """Flush, and take no more records.
+        """Flush, and accept no further record.
 
         Raises:
             FencelineError: As ``flush``; the producer is closed all the same.
@@ -263,15 +265,20 @@ class Producer:
 
     def _known(self, partition: int) -> int:
         if not 0 <= partition < self._partitions:
-            detail = f"no such partition: topic={self._topic.name} partition={partition}"
-            raise errors.UnknownTopicOrPartitionError(detail)
+            raise errors.UnknownTopicOrPartitionError(
+                f"the topic has no such partition: topic={self._topic.name} partition={partition} "
+                f"partitions={self._partitions}"
+            )
         if self._access is not None and partition not in self._access.topic_epochs:
-            raise ValueError(f"this producer claimed other partitions: partition={partition} claimed={self._held}")
+            raise ValueError(
+                f"this producer may not write to the partition; claim it, too: partition={partition} "
+                f"claimed={self._held}"
+            )
         return partition
 
     def _wait(self) -> None:
         for batch in self._accumulator.seal():
-            with suppress(CancelledError):  # `_failure` tells
+            with suppress(CancelledError):  # kept in `_failure`
                 batch.outcome.exception()
 
     def _new_identity(self) -> _Identity:
@@ -288,7 +295,8 @@ class Producer:
                 appended = self._deliver(batch)
             except errors.FencelineError as error:
                 self._fail(batch, error)
-            except BaseException as error:  # A fault of our own: whoever waits must hear of it, then this thread ends.
+            except BaseException as error:
+                # A fault of this client: the waiting caller must get it, and then this thread ends.
                 self._give_up(error)
                 self._fail(batch, error)
                 raise
@@ -306,7 +314,7 @@ class Producer:
     def _fail(self, batch: PendingBatch, error: BaseException) -> None:
         with self._lock:
             self._failure = self._failure or error
-        # After an answer that was lost a refusal is no proof for this batch, but one that the next ones would fail.
+        # After a lost answer a refusal proves nothing about this batch, but that the next ones would fail.
         refusal = error.__cause__ if isinstance(error, errors.OutcomeUnknownError) else error
         if self._access is not None and isinstance(refusal, FENCING):
             self._access.holding.lose(refusal)
@@ -316,7 +324,10 @@ class Producer:
     def _deliver(self, batch: PendingBatch) -> Appended:
         partition, identity = batch.partition, self._identity
         if (cause := identity.broken.get(partition)) is not None:
-            detail = f"an earlier batch failed, renew the producer: partition={partition} code={cause.code}"
+            detail = (
+                f"an earlier batch of the partition failed, so this one was not sent; call renew(): "
+                f"partition={partition} code={cause.code}"
+            )
             raise errors.OutOfOrderSequenceNumberError(detail) from cause
         sequence = identity.sequences[partition] if self._is_idempotent else -1
         try:
@@ -342,7 +353,7 @@ class Producer:
                 identity.broken[partition] = error
             raise
         if partition in self._expected_offsets:
-            self._expected_offsets[partition] = appended.next_offset  # behind its marker, if it took one along
+            self._expected_offsets[partition] = appended.next_offset  # after the batch's marker, if it had one
         if self._is_idempotent:
             identity.sequences[partition] = (sequence + len(batch.records)) % _SEQUENCES
         return appended

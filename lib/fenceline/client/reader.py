@@ -1,46 +1,44 @@
 """A reader: all records of some partitions, from a start on.
 
-The rules: a partition's records come in order, each once; partitions come as their answers arrive. Batches come as they
-are stored and are decoded here; records of the first that lie below the start are left out.
+Rule: a partition's records come in order, each once; partitions come as their answers arrive. Batches come as they are
+stored and are decoded here. Records of the first batch that lie below the start are left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from fenceline import errors
+from fenceline.client.api import ApiClient
 from fenceline.client.prefetch import Fetching
+from fenceline.client.requests.subscriptions import Isolation
 from fenceline.format import batch as record_batch
 from fenceline.format.batch import StoredRecord
-
-if TYPE_CHECKING:
-    from fenceline.client.client import Client
-    from fenceline.client.requests.subscriptions import Isolation
-    from fenceline.model.results import BatchPage
+from fenceline.model.results import BatchPage
 
 Start = Literal["earliest", "latest"] | int | Mapping[int, int]
 
 
 class Reader:
-    """Made by ``Client.reader``. An iterator for one thread; a context manager that stops its fetches.
+    """An iterator over records, made by ``Client.reader``, for one thread; a context manager that stops its fetches.
 
-    Iterating yields ``(partition, record)``, ``pages`` the same in lists, which is faster; each goes on where the other
-    left off. A reader that does not follow ends at the offsets that were next when each partition first answered.
+    Iterating yields ``(partition, record)``, and ``pages`` the same in lists, which is faster. Each goes on where the
+    other left off. A reader that does not follow ends at the next offsets of each partition's first answer.
 
     Args:
         start: ``earliest``, ``latest``, an offset for every partition, or a mapping of partition to offset.
         is_following: Never end, and wait for new records.
         max_bytes: How much one page may hold, as stored.
-        group, session_id: Read as a group that this session owns the partitions for.
+        group, session_id: Read as this group, for which the session owns the partitions.
 
     Attributes:
-        positions: For each partition the offset to go on with: behind the last record that was yielded.
+        positions: For each partition the offset to go on with: right after the last record that was yielded.
     """
 
     def __init__(
         self,
-        client: Client,
+        client: ApiClient,
         topic: str,
         partitions: Sequence[int],
         *,
@@ -61,7 +59,7 @@ class Reader:
         self.positions = self._first_offsets(partitions, start)
         self._ends: dict[int, int] = {}
         self._open = set(self.positions)
-        self._rest: tuple[int, Iterator[StoredRecord], int] | None = None  # of a page that was left in the middle
+        self._rest: tuple[int, Iterator[StoredRecord], int] | None = None  # unread end of a page
         self._fetching: Fetching[int, BatchPage] = Fetching(self._fetch, len(self.positions), is_following=is_following)
         self._fetching.start(self.positions.items())
 
@@ -72,16 +70,16 @@ class Reader:
         self.close()
 
     def close(self) -> None:
-        """Ask for no more pages. Long polls that are held end by themselves, in threads that nobody waits for."""
+        """Ask for no further page. Long polls that are held end by themselves, in threads that are not waited for."""
         self._fetching.close()
 
     def __iter__(self) -> Iterator[tuple[int, StoredRecord]]:
         """Yield each record with its partition.
 
         Raises:
-            OffsetOutOfRangeError: The log start has passed a partition's position: retention or a trim took records
+            OffsetOutOfRangeError: The log start has passed a partition's position. Retention or a trim deleted records
                 that were not read.
-            CorruptLogError: The service answered what is no batch.
+            CorruptLogError: The service's answer holds no valid batches.
         """
         while (page := self._next_page()) is not None:
             partition, records, position = page
@@ -110,12 +108,12 @@ class Reader:
             return None
         partition, offset, page = self._fetching.next()
         if isinstance(page, BaseException):
-            self._fetching.want(partition, offset)  # so that a caller who goes on asks again
+            self._fetching.want(partition, offset)  # for a caller that goes on
             raise page
         bounds = page.bounds
         end = bounds.last_stable_offset if self._isolation == "read_committed" else bounds.next_offset
         if self._is_following or page.position < self._ends.setdefault(partition, end):
-            self._fetching.want(partition, page.position)  # fetched while this page is decoded and used
+            self._fetching.want(partition, page.position)  # fetched during this page's use
         else:
             self._open.remove(partition)
         return partition, _records_from(page.body, offset), page.position
@@ -151,5 +149,7 @@ def _records_from(body: bytes, start: int) -> list[StoredRecord]:
                 decoded = [record for record in decoded if record.offset >= start]
             records += decoded
     except record_batch.MalformedBatch as error:
-        raise errors.CorruptLogError(f"a page that is no batches: start={start} reason={error}") from error
+        raise errors.CorruptLogError(
+            f"the service answered with bytes that are no record batches: start={start} reason={error}"
+        ) from error
     return records

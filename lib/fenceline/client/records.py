@@ -1,17 +1,13 @@
 """Records as a caller gives them.
 
-Rule: what cannot be encoded is refused before anything is sent, since the batch of such a record would take its
-neighbours with it. Keys, values and header values are bytes; text is the caller's to encode.
+Rule: a record that cannot be encoded is refused before anything is sent, since all records of its batch would fail with
+it. Keys, values and header values are bytes; the caller encodes text.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from fenceline.limits import INT64_MAX
-
-if TYPE_CHECKING:
-    from fenceline.model.record import Record
+from fenceline.model.record import Record
 
 _OCTETS = (bytes, type(None))
 
@@ -21,14 +17,19 @@ def checked(record: Record) -> Record:
 
     Raises:
         TypeError: A key or value is neither bytes nor ``None``, or a header is no pair of a name and such a value.
-        ValueError: Its timestamp is none.
+        ValueError: Its timestamp is no integer of ms, or negative.
     """
     if not isinstance(record.value, _OCTETS) or not isinstance(record.key, _OCTETS):
-        raise TypeError(f"key and value must be bytes or None: key={record.key!r} value={record.value!r}")
+        raise TypeError(
+            f"a record's key and value must be bytes or None; encode text first: key={record.key!r} "
+            f"value={record.value!r}"
+        )
     timestamp = record.timestamp
     if timestamp is not None and not (isinstance(timestamp, int) and 0 <= timestamp <= INT64_MAX):
-        raise ValueError(f"a timestamp is an integer of ms, not below 0: timestamp={timestamp!r}")
+        raise ValueError(f"a record's timestamp must be an integer of ms, 0 or more: timestamp={timestamp!r}")
     for name, value in record.headers:
         if not isinstance(name, str) or not isinstance(value, _OCTETS):
-            raise TypeError(f"a header is a name and bytes or None: name={name!r} value={value!r}")
+            raise TypeError(
+                f"a record's header must be a name and a value of bytes or None: name={name!r} value={value!r}"
+            )
     return record

@@ -1,11 +1,13 @@
 """A session that keeps its own lease, and what is held under one.
 
-The rules:
+Rule: only the service ends a session (I9).
 
-- A thread renews the lease when a third of it is spent, and then looks whether what is held under it is still held.
-  What was lost is told once, for good, to everybody who asked to be told.
-- Only the service says that a session is over (I9). A lease that nobody could renew in time is a reason to stop for
-  those whose right is nothing but the lease (a lock), and none for a producer: the log decides about that one.
+- A thread renews the lease when a third of it is spent, and then looks whether what is held under it is still held. A
+  loss is reported once, for good, to each callback that asked for it.
+
+- A lease that could not be renewed in time ends what has no right but the lease (a lock). It does not end a producer:
+  the log decides about that one.
+
 - Giving back is a courtesy: what is not given back lapses by itself.
 """
 
@@ -15,34 +17,31 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from fenceline import errors
+from fenceline.client.api import ApiClient
 from fenceline.client.problems import again
 from fenceline.client.transport import log
 
-if TYPE_CHECKING:
-    from fenceline.client.client import Client
-
 OnLost = Callable[[errors.FencelineError], None]
 
-GIVE_BACK_MS = 2_000  # how long it is tried
+GIVE_BACK_MS = 2_000  # for all tries together
 _BEATS_PER_LEASE = 3
-_PAUSES_PER_LEASE = 20  # while nobody answers
+_PAUSES_PER_LEASE = 20  # while the service does not answer
 
 
 class Held:
-    """What somebody has until it is given back or lost. Safe to share between threads."""
+    """A right that lasts until it is given back or lost. Safe to share between threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._loss: errors.FencelineError | None = None
         self._is_over = False
-        self._told: list[OnLost] = []
+        self._callbacks: list[OnLost] = []
 
     @property
     def loss(self) -> errors.FencelineError | None:
-        """Why it was lost; ``None`` as far as is known."""
+        """The error by which it was lost; ``None`` while no loss is known."""
         return self._loss
 
     def check(self) -> None:
@@ -51,24 +50,24 @@ class Held:
             raise again(self._loss) from self._loss
 
     def when_lost(self, tell: OnLost) -> None:
-        """Call ``tell`` once it is lost, or at once if it is; in the thread that learns of it."""
+        """Call ``tell`` once it is lost, or at once if it is already; in the thread that learns of it."""
         with self._lock:
             if self._loss is None:
-                self._told.append(tell)
+                self._callbacks.append(tell)
                 return
         tell(self._loss)
 
     def lose(self, error: errors.FencelineError) -> None:
-        """Say that it is lost for good; what was given back before, or lost, stays as it is."""
+        """Mark it as lost for good, unless it was given back or lost before."""
         with self._lock:
             if self._is_over or self._loss is not None:
                 return
             self._loss = error
-        for tell in self._told:
+        for tell in self._callbacks:
             tell(error)
 
     def _end(self) -> bool:
-        """Say that it is being given back; return whether it was neither given back nor lost before."""
+        """Mark it as given back; return whether it was neither given back nor lost before."""
         with self._lock:
             was_held = not self._is_over and self._loss is None
             self._is_over = True
@@ -76,10 +75,10 @@ class Held:
 
 
 class Holding(Held, ABC):
-    """What is held under a session, and ends with it.
+    """A right that is held under a session, and ends with it.
 
     Args:
-        is_session_own: The session is for this alone, and is closed with it.
+        is_session_own: The session is for this holding alone, and is closed with it.
     """
 
     def __init__(self, session: Session, *, is_session_own: bool) -> None:
@@ -96,7 +95,7 @@ class Holding(Held, ABC):
         """Give it back."""
         self.session.drop(self)
         if self._end() and not self._is_session_own:
-            with suppress(errors.FencelineError):  # It lapses with the session.
+            with suppress(errors.FencelineError):  # lapses with the session
                 self.give_back()
         if self._is_session_own:
             self.session.close()
@@ -106,32 +105,32 @@ class Holding(Held, ABC):
         """Ask the service to end it, while the session goes on."""
 
     def look(self, timeout_ms: int) -> None:
-        """Raise the error by which it was lost, though the session goes on."""
+        """Raise the error by which it was lost, if it was lost although the session goes on."""
 
     def reconnect(self) -> bool:
-        """Bring the session back whose lease lapsed; return whether this is one that can.
+        """Bring a session back whose lease lapsed; return whether this holding can do that.
 
         Raises:
-            FixError: It could not, for good: this is lost.
+            FixError: The session cannot come back by this holding, which is lost.
         """
         return False
 
     def lapse(self, error: errors.FencelineError) -> None:
-        """Hear that the lease could not be renewed in time."""
+        """Handle a lease that could not be renewed in time."""
         self.lose(error)
 
 
 class Session(Held):
-    """Made by ``Client.session``; a context manager that closes it. A thread keeps its lease until then.
+    """A session, made by ``Client.session``; a context manager that closes it. A thread renews its lease until then.
 
     Attributes:
-        session_id: What requests name.
-        lease_ms: How long it lives without a renewal.
+        session_id: The id that requests name.
+        lease_ms: How long the session lives without a renewal.
     """
 
-    def __init__(self, client: Client, lease_ms: int | None) -> None:
+    def __init__(self, client: ApiClient, lease_ms: int | None) -> None:
         super().__init__()
-        self._renewed_ms = client.runtime.monotonic_ms()  # the service counts from a later moment
+        self._renewed_ms = client.runtime.monotonic_ms()  # earlier than the service's own count
         lease = client.create_session(lease_ms=lease_ms)
         self.session_id = lease.session_id
         self.lease_ms = lease.lease_ms
@@ -153,20 +152,20 @@ class Session(Held):
 
     @property
     def is_lapsed(self) -> bool:
-        """Whether the lease was not renewed in time, by this machine's clock: somebody else may have come since."""
+        """True if the lease was not renewed in time, by this machine's clock: another session may have taken over."""
         return self.left_ms == 0
 
     @property
     def left_ms(self) -> int:
-        """How long the lease goes on without a further renewal, by this machine's clock; 0 once it lapsed."""
+        """The time until the lease ends without a further renewal, by this machine's clock; 0 once it lapsed."""
         return max(self._renewed_ms + self.lease_ms - self._runtime.monotonic_ms(), 0)
 
     def when_renewed(self, tell: Callable[[], None]) -> None:
-        """Call ``tell`` after each renewal, in the thread that renews: it should return soon."""
+        """Call ``tell`` after each renewal, in the thread that renews. It should return soon."""
         self._on_renewed.append(tell)
 
     def hold(self, holding: Holding) -> None:
-        """Take ``holding`` into care, until the session ends or it is dropped."""
+        """Look after ``holding``, until the session ends or it is dropped."""
         with self._changed:
             self._holdings.append(holding)
         if self.loss is not None:
@@ -179,7 +178,7 @@ class Session(Held):
     def lose(self, error: errors.FencelineError) -> None:
         super().lose(error)
         if self.loss is not None:
-            for holding in self._held():  # one that comes now is told when it is taken into care
+            for holding in self._held():  # a later one learns it in `hold`
                 holding.lose(self.loss)
 
     def close(self) -> None:
@@ -188,7 +187,7 @@ class Session(Held):
             self._is_stopping = True
             self._changed.notify_all()
         if self._end():
-            with suppress(errors.FencelineError):  # It lapses by itself.
+            with suppress(errors.FencelineError):  # lapses by itself
                 self._client.close_session(self.session_id, retry_ms=GIVE_BACK_MS)
 
     def _run(self) -> None:
@@ -202,16 +201,16 @@ class Session(Held):
                 due_ms = self._renewed_ms + self._beat_ms
             else:
                 log.warning(
-                    "no heartbeat was answered, asking again: session=%s… left_ms=%d pause_ms=%d",
+                    "the service did not answer a heartbeat; the client asks again: session=%s… left_ms=%d pause_ms=%d",
                     self.session_id[:8],
                     self.left_ms,
                     self._pause_ms,
                 )
-                self._tell_if_lapsed()
+                self._lapse_if_due()
                 due_ms = self._runtime.monotonic_ms() + self._pause_ms
 
     def _wait_until(self, due_ms: int) -> bool:
-        """Return whether to go on."""
+        """Wait until ``due_ms``, and return whether the session goes on."""
         with self._changed:
             while not self._is_stopping and (left_ms := due_ms - self._runtime.monotonic_ms()) > 0:
                 self._changed.wait(left_ms / 1000)
@@ -228,16 +227,17 @@ class Session(Held):
                 return False
         except errors.FixError as error:
             self.lose(error)
-        except errors.FencelineError:  # Nobody answered. The lease may go on; asked again after a pause.
+        except errors.FencelineError:
+            # The service did not answer. The lease may go on; the next try comes after a pause.
             return False
         if self.loss is None:
-            self._renewed_ms = began_ms  # the service counts from a later moment
+            self._renewed_ms = began_ms  # earlier than the service's own count
             for tell in self._on_renewed:
                 tell()
         return True
 
     def _came_back(self, expired: errors.SessionExpiredError) -> bool:
-        """Reconnect by what is held, or lose the session; return whether the service answered."""
+        """Reconnect by a holding, or lose the session; return whether the service answered."""
         for holding in self._held():
             try:
                 if holding.reconnect():
@@ -245,7 +245,8 @@ class Session(Held):
             except errors.FixError as error:
                 self.drop(holding)
                 holding.lose(error)
-            except errors.FencelineError:  # Nobody answered: the next heartbeat is told the same as this one.
+            except errors.FencelineError:
+                # The service did not answer. The next heartbeat gets the same refusal, and tries again.
                 return False
         self.lose(expired)
         return True
@@ -258,11 +259,14 @@ class Session(Held):
                 self.drop(holding)
                 holding.lose(error)
             except errors.FencelineError:
-                return  # Nobody answered; the next beat looks again.
+                return  # without an answer: the next beat looks again
 
-    def _tell_if_lapsed(self) -> None:
+    def _lapse_if_due(self) -> None:
         if self.is_lapsed:
-            detail = f"no heartbeat was answered in time: session_id={self.session_id} lease_ms={self.lease_ms}"
+            detail = (
+                f"the service answered no heartbeat in time, so the lease lapsed: session_id={self.session_id} "
+                f"lease_ms={self.lease_ms}"
+            )
             for holding in self._held():
                 holding.lapse(errors.SessionExpiredError(detail))
 

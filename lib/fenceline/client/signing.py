@@ -1,8 +1,8 @@
-"""Requests signed as AWS wants them (SigV4), for an API that lets in only whom IAM does.
+"""Requests signed as AWS wants them (SigV4), for an API that IAM protects.
 
-The rule: each sending is signed anew, by the credentials as they are at that moment; they come from where every AWS
-tool takes them (boto3's session: variables, profiles, SSO, roles), stay its own, and are never shown. Without a region
-nothing is signed, and boto3 is not needed.
+Rule: each sending is signed anew, with the credentials of that moment. They come from where every AWS tool takes them
+(boto3's session: variables, profiles, SSO, roles), stay in that session, and are never shown. Without a region nothing
+is signed, and boto3 is not needed.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import httpx
 
 from fenceline import errors
 
-_SERVICE = "execute-api"  # also behind a domain of one's own
+_SERVICE = "execute-api"  # also for an API with a custom domain
 
 
 class SignedRequests(httpx.Auth):
-    """Signs for the API Gateway of ``region``.
+    """A signer of requests to the API Gateway of ``region``.
 
     Raises:
-        UnauthenticatedError: There are no credentials, or no boto3. The message says what to do.
+        UnauthenticatedError: There are no credentials, or boto3 is not installed. The message says what to do.
     """
 
     requires_request_body = True
@@ -32,7 +32,9 @@ class SignedRequests(httpx.Auth):
 
             from fenceline.adapters.aws import credentials
         except ModuleNotFoundError as error:
-            raise errors.UnauthenticatedError(f'signing needs {error.name}: pip install "fenceline[aws]"') from error
+            raise errors.UnauthenticatedError(
+                f'signing requests needs {error.name}, which is not installed; run pip install "fenceline[aws]"'
+            ) from error
         self._region = region
         try:
             self._credentials = credentials.new_session()[0].get_credentials()
@@ -54,10 +56,10 @@ class SignedRequests(httpx.Auth):
             request.method, str(request.url), headers={"host": request.headers["host"]}, data=request.content
         )
         try:
-            # One moment's credentials: a renewal in between would mix two.
+            # The credentials of one moment: a renewal in between would mix two pairs.
             frozen = self._credentials.get_frozen_credentials()
             SigV4Auth(frozen, _SERVICE, self._region).add_auth(signed)
-        except (BotoCoreError, ClientError) as error:  # The latter is of a service that gives credentials.
+        except (BotoCoreError, ClientError) as error:  # ClientError: from a service that issues credentials
             raise errors.UnauthenticatedError(credentials.described(error)) from error
         for name in ("Authorization", "X-Amz-Date", "X-Amz-Security-Token"):
             if name in signed.headers:

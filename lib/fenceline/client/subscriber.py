@@ -1,48 +1,47 @@
 """A subscriber: the records of a subscription that are not acknowledged, and their acknowledgements.
 
-The rules:
+Rule: a subscriber shows each record once, in the order of its partition. The next subscriber shows again what was not
+acknowledged. So a program acknowledges a record after it has done the record's work.
 
-- Each record is shown once by one subscriber, in the order of its partition; what was not acknowledged is shown again
-  by the next one. So a record is acknowledged after what it was for is done.
-- Under a session that owns the partitions for the group, each page and each acknowledgement is checked by the service:
-  one that comes late from a reader that was severed is refused.
-- With ``ack_every_ms`` acknowledgements are gathered (``acknowledger``). They are sent at the next call once they are
-  due, while it waits for records, at the end of an iteration, and by ``close``. A crash repeats at most what was
-  acknowledged within ``ack_every_ms``. An error of theirs is raised by the call that sends them.
+- Under a session that owns the partitions for the group, the service checks each page and each acknowledgement. It
+  refuses a late one from a reader that was severed.
+
+- With ``ack_every_ms`` acknowledgements are gathered (``acknowledger``). They are sent by the next call once they are
+  due, during a wait for records, at the end of an iteration, and by ``close``.
+
+- A crash repeats at most what was acknowledged within ``ack_every_ms``. The call that sends acknowledgements raises
+  their error.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from fenceline import errors
 from fenceline.client.acknowledger import Acknowledgements
+from fenceline.client.api import ApiClient
 from fenceline.client.prefetch import Fetching
+from fenceline.client.requests.subscriptions import Isolation
 from fenceline.client.session import GIVE_BACK_MS
 from fenceline.client.transport import log
-
-if TYPE_CHECKING:
-    from fenceline.client.client import Client
-    from fenceline.client.requests.subscriptions import Isolation
-    from fenceline.model.results import Page, ReadRecord
+from fenceline.model.results import Page, ReadRecord
 
 
 class Subscriber:
-    """Made by ``Client.subscribe``. An iterator for one thread; a context manager that closes it.
+    """An iterator over a subscription, made by ``Client.subscribe``, for one thread; a context manager that closes it.
 
-    Iterating yields ``(partition, record)``, ``pages`` the same in lists, which is faster; each goes on where the other
-    left off. One that does not follow ends at the offsets that were next when each partition first answered.
+    Iterating yields ``(partition, record)``, and ``pages`` the same in lists, which is faster. Each goes on where the
+    other left off. A subscriber that does not follow ends at the next offsets of each partition's first answer.
 
     Attributes:
-        topic, name: What it subscribes to.
-        positions: For each partition the offset behind the last record that was yielded.
+        topic, name: The topic, and the subscription's name.
+        positions: For each partition the offset right after the last record that was yielded.
     """
 
     def __init__(
         self,
-        client: Client,
+        client: ApiClient,
         topic: str,
         name: str,
         partitions: Sequence[int],
@@ -64,7 +63,7 @@ class Subscriber:
         self._acknowledgements = Acknowledgements(send, client.runtime, ack_every_ms)
         self._ends: dict[int, int] = {}
         self._open = set(partitions)
-        self._rest: tuple[int, Iterator[ReadRecord]] | None = None  # of a page that was left in the middle
+        self._rest: tuple[int, Iterator[ReadRecord]] | None = None  # unread end of a page
         self.positions: dict[int, int] = {}
         self._fetching: Fetching[int | None, Page] = Fetching(self._fetch, len(partitions), is_following=is_following)
         self._fetching.start((partition, None) for partition in partitions)
@@ -77,14 +76,17 @@ class Subscriber:
             self.close()
             return
         try:
-            self._acknowledgements.send_last(within_ms=GIVE_BACK_MS)  # What was acknowledged was done all the same.
-        except errors.FencelineError as error:  # The exception that ends the block is not hidden by this one.
-            log.warning("acknowledgements were not sent, their records come again: why=%s", error.code)
+            # The work of acknowledged records was done in spite of the exception.
+            self._acknowledgements.send_last(within_ms=GIVE_BACK_MS)
+        except errors.FencelineError as error:  # not raised: it would hide the block's own exception
+            log.warning(
+                "the subscriber could not send its last acknowledgements; their records come again: why=%s", error.code
+            )
         finally:
             self._fetching.close()
 
     def flush(self) -> None:
-        """Send all acknowledgements that are gathered; do it before a seek, which they would undo.
+        """Send all gathered acknowledgements. Call it before a seek, which they would undo.
 
         Raises:
             FencelineError: As ``acknowledge``.
@@ -92,7 +94,7 @@ class Subscriber:
         self._acknowledgements.send_all()
 
     def close(self) -> None:
-        """Flush, and ask for no more pages. What is acknowledged later is sent at once.
+        """Flush, and ask for no further page. Later acknowledgements are sent at once.
 
         Raises:
             FencelineError: As ``flush``; the subscriber is closed all the same.
@@ -108,8 +110,8 @@ class Subscriber:
         Raises:
             OwnerFencedError: Another session owns a partition for this group.
             SessionSeveredError, SessionExpiredError: The session is over.
-            UnknownSubscriptionError: It was deleted.
-            FencelineError: As ``acknowledge``, of what was gathered. No record is lost: iterate again.
+            UnknownSubscriptionError: The subscription was deleted.
+            FencelineError: As ``acknowledge``, for what was gathered. No record is lost: iterate again.
         """
         while True:
             if self._rest is None:
@@ -143,10 +145,10 @@ class Subscriber:
     def acknowledge(self, partition: int, offset: int) -> int:
         """Acknowledge every record of ``partition`` up to and including ``offset``; return the mark after it.
 
-        With ``ack_every_ms`` it is the mark as the service told it last, and -1 before it told any.
+        With ``ack_every_ms`` the mark is that of the service's last answer, and -1 before the first one.
 
         Raises:
-            OwnerFencedError, SessionSeveredError, SessionExpiredError: Nothing was acknowledged, and nothing of what
+            OwnerFencedError, SessionSeveredError, SessionExpiredError: Nothing was acknowledged, neither this nor what
                 was gathered for this partition.
         """
         return self._acknowledgements.add(partition, cumulative=offset)
@@ -160,12 +162,12 @@ class Subscriber:
         while self._open:
             partition, position, page = self._next_fetched()
             if isinstance(page, BaseException):
-                self._fetching.want(partition, position)  # so that a caller who goes on asks again
+                self._fetching.want(partition, position)  # for a caller that goes on
                 raise page
             bounds = page.bounds
             end = bounds.last_stable_offset if self._isolation == "read_committed" else bounds.next_offset
             if self._is_following or page.position < self._ends.setdefault(partition, end):
-                self._fetching.want(partition, page.position)  # fetched while this page is used
+                self._fetching.want(partition, page.position)  # fetched during this page's use
             else:
                 self._open.remove(partition)
             if page.records:
@@ -200,4 +202,5 @@ class Subscriber:
         except errors.OffsetOutOfRangeError:
             if position is None:
                 raise
-            return read(None)  # Retention, a seek or another subscriber moved the mark past this position.
+            # Retention, a seek or another subscriber moved the mark past this position.
+            return read(None)

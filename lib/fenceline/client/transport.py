@@ -1,16 +1,17 @@
 """Requests and their retries: the only place in the client that sends, waits and sends again.
 
-The rule, by what a request does (``Effect``) when its answer is lost:
+Rule: a request whose answer was lost is sent again only if its effect (``Effect``) allows it.
 
-- ``none``: it changes nothing, and is sent again.
-- ``repeatable``: carried out twice it is as if carried out once (a trim, a batch with a sequence), and is sent again.
-  When a lost answer is followed by a refusal, or by none in time, the outcome is unknown: the lost one may have been
-  carried out.
-- ``once``: it is never sent again after a lost answer. The outcome is unknown, and the caller checks.
+- ``none``: the request changes nothing, and is sent again.
 
-``retry`` answers, and connections that were never made, promise that nothing was carried out: those are sent again for
-every effect, after a jittered pause that doubles, until the deadline. A client that never reached its service soon
-stops where connections are refused: most likely no server runs there.
+- ``repeatable``: twice has the effect of once (a trim, a batch with a sequence). The request is sent again. If a
+  refusal follows, or no answer in time, the outcome is unknown: the lost request may have been carried out.
+
+- ``once``: the request is never sent again after a lost answer. The outcome is unknown, and the caller checks.
+
+``retry`` answers, and connections that were never made, promise that nothing was carried out. Such a request is sent
+again for every effect, after a jittered pause that doubles, until the deadline. A client that never reached its service
+soon stops where connections are refused: most likely no server runs there.
 
 The logger ``fenceline`` warns of each repetition. It names method, path, error and pause: no record, and no session.
 """
@@ -37,22 +38,25 @@ Param = str | int | bool
 
 PAUSE_FIRST_MS = 50
 PAUSE_LAST_MS = 2_000
-FIRST_CONNECTION_MS = 1_500  # how long a client that never reached its service tries again where it is refused
+FIRST_CONNECTION_MS = 1_500  # for tries of a client that never reached its service and is refused
 _CONNECTIONS_MAX = 64
-_SESSION_IN_PATH = re.compile(r"(?<=^/v1/sessions/)([^/]{8})[^/]+")  # who knows a session's id can act as it
+# A session's id is a secret: a program that knows it can act as the session.
+_SESSION_IN_PATH = re.compile(r"(?<=^/v1/sessions/)([^/]{8})[^/]+")
+
+_CLOSED = "the request was not sent, because this client was closed; make a new Client"
 
 log = logging.getLogger("fenceline")
-log.addHandler(logging.NullHandler())  # a library prints nothing by itself
+log.addHandler(logging.NullHandler())  # no output unless the program asks for it
 
 
 class Transport:
-    """One service's URL and the connections to it. Safe to share between threads.
+    """A service's URL and the connections to it. Safe to share between threads.
 
     Args:
-        timeout_ms: How long one request may be without an answer, beyond the time it asked to be held back.
+        timeout_ms: How long one request may stay without an answer, beyond the time it asked to be held back.
         retry_ms: How long a request is sent again before its last error is raised.
-        auth: What signs each sending.
-        http: What carries the requests, for tests; ``None`` is the network.
+        auth: The signer of each sending.
+        http: The carrier of the requests, for tests; ``None`` is the network.
     """
 
     def __init__(
@@ -98,14 +102,16 @@ class Transport:
         """Send a request until it is answered, and return the answer if it is a success.
 
         Args:
-            params: Those that are ``None`` are left out.
+            params: A parameter that is ``None`` is left out.
             body: A mapping is sent as JSON, bytes as they are (``headers`` then say what they are).
             hold_ms: How long the service was asked to hold the answer back (a long poll).
             retry_ms, timeout_ms: For this request, instead of the transport's.
 
         Raises:
-            FencelineError: The service's answer, or ``StoreUnavailableError`` where no connection was made (nothing was
-                carried out), or ``OutcomeUnknownError`` (it may have been). A request without effect never ends so.
+            FencelineError: The service's answer.
+            StoreUnavailableError: No connection was made, or no answer came to a request without effect. Nothing was
+                carried out.
+            OutcomeUnknownError: The answer was lost, and the request may have been carried out.
         """
         timeout_ms = self._timeout_ms if timeout_ms is None else timeout_ms
         request = self._request(method, path, params, body, headers or {}, timeout_ms + hold_ms)
@@ -126,7 +132,10 @@ class Transport:
                 last = lost = error
             except errors.FencelineError as error:
                 if lost is not None and effect == "repeatable":
-                    detail = f"refused, but an earlier answer was lost: code={error.code} detail={error.detail}"
+                    detail = (
+                        f"the service refused the request, but an earlier answer to it was lost: code={error.code} "
+                        f"detail={error.detail}"
+                    )
                     raise errors.OutcomeUnknownError(detail) from error
                 raise
             wait_ms = self.runtime.random() * pause_ms
@@ -134,7 +143,12 @@ class Transport:
                 break
             shown = _SESSION_IN_PATH.sub(r"\1…", path)
             log.warning(
-                "sending again: request=%s %s why=%s try=%d pause_ms=%d", method, shown, _why(last), number, wait_ms
+                "the client sends a request again: request=%s %s why=%s try=%d pause_ms=%d",
+                method,
+                shown,
+                _why(last),
+                number,
+                wait_ms,
             )
             self.runtime.sleep_ms(wait_ms)
             pause_ms = min(pause_ms * 2, PAUSE_LAST_MS)
@@ -165,54 +179,60 @@ class Transport:
                 timeout=timeout_ms / 1000,
             )
         except httpx.InvalidURL as error:
-            raise errors.InvalidRequestError(f"no such url: url={self.url}") from error
+            raise errors.InvalidRequestError(
+                f"the service's URL is invalid; give one such as http://127.0.0.1:8080: url={self.url}"
+            ) from error
 
     def _has_closed(self) -> bool:
-        """Whether another thread has closed this client by now; asked by a call, it is never taken as known."""
+        """Return True if this client was closed by now: a call, since another thread may close it meanwhile."""
         return self._is_closed
 
     def _send(self, request: httpx.Request) -> httpx.Response:
         if self._is_closed:
-            raise errors.StoreUnavailableError("this client was closed")
+            raise errors.StoreUnavailableError(_CLOSED)
         try:
             response = self._http.send(request)
         except httpx.UnsupportedProtocol as error:
-            raise errors.InvalidRequestError(f"not an http:// or https:// url: url={self.url}") from error
+            raise errors.InvalidRequestError(
+                f"the service's URL must begin with http:// or https://: url={self.url}"
+            ) from error
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
             raise errors.StoreUnavailableError(self._no_connection(error)) from error
         except (httpx.TransportError, httpx.DecodingError) as error:
             self._is_reached = True
             reason = str(error) or type(error).__name__
-            raise errors.OutcomeUnknownError(f"the answer was lost: url={request.url} reason={reason}") from error
+            raise errors.OutcomeUnknownError(
+                f"the service's answer was lost: url={request.url} reason={reason}"
+            ) from error
         except RuntimeError as error:
             if self._has_closed():  # between the look above and the sending
-                raise errors.StoreUnavailableError("this client was closed") from error
+                raise errors.StoreUnavailableError(_CLOSED) from error
             raise
         self._is_reached = True
         if self._has_closed() and "network_stream" in response.extensions:
-            response.extensions["network_stream"].close()  # it was opened while the others were being closed
+            response.extensions["network_stream"].close()  # opened while the others were being closed
         if response.is_success:
             return response
         raise error_of(response)
 
     def _no_connection(self, error: httpx.TransportError) -> str:
         if self._is_reached:
-            return f"no connection: url={self.url} reason={error}"
+            return f"the client could not connect to the service: url={self.url} reason={error}"
         shown = re.sub(r"(?<=://)[^/@]*@", "", self.url)  # without a password
         reason = "connection refused" if _is_refused(error) else str(error) or type(error).__name__
         return f'no fenceline answers at {shown}: {reason}; start one with "fenceline dev", or set FENCELINE_URL'
 
 
 def _trust(url: str) -> ssl.SSLContext | bool:
-    """Return who may prove by a certificate that ``url`` is theirs: the usual authorities.
+    """Return the authorities whose certificates are accepted for ``url``: the usual ones.
 
-    Where no certificate is asked for, nobody is trusted: reading the authorities takes a tenth of a command's start.
+    For plain HTTP, which asks for no certificate, none is read: reading them takes a tenth of a command's start.
     """
     return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if url.lower().startswith("http://") else True
 
 
 def _is_refused(error: BaseException | None) -> bool:
-    """Return whether a server's machine said that nobody listens there."""
+    """Return True if the server's machine answered that no process listens there."""
     while error is not None and not isinstance(error, ConnectionRefusedError):
         error = error.__cause__ or error.__context__
     return error is not None
@@ -227,9 +247,11 @@ def body_of(response: httpx.Response) -> dict[str, Any]:
     """Return the JSON object that a success carries.
 
     Raises:
-        NotFoundError: It carries none: whoever answers at this URL is no fenceline service.
+        NotFoundError: The success carries none, so the server at this URL is no fenceline service.
     """
     with contextlib.suppress(ValueError):
         if isinstance(body := response.json(), dict):
             return body
-    raise errors.NotFoundError(f"no fenceline service answers there: url={response.request.url}")
+    raise errors.NotFoundError(
+        f"the server at this URL is no fenceline service; check the URL: url={response.request.url}"
+    )

@@ -1,7 +1,7 @@
-"""Answers of the service as the log's own types, so that a record is the same thing on both sides of HTTP.
+"""Answers of the service, as values: those of ``model``, and those that only a client has.
 
-The rule: members that are not known are passed over, so that an older client can speak to a newer service. The types
-of the log are loaded when there is one to make: a program that only looks at topics does not pay for the others.
+Rule: an unknown member is ignored, so that an older client can speak to a newer service. Values that the service has,
+too, have its types (``model``), so that a record is the same thing on both sides of HTTP.
 """
 
 from __future__ import annotations
@@ -9,37 +9,36 @@ from __future__ import annotations
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import httpx
 
+from fenceline.model.results import (
+    AbortedTransaction,
+    Appended,
+    BatchPage,
+    Bounds,
+    Offsets,
+    Page,
+    ReadRecord,
+    SegmentEntry,
+    SegmentList,
+)
 from fenceline.model.topic import Topic
 
-if TYPE_CHECKING:
-    from fenceline.model.results import (
-        AbortedTransaction,
-        Appended,
-        BatchPage,
-        Bounds,
-        Offsets,
-        Page,
-        ReadRecord,
-        SegmentList,
-    )
-
 Answer = Mapping[str, Any]
-T = TypeVar("T", "Topic", "Appended", "Bounds", "AbortedTransaction")
+T = TypeVar("T", Topic, Appended, Bounds, AbortedTransaction)
 
 
 class OffsetAt(NamedTuple):
-    """The first record at or after a time."""
+    """The offset and timestamp of the first record at or after a time."""
 
     offset: int
     timestamp: int
 
 
 class ProducerId(NamedTuple):
-    """A producer id that nobody else has, and its epoch (KIP-98)."""
+    """A producer id that no other producer has, and its epoch (KIP-98)."""
 
     producer_id: int
     producer_epoch: int
@@ -50,22 +49,16 @@ def topic_of(answer: Answer) -> Topic:
 
 
 def appended_of(answer: Answer) -> Appended:
-    from fenceline.model.results import Appended
-
     return _flat(Appended, answer)
 
 
 def page_of(answer: Answer) -> Page:
-    from fenceline.model.results import Bounds, Page
-
     is_base64 = answer["encoding"] == "base64"
     records = [_record_of(record, is_base64) for record in answer["records"]]
     return Page(records, answer["position"], _flat(Bounds, answer))
 
 
 def batch_page_of(response: httpx.Response) -> BatchPage:
-    from fenceline.model.results import BatchPage, Bounds
-
     numbers = {
         name: int(response.headers[f"fenceline-{name.replace('_', '-')}"])
         for name in ("position", "log_start_offset", "next_offset", "last_stable_offset")
@@ -74,8 +67,6 @@ def batch_page_of(response: httpx.Response) -> BatchPage:
 
 
 def offsets_of(answer: Answer) -> Offsets:
-    from fenceline.model.results import Bounds, Offsets
-
     return Offsets(
         bounds=_flat(Bounds, answer),
         topic_epoch=answer["topic_epoch"],
@@ -89,8 +80,6 @@ def offset_at_of(answer: Answer) -> OffsetAt | None:
 
 
 def segments_of(answer: Answer) -> SegmentList:
-    from fenceline.model.results import AbortedTransaction, Bounds, SegmentEntry, SegmentList
-
     entries = [
         SegmentEntry(
             base_offset=entry["base_offset"],
@@ -111,8 +100,6 @@ def _flat(shape: type[T], answer: Answer) -> T:
 
 
 def _record_of(record: Answer, is_base64: bool) -> ReadRecord:
-    from fenceline.model.results import ReadRecord
-
     def octets(text: str | None) -> bytes | None:
         if text is None:
             return None
@@ -134,7 +121,7 @@ AccessMode = Literal["Shared", "Exclusive", "WaitForExclusive", "ExclusiveWithFe
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A session that was just made."""
+    """A session that the service has just made."""
 
     session_id: str
     lease_ms: int
@@ -159,7 +146,7 @@ class SessionState:
     state: Literal["live", "severed", "expired", "closed"]
     holds: Sequence[Hold]
     client_name: str | None = None
-    since: int | None = None  # when it was made
+    since: int | None = None  # time of its creation
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,8 +161,8 @@ class Claim:
     next_offsets: Mapping[int, int]
     expires_at: int
     queue_position: int | None = None
-    client_name: str | None = None  # as its session is called
-    since: int | None = None  # when it was granted, or queued
+    client_name: str | None = None  # of its session
+    since: int | None = None  # time of the grant, or of queueing
 
     @property
     def is_granted(self) -> bool:
@@ -184,7 +171,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Producers:
-    """The producers of a topic."""
+    """The producers of a topic that hold access, and those that wait for it."""
 
     granted: Sequence[Claim]
     waiting: Sequence[Claim]
@@ -192,7 +179,7 @@ class Producers:
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """A resource that was taken, and what tells its owner from every earlier one."""
+    """A resource that was taken, and the numbers that set its owner apart from every earlier one."""
 
     resource: str
     generation: int
@@ -201,16 +188,16 @@ class Owned:
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """Who owns a resource; ``session_id`` is ``None`` where nobody does."""
+    """The owner of a resource; ``session_id`` is ``None`` without one."""
 
     resource: str
     group: str | None
     generation: int
     fencing_token: int
     session_id: str | None
-    client_name: str | None = None  # as that session is called
-    since: int | None = None  # when it took the resource
-    until: int | None = None  # when its lease is over, unless it is renewed
+    client_name: str | None = None  # of that session
+    since: int | None = None  # time when it took the resource
+    until: int | None = None  # end of its lease, unless renewed
 
 
 def lease_of(answer: Answer) -> Lease:
@@ -268,7 +255,7 @@ def _by_partition(answer: Mapping[str, int]) -> Mapping[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """How far a subscription is in a partition: all below ``mark_delete_offset``, and these ranges ``[start, end)``."""
+    """A subscription's place in a partition: all below ``mark_delete_offset``, and these ranges ``[start, end)``."""
 
     partition: int
     mark_delete_offset: int
@@ -288,7 +275,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """The next offset that a group would read in a partition, and what it noted there."""
+    """The next offset that a group would read in a partition, and the group's own note on it."""
 
     topic: str
     partition: int

@@ -1,11 +1,10 @@
 """Write access under a session, kept while a producer sends (PIP-68).
 
-The rules:
+Rule: a session that lapsed comes back by the epochs that it was granted, or not at all. An epoch that was lost is never
+taken for the same one again.
 
-- A claim names its session and its producer, so that one whose answer was lost is sent again and answered the same.
-- A session that lapsed comes back by the epochs that it was granted, or not at all: an epoch once lost is never taken
-  for the same one again.
-- Whoever waits keeps its place by its polls, and gives it back when it is told to wait no longer.
+A claim names its session and its producer. So a claim whose answer was lost can be sent again, and is answered the
+same. A waiting producer keeps its place by its polls, and gives the place back when its time to wait is over.
 """
 
 from __future__ import annotations
@@ -13,22 +12,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from fenceline import errors, limits
+from fenceline.client.api import ApiClient
 from fenceline.client.session import GIVE_BACK_MS, Held, Holding, Session
 from fenceline.client.types import AccessMode, Claim
 from fenceline.model.results import SessionRef
-
-if TYPE_CHECKING:
-    from fenceline.client.client import Client
 
 OnQueued = Callable[[Claim], None]
 
 _HOLD_MS = limits.WAIT_MS_MAX // 2
 _POLL_MS = 50  # between two polls that were not held back
 
-# By these an append is told that its writer is one no longer.
+# An append that fails by one of these has lost its write access.
 FENCING = (
     errors.ProducerFencedError,
     errors.SessionSeveredError,
@@ -39,11 +35,11 @@ FENCING = (
 
 @dataclass(frozen=True, slots=True)
 class WriteAccess:
-    """Under what a producer writes, and how it hears that it may no longer."""
+    """The access that a producer writes under, and the holding that reports its loss."""
 
     holding: Holding | Lent
-    topic_epochs: Mapping[int, int]  # of the partitions that it may write to
-    is_producers_own: bool  # given back when the producer is closed
+    topic_epochs: Mapping[int, int]  # by partition that it may write to
+    is_producers_own: bool  # given back with the producer's end
 
     def ref(self, partition: int) -> SessionRef:
         return SessionRef(self.holding.session_id, self.topic_epochs[partition])
@@ -54,7 +50,7 @@ class WriteAccess:
 
 
 class Lent(Held):
-    """What a session that somebody else keeps allows: written under, neither kept alive nor given back."""
+    """The access of a session that another process keeps: used here, neither kept alive nor given back."""
 
     def __init__(self, session_id: str) -> None:
         super().__init__()
@@ -68,7 +64,7 @@ class Grant(Holding):
         claim: The service's answer.
     """
 
-    def __init__(self, client: Client, topic: str, session: Session, claim: Claim, *, is_session_own: bool) -> None:
+    def __init__(self, client: ApiClient, topic: str, session: Session, claim: Claim, *, is_session_own: bool) -> None:
         self._client = client
         self._topic = topic
         self.claim = claim
@@ -94,31 +90,34 @@ class Grant(Holding):
         return True
 
     def lapse(self, error: errors.FencelineError) -> None:
-        """Go on: an append of a holder after whom nobody came is accepted, and any other one refused."""
+        """Ignore it: the log accepts this producer's appends until another one was granted access, and none after."""
 
     def give_back(self) -> None:
         self._client.close_producer(self._topic, self.claim.producer_name, self.claim.session_id, retry_ms=GIVE_BACK_MS)
 
     def _check_same(self, now: Claim) -> None:
         if not now.is_granted or now.topic_epochs != self.claim.topic_epochs:
-            with suppress(errors.FencelineError):  # Another grant than ours: nobody asked for it.
+            with suppress(errors.FencelineError):  # a grant other than ours, which this producer did not ask for
                 self._client.close_producer(self._topic, now.producer_name, now.session_id, retry_ms=GIVE_BACK_MS)
-            detail = f"access was lost in between: topic={self._topic} producer_name={now.producer_name}"
+            detail = (
+                f"this producer lost its access before it could reconnect: topic={self._topic} "
+                f"producer_name={now.producer_name}"
+            )
             raise errors.ProducerFencedError(detail, topic_epochs={str(n): e for n, e in now.topic_epochs.items()})
 
 
-def lent_access(client: Client, topic: str, session_id: str) -> WriteAccess:
+def lent_access(client: ApiClient, topic: str, session_id: str) -> WriteAccess:
     """Return the access to ``topic`` that a session has, by its claims and by what it owns.
 
     Raises:
-        SessionSeveredError: It has none any more, and never will.
-        ProducerFencedError: It has none.
+        SessionSeveredError: The session has no access any more, and never will.
+        ProducerFencedError: The session has no access to this topic.
         UnknownSessionError: There is no such session.
     """
     session = client.session_state(session_id)
     if session.state == "severed":
-        raise errors.SessionSeveredError(f"another session took what it owned: session_id={session_id}")
-    # What it owns is as good as a claim, but is in no list of producers.
+        raise errors.SessionSeveredError(f"another session took what this one owned: session_id={session_id}")
+    # An owned partition is as good as a claim, but is in no list of producers.
     epochs: dict[int, int] = {}
     for hold in session.holds:
         name, _, partition = hold.resource.rpartition("/")
@@ -131,13 +130,14 @@ def lent_access(client: Client, topic: str, session_id: str) -> WriteAccess:
             epochs |= {n: max(epoch, epochs.get(n, epoch)) for n, epoch in claim.topic_epochs.items()}
     if not epochs:
         raise errors.ProducerFencedError(
-            f"the session may not write there: topic={topic} session_id={session_id} state={session.state}"
+            f"the session may not write to the topic; claim or own its partitions first: topic={topic} "
+            f"session_id={session_id} state={session.state}"
         )
     return WriteAccess(Lent(session_id), epochs, is_producers_own=False)
 
 
 def claim_access(
-    client: Client,
+    client: ApiClient,
     topic: str,
     *,
     access_mode: AccessMode,
@@ -148,10 +148,10 @@ def claim_access(
     wait_ms: int | None = None,
     on_queued: OnQueued | None = None,
 ) -> Grant:
-    """Claim access and keep it, under ``session`` or one of its own; see ``Client.producer``.
+    """Claim access and keep it, under ``session`` or a session of its own; see ``Client.producer``.
 
     Raises:
-        ProducerBusyError: Also when it is still queued after ``wait_ms``; it has given up its place.
+        ProducerBusyError: Also if the claim is still queued after ``wait_ms``; it has given up its place.
     """
     mine = Session(client, lease_ms) if session is None else session
     name = producer_name or client.runtime.fresh_id()
@@ -162,13 +162,13 @@ def claim_access(
         if session is None:
             mine.close()
         else:
-            with suppress(errors.FencelineError):  # Nothing may be left of it in a session that goes on.
+            with suppress(errors.FencelineError):  # leaves nothing of the claim in a session that goes on
                 client.close_producer(topic, name, mine.session_id, retry_ms=GIVE_BACK_MS)
         raise
 
 
 def _granted(
-    client: Client,
+    client: ApiClient,
     topic: str,
     access_mode: AccessMode,
     partitions: Iterable[int] | None,
@@ -187,7 +187,10 @@ def _granted(
         asked_ms = client.runtime.monotonic_ms()
         left_ms = _HOLD_MS if give_up is None else give_up - asked_ms
         if left_ms <= 0:
-            detail = f"still queued: topic={topic} queue_position={claim.queue_position} wait_ms={wait_ms}"
+            detail = (
+                f"the claim was still queued when its time to wait was over; another producer has access: "
+                f"topic={topic} queue_position={claim.queue_position} wait_ms={wait_ms}"
+            )
             raise errors.ProducerBusyError(detail)
         claim = client.producer_state(topic, name, session_id=session.session_id, wait_ms=min(left_ms, _HOLD_MS))
         if not claim.is_granted and client.runtime.monotonic_ms() - asked_ms < _POLL_MS:

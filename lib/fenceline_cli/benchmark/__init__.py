@@ -1,1 +1,4 @@
-"""``fenceline bench``: appends, reads and access, measured on the stores of its caller."""
+"""``fenceline bench``: appends, reads and access, measured on the caller's stores.
+
+Not here: what only ``make bench`` runs; see ``benchmarks`` beside ``lib``.
+"""

@@ -1,7 +1,7 @@
-"""What exclusive access costs: claims, takeovers, heartbeats, appends under a session, locks.
+"""The cost of exclusive access: claims, takeovers, heartbeats, appends under a session, locks.
 
-The rule: as for all measurements here (``run``): ratios are taken side by side on one store, and figures are
-medians. What is said of store calls is counted, not estimated.
+Rule: as for all measurements here (``run``), ratios are taken side by side on one store, and figures are medians. Store
+calls are counted, not estimated.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LEASE_MS = 300_000
 
 
 def measure(directory: Path) -> list[Row]:
-    """Measure all of it in a directory of its own."""
+    """Measure everything in a directory of its own, and return the rows."""
     runtime = ThreadRuntime()
     objects, items = open_directory(directory / "access", now_ms=runtime.now_ms)
     calls: Counter[str] = Counter()
@@ -46,7 +46,7 @@ def measure(directory: Path) -> list[Row]:
 
 
 def _takeovers(log: Log) -> list[Row]:
-    """Each claimer fences the one before it."""
+    """Measure takeovers, in which each claimer fences the one before it."""
     rows = []
     for count in PARTITIONS:
         took_ms = []
@@ -80,7 +80,7 @@ def _sessions(log: Log, calls: Counter[str]) -> list[Row]:
     under = AppendRequest.of_records(records, session=SessionRef(held.session_id, held.topic_epochs[0]))
     without = AppendRequest.of_records(records)
     for topic, request in (("held", under), ("free", without)):
-        log.append(topic, 0, request)  # the first meets the session, and the topics
+        log.append(topic, 0, request)  # reads the session and the topics into the cache
     before = calls.copy()
     log.append("free", 0, without)
     middle = calls.copy()
@@ -102,7 +102,7 @@ def _sessions(log: Log, calls: Counter[str]) -> list[Row]:
 
 
 def _locks(log: Log, items: SqliteItemStore) -> list[Row]:
-    """A lock taken and given back is two transactions of two items; the bare write is one item's."""
+    """Compare a lock taken and given back, two transactions of two items, with a bare write of one item."""
     session_id = log.access.create_session(lease_ms=LEASE_MS).session_id
     versions = itertools.count(1)
     key = ItemKey("bench", "bare")

@@ -21,7 +21,7 @@ ITEM_WRITES = ("dynamodb.PutItem", "dynamodb.DeleteItem", "dynamodb.TransactWrit
 
 
 class CountedLog:
-    """A log that counts the requests of its two clients, and the items that they wrote."""
+    """A log that counts the requests of its two AWS clients, and the items that they wrote."""
 
     def __init__(self, settings: Settings, *, objects_endpoint: str | None = None) -> None:
         self.calls: Counter[str] = Counter()
@@ -36,7 +36,7 @@ class CountedLog:
         self.log = self.opened()
 
     def opened(self) -> Log:
-        """Return a log on the same stores that remembers nothing."""
+        """Return a log on the same stores with an empty memory."""
         return Log(self.objects, self.items, self.runtime, region=self._region, create_ms=CONNECT_MS + ANSWER_MS)
 
     def clear(self) -> None:
@@ -56,6 +56,6 @@ class CountedLog:
 
 
 def plain_s3(endpoint: str | None) -> Any:
-    """Return what ``boto3.client("s3")`` does, except that it sends each request once."""
+    """Return a client as ``boto3.client("s3")`` does, but one that sends each request once."""
     once = Config(retries={"total_max_attempts": 1})
     return boto3.session.Session().client("s3", endpoint_url=endpoint, config=once)

@@ -1,6 +1,6 @@
-"""Rival processes that append to one partition, each as fast as it can: what they cost each other.
+"""Rival processes that append to one partition, each as fast as it can, and what they cost each other.
 
-The rule: one alone and all together take turns, each for the same time, on the same stores.
+Rule: one process alone and all together take turns, each for the same time, on the same stores.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ RECORD_BYTES = 1024
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """What came of it."""
+    """The result of a race."""
 
     commits: list[int]  # of each process
     creates: int
-    longest_s: float  # append
+    longest_s: float  # of an append
 
     @property
     def lost(self) -> float:
-        """How many creates were lost for each that committed."""
+        """The number of lost creates for each one that committed."""
         return (self.creates - sum(self.commits)) / sum(self.commits)
 
     @property
@@ -40,20 +40,24 @@ class Race:
 
 
 def race(settings: Settings, topic: str, processes: int) -> Race:
-    """Let so many processes append to the first partition of ``topic``, which exists."""
+    """Let this many processes append to the first partition of ``topic``, which exists."""
     command = [sys.executable, "-m", "fenceline_cli.benchmark.rivals", settings.objects, settings.items, topic]
     rivals = [
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(processes)
     ]
     for rival in rivals:
         assert rival.stdout is not None
-        rival.stdout.readline()  # ready
+        rival.stdout.readline()  # the line "ready"
     for rival in rivals:
         assert rival.stdin is not None
         rival.stdin.write("\n")
         rival.stdin.flush()
-    told = [json.loads(rival.communicate()[0]) for rival in rivals]
-    return Race([t["commits"] for t in told], sum(t["creates"] for t in told), max(t["longest_s"] for t in told))
+    results = [json.loads(rival.communicate()[0]) for rival in rivals]
+    return Race(
+        [one["commits"] for one in results],
+        sum(one["creates"] for one in results),
+        max(one["longest_s"] for one in results),
+    )
 
 
 def _rival(objects: str, items: str, topic: str) -> None:

@@ -1,7 +1,7 @@
 """Measurements, as ratios side by side in one run: what the protocol adds to its store, and what HTTP adds to both.
 
-The rule: both sides of a ratio are measured in turn, in blocks, on the same store with the same bytes; figures are
-medians. Absolute times are this machine's; the ratios are what can be compared.
+Rule: both sides of a ratio are measured in turn, in blocks, on the same store with the same bytes; figures are medians.
+Absolute times are this machine's; only the ratios can be compared.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ BATCH_TYPE = "application/vnd.apache.kafka.records; version=2"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table; ``goal`` is empty where there is none."""
+    """A line of the table; ``goal`` is empty without a goal."""
 
     what: str
     value: float
@@ -48,7 +48,7 @@ class Row:
 
 
 def median_ms(calls: Sequence[Callable[[], object]], *, rounds: int) -> list[tuple[float, float]]:
-    """Return (wall, CPU) in ms of one call of each, the medians over blocks in which they take turns."""
+    """Return (wall, CPU) in ms of a single call for each of ``calls``: medians over blocks in which they take turns."""
     walls: list[list[float]] = [[] for _ in calls]
     cpus: list[list[float]] = [[] for _ in calls]
     for _ in range(BLOCKS):
@@ -62,7 +62,7 @@ def median_ms(calls: Sequence[Callable[[], object]], *, rounds: int) -> list[tup
 
 
 class Bench:
-    """One run, in a directory of its own."""
+    """A run, in a directory of its own."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -116,7 +116,7 @@ class Bench:
         items.close()
 
     def _threads(self, log: Log, threads: int = 64, each: int = 40) -> None:
-        """Group commit: how many appends of many threads one create commits."""
+        """Measure group commit: how many appends of many threads a single create commits."""
         log.topics.create("grouped")
         request = AppendRequest.of_records([Record(b"x" * KIB)])
         start = threading.Barrier(threads)
@@ -182,14 +182,14 @@ class Bench:
             def work(partition: int) -> int:
                 sent = 0
                 path = f"/v1/topics/bench/partitions/{partition}/records"
-                # The leanest client there is: it has the machine's processors in common with the server.
+                # The leanest client there is, since it shares the machine's processors with the server.
                 with closing(HTTPConnection(httpx.URL(server.url).netloc.decode(), timeout=30)) as client:
                     while time.perf_counter() < until:
                         client.request("POST", path, body, {"content-type": BATCH_TYPE})
                         with client.getresponse() as answer:
-                            told = answer.read()
+                            content = answer.read()
                         if answer.status != HTTPStatus.OK:
-                            raise RuntimeError(told.decode())
+                            raise RuntimeError(content.decode())
                         sent += HTTP_RECORDS
                 return sent
 

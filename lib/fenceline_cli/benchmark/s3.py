@@ -1,8 +1,8 @@
 """Measurements on a bucket and a table, as ratios side by side in one run: what the protocol adds to bare requests.
 
-The rule: both sides of a ratio are measured in turn, in blocks; figures are medians. The bare side is what anybody
-would write without the log: boto3's own put, and plain gets of the same objects. Absolute times are this machine's; the
-ratios are what can be compared.
+Rule: both sides of a ratio are measured in turn, in blocks; figures are medians. The bare side is what a program would
+do without the log: boto3's own put, and plain gets of the same objects. Absolute times are this machine's; only the
+ratios can be compared.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from fenceline_cli.benchmark.rivals import race
 from fenceline_cli.benchmark.run import KIB, Row, median_ms
 
 SIZES = (("1 KiB", KIB, 20), ("64 KiB", 64 * KIB, 10), ("1 MiB", KIB * KIB, 5))
-SEGMENTS = 200  # two pages of them are read
+SEGMENTS = 200  # two pages
 READERS = 4
 READ_ROUNDS = 7
 RIVALS = 8
@@ -38,10 +38,10 @@ _METADATA = SegmentMetadata("w" * 32, 1, "local", 1, 1, 1, "c" * 64).to_strings(
 
 
 class S3Bench:
-    """One run, in topics of its own, which are deleted.
+    """A run, in topics of its own, which it deletes.
 
     Args:
-        slow_endpoint: Where the same bucket is reached with 30 ms added to each request, if it is.
+        slow_endpoint: An endpoint that serves the same bucket with 30 ms added to each request, or none.
     """
 
     def __init__(self, settings: Settings, *, slow_endpoint: str = "") -> None:
@@ -189,7 +189,7 @@ class S3Bench:
         opened.close()
 
     def requests(self, appends: int = 64) -> None:
-        """Count requests: on a partition that this process does not know, and on one that it does."""
+        """Count requests on a partition that this process has not used yet, and on one that it has."""
         opened = CountedLog(self._settings)
         topic = self._topic(opened, "requests")
         for n in range(16):

@@ -1,4 +1,4 @@
-"""``fenceline bench``: what the log costs on this machine, or on a bucket and a table, as ratios."""
+"""``fenceline bench``: the log's cost on this machine, or on a bucket and a table, as ratios."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ app = typer.Typer()
 def bench(
     as_json: AsJson = False,
     directory: Annotated[
-        Path | None, typer.Option("--directory", help="Where to write; a directory on the disk to measure.")
+        Path | None, typer.Option("--directory", help="The directory to write to, on the disk to measure.")
     ] = None,
     objects: Objects = "",
     items: Items = "",
@@ -37,21 +37,21 @@ def bench(
 ) -> None:
     """Measure appends against bare creates, how cost grows, and access; on a bucket also reads, rivals and requests.
 
-    It takes a few minutes, needs no server, and leaves nothing behind but, on S3, what a sweeper collects.
+    The command takes a few minutes and needs no server. It removes what it wrote; on S3 a sweeper collects the rest.
     """
 
-    def tell(name: str) -> None:
+    def report_part(name: str) -> None:
         typer.echo(f"measuring {name} …", err=True)
 
     if objects or items:
         if directory is not None:
-            raise CommandError("give either --directory, or --objects and --items")
-        from fenceline_cli.benchmark.s3 import S3Bench  # only here: it needs fenceline[aws]
+            raise CommandError("two places to measure are named; give either --directory, or --objects and --items")
+        from fenceline_cli.benchmark.s3 import S3Bench  # only here: needs fenceline[aws]
 
         settings = chosen(None, objects, items)
         prepare(settings, is_create=True)
         on_s3 = S3Bench(settings, slow_endpoint=slow_endpoint)
-        on_s3.run(on_part=tell)
+        on_s3.run(on_part=report_part)
         _show(on_s3.rows, as_json=as_json)
         return
     from fenceline_cli.benchmark import access
@@ -59,8 +59,8 @@ def bench(
 
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
         run = Bench(Path(scratch))
-        run.run(on_part=tell)
-        tell("exclusive access")
+        run.run(on_part=report_part)
+        report_part("exclusive access")
         rows = [*run.rows, *access.measure(Path(scratch))]
     _show(rows, as_json=as_json)
 

@@ -1,4 +1,4 @@
-"""``fenceline check-store``: whether an object store keeps what the log leans on, at length."""
+"""``fenceline check-store``: a long test of what the log depends on in an object store."""
 
 from __future__ import annotations
 
@@ -21,16 +21,18 @@ COLUMNS = ("property", "result")
     "Example: fenceline check-store --data ./data",
 )
 def check_store(data: Data = None, objects: Objects = "", items: Items = "", as_json: AsJson = False) -> None:
-    """Try every property of the object store that the log leans on, a race of creates for one key above all.
+    """Try every property of the object store that the log depends on, above all a race of creates for one key.
 
-    It may run beside servers: what it writes stands below probe/, and is deleted. The exit code is 1 if anything does
-    not hold: such a store loses what was acknowledged.
+    The command may run beside servers: it writes below probe/, and deletes what it wrote. The exit code is 1 if a
+    property does not hold: such a store loses acknowledged records.
     """
     with opened(data, None, objects, items) as context:
         try:
             report = examine(context.objects, context.runtime.fresh_id())
         except (Unavailable, NoAnswer) as fact:
-            raise CommandError(f"the store could not be tried to the end: {fact}") from fact
+            raise CommandError(
+                f"the store stopped answering before the check was complete; try again: {fact}"
+            ) from fact
     if as_json:
         print_json(
             [{"property": found.what, "holds": found.holds, "broken": found.broken} for found in report.findings]

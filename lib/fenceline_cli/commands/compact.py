@@ -23,7 +23,9 @@ COLUMNS = ("partition", "compaction_horizon", "records", "files", "bytes")
 )
 def compact(
     topic: TopicName,
-    partition: Annotated[int | None, typer.Argument(metavar="[PARTITION]", min=0, help="Only this one.")] = None,
+    partition: Annotated[
+        int | None, typer.Argument(metavar="[PARTITION]", min=0, help="Compact only this partition.")
+    ] = None,
     data: Data = None,
     objects: Objects = "",
     items: Items = "",
@@ -32,13 +34,13 @@ def compact(
 ) -> None:
     """Keep the newest value of each key of a topic with cleanup.policy=compact, for reads with compacted=true.
 
-    It may run beside a server, however large the topic is. The log itself stays as it is.
+    The command may run beside a server, however large the topic is. It does not change the log itself.
     """
     with opened(data, region, objects, items) as context:
         log = Log(context.objects, context.items, context.runtime, region=region)
         count = log.topics.get(topic).partitions
         if partition is not None and partition >= count:
-            raise CommandError(f"{topic} has no partition {partition}; it has 0 to {count - 1}")
+            raise CommandError(f"topic {topic} has no partition {partition}; it has 0 to {count - 1}")
         chosen = range(count) if partition is None else [partition]
         rows = [_row(number, _compacted(log, topic, number)) for number in chosen]
     if as_json:

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fenceline_cli import places
-from fenceline_cli.codec_alone import load_codec
-from fenceline_cli.commands import record_format
+from fenceline_cli.commands import places, record_format
+from fenceline_cli.commands.codec_alone import load_codec
 from fenceline_cli.commands.consume_lines import NAMES, Lines
 from fenceline_cli.commands.consume_span import Span, read_up_to
 from fenceline_cli.options import (
@@ -35,7 +34,7 @@ def _format(text: str) -> str:
     if text in NAMES:
         return text
     if "%" not in text:
-        raise typer.BadParameter(f"{', '.join(NAMES)}, or a template: {record_format.HELP}: {text}")
+        raise typer.BadParameter(f"takes {', '.join(NAMES)}, or a template, not {text!r}. {record_format.HELP}")
     try:
         record_format.compiled(text, "")
     except record_format.FormatError as error:
@@ -47,7 +46,7 @@ def _pattern(text: str | None) -> str | None:
     try:
         re.compile((text or "").encode())
     except re.error as error:
-        raise typer.BadParameter(f"no regular expression: {error}: {text}") from error
+        raise typer.BadParameter(f"takes a regular expression, but {error}: {text}") from error
     return text
 
 
@@ -69,23 +68,30 @@ def consume(
     until: Annotated[
         str | None,
         typer.Option(
-            metavar="WHERE", help="End before this place, named as in --from; 'end' is where each partition ends now."
+            metavar="WHERE", help="End before this place, named as in --from; 'end' is each partition's present end."
         ),
     ] = None,
     subscription: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="What this one has not acknowledged; each page is, once it was printed."),
+        typer.Option(
+            metavar="NAME",
+            help="Read what this subscription has not acknowledged. Each page is acknowledged once it was printed.",
+        ),
     ] = None,
-    group: Annotated[str | None, typer.Option(metavar="NAME", help="As this group, for which --session owns.")] = None,
+    group: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Read as this group, for which --session owns the partitions.")
+    ] = None,
     session: Session = None,
     compacted: Annotated[
-        bool, typer.Option("--compacted", help="Of what was compacted, only the newest record of each key.")
+        bool, typer.Option("--compacted", help="Print only the newest record of each key of the compacted part.")
     ] = False,
-    partition: Annotated[int | None, typer.Option(min=0, help="Only this partition; else all, as they come.")] = None,
+    partition: Annotated[
+        int | None, typer.Option(min=0, help="Read only this partition; left out, all, as their answers arrive.")
+    ] = None,
     max_records: Annotated[int | None, typer.Option("--max", min=1, help="End after so many records.")] = None,
     grep: Annotated[
         str | None,
-        typer.Option(metavar="REGEX", callback=_pattern, help="Only where key or value matches."),
+        typer.Option(metavar="REGEX", callback=_pattern, help="Print only records whose key or value matches."),
     ] = None,
     format_: Annotated[
         str,
@@ -93,25 +99,27 @@ def consume(
             "--format",
             metavar="FORMAT",
             callback=_format,
-            help=f"{', '.join(NAMES)}, or a template as kcat's: {record_format.HELP}.",
+            help=f"{', '.join(NAMES)}, or a template as in kcat. {record_format.HELP}.",
         ),
     ] = "value",
     isolation: Annotated[
-        Isolation, typer.Option(help="read_committed leaves out what is not, or not yet, committed.")
+        Isolation, typer.Option(help="read_committed leaves out records that are not, or not yet, committed.")
     ] = "read_uncommitted",
     as_json: AsJson = False,
     url: Url = DEFAULT_URL,
 ) -> None:
-    """Print records, one a line, up to the present end of each partition.
+    """Print records, one on a line, up to the present end of each partition.
 
-    value prints the value, and null for a tombstone. key-value puts the key and a tab before it. json prints all there
-    is, in base64 where a record is not UTF-8, and says so. With --subscription, --from says where one begins that does
-    not exist yet. With --session it reads what that one owns for --group, or for the --subscription as a group, and is
-    refused once somebody else owns it.
+    The format value prints the value, and null for a tombstone. The format key-value puts the key and a tab before it.
+    The format json prints the whole record, in base64 where it is not UTF-8, and says so.
+
+    With --subscription, --from says where a new subscription begins. With --session the command reads the partitions
+    that this session owns for --group, or for the --subscription as a group. The service refuses it once another
+    session owns them.
     """
-    _judge(subscription, group, session, compacted, follow)
+    _check_options(subscription, group, session, compacted, follow)
     if subscription is not None and (until is not None or grep is not None):
-        raise CommandError("a subscription acknowledges all that it passes: leave out --until and --grep")
+        raise CommandError("a subscription acknowledges every record that it passes; leave out --until and --grep")
     begin = places.parse(start, "--from")
     end = None if until is None else places.parse(until, "--until")
     pattern = None if grep is None else re.compile(grep.encode())
@@ -147,16 +155,18 @@ def consume(
         )
 
 
-def _judge(subscription: str | None, group: str | None, session: str | None, compacted: bool, follow: bool) -> None:
-    """Refuse options that do not go together, before anything is asked."""
+def _check_options(
+    subscription: str | None, group: str | None, session: str | None, compacted: bool, follow: bool
+) -> None:
+    """Refuse options that do not go together, before any request is sent."""
     if subscription is not None and group is not None:
-        raise CommandError("a subscription is a group already: leave out --group or --subscription")
+        raise CommandError("a subscription is a group already; leave out --group or --subscription")
     if group is not None and session is None:
-        raise CommandError("--group takes the --session that 'fenceline own --group' holds")
+        raise CommandError("--group needs a session; add the --session that 'fenceline own --group' holds")
     if session is not None and group is None and subscription is None:
-        raise CommandError("--session takes the --group, or the --subscription, that it owns partitions for")
+        raise CommandError("--session needs a group; add the --group, or the --subscription, that it owns for")
     if compacted and (follow or subscription is not None or session is not None):
-        raise CommandError("--compacted reads up to the present end: leave out --follow, --subscription and --session")
+        raise CommandError("--compacted reads up to the present end; leave out --follow, --subscription and --session")
 
 
 def _owned(client: Client, topic: str, group: str | None, session_id: str) -> list[int]:
@@ -183,7 +193,8 @@ def _consume_subscription(
 ) -> None:
     if start not in ("earliest", "latest"):
         raise CommandError(
-            f"--from takes earliest or latest with --subscription ('fenceline subscription seek'): {start}"
+            "--from takes earliest or latest with --subscription; 'fenceline subscription seek' moves one elsewhere: "
+            f"{start}"
         )
     at: InitialPosition = "earliest" if start == "earliest" else "latest"
     with client.subscribe(
@@ -199,10 +210,10 @@ def _consume_subscription(
 def _consume_compacted(
     client: Client, topic: str, partition: int, offset: int, span: Span, isolation: Isolation, lines: Lines
 ) -> None:
-    """Print a partition's compacted view, and the log behind its horizon.
+    """Print a partition's compacted view, and the log after its horizon.
 
     Raises:
-        CommandError: The view was replaced meanwhile. A key that the newer one left out may have been printed.
+        CommandError: A newer view replaced this one meanwhile. A key that the newer one left out may have been printed.
     """
     began = client.offsets(topic, partition)
     end = began.bounds.last_stable_offset if isolation == "read_committed" else began.bounds.next_offset
@@ -213,4 +224,7 @@ def _consume_compacted(
         lines.show(partition, [record for record in page.records if record.offset < end])
         offset = page.position
     if client.offsets(topic, partition).compaction_horizon != began.compaction_horizon:
-        raise CommandError(f"{topic}/{partition} was compacted again while it was read: read it once more")
+        raise CommandError(
+            f"{topic}/{partition} was compacted again while it was read, so old records may be among these; "
+            "read it once more"
+        )

@@ -1,6 +1,6 @@
-"""Records as lines on stdout, in the formats of ``fenceline consume``, and not more of them than were asked for.
+"""Records as lines on stdout, in the formats of ``fenceline consume``, at most as many as were asked for.
 
-The rule: a JSON line is all that its record is, and ``fenceline produce --json-lines`` makes the same record of it.
+Rule: a JSON line holds all of its record, and ``fenceline produce --json-lines`` makes the same record of it.
 """
 
 from __future__ import annotations
@@ -10,25 +10,21 @@ import re
 import sys
 from base64 import b64encode
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
 from fenceline_cli.commands import record_format
+from fenceline_cli.commands.record_format import AnyRecord
 
-if TYPE_CHECKING:
-    from fenceline.format.batch import StoredRecord
-    from fenceline.model.results import ReadRecord
-
-AnyRecord: TypeAlias = "StoredRecord | ReadRecord"
 LineOf = Callable[[int, AnyRecord], bytes]
 
 
 class Lines:
-    """What is printed.
+    """The lines of one command, and how many are still to be printed.
 
     Args:
         format_: A name of ``NAMES``, or a template as record_format.py says.
-        max_records: After so many it is done; ``None`` is never.
-        pattern: Only records whose key or value it is found in.
+        max_records: The number of records to print; ``None`` sets no bound.
+        pattern: Print only records whose key or value matches it.
     """
 
     def __init__(
@@ -43,7 +39,7 @@ class Lines:
         return self._left == 0
 
     def show(self, partition: int, records: Sequence[AnyRecord]) -> AnyRecord | None:
-        """Print the records, at once, and return the last that was."""
+        """Print the records at once, and return the last one that was printed."""
         if self._pattern is not None:
             records = [record for record in records if _is_found(self._pattern, record)]
         shown = records if self._left is None else records[: self._left]

@@ -1,6 +1,6 @@
-"""Up to where ``fenceline consume --until`` reads each partition, and the reading up to there.
+"""The ends of partitions for ``fenceline consume --until``, and the reading up to them.
 
-The rule: what lies behind the end of a partition is not asked for, but for the page that is under way.
+Rule: records after a partition's end are not asked for, except by a page that is already under way.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fenceline_cli.places import Place
+from fenceline_cli.commands.places import Place
 
 if TYPE_CHECKING:
     from fenceline.client import Client, Reader
@@ -22,12 +22,12 @@ Readers = Callable[[Mapping[int, int], bool], "AbstractContextManager[Reader]"]
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Where one partition ends.
+    """The end of one partition's reading.
 
     Attributes:
-        offset: Before this one; ``None`` is not known yet, or never.
-        time_ms: Before the first record of this time or later, which is not there yet.
-        is_there: Whether all up to ``offset`` has been written.
+        offset: The end lies before this offset; ``None`` if it is not known yet, or there is none.
+        time_ms: The end lies before the first record of this time or later, which is not in the log yet.
+        is_there: True if all records up to ``offset`` have been written.
     """
 
     offset: int | None = None
@@ -47,7 +47,7 @@ class Span:
         return Span(offset, is_there=offset <= client.offsets(topic, partition).bounds.next_offset)
 
     def within(self, records: Sequence[StoredRecord]) -> Sequence[StoredRecord]:
-        """Return those records, in their order, that come before the end."""
+        """Return the records that come before the end, in their order."""
         if self.time_ms is not None:
             late = next((n for n, record in enumerate(records) if record.timestamp >= self.time_ms), len(records))
             return records[:late]
@@ -56,14 +56,14 @@ class Span:
         return [record for record in records if record.offset < self.offset]
 
     def is_before(self, offset: int) -> bool:
-        """Whether the end lies at ``offset`` or before it."""
+        """Return True if the end lies at ``offset`` or before it."""
         return self.offset is not None and self.offset <= offset
 
 
 def read_up_to(
     readers: Readers, starts: Mapping[int, int], spans: Mapping[int, Span], lines: Lines, *, is_following: bool
 ) -> None:
-    """Show each partition from its start up to its end."""
+    """Print each partition from its start up to its end."""
     starts = {number: offset for number, offset in starts.items() if not spans[number].is_before(offset)}
     for number, offset in starts.items():
         if spans[number].is_there and not lines.is_done:

@@ -1,7 +1,7 @@
 """``fenceline cost``: what a million appends and a GiB cost on AWS, from counted requests and dated prices.
 
-The rule: requests are counted, on a log in memory, not written down from memory of how it should be; only what can't be
-counted here, the functions' time, is taken from prices.py.
+Rule: requests are counted, on a log in memory, never estimated. Only the functions' time, which can't be counted here,
+comes from prices.py.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from fenceline.runtime import ThreadRuntime
 from fenceline.service.log import Log
 from fenceline.sweeper.sweep import sweep
 from fenceline_cli.commands import prices
-from fenceline_cli.jumping import JumpingRuntime
+from fenceline_cli.commands.jumping import JumpingRuntime
 from fenceline_cli.options import AsJson
 from fenceline_cli.output import print_json, print_rows
 
@@ -44,7 +44,7 @@ COLUMNS = ("batch", "what", "$ per million requests", "$ per GiB", "counted in e
 
 @dataclass(slots=True)
 class Counted:
-    """What the stores were asked for, in the units that are paid."""
+    """The requests to the stores, in the units that AWS charges."""
 
     units: Counter[str] = field(default_factory=Counter)
 
@@ -62,7 +62,7 @@ class Counted:
 
 
 class CountedObjects(SqliteObjectStore):
-    """Objects in memory, and their requests."""
+    """An object store in memory that counts its requests."""
 
     def __init__(self, counted: Counted, runtime: ThreadRuntime) -> None:
         super().__init__(":memory:", now_ms=runtime.now_ms)
@@ -86,7 +86,7 @@ class CountedObjects(SqliteObjectStore):
 
 
 class CountedItems(SqliteItemStore):
-    """Items in memory, and the units of their requests."""
+    """An item store in memory that counts the units of its requests."""
 
     def __init__(self, counted: Counted) -> None:
         super().__init__(":memory:")
@@ -113,7 +113,7 @@ class CountedItems(SqliteItemStore):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What one kind of request costs."""
+    """The cost of one kind of request."""
 
     batch: str
     what: str
@@ -126,8 +126,8 @@ class Row:
 def cost(as_json: AsJson = False) -> None:
     """Count the requests of appends, reads, held polls and idle sweeps, and print what they cost on AWS.
 
-    Prices are list prices, and stand with their date in one file of this program, prices.py. Traffic out of the region
-    is not among them.
+    Prices are list prices. They are kept with their date in one file of this program, prices.py. Traffic out of the
+    region is not included.
     """
     rows = [row for kib in SIZES_KIB for row in measured(kib)]
     idle, follower = idle_month(), follower_month()
@@ -172,7 +172,7 @@ def measured(kib: int) -> list[Row]:
         stored = 0
         for sequence in range(-limits.CHECKPOINT_SEGMENTS, APPENDS):
             if sequence == 0:
-                counted.units.clear()  # warm, and right behind a checkpoint
+                counted.units.clear()  # warm, and right after a checkpoint
             producer = ProducerRef(1, 0, sequence + limits.CHECKPOINT_SEGMENTS)
             request = AppendRequest.of_records([record], producer=producer)
             log.append(TOPIC, 0, request)
@@ -191,7 +191,7 @@ def measured(kib: int) -> list[Row]:
 
 
 def _row(kib: int, what: str, counted: Counted, requests: int, moved: int, body: int, duration_ms: float) -> Row:
-    """Return what ``requests`` of one kind cost that moved so many bytes, each with a body of ``body`` bytes."""
+    """Return the cost of ``requests`` of one kind that moved ``moved`` bytes, each with a body of ``body`` bytes."""
     stores = counted.dollars / requests
     gateway = prices.API_REQUEST * _units(body, prices.API_REQUEST_BYTES)
     function = prices.LAMBDA_REQUEST + prices.LAMBDA_GB_SECOND * prices.LAMBDA_GB * duration_ms / 1_000
@@ -201,7 +201,7 @@ def _row(kib: int, what: str, counted: Counted, requests: int, moved: int, body:
 
 
 def idle_month() -> float:
-    """Return what a region costs in a month in which nobody asks it for anything."""
+    """Return the cost of a region in a month without requests."""
     runtime, counted = ThreadRuntime(), Counted()
     with closing(CountedObjects(counted, runtime)) as objects, closing(CountedItems(counted)) as items:
         log = Log(objects, items, runtime, region=prices.REGION)
@@ -210,13 +210,13 @@ def idle_month() -> float:
         sweep(log, duration_ms=10_000)
         log.close()
     function = prices.LAMBDA_REQUEST + prices.LAMBDA_GB_SECOND * prices.LAMBDA_GB * prices.SWEEP_MS / 1_000
-    told = prices.LOG_GB * prices.LOG_BYTES / prices.GB
+    logged = prices.LOG_GB * prices.LOG_BYTES / prices.GB
     watched = prices.METRICS * prices.METRIC_MONTH + prices.ALARMS * prices.ALARM_MONTH + prices.DASHBOARD_MONTH
-    return SWEEPS_PER_MONTH * (counted.dollars + function + told) + watched
+    return SWEEPS_PER_MONTH * (counted.dollars + function + logged) + watched
 
 
 def follower_month() -> float:
-    """Return what a month of polls costs that find nothing, one after the other, each held for as long as it may be.
+    """Return the cost of a month of polls that find nothing, one after the other, each held for the longest time.
 
     Most of it is a function's time: a held poll occupies a process.
     """
@@ -232,8 +232,8 @@ def follower_month() -> float:
         log.close()
     seconds = limits.WAIT_MS_MAX / 1_000
     function = prices.LAMBDA_REQUEST + prices.LAMBDA_GB_SECOND * prices.LAMBDA_GB * seconds
-    told = prices.LOG_GB * prices.LOG_BYTES / prices.GB
-    return POLLS_PER_MONTH * (counted.dollars + prices.API_REQUEST + function + told)
+    logged = prices.LOG_GB * prices.LOG_BYTES / prices.GB
+    return POLLS_PER_MONTH * (counted.dollars + prices.API_REQUEST + function + logged)
 
 
 def _units(size: int, unit: int) -> int:

@@ -1,4 +1,4 @@
-"""``fenceline dev``: a service on this machine, on one directory, or on a bucket and a table."""
+"""``fenceline dev``: a service on this machine, on a directory, or on a bucket and a table."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def dev(
     workers: Annotated[int, typer.Option(min=1, help="How many processes answer requests.")] = 1,
     cors_origin: Annotated[
         list[str] | None,
-        typer.Option(help="An origin whose web pages may call, such as http://localhost:3000; repeat for more."),
+        typer.Option(help="Let web pages of this origin call, such as http://localhost:3000; repeat for more."),
     ] = None,
     allowed_host: Annotated[
         list[str] | None,
@@ -38,19 +38,19 @@ def dev(
 ) -> None:
     """Serve the whole HTTP API until Ctrl-C or SIGTERM: from a directory, or from S3 and DynamoDB.
 
-    It prints one line with its URL when it is ready. Several servers may share one directory, or one bucket and table.
-    AWS is reached by the standard variables (AWS_REGION, AWS_PROFILE, AWS_ENDPOINT_URL_S3, …); at start the bucket is
-    tried: of several creates of one key at once exactly one must win.
+    The server prints one line with its URL when it is ready. Several servers may share one directory, or one bucket and
+    table. The standard variables (AWS_REGION, AWS_PROFILE, AWS_ENDPOINT_URL_S3, …) say how to reach AWS. At its start
+    the server tries the bucket: of several creates of one key at once exactly one must win.
 
-    Web pages of other origins are refused, unless --cors-origin names them. So are requests to a name that is not this
-    server's: localhost, 127.0.0.1 and [::1] pass, and --host; with --host 0.0.0.0 or :: every address passes, and a
-    name takes --allowed-host.
+    The server refuses web pages of other origins, unless --cors-origin names them. It also refuses requests that call
+    it by another name. It accepts localhost, 127.0.0.1, [::1] and --host. With --host 0.0.0.0 or :: it accepts every
+    address; a name needs --allowed-host.
     """
-    from fenceline_cli.dev_server.server import serve  # only here: no other command needs a server installed
+    from fenceline_cli.dev_server.server import serve  # only here: other commands work without the server's packages
 
     settings = chosen(data, objects, items, region=region)
     if create and settings.is_embedded:
-        raise CommandError("--create is for --objects and --items; a directory is made anyway")
+        raise CommandError("--create is for --objects and --items; leave it out, since a directory is made anyway")
     prepare(settings, is_create=create)
     given = {"allowed_hosts": allowed_host, "cors_origins": cors_origin}
     raise typer.Exit(serve(settings, host, port, workers, **{name: one for name, one in given.items() if one}))

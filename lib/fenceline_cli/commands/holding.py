@@ -1,4 +1,7 @@
-"""What commands that hold something share: at their end it is given back, or they say how it was lost."""
+"""What commands that hold a right share: its lease, its owner's name, and its end.
+
+Rule: such a command gives its right back at the end, or says how it was lost.
+"""
 
 from __future__ import annotations
 
@@ -12,25 +15,25 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fenceline.errors import FencelineError
-from fenceline_cli import units
+from fenceline_cli.commands import units
 from fenceline_cli.output import utc
 
 if TYPE_CHECKING:
     from fenceline.client import Client
     from fenceline.client.session import Held
 
-EXIT_NOT_HELD = 75  # sysexits' EX_TEMPFAIL: what was to be held was not had in time, or was lost
+EXIT_NOT_HELD = 75  # sysexits' EX_TEMPFAIL: not granted in time, or lost
 
 
 def lease_seconds(text: str | float) -> float:
     """Parse a lease.
 
     Raises:
-        BadParameter: It is none, or not from one second to five minutes.
+        BadParameter: The text is no duration, or not from one second to five minutes.
     """
     lease = units.seconds(text)
     if not 1 <= lease <= 300:
-        raise typer.BadParameter(f"a lease is from 1s to 5m: {text}")
+        raise typer.BadParameter(f"a lease lasts from 1s to 5m: {text}")
     return lease
 
 
@@ -40,7 +43,7 @@ LeaseSeconds = Annotated[
         "--lease",
         metavar="DURATION",
         parser=lease_seconds,
-        help="How long it outlives this process, from 1s to 5m; a plain number is seconds.",
+        help="How long the session outlives this process, from 1s to 5m; a plain number is in seconds.",
     ),
 ]
 WaitSeconds = Annotated[
@@ -49,7 +52,7 @@ WaitSeconds = Annotated[
         "--wait",
         metavar="DURATION",
         parser=units.seconds,
-        help="How long to wait for it, as 30s or 2m; left out, as long as it takes.",
+        help="How long to wait for access, as 30s or 2m; left out, as long as it takes.",
     ),
 ]
 
@@ -58,8 +61,8 @@ def in_ms(seconds: float) -> int:
     return round(seconds * 1000)
 
 
-def told_owner(client: Client, error: FencelineError, group: str | None) -> str:
-    """Return who owns the resource that ``error`` refused, or what the error says where that is not known."""
+def owner_line(client: Client, error: FencelineError, group: str | None) -> str:
+    """Return a line about the owner of the resource that ``error`` refused, or the error's own if none is known."""
     with suppress(FencelineError):
         owner = client.ownership(error.resource, group=group, retry_ms=0)
         if owner.session_id is not None and owner.until is not None:
@@ -70,7 +73,7 @@ def told_owner(client: Client, error: FencelineError, group: str | None) -> str:
 
 
 def hold(held: Held) -> None:
-    """Return never: wait until ``held`` is lost, and raise the error that says how."""
+    """Wait until ``held`` is lost, and raise the error that says how; never return."""
     lost = threading.Event()
     held.when_lost(lambda _: lost.set())
     while not lost.wait(3600):
@@ -80,7 +83,7 @@ def hold(held: Held) -> None:
 
 @contextmanager
 def ending_in_order() -> Iterator[None]:
-    """Let SIGTERM unwind the program as Ctrl-C does, so that what it holds is given back."""
+    """Let SIGTERM unwind the program as Ctrl-C does, so that the program gives back what it holds."""
 
     def end(number: int, _frame: FrameType | None) -> None:
         raise typer.Exit(128 + number)

@@ -1,8 +1,9 @@
 """``fenceline lock``: a command that runs only while a resource is owned.
 
-The rules: the command is ended, with all that it started, the moment the lock is lost, and at the latest when its lease
-is over, also if this process is stopped or killed (lock_guard.py). Whatever it changes that can't refuse it should
-still look at FENCELINE_FENCING_TOKEN: a frozen machine ends nothing.
+Rule: the command is ended, with all that it started, the moment the lock is lost. At the latest it is ended when the
+lease is over, even if this process is stopped or killed (lock_guard.py).
+
+A frozen machine ends nothing. So a system that the command changes should check FENCELINE_FENCING_TOKEN.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import typer
 
 from fenceline.errors import FencelineError, ResourceOwnedError, SessionExpiredError
-from fenceline_cli.commands.holding import EXIT_NOT_HELD, LeaseSeconds, WaitSeconds, ending_in_order, in_ms, told_owner
+from fenceline_cli.commands.holding import EXIT_NOT_HELD, LeaseSeconds, WaitSeconds, ending_in_order, in_ms, owner_line
 from fenceline_cli.commands.own import Generation, Group
 from fenceline_cli.options import DEFAULT_URL, Url, connect
 from fenceline_cli.output import describe, fail
@@ -39,7 +40,7 @@ _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     "Example: fenceline lock nightly-report --wait 0 -- ./report.sh"
 )
 def lock(
-    resource: Annotated[str, typer.Argument(metavar="RESOURCE", help="Any name; who has it, has the lock.")],
+    resource: Annotated[str, typer.Argument(metavar="RESOURCE", help="Any name; its owner holds the lock.")],
     command: Annotated[list[str], typer.Argument(metavar="-- COMMAND", help="What to run, after two dashes.")],
     group: Group = None,
     generation: Generation = None,
@@ -47,15 +48,15 @@ def lock(
     lease: LeaseSeconds = 30,
     url: Url = DEFAULT_URL,
 ) -> None:
-    """Run a command while a lock is held, and end it the moment the lock is lost.
+    """Run a command while holding a lock, and end it the moment the lock is lost.
 
-    The exit code is the command's; 75 if the lock was not had in time, or was lost. The command finds
-    FENCELINE_RESOURCE, FENCELINE_GENERATION, FENCELINE_FENCING_TOKEN and FENCELINE_SESSION_ID in its environment.
+    The exit code is the command's, or 75 if the lock was not granted in time, or was lost. The command's environment
+    has FENCELINE_RESOURCE, FENCELINE_GENERATION, FENCELINE_FENCING_TOKEN and FENCELINE_SESSION_ID.
     """
     with ending_in_order(), connect(url) as client:
 
         def tell(error: FencelineError) -> None:
-            typer.echo(f"waiting for {resource}: {told_owner(client, error, group)}", err=True)
+            typer.echo(f"waiting for {resource}: {owner_line(client, error, group)}", err=True)
 
         try:
             owner = client.own(
@@ -92,21 +93,24 @@ def _run(command: list[str], owner: Owner) -> int:
             with _in_foreground(guard.pid):
                 exit_code = guard.wait()
         finally:
-            pipe.close()  # Left in any other way than by its end, it ends the command.
+            pipe.close()  # ends a command that still runs
     if exit_code < 0 or was_ended.is_set():
-        _signal(guard.pid, signal.SIGKILL)  # what the command started
-        loss = owner.loss or SessionExpiredError("nobody renewed the lease")
-        fail(f"{loss.code}: {loss.detail}; the lock was lost, and the command was ended", exit_code=EXIT_NOT_HELD)
+        _signal(guard.pid, signal.SIGKILL)  # for what the command started
+        loss = owner.loss or SessionExpiredError("this process did not renew the lease in time")
+        fail(
+            f"{loss.code}: {loss.detail}; the lock was lost, so the command was ended",
+            exit_code=EXIT_NOT_HELD,
+        )
     return exit_code
 
 
 def _start(command: list[str], owner: Owner) -> tuple[subprocess.Popen[bytes], BinaryIO]:
-    """Start the command under its guard; return the guard, whose process group it is, and the pipe to it."""
+    """Start the command under its guard; return the guard, which leads their process group, and the pipe to it."""
     read_end, write_end = os.pipe()
     pipe = os.fdopen(write_end, "wb", buffering=0)
     try:
         guard = subprocess.Popen(
-            # -P: what lies in the present directory is the command's, not the guard's.
+            # -P: modules in the present directory are for the command, not for the guard.
             [sys.executable, "-P", "-m", "fenceline_cli.commands.lock_guard", str(read_end), *command],
             env=_environment(owner),
             pass_fds=(read_end,),
@@ -116,7 +120,7 @@ def _start(command: list[str], owner: Owner) -> tuple[subprocess.Popen[bytes], B
         os.close(read_end)
 
     def renew() -> None:
-        with suppress(OSError, ValueError):  # The guard has ended, or the pipe was closed.
+        with suppress(OSError, ValueError):  # guard ended, or pipe closed
             pipe.write(f"{owner.session.left_ms}\n".encode())
 
     renew()
@@ -136,7 +140,7 @@ def _environment(owner: Owner) -> dict[str, str]:
 
 
 class _Signals:
-    """The signals that would end this process: they are the command's, and this one goes on waiting for it."""
+    """The signals that would end this process: it passes them to the command, and goes on waiting for it."""
 
     def __init__(self) -> None:
         self._process_group: int | None = None
@@ -167,22 +171,22 @@ def _signals() -> Iterator[_Signals]:
 
 @contextmanager
 def _in_foreground(process_group: int) -> Iterator[None]:
-    """Let the command read from the terminal, if there is one: only one process group at a time may."""
+    """Let the command read from the terminal, if there is one: only one process group at a time may do so."""
     if not sys.stdin.isatty() or os.tcgetpgrp(sys.stdin.fileno()) != os.getpgrp():
         yield
         return
     terminal, mine = sys.stdin.fileno(), os.getpgrp()
-    before = signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # or taking it back would stop this process
+    before = signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # else taking the terminal back would stop this process
     os.tcsetpgrp(terminal, process_group)
-    _signal(process_group, signal.SIGCONT)  # in case it had asked for input already
+    _signal(process_group, signal.SIGCONT)  # for a command that has asked for input already
     try:
         yield
     finally:
-        with suppress(OSError):  # The terminal is gone.
+        with suppress(OSError):  # terminal gone
             os.tcsetpgrp(terminal, mine)
         signal.signal(signal.SIGTTOU, before)
 
 
 def _signal(process_group: int, number: int) -> None:
-    with suppress(ProcessLookupError, PermissionError):  # It ended by itself.
+    with suppress(ProcessLookupError, PermissionError):  # ended by itself
         os.killpg(process_group, number)

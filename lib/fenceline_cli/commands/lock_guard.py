@@ -1,9 +1,10 @@
-"""The process that runs a locked command, and ends it when nobody else is left to do it.
+"""The process that runs a locked command, and ends it when ``fenceline lock`` cannot.
 
-The rule: it is told through a pipe, a line at a time, for how many ms the lease goes on. When that time is over without
-another line (``fenceline lock`` hangs or is stopped), or the pipe is closed (it was killed), it ends its process group:
-the command, all that it started, and itself. It is the command's parent, so there is no moment at which the command
-runs without it.
+``fenceline lock`` writes to a pipe, a line at a time, for how many ms the lease goes on.
+
+Rule: the guard ends its process group when that time is over without another line: ``fenceline lock`` hangs or is
+stopped. It does the same when the pipe is closed: ``fenceline lock`` was killed. The group is the command, all that it
+started, and the guard. The guard is the command's parent, so there is no moment at which the command runs without it.
 """
 
 from __future__ import annotations
@@ -16,30 +17,31 @@ import sys
 import threading
 import time
 
-EXIT_CANNOT_RUN = 127  # as a shell tells it
+EXIT_CANNOT_RUN = 127  # as in a shell
 _GRACE_S = 2.0  # between SIGTERM and SIGKILL, while the lease goes on
 _FOR_THE_COMMAND = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main(pipe: int, command: list[str]) -> int:
-    """Run ``command``, and return its exit code as a shell would tell it."""
+    """Run ``command``, and return its exit code as a shell does."""
     early: list[int] = []
-    for number in _FOR_THE_COMMAND:  # The whole group gets them. A handler, unlike SIG_IGN, is not inherited.
+    # The whole group gets these signals. A handler, unlike SIG_IGN, is not inherited by the command.
+    for number in _FOR_THE_COMMAND:
         signal.signal(number, lambda number, _: early.append(number))
     try:
         process = subprocess.Popen(command)
     except OSError as error:
-        print(f"error: cannot run {command[0]}: {error.strerror}", file=sys.stderr)
+        print(f"error: the command {command[0]} cannot be run: {error.strerror}", file=sys.stderr)
         return EXIT_CANNOT_RUN
     threading.Thread(target=_watch, args=(pipe,), daemon=True).start()
-    for missed in early[:]:  # The command was not there yet.
+    for missed in early[:]:  # signals from before the command's start
         process.send_signal(missed)
     exit_code = process.wait()
     return exit_code if exit_code >= 0 else 128 - exit_code
 
 
 def _watch(pipe: int) -> None:
-    """End the group when the lease is over, or nobody is there to renew it."""
+    """End the group when the lease is over, or the process that renews it is gone."""
     deadline: float | None = None
     rest = b""
     while True:

@@ -1,27 +1,31 @@
-"""``fenceline own``: own resources by hand, or see who does."""
+"""``fenceline own``: own resources by hand, or show their owners."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fenceline.client.types import Ownership
 from fenceline.errors import FencelineError
-from fenceline_cli import units
-from fenceline_cli.commands.holding import LeaseSeconds, ending_in_order, hold, in_ms, told_owner
+from fenceline_cli.commands import units
+from fenceline_cli.commands.holding import LeaseSeconds, ending_in_order, hold, in_ms, owner_line
 from fenceline_cli.options import DEFAULT_URL, AsJson, Url, connect
 from fenceline_cli.output import print_json, print_rows, utc
+
+if TYPE_CHECKING:
+    from fenceline.client.types import Ownership
 
 app = typer.Typer()
 
 COLUMNS = ("resource", "group", "generation", "fencing_token", "session_id", "client_name", "since", "until")
 Group = Annotated[
-    str | None, typer.Option(help="Whose reading and committing is owned; left out, it is writing, or a lock.")
+    str | None,
+    typer.Option(help="Own reading and committing for this group; left out, own writing, or a lock."),
 ]
 Generation = Annotated[
-    int | None, typer.Option(min=0, help="Sever an owner of a lower or equal one; 0 always, and begins at 1 again.")
+    int | None,
+    typer.Option(min=0, help="Sever an owner of a lower or equal generation; 0 severs any, and begins at 1 again."),
 ]
 
 
@@ -31,33 +35,33 @@ Generation = Annotated[
 )
 def own(
     resources: Annotated[
-        list[str], typer.Argument(metavar="RESOURCE", help="TOPIC/PARTITION, or any other name: a lock.")
+        list[str], typer.Argument(metavar="RESOURCE", help="TOPIC/PARTITION, or any other name for a lock.")
     ],
     group: Group = None,
     generation: Generation = None,
-    show: Annotated[bool, typer.Option("--show", help="Take nothing: show who owns them, and end.")] = False,
+    show: Annotated[bool, typer.Option("--show", help="Take nothing: show the owners, and end.")] = False,
     wait: Annotated[
         float | None,
         typer.Option(
             metavar="DURATION",
             parser=units.seconds,
-            help="How long to wait while somebody else owns one, as 30s or 2m.",
+            help="How long to wait while another session owns a resource, as 30s or 2m.",
         ),
     ] = 0,
     lease: LeaseSeconds = 30,
     as_json: AsJson = False,
     url: Url = DEFAULT_URL,
 ) -> None:
-    """Own resources, all or none, until Ctrl-C, SIGTERM, or somebody severs this owner.
+    """Own resources, all or none, until Ctrl-C, SIGTERM, or until another session severs this owner.
 
-    It prints each with its generation and fencing token, and gives them back at its end.
+    The command prints each resource with its generation and fencing token, and gives them back at its end.
     """
     if show:
         _show(resources, group, as_json, url)
         return
 
     def tell(error: FencelineError) -> None:
-        typer.echo(f"waiting for {error.resource}: {told_owner(client, error, group)}", err=True)
+        typer.echo(f"waiting for {error.resource}: {owner_line(client, error, group)}", err=True)
 
     with (
         ending_in_order(),

@@ -1,4 +1,4 @@
-"""``fenceline offsets`` and ``fenceline trim``: where partitions begin and end."""
+"""``fenceline offsets`` and ``fenceline trim``: the beginning and the end of partitions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OFFSET_COLUMNS = (
 @app.command(epilog="Example: fenceline offsets orders\n\nExample: fenceline offsets orders --partition 0 --json")
 def offsets(
     topic: TopicName,
-    partition: Annotated[int | None, typer.Option(help="Only this partition.")] = None,
+    partition: Annotated[int | None, typer.Option(help="Show only this partition.")] = None,
     as_json: AsJson = False,
     url: Url = DEFAULT_URL,
 ) -> None:
@@ -42,7 +42,7 @@ def offsets(
         print_rows(OFFSET_COLUMNS, rows)
 
 
-@app.command(epilog="Example: fenceline trim orders 0 1000 --yes   (forgets the offsets 0 to 999)")
+@app.command(epilog="Example: fenceline trim orders 0 1000 --yes   (deletes the offsets 0 to 999)")
 def trim(
     topic: TopicName,
     partition: Annotated[int, typer.Argument(metavar="PARTITION", min=0)],
@@ -51,12 +51,12 @@ def trim(
     as_json: AsJson = False,
     url: Url = DEFAULT_URL,
 ) -> None:
-    """Forget every record below OFFSET. It cannot be undone, and asks before it does."""
+    """Delete every record of a partition below OFFSET. This cannot be undone; the command asks first."""
     with connect(url) as client:
         bounds = client.offsets(topic, partition).bounds
         if bounds.log_start_offset < offset <= bounds.next_offset:
-            what = f"the offsets {bounds.log_start_offset} to {offset - 1} of {topic}/{partition}"
-            confirm(is_sure, f"Forget {what}?", f"{what} are forgotten for good")
+            what = f"the records at offsets {bounds.log_start_offset} to {offset - 1} of {topic}/{partition}"
+            confirm(is_sure, f"Delete {what}?", f"this deletes {what} for good")
         log_start_offset = client.trim(topic, partition, offset)
     if as_json:
         print_json({"topic": topic, "partition": partition, "log_start_offset": log_start_offset})

@@ -1,7 +1,7 @@
-"""What AWS asks for, in US dollars: list prices of us-east-1, first tier, without free tiers and taxes.
+"""AWS's prices in US dollars: list prices of us-east-1, first tier, without free tiers and taxes.
 
-The rule: a price stands here and nowhere else. On DATE they were written down from what is publicly told of AWS's
-prices, not fetched from it; compare them with aws.amazon.com/pricing before money depends on it, and set the date anew.
+Rule: each price is here and nowhere else. They were written down on DATE from public descriptions of AWS's prices, not
+fetched from AWS. Compare them with aws.amazon.com/pricing before money depends on them, and set the date anew.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ METRIC_MONTH = 0.30
 ALARM_MONTH = 0.10
 DASHBOARD_MONTH = 3.00
 
-# What is not counted but taken as this, since nobody can count it here. Change it to what you measure.
+# Assumed, since these cannot be counted here. Change them to what you measure.
 LAMBDA_GB = 1_769 / 1024
 APPEND_MS = {1: 25, 64: 30, 1024: 80}  # of a produce request by KiB: nearly all of it is S3's time
 READ_MS = 60  # of a page of 1 MiB
-LOG_BYTES = 1_100  # of a request: Lambda's three lines, the gateway's one, and ours
+LOG_BYTES = 1_100  # of a request: Lambda's three lines, the gateway's one, and the function's own
 METRICS, ALARMS = 10, 20
 SWEEP_MS = 300  # of a run of the sweeper over few partitions

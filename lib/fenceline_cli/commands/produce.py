@@ -1,4 +1,4 @@
-"""``fenceline produce``: lines of a file, or of stdin, as records."""
+"""``fenceline produce``: the lines of a file, or of stdin, as records."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fenceline.errors import FencelineError
-from fenceline_cli.codec_alone import load_codec
+from fenceline_cli.commands.codec_alone import load_codec
 from fenceline_cli.commands.produce_input import GraceOver, Stop, StoppedReading
 from fenceline_cli.commands.produce_watch import Watch
 from fenceline_cli.options import DEFAULT_URL, Codec, Session, TopicName, Url, connect, partitions_of
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-_LINGER_MS = 50  # a line that comes alone is sent then
-_BUFFER_BYTES = 8 * 1024 * 1024  # no more than can be sent after Ctrl-C
+_LINGER_MS = 50  # for a line that comes alone
+_BUFFER_BYTES = 8 * 1024 * 1024  # at most what can be sent after Ctrl-C
 
 
 @app.command(
@@ -40,10 +40,11 @@ def produce(
     topic: TopicName,
     file: Annotated[
         Path | None,
-        typer.Option(help="Read lines from here, .gz and .bz2 unpacked; else from stdin."),
+        typer.Option(help="Read lines from this file, .gz and .bz2 unpacked; left out, from stdin."),
     ] = None,
     key_separator: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="What stands before it in a line is the key, the rest the value.")
+        str | None,
+        typer.Option(metavar="TEXT", help="Split each line at the first TEXT: key before it, value after it."),
     ] = None,
     json_lines: Annotated[
         bool,
@@ -51,11 +52,13 @@ def produce(
             "--json-lines", help='Each line is an object: {"key", "value", "headers", "timestamp", "encoding"}.'
         ),
     ] = False,
-    partition: Annotated[int | None, typer.Option(min=0, help="Everything goes there, whatever its key.")] = None,
+    partition: Annotated[
+        int | None, typer.Option(min=0, help="Send every record to this partition, whatever its key.")
+    ] = None,
     expected_offset: Annotated[
         int | None,
         typer.Option(
-            metavar="N", min=0, help="The first record gets exactly this offset in --partition, or none does."
+            metavar="N", min=0, help="Give the first record exactly this offset in --partition, or store none."
         ),
     ] = None,
     session: Session = None,
@@ -65,14 +68,14 @@ def produce(
     """Append a record for each line, exactly once, to the partition of its key (Kafka's partitioner).
 
     A line is sent as soon as it was read. After Ctrl-C, or SIGTERM, what was read is still sent, for two seconds at
-    most. With --expected-offset each batch goes right behind the one before, or nowhere (KIP-27). With --session it
-    writes under the session that 'fenceline producers claim' or 'fenceline own' holds, to the partitions of that one.
+    most. With --expected-offset each batch is stored right after the one before, or not at all (KIP-27). With --session
+    the command writes to the partitions of a session that 'fenceline producers claim' or 'fenceline own' holds.
 
-    --json-lines takes what 'fenceline consume --format json' prints, and so copies a topic: a line with "encoding":
-    "base64" holds bytes, and what names the place of a record (topic, partition, offset, topic_epoch) is passed over.
+    With --json-lines it takes what 'fenceline consume --format json' prints, and so copies a topic. A line with
+    "encoding": "base64" holds bytes. The members topic, partition, offset and topic_epoch of a line are ignored.
     """
     load_codec()
-    from fenceline_cli import inputs  # only here: it needs the codec
+    from fenceline_cli import inputs  # only here: help needs no decompression
 
     parse = _parser(key_separator, json_lines)
     started = time.monotonic()
@@ -95,17 +98,17 @@ def produce(
                 _send(producer, watch, inputs.records_of(stop.blocks(source), parse), partition)
         count = producer.acknowledged
     if stop.signal is not None:
-        _tell_interrupted(count, watch.given)
+        _report_interrupted(count, watch.given)
         raise typer.Exit(128 + stop.signal)
     seconds = time.monotonic() - started
     typer.echo(f"produced {count} records to {topic} in {seconds:.1f} s ({count / seconds:,.0f} records/s)")
 
 
 def _send(producer: Producer, watch: Watch, records: Iterable[list[Record]], partition: int | None) -> None:
-    """Send all there are, or those that were read when it was stopped, and wait for their acknowledgements.
+    """Send all records, or those that were read before a stop, and wait for their acknowledgements.
 
     Raises:
-        CommandError: Something could not be read or stored; the message says how many records were.
+        CommandError: A record could not be read or stored; the message says how many were stored.
     """
     try:
         fault: CommandError | None = None
@@ -125,7 +128,7 @@ def _send(producer: Producer, watch: Watch, records: Iterable[list[Record]], par
         raise CommandError(f"{reason}; {producer.acknowledged} records were acknowledged before") from error
 
 
-def _tell_interrupted(count: int, given: int) -> None:
+def _report_interrupted(count: int, given: int) -> None:
     rest = "all that were read" if count == given else f"of {given} that were read; the others may be stored or not"
     typer.echo(f"interrupted: {count} records were acknowledged, {rest}", err=True)
 
@@ -133,9 +136,14 @@ def _tell_interrupted(count: int, given: int) -> None:
 def _expected(client: Client, topic: str, partition: int | None, offset: int) -> dict[int, int]:
     described = client.topic(topic)
     if partition is None and described.partitions > 1:
-        raise CommandError(f"an expected offset is one partition's: say which one of {topic} with --partition")
+        raise CommandError(
+            f"--expected-offset needs one partition, and topic {topic} has {described.partitions}; add --partition"
+        )
     if not described.setting("check.expected.offsets"):
-        raise CommandError(f"{topic} compares no expected offsets: set check.expected.offsets=true, or leave it out")
+        raise CommandError(
+            f"topic {topic} does not check expected offsets; set its check.expected.offsets=true, or leave out "
+            "--expected-offset"
+        )
     return {partition or 0: offset}
 
 
@@ -145,7 +153,7 @@ def _parser(key_separator: str | None, json_lines: bool) -> inputs.Parse:
     if key_separator is None:
         return inputs.json_line if json_lines else inputs.value_only
     if json_lines:
-        raise CommandError("a JSON line names its own key: leave out --key-separator or --json-lines")
+        raise CommandError("a JSON line names its own key; leave out --key-separator or --json-lines")
     if not key_separator:
-        raise CommandError("--key-separator is empty: give the text that ends the key")
+        raise CommandError("--key-separator is empty; give the text that ends the key")
     return inputs.keyed(key_separator.encode())

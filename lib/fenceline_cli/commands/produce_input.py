@@ -1,7 +1,7 @@
-"""How ``fenceline produce`` reads, and stops reading: at the end, at a signal, or when what was read can't be stored.
+"""The reading of ``fenceline produce``, and its end: by the input, by a signal, or when records can't be stored.
 
-The rules: Ctrl-C and SIGTERM end the reading, never the sending: what was read is still sent, for ``GRACE_S``. No byte
-that was read is lost between a signal and the producer. A second signal ends the command at once.
+Rule: Ctrl-C and SIGTERM end the reading, never the sending. What was read is still sent, for ``GRACE_S``. No byte that
+was read is lost between a signal and the producer. A second signal ends the command at once.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class StoppedReading(Exception):
-    """There is more to read, and nobody will."""
+    """A stop before the end of the input: the rest is not read."""
 
 
 class GraceOver(KeyboardInterrupt):
-    """What was read could not all be sent in time after a signal."""
+    """The end of the time after a signal, with records that were read and not sent."""
 
 
 class Stop:
-    """Signals, and whoever calls ``now``, as a reason to stop reading; a context manager, for the main thread.
+    """A switch that stops the reading, thrown by signals and by ``now``; a context manager, for the main thread.
 
     Attributes:
         signal: The number of the signal that came, if one did.
@@ -37,11 +37,11 @@ class Stop:
 
     def __init__(self) -> None:
         self.signal: int | None = None
-        self._is_told = False
-        self._heard, self._tell = os.pipe()
+        self._is_stopped = False
+        self._read_end, self._write_end = os.pipe()
 
     def __enter__(self) -> Stop:
-        # One that is ignored, as by a shell for what it runs in the background, stays so.
+        # A signal that is ignored stays so: a shell ignores them for commands in the background.
         heard = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
         self._before = {number: signal.signal(number, self._on_signal) for number in heard}
         self._before[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._on_alarm)
@@ -53,25 +53,25 @@ class Stop:
         signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in self._before.items():
             signal.signal(number, handler)
-        os.close(self._heard)
-        os.close(self._tell)
+        os.close(self._read_end)
+        os.close(self._write_end)
 
     def now(self) -> None:
-        """Stop reading; from any thread."""
-        self._is_told = True
-        os.write(self._tell, b".")
+        """Stop the reading; from any thread."""
+        self._is_stopped = True
+        os.write(self._write_end, b".")
 
     def blocks(self, source: Source) -> Iterator[bytes]:
-        """Yield what ``source`` has, as it comes, up to its end.
+        """Yield the bytes of ``source``, as they come, up to its end.
 
         Raises:
             StoppedReading: The end was not reached. All that was read was yielded.
         """
-        while not self._is_told:
+        while not self._is_stopped:
             if source.fd is not None:
-                # A handler that raised in the middle of a read would lose what was read: so it wakes this instead.
-                ready, _, _ = select.select([source.fd, self._heard], [], [])
-                if self._heard in ready:
+                # A handler that raised in the middle of a read would lose bytes: so it wakes this call instead.
+                ready, _, _ = select.select([source.fd, self._read_end], [], [])
+                if self._read_end in ready:
                     break
             block = source.read()
             if not block:

@@ -1,7 +1,7 @@
-"""What ``fenceline produce`` tells while it runs: a bar on a terminal, and a line while the server is away.
+"""The progress of ``fenceline produce``: a bar on a terminal, and a line while the server does not answer.
 
-The rule: it is all on stderr, and only looks. The one thing that it does is to call ``on_failure`` when something could
-not be stored, since whoever waits for input would not notice.
+Rule: all of it goes to stderr, and the watch only looks. Its one act is to call ``on_failure`` when a record could not
+be stored, since a thread that waits for input would not notice.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from fenceline.client import Producer
 
 _LOOK_S = 0.2
-_PATIENCE_LOOKS = 15  # so many without an acknowledgement, and it is told
+_PATIENCE_LOOKS = 15  # without an acknowledgement, before the line is printed
 
 
 class Watch:
-    """A context manager; a thread of its own looks at ``producer`` while it is entered.
+    """A context manager whose thread looks at ``producer`` while it is entered.
 
     Attributes:
-        given: How many records the producer was given so far.
+        given: The number of records that the producer was given so far.
     """
 
     def __init__(
@@ -48,10 +48,10 @@ class Watch:
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="fenceline-watch", daemon=True)
         self._progress: Progress | None = None
-        # Beside lines that somebody types a bar would be in their way.
+        # A bar would be in the way of a person who types the lines.
         if sys.stderr.isatty() and not (file is None and sys.stdin.isatty()):
             self._progress = _bar()
-            total = None if file is None else file.stat().st_size or None  # a pipe has a name, but no size
+            total = None if file is None else file.stat().st_size or None  # `None` for a pipe, which has no size
             self._task = self._progress.add_task("producing", total=total, count=0, rate=0.0)
 
     def __enter__(self) -> Watch:
@@ -70,7 +70,7 @@ class Watch:
 
     def _run(self) -> None:
         acknowledged, looks = 0, 0
-        # Looks are counted, not seconds: while this process was stopped it waited for nobody.
+        # Looks are counted, not seconds: a process that was stopped meanwhile did not wait for the server.
         while not self._is_over.wait(_LOOK_S):
             before, acknowledged = acknowledged, self._producer.acknowledged
             self._show(acknowledged)
@@ -80,7 +80,10 @@ class Watch:
             is_waiting = acknowledged == before and acknowledged < self.given
             looks = looks + 1 if is_waiting else 0
             if looks == _PATIENCE_LOOKS:
-                line = f"waiting for the server: no answer from {self._url}; it is tried again, Ctrl-C ends it"
+                line = (
+                    f"waiting for the server: it does not answer at {self._url}; "
+                    "the command tries again until Ctrl-C ends it"
+                )
                 if self._progress is None:
                     typer.echo(line, err=True)
                 else:
@@ -94,7 +97,7 @@ class Watch:
 
 
 def _bar() -> Progress:
-    from rich.console import Console  # only here: it takes longer to load than all else of this command
+    from rich.console import Console  # only here: loading it takes longer than the rest of this command
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (

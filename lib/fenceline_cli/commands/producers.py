@@ -1,4 +1,4 @@
-"""``fenceline producers``: who may write to a topic, and claiming it by hand."""
+"""``fenceline producers``: the producers that may write to a topic, and claiming it by hand."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ COLUMNS = (
 
 @app.command("list", epilog="Example: fenceline producers list orders")
 def list_producers(topic: TopicName, as_json: AsJson = False, url: Url = DEFAULT_URL) -> None:
-    """List who holds access to a topic under a session, then who waits for it, in order.
+    """List the producers that hold access to a topic under a session, then those that wait for it, in order.
 
-    One whose expires_at is past is in nobody's way, and may come back.
+    A producer whose expires_at is past blocks no other, and may come back.
     """
     with connect(url) as client:
         found = client.producers(topic)
@@ -50,18 +50,19 @@ def claim(
     topic: TopicName,
     mode: Annotated[AccessMode, typer.Option(help="How to claim it.")] = "Exclusive",
     partition: Annotated[
-        list[int] | None, typer.Option(min=0, help="Claim this one; may be given several times. Left out: all.")
+        list[int] | None,
+        typer.Option(min=0, help="Claim this partition; may be given several times. Left out, claim all."),
     ] = None,
-    name: Annotated[str | None, typer.Option(help="The producer's name; left out, one is made up.")] = None,
+    name: Annotated[str | None, typer.Option(help="The producer's name; left out, a random one.")] = None,
     wait: WaitSeconds = None,
     lease: LeaseSeconds = 30,
     as_json: AsJson = False,
     url: Url = DEFAULT_URL,
 ) -> None:
-    """Claim write access, and hold it until Ctrl-C, SIGTERM, or somebody takes it.
+    """Claim write access, and hold it until Ctrl-C, SIGTERM, or until another producer takes it.
 
-    It prints a line with the epochs once it is granted, and gives the access back at its end. Only WaitForExclusive
-    waits.
+    The command prints a line with the epochs once access is granted, and gives it back at its end. Only
+    WaitForExclusive waits.
     """
     positions: list[int | None] = []
 

@@ -1,20 +1,23 @@
-r"""``consume --format`` as kcat writes it: ``%t %p %o %k %s\n``.
+r"""The templates of ``consume --format``, as kcat has them: ``%t %p %o %k %s\n``.
 
-The rule: keys and values come as the bytes that they are; what is null is empty, and its length is -1, as in kcat.
+Rule: keys and values are written as their bytes. A null is written as nothing, and its length as -1, as in kcat.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from fenceline_cli.commands.consume_lines import AnyRecord
+    from fenceline.format.batch import StoredRecord
+    from fenceline.model.results import ReadRecord
+
+AnyRecord: TypeAlias = "StoredRecord | ReadRecord"
 
 HELP = (
-    "%t topic, %p partition, %o offset, %k key, %s value, %K and %S their lengths (-1 is null), %T time in ms,"
-    " %h headers, %% a percent sign; \\n, \\t, \\r, \\\\ and \\xHH"
+    "A template holds %t topic, %p partition, %o offset, %k key, %s value, %K and %S their lengths (-1 is null)."
+    " It also holds %T time in ms, %h headers, %% a percent sign, \\n, \\t, \\r, \\\\ and \\xHH"
 )
 
 Part = Callable[[str, int, "AnyRecord"], bytes]
@@ -35,14 +38,14 @@ _PIECE = re.compile(r"%(?P<part>.?)|\\x(?P<hex>[0-9A-Fa-f]{2})|\\(?P<escape>.?)|
 
 
 class FormatError(ValueError):
-    """A format that is none; the message says what one may hold."""
+    """A template that is invalid; the message lists what one may hold."""
 
 
 def compiled(template: str, topic: str) -> Callable[[int, AnyRecord], bytes]:
-    """Return what makes the bytes of a record out of its partition and itself.
+    """Return a function that makes a line's bytes from a partition and a record.
 
     Raises:
-        FormatError: ``template`` holds a letter that stands for nothing.
+        FormatError: ``template`` holds a letter that has no meaning.
     """
     pieces: list[bytes | Part] = [_piece(found) for found in _PIECE.finditer(template)]
 
@@ -63,7 +66,7 @@ def _piece(found: re.Match[str]) -> bytes | Part:
         return _PARTS[found["part"]]
     if found["escape"] in _ESCAPES:
         return _ESCAPES[found["escape"]]
-    raise FormatError(f"{found[0]} stands for nothing; there are {HELP}")
+    raise FormatError(f"{found[0]} has no meaning. {HELP}")
 
 
 def _length(octets: bytes | None) -> bytes:

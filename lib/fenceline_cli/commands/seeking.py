@@ -1,7 +1,7 @@
-"""What a seek would do to a subscription: how many records it would skip, and how many would come again.
+"""The effect of a seek on a subscription: how many records it would skip, and how many would come again.
 
-The rule: records are counted, not offsets, since a log holds markers as well. What lies whole in a segment is counted
-by the list of segments; only at the ends a segment's records are read. Records that were acknowledged by themselves are
+Rule: records are counted, not offsets, since a log holds markers as well. The list of segments counts the records of
+whole segments; only at the two ends a segment's records are read. Records that were acknowledged individually are
 counted by their offsets.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fenceline.errors import OffsetOutOfRangeError
-from fenceline_cli.places import Place
+from fenceline_cli.commands.places import Place
 
 if TYPE_CHECKING:
     from fenceline.client import Client
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One partition's part of a seek.
+    """A partition's part of a seek.
 
     Attributes:
-        skipped: Records that were not acknowledged, and would not be delivered any more.
-        repeated: Records that were acknowledged, and would be delivered again.
+        skipped: How many records were not acknowledged, and would no longer be delivered.
+        repeated: How many records were acknowledged, and would be delivered again.
     """
 
     partition: int
@@ -42,15 +42,15 @@ def move_of(client: Client, topic: str, cursor: Cursor, place: Place) -> Move:
     """Return what moving ``cursor`` to ``place`` would do.
 
     Raises:
-        OffsetOutOfRangeError: The place is not in the partition.
+        OffsetOutOfRangeError: The place is not in the partition's log.
     """
     number, mark = cursor.partition, cursor.mark_delete_offset
     to_offset = place.offset_in(client, topic, number)
     bounds = client.offsets(topic, number).bounds
     if not bounds.log_start_offset <= to_offset <= bounds.next_offset:
         raise OffsetOutOfRangeError(
-            f"not in the log: partition={number} offset={to_offset} log_start_offset={bounds.log_start_offset} "
-            f"next_offset={bounds.next_offset}",
+            f"the offset is not in the partition's log: partition={number} offset={to_offset} "
+            f"log_start_offset={bounds.log_start_offset} next_offset={bounds.next_offset}",
             log_start_offset=bounds.log_start_offset,
             next_offset=bounds.next_offset,
         )
@@ -64,7 +64,7 @@ def move_of(client: Client, topic: str, cursor: Cursor, place: Place) -> Move:
 
 
 def records_between(client: Client, topic: str, partition: int, start: int, end: int) -> int:
-    """Return how many records have an offset from ``start`` up to, not including, ``end``."""
+    """Return the number of records from offset ``start`` up to, not including, ``end``."""
     count, offset = 0, start
     while offset < end:
         listed = client.segments(topic, partition, offset=offset)

@@ -35,7 +35,7 @@ COLUMNS = ("topic", "partition", "segments", "records", "bytes", "next_offset", 
 
 @app.command(epilog="Example: fenceline verify --data ./data\n\nExample: fenceline verify --data ./data orders")
 def verify(
-    topic: Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="Only this topic.")] = None,
+    topic: Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="Check only this topic.")] = None,
     data: Data = None,
     objects: Objects = "",
     items: Items = "",
@@ -45,11 +45,11 @@ def verify(
         int, typer.Option(min=1, show_default="one for each core", help="How many processes check segments.")
     ] = os.cpu_count() or 1,
 ) -> None:
-    """Walk every segment: contiguity, CRCs, chain, counts, and the items against the fold.
+    """Check every segment: contiguity, CRCs, chain and counts, and the items against the segments' state.
 
-    It also looks for topics that the objects tell of and that no item knows: their items were lost. It changes
-    nothing, and may run beside a server; a directory must be one that it may write to, since SQLite's readers do. The
-    exit code is 1 if anything is broken or lost; the first broken offset of each partition is printed.
+    The command also looks for topics in the objects that no item knows: their items were lost. It changes nothing, and
+    may run beside a server. It must be allowed to write to a directory, since SQLite's readers do. The exit code is 1
+    if anything is broken or lost. The first broken offset of each partition is printed.
     """
     settings = chosen(data, objects, items, region=region)
     with opened(data, region, objects, items) as context, Workers(settings, context, workers) as pool:
@@ -98,12 +98,12 @@ def _lost(one: Lost, settings: Settings) -> Verified:
 def rebuild(data: Data = None, objects: Objects = "", items: Items = "", region: Region = "local") -> None:
     """Make all items anew from the objects, after items.sqlite3 or the table was lost or restored from a backup.
 
-    End every server on them first: on a directory that is seen to, on a bucket and a table nobody can. Items that are
-    still there must be moved away: rebuild writes only into an empty item store.
+    End every server on these stores first. The command checks this for a directory, and cannot check it for a bucket
+    and a table. Move away items that still exist: rebuild writes only into an empty item store.
 
     Topics, offsets, producers and transactions are then as the log says. Subscriptions, group offsets, sessions and
     ownerships are not in the log, and are gone: only a backup of the items has them. If a lost topic was created again
-    meanwhile, the newer one keeps the name and the older one comes back as NAME.recovered-ID.
+    meanwhile, the newer one keeps the name, and the older one comes back as NAME.recovered-ID.
     """
     with opened(data, region, objects, items, is_alone=True) as context, progress_bar() as progress:
         task = progress.add_task("rebuild", total=None)
@@ -114,9 +114,9 @@ def rebuild(data: Data = None, objects: Objects = "", items: Items = "", region:
     typer.echo(NOT_IN_THE_LOG)
     for one in found.namesakes:
         topic = one.topic
-        told = "keeps that name" if topic.name == one.name else f"is {topic.name} from now on"
+        outcome = "keeps that name" if topic.name == one.name else f"is {topic.name} from now on"
         what = f"topic_id={topic.topic_id} created_at={utc(topic.created_at)} records={one.records}"
-        typer.echo(f"warning: one of several topics {one.name} {told}: {what}", err=True)
+        typer.echo(f"warning: one of several topics {one.name} {outcome}: {what}", err=True)
     for lost in found.lost:
         typer.echo(f"warning: {lost.problem}, then rebuild again", err=True)
 
@@ -155,5 +155,7 @@ def _topics(context: Context, name: str | None, *, is_lost: bool) -> list[Topic]
         return found
     chosen = [topic for topic in found if topic.name == name]
     if not chosen and not is_lost:
-        raise CommandError(f"no topic {name}; there are: {', '.join(topic.name for topic in found) or 'none'}")
+        raise CommandError(
+            f"there is no topic {name}; these exist: {', '.join(topic.name for topic in found) or 'none'}"
+        )
     return chosen

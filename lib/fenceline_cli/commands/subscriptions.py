@@ -1,4 +1,4 @@
-"""``fenceline subscription``: create, list, seek, delete, backlog."""
+"""``fenceline subscription``: create, list, seek and delete subscriptions, and show their backlog."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fenceline_cli import places
+from fenceline_cli.commands import places
 from fenceline_cli.commands.seeking import Move, move_of
 from fenceline_cli.options import (
     DEFAULT_URL,
@@ -26,7 +26,7 @@ from fenceline_cli.output import print_json, print_rows
 app = typer.Typer(
     name="subscription",
     no_args_is_help=True,
-    help="Create, list, seek and delete subscriptions, and see their backlog.",
+    help="Create, list, seek and delete subscriptions, and show their backlog.",
     epilog="Example: fenceline subscription backlog orders billing",
 )
 
@@ -39,11 +39,11 @@ CURSOR_COLUMNS = ("partition", "mark_delete_offset", "individually_acknowledged"
 def create(
     topic: TopicName,
     name: Name,
-    start: Annotated[InitialPosition, typer.Option("--from", help="Where it begins.")] = "latest",
+    start: Annotated[InitialPosition, typer.Option("--from", help="Where the subscription begins.")] = "latest",
     as_json: AsJson = False,
     url: Url = DEFAULT_URL,
 ) -> None:
-    """Create a subscription; one that there is stays where it is."""
+    """Create a subscription; an existing one stays where it is."""
     with connect(url) as client:
         client.create_subscription(topic, name, initial_position=start)
         rows = [(one.partition, one.mark_delete_offset) for one in client.subscription(topic, name).partitions]
@@ -69,7 +69,7 @@ def list_subscriptions(topic: TopicName, as_json: AsJson = False, url: Url = DEF
 
 @app.command(epilog="Example: fenceline subscription backlog orders billing --json")
 def backlog(topic: TopicName, name: Name, as_json: AsJson = False, url: Url = DEFAULT_URL) -> None:
-    """Show how far a subscription is in each partition, and how many records it has not acknowledged."""
+    """Show a subscription's mark in each partition, and how many records it has not acknowledged."""
     with connect(url) as client:
         found = client.subscription(topic, name)
     if as_json:
@@ -88,7 +88,7 @@ def backlog(topic: TopicName, name: Name, as_json: AsJson = False, url: Url = DE
 
 
 @app.command(
-    context_settings={"ignore_unknown_options": True},  # or -5 would be one
+    context_settings={"ignore_unknown_options": True},  # else -5 would be refused as an option
     epilog="Example: fenceline subscription seek orders billing earliest --dry-run\n\n"
     "Example: fenceline subscription seek orders billing -5 --partition 0   (before the last five)\n\n"
     "Example: fenceline subscription seek orders billing 2026-11-20T08:00Z --partition 0 --yes",
@@ -97,7 +97,7 @@ def seek(
     topic: TopicName,
     name: Name,
     where: Annotated[str, typer.Argument(metavar="WHERE", help=f"{places.HELP}.")],
-    partition: Annotated[int | None, typer.Option(min=0, help="Only this partition; else all.")] = None,
+    partition: Annotated[int | None, typer.Option(min=0, help="Move only this partition; left out, all.")] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Move nothing: show how many records would be skipped, or come again.")
     ] = False,
@@ -105,9 +105,9 @@ def seek(
     as_json: AsJson = False,
     url: Url = DEFAULT_URL,
 ) -> None:
-    """Move a subscription: what lies below is acknowledged then, and what lies behind is not.
+    """Move a subscription: records below the place are then acknowledged, and the others are not.
 
-    It asks before it does, as skipped records are not delivered any more, and others come again.
+    The command asks first: skipped records are no longer delivered, and others come again.
     """
     place = places.parse(where, "WHERE", "is")
     with connect(url) as client:
@@ -145,8 +145,8 @@ def delete(
     as_json: AsJson = False,
     url: Url = DEFAULT_URL,
 ) -> None:
-    """Delete a subscription and where it was. It cannot be undone."""
-    confirm(is_sure, f"Delete {name} of {topic}?", "a subscription is deleted for good")
+    """Delete a subscription and its place in the topic. This cannot be undone; the command asks first."""
+    confirm(is_sure, f"Delete {name} of {topic}?", f"this deletes subscription {name} of {topic} for good")
     with connect(url) as client:
         client.delete_subscription(topic, name)
     if as_json:

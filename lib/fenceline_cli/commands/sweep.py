@@ -10,7 +10,7 @@ import typer
 from fenceline import limits
 from fenceline.service.log import Log
 from fenceline.sweeper.sweep import sweep as sweep_stores
-from fenceline_cli import units
+from fenceline_cli.commands import units
 from fenceline_cli.options import AsJson
 from fenceline_cli.output import EXIT_FAILED, print_json, print_rows
 from fenceline_cli.stores import Data, Items, Objects, Region, opened
@@ -48,28 +48,28 @@ def sweep(
             metavar="DURATION",
             parser=_seconds,
             show_default="7d",
-            help="How long to go on at most, as 30s or 5m; the next run continues.",
+            help="How long to work at most, as 30s or 5m; the next run continues.",
         ),
     ] = _NO_END_S,
     as_json: AsJson = False,
     region: Region = "local",
 ) -> None:
-    """Move log starts by retention, and delete what was left behind an hour ago or longer.
+    """Move log starts by retention, and delete what has not been needed for an hour or longer.
 
-    It goes once over everything, and also brings checkpoints forward, compacts what is due, finishes deletions of
-    topics, and lets lapsed producers go. It may run beside servers and other sweepers, and be ended at any time. The
+    The command goes once over everything. It also brings checkpoints forward, compacts what is due, finishes deletions
+    of topics, and expires producers. It may run beside servers and other sweepers, and be ended at any time. The
     columns count what was done; "objects" and "items" are those deleted. The exit code is 1 if anything went wrong.
     """
     with opened(data, region, objects, items) as context:
         log = Log(context.objects, context.items, context.runtime, region=region)
         report = sweep_stores(log, duration_ms=round(seconds * 1_000), deletes_max=limits.INT64_MAX, is_thorough=True)
-    assert report is not None  # only who asks for a pause gets none
-    told = asdict(report)
+    assert report is not None  # `None` only for a caller that asks for a pause
+    counts = asdict(report)
     if as_json:
-        print_json(told)
+        print_json(counts)
     else:
         print_rows(
-            (*COUNTS, "result"), [(*(told[name] for name in COUNTS), "whole" if report.is_whole else "to go on")]
+            (*COUNTS, "result"), [(*(counts[name] for name in COUNTS), "whole" if report.is_whole else "to go on")]
         )
     for problem in report.problems:
         typer.echo(f"error: {problem}", err=True)

@@ -1,4 +1,4 @@
-"""``fenceline topic``: create, list, describe, alter, delete."""
+"""``fenceline topic``: create, list, describe, alter and delete topics."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fenceline.model.topic_config import NAMES, ConfigValue
-from fenceline_cli import settings_text
+from fenceline_cli.commands import settings_text
 from fenceline_cli.commands.partitions import OFFSET_COLUMNS, offset_rows
 from fenceline_cli.options import DEFAULT_URL, AsJson, IsSure, TopicName, Url, confirm, connect
 from fenceline_cli.output import CommandError, print_json, print_rows, utc
@@ -27,7 +27,7 @@ app = typer.Typer(
 
 Config = Annotated[
     list[str] | None,
-    typer.Option("--config", metavar="NAME=VALUE", help="A setting, as listed below; may be given several times."),
+    typer.Option("--config", metavar="NAME=VALUE", help="Set one of the settings listed below; repeat for more."),
 ]
 
 
@@ -54,7 +54,7 @@ def create(
 
 @app.command("list", epilog="Example: fenceline topic list --prefix orders")
 def list_topics(
-    prefix: Annotated[str, typer.Option(help="Only topics whose name begins so.")] = "",
+    prefix: Annotated[str, typer.Option(help="List only topics whose name begins with this.")] = "",
     as_json: AsJson = False,
     url: Url = DEFAULT_URL,
 ) -> None:
@@ -95,20 +95,24 @@ def describe(topic: TopicName, as_json: AsJson = False, url: Url = DEFAULT_URL) 
 )
 def alter(
     topic: TopicName,
-    partitions: Annotated[int | None, typer.Option(min=1, help="More partitions than now.")] = None,
+    partitions: Annotated[
+        int | None, typer.Option(min=1, help="The new number of partitions, larger than the present one.")
+    ] = None,
     config: Config = None,
-    unset: Annotated[list[str] | None, typer.Option(metavar="NAME", help="A setting to return to its default.")] = None,
+    unset: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Return a setting to its default; repeat for more.")
+    ] = None,
     is_sure: IsSure = False,
     as_json: AsJson = False,
     url: Url = DEFAULT_URL,
 ) -> None:
-    """Add partitions to a topic, or change its settings; what is not named stays.
+    """Add partitions to a topic, or change its settings; what is not named stays as it is.
 
-    It asks before a shorter retention, which deletes records.
+    The command asks before it sets a shorter retention, which deletes records.
     """
     changes: dict[str, ConfigValue | None] = {**settings_text.parse(config), **dict.fromkeys(unset or [])}
     if partitions is None and not changes:
-        raise CommandError("nothing to alter: give --partitions, --config NAME=VALUE or --unset NAME")
+        raise CommandError("nothing to alter; give --partitions, --config NAME=VALUE or --unset NAME")
     with connect(url) as client:
         _confirm_loss(client, client.topic(topic), changes, is_sure)
         altered = client.alter_topic(topic, partitions=partitions, config=changes or None)
@@ -125,8 +129,8 @@ def delete(
     as_json: AsJson = False,
     url: Url = DEFAULT_URL,
 ) -> None:
-    """Delete a topic and all its records. It cannot be undone."""
-    confirm(is_sure, f"Delete {topic} and all its records?", "a topic is deleted for good")
+    """Delete a topic and all its records. This cannot be undone; the command asks first."""
+    confirm(is_sure, f"Delete {topic} and all its records?", f"this deletes topic {topic} and all its records for good")
     with connect(url) as client:
         client.delete_topic(topic)
     if as_json:
@@ -136,7 +140,7 @@ def delete(
 
 
 def _confirm_loss(client: Client, described: Topic, changes: Mapping[str, ConfigValue | None], is_sure: bool) -> None:
-    """Ask before a shorter retention, which deletes what it no longer keeps; not where there is nothing to delete."""
+    """Ask before a shorter retention deletes records that it no longer keeps; not if the topic has none."""
     before, after = described.config, {**described.config, **changes}
     shorter = [name for name in ("retention.ms", "retention.bytes") if _limit(after, name) < _limit(before, name)]
     if is_sure or not shorter:

@@ -1,7 +1,7 @@
-"""Processes that check ranges of segments for ``fenceline verify``: what it costs is Python's, so threads do not help.
+"""Processes that check ranges of segments for ``fenceline verify``: the cost is Python's own, so threads do not help.
 
-The rule: each opens the stores for itself, and gives back what is left of a range. A partition's first ranges are
-checked without them: to start one takes as long.
+Rule: each process opens the stores for itself, and returns what is left of a range. A partition's first ranges are
+checked without processes, since starting one takes as long.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RANGES_ALONE = 8
 
 
 class Workers:
-    """Up to ``count`` processes, started when there is something to do for them."""
+    """A pool of up to ``count`` processes, started when there is work for them."""
 
     def __init__(self, settings: Settings, context: Context, count: int) -> None:
         self._settings = settings
@@ -46,11 +46,11 @@ class Workers:
             self._pool.shutdown(cancel_futures=True)
 
     def check(self, ranges: Iterator[Range]) -> Iterator[Checked]:
-        """Yield what is left of each range, in order; one more than there are processes is under way.
+        """Yield what is left of each range, in order; one range more than there are processes is under way.
 
         Raises:
             CommandError: A process ended by itself.
-            Unavailable: A store could not be asked.
+            Unavailable: A store did not answer.
         """
         for range_ in ranges if self._count == 1 else islice(ranges, RANGES_ALONE):
             yield check_range(self._context, range_)
@@ -63,16 +63,19 @@ class Workers:
             while waiting:
                 yield waiting.popleft().result()
         except BrokenProcessPool as error:
-            raise CommandError("a process of this command was ended; try again, or with --workers 1") from error
+            raise CommandError(
+                "a worker process of this command ended before its work was done; try again, or with --workers 1"
+            ) from error
         finally:
             for future in waiting:
                 future.cancel()
 
     def _submitted(self, range_: Range) -> Future[Checked]:
         if self._pool is None:
-            # Not forked: the stores' connections must not be shared.
+            # Spawned, not forked: processes must not share the stores' connections.
             self._pool = ProcessPoolExecutor(self._count, get_context("spawn"), initializer=_end_with_parent)
-        # Ctrl-C is told to the whole group; whoever is started here keeps it blocked, and is ended by the command.
+        # The terminal sends Ctrl-C to the whole group. A process that is started here keeps it blocked, and is ended by
+        # the command.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             return self._pool.submit(_check, self._settings, range_)
@@ -81,7 +84,7 @@ class Workers:
 
 
 def _end_with_parent() -> None:
-    """End this process when the command's is gone, whatever became of it."""
+    """End this process when the command's process is gone, however that one ended."""
     parent = parent_process()
     assert parent is not None
 

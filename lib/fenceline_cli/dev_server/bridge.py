@@ -1,9 +1,9 @@
 """Requests on a socket as the events that a gateway would send to the same handlers.
 
-The rule: it adds no behaviour of its own: a request takes the route, and meets the handler, that it would in a deployed
-region, but where a name has a slash in it (see ``_path``). Bodies are never turned to base64 and back (``isRaw``, see
-the resolver). Long polls have threads of their own, so that however many wait, a produce never waits for a thread
-behind them.
+Rule: the bridge adds no behaviour of its own. A request takes the same route to the same handler as in a deployed
+region, except for a name with a slash (see ``_path``). Bodies are never turned to base64 and back (``isRaw``, see
+``fenceline_http.dispatch``). Long polls have threads of their own, so a produce never waits for a thread that a poll
+holds.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 CALLS_AT_ONCE = 64  # enough to fill a group commit; more would only wait for the interpreter
-POLLS_AT_ONCE = limits.POLLS_OF_A_PROCESS_MAX + CALLS_AT_ONCE  # the last ones for polls that are answered at once
-_CLAIMS = "/producers"  # a claim may wait, and says so in its body
-DRAIN_BYTES_MAX = 64 * 1024 * 1024  # of a body too large: read and dropped, so that its sender hears the answer
+POLLS_AT_ONCE = limits.POLLS_OF_A_PROCESS_MAX + CALLS_AT_ONCE  # room for polls that are answered at once
+_CLAIMS = "/producers"  # claims, whose bodies may ask for a wait
+DRAIN_BYTES_MAX = 64 * 1024 * 1024  # of a body too large: read and dropped, so that its sender gets the answer
 
 
 class Bridge:
     """An ASGI application over the handlers. Close it when its server has stopped.
 
     Args:
-        origins: Which web pages may call it, and by which names; by default this machine's own alone.
+        origins: The web pages that may call it, and the names; by default only those of this machine.
     """
 
     def __init__(self, service: Service, origins: WebOrigins | None = None) -> None:
@@ -64,7 +64,7 @@ class Bridge:
         await send({"type": "http.response.body", "body": content})
 
     def close(self, wait_ms: int) -> bool:
-        """Take no more work; return whether all that was under way ended within ``wait_ms``."""
+        """Accept no further work; return whether all work under way ended within ``wait_ms``."""
 
         def end() -> None:
             self._calls.shutdown(cancel_futures=True)
@@ -76,7 +76,7 @@ class Bridge:
         return not ending.is_alive()
 
     def _met_at_the_door(self, scope: Scope, body: bytes) -> Response | None:
-        """Return the answer to a request of a page or to a name that is not let in; the body's size is judged first."""
+        """Return the refusal of a page or of a name that is not accepted, or of a body too large; else ``None``."""
         answer = self._origins.answer(scope)
         if answer is None or len(body) <= limits.BODY_BYTES_MAX:
             return answer
@@ -96,7 +96,7 @@ class Bridge:
 
 
 async def _body(scope: Scope, receive: Receive) -> tuple[bytes, bool]:
-    """Return the body, one byte beyond the limit at most, and whether all of it was taken off the socket."""
+    """Return the body, at most one byte beyond the limit, and whether all of it was read from the socket."""
     if _announced_bytes(scope) > DRAIN_BYTES_MAX:
         return bytes(limits.BODY_BYTES_MAX + 1), False
     chunks: list[bytes] = []
@@ -128,12 +128,12 @@ def _may_wait(scope: Scope, body: bytes) -> bool:
 
 
 def _path(raw: str) -> str:
-    """Return a path decoded as a gateway does, but for a slash within a name: it shall lead to no other route."""
+    """Return a path decoded as a gateway does, except a slash within a name: it must not lead to another route."""
     return "/".join(unquote(part).replace("/", "%2F") for part in raw.split("/"))
 
 
 def _event(scope: Scope, body: bytes, now_ms: int) -> dict[str, Any]:
-    """Return the request as an HTTP API's event, payload version 2.0, its path as ``_path`` tells."""
+    """Return the request as an HTTP API's event, payload version 2.0, its path as ``_path`` makes it."""
     headers: dict[str, str] = {}
     for raw_name, raw_value in scope["headers"]:
         name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")

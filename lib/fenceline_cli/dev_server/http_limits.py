@@ -1,8 +1,9 @@
-"""How much of a request's line and headers the local server takes, as a gateway before it would.
+"""The limits of a request's line and headers on the local server, as a gateway in front of it would have them.
 
-The rule: a URL or headers beyond the limits are answered 414 or 431, and the connection ends; what follows on it is
-dropped unread. The parser keeps a line until it is whole, and knows no limit: so what is fed to it without a word from
-it is counted, too. Bodies are not counted here; the bridge bounds those.
+Rule: a URL or headers beyond the limits are answered 414 or 431, and the connection ends; what follows on it is dropped
+unread. The parser keeps an unfinished line without any limit, so bytes that produce no callback are counted, too.
+
+Not here: the limit of bodies, which the bridge keeps.
 """
 
 from __future__ import annotations
@@ -15,19 +16,19 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from fenceline import limits
 from fenceline.errors import InvalidRequestError
 
-_PIECE_BYTES = 16 * 1024  # fed at once: a word from the parser says nothing of what comes behind it in the same piece
-_DROPPED_BYTES_MAX = 4 * limits.MIB  # read behind a refusal, so that its sender hears it
-_LINGER_S = 2.0  # and for so long
+_PIECE_BYTES = 16 * 1024  # fed at once, since a callback says nothing of later bytes in the same piece
+_DROPPED_BYTES_MAX = 4 * limits.MIB  # read after a refusal, so that its sender gets it
+_LINGER_S = 2.0  # of reading after a refusal
 _AROUND_HEADER = len(": \r\n")
 
 
 class LimitedHttp(HttpToolsProtocol):
-    """uvicorn's protocol, with limits."""
+    """The protocol of uvicorn, with limits."""
 
     _is_refused = False
     _dropped_bytes = 0
-    _silent_bytes = 0  # fed since the parser told anything: a line that is not whole yet
-    _head_bytes = 0  # of the headers of this request, trailers included
+    _silent_bytes = 0  # fed since the last callback: an unfinished line
+    _head_bytes = 0  # of this request's headers, trailers included
 
     def data_received(self, data: bytes) -> None:
         for at in range(0, len(data), _PIECE_BYTES):
@@ -88,12 +89,12 @@ class LimitedHttp(HttpToolsProtocol):
         self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, what)
 
     def _refuse(self, status: HTTPStatus, detail: str) -> None:
-        """Answer, unless an answer has begun, and take nothing more from this connection."""
+        """Answer, unless an answer has begun, and accept nothing further from this connection."""
         if self._is_refused or self.transport.is_closing():
             return
         self._is_refused = True
         if self.cycle is not None and not self.cycle.response_complete:
-            self.transport.abort()  # in the trailers of a request that is at work
+            self.transport.abort()  # in the trailers of a request in progress
             return
         document = {**InvalidRequestError(detail).problem(), "status": status, "title": status.phrase.lower()}
         body = json.dumps(document).encode()
@@ -103,7 +104,7 @@ class LimitedHttp(HttpToolsProtocol):
         )
         self.transport.write(head.encode() + body)
         self.transport.write_eof()
-        # Closed at once, with bytes unread, the connection would be reset, and the answer lost on its way.
+        # If closed at once, with bytes unread, the connection would be reset, and the answer lost on its way.
         self.loop.call_later(_LINGER_S, self.transport.close)
 
     def _drop(self, data: bytes) -> None:

@@ -1,6 +1,6 @@
-"""What stands behind the URLs of segments on the embedded store: an object, or a part of it.
+"""The objects behind the URLs of segments on the embedded store, served whole or in part.
 
-The rule: a URL gives what its signature was made for, until it expires, and nothing else. In a deployed region the
+Rule: a URL serves the object that it was signed for, until it expires, and nothing else. In a deployed region the
 object store does this itself.
 """
 
@@ -41,16 +41,16 @@ def _answer(store: SqliteObjectStore, event: Event, now_ms: int) -> Response:
     given = _Signed.of_query(event["rawQueryString"])
     expires, signature = given.expires, given.signature
     if expires is None or signature is None or not store.verify_url(key, expires, signature, now_ms):
-        raise NotAuthorizedError("the URL was not given out here, or has expired; list the segments again")
+        raise NotAuthorizedError("this server did not sign the URL, or it has expired; list the segments again")
     piece = _RANGE.fullmatch(event["headers"].get("range", ""))
     start = int(piece[1]) if piece else 0
     end = int(piece[2]) + 1 if piece and piece[2] else None
     if piece and end is not None and end <= start:
-        piece, start, end = None, 0, None  # RFC 9110: a range that is none is passed over
+        piece, start, end = None, 0, None  # RFC 9110: an invalid range is ignored
     try:
         found = store.get(key, start, end)
     except NotFound:
-        raise NotFoundError(f"the object is gone: key={key}") from None
+        raise NotFoundError(f"the object was deleted; list the segments again: key={key}") from None
     headers = {"content-type": "application/octet-stream", "accept-ranges": "bytes"}
     if piece is None:
         return Response(200, found.body, headers)

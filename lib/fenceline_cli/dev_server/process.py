@@ -1,4 +1,4 @@
-"""A local server as a child process, for programs that bring their own: the demo and the benchmark."""
+"""A local server as a child process, for programs that start a server of their own: the demo and the benchmark."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 from types import TracebackType
 
 READY_PREFIX = "http://"
-_END_S = 60  # until it is killed
+_END_S = 60  # before it is killed
 
 
 class ServerProcess:
-    """``fenceline dev`` on a free port of this machine; a context manager that ends it.
+    """A process of ``fenceline dev`` on a free port of this machine; a context manager that ends it.
 
     Raises:
-        RuntimeError: It did not start; the message is what it said.
+        RuntimeError: The server did not start; the message is what it printed.
     """
 
     def __init__(self, directory: Path, *, workers: int = 1) -> None:
@@ -48,7 +48,7 @@ class ServerProcess:
             self._process.stdout.close()
 
     def cpu_seconds(self) -> float:
-        """Return the CPU time that the server has used, its threads' together (Linux only; else 0)."""
+        """Return the CPU time that the server has used, all its threads together (Linux only; else 0)."""
         try:
             fields = Path(f"/proc/{self._process.pid}/stat").read_text().rsplit(")", 1)[1].split()
         except FileNotFoundError:

@@ -1,7 +1,7 @@
 """The local server: the deployed handlers behind one port of this machine.
 
-The rule: the line with the URL is printed when requests will be answered, not before; a signal ends everything in good
-order, long polls included; and workers live no longer than the process that started them, however it ends.
+Rule: the line with the URL is printed when requests will be answered, not before. A signal ends everything in good
+order, long polls included. Workers live no longer than the process that started them, however that one ends.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from fenceline_cli.dev_server.web_origin import WebOrigins
 from fenceline_http import wiring
 
 _BACKLOG = 2_048
-_KEEP_ALIVE_S = 75  # longer than clients keep idle connections, so that they are the ones who close
+_KEEP_ALIVE_S = 75  # longer than clients keep idle connections, so that clients close them
 _GRACE_S = 1  # for answers under way when the server stops
 _STOP_MS = 1_000  # for threads under way after that
 _WORKERS_STOP_S = 2.5
@@ -37,7 +37,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class _CannotServe(Exception):
-    """Why there is no server, in words for the one who started it."""
+    """The reason why there is no server; the message is for its user."""
 
 
 def serve(
@@ -52,15 +52,15 @@ def serve(
     """Serve until SIGTERM or SIGINT; print one line with the URL once ready.
 
     Args:
-        settings: What the handlers are wired by.
+        settings: The settings that wire the handlers.
         host: The address to listen at.
         port: 0 takes a free one.
         workers: How many processes share the port and the data directory.
         allowed_hosts, cors_origins: As in ``WebOrigins``.
 
     Returns:
-        The exit code: 0 after a signal; 1, after one line on stderr, if the port, the directory or an origin can't be
-        used or a worker ended by itself.
+        The exit code: 0 after a signal, 1 after one line on stderr. That line says which of the port, the directory
+        and the origins can't be used, or that a worker ended by itself.
     """
     try:
         _serve(settings, _origins(host, allowed_hosts, cors_origins), port, workers)
@@ -81,10 +81,11 @@ def _serve(settings: Settings, origins: WebOrigins, port: int, workers: int) -> 
             if workers == 1:
                 _run(wiring.service(), origins, listening, lambda: print(line, flush=True))
             else:
-                wiring.service_of(settings).close()  # A directory that can't be used is told once, not by each worker.
+                # Opened here first, so that a directory that can't be used is reported once, not by each worker.
+                wiring.service_of(settings).close()
                 _supervise(listening, origins, workers, line)
         except CannotOpen as error:
-            raise _CannotServe(f"cannot open the data directory: {error}") from error
+            raise _CannotServe(f"the server cannot open the data directory: {error}") from error
         except Unavailable as error:
             raise _CannotServe(str(error)) from error
 
@@ -101,9 +102,9 @@ def _listen(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family, backlog=_BACKLOG)
     except OSError as error:
-        told = os.strerror(error.errno).lower() if error.errno and error.errno > 0 else str(error)
+        reason = os.strerror(error.errno).lower() if error.errno and error.errno > 0 else str(error)
         raise _CannotServe(
-            f"cannot listen on {host}:{port}: {told}; choose another --port (0: a free one) or --host"
+            f"the server cannot listen on {host}:{port}: {reason}; choose another --port (0: a free one) or --host"
         ) from error
 
 
@@ -117,7 +118,7 @@ def _run(
     announce: Callable[[], None],
     watch: Callable[[Callable[[], None]], None] | None = None,
 ) -> None:
-    """Serve on ``listening`` until a signal comes, or ``watch`` calls what it is given."""
+    """Serve on ``listening`` until a signal comes, or ``watch`` calls its argument."""
     bridge = Bridge(service, origins)
     config = uvicorn.Config(
         bridge,
@@ -142,13 +143,14 @@ def _run(
     has_ended = bridge.close(_STOP_MS)
     if sweeping.stop(_STOP_MS) and has_ended:
         service.close()
-    else:  # A thread hangs in a store. What it does is as durable, or not, as if the machine had stopped.
+    else:
+        # A thread hangs in a store. Its writes are then as durable, or not, as if the machine had stopped.
         sys.stdout.flush()
         os._exit(0)
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server, which tells when it answers, and ends long polls when it stops."""
+    """The server of uvicorn, which announces that it answers, and ends long polls when it stops."""
 
     def __init__(self, config: uvicorn.Config, service: wiring.Service, announce: Callable[[], None]) -> None:
         super().__init__(config)
@@ -161,12 +163,12 @@ class _Server(uvicorn.Server):
 
     def stop(self) -> None:
         self.should_exit = True
-        # In a thread of its own: a signal may come while this one holds what closing needs.
+        # In a thread of its own: a signal may come while this one holds a lock that closing needs.
         threading.Thread(target=self._service.log.close, daemon=True).start()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Stop at a signal, and stay an orderly exit: uvicorn would raise the signal again at the end."""
+        """Stop at a signal, and exit in order: uvicorn would raise the signal again at the end."""
         with _on_signals(self.stop):
             yield
 
@@ -188,7 +190,7 @@ def _on_signals(stop: Callable[[], None]) -> Iterator[None]:
 
 
 def _supervise(listening: socket.socket, origins: WebOrigins, workers: int, line: str) -> None:
-    """Run workers on one port until a signal comes. They end when the pipe from here closes, however this one ends."""
+    """Run workers on one port until a signal comes. They end when this process's pipe closes, however it ends."""
     stopping = threading.Event()
     alive_read, alive_write = os.pipe()
     ready_read, ready_write = os.pipe()
@@ -212,7 +214,7 @@ def _supervise(listening: socket.socket, origins: WebOrigins, workers: int, line
         _reap(children)
     os.close(ready_read)
     if not stopping.is_set():
-        raise _CannotServe("a worker ended by itself; what it said stands above")
+        raise _CannotServe("a worker process ended by itself, so the server stopped; the worker's own message is above")
 
 
 def _reap(children: list[subprocess.Popen[bytes]]) -> None:
@@ -226,17 +228,17 @@ def _reap(children: list[subprocess.Popen[bytes]]) -> None:
 
 
 def _work(origins: WebOrigins, listening_fd: int, ready_fd: int, alive_fd: int) -> None:
-    """Be a worker: serve on an inherited socket while the pipe ``alive_fd`` is open at its other end."""
+    """Serve as a worker, on an inherited socket, while the pipe ``alive_fd`` is open at its other end."""
 
     def watch(stop: Callable[[], None]) -> None:
         os.read(alive_fd, 1)
         stop()
 
     with socket.socket(fileno=listening_fd) as listening:
-        _run(wiring.service(), origins, listening, lambda: _tell(ready_fd), watch)
+        _run(wiring.service(), origins, listening, lambda: _announce(ready_fd), watch)
 
 
-def _tell(ready_fd: int) -> None:
+def _announce(ready_fd: int) -> None:
     os.write(ready_fd, b".")
     os.close(ready_fd)
 

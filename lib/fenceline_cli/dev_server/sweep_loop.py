@@ -1,8 +1,10 @@
-"""The sweeper of a local server: a run a minute, in one thread of one of its processes.
+"""The sweeper of a local server: a run each minute, in one thread of one of its processes.
 
-The rule: it ends at once when the server stops, and a store that is away or damaged data ends no loop: that is told on
-stderr, and the next run tries again. Which process takes a turn is decided by the sweeper's own item; a run takes half
-the time to the next turn, so that its last step, too, is over by then, and the next run goes on where it came to.
+Rule: the loop ends at once when the server stops. A store that does not answer, or damaged data, does not end it: the
+loop reports that on stderr, and the next run tries again.
+
+The sweeper's own item decides which process takes a turn. A run takes half the time to the next turn, so its last step
+is over by then, too. The next run goes on where this one ended.
 """
 
 from __future__ import annotations
@@ -18,23 +20,22 @@ from fenceline.sweeper.sweep import sweep
 
 
 class SweepLoop:
-    """Sweeps until it is stopped."""
+    """A thread that sweeps until it is stopped."""
 
     def __init__(self, log: Log, pause_ms: int = limits.SWEEP_MS) -> None:
         self._log = log
         self._pause_ms = pause_ms
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sweeper", daemon=True)
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self, timeout_ms: int) -> bool:
-        """End the loop; a run under way ends after the step it is at, once the log is closed.
+        """End the loop, and return whether it has ended.
 
-        Returns:
-            Whether it has ended.
+        A run under way ends after its present step, once the log is closed.
         """
         self._stopping.set()
         self._thread.join(timeout_ms / 1_000)
@@ -45,16 +46,16 @@ class SweepLoop:
             try:
                 report = sweep(self._log, duration_ms=self._pause_ms // 2, pause_ms=self._pause_ms)
             except (FencelineError, StoreFact) as error:
-                self._tell([f"{error}"])
+                self._report([f"{error}"])
                 continue
             if report is not None:
-                self._tell(report.problems)
+                self._report(report.problems)
 
-    def _tell(self, problems: list[str]) -> None:
-        """Tell each problem once, until it is gone."""
+    def _report(self, problems: list[str]) -> None:
+        """Print each problem once, until it is gone."""
         if self._stopping.is_set():
-            return  # it may be that the stores are closed
+            return  # with stores that may be closed
         for problem in problems:
-            if problem not in self._told:
+            if problem not in self._reported:
                 print(f"sweeper: {problem}", file=sys.stderr, flush=True)
-        self._told = set(problems)
+        self._reported = set(problems)

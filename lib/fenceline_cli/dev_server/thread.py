@@ -1,6 +1,8 @@
-"""The local server in a thread of this process: for tests of programs that make their own client.
+"""The local server in a thread of this process, for tests of programs that make their own client.
 
-Rule: requests come through a socket and the same bridge as in ``fenceline dev``. It does not sweep.
+Rule: requests come through a socket and the same bridge as in ``fenceline dev``.
+
+Not here: sweeping.
 """
 
 from __future__ import annotations
@@ -18,11 +20,11 @@ _STOP_MS = 1_000  # for requests under way
 
 
 class ServerThread:
-    """Serves ``bridge`` on a free port of this machine; a context manager that ends it.
+    """A server of ``bridge`` on a free port of this machine; a context manager that ends it.
 
     Args:
-        bridge: What answers.
-        log: What the bridge serves. Both are closed with the server, so that it waits for no long poll.
+        bridge: The application that answers.
+        log: The log behind the bridge. Both are closed with the server, so that it waits for no long poll.
     """
 
     def __init__(self, bridge: Bridge, log: Log) -> None:
@@ -46,7 +48,8 @@ class ServerThread:
         self._thread = threading.Thread(target=self._server.run, args=([self._listening],), daemon=True)
 
     def __enter__(self) -> ServerThread:
-        self._thread.start()  # The socket listens already: a request that comes sooner waits for an answer.
+        # The socket listens already: a request that comes before the thread runs waits for its answer.
+        self._thread.start()
         return self
 
     def __exit__(

@@ -1,12 +1,13 @@
-"""Which web pages may call the local server, and by which names it may be called.
+"""The web pages that may call the local server, and the names by which it may be called.
 
-A local server asks nobody who they are. A browser on the same machine sends it requests for any page that asks, and a
-page that changes what its own name resolves to ("DNS rebinding") may even read the answers.
+A local server does not authenticate its callers. A browser on the same machine sends it requests for any page that asks
+for them. A page that changes the address of its own name ("DNS rebinding") may even read the answers.
 
-Rule: a page of another origin is refused before anything is done, unless it was named; so is a request to a name that
-is not this server's. Programs that are no browsers send neither `Origin` nor `Sec-Fetch-Site`, and are not affected.
+Rule: a page of another origin is refused before anything is done, unless the user named it. So is a request to a name
+that is not this server's. Programs other than browsers send neither `Origin` nor `Sec-Fetch-Site`, and are not
+affected.
 
-Not here: who a request is from. A deployed API has IAM for that.
+Not here: authentication. A deployed API has IAM for that.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from fenceline_http.responses import Response
 _HOST = re.compile(r"(\[[0-9a-f:.%]+\]|[a-z0-9._-]+)(?::(\d{1,5}))?", re.ASCII)
 _ORIGIN = re.compile(r"(https?)://([^/?#\s]+)", re.ASCII)
 _DEFAULT_PORTS = {"http": 80, "https": 443}
-_OTHERS_SITES = ("cross-site", "same-site")  # a page on another port of this machine is of the same site
+_OTHERS_SITES = ("cross-site", "same-site")  # same-site: e.g. another port of this machine
 _SHOWN_CHARS = 200
 
 _ALLOW_METHODS = b"GET, POST, PUT, PATCH, DELETE"
@@ -50,15 +51,15 @@ class _Place:
 
 @dataclass(frozen=True)
 class WebOrigins:
-    """What a server lets in.
+    """The hosts and origins that a server accepts.
 
     Args:
-        host: What the server is bound to, a name or an address; a wildcard lets every address pass as `Host`.
+        host: The name or address that the server is bound to; a wildcard lets every address pass as `Host`.
         allowed_hosts: Other names that the server is called by.
         cors_origins: Origins whose pages may call, as ``http://localhost:3000``.
 
     Raises:
-        ValueError: One of ``cors_origins`` or ``allowed_hosts`` is none. The message says what to write.
+        ValueError: One of ``cors_origins`` or ``allowed_hosts`` is invalid. The message says what to write.
     """
 
     host: str = "127.0.0.1"
@@ -76,7 +77,7 @@ class WebOrigins:
         object.__setattr__(self, "_origins", frozenset(map(_named_origin, self.cors_origins)))
 
     def at(self, address: str) -> WebOrigins:
-        """Return the same for a server that is also called by ``address``, which its host's name resolved to."""
+        """Return the same for a server that is also called by ``address``, to which its host's name resolved."""
         return replace(self, allowed_hosts=[*self.allowed_hosts, f"[{address}]" if ":" in address else address])
 
     def to_json(self) -> str:
@@ -88,7 +89,7 @@ class WebOrigins:
         return cls(*json.loads(text))
 
     def answer(self, scope: Mapping[str, Any]) -> Response | None:
-        """Return the answer to a request that goes no further: a refusal, or a preflight's; else ``None``."""
+        """Return the answer to a request that is not handed on: a refusal, or a preflight's; else ``None``."""
         try:
             self._check_host(_values(scope, b"host"))
             self._check_origin(scope)
@@ -99,7 +100,7 @@ class WebOrigins:
         return None
 
     def headers(self, scope: Mapping[str, Any]) -> list[Header]:
-        """Return what lets a named page read the answer, errors included."""
+        """Return the headers that let a named page read the answer, errors included."""
         if not self._origins:
             return []
         made: list[Header] = [(b"vary", b"origin")]
@@ -122,9 +123,9 @@ class WebOrigins:
         return len(given) == 1 and _origin(given[0].decode("latin-1")) in self._origins
 
     def _check_host(self, given: Sequence[bytes]) -> None:
-        """Refuse a name that is not this server's: its owner may let it lead here, and then reads what is answered.
+        """Refuse a name that is not this server's: the name's owner may let it lead here, and then read the answers.
 
-        A request without one is of HTTP/1.0, and of no browser.
+        A request without a `Host` is one of HTTP/1.0, which no browser sends.
         """
         if not given:
             return
@@ -136,21 +137,21 @@ class WebOrigins:
             return
         if place.host not in self._hosts:
             raise NotAuthorizedError(
-                "this server has another name; call it by its address or by localhost, or start it with "
+                "this server does not have that name; call it by its address or by localhost, or start it with "
                 f"--allowed-host {place.host}"[:_SHOWN_CHARS]
             )
 
     def _check_origin(self, scope: Mapping[str, Any]) -> None:
         """Refuse a page of another origin that was not named.
 
-        Browsers leave `Origin` out where a page asks for an image or follows a link, and tell the site all the same.
+        Browsers leave `Origin` out where a page asks for an image or follows a link, but still send the site.
         """
         given = [value.decode("latin-1") for value in _values(scope, b"origin")]
         sites = [value.decode("latin-1").strip().lower() for value in _values(scope, b"sec-fetch-site")]
         if self._is_named(scope):
             return
         if len(given) > 1:
-            raise NotAuthorizedError("send one Origin header")
+            raise NotAuthorizedError("the request has several Origin headers; send one")
         if given and not _is_own(given[0], _values(scope, b"host")):
             raise NotAuthorizedError(
                 "pages of this origin may not call this server; to let them in, start it with --cors-origin: "

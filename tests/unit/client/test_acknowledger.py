@@ -150,7 +150,10 @@ def test_an_exception_that_leaves_the_block_is_not_hidden_by_acknowledgements_th
     with pytest.raises(ZeroDivisionError):
         _works_until_it_fails(subscriber)
 
-    assert "acknowledgements were not sent, their records come again: why=OUTCOME_UNKNOWN" in caplog.text
+    assert (
+        "the subscriber could not send its last acknowledgements; their records come again: why=OUTCOME_UNKNOWN"
+        in caplog.text
+    )
 
 
 def test_a_refusal_reaches_the_next_call_drops_its_partition_and_keeps_no_other_from_being_sent():

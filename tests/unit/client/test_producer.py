@@ -144,7 +144,7 @@ def test_after_a_failure_nothing_follows_on_that_partition_until_the_producer_is
         with pytest.raises(errors.MessageTooLargeError):
             producer.flush()
         following, elsewhere = producer.send(value=b"b", partition=0), producer.send(value=b"c", partition=1)
-        with pytest.raises(errors.OutOfOrderSequenceNumberError, match="renew the producer") as caught:
+        with pytest.raises(errors.OutOfOrderSequenceNumberError, match="call renew") as caught:
             producer.flush()
 
         assert isinstance(caught.value.__cause__, errors.MessageTooLargeError)
@@ -347,9 +347,12 @@ def test_headers_are_given_as_a_mapping_or_as_pairs_and_read_as_pairs(given, sto
 def test_a_header_that_is_no_name_and_bytes_is_refused_before_anything_is_sent(headers):
     service = FakeService()
     client = service.client()
-    with client.producer("t") as producer, pytest.raises(TypeError, match="a header is a name and bytes or None"):
+    with (
+        client.producer("t") as producer,
+        pytest.raises(TypeError, match="a record's header must be a name and a value of bytes or None"),
+    ):
         producer.send(value=b"x", headers=headers)
-    with pytest.raises(TypeError, match="a header is a name and bytes or None"):
+    with pytest.raises(TypeError, match="a record's header must be a name and a value of bytes or None"):
         client.produce("t", 0, [Record(b"x", headers=headers)])
 
     assert service.produced == []

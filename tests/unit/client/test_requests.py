@@ -248,12 +248,13 @@ def test_each_repetition_is_a_warning_that_says_what_and_why_and_how_often(caplo
     client.topic("t")
 
     first, second = (int(pause) for pause in runtime.slept_ms)
+    again = "the client sends a request again"
     assert [(one.name, one.levelname, one.getMessage()) for one in caplog.records if one.name == "fenceline"] == [
-        ("fenceline", "WARNING", f"sending again: request=GET /v1/topics/t why=THROTTLED try=2 pause_ms={first}"),
+        ("fenceline", "WARNING", f"{again}: request=GET /v1/topics/t why=THROTTLED try=2 pause_ms={first}"),
         (
             "fenceline",
             "WARNING",
-            f"sending again: request=GET /v1/topics/t why=OUTCOME_UNKNOWN (ReadTimeout) try=3 pause_ms={second}",
+            f"{again}: request=GET /v1/topics/t why=OUTCOME_UNKNOWN (ReadTimeout) try=3 pause_ms={second}",
         ),
     ]
 
@@ -458,7 +459,7 @@ def test_a_name_by_which_a_path_would_lead_elsewhere_is_not_sent(name):
         lambda: client.committed_offsets(name),
         lambda: client.close_producer("t", name, "s"),
     ):
-        with pytest.raises(errors.InvalidRequestError, match="nothing has this name"):
+        with pytest.raises(errors.InvalidRequestError, match="nothing can have this name"):
             call()
     assert seen == []
 

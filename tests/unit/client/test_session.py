@@ -95,7 +95,7 @@ def test_heartbeats_that_nobody_answers_are_sent_again_and_lose_nothing_by_thems
         service.is_silent = False
         wait_until(lambda: not session.is_lapsed)
         session.check()
-    assert "no heartbeat was answered, asking again: session=s1… left_ms=" in caplog.text
+    assert "the service did not answer a heartbeat; the client asks again: session=s1… left_ms=" in caplog.text
 
 
 def test_an_exclusive_producer_writes_under_its_session_with_its_epoch_and_gives_both_back():
@@ -240,7 +240,7 @@ def test_a_grant_with_another_epoch_is_given_back_and_never_written_under():
         wait_until(lambda: producer.held.loss is not None)
 
         assert service.bodies["close producer"] == ["mine"]
-        with pytest.raises(errors.ProducerFencedError, match="lost in between"):
+        with pytest.raises(errors.ProducerFencedError, match="lost its access before it could reconnect"):
             producer.send(value=b"late")
 
 
@@ -304,7 +304,7 @@ def test_records_without_a_key_go_only_to_partitions_that_were_claimed():
         for _ in range(6):
             producer.send(value=b"x" * 100)
             producer.flush()
-        with pytest.raises(ValueError, match="claimed other partitions: partition=0"):
+        with pytest.raises(ValueError, match="claim it, too: partition=0"):
             producer.send(value=b"x", partition=0)
 
     assert [len(service.stored(partition)) for partition in range(4)] == [0, 3, 0, 3]

@@ -89,14 +89,14 @@ def test_a_served_fenceline_waits_for_no_poll_that_is_held_when_it_ends(monkeypa
 
 LACKING = {
     "aws_lambda_powertools": {
-        "fenceline_in_memory": 'fenceline_in_memory needs: pip install "fenceline[server]"',
-        "fenceline_on_moto": 'fenceline_on_moto needs: pip install "fenceline[server]"',
-        "fenceline_server": 'fenceline_server needs: pip install "fenceline[server]"',
+        "fenceline_in_memory": 'fenceline_in_memory lacks packages; run: pip install "fenceline[server]"',
+        "fenceline_on_moto": 'fenceline_on_moto lacks packages; run: pip install "fenceline[server]"',
+        "fenceline_server": 'fenceline_server lacks packages; run: pip install "fenceline[server]"',
     },
-    "uvicorn": {"fenceline_server": 'fenceline_server needs: pip install "fenceline[server]"'},
-    "boto3": {"fenceline_on_moto": 'fenceline_on_moto needs: pip install "fenceline[aws]"'},
-    "moto": {"fenceline_on_moto": "fenceline_on_moto needs: pip install moto"},
-    "boto3 moto": {"fenceline_on_moto": 'fenceline_on_moto needs: pip install "fenceline[aws]" moto'},
+    "uvicorn": {"fenceline_server": 'fenceline_server lacks packages; run: pip install "fenceline[server]"'},
+    "boto3": {"fenceline_on_moto": 'fenceline_on_moto lacks packages; run: pip install "fenceline[aws]"'},
+    "moto": {"fenceline_on_moto": "fenceline_on_moto lacks packages; run: pip install moto"},
+    "boto3 moto": {"fenceline_on_moto": 'fenceline_on_moto lacks packages; run: pip install "fenceline[aws]" moto'},
 }
 
 
@@ -176,6 +176,6 @@ def test_what_a_fixture_lacks_is_one_line_and_no_traceback(pytester: pytest.Pyte
     pytester.makepyfile("def test_it(fenceline_on_moto): ...")
     ended = pytester.runpytest_subprocess(f"--rootdir={Path.cwd()}")
     ended.assert_outcomes(errors=1)
-    ended.stdout.fnmatch_lines(['fenceline_on_moto needs: pip install "fenceline?aws?"'])
+    ended.stdout.fnmatch_lines(['fenceline_on_moto lacks packages; run: pip install "fenceline?aws?"'])
     ended.stdout.no_fnmatch_line("*Traceback*")
     ended.stdout.no_fnmatch_line("*testing.py:*")

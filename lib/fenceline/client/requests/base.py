@@ -1,7 +1,7 @@
 """What every request of the client shares: the service it goes to, the paths, the bodies.
 
-The rule: a method of those who inherit is one request, answered or raised, as transport.py says; a list is one for each
-of its pages. They are split by what API.md splits them by; ``Client`` is all of them together.
+Rule: each method of a class that inherits from ``Requests`` is one request, returned or raised as transport.py says. A
+list is one request for each of its pages. The classes are split as API.md is; ``ApiClient`` is all of them together.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Answer: TypeAlias = Mapping[str, Any]
 
 
 class Requests:
-    """A service, and the way there. ``Client`` sets all of it."""
+    """A service, and the way to it. ``ApiClient`` sets all attributes."""
 
     runtime: Runtime
     client_name: str | None
@@ -52,13 +52,13 @@ class Requests:
     def _pages(
         self, path: str, last_of: Callable[[Answer], str], params: Mapping[str, Param | None] | None = None
     ) -> Iterator[Answer]:
-        """Yield a list page by page, each but the first from behind what ``last_of`` names of the page before it."""
+        """Yield a list page by page. Each but the first begins after the name that ``last_of`` finds in the last."""
         start_after: str | None = None
         while True:
             asked = {**(params or {}), "start_after": start_after}
             page = self._call("GET", path, "none", params=asked)
             yield page
-            if not page.get("has_more"):  # an older service gives some lists whole
+            if not page.get("has_more"):  # absent where an older service returns the whole list
                 return
             start_after = last_of(page)
 
@@ -72,13 +72,13 @@ def part(name: str) -> str:
     """Return ``name`` as one part of a path.
 
     Raises:
-        InvalidRequestError: It would not be one: a path that holds it leads elsewhere.
+        InvalidRequestError: The name is empty or made of dots: a path with it leads elsewhere.
     """
     if name in ("", ".", ".."):
-        raise InvalidRequestError(f"nothing has this name; give another: name={name!r}")
+        raise InvalidRequestError(f"nothing can have this name; give another: name={name!r}")
     return quote(name, safe="")
 
 
 def given(**members: Any) -> dict[str, Any]:
-    """Return the members that are not ``None``: the others are left out of a body."""
+    """Return the members that are not ``None``; a body leaves the others out."""
     return {name: value for name, value in members.items() if value is not None}

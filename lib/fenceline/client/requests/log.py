@@ -1,6 +1,8 @@
 """Requests about topics and their records (API.md, "Topics", "Produce", "Read").
 
-The rule: these are single requests. ``Client.producer`` and ``reader`` carry many records, and are made of these.
+Rule: each method is a single request.
+
+Not here: ``Client.producer`` and ``Client.reader``, which carry many records by these.
 """
 
 from __future__ import annotations
@@ -16,13 +18,13 @@ from fenceline.client.requests.subscriptions import Isolation
 from fenceline.client.transport import Effect, Param, body_of
 from fenceline.client.types import OffsetAt, ProducerId
 from fenceline.errors import UnknownTopicOrPartitionError
+from fenceline.model.record import Record
+from fenceline.model.results import Appended, BatchPage, Offsets, Page, ProducerRef, SegmentList, SessionRef
 from fenceline.model.topic import Topic
 from fenceline.model.topic_config import ConfigValue
 
 if TYPE_CHECKING:
     from fenceline.format.batch import Codec
-    from fenceline.model.record import Record
-    from fenceline.model.results import Appended, BatchPage, Offsets, Page, ProducerRef, SegmentList, SessionRef
 
 T = TypeVar("T")
 
@@ -48,7 +50,7 @@ class LogRequests(Requests):
 
         Raises:
             TopicAlreadyExistsError: The name is taken.
-            OutcomeUnknownError: The answer was lost; look whether the topic is there.
+            OutcomeUnknownError: The answer was lost; look whether the topic exists.
         """
         body = given(name=name, partitions=partitions, config=config, regions=regions)
         return types.topic_of(self._call("POST", "/v1/topics", "once", body=body))
@@ -78,8 +80,8 @@ class LogRequests(Requests):
         """Delete a topic and all its records.
 
         Raises:
-            OutcomeUnknownError: The answer was lost. It is not sent again by itself, since somebody may have created
-                the name anew in between.
+            OutcomeUnknownError: The answer was lost. The client does not send the request again, since another client
+                may have created the name anew in between.
         """
         self._transport.request("DELETE", topic_path(name), effect="once")
 
@@ -97,17 +99,16 @@ class LogRequests(Requests):
         """Append ``records`` as one batch, all of it or nothing.
 
         Args:
-            expected_offset: The next offset the caller believes in, or one for each record, -1 for those that are not
-                checked; ``None`` appends wherever it is (KIP-27).
-            producer: A producer id, its epoch and the first record's sequence: the batch is then stored once, however
-                often it is sent, and is sent again when an answer was lost. Without it, it never is.
+            expected_offset: The next offset that the caller expects, or one for each record, -1 for a record that is
+                not checked. ``None`` appends at any offset (KIP-27).
+            producer: A producer id, its epoch and the first record's sequence. The batch is then stored once, however
+                often it is sent, and is sent again after a lost answer. Without it, the batch is never sent again.
 
         Raises:
             OffsetMismatchError: ``expected_offset`` is not the next offset. Nothing was written.
             OutcomeUnknownError: The answer was lost. It may have been written.
         """
         from fenceline.format import batch
-        from fenceline.model.results import ProducerRef
 
         who = producer or ProducerRef(-1, -1, -1)
         encoded = batch.encode(
@@ -183,11 +184,12 @@ class LogRequests(Requests):
         """Return a page of records from an offset, from a time on, or from ``tail_offset`` before the end.
 
         Args:
-            group, session_id: Read as a group that this session owns the partition for.
+            group, session_id: Read as this group, for which the session owns the partition.
 
         Raises:
             OwnerFencedError: Another session owns the partition for this group.
-            OffsetOutOfRangeError: ``offset`` is not in the log; ``log_start_offset`` and ``next_offset`` tell what is.
+            OffsetOutOfRangeError: ``offset`` is not in the log, which goes from ``log_start_offset`` to
+                ``next_offset``.
         """
         params = {
             "offset": offset,
@@ -217,7 +219,7 @@ class LogRequests(Requests):
         group: str | None = None,
         session_id: str | None = None,
     ) -> BatchPage:
-        """Return whole batches as stored, from the one that holds ``offset``; its earlier records are among them."""
+        """Return whole batches as stored, from the one that holds ``offset``, earlier records of it included."""
         response = self._transport.request(
             "GET",
             topic_path(topic, partition) + "/records",
@@ -250,14 +252,14 @@ class LogRequests(Requests):
         """Return ``offsets`` of these partitions, by number; if left out, of all. One request asks for up to 100.
 
         Raises:
-            UnknownTopicOrPartitionError: There is no such topic, or one of the partitions is not there.
+            UnknownTopicOrPartitionError: There is no such topic, or it lacks one of the partitions.
         """
         return self._by_partition(topic, partitions, {}, types.offsets_of)
 
     def topic_offsets_at(
         self, topic: str, timestamp: int, partitions: Iterable[int] | None = None
     ) -> Mapping[int, OffsetAt | None]:
-        """Return ``offset_at`` of these partitions, by number; as ``topic_offsets``."""
+        """Return ``offset_at`` of these partitions, by number; otherwise as ``topic_offsets``."""
         return self._by_partition(topic, partitions, {"timestamp": timestamp}, types.offset_at_of)
 
     def _by_partition(
@@ -265,7 +267,7 @@ class LogRequests(Requests):
         topic: str,
         partitions: Iterable[int] | None,
         params: Mapping[str, Param],
-        told_of: Callable[[types.Answer], T],
+        entry_of: Callable[[types.Answer], T],
     ) -> Mapping[int, T]:
         wanted = range(limits.PARTITIONS_MAX) if partitions is None else sorted(set(partitions))
         found: dict[int, T] = {}
@@ -274,9 +276,9 @@ class LogRequests(Requests):
             limit = min(left[-1] - left[0] + 1, limits.OFFSETS_MAX)
             where: dict[str, Param | None] = {**params, "start_partition": left[0], "limit": limit}
             page = self._call("GET", topic_path(topic) + "/offsets", "none", params=where)
-            told = {entry["partition"]: entry for entry in page["partitions"]}
-            found |= {number: told_of(told[number]) for number in left if number in told}
-            start, has_more = max(told, default=left[0]) + 1, page["has_more"]
+            entries = {entry["partition"]: entry for entry in page["partitions"]}
+            found |= {number: entry_of(entries[number]) for number in left if number in entries}
+            start, has_more = max(entries, default=left[0]) + 1, page["has_more"]
         for number in () if partitions is None else wanted:
             if number not in found:
                 raise UnknownTopicOrPartitionError(f"the topic has no such partition: topic={topic} partition={number}")
@@ -291,24 +293,23 @@ class LogRequests(Requests):
         limit: int = limits.SEGMENTS_MAX,
         own_only: bool = False,
     ) -> SegmentList:
-        """Return the segments from ``offset`` on, with URLs from which they can be fetched without this service."""
+        """Return the segments from ``offset`` on, each with a URL that serves it without this service."""
         params = {"offset": offset, "limit": limit, "origin": "own" if own_only else None}
         return types.segments_of(self._call("GET", topic_path(topic, partition) + "/segments", "none", params=params))
 
     def trim(self, topic: str, partition: int, before_offset: int) -> int:
-        """Forget every record below ``before_offset``, and return the log start offset."""
+        """Delete every record below ``before_offset`` from the log, and return the log start offset."""
         body = {"before_offset": before_offset}
         return int(
             self._call("POST", topic_path(topic, partition) + "/trim", "repeatable", body=body)["log_start_offset"]
         )
 
     def compact(self, topic: str, partition: int) -> None:
-        """Ask for a compaction; it is done when ``compaction_horizon`` of ``offsets`` has come to the present end."""
+        """Ask for a compaction. It is done once ``compaction_horizon`` of ``offsets`` has reached the present end."""
         self._transport.request("POST", topic_path(topic, partition) + "/compact", effect="repeatable")
 
     def producer_id(self) -> ProducerId:
-        """Return a producer id that nobody has had, and its epoch."""
-        answer = self._call(
-            "POST", "/v1/producer-ids", "none"
-        )  # An id whose answer was lost is nobody's, and harmless.
+        """Return a producer id that no producer has had, and its epoch."""
+        # An id whose answer was lost is never used, so sending again does no harm.
+        answer = self._call("POST", "/v1/producer-ids", "none")
         return ProducerId(answer["producer_id"], answer["producer_epoch"])

@@ -1,6 +1,8 @@
 """Requests about sessions, producers by name, and ownership (API.md, "Sessions and producers", "Ownership").
 
-The rule: these keep nothing alive. ``Client.session``, ``producer`` and ``own`` do, and are made of these.
+Rule: each method is a single request, and keeps nothing alive.
+
+Not here: ``Client.session``, ``producer`` and ``own``, which keep sessions alive by these.
 """
 
 from __future__ import annotations
@@ -15,16 +17,16 @@ from fenceline.client.types import AccessMode, Claim, Lease, Owned, Ownership, P
 
 
 class SessionRequests(Requests):
-    """The part of ``Client`` that is about who may write and read."""
+    """The part of ``Client`` that is about sessions, and about what they may write and read."""
 
     def create_session(self, *, lease_ms: int | None = None, client_name: str | None = None) -> Lease:
         """Make a session that lapses by itself unless it is renewed.
 
         Args:
-            client_name: What it shows to people; left out, the client's.
+            client_name: The name that the session shows to people; left out, the client's.
         """
         body = given(lease_ms=lease_ms, client_name=client_name or self.client_name)
-        # One whose answer was lost is nobody's, and lapses: it is as if there were none.
+        # A session whose answer was lost is never used, and lapses: it is as if there were none.
         return types.lease_of(self._call("POST", "/v1/sessions", "none", body=body))
 
     def session_state(self, session_id: str) -> SessionState:
@@ -32,14 +34,15 @@ class SessionRequests(Requests):
         return types.session_of(self._call("GET", f"/v1/sessions/{part(session_id)}", "none"))
 
     def heartbeat(self, session_id: str, *, retry_ms: int | None = None, timeout_ms: int | None = None) -> int:
-        """Renew a session's lease, and return until when.
+        """Renew a session's lease, and return the time until which it lasts.
 
         Raises:
-            SessionSeveredError: Another session took what it owned; it is over.
-            SessionExpiredError: It lapsed, or was closed. One that lapsed comes back by ``claim`` with its epochs.
+            SessionSeveredError: Another session took what this one owned; it is over.
+            SessionExpiredError: The session lapsed, or was closed. A lapsed one comes back by ``claim`` with its
+                epochs.
         """
         path = f"/v1/sessions/{part(session_id)}/heartbeat"
-        # A refusal is the truth about the session, also after an answer that was lost.
+        # A refusal is true of the session, even after a lost answer.
         answer = self._call("POST", path, "none", retry_ms=retry_ms, timeout_ms=timeout_ms)
         return int(answer["expires_at"])
 
@@ -63,14 +66,14 @@ class SessionRequests(Requests):
 
         Args:
             session_id: Left out, the claim makes a session, of ``lease_ms`` and with the client's name.
-            topic_epochs: Those of an earlier grant to this session: reconnect.
+            topic_epochs: The epochs of an earlier grant to this session, to reconnect by.
             wait_ms: How long the answer to a waiter may be held back.
 
         Raises:
-            ProducerBusyError: Somebody is in the way, and may end by itself.
-            ProducerFencedError: Somebody has exclusive access, or came after this producer.
+            ProducerBusyError: Another producer has access, and may end by itself.
+            ProducerFencedError: Another producer has exclusive access, or was granted it after this one.
             OutcomeUnknownError: The answer was lost. With ``session_id`` and ``producer_name`` the same claim sent
-                again is answered the same; without, the session that was made lapses by itself.
+                again is answered the same. Without them, the session that was made lapses by itself.
         """
         body = given(
             access_mode=access_mode,
@@ -100,8 +103,8 @@ class SessionRequests(Requests):
         """Return a producer as it is now; with its ``session_id`` it is a waiter's poll, held back for ``wait_ms``.
 
         Raises:
-            ProducerFencedError: Somebody came after it.
-            UnknownProducerError: There is none of that name.
+            ProducerFencedError: Another producer was granted access after this one.
+            UnknownProducerError: There is no producer of that name.
         """
         answer = self._call(
             "GET",
@@ -144,7 +147,7 @@ class SessionRequests(Requests):
 
         Raises:
             ResourceOwnedError: Another session owns one, and no generation was given.
-            StaleGenerationError: A generation below the last granted one; nothing changed.
+            StaleGenerationError: A generation is below the last granted one; nothing changed.
             SessionSeveredError, SessionExpiredError: The session is over.
         """
         entries: list[dict[str, Any]] = [
@@ -162,7 +165,7 @@ class SessionRequests(Requests):
         group: str | None = None,
         retry_ms: int | None = None,
     ) -> None:
-        """Give resources back; those that the session does not own are passed over."""
+        """Give resources back; the service ignores a resource that the session does not own."""
         body = given(session_id=session_id, group=group, resources=list(resources))
         self._transport.request("POST", "/v1/own/release", effect="repeatable", body=body, retry_ms=retry_ms)
 
@@ -174,7 +177,7 @@ class SessionRequests(Requests):
         retry_ms: int | None = None,
         timeout_ms: int | None = None,
     ) -> Ownership:
-        """Return who owns a resource, and its generation and token."""
+        """Return the owner of a resource, and its generation and token."""
         params = {"group": group, "resource": resource}
         answer = self._call("GET", "/v1/own", "none", params=params, retry_ms=retry_ms, timeout_ms=timeout_ms)
         return types.ownership_of(answer)

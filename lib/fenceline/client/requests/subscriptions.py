@@ -1,20 +1,20 @@
 """Requests about subscriptions, and the same cursors as Kafka's consumer groups see them (API.md, "Subscriptions").
 
-The rule: these keep no position. ``Client.subscribe`` does, and is made of these.
+Rule: each method is a single request, and keeps no position.
+
+Not here: ``Client.subscribe``, which keeps positions and sends these.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from fenceline import limits
 from fenceline.client import types
 from fenceline.client.requests.base import Requests, given, part, topic_path
 from fenceline.client.types import CommittedOffset, Subscription
-
-if TYPE_CHECKING:
-    from fenceline.model.results import Page
+from fenceline.model.results import Page
 
 Isolation = Literal["read_uncommitted", "read_committed"]
 InitialPosition = Literal["latest", "earliest"]
@@ -31,7 +31,7 @@ class SubscriptionRequests(Requests):
         initial_position: InitialPosition = "latest",
         replicate_subscription_state: bool | None = None,
     ) -> Subscription:
-        """Create a subscription, or return the one that there is, where it is."""
+        """Create a subscription, or return the existing one, unmoved."""
         body = given(initial_position=initial_position, replicate_subscription_state=replicate_subscription_state)
         answer = self._call("PUT", _path(topic, name), "repeatable", body=body)
         return types.subscription_of(answer, answer.get("partitions", []))
@@ -44,7 +44,7 @@ class SubscriptionRequests(Requests):
     def subscription(self, topic: str, name: str) -> Subscription:
         """Return a subscription with all its partitions, or raise ``UnknownSubscriptionError``."""
         found: list[Any] = []
-        ranges: list[Any] = []  # of the partition that comes next, so far
+        ranges: list[Any] = []  # of the next partition, as far as received
         start_offset: int | None = None
         while True:
             params = {"start_partition": len(found), "start_offset": start_offset}
@@ -64,8 +64,8 @@ class SubscriptionRequests(Requests):
         """Delete a subscription.
 
         Raises:
-            OutcomeUnknownError: The answer was lost. It is not sent again by itself, since somebody may have created
-                the name anew in between.
+            OutcomeUnknownError: The answer was lost. The client does not send the request again, since another client
+                may have created the name anew in between.
         """
         self._transport.request("DELETE", _path(topic, name), effect="once")
 
@@ -114,7 +114,7 @@ class SubscriptionRequests(Requests):
         """Acknowledge all up to and including ``cumulative``, or the ``individual`` offsets; return the mark after it.
 
         Raises:
-            OffsetOutOfRangeError: An offset that is not in the log yet; nothing was acknowledged.
+            OffsetOutOfRangeError: An offset is not in the log yet; nothing was acknowledged.
             OwnerFencedError: Another session owns this partition for this group; nothing was acknowledged.
         """
         body = given(

@@ -1,6 +1,6 @@
-"""A runtime without waiting, to count what a long wait asks of the stores.
+"""A runtime without waiting, to count the store requests of a long wait.
 
-Rule: one thread only; its clock moves by what it waits for, and by nothing else.
+Rule: it is for one thread; its clock moves by what the thread waits for, and by nothing else.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from fenceline.runtime import Condition, Lock, ThreadRuntime
 
 
 class JumpingRuntime(ThreadRuntime):
-    """Surroundings in which every wait is over at once: the clock jumps to its end."""
+    """A runtime in which every wait is over at once: the clock jumps to its end."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
 """A topic's settings as people read and write them: with units, with their defaults, and with what they mean.
 
-The rule: all of it comes from one table, ``fenceline.model.topic_config.NAMES``.
+Rule: all of it comes from one table, ``fenceline.model.topic_config.NAMES``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from fenceline.errors import InvalidRequestError
 from fenceline.limits import INT64_MAX
 from fenceline.model.topic_config import NAMES, ConfigValue
-from fenceline_cli import units
+from fenceline_cli.commands import units
 from fenceline_cli.output import CommandError
 
 COLUMNS = ("setting", "value", "from")
@@ -27,16 +27,16 @@ def help_text() -> str:
             takes = " (true, false)"
         lines += [f"  {name}={shown(name, spec.default)}{takes}", f"      {spec.what}"]
     durations, sizes = ", ".join(units.DURATIONS), ", ".join(units.SIZES)
-    lines += [f"Durations take a unit ({durations}), or are ms; sizes ({sizes}), or are bytes."]
+    lines += [f"Durations take a unit ({durations}), or are in ms. Sizes take a unit ({sizes}), or are in bytes."]
     return "\n".join(lines)
 
 
 def parse(settings: Sequence[str] | None) -> dict[str, ConfigValue]:
-    """Return the config that ``NAME=VALUE`` settings make; a name that is not known is the service's to judge.
+    """Return the config of ``NAME=VALUE`` settings. A name that is not known here is left to the service.
 
     Raises:
-        CommandError: One has no value.
-        InvalidRequestError: A duration or a size is none.
+        CommandError: A setting has no value.
+        InvalidRequestError: A duration or a size is invalid.
     """
     parsed: dict[str, ConfigValue] = {}
     for setting in settings or []:
@@ -64,7 +64,7 @@ def _value(name: str, text: str) -> ConfigValue:
 
 
 def shown(name: str, value: ConfigValue) -> str:
-    """Return a value as one would write it, with its largest unit."""
+    """Return a value as a person would write it, with its largest unit."""
     if isinstance(value, bool):
         return str(value).lower()
     unit = NAMES[name].unit if name in NAMES else None
@@ -74,7 +74,7 @@ def shown(name: str, value: ConfigValue) -> str:
 
 
 def effective(config: Mapping[str, ConfigValue]) -> dict[str, ConfigValue]:
-    """Return every setting in force: those that were set, and the defaults of all others."""
+    """Return every setting in force: those that were set, and the defaults of the others."""
     return {**{name: spec.default for name, spec in NAMES.items()}, **config}
 
 

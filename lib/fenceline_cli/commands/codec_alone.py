@@ -1,7 +1,10 @@
-"""What records are made of and read by, without the client of Kafka that aiokafka loads beside it.
+"""The record codec, loaded without the Kafka client that aiokafka loads beside it.
 
-The rule: a module of aiokafka that was passed over runs as soon as something is asked for that only it defines, so that
-nobody can tell. The functions' bundle goes without that client, too.
+Importing aiokafka's codec runs the whole package: its client, asyncio and packaging, which take as long as the codec.
+So the package counts as imported here without having run.
+
+Rule: a module of aiokafka that did not run does so as soon as a name is asked for that only it defines. No other code
+sees a difference. The functions' bundle leaves that client out, too.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ def load_codec() -> None:
 
 
 def _pass_over(name: str, **known: object) -> None:
-    """Let a module count as imported that has not run; ``known`` is what it would define and the codec asks for."""
+    """Let a module count as imported before it runs; ``known`` is what it defines and the codec needs."""
     from importlib.util import find_spec, module_from_spec
 
     if name in sys.modules:
@@ -34,7 +37,7 @@ def _pass_over(name: str, **known: object) -> None:
     module, loader = module_from_spec(spec), spec.loader
 
     def run_and_get(attribute: str) -> Any:
-        if attribute == "__path__":  # the import itself asks whether this is a package
+        if attribute == "__path__":  # asked for by the import itself
             raise AttributeError(attribute)
         del module.__dict__["__getattr__"]
         loader.exec_module(module)

@@ -1,6 +1,6 @@
-"""Where in a topic a command begins or ends: ``earliest``, an offset, the last five, a time, an hour ago.
+"""Places in a topic where a command begins or ends: ``earliest``, an offset, the last five, a time, an hour ago.
 
-The rule: a place is parsed before anything is asked, and becomes an offset of each partition by one question each.
+Rule: a place is parsed before any request is sent, and then becomes an offset of each partition by its own request.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
 
-from fenceline_cli import units
+from fenceline_cli.commands import units
 from fenceline_cli.output import CommandError
 
 if TYPE_CHECKING:
@@ -32,14 +32,14 @@ class Place:
     """A place in every partition.
 
     Attributes:
-        kind: What ``number`` is: nothing, an offset, how many before the end, or ms since the epoch.
+        kind: The meaning of ``number``: none, an offset, a distance from the end, or ms since the epoch.
     """
 
     kind: Literal["earliest", "latest", "offset", "tail", "time"]
     number: int = 0
 
     def offset_in(self, client: Client, topic: str, partition: int) -> int:
-        """Return the offset of this place in ``partition``; that of a time behind all records is the next offset."""
+        """Return the offset of this place in ``partition``; for a time after all records, the next offset."""
         if self.kind == "offset":
             return self.number
         if self.kind == "time":
@@ -58,7 +58,7 @@ def parse(text: str, what: str, verb: str = "takes") -> Place:
     """Return the place that ``text`` names; ``what`` is the option that takes it.
 
     Raises:
-        CommandError: It names none.
+        CommandError: ``text`` names no place.
     """
     if text == "earliest":
         return Place("earliest")
@@ -85,5 +85,5 @@ def moment(text: str, what: str) -> int:
     try:
         at = datetime.fromisoformat(text)
     except ValueError as error:
-        raise CommandError(f"{what} takes a time in ISO form, such as @2026-11-20T08:00:00Z: {text}") from error
+        raise CommandError(f"{what} takes a time in ISO form, such as 2026-11-20T08:00:00Z: {text}") from error
     return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)

@@ -1,7 +1,6 @@
 """Durations and sizes as people write them: ``7d``, ``30s``, ``2MiB``.
 
-The rule: a plain number keeps the unit that its place has always had; a unit that is not known is told with all that
-are.
+Rule: a plain number keeps the unit that its place has always had. The error about an unknown unit lists the known ones.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _FORM = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,9})?)([A-Za-z]*)")
 
 
 class UnitError(ValueError):
-    """What is no duration, or no size; the message lists the units."""
+    """A text that is no duration, or no size; the message lists the units."""
 
 
 def parse(text: str, kind: Kind, *, plain: str) -> int:
@@ -43,7 +42,7 @@ def parse(text: str, kind: Kind, *, plain: str) -> int:
         plain: The unit of a number without one.
 
     Raises:
-        UnitError: It is no number with a unit, or comes to a fraction of one.
+        UnitError: ``text`` is no number with a unit, or makes a fraction of a ms or a byte.
     """
     units = _UNITS[kind]
     found = _FORM.fullmatch(text.strip())
@@ -51,16 +50,16 @@ def parse(text: str, kind: Kind, *, plain: str) -> int:
     if found is None or unit not in units:
         listed = ", ".join(units)
         raise UnitError(
-            f"takes a number with a unit ({listed}), as in {_EXAMPLES[kind]}; a plain one is {plain}: {text}"
+            f"takes a number with a unit ({listed}), as in {_EXAMPLES[kind]}, or one in {plain} without a unit: {text}"
         )
     amount = Decimal(found[1]) * units[unit]
     if amount != int(amount):
-        raise UnitError(f"takes whole {kind}: {text}")
+        raise UnitError(f"takes a whole number of {kind}: {text}")
     return int(amount)
 
 
 def shown(amount: int, kind: Kind) -> str:
-    """Return ``amount`` in the largest unit that it is a whole number of; decimal units only where they fit better."""
+    """Return ``amount`` in the largest unit of which it is a whole number; for sizes, in a binary unit."""
     if amount <= 0:
         return str(amount)
     units = DURATIONS if kind == "ms" else {name: of for name, of in SIZES.items() if "i" in name or name == "B"}
