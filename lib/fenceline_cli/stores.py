@@ -111,8 +111,8 @@ def _refuse_lost_items(context: Context, settings: Settings) -> None:
     if names:
         shown = ", ".join(names[:NAMES_SHOWN]) + (", …" if len(names) > NAMES_SHOWN else "")
         raise CommandError(
-            f"the objects have topics that no item names: {shown}; if the items are lost, make them anew with"
-            f" '{rebuild_command(settings)}', else name their items"
+            f"the objects have topics that no item names: {shown}; if the items are lost, rebuild them with"
+            f" '{rebuild_command(settings)}', else name the items of these objects"
         )
 
 

@@ -169,7 +169,10 @@ def test_a_command_waits_for_the_lock_with_a_line_and_runs_when_it_is_free(start
 @pytest.mark.slow
 def test_a_command_that_cannot_be_run_is_told_in_one_line_and_frees_the_lock(start, client, resource):
     process = start("lock", resource, "--", "/no/such")
-    assert process.communicate(timeout=PATIENCE_S) == ("", "error: cannot run /no/such: No such file or directory\n")
+    assert process.communicate(timeout=PATIENCE_S) == (
+        "",
+        "error: the command /no/such cannot be run: No such file or directory\n",
+    )
     assert process.returncode == 127
     assert client.ownership(resource).session_id is None
 
@@ -182,7 +185,7 @@ def test_a_command_is_ended_with_all_it_started_when_the_lock_is_lost(start, cli
         _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 75
     assert err.startswith("error: SESSION_SEVERED: ")
-    assert "the lock was lost, and the command was ended" in err
+    assert "the lock was lost, so the command was ended" in err
     wait_until(lambda: is_gone(child))
 
 

@@ -60,4 +60,4 @@ def test_a_server_on_lost_items_ends_at_once_with_one_line(tmp_path: Path) -> No
     run = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
     assert (run.returncode, run.stdout) == (1, "")
     (line,) = run.stderr.splitlines()
-    assert line.endswith(f"'fenceline rebuild --data {tmp_path}', else name the items that belong to these objects")
+    assert line.endswith(f"'fenceline rebuild --data {tmp_path}', else name the items of these objects")

@@ -72,7 +72,9 @@ def test_a_process_that_is_ended_ends_the_command_with_one_line(
     monkeypatch.setattr(verify_workers, "_check", end_myself)
     run = verify("--workers", "2")
     assert run.exit_code == 1
-    assert run.stderr.splitlines() == ["error: a process of this command was ended; try again, or with --workers 1"]
+    assert run.stderr.splitlines() == [
+        "error: a worker process of this command ended before its work was done; try again, or with --workers 1"
+    ]
 
 
 def end_myself(*_: object) -> None:
