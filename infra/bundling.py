@@ -43,7 +43,7 @@ _SERVICES = {
 }  # (the last for the tracer) of the four hundred whose descriptions botocore carries, 27 MB
 # Of aiokafka only its record codec is used; its client would be a third of the import time.
 _AIOKAFKA = {"codec.py", "errors.py", "record", "util.py", "structs.py"}
-_POWERTOOLS_UTILITIES = {"__init__.py", "data_classes", "jmespath_utils"}  # what its resolver and its logger import
+_POWERTOOLS_UTILITIES = {"__init__.py", "jmespath_utils"}  # what its logger imports
 _PLACE = "/var/task"  # where Lambda unpacks the bundle, as tracebacks name it
 _KEPT_S = 3_600
 NOT_COMPILED = f"the functions are not compiled: that needs a python{PYTHON} that runs; each cold start takes longer"
@@ -180,6 +180,7 @@ def _prune(directory: Path) -> None:
     _keep(directory / "botocore" / "data", _SERVICES, files_too=False)
     _keep(directory / "aiokafka", _AIOKAFKA, files_too=True)
     _keep(directory / "aws_lambda_powertools" / "utilities", _POWERTOOLS_UTILITIES, files_too=True)
+    shutil.rmtree(directory / "aws_lambda_powertools" / "event_handler")
     (directory / "aiokafka" / "__init__.py").write_text('"""Only the record codec of aiokafka is here."""\n')
     for path in [*directory.rglob("*")]:
         is_unread = path.name in _PIP_RECORDS or path.name.startswith("examples-1.")

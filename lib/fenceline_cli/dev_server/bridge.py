@@ -1,8 +1,8 @@
 """Requests on a socket as the events that a gateway would send to the same handlers.
 
-The rule: it adds no behaviour of its own: a request takes the route, and meets the handler, that it would in a deployed
+Rule: it adds no behaviour of its own. A request takes the route, and meets the handler, that it would in a deployed
 region, but where a name has a slash in it (see ``_path``). Bodies are never turned to base64 and back (``isRaw``, see
-the resolver). Long polls have threads of their own, so that however many wait, a produce never waits for a thread
+`fenceline_http.request`). Long polls have threads of their own: however many wait, a produce never waits for a thread
 behind them.
 """
 
