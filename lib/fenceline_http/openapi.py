@@ -23,7 +23,7 @@ TAGS: Mapping[str, str] = {
     "Topics": "Create, list, change and delete topics; trim and compact their partitions.",
     "Records": "Append records, and read them back.",
     "Producers": "Idempotent producer ids, and producers that claim write access to partitions.",
-    "Sessions": "Leases. A session is one caller's connection: it is renewed, closed, severed, or it expires.",
+    "Sessions": "Leases. A session represents a connection: it is renewed, closed, severed, or it expires.",
     "Ownership": "Locks with generations and fencing tokens, on partitions or on any other name.",
     "Subscriptions": "Named cursors: read what is not acknowledged, acknowledge it, seek.",
     "Groups": "Committed offsets, as in Kafka consumer groups. A group is a subscription.",
