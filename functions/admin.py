@@ -3,7 +3,9 @@
 import fenceline.compaction.compact
 import fenceline.log.trim
 import fenceline.read.offsets
+import fenceline.service.partitions
 import fenceline.service.topic_deletion
+import fenceline.service.topics
 import fenceline_http.handlers.admin
 import fenceline_http.operations.admin
 from fenceline_http import wiring

@@ -1,5 +1,8 @@
 """The compactor function: compaction, by a schedule or by hand."""
 
+import fenceline.compaction.compact
+import fenceline.service.partitions
+import fenceline.service.topics
 from fenceline_http import wiring
 from functions.scheduled import compact
 from functions.telemetry.observed import running

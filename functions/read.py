@@ -3,6 +3,7 @@
 import fenceline.access.ownership.read_guard
 import fenceline.read.offsets
 import fenceline.read.reader
+import fenceline.service.partitions
 import fenceline_http.handlers.read
 import fenceline_http.operations.read
 from fenceline_http import wiring

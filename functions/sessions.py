@@ -7,6 +7,7 @@ import fenceline.access.leases
 import fenceline.access.ownership.own
 import fenceline.access.ownership.release
 import fenceline.access.producer
+import fenceline.service.access
 import fenceline_http.handlers.sessions
 import fenceline_http.operations.sessions
 from fenceline_http import wiring

@@ -1,7 +1,9 @@
 """The sweeper function: one bounded run of the sweeper, by a schedule."""
 
 import fenceline.compaction.compact
+import fenceline.service.partitions
 import fenceline.service.topic_deletion
+import fenceline.service.topics
 from fenceline_http import wiring
 from functions.scheduled import sweep
 from functions.telemetry.observed import running

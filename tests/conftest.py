@@ -30,7 +30,7 @@ def botocore_reads_its_descriptions_once() -> Iterator[None]:
 def service() -> Iterator[Service]:
     """A service in memory whose clocks stand still, with one topic of one partition."""
     made = serve()
-    made.log.create_topic(TOPIC)
+    made.log.topics.create(TOPIC)
     yield made
     made.close()
 
@@ -39,7 +39,7 @@ def service() -> Iterator[Service]:
 def live_service() -> Iterator[Service]:
     """The same, with the machine's clocks: for threads that wait."""
     made = serve_in_real_time(timeout_ms=300_000)
-    made.log.create_topic(TOPIC)
+    made.log.topics.create(TOPIC)
     yield made
     made.close()
 
@@ -48,6 +48,6 @@ def live_service() -> Iterator[Service]:
 def wide() -> Iterator[Service]:
     """The one whose clocks stand still, with a topic of 40 partitions."""
     made = serve()
-    made.log.create_topic(TOPIC, partitions=40)
+    made.log.topics.create(TOPIC, partitions=40)
     yield made
     made.close()

@@ -41,7 +41,9 @@ def run(event: Mapping[str, Any], context: LambdaContext, service: Service) -> d
             left.append({**place, "reason": "out of time"})
             continue
         try:
-            view = log.compact_now(topic, partition, is_forced=is_named, bytes_max=limits.COMPACTION_FUNCTION_BYTES_MAX)
+            view = log.partitions.compact_now(
+                topic, partition, is_forced=is_named, bytes_max=limits.COMPACTION_FUNCTION_BYTES_MAX
+            )
         except CompactionTooLarge as error:
             left.append({**place, "reason": str(error)})
         except (UnknownTopicOrPartitionError, InvalidRequestError) as error:
@@ -59,7 +61,7 @@ def run(event: Mapping[str, Any], context: LambdaContext, service: Service) -> d
 def _compacted_partitions(log: Log) -> Iterator[tuple[str, int]]:
     after, has_more = "", True
     while has_more:
-        topics, has_more = log.topics(start_after=after, limit=limits.LIST_MAX)
+        topics, has_more = log.topics.list(start_after=after, limit=limits.LIST_MAX)
         for topic in topics:
             after = topic.name
             if topic.setting("cleanup.policy") == "compact":

@@ -61,9 +61,9 @@ def lose_items(directory: Path) -> None:
 def lost(tmp_path: Path) -> Path:
     """A directory with three records of a topic, another that was deleted, and no items any more."""
     with opened(tmp_path) as log:
-        log.create_topic("deleted")
-        log.delete_topic("deleted")
-        log.create_topic(TOPIC, partitions=2)
+        log.topics.create("deleted")
+        log.topics.delete("deleted")
+        log.topics.create(TOPIC, partitions=2)
         append(log, "a", "b", "c")
     lose_items(tmp_path)
     return tmp_path
@@ -84,8 +84,8 @@ def test_a_server_starts_where_nothing_is_lost(fenceline: Fenceline, tmp_path: P
     assert fenceline("dev", "--data", tmp_path).stdout == "serves\n"
     with opened(tmp_path) as log:
         log.context.objects.create(keys.TOPIC_PREFIX, b"", {})  # as a console that shows folders makes one
-        log.create_topic(TOPIC)
-        log.delete_topic(TOPIC)
+        log.topics.create(TOPIC)
+        log.topics.delete(TOPIC)
     assert fenceline("dev", "--data", tmp_path).stdout == "serves\n"
     lose_items(tmp_path)
     assert fenceline("dev", "--data", tmp_path).stdout == "serves\n"
@@ -98,7 +98,7 @@ def test_a_server_does_not_start_on_what_is_left_of_a_rebuild(
     """More topics than one write takes: some of them are there, some are not."""
     with opened(tmp_path) as log:
         for n in range(3):
-            log.create_topic(f"t{n}")
+            log.topics.create(f"t{n}")
     lose_items(tmp_path)
     write, count = SqliteItemStore.write, itertools.count(1)
 
@@ -118,12 +118,12 @@ def test_a_server_does_not_start_on_what_is_left_of_a_rebuild(
     assert fenceline("rebuild", "--data", tmp_path).exit_code == 0
     assert fenceline("dev", "--data", tmp_path).stdout == "serves\n"
     with opened(tmp_path) as log:
-        assert [topic.name for topic in log.topics()[0]] == ["t0", "t1", "t2"]
+        assert [topic.name for topic in log.topics.list()[0]] == ["t0", "t1", "t2"]
 
 
 def test_a_topic_may_name_other_regions(fenceline: Fenceline, tmp_path: Path) -> None:
     with opened(tmp_path) as log:
-        log.create_topic(TOPIC, regions=["eu-west-1"])
+        log.topics.create(TOPIC, regions=["eu-west-1"])
         append(log, "a")
     assert fenceline("dev", "--data", tmp_path).stdout == "serves\n"
     assert fenceline("verify", "--data", tmp_path).exit_code == 0
@@ -134,7 +134,7 @@ def test_a_topic_may_name_other_regions(fenceline: Fenceline, tmp_path: Path) ->
 def test_a_log_of_another_region_is_left_alone(fenceline: Fenceline, tmp_path: Path, command: str) -> None:
     """What is folded under a wrong name counts nothing as produced here: in a ``state/`` object for good."""
     with opened(tmp_path, "eu-west-1") as log:
-        topic_id = log.create_topic(TOPIC).topic_id
+        topic_id = log.topics.create(TOPIC).topic_id
         append(log, "a")
     if command == "rebuild":
         lose_items(tmp_path)
@@ -151,7 +151,7 @@ def test_a_log_of_another_region_is_left_alone(fenceline: Fenceline, tmp_path: P
 def test_only_some_of_many_lost_topics_are_named(fenceline: Fenceline, tmp_path: Path) -> None:
     with opened(tmp_path) as log:
         for name in "abcd":
-            log.create_topic(name)
+            log.topics.create(name)
     lose_items(tmp_path)
     (names,) = [
         part.split(";")[0] for part in error_line(fenceline("dev", "--data", tmp_path)).split("item does: ")[1:]
@@ -163,7 +163,7 @@ def test_only_some_of_many_lost_topics_are_named(fenceline: Fenceline, tmp_path:
 def test_verify_tells_of_topics_that_no_item_knows(fenceline: Fenceline, lost: Path) -> None:
     """Also beside a newer one of the same name."""
     with opened(lost) as log:
-        log.create_topic(TOPIC)
+        log.topics.create(TOPIC)
     for names in ([], [TOPIC]):
         run = fenceline("verify", "--data", lost, "--json", *names)
         assert run.exit_code == 1
@@ -199,7 +199,7 @@ def test_verify_tells_of_records_whose_topic_object_is_lost(fenceline: Fenceline
 
 def test_rebuild_says_what_is_gone_and_names_topics_that_had_one_name(fenceline: Fenceline, lost: Path) -> None:
     with opened(lost) as log:
-        newer = log.create_topic(TOPIC).topic_id
+        newer = log.topics.create(TOPIC).topic_id
     lose_items(lost)
     run = fenceline("rebuild", "--data", lost)
     assert run.exit_code == 0, run.output
@@ -210,7 +210,7 @@ def test_rebuild_says_what_is_gone_and_names_topics_that_had_one_name(fenceline:
     assert kept.startswith(f"warning: one of several topics {TOPIC} keeps that name: topic_id={newer} created_at=2")
     assert kept.endswith(" records=0")
     with opened(lost) as log:
-        (fresh,) = {topic.name for topic in log.topics()[0]} - {TOPIC}
+        (fresh,) = {topic.name for topic in log.topics.list()[0]} - {TOPIC}
     assert renamed.startswith(f"warning: one of several topics {TOPIC} is {fresh} from now on: topic_id=")
     assert renamed.endswith(" records=3")
     assert fenceline("verify", "--data", lost).exit_code == 0
@@ -266,7 +266,7 @@ def test_a_directory_that_may_not_be_written_to_is_told_by_verify(fenceline: Fen
     with tempfile.TemporaryDirectory() as name:  # where anybody may look, unlike in the fixture's
         directory = Path(name)
         with opened(directory) as log:
-            log.create_topic(TOPIC)
+            log.topics.create(TOPIC)
         assert fenceline("verify", "--data", directory).exit_code == 0
         for path in [*directory.iterdir(), directory]:
             path.chmod(0o555 if path.is_dir() else 0o444)

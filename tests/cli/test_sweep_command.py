@@ -29,7 +29,7 @@ def data(tmp_path: Path) -> Iterator[tuple[Path, Log]]:
     runtime = ThreadRuntime()
     objects, items = open_directory(tmp_path, now_ms=runtime.now_ms)
     log = Log(objects, items, runtime, region="local", item_age_ms=0)
-    log.create_topic(TOPIC, config={"retention.bytes": 0})
+    log.topics.create(TOPIC, config={"retention.bytes": 0})
     log.append(TOPIC, 0, request("a"))
     yield tmp_path, log
     objects.close()
@@ -46,7 +46,7 @@ def test_a_sweep_goes_over_everything_once_and_counts_what_it_did(data: tuple[Pa
     told = json.loads(result.stdout)
     assert (told["topics"], told["partitions"], told["log_starts"], told["states"]) == (1, 1, 1, 1)
     assert told["is_whole"]
-    assert data[1].offsets(TOPIC, 0).bounds.log_start_offset == 1
+    assert data[1].partitions.offsets(TOPIC, 0).bounds.log_start_offset == 1
     columns = dict(
         zip(*(line.split("\t") for line in run("sweep", "--data", data[0]).stdout.splitlines()), strict=True)
     )
@@ -55,7 +55,7 @@ def test_a_sweep_goes_over_everything_once_and_counts_what_it_did(data: tuple[Pa
 
 def test_what_went_wrong_is_told_line_by_line_and_by_the_exit_code(data: tuple[Path, Log]) -> None:
     path, log = data
-    log.context.objects.create(keys.segment_key(log.topic(TOPIC).topic_id, 0, 5), b"damaged", {})
+    log.context.objects.create(keys.segment_key(log.topics.get(TOPIC).topic_id, 0, 5), b"damaged", {})
     result = run("sweep", "--data", path)
     assert result.exit_code == 1
     (line,) = result.stderr.splitlines()
@@ -69,27 +69,27 @@ def test_a_directory_that_is_not_there_is_told(tmp_path: Path) -> None:
 
 
 def test_the_loop_sweeps_until_it_is_stopped(live_service: Service) -> None:
-    live_service.log.alter_topic(TOPIC, config={"retention.bytes": 0})
+    live_service.log.topics.alter(TOPIC, config={"retention.bytes": 0})
     loops = [SweepLoop(log, pause_ms=20) for log in (live_service.another(), live_service.another())]
     for loop in loops:
         loop.start()
     for n in range(3):
         append(live_service.log, f"v{n}")
-        live_service.log.checkpoint(TOPIC, 0)
-        wait_until(lambda n=n: live_service.log.offsets(TOPIC, 0).bounds.log_start_offset == n + 1)
+        live_service.log.partitions.checkpoint(TOPIC, 0)
+        wait_until(lambda n=n: live_service.log.partitions.offsets(TOPIC, 0).bounds.log_start_offset == n + 1)
     for loop in loops:
         assert loop.stop(60_000)
     append(live_service.log, "kept")
-    live_service.log.checkpoint(TOPIC, 0)
+    live_service.log.partitions.checkpoint(TOPIC, 0)
     time.sleep(0.1)
-    assert live_service.log.offsets(TOPIC, 0).bounds.log_start_offset == 3
+    assert live_service.log.partitions.offsets(TOPIC, 0).bounds.log_start_offset == 3
 
 
 def test_a_run_of_the_loop_leaves_its_place_before_another_process_may_take_the_turn(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also with its last step, which goes beyond its time; else its place might be lost each time, and no round end."""
-    service.log.create_topic("many", partitions=200)
+    service.log.topics.create("many", partitions=200)
     for partition in range(200):
         service.log.append("many", partition, request("v"))
     rival, runs = Cursor(service.another().context), []
@@ -117,13 +117,13 @@ def test_a_run_of_the_loop_leaves_its_place_before_another_process_may_take_the_
 @pytest.mark.slow  # several rounds, each with its pauses
 def test_the_loop_tells_a_problem_once_and_goes_on(live_service: Service, capfd: pytest.CaptureFixture[str]) -> None:
     live_service.objects.always("create", is_unavailable, "clock/")
-    live_service.log.alter_topic(TOPIC, config={"retention.bytes": 0})
+    live_service.log.topics.alter(TOPIC, config={"retention.bytes": 0})
     append(live_service.log, "a")
-    live_service.log.checkpoint(TOPIC, 0)
+    live_service.log.partitions.checkpoint(TOPIC, 0)
     loop = SweepLoop(live_service.another(), pause_ms=5)
     loop.start()
     wait_until(lambda: live_service.objects.calls["create"] > 40)
     live_service.objects.always("create", None)
-    wait_until(lambda: live_service.log.offsets(TOPIC, 0).bounds.log_start_offset == 1)
+    wait_until(lambda: live_service.log.partitions.offsets(TOPIC, 0).bounds.log_start_offset == 1)
     assert loop.stop(60_000)
     assert capfd.readouterr().err.count("sweeper: ") == 1

@@ -51,6 +51,10 @@ def _name(place: str) -> str:
     return f"test-{hashlib.sha256(place.encode()).hexdigest()[:32]}"
 
 
+def _options(server: str) -> ClientOptions:
+    return {**PATIENT, "endpoint_url": address_of(server), "region": REGION}
+
+
 # The adapters for AWS are imported where they are opened: rivals on the embedded store, each a new process, need none.
 
 
@@ -58,7 +62,7 @@ def _s3(server: str) -> Callable[[str], S3ObjectStore]:
     def open_at(place: str) -> S3ObjectStore:
         from fenceline.adapters.aws.s3 import S3ObjectStore, s3_client
 
-        client = s3_client(endpoint_url=address_of(server), region=REGION, **PATIENT)
+        client = s3_client(**_options(server))
         store = S3ObjectStore("fenceline-test", _name(place), client=client)
         store.create_bucket()
         return store
@@ -70,9 +74,7 @@ def _dynamodb(server: str) -> Callable[[str], DynamoItemStore]:
     def open_at(place: str) -> DynamoItemStore:
         from fenceline.adapters.aws.dynamodb import DynamoItemStore, dynamodb_client
 
-        store = DynamoItemStore(
-            _name(place), client=dynamodb_client(endpoint_url=address_of(server), region=REGION, **PATIENT)
-        )
+        store = DynamoItemStore(_name(place), client=dynamodb_client(**_options(server)))
         store.create_table()
         return store
 

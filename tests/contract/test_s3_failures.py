@@ -108,7 +108,7 @@ def log(s3: SmallS3) -> Iterator[Log]:
         objects = S3ObjectStore("bucket", client=s3_client(endpoint_url=server.url))
         items = SqliteItemStore(":memory:")
         made = Log(objects, items, FakeRuntime(), region=REGION, timeout_ms=2_000)
-        made.create_topic(TOPIC)
+        made.topics.create(TOPIC)
         yield made
         made.close()
         objects.close()
@@ -116,7 +116,7 @@ def log(s3: SmallS3) -> Iterator[Log]:
 
 
 def values(log: Log) -> list[bytes | None]:
-    return [record.value for record in log.read(TOPIC, 0, ReadRequest(offset=0)).records]
+    return [record.value for record in log.partitions.read(TOPIC, 0, ReadRequest(offset=0)).records]
 
 
 FAILURES = [(503, "SlowDown"), (503, "ServiceUnavailable"), (500, "InternalError"), (502, "x"), (504, "x"), (501, "x")]
@@ -178,10 +178,10 @@ def test_each_other_object_is_made_again_too(s3: SmallS3, log: Log, is_stored: b
         server.answers = [Slow(s3.objects)]
         objects = S3ObjectStore("bucket", client=s3_client(endpoint_url=server.url))
         other = Log(objects, log.context.items, FakeRuntime(), region=REGION)
-        made = other.create_topic("other")
+        made = other.topics.create("other")
         assert f"topic/{made.topic_id}/0000000000.json" in s3.objects
-        assert other.trim(TOPIC, 0, 1) == 1
-        other.delete_topic("other")
+        assert other.partitions.trim(TOPIC, 0, 1) == 1
+        other.topics.delete("other")
         assert f"topic/{made.topic_id}/0000000001.json" in s3.objects
         other.close()
         objects.close()

@@ -236,7 +236,7 @@ def test_a_log_on_a_bucket_and_a_table_is_verified_and_rebuilt(
 ) -> None:
     run("dev", *stores, "--create")
     log = open_log(stores)
-    log.create_topic(TOPIC, partitions=3)
+    log.topics.create(TOPIC, partitions=3)
     for n in range(20):
         append(log, f"v{n}", producer=(7, 0, n))
     [verified] = [
@@ -252,4 +252,4 @@ def test_a_log_on_a_bucket_and_a_table_is_verified_and_rebuilt(
     assert run("dev", *anew, "--region", REGION).exit_code == 0
     again = open_log(anew)
     assert append(again, "v19", producer=(7, 0, 19)).duplicate
-    again.delete_topic(TOPIC)
+    again.topics.delete(TOPIC)

@@ -23,14 +23,14 @@ class Context:
 
 
 def make(service: Service, name: str, **config: Any) -> None:
-    service.log.create_topic(name, partitions=2, config=config)
+    service.log.topics.create(name, partitions=2, config=config)
     for _ in range(2):
         for partition in range(2):
             service.log.append(name, partition, AppendRequest.of_records([Record(b"v", b"k")]))
 
 
 def horizons(service: Service, name: str) -> list[int]:
-    return [service.log.offsets(name, partition).compaction_horizon for partition in range(2)]
+    return [service.log.partitions.offsets(name, partition).compaction_horizon for partition in range(2)]
 
 
 def test_a_schedule_compacts_what_is_due_and_touches_no_other_topic(service: Service) -> None:
@@ -44,7 +44,7 @@ def test_a_schedule_compacts_what_is_due_and_touches_no_other_topic(service: Ser
         [0, 0],
     )
     assert [one["topic"] for one in answer["compacted"]] == ["rows", "rows", "tables", "tables"]
-    page = service.log.read("rows", 0, ReadRequest(offset=0, is_compacted=True))
+    page = service.log.partitions.read("rows", 0, ReadRequest(offset=0, is_compacted=True))
     assert [record.offset for record in page.records] == [1]
 
 
@@ -69,9 +69,9 @@ def test_what_is_too_large_or_would_not_end_in_time_is_left_and_told(
 
 def test_one_that_fails_is_told_and_stops_no_other(service: Service) -> None:
     make(service, "rows", **{"cleanup.policy": "compact"})
-    topic_id = service.log.topic("rows").topic_id
+    topic_id = service.log.topics.get("rows").topic_id
     service.objects.delete(f"log/{topic_id}/00000/{0:020d}.log")
-    service.log.checkpoint("rows", 0)
+    service.log.partitions.checkpoint("rows", 0)
     with pytest.raises(ExceptionGroup) as failure:
         compact.run({}, Context(), service)
     assert [type(error) for error in failure.value.exceptions] == [errors.CorruptLogError]

@@ -20,6 +20,7 @@ from fenceline.append.request import AppendRequest
 from fenceline.model.record import Record
 from fenceline.ports import Unavailable
 from fenceline.runtime import ThreadRuntime
+from fenceline.service.topics import Topics
 from fenceline.settings import Settings
 from fenceline_http import wiring
 from fenceline_http.routes import FUNCTIONS
@@ -93,7 +94,7 @@ def test_an_append_is_one_line_of_metrics_and_of_what_it_asked_of_the_stores(
 
 
 def test_a_duplicate_and_a_lost_race_are_counted(metered: Any, told: Any) -> None:
-    metered.log.create_topic("orders")
+    metered.log.topics.create("orders")
     handler = answering("produce", metered)
     producer = {"producer_id": 7, "producer_epoch": 0, "sequence": 0}
     for _ in range(2):
@@ -112,7 +113,7 @@ def test_a_duplicate_and_a_lost_race_are_counted(metered: Any, told: Any) -> Non
 
 
 def test_refusals_are_told_by_code_also_within_an_answer_for_several(metered: Any, told: Any) -> None:
-    metered.log.create_topic("orders")
+    metered.log.topics.create("orders")
     handler = answering("produce", metered)
     entries = [
         {"topic": "orders", "partition": 0, "records": [{"value": "v"}], "expected_offset": 9},
@@ -173,7 +174,7 @@ def test_traces_hold_neither_requests_nor_answers(metered: Any, monkeypatch: pyt
 def test_an_undocumented_error_of_a_request_is_told_by_its_place_too(
     metered: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metered.log, "topic", lambda name: {}[name])
+    monkeypatch.setattr(Topics, "get", lambda _, name: {}[name])
     with pytest.raises(FunctionFailedError, match=r"KeyError at test_observed\.py:"):
         send(answering("admin", metered), "GET", f"/v1/topics/{SECRET}")
     assert SECRET not in capsys.readouterr().out

@@ -25,13 +25,13 @@ class Remaining:
 
 
 def test_a_run_does_what_is_due_and_returns_its_report(service: Service, topic: str) -> None:
-    service.log.alter_topic(topic, config={"retention.bytes": 0})
+    service.log.topics.alter(topic, config={"retention.bytes": 0})
     for partition in range(2):
         service.log.append(topic, partition, AppendRequest.of_records([Record(b"v")]))
-    service.log.checkpoint(topic, 0)
+    service.log.partitions.checkpoint(topic, 0)
     report = sweep.run({"version": "0", "detail-type": "Scheduled Event"}, Remaining(), service)
     assert (report["log_starts"], report["states"], report["is_whole"], report["problems"]) == (2, 2, True, [])
-    assert service.log.offsets(topic, 1).bounds.log_start_offset == 1
+    assert service.log.partitions.offsets(topic, 1).bounds.log_start_offset == 1
 
 
 def test_a_run_ends_in_time_and_the_next_goes_on(service: Service, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,13 +42,13 @@ def test_a_run_ends_in_time_and_the_next_goes_on(service: Service, topic: str, m
 
 
 def test_damage_is_an_error_when_all_the_rest_was_swept(service: Service, topic: str) -> None:
-    topic_id = service.log.topic(topic).topic_id
+    topic_id = service.log.topics.get(topic).topic_id
     service.objects.create(keys.segment_key(topic_id, 0, 7), b"damaged", {})
     service.log.append(topic, 1, AppendRequest.of_records([Record(b"v")]))
-    service.log.alter_topic(topic, config={"retention.bytes": 0})
+    service.log.topics.alter(topic, config={"retention.bytes": 0})
     with pytest.raises(CorruptLogError, match="partition=0"):
         sweep.run({"is_thorough": True}, Remaining(), service)
-    assert service.log.offsets(topic, 1).bounds.log_start_offset == 1
+    assert service.log.partitions.offsets(topic, 1).bounds.log_start_offset == 1
 
 
 @pytest.mark.parametrize("event", [{"deletes_max": 0}, {"deletes_max": True}, {"deletes_max": "5"}, {"is_thorough": 1}])

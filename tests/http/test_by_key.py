@@ -287,7 +287,7 @@ def test_partitions_whose_turn_does_not_come_in_time_say_that_nothing_was_writte
     log = Log(objects, SqliteItemStore(":memory:"), runtime, region="local", item_age_ms=0)
     service = wiring.Service(Settings(":memory:"), log, objects, SqliteItemStore(":memory:"), ThreadRuntime(), "0.0.0")
     monkeypatch.setattr(wiring, "service", lambda: service)
-    log.create_topic("orders", partitions=5)
+    log.topics.create("orders", partitions=5)
     create = objects.create
 
     def slow(*given: Any) -> None:
@@ -305,13 +305,13 @@ def test_partitions_whose_turn_does_not_come_in_time_say_that_nothing_was_writte
 def test_a_topic_replaced_meanwhile_takes_nothing_that_was_placed_for_the_one_before(service: wiring.Service) -> None:
     """Its number of partitions may be another: a key would be where nobody looks for it."""
     log = service.log
-    shares, until_ms = log.share_out("orders", [Record(b"x", str(n).encode()) for n in range(20)])
-    log.delete_topic("orders")
+    shares, until_ms = log.producing.share_out("orders", [Record(b"x", str(n).encode()) for n in range(20)])
+    log.topics.delete("orders")
     for partitions in (1, 3):
-        log.create_topic("orders", partitions=partitions)
+        log.topics.create("orders", partitions=partitions)
         for share in shares.shares:
             with pytest.raises(ContendedError):
-                log.append_share(shares, share, until_ms)
-            assert log.append_share(shares, share, until_ms, acks=0) is None
-        assert all(log.offsets("orders", number).bounds.next_offset == 0 for number in range(partitions))
-        log.delete_topic("orders")
+                log.producing.append_share(shares, share, until_ms)
+            assert log.producing.append_share(shares, share, until_ms, acks=0) is None
+        assert all(log.partitions.offsets("orders", number).bounds.next_offset == 0 for number in range(partitions))
+        log.topics.delete("orders")

@@ -28,7 +28,7 @@ HOUR_MS = 3_600_000
 def elsewhere() -> Iterator[Service]:
     """The stores, their clock, and the processes that were not frozen."""
     made = serve()
-    made.log.create_topic(TOPIC)
+    made.log.topics.create(TOPIC)
     yield made
     made.close()
 
@@ -73,7 +73,7 @@ def test_a_function_that_was_frozen_acknowledges_nothing_below_the_log_start(els
     """Others went on, trimmed and collected: at the key that it knows as the next one nothing stands any more."""
     assert produce(START_MS, "a") == 0
     append(elsewhere.log, "b", "c")
-    elsewhere.log.trim(TOPIC, 0, 3)
+    elsewhere.log.partitions.trim(TOPIC, 0, 3)
     elsewhere.runtime.advance(2 * HOUR_MS)
     report = run_sweep(elsewhere.another(), duration_ms=HOUR_MS)
     assert report is not None
@@ -85,8 +85,8 @@ def test_a_function_that_was_frozen_acknowledges_nothing_below_the_log_start(els
 @pytest.mark.usefixtures("function")
 def test_a_function_that_was_frozen_sees_that_its_topic_was_deleted(elsewhere: Service) -> None:
     produce(START_MS, "a")
-    elsewhere.log.delete_topic(TOPIC)
-    elsewhere.log.create_topic(TOPIC)
+    elsewhere.log.topics.delete(TOPIC)
+    elsewhere.log.topics.create(TOPIC)
     produce(START_MS + 61_000, "b")
     assert elsewhere.values() == [b"b"]
 

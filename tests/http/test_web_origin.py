@@ -182,7 +182,7 @@ def test_a_page_of_a_stranger_writes_nothing(service: wiring.Service, headers: d
         assert (answer.status, answer.told["code"]) == (403, "NOT_AUTHORIZED")  # type: ignore[attr-defined]
         assert not [name for name in answer.headers if name.lower().startswith("access-control")]
         assert send(url, "GET", "/objects/x?expires=1&signature=x", headers).status == 403
-        topics, _ = service.log.topics()
+        topics, _ = service.log.topics.list()
         assert not topics
         assert send(url, "POST", "/v1/topics", {}, b'{"name": "own"}').status == 201
 
@@ -223,12 +223,12 @@ def test_a_page_that_was_not_named_is_told_nothing_even_if_others_were(service: 
 
 def test_a_strangers_body_that_is_too_large_is_told_as_anybodys_and_does_nothing(service: wiring.Service) -> None:
     """Not even where the handler does not look at a body."""
-    service.log.create_topic("orders")
+    service.log.topics.create("orders")
     with serving(service) as url:
         body = bytes(limits.BODY_BYTES_MAX + 1)
         answer = send(url, "DELETE", "/v1/topics/orders", {"Origin": "http://evil.example"}, body)
         assert (answer.status, answer.told["code"]) == (413, "RECORD_LIST_TOO_LARGE")  # type: ignore[attr-defined]
-        assert service.log.topic("orders").name == "orders"
+        assert service.log.topics.get("orders").name == "orders"
 
 
 def test_what_a_page_is_refused_for_is_told_with_what_to_do(service: wiring.Service) -> None:

@@ -31,7 +31,7 @@ Verify = Callable[..., Any]
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     service = wiring.service_of(Settings(str(tmp_path), "local", 0))
-    service.log.create_topic(TOPIC, partitions=2)
+    service.log.topics.create(TOPIC, partitions=2)
     for n in range(APPENDS):
         append(service.log, f"v{n}", producer=(7, 0, n))
     service.close()
@@ -47,7 +47,7 @@ def verify(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Verify:
 
 def break_one(directory: Path) -> None:
     service = wiring.service_of(Settings(str(directory), "local", 0))
-    key = keys.segment_key(service.log.topic(TOPIC).topic_id, 0, BROKEN)
+    key = keys.segment_key(service.log.topics.get(TOPIC).topic_id, 0, BROKEN)
     stored = service.objects.get(key)
     service.objects.delete(key)
     service.objects.create(key, stored.body[:-1] + bytes([stored.body[-1] ^ 1]), stored.metadata)

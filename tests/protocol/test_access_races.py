@@ -20,8 +20,8 @@ def arrives(call: Callable[[], Any]) -> Any:
 def test_nobody_resumes_what_another_has_ended_meanwhile_whatever_its_clock_says() -> None:
     """A reconnection that has nothing to change does not pass beside the write that ends it (DESIGN.md, section 5)."""
     service = serve()
-    service.log.create_topic(TOPIC)
-    held = service.log.claim(TOPIC, ClaimRequest("Exclusive", lease_ms=30_000))
+    service.log.topics.create(TOPIC)
+    held = service.log.access.claim(TOPIC, ClaimRequest("Exclusive", lease_ms=30_000))
     ahead = FakeRuntime()
     ahead.advance(service.runtime.now_ms() - ahead.now_ms() + 40_000)
     other = service.another(runtime=ahead)
@@ -35,7 +35,7 @@ def test_nobody_resumes_what_another_has_ended_meanwhile_whatever_its_clock_says
     service.items.on_call = append_without_a_session
     again = ClaimRequest("Exclusive", session_id=held.session_id, topic_epochs=held.topic_epochs)
     with pytest.raises(ProducerFencedError):
-        service.log.claim(TOPIC, again)
+        service.log.access.claim(TOPIC, again)
     assert came
     service.close()
 
@@ -43,14 +43,14 @@ def test_nobody_resumes_what_another_has_ended_meanwhile_whatever_its_clock_says
 def test_whom_only_an_old_memory_names_is_in_nobodys_way() -> None:
     """I4: a claim took the log over and was given up; whoever remembers the session before it looks again."""
     service = serve()
-    service.log.create_topic(TOPIC)
-    service.log.claim(TOPIC, ClaimRequest("Exclusive", lease_ms=300_000))
+    service.log.topics.create(TOPIC)
+    service.log.access.claim(TOPIC, ClaimRequest("Exclusive", lease_ms=300_000))
     other = service.another()
     with pytest.raises(ProducerBusyError):
         append(other, "too early")
     service.items.plan("write", arrives, *[moves] * ATTEMPTS_MAX)  # the reservation; never the confirmation
     with pytest.raises(ContendedError):
-        service.log.claim(TOPIC, ClaimRequest("ExclusiveWithFencing", lease_ms=300_000))
+        service.log.access.claim(TOPIC, ClaimRequest("ExclusiveWithFencing", lease_ms=300_000))
     assert append(other, "now").base_offset == 2  # behind both markers
     service.close()
 
@@ -58,9 +58,9 @@ def test_whom_only_an_old_memory_names_is_in_nobodys_way() -> None:
 def test_a_claim_that_may_have_reserved_something_is_not_refused_for_sure() -> None:
     """An error other than OUTCOME_UNKNOWN says that nothing is reserved (DESIGN.md, section 5)."""
     service = serve()
-    service.log.create_topic(TOPIC)
+    service.log.topics.create(TOPIC)
     append(service.log, "a")
-    session = service.log.create_session(lease_ms=1_000)
+    session = service.log.access.create_session(lease_ms=1_000)
 
     def loses_the_answer_for_long(call: Callable[[], Any]) -> Any:
         service.runtime.advance(60_000)
@@ -68,5 +68,5 @@ def test_a_claim_that_may_have_reserved_something_is_not_refused_for_sure() -> N
 
     service.items.plan("write", loses_the_answer_for_long)
     with pytest.raises(OutcomeUnknownError):
-        service.log.claim(TOPIC, ClaimRequest("Exclusive", session_id=session.session_id))
+        service.log.access.claim(TOPIC, ClaimRequest("Exclusive", session_id=session.session_id))
     service.close()

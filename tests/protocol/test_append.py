@@ -399,7 +399,7 @@ def test_a_clock_that_was_set_back_does_not_make_an_old_look_young(service: Serv
 def test_a_clock_that_was_set_back_costs_one_look_and_no_more(service: Service) -> None:
     """The newest look is the one that began last, not the one when the wall said most: else none is young again."""
     append(service.log, "a")
-    service.log.checkpoint(TOPIC, 0)
+    service.log.partitions.checkpoint(TOPIC, 0)
     service.runtime.advance(-MINUTE_MS, monotonic_ms=1)
     looks = service.items.calls["get"]
     append(service.log, "b")
@@ -449,7 +449,7 @@ def test_a_look_is_young_only_if_every_clock_says_so(service: Service, passes: C
     """Each clock alone makes it old, at 60 s and not before."""
     service.log.note_event(START_MS)
     append(service.log, "a")
-    service.log.checkpoint(TOPIC, 0)
+    service.log.partitions.checkpoint(TOPIC, 0)
     looks = service.items.calls["get"]
     passes(service, MINUTE_MS - 1)
     append(service.log, "b")
@@ -471,7 +471,7 @@ def test_a_process_that_one_clock_tells_of_its_freeze_acknowledges_nothing_where
     append(service.log, "a")
     other = service.another()
     append(other, "b", "c")
-    other.trim(TOPIC, 0, 3)
+    other.partitions.trim(TOPIC, 0, 3)
     for base in (0, 1):
         service.objects.store.delete(keys.segment_key(service.topic_id(), 0, base))
     passes(service, 2 * 60 * MINUTE_MS)
@@ -510,7 +510,7 @@ def test_a_batch_that_a_trim_went_past_meanwhile_is_unknown(service: Service, fr
     def trimmed() -> None:
         other = service.another()
         append(other, "b", "c")
-        other.trim(TOPIC, 0, 3 if freeze is away else 4)
+        other.partitions.trim(TOPIC, 0, 3 if freeze is away else 4)
         if freeze is away:  # and collected, so that the late create lands in the void
             service.objects.store.delete(keys.segment_key(service.topic_id(), 0, 1))
 
@@ -532,9 +532,9 @@ def test_a_batch_of_a_topic_that_was_deleted_meanwhile_is_never_acknowledged(
 
     def deleted() -> None:
         topic_id = service.topic_id()
-        other.delete_topic(TOPIC)
+        other.topics.delete(TOPIC)
         if is_created_anew:
-            other.create_topic(TOPIC)
+            other.topics.create(TOPIC)
         if freeze is away:  # and all of it collected
             for line in service.objects.store.list(keys.log_prefix(topic_id, 0)):
                 service.objects.store.delete(line.key)
@@ -563,7 +563,7 @@ def test_a_process_frozen_before_it_reads_a_producer_does_not_take_what_was_coll
             service.items.on_call = None
             other = service.another()
             append(other, "b", producer=(9, 0, 0))
-            other.trim(TOPIC, 0, 2)
+            other.partitions.trim(TOPIC, 0, 2)
             service.runtime.advance(MINUTE_MS + 1, monotonic_ms=monotonic_ms)
             for offset in (0, 1):
                 service.objects.store.delete(keys.segment_key(service.topic_id(), 0, offset))
@@ -578,7 +578,7 @@ def test_a_process_frozen_before_it_reads_a_producer_does_not_take_what_was_coll
 
 def test_a_producer_that_is_ahead_of_the_log_is_damage_to_a_process_that_has_just_looked(service: Service) -> None:
     append(service.log, "a", producer=(9, 0, 0))
-    service.log.checkpoint(TOPIC, 0)
+    service.log.partitions.checkpoint(TOPIC, 0)
     key, items = keys.head_item(service.topic_id(), 0), service.items.store
     items.write([Delete(key, items.get([key])[key].version)])
     service.objects.store.delete(keys.segment_key(service.topic_id(), 0, 0))
@@ -601,10 +601,10 @@ def test_a_deleted_topics_seal_stops_who_has_not_looked(service: Service) -> Non
     """No clock moves: the log itself says that its life ended, and the name is resolved anew."""
     append(service.log, "a")
     other = service.another()
-    other.delete_topic(TOPIC)
+    other.topics.delete(TOPIC)
     with pytest.raises(errors.UnknownTopicOrPartitionError):
         append(service.log, "b")
-    other.create_topic(TOPIC)
+    other.topics.create(TOPIC)
     assert append(service.log, "c").base_offset == 0
     assert service.values() == [b"c"]
 
@@ -655,7 +655,7 @@ def test_a_refusal_by_an_old_look_takes_a_new_one(service: Service) -> None:
     append(service.log, "a")
     other = service.another()
     append(other, "b")
-    other.trim(TOPIC, 0, 2)
+    other.partitions.trim(TOPIC, 0, 2)
     for offset in (0, 1):
         service.objects.store.delete(keys.segment_key(service.topic_id(), 0, offset))
     service.runtime.advance(MINUTE_MS)
@@ -669,7 +669,7 @@ def test_a_process_that_adopts_a_head_forgets_what_it_knew_of_producers(service:
     append(service.log, "a", producer=(7, 0, 0))
     other = service.another()
     append(other, "b", producer=(7, 0, 1))
-    other.checkpoint(TOPIC, 0)
+    other.partitions.checkpoint(TOPIC, 0)
     service.runtime.advance(MINUTE_MS)
     assert append(service.log, "b", producer=(7, 0, 1)) == Appended(1, 2, 1, True, -1, False, -1)
     assert service.values() == [b"a", b"b"]
@@ -755,7 +755,7 @@ def test_many_threads_share_creates_and_leave_no_gap(live_service: Service) -> N
 
 def test_a_group_takes_no_batch_beyond_the_size_of_a_segment(live_service: Service) -> None:
     service = live_service
-    service.log.alter_topic(TOPIC, config={"max.message.bytes": 4_194_304})
+    service.log.topics.alter(TOPIC, config={"max.message.bytes": 4_194_304})
     append(service.log, "a")
     gate = Gate()
     service.objects.plan("create", gate)
@@ -775,7 +775,7 @@ def test_a_group_takes_no_batch_beyond_the_size_of_a_segment(live_service: Servi
 def test_a_caller_who_leaves_while_the_leader_still_reads_is_never_written_after_all() -> None:
     """CONTENDED promises that nothing was written: also by the group that the request was already taken into."""
     service = serve(timeout_ms=300)
-    service.log.create_topic(TOPIC)
+    service.log.topics.create(TOPIC)
     append(service.log, "a")
     creating, reading = Gate(), Gate()
     service.objects.plan("create", creating)
@@ -800,7 +800,7 @@ def test_a_caller_who_leaves_while_the_leader_still_reads_is_never_written_after
 def test_a_caller_who_leaves_while_the_leader_cannot_read_is_never_written_after_all() -> None:
     """The same, where the leader's reading fails and the requests go back into the queue."""
     service = serve(timeout_ms=300)
-    service.log.create_topic(TOPIC)
+    service.log.topics.create(TOPIC)
     append(service.log, "a")
     creating, reading = Gate(), Gate()
     service.objects.plan("create", creating)
@@ -826,18 +826,18 @@ def test_a_caller_who_leaves_while_the_leader_cannot_read_is_never_written_after
 
 
 def configured(service: Service, **config: Any) -> None:
-    service.log.alter_topic(TOPIC, config={name.replace("_", "."): value for name, value in config.items()})
+    service.log.topics.alter(TOPIC, config={name.replace("_", "."): value for name, value in config.items()})
 
 
 def test_log_append_time_is_the_servers_and_told_also_to_a_duplicate(service: Service) -> None:
-    service.log.alter_topic(TOPIC, config={"message.timestamp.type": "LogAppendTime"})
+    service.log.topics.alter(TOPIC, config={"message.timestamp.type": "LogAppendTime"})
     first = append(service.log, "a", "b", timestamp=5, producer=(7, 0, 0))
     assert first.timestamp == START_MS
     service.runtime.advance(1_000)
     again = append(service.another(), "a", "b", timestamp=5, producer=(7, 0, 0))
     assert (again.duplicate, again.timestamp) == (True, START_MS)
     assert [r.timestamp for r in service.records()] == [START_MS, START_MS]
-    assert service.another().offset_at(TOPIC, 0, START_MS) == (0, START_MS)
+    assert service.another().partitions.offset_at(TOPIC, 0, START_MS) == (0, START_MS)
 
 
 @pytest.mark.parametrize(
@@ -846,7 +846,7 @@ def test_log_append_time_is_the_servers_and_told_also_to_a_duplicate(service: Se
 def test_records_are_encoded_as_the_topic_says_and_a_binary_batch_keeps_its_bytes(
     service: Service, type: str, codec: int
 ) -> None:
-    service.log.alter_topic(TOPIC, config={"compression.type": type})
+    service.log.topics.alter(TOPIC, config={"compression.type": type})
     append(service.log, *["a" * 100] * 5)
     sent = batch.encode([Record(b"a" * 100)] * 5, now_ms=START_MS, codec="lz4").body
     service.log.append(TOPIC, 0, AppendRequest.of_batch(sent))
@@ -859,17 +859,17 @@ def test_records_are_encoded_as_the_topic_says_and_a_binary_batch_keeps_its_byte
 
 def test_a_batch_may_have_exactly_max_message_bytes_as_it_is_stored(service: Service) -> None:
     size = batch.encode([Record(b"x" * 100)], now_ms=START_MS).header.size
-    service.log.alter_topic(TOPIC, config={"max.message.bytes": size})
+    service.log.topics.alter(TOPIC, config={"max.message.bytes": size})
     append(service.log, "x" * 100)
     with pytest.raises(errors.MessageTooLargeError) as refusal:
         append(service.log, "x" * 101)
     assert refusal.value.bytes_max == size
-    service.log.alter_topic(TOPIC, config={"compression.type": "gzip"})
+    service.log.topics.alter(TOPIC, config={"compression.type": "gzip"})
     append(service.log, "x" * 101)
 
 
 def test_timestamps_are_bounded_on_both_sides_and_every_bad_record_is_named(service: Service) -> None:
-    service.log.alter_topic(
+    service.log.topics.alter(
         TOPIC, config={"message.timestamp.before.max.ms": 1_000, "message.timestamp.after.max.ms": 500}
     )
     times = [START_MS - 1_000, START_MS - 1_001, START_MS, START_MS + 500, START_MS + 501]
@@ -878,12 +878,12 @@ def test_timestamps_are_bounded_on_both_sides_and_every_bad_record_is_named(serv
         service.log.append(TOPIC, 0, AppendRequest.of_records(records))
     assert [error["index"] for error in refusal.value.record_errors] == [1, 4]
     service.log.append(TOPIC, 0, AppendRequest.of_records([records[0], records[2], records[3]]))
-    service.log.alter_topic(TOPIC, config={"message.timestamp.type": "LogAppendTime"})
+    service.log.topics.alter(TOPIC, config={"message.timestamp.type": "LogAppendTime"})
     service.log.append(TOPIC, 0, AppendRequest.of_records(records))
 
 
 def test_a_timestamp_of_minus_one_passes_the_bounds_in_a_binary_batch(service: Service) -> None:
-    service.log.alter_topic(TOPIC, config={"message.timestamp.before.max.ms": 1_000})
+    service.log.topics.alter(TOPIC, config={"message.timestamp.before.max.ms": 1_000})
     builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1_000)
     builder.append(0, -1, None, b"a", [])
     service.log.append(TOPIC, 0, AppendRequest.of_batch(bytes(builder.build())))
@@ -891,7 +891,7 @@ def test_a_timestamp_of_minus_one_passes_the_bounds_in_a_binary_batch(service: S
 
 
 def test_a_timestamp_of_minus_one_is_not_blamed_for_its_neighbours(service: Service) -> None:
-    service.log.alter_topic(TOPIC, config={"message.timestamp.before.max.ms": 1_000})
+    service.log.topics.alter(TOPIC, config={"message.timestamp.before.max.ms": 1_000})
     builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1_000)
     for offset, timestamp in enumerate([START_MS, -1, 5]):
         builder.append(offset, timestamp, None, b"a", [])
@@ -901,7 +901,7 @@ def test_a_timestamp_of_minus_one_is_not_blamed_for_its_neighbours(service: Serv
 
 
 def test_a_compacted_topic_takes_no_record_without_a_key(service: Service) -> None:
-    service.log.alter_topic(TOPIC, config={"cleanup.policy": "compact"})
+    service.log.topics.alter(TOPIC, config={"cleanup.policy": "compact"})
     records = [Record(b"a", key=b"k"), Record(b"b"), Record(None, key=b""), Record(None)]
     for make in (
         lambda: AppendRequest.of_records(records),
@@ -914,7 +914,7 @@ def test_a_compacted_topic_takes_no_record_without_a_key(service: Service) -> No
 
 
 def test_size_comes_before_timestamps_and_timestamps_before_keys_and_all_before_the_log(service: Service) -> None:
-    service.log.alter_topic(TOPIC, config={"cleanup.policy": "compact", "max.message.bytes": 200})
+    service.log.topics.alter(TOPIC, config={"cleanup.policy": "compact", "max.message.bytes": 200})
     with pytest.raises(errors.MessageTooLargeError):
         append(service.log, "x" * 200, timestamp=START_MS * 2, expected=7)
     with pytest.raises(errors.InvalidTimestampError):
@@ -927,7 +927,7 @@ def test_size_comes_before_timestamps_and_timestamps_before_keys_and_all_before_
 
 
 def test_a_bad_timestamp_is_told_before_a_missing_key_and_names_its_own_records_only(service: Service) -> None:
-    service.log.alter_topic(TOPIC, config={"cleanup.policy": "compact"})
+    service.log.topics.alter(TOPIC, config={"cleanup.policy": "compact"})
     records = [Record(b"a"), Record(b"b", key=b"k", timestamp=START_MS * 2), Record(b"c"), Record(b"d", key=b"k")]
     for make in (
         lambda: AppendRequest.of_records(records),
@@ -936,13 +936,13 @@ def test_a_bad_timestamp_is_told_before_a_missing_key_and_names_its_own_records_
         with pytest.raises(errors.InvalidTimestampError) as refusal:
             service.log.append(TOPIC, 0, make())
         assert [error["index"] for error in refusal.value.record_errors] == [1]
-    service.log.alter_topic(TOPIC, config={"message.timestamp.type": "LogAppendTime"})
+    service.log.topics.alter(TOPIC, config={"message.timestamp.type": "LogAppendTime"})
     with pytest.raises(errors.InvalidRecordError):  # there the server sets the times, so that none is bad
         service.log.append(TOPIC, 0, AppendRequest.of_records(records))
 
 
 def test_a_producers_state_lapses_as_the_topic_says(service: Service) -> None:
-    service.log.alter_topic(TOPIC, config={"producer.id.expiration.ms": 1_000})
+    service.log.topics.alter(TOPIC, config={"producer.id.expiration.ms": 1_000})
     append(service.log, "a", producer=(7, 3, 10))
     service.runtime.advance(1_000)
     with pytest.raises(errors.OutOfOrderSequenceNumberError):
@@ -960,7 +960,7 @@ def test_a_producers_state_lapses_as_the_topic_says(service: Service) -> None:
 
 def test_a_process_may_accept_by_a_configuration_up_to_a_minute_old(service: Service) -> None:
     append(service.log, "a")
-    service.another().alter_topic(TOPIC, config={"max.message.bytes": 100})
+    service.another().topics.alter(TOPIC, config={"max.message.bytes": 100})
     service.runtime.advance(MINUTE_MS - 1)
     append(service.log, "x" * 100)
     service.runtime.advance(1)
@@ -972,7 +972,7 @@ def test_a_process_may_accept_by_a_configuration_up_to_a_minute_old(service: Ser
 def test_a_process_refuses_by_a_configuration_only_after_a_fresh_look(service: Service, after_ms: int) -> None:
     configured(service, max_message_bytes=100)
     append(service.log, "a")
-    service.another().alter_topic(TOPIC, config={"max.message.bytes": 1_000})
+    service.another().topics.alter(TOPIC, config={"max.message.bytes": 1_000})
     service.runtime.advance(after_ms)
     assert append(service.log, "x" * 100).base_offset == 1
 
@@ -983,7 +983,7 @@ def test_an_expectation_is_never_judged_by_an_old_switch(service: Service, is_ch
     """API, "Topics": a config up to 60 s old, but never check.expected.offsets where an expectation is named."""
     configured(service, check_expected_offsets=not is_checking)
     append(service.log, "a")
-    service.another().alter_topic(TOPIC, config={"check.expected.offsets": is_checking})
+    service.another().topics.alter(TOPIC, config={"check.expected.offsets": is_checking})
     service.runtime.advance(after_ms)
     if is_checking:
         with pytest.raises(errors.OffsetMismatchError):
@@ -994,7 +994,7 @@ def test_an_expectation_is_never_judged_by_an_old_switch(service: Service, is_ch
 
 def test_an_expectation_that_is_right_is_not_told_as_checked_by_an_old_switch(service: Service) -> None:
     append(service.log, "a")
-    service.another().alter_topic(TOPIC, config={"check.expected.offsets": False})
+    service.another().topics.alter(TOPIC, config={"check.expected.offsets": False})
     service.runtime.advance(1)
     assert append(service.log, "b", expected=1).expected_offset_checked is False
 
@@ -1002,7 +1002,7 @@ def test_an_expectation_that_is_right_is_not_told_as_checked_by_an_old_switch(se
 def test_a_sequence_is_never_refused_by_an_old_expiration(service: Service) -> None:
     """DESIGN, section 4, "Old knowledge of a topic": a refusal by the config is judged after a fresh look."""
     append(service.log, "a", producer=(7, 0, 0))
-    service.another().alter_topic(TOPIC, config={"producer.id.expiration.ms": 1_000})
+    service.another().topics.alter(TOPIC, config={"producer.id.expiration.ms": 1_000})
     service.runtime.advance(1_001)
     assert append(service.log, "b", producer=(7, 0, 50)).base_offset == 1
 
@@ -1010,14 +1010,14 @@ def test_a_sequence_is_never_refused_by_an_old_expiration(service: Service) -> N
 def test_a_process_that_looks_each_time_knows_a_change_at_once(service: Service) -> None:
     dev = service.another(item_age_ms=0)
     append(dev, "a")
-    service.another().alter_topic(TOPIC, config={"max.message.bytes": 100})
+    service.another().topics.alter(TOPIC, config={"max.message.bytes": 100})
     with pytest.raises(errors.MessageTooLargeError):
         append(dev, "x" * 100)
 
 
 def test_a_partition_that_was_added_elsewhere_is_found(service: Service) -> None:
     append(service.log, "a")
-    service.another().alter_topic(TOPIC, partitions=3)
+    service.another().topics.alter(TOPIC, partitions=3)
     answer = service.log.append(TOPIC, 2, request("b"))
     assert answer is not None
     assert service.values(partition=2) == [b"b"]
@@ -1048,7 +1048,7 @@ def test_processes_with_checkpoints_between_know_every_producer(seed: int) -> No
     """Warm and cold processes take turns: whoever appends knows each producer as if it had folded all."""
     chance = random.Random(seed)
     service = serve(FakeRuntime())
-    service.log.create_topic(TOPIC)
+    service.log.topics.create(TOPIC)
     logs = [service.another() for _ in range(3)]
     sequences = dict.fromkeys(range(6), 0)
     for _ in range(150):
@@ -1060,7 +1060,7 @@ def test_processes_with_checkpoints_between_know_every_producer(seed: int) -> No
         elif event < 0.1:
             service.runtime.advance(11_000)
         elif event < 0.15:
-            log.checkpoint(TOPIC, 0)
+            log.partitions.checkpoint(TOPIC, 0)
         elif event < 0.3 and sequences[producer]:
             assert append(log, "x", producer=(producer, 0, sequences[producer] - 1)).duplicate
         elif event < 0.4 and sequences[producer]:
@@ -1075,7 +1075,7 @@ def test_processes_with_checkpoints_between_know_every_producer(seed: int) -> No
 
 def test_a_page_and_an_append_of_one_process_share_what_they_know(service: Service) -> None:
     append(service.another(), "a")
-    assert [r.value for r in service.log.read(TOPIC, 0, ReadRequest(offset=0)).records] == [b"a"]
+    assert [r.value for r in service.log.partitions.read(TOPIC, 0, ReadRequest(offset=0)).records] == [b"a"]
     before = creates(service)
     assert append(service.log, "b").base_offset == 1
     assert creates(service) == before + 1

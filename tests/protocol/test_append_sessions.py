@@ -136,7 +136,7 @@ def test_every_batch_carries_the_epoch_of_its_writer(service: Service) -> None:
 
 
 def test_a_session_never_granted_the_partition_is_fenced(service: Service) -> None:
-    session = service.log.create_session()
+    session = service.log.access.create_session()
     refusal = refused(lambda: send_as(service.log, session.session_id, -1, "a"))
     assert (refusal.code, refusal.topic_epoch) == ("PRODUCER_FENCED", -1)
 
@@ -149,7 +149,7 @@ def test_an_epoch_to_come_is_fenced_for_its_own_session_too(service: Service) ->
 
 def test_what_is_only_reserved_is_no_access(service: Service) -> None:
     """The marker stands, the confirmation does not: who guesses the epoch is refused, in a process that asks now."""
-    session = service.log.create_session()
+    session = service.log.access.create_session()
     service.items.plan("write", lambda call: call(), is_unavailable)
     gate = Gate()
     service.items.plan("write", gate)
@@ -175,7 +175,7 @@ def test_a_shared_session_is_fenced_by_an_exclusive_grant_for_good(service: Serv
     shared = claim(service.log, SHARED)
     new = claim(service.log, FENCING)
     assert code_of(lambda: send(service.log, shared, "late")) == "PRODUCER_FENCED"
-    service.log.close_producer(TOPIC, new.producer_name, new.session_id)
+    service.log.access.close_producer(TOPIC, new.producer_name, new.session_id)
     append(service.log, "a")
     assert code_of(lambda: send(service.log, shared, "late")) == "PRODUCER_FENCED"
 
@@ -185,7 +185,7 @@ def test_an_exclusive_session_does_not_write_in_shared_access_of_the_same_epoch(
     old = claim(service.log)
     lapse(service)
     append(service.another(), "a")
-    assert service.log.offsets(TOPIC, 0).topic_epoch == 0
+    assert service.log.partitions.offsets(TOPIC, 0).topic_epoch == 0
     assert code_of(lambda: send(service.log, old, "late")) == "PRODUCER_FENCED"
 
 
@@ -194,7 +194,7 @@ def test_a_session_that_shares_where_it_was_exclusive_writes_with_the_same_epoch
     other = service.another()
     old = claim(service.log)
     send(service.log, old, "a")
-    other.close_producer(TOPIC, old.producer_name, old.session_id)
+    other.access.close_producer(TOPIC, old.producer_name, old.session_id)
     new = claim(other, SHARED, session_id=old.session_id)
     assert new.topic_epochs == {0: 0}
     assert send(service.log, new, "b").topic_epoch == 0
@@ -229,14 +229,14 @@ def test_each_session_is_told_what_became_of_it(service: Service) -> None:
 def test_who_meets_a_severed_session_fences_it_before_it_is_told(service: Service) -> None:
     producer = claim(service.log)
     sever(service, producer.session_id)
-    assert code_of(lambda: service.another().heartbeat(producer.session_id)) == "SESSION_SEVERED"
+    assert code_of(lambda: service.another().access.heartbeat(producer.session_id)) == "SESSION_SEVERED"
     assert session_of(service, producer.session_id).fences == ()
     assert access_markers(service)[-1][2] == SHARED
     assert code_of(lambda: send(service.log, producer, "late")) == "SESSION_SEVERED"
 
 
 def test_a_claim_that_meets_a_severed_session_fences_it_everywhere(service: Service) -> None:
-    service.log.alter_topic(TOPIC, partitions=2)
+    service.log.topics.alter(TOPIC, partitions=2)
     zombie = service.another()
     old = claim(zombie)
     send(zombie, old, "a", 1)
@@ -252,7 +252,7 @@ def test_a_closed_session_is_expired_and_one_behind_whom_somebody_came_is_fenced
     log = service.log
     producer = claim(log)
     send(log, producer, "a")
-    log.close_session(producer.session_id)
+    log.access.close_session(producer.session_id)
     assert code_of(lambda: send(log, producer, "b")) == "SESSION_EXPIRED"
     assert code_of(lambda: send(service.another(), producer, "b")) == "SESSION_EXPIRED"
     claim(log)
@@ -263,7 +263,7 @@ def test_a_closed_producer_is_expired_by_a_function_that_knows_it(service: Servi
     knows, does_not = service.log, service.another()
     producer = claim(does_not)
     send(does_not, producer, "a")
-    knows.close_producer(TOPIC, producer.producer_name, producer.session_id)
+    knows.access.close_producer(TOPIC, producer.producer_name, producer.session_id)
     assert code_of(lambda: send(knows, producer, "b")) == "SESSION_EXPIRED"
     # What slips through before anybody came harms nobody.
     send(does_not, producer, "c")
@@ -276,8 +276,8 @@ def test_who_closes_and_is_not_answered_knows_it_all_the_same(service: Service) 
     """The answer to either close is lost; the next attempt finds it made."""
     log = service.log
     for end in (
-        lambda one: log.close_producer(TOPIC, one.producer_name, one.session_id),
-        lambda one: log.close_session(one.session_id),
+        lambda one: log.access.close_producer(TOPIC, one.producer_name, one.session_id),
+        lambda one: log.access.close_session(one.session_id),
     ):
         producer = claim(log)
         send(log, producer, "a")
@@ -289,7 +289,7 @@ def test_who_closes_and_is_not_answered_knows_it_all_the_same(service: Service) 
 def test_a_refusal_that_was_remembered_is_asked_for_again(service: Service) -> None:
     """A producer that was closed, and reconnected elsewhere, is not refused from memory."""
     producer = claim(service.log)
-    service.log.close_producer(TOPIC, producer.producer_name, producer.session_id)
+    service.log.access.close_producer(TOPIC, producer.producer_name, producer.session_id)
     assert code_of(lambda: send(service.log, producer, "a")) == "SESSION_EXPIRED"
     again(service.another(), producer)
     assert send(service.log, producer, "a").base_offset == 1
@@ -302,9 +302,9 @@ def test_a_holder_whose_lease_lapsed_but_after_whom_nobody_came_is_accepted_and_
     for log in (service.log, service.another()):
         producer = claim(log, FENCING)
         lapse(service)
-        assert service.log.session(producer.session_id).state == "expired"
+        assert service.log.access.session(producer.session_id).state == "expired"
         send(log, producer, "a")
-        session = service.log.session(producer.session_id)
+        session = service.log.access.session(producer.session_id)
         assert (session.state, session.expires_at) == ("live", service.runtime.now_ms() + LEASE_MS)
         assert [hold for _, hold in session.holds] == ["orders/0"]
 
@@ -348,7 +348,7 @@ def test_a_renewal_goes_on_from_what_the_session_is_by_then(service: Service) ->
     producer = claim(service.log)
     send(service.log, producer, "a")
     service.runtime.advance(LEASE_MS // 2)
-    service.another().heartbeat(producer.session_id)
+    service.another().access.heartbeat(producer.session_id)
     service.runtime.advance(LEASE_MS // 2)
     send(service.log, producer, "b")
     assert session_of(service, producer.session_id).expires_at == service.runtime.now_ms() + LEASE_MS
@@ -381,11 +381,11 @@ def ends_by_lapse(service: Service, producer: Producer) -> None:
 
 
 def ends_by_closing(service: Service, producer: Producer) -> None:
-    service.log.close_producer(TOPIC, producer.producer_name, producer.session_id)
+    service.log.access.close_producer(TOPIC, producer.producer_name, producer.session_id)
 
 
 def ends_with_its_session(service: Service, producer: Producer) -> None:
-    service.log.close_session(producer.session_id)
+    service.log.access.close_session(producer.session_id)
 
 
 def is_lost_in_a_rebuild(service: Service, producer: Producer) -> None:
@@ -408,7 +408,7 @@ def test_the_first_append_behind_an_exclusive_session_carries_the_marker(
     if end is not is_lost_in_a_rebuild:
         send(zombie, old, "a")
     end(service, old)
-    tail = service.log.offsets(TOPIC, 0).bounds.next_offset
+    tail = service.log.partitions.offsets(TOPIC, 0).bounds.next_offset
     answer = service.log.append(TOPIC, 0, request("b", "c"))
     assert answer is not None
     assert (answer.base_offset, answer.next_offset, answer.count) == (tail, tail + 3, 2)
@@ -417,7 +417,7 @@ def test_the_first_append_behind_an_exclusive_session_carries_the_marker(
     assert (segment.base_offset, len(segment.batches)) == (tail, 2)
     assert append(service.log, "d").next_offset == tail + 4
     assert code_of(lambda: send(zombie, old, "late")) in ("PRODUCER_FENCED", "UNKNOWN_SESSION")
-    offsets = service.log.offsets(TOPIC, 0)
+    offsets = service.log.partitions.offsets(TOPIC, 0)
     assert (offsets.access_mode, offsets.topic_epoch) == (SHARED, 0)
 
 
@@ -458,14 +458,14 @@ def test_what_was_ended_appends_until_the_marker_and_renews_nothing_there(servic
 
     service.objects.plan("create", first)
     assert append(service.log, "c").base_offset == 3
-    assert service.log.session(old.session_id).state == "expired"
+    assert service.log.access.session(old.session_id).state == "expired"
     assert code_of(lambda: send(zombie, old, "late")) == "PRODUCER_FENCED"
     assert texts(service.values()) == ["a", "b", "c"]
 
 
 def test_an_end_that_was_written_holds_though_its_session_lives_again(service: Service) -> None:
     """Its process died before the marker; the session came back by what it holds elsewhere."""
-    service.log.alter_topic(TOPIC, partitions=2)
+    service.log.topics.alter(TOPIC, partitions=2)
     old = claim(service.log)
     lapse(service)
 
@@ -476,7 +476,7 @@ def test_an_end_that_was_written_holds_though_its_session_lives_again(service: S
     with pytest.raises(SystemExit):
         append(service.another(), "x")
     send(service.log, old, "a", 1)
-    assert service.log.session(old.session_id).state == "live"
+    assert service.log.access.session(old.session_id).state == "live"
     assert append(service.log, "b").next_offset == 3
     assert code_of(lambda: send(service.log, old, "late", 0)) == "PRODUCER_FENCED"
 
@@ -615,13 +615,13 @@ def calls_of(service: Service, action: Callable[[], object]) -> Counter[str]:
 @pytest.mark.parametrize("mode", [SHARED, EXCLUSIVE])
 def test_an_append_under_a_session_costs_no_store_call_more_than_one_without(service: Service, mode: str) -> None:
     producer = claim(service.log, mode)
-    service.log.checkpoint(TOPIC, 0)
+    service.log.partitions.checkpoint(TOPIC, 0)
     first = calls_of(service, lambda: send(service.log, producer, "a"))
     assert first == {"objects.create": 1, "items.get": 1}  # one look at the session
     warm = calls_of(service, lambda: [send(service.log, producer, "b") for _ in range(10)])
-    service.log.close_producer(TOPIC, producer.producer_name, producer.session_id)
+    service.log.access.close_producer(TOPIC, producer.producer_name, producer.session_id)
     append(service.log, "c")
-    service.log.checkpoint(TOPIC, 0)
+    service.log.partitions.checkpoint(TOPIC, 0)
     assert warm == calls_of(service, lambda: [append(service.log, "d") for _ in range(10)])
     assert warm == {"objects.create": 10}
 
@@ -632,14 +632,14 @@ def test_an_append_under_a_session_costs_no_store_call_more_than_one_without(ser
 def test_a_topic_that_was_created_again_knows_no_access_of_its_former_life(service: Service) -> None:
     old = claim(service.log)
     waiter = claim(service.log, WAIT)
-    service.log.delete_topic(TOPIC)
+    service.log.topics.delete(TOPIC)
     assert code_of(lambda: send(service.log, old, "late")) == "UNKNOWN_TOPIC_OR_PARTITION"
-    service.log.create_topic(TOPIC)
+    service.log.topics.create(TOPIC)
     refusal = refused(lambda: send(service.log, old, "late"))
     assert (refusal.code, refusal.topic_epoch) == ("PRODUCER_FENCED", -1)
     assert code_of(lambda: again(service.log, old)) == "PRODUCER_FENCED"
-    assert code_of(lambda: service.log.producer(TOPIC, waiter.producer_name)) == "UNKNOWN_PRODUCER"
-    assert service.log.session(old.session_id).holds == ()
+    assert code_of(lambda: service.log.access.producer(TOPIC, waiter.producer_name)) == "UNKNOWN_PRODUCER"
+    assert service.log.access.session(old.session_id).holds == ()
     assert claim(service.log).topic_epochs == {0: 0}
 
 

@@ -45,7 +45,7 @@ def test_who_always_loses_by_its_expectation_is_told_soon_and_is_not_slow_afterw
     told_ms = []
     for n in range(1, 40):
         service.runtime.advance(3_000)
-        log.offsets(TOPIC, 0)
+        log.partitions.offsets(TOPIC, 0)
         append(rival, "rival")
 
         def lose(n: int = n) -> None:
@@ -99,7 +99,7 @@ def test_a_caller_who_left_takes_no_time_from_who_is_in_its_group(service: Servi
     log, rival = service.another(), service.another()
     append(log, "a")
     appender = appender_of(log)
-    entry = log._producing.prepared(appender.partition, log.topic(TOPIC), request("b"), is_new=True)
+    entry = log.producing.prepared(appender.partition, log.topics.get(TOPIC), request("b"), is_new=True)
     left = Ticket(entry, until_ms=service.runtime.monotonic_ms() + 1_000)
     appender._queue.append(left)
 
@@ -203,8 +203,8 @@ def test_a_log_start_that_was_moved_is_no_rival(service: Service) -> None:
     for n in range(limits.CHECKPOINT_SEGMENTS * 3):
         append(log, "a")
         if n % limits.CHECKPOINT_SEGMENTS == 8:
-            service.log.trim(TOPIC, 0, n // limits.CHECKPOINT_SEGMENTS * limits.CHECKPOINT_SEGMENTS)
-    assert service.log.offsets(TOPIC, 0).bounds.log_start_offset == 2 * limits.CHECKPOINT_SEGMENTS
+            service.log.partitions.trim(TOPIC, 0, n // limits.CHECKPOINT_SEGMENTS * limits.CHECKPOINT_SEGMENTS)
+    assert service.log.partitions.offsets(TOPIC, 0).bounds.log_start_offset == 2 * limits.CHECKPOINT_SEGMENTS
     assert appender_of(log)._turns._met_at is None
 
 
@@ -259,7 +259,7 @@ def test_a_checkpoint_that_others_moved_reads_its_items_at_once(service: Service
         append(log, "a", producer=(n, 0, 0))
     for n in range(limits.CHECKPOINT_SEGMENTS - 1):
         append(log, "b", producer=(n, 0, 1))
-    other.checkpoint(TOPIC, 0)
+    other.partitions.checkpoint(TOPIC, 0)
     before = service.items.calls.copy()
     append(log, "b", producer=(limits.CHECKPOINT_SEGMENTS - 1, 0, 1))
     assert service.items.calls - before == {"write": 2, "get": 1}

@@ -97,24 +97,24 @@ def severing(service: Service, a: str, _: str) -> None:
 
 
 def its_close(service: Service, a: str, _: str) -> None:
-    service.another().close_session(a)
+    service.another().access.close_session(a)
     assert session(service, a).state == CLOSED
 
 
 def its_producers_close(service: Service, a: str, name: str) -> None:
-    service.another().close_producer(TOPIC, name, a)
+    service.another().access.close_producer(TOPIC, name, a)
     assert [hold.state for hold in session(service, a).holds] == [LIVE, CLOSED]
 
 
 def a_release(service: Service, a: str, _: str) -> None:
-    service.another().release(a, [WRITE])
+    service.another().access.release(a, [WRITE])
     assert [hold.state for hold in session(service, a).holds] == [CLOSED, LIVE]
 
 
 def a_renewal(service: Service, a: str, _: str) -> None:
     service.runtime.advance(200_000)
     assert sent(service.another(), a, 0) == "ok"
-    service.another().heartbeat(a)
+    service.another().access.heartbeat(a)
 
 
 @pytest.mark.parametrize(
@@ -145,13 +145,13 @@ def test_who_is_refused_for_a_full_item_is_told_the_limit_and_what_to_do(service
     assert str(limits.SESSION_BYTES_MAX) in error.detail
     assert "release some" in error.detail
     assert size(session(service, a)) <= limits.SESSION_BYTES_MAX
-    service.log.release(a, ["-" * 248 + "0"])
+    service.log.access.release(a, ["-" * 248 + "0"])
     own(service.log, a, "one-more")
 
 
 def test_a_claim_that_would_fill_the_item_is_refused_and_changes_nothing(service: Service) -> None:
     a, name = full(service)
-    service.another().close_producer(TOPIC, name, a)
+    service.another().access.close_producer(TOPIC, name, a)
     before = everything(service)
     code = told(lambda: claim(service.log, partitions=[1], session_id=a, producer_name=NAME))
     assert (code, everything(service)) == ("THROTTLED", before)
@@ -210,25 +210,25 @@ def writes(service: Service) -> dict[str, Callable[[], object]]:
     log = service.log
     a, b = start(service), start(service)
     producer = claim(log, partitions=[1], session_id=b)
-    log.create_topic("going")
-    log.create_topic("kept", config={"cleanup.policy": "compact"})
+    log.topics.create("going")
+    log.topics.create("kept", config={"cleanup.policy": "compact"})
     append(log, "v")
-    log.consumers.subscribe(TOPIC, "s")
+    log.subscriptions.subscribe(TOPIC, "s")
     return {
-        "create a topic": lambda: log.create_topic("t"),
-        "alter it": lambda: log.alter_topic(TOPIC, partitions=3),
-        "delete it": lambda: log.delete_topic("going"),
-        "trim": lambda: log.trim(TOPIC, 0, 1),
-        "create a session": lambda: log.create_session(),
-        "heartbeat": lambda: log.heartbeat(a),
-        "close it": lambda: log.close_session(a),
+        "create a topic": lambda: log.topics.create("t"),
+        "alter it": lambda: log.topics.alter(TOPIC, partitions=3),
+        "delete it": lambda: log.topics.delete("going"),
+        "trim": lambda: log.partitions.trim(TOPIC, 0, 1),
+        "create a session": lambda: log.access.create_session(),
+        "heartbeat": lambda: log.access.heartbeat(a),
+        "close it": lambda: log.access.close_session(a),
         "claim": lambda: claim(log, partitions=[0]),
-        "close a producer": lambda: log.close_producer(TOPIC, producer.producer_name, b),
-        "own a partition": lambda: log.own(a, [OwnTarget(WRITE)]),
-        "own a lock": lambda: log.own(a, [OwnTarget("lock")]),
-        "a producer id": lambda: log.new_producer_id(),
-        "a checkpoint": lambda: log.checkpoint(TOPIC, 0),
-        "subscribe": lambda: log.consumers.subscribe(TOPIC, "other"),
+        "close a producer": lambda: log.access.close_producer(TOPIC, producer.producer_name, b),
+        "own a partition": lambda: log.access.own(a, [OwnTarget(WRITE)]),
+        "own a lock": lambda: log.access.own(a, [OwnTarget("lock")]),
+        "a producer id": lambda: log.producing.new_producer_id(),
+        "a checkpoint": lambda: log.partitions.checkpoint(TOPIC, 0),
+        "subscribe": lambda: log.subscriptions.subscribe(TOPIC, "other"),
     }
 
 

@@ -86,7 +86,7 @@ def test_aborted_transactions_come_first_then_producers_and_the_head_last(servic
         log.add(outcome(producer_id, 1, is_commit=producer_id % 2 == 0))
     log.store(service.objects)
     made = writes(service)
-    assert service.another().checkpoint(TOPIC, 0) == 240
+    assert service.another().partitions.checkpoint(TOPIC, 0) == 240
     order = [kind for changes in made for kind in kinds(changes)]
     assert order == ["aborted"] * 60 + ["producer"] * 120 + ["head"]
     assert all(len(changes) <= limits.TRANSACTION_ITEMS_MAX for changes in made)
@@ -103,7 +103,7 @@ def test_a_checkpoint_that_stops_half_way_is_true_as_far_as_it_came(service: Ser
     service.items.plan("write", *[lambda call: call()] * failing)
     service.items.always("write", is_unavailable)
     with pytest.raises(Exception, match="store"):
-        service.another().checkpoint(TOPIC, 0)
+        service.another().partitions.checkpoint(TOPIC, 0)
     service.items.always("write", None)
     assert head_of(service) is None
     cold = service.another()
@@ -133,18 +133,18 @@ def test_a_process_that_was_frozen_in_its_first_checkpoint_leaves_nothing_in_a_l
     frozen = service.another()
 
     def meanwhile(call: Any) -> None:
-        service.log.delete_topic(TOPIC)
+        service.log.topics.delete(TOPIC)
         if is_recreated:
-            service.log.create_topic(TOPIC)
+            service.log.topics.create(TOPIC)
         collected(service, topic_id)
         call()
 
     service.items.plan("write", meanwhile)
     if is_recreated:
-        assert frozen.checkpoint(TOPIC, 0) == 0
+        assert frozen.partitions.checkpoint(TOPIC, 0) == 0
     else:
         with pytest.raises(UnknownTopicOrPartitionError):
-            frozen.checkpoint(TOPIC, 0)
+            frozen.partitions.checkpoint(TOPIC, 0)
     assert not service.items.store.query(keys.partition_items(topic_id, 0))
 
 
@@ -153,11 +153,11 @@ def test_a_first_checkpoint_beside_a_change_of_the_topic_is_written(service: Ser
     append(service.log, "a", producer=(7, 0, 0))
 
     def meanwhile(call: Any) -> None:
-        service.another().alter_topic(TOPIC, config={"retention.ms": 1_000_000})
+        service.another().topics.alter(TOPIC, config={"retention.ms": 1_000_000})
         call()
 
     service.items.plan("write", meanwhile)
-    assert service.log.checkpoint(TOPIC, 0) == 1
+    assert service.log.partitions.checkpoint(TOPIC, 0) == 1
     assert head_of(service) is not None
 
 
@@ -168,7 +168,7 @@ def test_an_acknowledgement_is_not_masked_by_a_life_that_ended_after_it(service:
 
     def meanwhile(call: Any) -> None:
         topic_id = service.topic_id()
-        service.log.delete_topic(TOPIC)
+        service.log.topics.delete(TOPIC)
         collected(service, topic_id)
         call()
 
@@ -180,25 +180,25 @@ def test_only_the_first_checkpoint_asks_for_the_topic(service: Service) -> None:
     made = writes(service)
     for n in range(2):
         append(service.log, "a", producer=(7, 0, n))
-        service.log.checkpoint(TOPIC, 0)
+        service.log.partitions.checkpoint(TOPIC, 0)
     assert [any(isinstance(change, Check) for change in changes) for changes in made] == [True, False]
 
 
 def test_an_item_says_to_where_it_was_folded(service: Service) -> None:
     append(service.log, "a", producer=(7, 0, 0))
     append(service.log, "b", producer=(8, 0, 0))
-    service.log.checkpoint(TOPIC, 0)
+    service.log.partitions.checkpoint(TOPIC, 0)
     append(service.log, "c", producer=(8, 0, 1))
-    service.log.checkpoint(TOPIC, 0)
+    service.log.partitions.checkpoint(TOPIC, 0)
     assert (folded_to(service, 7), folded_to(service, 8)) == (2, 3)
 
 
 def test_only_producers_that_appended_since_are_written(service: Service) -> None:
     append(service.log, "a", producer=(7, 0, 0))
-    service.log.checkpoint(TOPIC, 0)
+    service.log.partitions.checkpoint(TOPIC, 0)
     append(service.log, "b", producer=(8, 0, 0))
     made = writes(service)
-    service.log.checkpoint(TOPIC, 0)
+    service.log.partitions.checkpoint(TOPIC, 0)
     (changes,) = made
     assert [change.key for change in changes] == [
         keys.producer_item(service.topic_id(), 0, 8),
@@ -212,7 +212,7 @@ def test_a_head_that_is_further_is_left_alone_and_so_are_its_producers(service: 
     slow = service.another()
     append(slow, "b", producer=(7, 0, 1))
     append(service.log, "c", producer=(7, 0, 2))
-    service.log.checkpoint(TOPIC, 0)
+    service.log.partitions.checkpoint(TOPIC, 0)
     head, item = head_of(service), folded_to(service, 7)
     (appender,) = slow._resolver._appenders.values()
     assert appender.partition.state.next_offset == 2
@@ -227,7 +227,7 @@ def test_many_processes_that_checkpoint_in_turns_only_move_forward(service: Serv
     for n in range(120):
         append(logs[n % 3], "x", producer=(n % 4, 0, n // 4))
         if n % 7 == 0:
-            logs[(n + 1) % 3].checkpoint(TOPIC, 0)
+            logs[(n + 1) % 3].partitions.checkpoint(TOPIC, 0)
     for change in [change for changes in made for change in changes if isinstance(change, Put)]:
         value = change.value
         at = value.get("next_offset", value.get("folded_to"))
@@ -257,7 +257,7 @@ def test_after_a_checkpoint_that_failed_the_next_is_tried_ten_seconds_later(serv
 
 def test_a_fold_never_writes_over_a_head_of_a_newer_fold_and_appends_without_checkpoints(service: Service) -> None:
     append(service.log, "a", producer=(7, 0, 0))
-    service.log.checkpoint(TOPIC, 0)
+    service.log.partitions.checkpoint(TOPIC, 0)
     key = keys.head_item(service.topic_id(), 0)
     item = service.items.store.get([key])[key]
     newer = Put(key, {**item.value, "fold_version": FOLD_VERSION + 1}, item.version + 1, item.version)
@@ -274,7 +274,7 @@ def test_a_fold_never_writes_over_a_head_of_a_newer_fold_and_appends_without_che
 def test_a_head_that_a_newer_fold_took_over_amid_a_checkpoint_is_left_alone(service: Service) -> None:
     """The write loses to it, and what is tried again is judged by the head as it is then."""
     append(service.log, "a", producer=(7, 0, 0))
-    service.log.checkpoint(TOPIC, 0)
+    service.log.partitions.checkpoint(TOPIC, 0)
     append(service.log, "b", producer=(7, 0, 1))
     key = keys.head_item(service.topic_id(), 0)
 
@@ -285,7 +285,7 @@ def test_a_head_that_a_newer_fold_took_over_amid_a_checkpoint_is_left_alone(serv
         call()
 
     service.items.plan("write", meanwhile)
-    service.log.checkpoint(TOPIC, 0)
+    service.log.partitions.checkpoint(TOPIC, 0)
     head = head_of(service)
     assert head is not None
     assert (head.fold_version, head.state.next_offset) == (FOLD_VERSION + 1, 1)
@@ -302,7 +302,7 @@ def test_a_process_that_was_frozen_writes_no_checkpoint_of_what_it_folded_since(
         late.state = apply(late.state, segment, region=REGION).state
     late.add(data("lost", producer=(7, 0, 0)))
     append(service.log, *"cdefg")
-    service.log.trim(TOPIC, 0, 7)
+    service.log.partitions.trim(TOPIC, 0, 7)
     service.runtime.advance(limits.GC_GRACE_MS)
     swept(service)
     assert service.objects.store.list(keys.log_prefix(service.topic_id(), 0)) == []
@@ -318,10 +318,10 @@ def test_a_process_that_was_frozen_writes_no_checkpoint_of_what_it_folded_since(
 def test_a_cold_process_reads_the_head_and_what_stands_behind_it_only(service: Service) -> None:
     for _ in range(50):
         append(service.log, "x")
-    service.log.checkpoint(TOPIC, 0)
+    service.log.partitions.checkpoint(TOPIC, 0)
     append(service.log, "y")
     service.objects.calls.clear()
-    assert service.another().offsets(TOPIC, 0).bounds.next_offset == 51
+    assert service.another().partitions.offsets(TOPIC, 0).bounds.next_offset == 51
     # The one behind the head, and the looks for the next key.
     assert service.objects.calls["get"] <= 3
 

@@ -48,11 +48,11 @@ def outcome(log: Log, mode: str, **options: Any) -> str:
 
 
 def poll(log: Log, producer: Producer, **options: Any) -> Producer:
-    return log.producer(TOPIC, producer.producer_name, session_id=producer.session_id, **options)
+    return log.access.producer(TOPIC, producer.producer_name, session_id=producer.session_id, **options)
 
 
 def close(log: Log, producer: Producer) -> None:
-    log.close_producer(TOPIC, producer.producer_name, producer.session_id)
+    log.access.close_producer(TOPIC, producer.producer_name, producer.session_id)
 
 
 # The table (section 5), each cell with what it leaves
@@ -103,16 +103,16 @@ def test_each_cell_of_the_table_as_a_claimer_meets_it(
 ) -> None:
     """Table of section 5: the result, by another process; a refusal leaves everybody what they had."""
     there = before(service)
-    access, epoch = access_of(service), service.log.offsets(TOPIC, 0).topic_epoch
+    access, epoch = access_of(service), service.log.partitions.offsets(TOPIC, 0).topic_epoch
     assert outcome(service.another(), mode) == result
     if result.startswith("PRODUCER"):
         assert access_of(service) == access
     if result != GRANTED or mode == SHARED:
-        assert service.log.offsets(TOPIC, 0).topic_epoch == epoch
-        assert all(service.log.producer(TOPIC, one.producer_name).state == one.state for one in there)
+        assert service.log.partitions.offsets(TOPIC, 0).topic_epoch == epoch
+        assert all(service.log.access.producer(TOPIC, one.producer_name).state == one.state for one in there)
     else:
-        assert service.log.offsets(TOPIC, 0).topic_epoch == epoch + 1
-        gone = [code_of(lambda one=one: service.log.producer(TOPIC, one.producer_name)) for one in there]
+        assert service.log.partitions.offsets(TOPIC, 0).topic_epoch == epoch + 1
+        gone = [code_of(lambda one=one: service.log.access.producer(TOPIC, one.producer_name)) for one in there]
         assert gone == ["PRODUCER_FENCED"] * len(there)
 
 
@@ -129,14 +129,14 @@ def test_epochs_begin_at_0_with_the_first_exclusive_grant_and_shared_never_moves
     assert claim(log, FENCING).topic_epochs == {0: 1}
     service.runtime.advance(LAPSE_MS)
     assert claim(log, SHARED).topic_epochs == {0: 1}
-    assert service.log.offsets(TOPIC, 0).access_mode == SHARED
+    assert service.log.partitions.offsets(TOPIC, 0).access_mode == SHARED
 
 
 def test_a_dead_holder_frees_the_partition_for_the_next_claimer(service: Service) -> None:
     """A lapsed lease by itself bumps nothing; its end is written with the reservation of who comes next."""
     old = claim(service.log)
     service.runtime.advance(LAPSE_MS)
-    assert service.log.offsets(TOPIC, 0).topic_epoch == 0
+    assert service.log.partitions.offsets(TOPIC, 0).topic_epoch == 0
     assert claim(service.log).topic_epochs == {0: 1}
     assert code_of(lambda: again(service.log, old)) == "PRODUCER_FENCED"
 
@@ -159,8 +159,8 @@ def test_a_grants_next_offset_lies_right_after_its_marker(service: Service) -> N
     producer = claim(service.log)
     assert producer.next_offsets == {0: 3}
     send(service.log, producer, "c")
-    assert service.log.producer(TOPIC, producer.producer_name) == producer
-    page = service.another().read(TOPIC, 0, ReadRequest(offset=3))
+    assert service.log.access.producer(TOPIC, producer.producer_name) == producer
+    page = service.another().partitions.read(TOPIC, 0, ReadRequest(offset=3))
     assert texts([record.value for record in page.records]) == ["c"]
 
 
@@ -197,7 +197,7 @@ def test_the_same_claim_by_the_session_that_holds_answers_the_same(service: Serv
         named = claim(service.log, mode, session_id=first.session_id, producer_name=first.producer_name)
         assert first == repeated == named
         assert access_markers(service) == markers
-        service.log.close_session(first.session_id)
+        service.log.access.close_session(first.session_id)
 
 
 def test_the_same_claim_by_a_session_that_shares_answers_the_same(service: Service) -> None:
@@ -210,7 +210,7 @@ def test_the_same_claim_by_a_session_that_shares_answers_the_same(service: Servi
 def test_a_session_has_a_lease_of_its_own_and_keeps_it_in_later_claims(service: Service) -> None:
     producer = claim(service.log, lease_ms=5_000)
     assert producer.expires_at == service.runtime.now_ms() + 5_000
-    assert service.log.session(producer.session_id).lease_ms == 5_000
+    assert service.log.access.session(producer.session_id).lease_ms == 5_000
 
 
 def test_a_refused_claim_makes_no_session(service: Service) -> None:
@@ -251,7 +251,7 @@ def test_the_form_of_a_claim_is_judged_first(wide: Service, options: dict[str, A
 
 
 def test_partitions_left_out_are_those_of_the_epochs_or_all(service: Service) -> None:
-    service.log.create_topic("two", partitions=2)
+    service.log.topics.create("two", partitions=2)
     producer = claim(service.log, topic="two")
     assert producer.topic_epochs == {0: 0, 1: 0}
     resumed = claim(service.log, topic="two", session_id=producer.session_id, topic_epochs={1: 0})
@@ -319,7 +319,7 @@ def test_a_claim_that_would_change_too_much_in_one_transaction_is_told(
 
 
 def test_a_session_that_has_too_much_for_one_item_is_told(service: Service) -> None:
-    session = service.log.create_session(lease_ms=300_000)
+    session = service.log.access.create_session(lease_ms=300_000)
 
     def is_too_large(call: Callable[[], Any]) -> Any:
         raise ItemTooLarge("item too large")
@@ -335,9 +335,9 @@ def test_fencing_one_of_several_leaves_the_producer_the_rest(wide: Service) -> N
     claim(wide.log, FENCING, partitions=[1])
     send(wide.log, both, "a", 0)
     assert code_of(lambda: send(wide.log, both, "b", 1)) == "PRODUCER_FENCED"
-    shown = wide.log.producer(TOPIC, both.producer_name)
+    shown = wide.log.access.producer(TOPIC, both.producer_name)
     assert (shown.topic_epochs, shown.next_offsets) == ({0: 0}, {0: 1})
-    assert wide.log.session(both.session_id).holds == ((None, "orders/0"),)
+    assert wide.log.access.session(both.session_id).holds == ((None, "orders/0"),)
     refusal = refused(lambda: again(wide.log, both))
     assert (refusal.code, refusal.topic_epochs) == ("PRODUCER_FENCED", {"0": 0, "1": 1})
     assert again(wide.log, both, topic_epochs={0: 0}).topic_epochs == {0: 0}
@@ -355,9 +355,9 @@ def test_what_was_lost_of_several_is_claimed_again_under_a_new_epoch(wide: Servi
 
 
 def test_a_session_has_write_access_to_at_most_128_partitions(wide: Service) -> None:
-    session = wide.log.create_session(lease_ms=300_000)
+    session = wide.log.access.create_session(lease_ms=300_000)
     for topic in ("a", "b", "c", "d"):
-        wide.log.create_topic(topic, partitions=32)
+        wide.log.topics.create(topic, partitions=32)
         claim(wide.log, topic=topic, session_id=session.session_id)
     refusal = refused(lambda: claim(wide.log, partitions=[0], session_id=session.session_id))
     assert (refusal.code, refusal.next_step) == ("THROTTLED", "retry")
@@ -375,7 +375,7 @@ def test_a_name_is_one_live_producers_on_a_topic(service: Service) -> None:
     refusal = refused(lambda: claim(log, SHARED, producer_name="p"))
     assert (refusal.code, "producer_name=p" in refusal.detail) == ("PRODUCER_BUSY", True)
     assert outcome(log, FENCING, producer_name="p") == "PRODUCER_BUSY"
-    log.create_topic("another")
+    log.topics.create("another")
     assert claim(log, SHARED, topic="another", producer_name="p").producer_name == "p"
     close(log, first)
     second = claim(log, SHARED, producer_name="p")
@@ -390,7 +390,7 @@ def test_a_fenced_producer_has_lost_its_name(service: Service) -> None:
     assert new.session_id != old.session_id
     assert code_of(lambda: poll(service.log, old)) == "PRODUCER_FENCED"
     assert code_of(lambda: close(service.log, old)) == "PRODUCER_FENCED"
-    assert service.log.producer(TOPIC, "p") == new
+    assert service.log.access.producer(TOPIC, "p") == new
 
 
 def test_another_claim_of_the_same_session_needs_another_name(service: Service) -> None:
@@ -410,7 +410,7 @@ def test_a_lapsed_session_resumes_with_equal_epochs(service: Service) -> None:
     resumed = again(service.another(), old)
     assert (resumed.topic_epochs, resumed.next_offsets) == (old.topic_epochs, old.next_offsets)
     assert resumed.expires_at == service.runtime.now_ms() + LEASE_MS
-    assert service.log.session(old.session_id).state == "live"
+    assert service.log.access.session(old.session_id).state == "live"
     assert access_markers(service) == markers
     assert poll(service.log, waiter).queue_position == 0
     send(service.log, resumed, "a")
@@ -420,7 +420,7 @@ def test_a_lapsed_session_does_nothing_else(service: Service) -> None:
     old = claim(service.log)
     service.runtime.advance(LAPSE_MS)
     assert outcome(service.log, EXCLUSIVE, session_id=old.session_id) == "SESSION_EXPIRED"
-    service.log.create_topic("other")
+    service.log.topics.create("other")
     code = code_of(lambda: claim(service.log, topic="other", session_id=old.session_id, topic_epochs={0: -1}))
     assert code == "SESSION_EXPIRED"
 
@@ -429,7 +429,7 @@ def test_a_lapsed_session_does_nothing_else(service: Service) -> None:
 def test_a_closed_producer_resumes_while_nobody_came(service: Service, has_lapsed: bool) -> None:
     old = claim(service.log)
     close(service.log, old)
-    assert service.log.session(old.session_id).holds == ()
+    assert service.log.access.session(old.session_id).holds == ()
     if has_lapsed:
         service.runtime.advance(LAPSE_MS)
     assert again(service.log, old).topic_epochs == {0: 0}
@@ -473,7 +473,7 @@ def test_lower_epochs_are_fenced_before_they_disturb_anyone(service: Service) ->
             lambda mode=mode: claim(service.log, mode, session_id=old.session_id, topic_epochs=old.topic_epochs)
         )
         assert (refusal.code, refusal.topic_epochs) == ("PRODUCER_FENCED", {"0": 1})
-    assert service.log.producer(TOPIC, new.producer_name) == new
+    assert service.log.access.producer(TOPIC, new.producer_name) == new
 
 
 def test_higher_epochs_than_were_ever_granted_are_fenced(service: Service) -> None:
@@ -484,7 +484,7 @@ def test_higher_epochs_than_were_ever_granted_are_fenced(service: Service) -> No
 
 def test_equal_epochs_that_were_anothers_are_ignored(service: Service) -> None:
     holder = claim(service.log)
-    session = service.log.create_session()
+    session = service.log.access.create_session()
     options = {"session_id": session.session_id, "topic_epochs": {0: 0}}
     assert outcome(service.log, EXCLUSIVE, **options) == "PRODUCER_FENCED"
     assert outcome(service.log, WAIT, **options) == QUEUED
@@ -505,7 +505,7 @@ def test_each_of_several_producers_that_share_in_one_session_resumes(service: Se
     claim(service.log, SHARED, producer_name="two", session_id=one.session_id)
     service.runtime.advance(LAPSE_MS)
     assert again(service.log, one, producer_name=name).producer_name == name
-    assert service.log.session(one.session_id).state == "live"
+    assert service.log.access.session(one.session_id).state == "live"
 
 
 def test_of_several_producers_that_share_in_one_session_the_one_that_has_all_of_it_resumes(wide: Service) -> None:
@@ -564,7 +564,7 @@ def test_a_waiter_is_promoted_in_anothers_poll(service: Service) -> None:
     first, second = claim(service.log, WAIT), claim(service.log, WAIT)
     close(service.log, holder)
     assert poll(service.log, second).queue_position == 0
-    assert service.log.producer(TOPIC, first.producer_name).topic_epochs == {0: 1}
+    assert service.log.access.producer(TOPIC, first.producer_name).topic_epochs == {0: 1}
     send(service.log, poll(service.log, first), "a")
 
 
@@ -573,13 +573,13 @@ def test_dead_waiters_are_skipped_and_spend_no_epoch(service: Service) -> None:
     lapsing, closing = claim(service.log, WAIT), claim(service.log, WAIT, lease_ms=300_000)
     last = claim(service.log, WAIT, lease_ms=300_000)
     service.runtime.advance(LAPSE_MS)
-    service.log.close_session(closing.session_id)
+    service.log.access.close_session(closing.session_id)
     assert poll(service.log, last).queue_position == 0
     close(service.log, holder)
     assert poll(service.log, last).topic_epochs == {0: 1}
-    assert code_of(lambda: service.log.producer(TOPIC, lapsing.producer_name)) == "SESSION_EXPIRED"
+    assert code_of(lambda: service.log.access.producer(TOPIC, lapsing.producer_name)) == "SESSION_EXPIRED"
     assert code_of(lambda: poll(service.log, lapsing)) == "SESSION_EXPIRED"
-    assert code_of(lambda: service.log.producer(TOPIC, closing.producer_name)) == "UNKNOWN_PRODUCER"
+    assert code_of(lambda: service.log.access.producer(TOPIC, closing.producer_name)) == "UNKNOWN_PRODUCER"
 
 
 def test_the_polls_of_who_stands_behind_a_dead_waiter_do_not_keep_it_alive(wide: Service) -> None:
@@ -590,7 +590,7 @@ def test_the_polls_of_who_stands_behind_a_dead_waiter_do_not_keep_it_alive(wide:
     for _ in range(4):
         wide.runtime.advance(LEASE_MS / 3 + 1)
         behind = poll(wide.log, behind)
-    assert (behind.state, wide.log.session(dead.session_id).state) == (GRANTED, "expired")
+    assert (behind.state, wide.log.access.session(dead.session_id).state) == (GRANTED, "expired")
     close(wide.log, holder)
     assert access_of(wide, 1).claim is None
 
@@ -601,7 +601,7 @@ def test_who_is_promoted_in_anothers_poll_has_the_lease_that_it_had(service: Ser
     close(service.log, holder)
     service.runtime.advance(LEASE_MS - 1)
     assert poll(service.log, second).state == QUEUED
-    promoted = service.log.producer(TOPIC, first.producer_name)
+    promoted = service.log.access.producer(TOPIC, first.producer_name)
     assert (promoted.state, promoted.expires_at) == (GRANTED, first.expires_at)
 
 
@@ -611,7 +611,7 @@ def test_a_waiter_behind_shared_sessions_is_granted_when_the_last_has_left(servi
     assert outcome(service.log, SHARED) == "PRODUCER_BUSY"
     close(service.log, one)
     assert poll(service.log, waiter).state == QUEUED
-    service.log.close_session(two.session_id)
+    service.log.access.close_session(two.session_id)
     assert poll(service.log, waiter).topic_epochs == {0: 0}
 
 
@@ -641,7 +641,7 @@ def test_a_fencer_fails_all_waiters_also_on_their_other_partitions(wide: Service
     other = claim(wide.log, WAIT, partitions=[1])
     claim(wide.log, FENCING, partitions=[0])
     assert code_of(lambda: poll(wide.log, both)) == "PRODUCER_FENCED"
-    assert refused(lambda: wide.log.producer(TOPIC, both.producer_name)).topic_epochs == {"0": 1, "1": 0}
+    assert refused(lambda: wide.log.access.producer(TOPIC, both.producer_name)).topic_epochs == {"0": 1, "1": 0}
     assert poll(wide.log, other).queue_position == 0
     again_ = claim(wide.log, WAIT, partitions=[0, 1], session_id=both.session_id, producer_name=both.producer_name)
     assert again_.queue_position == 1  # at the end of the line
@@ -650,12 +650,12 @@ def test_a_fencer_fails_all_waiters_also_on_their_other_partitions(wide: Service
 def test_a_poll_and_a_heartbeat_renew_a_waiter(service: Service) -> None:
     claim(service.log, lease_ms=300_000)
     waiter = claim(service.log, WAIT)
-    for renew in (lambda: poll(service.log, waiter), lambda: service.log.heartbeat(waiter.session_id)):
+    for renew in (lambda: poll(service.log, waiter), lambda: service.log.access.heartbeat(waiter.session_id)):
         service.runtime.advance(LEASE_MS - 1)
         renew()
         assert session_of(service, waiter.session_id).expires_at == service.runtime.now_ms() + LEASE_MS
     service.runtime.advance(LEASE_MS - 1)
-    service.log.producer(TOPIC, waiter.producer_name)  # a look renews nothing
+    service.log.access.producer(TOPIC, waiter.producer_name)  # a look renews nothing
     service.runtime.advance(502)
     assert code_of(lambda: poll(service.log, waiter)) == "SESSION_EXPIRED"
 
@@ -666,7 +666,7 @@ def test_a_poll_that_is_held_renews_for_as_long_as_that(service: Service) -> Non
     before = service.runtime.monotonic_ms()
     assert poll(service.log, waiter, wait_ms=20_000).state == QUEUED
     assert service.runtime.monotonic_ms() - before >= 20_000
-    assert service.log.session(waiter.session_id).state == "live"
+    assert service.log.access.session(waiter.session_id).state == "live"
 
 
 def test_a_claim_waits_as_long_as_it_says(service: Service) -> None:
@@ -740,7 +740,7 @@ def test_a_closed_waiter_leaves_all_its_lines(wide: Service) -> None:
     assert [len(access_of(wide, p).waiting) for p in (0, 1)] == [0, 1]
     close(wide.log, holder)
     assert poll(wide.log, next_).state == GRANTED
-    assert code_of(lambda: wide.log.producer(TOPIC, both.producer_name)) == "UNKNOWN_PRODUCER"
+    assert code_of(lambda: wide.log.access.producer(TOPIC, both.producer_name)) == "UNKNOWN_PRODUCER"
 
 
 @pytest.mark.parametrize(("operation", "at"), [("create", 0), ("write", 1)])
@@ -753,7 +753,7 @@ def test_who_was_promoted_by_a_process_that_died_completes_it_in_its_own_poll(
     planned(service, operation, at, dies)
     with pytest.raises(SystemExit):
         poll(service.another(), second)
-    assert service.log.producer(TOPIC, first.producer_name).queue_position == 0
+    assert service.log.access.producer(TOPIC, first.producer_name).queue_position == 0
     assert poll(service.log, second).state == QUEUED
     assert poll(service.log, first).topic_epochs == {0: 1}
     assert poll(service.log, first).next_offsets == {0: access_markers(service)[-1][0] + 1}
@@ -763,23 +763,23 @@ def test_who_was_promoted_by_a_process_that_died_completes_it_in_its_own_poll(
 def test_a_hundred_share_and_a_hundred_wait_and_no_more(service: Service) -> None:
     one = [claim(service.log, SHARED, lease_ms=300_000) for _ in range(limits.SESSIONS_PER_PARTITION_MAX)]
     assert outcome(service.log, SHARED) == "THROTTLED"
-    service.log.close_session(one[7].session_id)
+    service.log.access.close_session(one[7].session_id)
     claim(service.log, SHARED)
     assert outcome(service.log, SHARED) == "THROTTLED"
     service.runtime.advance(LAPSE_MS)
     claim(service.log, SHARED, lease_ms=300_000)  # in the place of one that lapsed
     line = [claim(service.log, WAIT) for _ in range(limits.SESSIONS_PER_PARTITION_MAX)]
     assert outcome(service.log, WAIT) == "THROTTLED"
-    service.log.close_session(line[3].session_id)
+    service.log.access.close_session(line[3].session_id)
     assert outcome(service.log, WAIT) == QUEUED
 
 
 def test_who_closed_makes_room_though_its_session_is_live(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "SESSIONS_PER_PARTITION_MAX", 2)
-    session_id = service.log.create_session(lease_ms=300_000).session_id
+    session_id = service.log.access.create_session(lease_ms=300_000).session_id
     shared = [claim(service.log, SHARED, session_id=session_id, producer_name=name) for name in ("a", "b")]
     assert outcome(service.log, SHARED) == "THROTTLED"
-    service.log.close_producer(TOPIC, "a", session_id)
+    service.log.access.close_producer(TOPIC, "a", session_id)
     assert outcome(service.log, SHARED) == GRANTED
     assert outcome(service.log, SHARED) == "THROTTLED"
     send(service.log, shared[1], "a")
@@ -807,7 +807,7 @@ def test_a_lapsed_session_that_was_pruned_renews_nothing_there(service: Service)
     service.runtime.advance(LAPSE_MS)
     claim(service.log, SHARED, lease_ms=300_000)
     send(service.log, lapsed, "a")
-    assert service.log.session(lapsed.session_id).state == "expired"
+    assert service.log.access.session(lapsed.session_id).state == "expired"
 
 
 def test_a_lapsed_session_that_was_pruned_from_one_partition_shares_the_others(
@@ -820,7 +820,7 @@ def test_a_lapsed_session_that_was_pruned_from_one_partition_shares_the_others(
     claim(wide.log, SHARED, partitions=[0, 1])
     assert [(h.partition, h.state) for h in session_of(wide, lapsed.session_id).holds] == [(0, "ended"), (1, "live")]
     send(wide.log, lapsed, "a", 1)
-    assert wide.log.session(lapsed.session_id).state == "live"
+    assert wide.log.access.session(lapsed.session_id).state == "live"
     assert outcome(wide.log, EXCLUSIVE, partitions=[1]) == "PRODUCER_FENCED"
 
 
@@ -829,15 +829,15 @@ def test_a_lapsed_session_that_was_pruned_from_one_partition_shares_the_others(
 
 def test_a_producer_is_shown_as_it_is(service: Service) -> None:
     log = service.log
-    assert log.producers(TOPIC) == ([], [], False)
+    assert log.access.producers(TOPIC) == ([], [], False)
     shared = claim(log, SHARED, producer_name="b")
     other = claim(log, SHARED, producer_name="a")
     waiter = claim(log, WAIT)
-    assert log.producers(TOPIC) == ([other, shared], [waiter], False)
-    assert service.another().producer(TOPIC, "b") == shared
-    assert code_of(lambda: log.producer(TOPIC, "nobody")) == "UNKNOWN_PRODUCER"
-    assert code_of(lambda: log.producer(TOPIC, "no/name")) == "UNKNOWN_PRODUCER"
-    assert code_of(lambda: log.producers("nobodys")) == "UNKNOWN_TOPIC_OR_PARTITION"
+    assert log.access.producers(TOPIC) == ([other, shared], [waiter], False)
+    assert service.another().access.producer(TOPIC, "b") == shared
+    assert code_of(lambda: log.access.producer(TOPIC, "nobody")) == "UNKNOWN_PRODUCER"
+    assert code_of(lambda: log.access.producer(TOPIC, "no/name")) == "UNKNOWN_PRODUCER"
+    assert code_of(lambda: log.access.producers("nobodys")) == "UNKNOWN_TOPIC_OR_PARTITION"
 
 
 def test_a_page_of_producers_reads_the_records_that_it_shows_and_who_waits_before_them(
@@ -857,11 +857,11 @@ def test_a_page_of_producers_reads_the_records_that_it_shows_and_who_waits_befor
         return query(partition, limit=limit, **more)
 
     monkeypatch.setattr(wide.items.store, "query", counted)
-    page = log.producers(TOPIC, start_after="another", limit=1)
+    page = log.access.producers(TOPIC, start_after="another", limit=1)
     assert [(one.producer_name, one.queue_position) for one in page.waiting] == [("b", 1)]
     assert (list(page.producers), page.has_more) == ([], True)
     assert asked == [100]
-    page = log.producers(TOPIC, start_after="b")
+    page = log.access.producers(TOPIC, start_after="b")
     assert [one.producer_name for one in page.producers] == ["holder"]
     assert [(one.producer_name, one.queue_position) for one in page.waiting] == [("z", 0)]
     assert page.has_more is False
@@ -873,9 +873,9 @@ def test_a_page_of_producers_is_full_however_many_records_are_dead(service: Serv
         close(log, claim(log, producer_name=f"a{number:03}"))
     for name in ("b", "c"):
         claim(log, SHARED, producer_name=name)
-    page = log.producers(TOPIC, limit=1)
+    page = log.access.producers(TOPIC, limit=1)
     assert ([one.producer_name for one in page.producers], page.has_more) == (["b"], True)
-    page = log.producers(TOPIC, limit=1, start_after="b")
+    page = log.access.producers(TOPIC, limit=1, start_after="b")
     assert ([one.producer_name for one in page.producers], page.has_more) == (["c"], False)
 
 
@@ -886,9 +886,9 @@ def test_only_who_has_access_or_waits_for_it_is_listed(service: Service) -> None
     lapsed, closed = claim(log, WAIT), claim(log, WAIT, lease_ms=300_000)
     gone = claim(log, WAIT, lease_ms=300_000)
     close(log, closed)
-    log.close_session(gone.session_id)
+    log.access.close_session(gone.session_id)
     service.runtime.advance(LAPSE_MS)
-    assert log.producers(TOPIC) == ([holder], [], False)
+    assert log.access.producers(TOPIC) == ([holder], [], False)
     for one, code in (
         (fenced, "PRODUCER_FENCED"),
         (failed, "PRODUCER_FENCED"),
@@ -896,20 +896,20 @@ def test_only_who_has_access_or_waits_for_it_is_listed(service: Service) -> None
         (closed, "UNKNOWN_PRODUCER"),
         (gone, "UNKNOWN_PRODUCER"),
     ):
-        assert code_of(lambda one=one: log.producer(TOPIC, one.producer_name)) == code
-    assert refused(lambda: log.producer(TOPIC, fenced.producer_name)).topic_epochs == {"0": 1}
+        assert code_of(lambda one=one: log.access.producer(TOPIC, one.producer_name)) == code
+    assert refused(lambda: log.access.producer(TOPIC, fenced.producer_name)).topic_epochs == {"0": 1}
 
 
 def test_a_producer_is_closed_by_its_own_session_and_as_often_as_it_likes(service: Service) -> None:
     log = service.log
-    producer, other = claim(log), log.create_session()
-    refusal = code_of(lambda: log.close_producer(TOPIC, producer.producer_name, other.session_id))
+    producer, other = claim(log), log.access.create_session()
+    refusal = code_of(lambda: log.access.close_producer(TOPIC, producer.producer_name, other.session_id))
     assert refusal == "PRODUCER_FENCED"
-    assert log.producer(TOPIC, producer.producer_name) == producer
+    assert log.access.producer(TOPIC, producer.producer_name) == producer
     for _ in range(2):
         close(log, producer)
-    assert code_of(lambda: log.close_producer(TOPIC, "nobody", other.session_id)) == "UNKNOWN_PRODUCER"
-    assert log.session(producer.session_id).state == "live"
+    assert code_of(lambda: log.access.close_producer(TOPIC, "nobody", other.session_id)) == "UNKNOWN_PRODUCER"
+    assert log.access.session(producer.session_id).state == "live"
     assert claim(log, session_id=producer.session_id).topic_epochs == {0: 1}
 
 
@@ -921,14 +921,14 @@ def test_a_fenced_producers_close_changes_nothing(service: Service) -> None:
     assert access_of(service).claim == access.claim
     assert access_of(service).granted == access.granted
     send(service.log, new, "a")
-    assert service.log.offsets(TOPIC, 0).topic_epoch == 1
+    assert service.log.partitions.offsets(TOPIC, 0).topic_epoch == 1
 
 
 def test_a_lapsed_holder_closes_its_producer(service: Service) -> None:
     producer = claim(service.log)
     service.runtime.advance(LAPSE_MS)
     close(service.log, producer)
-    assert code_of(lambda: service.log.producer(TOPIC, producer.producer_name)) == "UNKNOWN_PRODUCER"
+    assert code_of(lambda: service.log.access.producer(TOPIC, producer.producer_name)) == "UNKNOWN_PRODUCER"
 
 
 # What may go wrong in between
@@ -984,7 +984,7 @@ def test_a_claim_whose_store_is_away_has_nothing_and_says_so(service: Service, m
 
 def test_a_claim_whose_marker_cannot_be_written_gives_up_what_it_has_reserved(service: Service) -> None:
     holder = claim(service.log)
-    session = service.log.create_session(lease_ms=300_000)
+    session = service.log.access.create_session(lease_ms=300_000)
     service.objects.always("create", is_unavailable, "log/")
     refusal = refused(lambda: claim(service.log, FENCING, session_id=session.session_id))
     assert (refusal.code, refusal.next_step) == ("STORE_UNAVAILABLE", "retry")
@@ -1015,7 +1015,7 @@ def damaged(service: Service, partition: int) -> Callable[[str, str], None]:
 
 
 def test_a_claim_that_meets_a_damaged_log_gives_up_what_it_has_reserved(wide: Service) -> None:
-    session = wide.log.create_session(lease_ms=300_000)
+    session = wide.log.access.create_session(lease_ms=300_000)
     wide.objects.on_call = damaged(wide, 1)
     refusal = refused(lambda: claim(wide.log, partitions=[0, 1], session_id=session.session_id))
     assert (refusal.code, refusal.next_step) == ("CORRUPT_LOG", "stop")
@@ -1042,7 +1042,7 @@ def test_a_claim_that_was_not_answered_and_then_meets_a_damaged_log_says_that_it
 
 def test_a_claim_of_which_one_marker_was_not_answered_keeps_what_it_has_reserved(wide: Service) -> None:
     """It may be completed, so that is what is told, also beside a damaged log."""
-    session = wide.log.create_session(lease_ms=300_000)
+    session = wide.log.access.create_session(lease_ms=300_000)
     wide.objects.on_call = damaged(wide, 0)
     wide.objects.always("create", never_arrives, keys.log_prefix(wide.topic_id(), 1))
     refusal = refused(lambda: claim(wide.log, partitions=[0, 1], session_id=session.session_id))
@@ -1052,7 +1052,7 @@ def test_a_claim_of_which_one_marker_was_not_answered_keeps_what_it_has_reserved
 
 def test_a_claim_that_cannot_give_up_says_that_its_outcome_is_unknown(service: Service) -> None:
     """And the same claim completes it."""
-    session = service.log.create_session(lease_ms=300_000)
+    session = service.log.access.create_session(lease_ms=300_000)
     service.objects.always("create", is_unavailable, "log/")
     written = itertools.count()
     service.items.always("write", lambda call: call() if next(written) == 0 else never_arrives(call))
@@ -1092,7 +1092,7 @@ def test_the_same_claim_sent_again_completes_one_that_died_half_way(
     append(service.log, "a")
     claim(service.log)
     service.runtime.advance(LAPSE_MS)
-    session = service.log.create_session(lease_ms=300_000)
+    session = service.log.access.create_session(lease_ms=300_000)
     planned(service, operation, at, death)
     with pytest.raises(SystemExit):
         claim(service.another(), mode, session_id=session.session_id)
@@ -1139,7 +1139,7 @@ def test_a_claim_that_a_fencer_beat_has_nothing(service: Service) -> None:
         beaten.append(claim(service.another(), FENCING))
         return call()
 
-    session = service.log.create_session()
+    session = service.log.access.create_session()
     service.objects.plan("create", first)
     refusal = refused(lambda: claim(service.log, session_id=session.session_id))
     assert (refusal.code, refusal.topic_epochs) == ("PRODUCER_FENCED", {"0": 1})
@@ -1155,7 +1155,7 @@ def test_a_claim_whose_marker_stands_but_is_beaten_before_its_confirmation_is_lo
         claim(service.another(), FENCING)
         return call()
 
-    session = service.log.create_session()
+    session = service.log.access.create_session()
     service.items.plan("write", lambda call: call(), first)
     refusal = refused(lambda: claim(service.log, session_id=session.session_id))
     assert (refusal.code, refusal.topic_epochs) == ("PRODUCER_FENCED", {"0": 0})
@@ -1163,10 +1163,10 @@ def test_a_claim_whose_marker_stands_but_is_beaten_before_its_confirmation_is_lo
 
 
 def test_a_claim_of_a_session_that_is_closed_meanwhile_is_not_granted(service: Service) -> None:
-    session = service.log.create_session()
+    session = service.log.access.create_session()
 
     def first(call: Callable[[], Any]) -> Any:
-        service.another().close_session(session.session_id)
+        service.another().access.close_session(session.session_id)
         return call()
 
     service.items.plan("write", lambda call: call(), first)
@@ -1176,10 +1176,10 @@ def test_a_claim_of_a_session_that_is_closed_meanwhile_is_not_granted(service: S
 
 
 def test_a_claim_whose_session_is_renewed_meanwhile_is_granted(service: Service) -> None:
-    session = service.log.create_session()
+    session = service.log.access.create_session()
 
     def first(call: Callable[[], Any]) -> Any:
-        service.another().heartbeat(session.session_id)
+        service.another().access.heartbeat(session.session_id)
         return call()
 
     service.items.plan("write", first, first)
@@ -1188,7 +1188,7 @@ def test_a_claim_whose_session_is_renewed_meanwhile_is_granted(service: Service)
 
 def test_a_claim_on_a_topic_that_is_deleted_meanwhile_finds_no_topic(service: Service) -> None:
     def first(call: Callable[[], Any]) -> Any:
-        service.another().delete_topic(TOPIC)
+        service.another().topics.delete(TOPIC)
         return call()
 
     service.objects.plan("create", first)
@@ -1200,7 +1200,7 @@ def test_a_marker_is_leaned_on_only_after_a_look_at_the_topic_that_is_young(serv
 
     def sleeps(call: Callable[[], Any]) -> Any:
         call()
-        service.another().delete_topic(TOPIC)
+        service.another().topics.delete(TOPIC)
         service.runtime.advance(limits.ITEM_AGE_MS_MAX, monotonic_ms=0)
 
     append(service.log, "warm")
@@ -1217,7 +1217,7 @@ def test_markers_of_a_claim_some_of_which_cannot_be_written_leave_no_holder(wide
     assert code_of(lambda: send(wide.log, old, "late", 0)) == "PRODUCER_FENCED"
     send(wide.log, old, "a", 1)
     append(wide.log, "b")
-    assert wide.log.offsets(TOPIC, 0).access_mode == SHARED
+    assert wide.log.partitions.offsets(TOPIC, 0).access_mode == SHARED
     assert claim(wide.log, FENCING, partitions=[0, 1]).topic_epochs == {0: 2, 1: 2}
 
 
@@ -1288,21 +1288,21 @@ def test_a_claim_on_one_partition_is_at_most_three_writes_and_one_create(service
     for prepare in (lambda: None, lambda: service.runtime.advance(LAPSE_MS)):
         append(service.log, "warm")
         prepare()
-        service.log.checkpoint(TOPIC, 0)
+        service.log.partitions.checkpoint(TOPIC, 0)
         before = service.count()
         producer = claim(service.log, FENCING)
         counted = service.count() - before
         assert counted["objects.create"] == 1
         assert counted["items.write"] <= 3
-        service.log.close_session(producer.session_id)
+        service.log.access.close_session(producer.session_id)
 
 
 def test_a_process_that_slept_until_its_topic_was_collected_creates_no_item_of_that_life(service: Service) -> None:
     topic_id = service.topic_id()
 
     def first(call: Callable[[], Any]) -> Any:
-        service.another().delete_topic(TOPIC)
-        service.another().create_topic(TOPIC)
+        service.another().topics.delete(TOPIC)
+        service.another().topics.create(TOPIC)
         return call()
 
     service.items.plan("write", first)

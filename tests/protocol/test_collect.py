@@ -34,10 +34,10 @@ from tests.support.sweeping import HOUR, Guard, bases, check_all, item_sorts, st
 def trimmed() -> Iterator[Service]:
     """Ten segments of two records, and a log start in the middle of the fifth."""
     service = serve()
-    service.log.create_topic(TOPIC)
+    service.log.topics.create(TOPIC)
     for n in range(10):
         append(service.log, f"a{n}", f"b{n}", producer=(3, 0, 2 * n))
-    service.log.trim(TOPIC, 0, 9)
+    service.log.partitions.trim(TOPIC, 0, 9)
     Guard(service)
     yield service
     service.close()
@@ -50,7 +50,7 @@ def test_segments_go_when_the_state_object_is_as_old_as_the_grace(trimmed: Servi
     trimmed.runtime.advance(1)
     assert swept(trimmed).objects == 4
     assert bases(trimmed, topic_id) == [8, 10, 12, 14, 16, 18], "the log start's own segment stays"
-    page = trimmed.another().read(TOPIC, 0, ReadRequest(offset=9))
+    page = trimmed.another().partitions.read(TOPIC, 0, ReadRequest(offset=9))
     assert [record.value for record in page.records][:2] == [b"b4", b"a5"]
     check_all(trimmed)
 
@@ -68,7 +68,7 @@ def test_no_clock_of_a_process_shortens_the_grace(trimmed: Service, ahead_ms: in
 def test_a_log_start_at_the_end_leaves_no_segment(trimmed: Service) -> None:
     topic_id = trimmed.topic_id()
     trimmed.runtime.advance(HOUR)
-    trimmed.log.trim(TOPIC, 0, 20)
+    trimmed.log.partitions.trim(TOPIC, 0, 20)
     swept(trimmed)
     assert states(trimmed, topic_id) == [9, 20]
     trimmed.runtime.advance(HOUR)
@@ -85,7 +85,7 @@ def test_a_log_start_at_the_end_leaves_no_segment(trimmed: Service) -> None:
 
 def test_a_segment_stays_while_only_the_log_start_and_no_state_object_is_beyond_it(trimmed: Service) -> None:
     """A rebuild would still begin below it."""
-    trimmed.log.trim(TOPIC, 0, 15)  # too early for another object
+    trimmed.log.partitions.trim(TOPIC, 0, 15)  # too early for another object
     assert states(trimmed, trimmed.topic_id()) == [9]
     trimmed.runtime.advance(HOUR)
     swept(trimmed)
@@ -139,16 +139,16 @@ def test_nothing_goes_that_the_checkpoint_has_not_reached(trimmed: Service) -> N
 
 def test_items_of_aborted_transactions_go_with_their_segments() -> None:
     service = serve()
-    service.log.create_topic(TOPIC)
+    service.log.topics.create(TOPIC)
     topic_id = service.topic_id()
     builder = LogBuilder(topic_id=topic_id)
     for n in range(3):
         builder.add(data("t", producer=(6, n, 0), is_transactional=True))
         builder.add(outcome(6, n + 1, is_commit=False))
     builder.store(service.objects.store)
-    service.log.checkpoint(TOPIC, 0)
+    service.log.partitions.checkpoint(TOPIC, 0)
     assert len(item_sorts(service, topic_id, keys.ABORTED_SORT)) == 3
-    service.log.trim(TOPIC, 0, 4)
+    service.log.partitions.trim(TOPIC, 0, 4)
     swept(service)
     assert len(item_sorts(service, topic_id, keys.ABORTED_SORT)) == 3, "a reader may still be below"
     service.runtime.advance(HOUR)

@@ -69,7 +69,7 @@ def table() -> Iterator[Service]:
 
 def serve_table() -> Service:
     made = serve()
-    made.log.create_topic(TOPIC, config={"cleanup.policy": "compact"})
+    made.log.topics.create(TOPIC, config={"cleanup.policy": "compact"})
     return made
 
 
@@ -80,7 +80,7 @@ def put(log: Log, *pairs: tuple[str | None, str | None], codec: str = "none") ->
 
 
 def page(log: Log, offset: int = 0, **options: Any) -> Page:
-    return log.read(TOPIC, 0, ReadRequest(offset=offset, is_compacted=True, **options))
+    return log.partitions.read(TOPIC, 0, ReadRequest(offset=offset, is_compacted=True, **options))
 
 
 def read_all(log: Log, offset: int = 0, **options: Any) -> list[ReadRecord]:
@@ -104,7 +104,7 @@ def pairs(log: Log, offset: int = 0, **options: Any) -> list[tuple[int, str | No
 
 
 def horizon(log: Log) -> int:
-    return log.offsets(TOPIC, 0).compaction_horizon
+    return log.partitions.offsets(TOPIC, 0).compaction_horizon
 
 
 def head_of(service: Service) -> Head:
@@ -160,14 +160,14 @@ def test_a_table_is_read_back_from_a_compacted_topic(table: Service) -> None:
     for n in range(40):
         write(f"ledger-{n % 7}", f"state-{n}")
     write("ledger-3", None)
-    table.log.compact(TOPIC, 0)
+    table.log.partitions.compact(TOPIC, 0)
     assert horizon(table.another()) == 41
     assert read_back(table.another()) == expected
     assert len(read_all(table.another())) == 6, "the deleted row left nothing behind"
     write("ledger-3", "again")
     write("ledger-1", None)
     assert read_back(table.another()) == expected
-    table.log.compact(TOPIC, 0)
+    table.log.partitions.compact(TOPIC, 0)
     assert read_back(table.another()) == expected
     assert len(read_all(table.another())) == 6
 
@@ -175,19 +175,21 @@ def test_a_table_is_read_back_from_a_compacted_topic(table: Service) -> None:
 def test_the_newest_value_of_each_key_stays_at_its_offset(table: Service) -> None:
     put(table.log, ("a", "1"), ("b", "2"), ("a", "3"))
     put(table.log, ("c", "4"), ("b", None))
-    assert page(table.log).records == table.log.read(TOPIC, 0, ReadRequest(offset=0)).records, "the whole log, before"
-    table.log.compact(TOPIC, 0)
+    assert page(table.log).records == table.log.partitions.read(TOPIC, 0, ReadRequest(offset=0)).records, (
+        "the whole log, before"
+    )
+    table.log.partitions.compact(TOPIC, 0)
     put(table.log, ("a", "5"), ("c", None))
     assert pairs(table.log) == [(2, "a", "3"), (3, "c", "4"), (5, "a", "5"), (6, "c", None)]
     for offset, first in ((0, 2), (2, 2), (3, 3), (4, 5), (5, 5)):
         assert page(table.log, offset, max_records=1).records[0].offset == first
-    whole = table.log.read(TOPIC, 0, ReadRequest(offset=0))
+    whole = table.log.partitions.read(TOPIC, 0, ReadRequest(offset=0))
     assert [r.offset for r in whole.records] == [*range(7)], "a plain read shows all"
 
 
 def test_at_the_end_of_the_view_the_position_is_the_next_offset(table: Service) -> None:
     put(table.log, ("a", "1"), ("a", None), ("b", "2"), ("b", None))
-    table.log.compact(TOPIC, 0)
+    table.log.partitions.compact(TOPIC, 0)
     for offset in range(5):
         one = page(table.log, offset, max_records=1)
         assert (one.records, one.position) == ([], 4)
@@ -197,16 +199,16 @@ def test_at_the_end_of_the_view_the_position_is_the_next_offset(table: Service) 
 
 def test_a_tombstone_below_the_horizon_removes_what_an_older_view_holds(table: Service) -> None:
     put(table.log, ("a", "1"), ("b", "2"))
-    table.log.compact(TOPIC, 0)
+    table.log.partitions.compact(TOPIC, 0)
     put(table.log, ("a", None))
     assert pairs(table.log) == [(0, "a", "1"), (1, "b", "2"), (2, "a", None)]
-    table.log.compact(TOPIC, 0)
+    table.log.partitions.compact(TOPIC, 0)
     assert pairs(table.log) == [(1, "b", "2")]
 
 
 def test_only_a_compacted_topic_is_compacted(table: Service) -> None:
-    table.log.create_topic("plain")
-    for ask in (table.log.compact, table.log.compact_now):
+    table.log.topics.create("plain")
+    for ask in (table.log.partitions.compact, table.log.partitions.compact_now):
         with pytest.raises(errors.InvalidRequestError):
             ask("plain", 0)
         with pytest.raises(errors.UnknownTopicOrPartitionError):
@@ -216,23 +218,23 @@ def test_only_a_compacted_topic_is_compacted(table: Service) -> None:
 
 
 def test_an_empty_or_compacted_partition_is_left_as_it_is(table: Service) -> None:
-    table.log.compact(TOPIC, 0)
-    assert table.log.compact_now(TOPIC, 0) is None
+    table.log.partitions.compact(TOPIC, 0)
+    assert table.log.partitions.compact_now(TOPIC, 0) is None
     put(table.log, ("a", "1"))
-    table.log.compact(TOPIC, 0)
+    table.log.partitions.compact(TOPIC, 0)
     before = (head_of(table), view_files(table))
-    table.log.compact(TOPIC, 0)
-    assert table.another().compact_now(TOPIC, 0) == before[0].view
+    table.log.partitions.compact(TOPIC, 0)
+    assert table.another().partitions.compact_now(TOPIC, 0) == before[0].view
     assert (head_of(table), view_files(table)) == before
 
 
 def test_a_trim_beyond_the_horizon_leaves_an_empty_view(table: Service) -> None:
     put(table.log, ("a", "1"), ("b", "2"))
-    table.log.compact(TOPIC, 0)
+    table.log.partitions.compact(TOPIC, 0)
     put(table.log, ("c", "3"))
-    table.log.trim(TOPIC, 0, 3)
+    table.log.partitions.trim(TOPIC, 0, 3)
     assert (pairs(table.log), page(table.log).position) == ([], 3)
-    table.log.compact(TOPIC, 0)
+    table.log.partitions.compact(TOPIC, 0)
     assert (horizon(table.log), head_of(table).log_start) == (3, 3)
     assert (pairs(table.log), page(table.log).position) == ([], 3)
     view = head_of(table).view
@@ -246,11 +248,11 @@ def test_a_view_holds_nothing_that_was_trimmed_before_it(table: Service) -> None
     log.add(part_of((None, b"0"), (None, b"1")))
     log.add(part_of((None, b"2"), (None, b"3")))
     log.store(table.objects)
-    table.log.trim(TOPIC, 0, 1)
-    first = table.log.compact_now(TOPIC, 0)
+    table.log.partitions.trim(TOPIC, 0, 1)
+    first = table.log.partitions.compact_now(TOPIC, 0)
     put(table.log, ("a", "4"))
-    table.log.trim(TOPIC, 0, 3)
-    second = table.log.compact_now(TOPIC, 0)
+    table.log.partitions.trim(TOPIC, 0, 3)
+    second = table.log.partitions.compact_now(TOPIC, 0)
     assert first is not None
     assert second is not None
     assert (first.records, second.records) == (3, 2)
@@ -383,11 +385,11 @@ def take(service: Service, model: Model, steps: Sequence[tuple[Any, ...]]) -> No
         model.log.store(service.objects, stored)
         stored = len(model.log.segments)
         if kind == "trim":
-            service.log.trim(TOPIC, 0, int(rest[0] * model.log.state.next_offset))
+            service.log.partitions.trim(TOPIC, 0, int(rest[0] * model.log.state.next_offset))
         elif kind == "compact":
             log = service.another()
             compaction.compact(partition_of(service, log), keys_max=rest[0])
-            bounds = log.offsets(TOPIC, 0)
+            bounds = log.partitions.offsets(TOPIC, 0)
             assert bounds.compaction_horizon == bounds.bounds.last_stable_offset
 
 
@@ -404,7 +406,7 @@ def test_a_compacted_read_from_any_offset_is_what_a_model_says(
         model = Model(LogBuilder(topic_id=service.topic_id()))
         take(service, model, [*steps, ("compact", 3)] if len(steps) % 2 else steps)
         log = service.another()
-        told = log.offsets(TOPIC, 0)
+        told = log.partitions.offsets(TOPIC, 0)
         start = told.bounds.log_start_offset
         for is_read_committed in (False, True):
             for offset in range(told.bounds.next_offset + 1):
@@ -427,7 +429,7 @@ def test_a_view_is_kafkas_own_batches_without_producers(table: Service) -> None:
     model.append([(b"b", b"4"), (b"d", b"5")], "lz4", None, "us", False)
     model.append([(b"e", b"6")], "none", None, None, True)
     model.log.store(table.objects)
-    table.log.compact(TOPIC, 0)
+    table.log.partitions.compact(TOPIC, 0)
     (key,) = view_files(table)
     stored = table.objects.store.get(key)
     batches = [header for _, header in batch.headers(stored.body)]
@@ -450,7 +452,7 @@ def test_the_time_of_a_batch_is_that_of_what_is_left_of_it(table: Service) -> No
     model.append([(b"a", b"1"), (b"b", b"2")], "none", None, None, False)  # the first is the newest
     model.append([(b"a", b"3")], "none", None, None, False)
     model.log.store(table.objects)
-    table.log.compact(TOPIC, 0)
+    table.log.partitions.compact(TOPIC, 0)
     (key,) = view_files(table)
     first = batch.parse_header(table.objects.store.get(key).body)
     (left,) = batch.decode(table.objects.store.get(key).body)
@@ -459,7 +461,7 @@ def test_the_time_of_a_batch_is_that_of_what_is_left_of_it(table: Service) -> No
 
 @pytest.mark.slow
 def test_files_have_at_most_64_mib_and_their_metadata_fits_s3(table: Service) -> None:
-    table.log.alter_topic(TOPIC, config={"max.message.bytes": 4 * limits.MIB})
+    table.log.topics.alter(TOPIC, config={"max.message.bytes": 4 * limits.MIB})
     for n in range(18):
         for part in range(2):  # the half of each batch is replaced
             records = [Record(b"%03d" % n + bytes(2_000_000), b"%d" % (n + part)) for _ in range(2)]
@@ -468,7 +470,7 @@ def test_files_have_at_most_64_mib_and_their_metadata_fits_s3(table: Service) ->
         records = [Record(bytes(4_000_000), b"large %d" % n)]
         table.log.append(TOPIC, 0, AppendRequest.of_records(records))
     expected = [(r.offset, r.key) for r in newest(table)]
-    view = table.log.compact_now(TOPIC, 0)
+    view = table.log.partitions.compact_now(TOPIC, 0)
     assert view is not None
     stored = [table.objects.store.get(key) for key in view_files(table)]
     assert len(stored) == view.files == 2
@@ -488,7 +490,7 @@ def newest(service: Service) -> list[ReadRecord]:
 def test_a_page_of_a_large_file_costs_a_block_of_it(table: Service) -> None:
     for n in range(400):
         table.log.append(TOPIC, 0, AppendRequest.of_records([Record(bytes(100_000), b"%d" % n)]))
-    table.log.compact_now(TOPIC, 0)
+    table.log.partitions.compact_now(TOPIC, 0)
     log = table.another()
     page(log, 0, max_records=1)
     sizes: list[int] = []
@@ -517,7 +519,7 @@ def test_many_origins_are_kept_apart(table: Service) -> None:
         log.add(part_of((key + b"own", b"v")))
     log.store(table.objects)
     expected = table.records()
-    table.log.compact(TOPIC, 0)
+    table.log.partitions.compact(TOPIC, 0)
     found = read_all(table.another())
     assert [(r.offset, r.origin) for r in found] == [(r.offset, r.origin) for r in expected]
     for key in view_files(table):
@@ -584,7 +586,7 @@ def test_a_store_that_is_away_is_asked_once_by_a_compaction(table: Service) -> N
     table.objects.always("get", is_unavailable)
     before = table.objects.calls["get"]
     with pytest.raises(errors.StoreUnavailableError):
-        table.log.compact(TOPIC, 0)
+        table.log.partitions.compact(TOPIC, 0)
     assert table.objects.calls["get"] == before + 1
 
 
@@ -632,12 +634,12 @@ def test_what_is_held_of_the_log_at_once_is_bounded(table: Service, monkeypatch:
 
 def test_50_000_records_over_5_000_keys_are_compacted_in_seconds() -> None:
     service = serve_in_real_time()
-    service.log.create_topic(TOPIC, config={"cleanup.policy": "compact"})
+    service.log.topics.create(TOPIC, config={"cleanup.policy": "compact"})
     for n in range(0, 50_000, 100):
         records = [Record(b"%0100d" % i, b"key-%d" % (i * 7919 % 5_000)) for i in range(n, n + 100)]
         service.log.append(TOPIC, 0, AppendRequest.of_records(records))
     began = time.process_time()
-    service.log.compact(TOPIC, 0)
+    service.log.partitions.compact(TOPIC, 0)
     took = time.process_time() - began
     assert horizon(service.log) == 50_000
     found = read_all(service.another(), max_records=10_000)
@@ -699,7 +701,7 @@ def calls_of_a_compaction() -> int:
     two_views(service)
     log = service.another()
     before = service.count().total()
-    log.compact_now(TOPIC, 0)
+    log.partitions.compact_now(TOPIC, 0)
     count = service.count().total() - before
     service.close()
     return count
@@ -716,19 +718,19 @@ def test_wherever_a_compactor_dies_the_old_view_stands_and_the_next_run_mends_it
         log = service.another()
         crash_at(service, nth, is_after=is_after)
         with pytest.raises(Crash):
-            log.compact_now(TOPIC, 0)
+            log.partitions.compact_now(TOPIC, 0)
         calm(service)
         now = horizon(service.another())
         horizons.append(now)
         assert now in (old, end)
         assert read_all(service.another(), max_records=2) == model.view(now, 0, is_read_committed=False)
-        service.another().compact(TOPIC, 0)
+        service.another().partitions.compact(TOPIC, 0)
         assert horizon(service.another()) == end
         expected = model.view(end, 0, is_read_committed=False)
         assert read_all(service.another(), max_records=2) == expected
         service.runtime.advance(limits.GC_GRACE_MS + 1)
         put(service.another(), ("z", "9"))
-        service.another().compact(TOPIC, 0)
+        service.another().partitions.compact(TOPIC, 0)
         service.runtime.advance(limits.COMPACTION_TRAIL_MS)
         compaction.note_in_force(partition_of(service))
         service.runtime.advance(limits.GC_GRACE_MS + 1)
@@ -755,7 +757,7 @@ def test_one_fault_of_a_store_is_outlived(table: Service, store: str, operation:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "COMPACTED_FILE_BYTES_MAX", 150)
         getattr(table, store).plan(operation, *[lambda call: call()] * nth, fault)
-        table.another().compact_now(TOPIC, 0)
+        table.another().partitions.compact_now(TOPIC, 0)
     end = model.log.state.next_offset
     assert horizon(table.another()) == end
     assert read_all(table.another()) == model.view(end, 0, is_read_committed=False)
@@ -766,11 +768,11 @@ def test_a_store_that_takes_nothing_leaves_the_old_view(table: Service) -> None:
     old = horizon(table.log)
     table.objects.always("create", is_unavailable, "compacted/")
     with pytest.raises(errors.StoreUnavailableError):
-        table.log.compact(TOPIC, 0)
+        table.log.partitions.compact(TOPIC, 0)
     table.objects.always("create", None)
     table.items.always("write", never_arrives)
     with pytest.raises(errors.OutcomeUnknownError):
-        table.log.compact(TOPIC, 0)
+        table.log.partitions.compact(TOPIC, 0)
     table.items.always("write", None)
     assert horizon(table.another()) == old
     assert read_all(table.another()) == model.view(old, 0, is_read_committed=False)
@@ -795,7 +797,7 @@ def test_files_that_went_with_their_topic_before_the_swap_are_no_damage(table: S
     put(table.log, ("a", "1"))
     partition, view = copied(table)
     (key,) = view_files(table)
-    table.another().delete_topic(TOPIC)
+    table.another().topics.delete(TOPIC)
     table.objects.store.delete(key)  # as the sweeper does, while this process was frozen
     with pytest.raises(StaleTopicId):
         compaction.swap(partition, view)
@@ -804,16 +806,16 @@ def test_files_that_went_with_their_topic_before_the_swap_are_no_damage(table: S
 def test_a_damaged_log_is_told_and_no_view_is_made(table: Service) -> None:
     put(table.log, ("a", "1"))
     put(table.log, ("b", "2"))
-    table.log.checkpoint(TOPIC, 0)
+    table.log.partitions.checkpoint(TOPIC, 0)
     table.objects.store.delete(keys.segment_key(table.topic_id(), 0, 0))
     with pytest.raises(errors.CorruptLogError):
-        table.another().compact(TOPIC, 0)
+        table.another().partitions.compact(TOPIC, 0)
     assert horizon(table.another()) == 0
 
 
 def test_a_damaged_view_is_told(table: Service) -> None:
     put(table.log, ("a", "1"))
-    table.log.compact(TOPIC, 0)
+    table.log.partitions.compact(TOPIC, 0)
     (key,) = view_files(table)
     stored = table.objects.store.get(key)
     table.objects.store.delete(key)
@@ -823,7 +825,7 @@ def test_a_damaged_view_is_told(table: Service) -> None:
     table.objects.store.create(key, flipped, stored.metadata)
     with pytest.raises(errors.CorruptLogError):
         page(table.another())
-    assert table.log.read(TOPIC, 0, ReadRequest(offset=0)).records, "the log itself is whole"
+    assert table.log.partitions.read(TOPIC, 0, ReadRequest(offset=0)).records, "the log itself is whole"
 
 
 # Beside others
@@ -837,7 +839,7 @@ def test_of_two_compactors_the_farther_wins(table: Service) -> None:
     assert planned is not None
     found = copy.newest_offsets(slow, planned.source, keys_max=9)
     view = copy.copy(slow, planned.source, found, planned.attempt)
-    same = table.another().compact_now(TOPIC, 0)
+    same = table.another().partitions.compact_now(TOPIC, 0)
     assert compaction.swap(slow, view) == same, "as far is not farther"
     put(table.log, ("a", "3"))
     with ThreadPoolExecutor(1) as pool:
@@ -845,7 +847,7 @@ def test_of_two_compactors_the_farther_wins(table: Service) -> None:
         behind = pool.submit(partition_compact, table)
         assert gate.reached.wait(PATIENCE_S)
         put(table.another(), ("b", "4"))
-        farther = table.another().compact_now(TOPIC, 0)
+        farther = table.another().partitions.compact_now(TOPIC, 0)
         gate.opened.set()
         assert behind.result(PATIENCE_S) == farther == head_of(table).view
     assert pairs(table.another()) == [(2, "a", "3"), (3, "b", "4")]
@@ -854,8 +856,8 @@ def test_of_two_compactors_the_farther_wins(table: Service) -> None:
 
 def partition_compact(service: Service) -> CompactedView | None:
     log = service.another()
-    log.checkpoint(TOPIC, 0)
-    return log.compact_now(TOPIC, 0)
+    log.partitions.checkpoint(TOPIC, 0)
+    return log.partitions.compact_now(TOPIC, 0)
 
 
 def test_a_shorter_view_in_force_gives_way_to_a_farther_one_made_before_it(table: Service) -> None:
@@ -877,19 +879,19 @@ def test_a_shorter_view_in_force_gives_way_to_a_farther_one_made_before_it(table
 def test_a_reader_goes_on_while_views_are_swapped_under_it(table: Service) -> None:
     for n in range(12):
         put(table.log, (f"k{n % 6}", f"{n}"))
-    table.log.compact(TOPIC, 0)
+    table.log.partitions.compact(TOPIC, 0)
     reader = table.another()
     first = page(reader, 0, max_records=2)
     assert [r.offset for r in first.records] == [6, 7]
     put(table.log, ("k2", "new"), ("k9", "9"))
-    table.log.compact(TOPIC, 0)
+    table.log.partitions.compact(TOPIC, 0)
     rest = read_all(reader, first.position)
     assert [(r.offset, r.key) for r in rest] == [(9, b"k3"), (10, b"k4"), (11, b"k5"), (12, b"k2"), (13, b"k9")]
 
 
 def test_a_reader_under_way_in_a_view_that_was_collected_reads_again(table: Service) -> None:
     put(table.log, ("a", "1"))
-    table.log.compact(TOPIC, 0)
+    table.log.partitions.compact(TOPIC, 0)
     gate, reader = Gate(), table.another()
     with ThreadPoolExecutor(1) as pool:
         table.objects.always("get", gate, "compacted/")
@@ -898,7 +900,7 @@ def test_a_reader_under_way_in_a_view_that_was_collected_reads_again(table: Serv
         table.objects.always("get", None)
         put(table.log, ("a", "2"))
         old = view_files(table)
-        table.another().compact_now(TOPIC, 0)
+        table.another().partitions.compact_now(TOPIC, 0)
         for key in old:
             table.objects.store.delete(key)
         gate.opened.set()
@@ -909,7 +911,7 @@ def test_a_reader_under_way_in_a_view_that_was_collected_reads_again(table: Serv
 
 def test_appends_trims_and_checkpoints_beside_it_lose_nothing() -> None:
     service = serve_in_real_time()
-    service.log.create_topic(TOPIC, config={"cleanup.policy": "compact"})
+    service.log.topics.create(TOPIC, config={"cleanup.policy": "compact"})
     stop = threading.Event()
     written: dict[str, int] = {}
     done = {"compactions": 0, "trims": 0, "reads": 0}
@@ -924,20 +926,20 @@ def test_appends_trims_and_checkpoints_beside_it_lose_nothing() -> None:
     def compact() -> None:
         log = service.another()
         while not stop.is_set():
-            log.compact_now(TOPIC, 0)
+            log.partitions.compact_now(TOPIC, 0)
             done["compactions"] += 1
 
     def trim() -> None:
         log = service.another()
         while not stop.wait(0.05):
-            end = log.offsets(TOPIC, 0).bounds.next_offset
-            log.trim(TOPIC, 0, max(end - 40, 0))
+            end = log.partitions.offsets(TOPIC, 0).bounds.next_offset
+            log.partitions.trim(TOPIC, 0, max(end - 40, 0))
             done["trims"] += end > 40
 
     def read() -> None:
         log = service.another()
         while not stop.is_set():
-            told = log.offsets(TOPIC, 0)
+            told = log.partitions.offsets(TOPIC, 0)
             rows = {key: int(value or 0) for _, key, value in pairs(log, told.bounds.log_start_offset)}
             assert len(rows) in (0, 9) or told.bounds.next_offset < 9
             done["reads"] += 1
@@ -950,7 +952,7 @@ def test_appends_trims_and_checkpoints_beside_it_lose_nothing() -> None:
             stop.set()
         for task in running:
             task.result(PATIENCE_S)
-    service.log.compact(TOPIC, 0)
+    service.log.partitions.compact(TOPIC, 0)
     assert {key: int(value or 0) for _, key, value in pairs(service.another())} == written
     assert len(read_all(service.another())) == 9
     service.close()
@@ -958,13 +960,13 @@ def test_appends_trims_and_checkpoints_beside_it_lose_nothing() -> None:
 
 def test_a_checkpoint_by_a_process_that_knows_an_older_head_keeps_the_view(table: Service) -> None:
     put(table.log, ("a", "1"))
-    table.log.checkpoint(TOPIC, 0)
+    table.log.partitions.checkpoint(TOPIC, 0)
     put(table.log, ("a", "2"))
-    table.another().compact_now(TOPIC, 0)
+    table.another().partitions.compact_now(TOPIC, 0)
     put(table.log, ("a", "3"))
     before = head_of(table).view
-    table.log.checkpoint(TOPIC, 0)
-    table.log.trim(TOPIC, 0, 1)
+    table.log.partitions.checkpoint(TOPIC, 0)
+    table.log.partitions.trim(TOPIC, 0, 1)
     head = head_of(table)
     assert (head.state.next_offset, head.log_start, head.compaction_horizon) == (3, 1, 2)
     assert head.view == before
@@ -973,7 +975,7 @@ def test_a_checkpoint_by_a_process_that_knows_an_older_head_keeps_the_view(table
 def test_a_horizon_that_was_told_does_not_go_back(table: Service) -> None:
     """Two looks of one process may come back in the other order."""
     put(table.log, ("a", "1"))
-    table.log.checkpoint(TOPIC, 0)
+    table.log.partitions.checkpoint(TOPIC, 0)
     before = head_of(table)
     partition = partition_of(table)
     compaction.compact(partition)
@@ -1017,12 +1019,12 @@ def test_a_partition_is_due_when_half_of_it_is_new_or_somebody_waits(head: Head,
 def test_the_dirty_part_is_measured_by_stored_bytes(table: Service) -> None:
     for n in range(8):
         put(table.log, (f"{n}", "v" * 100))
-    table.log.compact(TOPIC, 0)
-    assert table.log.compact_now(TOPIC, 0, is_forced=False) == head_of(table).view
+    table.log.partitions.compact(TOPIC, 0)
+    assert table.log.partitions.compact_now(TOPIC, 0, is_forced=False) == head_of(table).view
     at = horizon(table.log)
     for n in range(8):
         put(table.log, (f"{n}", "v" * 100))
-        table.log.compact_now(TOPIC, 0, is_forced=False)
+        table.log.partitions.compact_now(TOPIC, 0, is_forced=False)
         assert horizon(table.log) == (at if n < 7 else 16), "half of all that is kept"
 
 
@@ -1030,27 +1032,27 @@ def test_what_was_trimmed_makes_no_compaction_too_large(table: Service) -> None:
     for n in range(4):
         put(table.log, (f"{n}", "v" * 1_000))
     put(table.log, ("small", "v"))
-    table.log.trim(TOPIC, 0, 4)
+    table.log.partitions.trim(TOPIC, 0, 4)
     planned = compaction.plan(partition_of(table))
     assert planned is not None
     assert planned.bytes < 500
-    assert table.another().compact_now(TOPIC, 0, bytes_max=500) is not None
+    assert table.another().partitions.compact_now(TOPIC, 0, bytes_max=500) is not None
 
 
 def test_a_large_partition_is_left_to_the_sweeper_who_is_told(table: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     for n in range(8):
         put(table.log, (f"{n}", "v" * 100))
-    table.log.compact(TOPIC, 0)
+    table.log.partitions.compact(TOPIC, 0)
     put(table.log, ("1", "w"))
     monkeypatch.setattr(limits, "COMPACTION_REQUEST_BYTES_MAX", 100)
-    table.log.compact(TOPIC, 0)
+    table.log.partitions.compact(TOPIC, 0)
     assert (horizon(table.log), head_of(table).compaction_wanted) == (8, 9)
     with pytest.raises(CompactionTooLarge):
-        table.another().compact_now(TOPIC, 0, is_forced=False, bytes_max=100)
-    table.another().checkpoint(TOPIC, 0)
-    table.another().compact_now(TOPIC, 0, is_forced=False)
+        table.another().partitions.compact_now(TOPIC, 0, is_forced=False, bytes_max=100)
+    table.another().partitions.checkpoint(TOPIC, 0)
+    table.another().partitions.compact_now(TOPIC, 0, is_forced=False)
     assert horizon(table.log) == 9
-    table.log.compact(TOPIC, 0)
+    table.log.partitions.compact(TOPIC, 0)
     assert head_of(table).compaction_wanted == 9
 
 
@@ -1061,7 +1063,7 @@ def test_a_view_that_was_left_behind_stands_for_an_hour_however_often_another_is
     left: list[tuple[int, str]] = []
     for n in range(30):
         put(table.log, ("a", f"{n}"))
-        table.log.compact(TOPIC, 0)
+        table.log.partitions.compact(TOPIC, 0)
         (fresh,) = set(view_files(table)) - {key for _, key in left}
         now = table.runtime.now_ms()
         left.append((now, fresh))
@@ -1082,11 +1084,11 @@ def test_a_view_that_was_left_behind_stands_for_an_hour_however_often_another_is
 def test_the_grace_of_a_view_counts_from_when_the_next_one_was_seen_in_force(table: Service) -> None:
     """The write that put the next one in force may have landed long after the time that it carries."""
     put(table.log, ("a", "1"))
-    table.log.compact(TOPIC, 0)
+    table.log.partitions.compact(TOPIC, 0)
     (first,) = view_files(table)
     table.runtime.advance(2 * limits.COMPACTION_TRAIL_MS)
     put(table.log, ("a", "2"))
-    table.log.compact(TOPIC, 0)
+    table.log.partitions.compact(TOPIC, 0)
     table.runtime.advance(limits.GC_GRACE_MS + 1)
     assert stale(table) == []
     for _ in range(2):
@@ -1102,7 +1104,7 @@ def test_the_files_of_a_loser_may_be_deleted_once_nothing_can_put_them_in_force(
     partition, lost = copied(table)
     (key,) = view_files(table)
     assert stale(table) == []
-    table.another().compact_now(TOPIC, 0)
+    table.another().partitions.compact_now(TOPIC, 0)
     assert stale(table) == [key]
     table.objects.store.delete(key)
     assert compaction.swap(partition, lost) == head_of(table).view
@@ -1135,8 +1137,8 @@ def test_the_command_compacts_a_directory_and_tells_what_it_made(tmp_path: Path)
     runtime = ThreadRuntime()
     objects, items = open_directory(tmp_path, now_ms=runtime.now_ms)
     log = Log(objects, items, runtime, region="local")
-    log.create_topic("rows", partitions=2, config={"cleanup.policy": "compact"})
-    log.create_topic("plain")
+    log.topics.create("rows", partitions=2, config={"cleanup.policy": "compact"})
+    log.topics.create("plain")
     for _ in range(3):
         log.append("rows", 1, AppendRequest.of_records([Record(b"v", b"k")]))
 

@@ -42,7 +42,7 @@ def test_a_cold_append_and_a_read_are_told_where_the_damage_is(service: Service)
     key = damage_second(service)
     for use in (
         lambda: append(service.another(), "d"),
-        lambda: service.another().read(TOPIC, 0, ReadRequest(offset=1)),
+        lambda: service.another().partitions.read(TOPIC, 0, ReadRequest(offset=1)),
     ):
         with pytest.raises(errors.CorruptLogError, match=f"key={key} offset=1"):
             use()
@@ -64,7 +64,7 @@ def test_a_rivals_damaged_segment_is_told_and_not_overwritten(service: Service) 
 
 def test_verify_names_the_damaged_offset_and_counts_what_lies_below(service: Service) -> None:
     key = damage_second(service)
-    found = verify_partition(context_of(service), service.log.topic(TOPIC), 0)
+    found = verify_partition(context_of(service), service.log.topics.get(TOPIC), 0)
     assert (found.broken_at, found.segments) == (1, 1)
     assert f"key={key} offset=1" in found.problem
 
@@ -96,7 +96,7 @@ def test_an_object_that_is_no_segment_is_told_by_its_key_and_nothing_is_appended
     service.objects.store.create(stray, b"", {})
     for use in (
         lambda: append(service.another(), "b"),
-        lambda: service.another().read(TOPIC, 0, ReadRequest(offset=0)),
+        lambda: service.another().partitions.read(TOPIC, 0, ReadRequest(offset=0)),
     ):
         with pytest.raises(errors.CorruptLogError, match=f"delete it: key={stray}"):
             use()

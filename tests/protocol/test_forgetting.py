@@ -24,7 +24,7 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
     """A process that remembers two partitions at most."""
     monkeypatch.setattr(limits, "APPENDERS_CACHED_MAX", 2, raising=False)
     made = serve()
-    made.log.create_topic(TOPIC, partitions=12)
+    made.log.topics.create(TOPIC, partitions=12)
     yield made
     made.close()
 
@@ -35,7 +35,7 @@ def remembered(log: Log) -> list[int]:
 
 def touch(log: Log, *partitions: int) -> None:
     for partition in partitions:
-        log.read(TOPIC, partition, ReadRequest(offset=0))
+        log.partitions.read(TOPIC, partition, ReadRequest(offset=0))
 
 
 def test_partitions_that_were_only_looked_at_are_forgotten(service: Service) -> None:
@@ -76,7 +76,7 @@ def test_a_request_that_is_under_way_has_the_only_appender_of_its_partition(serv
     """It was forgotten while the request had it, and is the one that the next request gets."""
     append(service.log, "a")
     service.objects.always("create", never_arrives)
-    topic = service.log.topic(TOPIC)
+    topic = service.log.topics.get(TOPIC)
     mine = service.log._resolver.appender(topic, 0)
     touch(service.log, *range(1, 12))
     assert 0 not in remembered(service.log)
@@ -90,13 +90,13 @@ def test_a_request_that_is_under_way_has_the_only_appender_of_its_partition(serv
 def _entry(service: Service, value: str) -> BatchEntry:
     known, _ = service.log._resolver.resolve(TOPIC, 0)
     appender = service.log._resolver.appender(known.item.topic, 0)
-    return service.log._producing.prepared(appender.partition, known.item.topic, request(value), is_new=True)
+    return service.log.producing.prepared(appender.partition, known.item.topic, request(value), is_new=True)
 
 
 def test_sessions_that_hold_and_own_much_are_remembered_by_what_they_weigh(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "SESSION_ENTRIES_CACHED_MAX", 100, raising=False)
     service = serve()
-    grants = Grants(service.log.context, service.log._appender_of)
+    grants = Grants(service.log.context, service.log._resolver.appender_of)
     owns = tuple(Owned(None, f"lock-{n}", "") for n in range(40))
     for n in range(1, 7):
         made = sessions.created(f"{n:032x}", principal="", lease_ms=1_000, now_ms=0)

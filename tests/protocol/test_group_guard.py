@@ -29,7 +29,7 @@ from tests.support.service import (
 
 def guard(service: Service, session_id: str | None, *, group: str = "g", principal: str = "") -> Sequence[Check]:
     log = service.another()
-    return guard_group(log.context, log.topic(TOPIC), 0, group, session_id, principal)
+    return guard_group(log.context, log.topics.get(TOPIC), 0, group, session_id, principal)
 
 
 def commit(service: Service, checks: Sequence[Check]) -> bool:
@@ -62,10 +62,10 @@ def test_while_an_owner_is_live_the_group_reads_under_its_session_alone(service:
             read(service.log, session_id)
         assert caught.value.resource == WRITE
         with pytest.raises(OwnerFencedError):
-            service.log.read_batches(TOPIC, 0, ReadRequest(offset=0, group="g", session_id=session_id))
+            service.log.partitions.read_batches(TOPIC, 0, ReadRequest(offset=0, group="g", session_id=session_id))
 
 
-@pytest.mark.parametrize("ends", [lapse, close, lambda service, s: service.log.release(s, [WRITE], group="g")])
+@pytest.mark.parametrize("ends", [lapse, close, lambda service, s: service.log.access.release(s, [WRITE], group="g")])
 def test_once_the_owner_has_ended_the_group_is_anybody_s_again(
     service: Service, ends: Callable[[Service, str], None]
 ) -> None:
@@ -147,7 +147,7 @@ def test_a_reader_that_released_while_it_read_is_shown_nothing(service: Service)
     append(service.log, "1")
     a = start(service)
     own(service.log, a, WRITE, group="g")
-    assert reading(service, lambda: service.log.release(a, [WRITE], group="g"))(a) == "OWNER_FENCED"
+    assert reading(service, lambda: service.log.access.release(a, [WRITE], group="g"))(a) == "OWNER_FENCED"
 
 
 def test_a_session_that_ends_while_it_reads_as_nobody_is_told(service: Service) -> None:
@@ -205,11 +205,11 @@ def test_a_commit_of_the_owner_holds_only_while_it_owns_and_lives(service: Servi
     ends: list[Callable[[str], object]] = [
         lambda a: own(service.log, b, (WRITE, 0), group="g"),
         lambda a: close(service, a),
-        lambda a: service.log.release(a, [WRITE], group="g"),
-        lambda a: service.log.heartbeat(a),
+        lambda a: service.log.access.release(a, [WRITE], group="g"),
+        lambda a: service.log.access.heartbeat(a),
     ]
     for end in ends:
-        service.log.release(b, [WRITE], group="g")
+        service.log.access.release(b, [WRITE], group="g")
         a = start(service)
         own(service.log, a, WRITE, group="g")
         checks = guard(service, a)
@@ -221,7 +221,7 @@ def test_a_commit_of_the_owner_holds_only_while_it_owns_and_lives(service: Servi
         end(a)
         assert not commit(service, checks)
         if session(service, a).state == sessions.LIVE:
-            service.log.release(a, [WRITE], group="g")
+            service.log.access.release(a, [WRITE], group="g")
 
 
 def test_a_commit_without_a_session_holds_only_while_nobody_comes_to_own(service: Service) -> None:
@@ -231,7 +231,7 @@ def test_a_commit_without_a_session_holds_only_while_nobody_comes_to_own(service
     a = start(service)
     own(service.log, a, WRITE, group="g")
     assert not commit(service, checks)
-    service.log.release(a, [WRITE], group="g")
+    service.log.access.release(a, [WRITE], group="g")
     checks = guard(service, None)
     assert commit(service, checks)
     own(service.log, a, WRITE, group="g")
@@ -267,8 +267,8 @@ def test_a_commit_without_a_session_is_refused_behind_an_owner_that_came_back(se
         return call()
 
     service.items.plan("write", back)
-    assert told(lambda: log.consumers.commit("g", [GroupOffset(TOPIC, 0, 1)])) == "OWNER_FENCED"
-    assert log.consumers.committed("g") == ([], False)
+    assert told(lambda: log.subscriptions.commit("g", [GroupOffset(TOPIC, 0, 1)])) == "OWNER_FENCED"
+    assert log.subscriptions.committed("g") == ([], False)
 
 
 def test_a_group_s_offsets_are_committed_by_its_owner(service: Service) -> None:
@@ -278,7 +278,7 @@ def test_a_group_s_offsets_are_committed_by_its_owner(service: Service) -> None:
     a, b = start(service), start(service)
     own(service.log, a, WRITE, group="g")
     offsets = [GroupOffset(TOPIC, 0, 1, "")]
-    codes = [told(lambda s=s: service.log.consumers.commit("g", offsets, session_id=s)) for s in (None, b, a)]  # type: ignore[misc]
+    codes = [told(lambda s=s: service.log.subscriptions.commit("g", offsets, session_id=s)) for s in (None, b, a)]  # type: ignore[misc]
     assert codes == ["OWNER_FENCED", "OWNER_FENCED", "ok"]
 
 

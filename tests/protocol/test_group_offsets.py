@@ -37,23 +37,23 @@ TOPIC = "orders"
 
 def commit(log: Log, *offsets: tuple[str, int, int] | GroupOffset, **options: Any) -> None:
     given = [one if isinstance(one, GroupOffset) else GroupOffset(*one) for one in offsets]
-    log.consumers.commit(GROUP, given, **options)
+    log.subscriptions.commit(GROUP, given, **options)
 
 
 def committed(log: Log, **which: Any) -> list[tuple[str, int, int]]:
-    found, _ = log.consumers.committed(GROUP, **which)
+    found, _ = log.subscriptions.committed(GROUP, **which)
     return [(one.topic, one.partition, one.offset) for one in found]
 
 
 def marks(log: Log, topic: str = TOPIC) -> list[int]:
-    return [one.mark_delete_offset for one in log.consumers.subscription(topic, GROUP).cursors]
+    return [one.mark_delete_offset for one in log.subscriptions.get(topic, GROUP).cursors]
 
 
 @pytest.fixture
 def topics(service: Service) -> Service:
     """Two topics of three partitions, each with ten records."""
-    service.log.alter_topic(TOPIC, partitions=3)
-    service.log.create_topic(OTHER, partitions=3)
+    service.log.topics.alter(TOPIC, partitions=3)
+    service.log.topics.create(OTHER, partitions=3)
     for topic in (TOPIC, OTHER):
         for partition in range(3):
             service.log.append(topic, partition, request(*map(str, range(10))))
@@ -64,23 +64,23 @@ def test_a_commit_makes_a_subscription_at_it_and_at_earliest_elsewhere(topics: S
     commit(topics.log, (TOPIC, 1, 7))
     assert marks(topics.log) == [0, 7, 0]
     assert committed(topics.another()) == [(TOPIC, 1, 7)]
-    assert [one.name for one in topics.log.consumers.subscriptions(OTHER)[0]] == []
+    assert [one.name for one in topics.log.subscriptions.list(OTHER)[0]] == []
 
 
 def test_a_commit_sets_the_mark_also_backwards_and_forgets_what_was_acknowledged(topics: Service) -> None:
     commit(topics.log, GroupOffset(TOPIC, 0, 5, "note"))
-    consumers = topics.log.consumers
+    consumers = topics.log.subscriptions
     consumers.acknowledge(TOPIC, 0, GROUP, Acknowledgement(individual=[7, 8]))
     assert consumers.committed(GROUP) == ([GroupOffset(TOPIC, 0, 5, "note")], False)
     commit(topics.log, (TOPIC, 0, 2))
-    (shown,) = consumers.subscription(TOPIC, GROUP, limit=1).cursors
+    (shown,) = consumers.get(TOPIC, GROUP, limit=1).cursors
     assert (shown.mark_delete_offset, list(shown.individually_acknowledged), shown.backlog) == (2, [], 8)
     assert consumers.committed(GROUP) == ([GroupOffset(TOPIC, 0, 2, "")], False)
 
 
 def test_the_offsets_of_a_group_are_the_marks_of_its_subscriptions(topics: Service) -> None:
     """Kafka's view of the same cursor: set by acknowledgement, seek or at the end, it is there, too."""
-    consumers = topics.log.consumers
+    consumers = topics.log.subscriptions
     consumers.subscribe(OTHER, GROUP, is_latest=True)
     consumers.subscribe(TOPIC, GROUP, is_latest=False)
     assert committed(topics.log) == [(OTHER, 0, 10), (OTHER, 1, 10), (OTHER, 2, 10)]
@@ -104,7 +104,7 @@ def test_what_was_never_committed_is_nothing_and_unknown_places_are_told(topics:
 
 def test_a_mark_below_the_log_start_is_told_as_the_log_start(topics: Service) -> None:
     commit(topics.log, (TOPIC, 0, 2))
-    topics.log.trim(TOPIC, 0, 4)
+    topics.log.partitions.trim(TOPIC, 0, 4)
     assert committed(topics.log) == committed(topics.log, topic=TOPIC, partition=0) == [(TOPIC, 0, 4)]
     commit(topics.log, (TOPIC, 0, 1))
     assert committed(topics.log) == [(TOPIC, 0, 4)]
@@ -133,7 +133,7 @@ def test_all_of_a_request_is_committed_or_nothing(
 def test_a_commit_is_of_1_to_32_partitions(topics: Service) -> None:
     with pytest.raises(InvalidRequestError):
         commit(topics.log)
-    topics.log.alter_topic(TOPIC, partitions=33)
+    topics.log.topics.alter(TOPIC, partitions=33)
     with pytest.raises(InvalidRequestError):
         commit(topics.log, *((TOPIC, partition, 0) for partition in range(33)))
     assert committed(topics.log) == []
@@ -145,9 +145,9 @@ def test_a_commit_in_whose_way_too_many_owners_lapsed_is_told_to_be_smaller(serv
     """Each may come back until it is written: none of their sessions may change."""
     names = [f"topic-{number}" for number in range(32)]
     for name in names:
-        service.log.create_topic(name)
+        service.log.topics.create(name)
         owner = start(service)
-        service.log.own(owner, wanted(f"{name}/0"), group=GROUP)
+        service.log.access.own(owner, wanted(f"{name}/0"), group=GROUP)
         lapse(service, owner)
     writes = service.count()["items.write"]
     with pytest.raises(ThrottledError):
@@ -162,13 +162,13 @@ def test_a_commit_in_whose_way_too_many_owners_lapsed_is_told_to_be_smaller(serv
 def test_a_refusal_behind_a_lost_answer_says_that_the_outcome_is_not_known(topics: Service, fault: Any) -> None:
     """The mark may have moved before the new owner came."""
     a, b = start(topics), start(topics)
-    topics.log.own(a, wanted(f"{TOPIC}/0"), group=GROUP)
+    topics.log.access.own(a, wanted(f"{TOPIC}/0"), group=GROUP)
 
     def severed(call: Callable[[], Any]) -> Any:
         try:
             return fault(call)
         finally:
-            topics.another().own(b, wanted((f"{TOPIC}/0", 9)), group=GROUP)
+            topics.another().access.own(b, wanted((f"{TOPIC}/0", 9)), group=GROUP)
 
     log = topics.another()
     topics.items.plan("write", severed)
@@ -188,7 +188,7 @@ def test_the_largest_commit_fits_one_transaction(topics: Service, monkeypatch: p
 
     monkeypatch.setattr("fenceline.access.ownership.read_guard.guard_group", lambda _, *told: guard(*told))
     for number in range(32):
-        topics.log.create_topic(f"t{number}")
+        topics.log.topics.create(f"t{number}")
     before = topics.count()["items.write"]
     commit(topics.log, *((f"t{number}", 0, 0) for number in range(32)))
     assert topics.count()["items.write"] == before + 1
@@ -241,7 +241,7 @@ def test_a_commit_that_failed_is_made_once_more(topics: Service, fault: Any) -> 
     topics.items.plan("write", fault)
     commit(topics.log, (TOPIC, 0, 5), (OTHER, 1, 6))
     assert committed(topics.another()) == [(OTHER, 1, 6), (TOPIC, 0, 5)]
-    assert len(topics.log.consumers.subscriptions(TOPIC)[0]) == 1
+    assert len(topics.log.subscriptions.list(TOPIC)[0]) == 1
 
 
 @pytest.mark.parametrize(
@@ -272,21 +272,21 @@ def test_the_later_of_two_commits_stays(topics: Service) -> None:
 
 def test_what_a_deleted_topic_or_subscription_had_is_not_told(topics: Service) -> None:
     commit(topics.log, (TOPIC, 0, 5), (OTHER, 0, 5))
-    topics.log.delete_topic(OTHER)
+    topics.log.topics.delete(OTHER)
     assert committed(topics.log) == [(TOPIC, 0, 5)]
-    topics.log.create_topic(OTHER)
+    topics.log.topics.create(OTHER)
     assert committed(topics.log) == [(TOPIC, 0, 5)]
     assert committed(topics.log, topic=OTHER) == []
     commit(topics.log, (OTHER, 0, 0))
     assert committed(topics.log) == [(OTHER, 0, 0), (TOPIC, 0, 5)]
-    topics.log.consumers.unsubscribe(TOPIC, GROUP)
+    topics.log.subscriptions.unsubscribe(TOPIC, GROUP)
     assert committed(topics.log) == [(OTHER, 0, 0)]
 
 
 def test_cursors_that_a_dead_process_left_of_a_deleted_subscription_are_not_told(topics: Service) -> None:
     commit(topics.log, (TOPIC, 0, 5))
     topics.items.plan("query", is_unavailable)  # its cursors stay
-    topics.log.consumers.unsubscribe(TOPIC, GROUP)
+    topics.log.subscriptions.unsubscribe(TOPIC, GROUP)
     assert topics.items.store.query(keys.cursor_items(GROUP))
     assert committed(topics.log) == committed(topics.log, topic=TOPIC) == []
     commit(topics.log, (TOPIC, 1, 1))
@@ -324,8 +324,8 @@ def test_a_page_of_a_groups_offsets_reads_no_more_than_its_own_cursors(
 ) -> None:
     """Of each topic at most a hundred cursors are looked at, to learn that the group has some there."""
     log = topics.log
-    log.alter_topic(TOPIC, partitions=400)
-    log.consumers.subscribe(TOPIC, GROUP)
+    log.topics.alter(TOPIC, partitions=400)
+    log.subscriptions.subscribe(TOPIC, GROUP)
     for first in range(0, 400, 25):
         commit(log, *((TOPIC, p, 0) for p in range(first, first + 25)))
     commit(log, (OTHER, 1, 3))
@@ -350,7 +350,7 @@ def test_the_offsets_of_many_topics_are_found_though_most_cursors_are_passed_ove
     names = [f"t{number}" for number in range(7)]
     places = []
     for number, name in enumerate(names):
-        topics.log.create_topic(name, partitions=120)
+        topics.log.topics.create(name, partitions=120)
         for partition in [*range(110)] if number in (2, 5) else [number]:
             commit(topics.log, (name, partition, 0))
             places.append((name, partition, 0))

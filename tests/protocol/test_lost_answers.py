@@ -73,24 +73,24 @@ def test_giving_up_says_whether_anything_may_have_been_carried_out() -> None:
 
 @pytest.mark.parametrize("end", ["close", "sever", "collect", "lapse"])
 def test_a_heartbeat_that_may_have_renewed_is_not_told_as_refused(service: Service, end: str) -> None:
-    made = service.log.create_session()
+    made = service.log.access.create_session()
     other = service.another()
     ends: dict[str, Callable[[], object]] = {
-        "close": lambda: other.close_session(made.session_id),
+        "close": lambda: other.access.close_session(made.session_id),
         "sever": lambda: change(service, made.session_id, state=SEVERED),
         "collect": lambda: remove(service, keys.session_item(made.session_id)),
         "lapse": lambda: service.runtime.advance(2 * LAPSE_MS),
     }
     service.items.plan("write", lost_behind(ends[end]))
-    assert code_of(lambda: service.log.heartbeat(made.session_id)) == "OUTCOME_UNKNOWN"
+    assert code_of(lambda: service.log.access.heartbeat(made.session_id)) == "OUTCOME_UNKNOWN"
     refusal = {"collect": "UNKNOWN_SESSION", "sever": "SESSION_SEVERED"}.get(end, "SESSION_EXPIRED")
-    assert code_of(lambda: service.log.heartbeat(made.session_id)) == refusal
+    assert code_of(lambda: service.log.access.heartbeat(made.session_id)) == refusal
 
 
 def test_a_close_of_a_session_that_was_collected_behind_it_is_not_told_as_refused(service: Service) -> None:
-    made = service.log.create_session()
+    made = service.log.access.create_session()
     service.items.plan("write", lost_behind(lambda: remove(service, keys.session_item(made.session_id))))
-    assert code_of(lambda: service.log.close_session(made.session_id)) == "OUTCOME_UNKNOWN"
+    assert code_of(lambda: service.log.access.close_session(made.session_id)) == "OUTCOME_UNKNOWN"
 
 
 def test_a_release_that_may_have_been_made_is_not_told_as_refused(service: Service) -> None:
@@ -98,8 +98,8 @@ def test_a_release_that_may_have_been_made_is_not_told_as_refused(service: Servi
     own(service.log, a, "x", "y")
     other = service.another()
     service.items.plan("write", lost_behind(lambda: own(other, b, ("y", 9))))
-    assert code_of(lambda: service.log.release(a, ["x"])) == "OUTCOME_UNKNOWN"
-    assert code_of(lambda: service.log.release(a, ["x"])) == "SESSION_SEVERED"
+    assert code_of(lambda: service.log.access.release(a, ["x"])) == "OUTCOME_UNKNOWN"
+    assert code_of(lambda: service.log.access.release(a, ["x"])) == "SESSION_SEVERED"
 
 
 def test_a_release_of_which_a_part_was_made_is_not_told_as_refused(
@@ -115,7 +115,7 @@ def test_a_release_of_which_a_part_was_made_is_not_told_as_refused(
         own(other, b, ("z", 9))
 
     service.items.plan("write", then_severed)
-    assert code_of(lambda: service.log.release(a, ["x", "y"])) == "OUTCOME_UNKNOWN"
+    assert code_of(lambda: service.log.access.release(a, ["x", "y"])) == "OUTCOME_UNKNOWN"
 
 
 # Producers
@@ -130,12 +130,12 @@ def test_a_producer_that_was_closed_is_closed_though_its_name_was_taken_since(
     mine, other = claim(service.log, mode, producer_name="p"), service.another()
     taken: list[Any] = []
     service.items.plan("write", lost_behind(lambda: taken.append(claim(other, rival, producer_name="p"))))
-    service.log.close_producer(TOPIC, "p", mine.session_id)
-    service.another().close_producer(TOPIC, "p", mine.session_id)
+    service.log.access.close_producer(TOPIC, "p", mine.session_id)
+    service.another().access.close_producer(TOPIC, "p", mine.session_id)
     (theirs,) = taken
-    assert other.producer(TOPIC, "p", session_id=theirs.session_id).state == "granted"
+    assert other.access.producer(TOPIC, "p", session_id=theirs.session_id).state == "granted"
     with_another = start(service)
-    assert code_of(lambda: other.close_producer(TOPIC, "p", with_another)) == "PRODUCER_FENCED"
+    assert code_of(lambda: other.access.close_producer(TOPIC, "p", with_another)) == "PRODUCER_FENCED"
 
 
 def test_a_waiter_that_was_closed_is_closed_though_its_name_was_taken_since(service: Service) -> None:
@@ -143,8 +143,8 @@ def test_a_waiter_that_was_closed_is_closed_though_its_name_was_taken_since(serv
     mine, other = claim(service.log, WAIT, producer_name="p"), service.another()
     assert mine.state == "queued"
     service.items.plan("write", lost_behind(lambda: claim(other, WAIT, producer_name="p")))
-    service.log.close_producer(TOPIC, "p", mine.session_id)
-    other.close_session(holder.session_id)
+    service.log.access.close_producer(TOPIC, "p", mine.session_id)
+    other.access.close_session(holder.session_id)
 
 
 @pytest.mark.parametrize("fault", [loses_answer, never_arrives])
@@ -162,28 +162,28 @@ def test_a_producer_that_was_fenced_behind_a_lost_answer_is_never_told_that_its_
 
     service.items.plan("write", fenced)
     if fault is loses_answer:
-        service.log.close_producer(TOPIC, "p", mine.session_id)
+        service.log.access.close_producer(TOPIC, "p", mine.session_id)
         assert {hold.state for hold in session_of(service, mine.session_id).holds} <= {"closed", "ended"}
     else:
-        assert code_of(lambda: service.log.close_producer(TOPIC, "p", mine.session_id)) == "OUTCOME_UNKNOWN"
+        assert code_of(lambda: service.log.access.close_producer(TOPIC, "p", mine.session_id)) == "OUTCOME_UNKNOWN"
 
 
 # Groups
 
 
 def test_a_commit_that_stands_on_one_topic_is_not_told_as_refused_since_another_is_gone(service: Service) -> None:
-    service.log.create_topic("other")
+    service.log.topics.create("other")
     append(service.log, "a", "b")
     offsets = [GroupOffset(TOPIC, 0, 1), GroupOffset("other", 0, 0)]
     rival = service.another()
-    service.items.plan("write", lost_behind(lambda: rival.delete_topic("other")))
-    assert code_of(lambda: service.log.consumers.commit("g", offsets)) == "OUTCOME_UNKNOWN"
-    assert [one.offset for one in service.another().consumers.committed("g", topic=TOPIC)[0]] == [1]
+    service.items.plan("write", lost_behind(lambda: rival.topics.delete("other")))
+    assert code_of(lambda: service.log.subscriptions.commit("g", offsets)) == "OUTCOME_UNKNOWN"
+    assert [one.offset for one in service.another().subscriptions.committed("g", topic=TOPIC)[0]] == [1]
 
 
 def test_a_commit_whose_topic_ends_while_it_is_looked_at_again_is_not_told_as_refused(service: Service) -> None:
     """The name still led to the topic when the commit began again."""
-    service.log.create_topic("other")
+    service.log.topics.create("other")
     append(service.log, "a", "b")
     offsets = [GroupOffset(TOPIC, 0, 1), GroupOffset("other", 0, 0)]
     rival, topic_id = service.another(), service.topic_id("other")
@@ -192,7 +192,7 @@ def test_a_commit_whose_topic_ends_while_it_is_looked_at_again_is_not_told_as_re
     def on_call(operation: str, key: str) -> None:
         if operation == "get" and keys.head_item(topic_id, 0).sort in key and not is_over:
             is_over.append(True)
-            rival.delete_topic("other")
+            rival.topics.delete("other")
 
     def lost(call: Callable[[], Any]) -> Any:
         call()
@@ -200,5 +200,5 @@ def test_a_commit_whose_topic_ends_while_it_is_looked_at_again_is_not_told_as_re
         raise NoAnswer("lost")
 
     service.items.plan("write", lost)
-    assert code_of(lambda: service.log.consumers.commit("g", offsets)) == "OUTCOME_UNKNOWN"
+    assert code_of(lambda: service.log.subscriptions.commit("g", offsets)) == "OUTCOME_UNKNOWN"
     assert is_over

@@ -38,7 +38,7 @@ def test_a_topic_that_is_created_meanwhile_is_not_lost(
 ) -> None:
     def create() -> None:
         log = service.another()
-        topic_id = log.create_topic("new").topic_id
+        topic_id = log.topics.create("new").topic_id
         log.append("new", 0, request("a"))
         if look is lost_segments:  # else it is not even asked for
             service.objects.store.delete(keys.topic_key(topic_id, 0))
@@ -49,11 +49,11 @@ def test_a_topic_that_is_created_meanwhile_is_not_lost(
 
 
 def test_a_topic_that_is_deleted_and_collected_meanwhile_is_not_lost(service: Service, context: Context) -> None:
-    service.log.create_topic("gone")
+    service.log.topics.create("gone")
     service.log.append("gone", 0, request("a"))
 
     def delete() -> None:
-        service.another().delete_topic("gone")
+        service.another().topics.delete("gone")
         for _ in range(3):
             swept(service)
             service.runtime.advance(HOUR)
@@ -68,9 +68,9 @@ def test_a_topic_that_is_deleted_and_collected_meanwhile_is_not_lost(service: Se
 def test_the_newest_object_of_each_life_is_found_wherever_a_page_ends(
     service: Service, context: Context, page: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ids = [service.topic_id(), *(service.log.create_topic(name).topic_id for name in "ab")]
+    ids = [service.topic_id(), *(service.log.topics.create(name).topic_id for name in "ab")]
     for n in range(3):
-        service.log.alter_topic("a", config={"retention.ms": 1_000_000 + n})
+        service.log.topics.alter("a", config={"retention.ms": 1_000_000 + n})
     service.objects.store.create("topic/", b"", {})
     service.objects.store.create(f"topic/{ids[1]}/0000000009.jso", b"", {})
     monkeypatch.setattr(limits, "LIST_MAX", page)
@@ -81,7 +81,7 @@ def test_the_newest_object_of_each_life_is_found_wherever_a_page_ends(
 
 def test_all_that_is_lost_is_named_once(service: Service) -> None:
     append(service.log, "a")
-    service.log.create_topic("empty")
+    service.log.topics.create("empty")
     service.objects.store.delete(keys.topic_key(service.topic_id(), 0))
     with closing(SqliteItemStore(":memory:")) as items:
         lost = Context(service.objects, items, service.runtime, REGION)

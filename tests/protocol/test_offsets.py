@@ -22,30 +22,30 @@ def log_of(service: Service) -> LogBuilder:
 
 
 def test_offsets_tell_bounds_epoch_and_access(service: Service) -> None:
-    assert service.log.offsets(TOPIC, 0) == Offsets(Bounds(0, 0, 0), -1, "Shared", 0)
+    assert service.log.partitions.offsets(TOPIC, 0) == Offsets(Bounds(0, 0, 0), -1, "Shared", 0)
     log = log_of(service)
     log.add(data("a"))
     log.add(access("s", 3))
     log.add(data("b", producer=(7, 0, 0), is_transactional=True))
     log.store(service.objects)
-    assert service.log.offsets(TOPIC, 0) == Offsets(Bounds(0, 3, 2), 3, "Exclusive", 0)
-    service.log.trim(TOPIC, 0, 1)
-    assert service.another().offsets(TOPIC, 0).bounds == Bounds(1, 3, 2)
+    assert service.log.partitions.offsets(TOPIC, 0) == Offsets(Bounds(0, 3, 2), 3, "Exclusive", 0)
+    service.log.partitions.trim(TOPIC, 0, 1)
+    assert service.another().partitions.offsets(TOPIC, 0).bounds == Bounds(1, 3, 2)
 
 
 def test_the_stable_offset_is_never_below_the_log_start(service: Service) -> None:
     log = log_of(service)
     log.add(data("a", "b", "c", producer=(7, 0, 0), is_transactional=True))
     log.store(service.objects)
-    service.log.trim(TOPIC, 0, 2)
-    assert service.another().offsets(TOPIC, 0).bounds == Bounds(2, 3, 2)
+    service.log.partitions.trim(TOPIC, 0, 2)
+    assert service.another().partitions.offsets(TOPIC, 0).bounds == Bounds(2, 3, 2)
 
 
 def test_a_next_offset_never_goes_back_and_knows_what_others_appended(service: Service) -> None:
     other = service.another()
     for count in range(1, 20):
         append(other, "v")
-        assert service.log.offsets(TOPIC, 0).bounds.next_offset == count
+        assert service.log.partitions.offsets(TOPIC, 0).bounds.next_offset == count
 
 
 # By time
@@ -59,7 +59,7 @@ def test_a_next_offset_never_goes_back_and_knows_what_others_appended(service: S
 def test_the_first_record_at_or_after_a_time_is_found_whatever_the_order_of_times(segments: Any, draw: Any) -> None:
     """Against a look at every record: clients' times jump to and fro, and the log start may lie inside a batch."""
     with closing(serve()) as service:
-        log = LogBuilder(topic_id=service.log.create_topic(TOPIC).topic_id)
+        log = LogBuilder(topic_id=service.log.topics.create(TOPIC).topic_id)
         records: list[tuple[int, int]] = []
         for segment in segments:
             offset = log.state.next_offset
@@ -71,12 +71,12 @@ def test_the_first_record_at_or_after_a_time_is_found_whatever_the_order_of_time
             )
         log.store(service.objects)
         log_start = draw.draw(st.integers(0, log.state.next_offset), label="log start")
-        service.log.trim(TOPIC, 0, log_start)
+        service.log.partitions.trim(TOPIC, 0, log_start)
         reader = service.another()
         for time in draw.draw(st.lists(st.integers(0, 42), min_size=1, max_size=4), label="times"):
             expected = next(((o, t) for o, t in records if t >= time and o >= log_start), None)
-            assert reader.offset_at(TOPIC, 0, time) == expected
-            assert service.log.offset_at(TOPIC, 0, time) == expected
+            assert reader.partitions.offset_at(TOPIC, 0, time) == expected
+            assert service.log.partitions.offset_at(TOPIC, 0, time) == expected
 
 
 def test_under_log_append_time_the_times_are_those_of_the_appends(service: Service) -> None:
@@ -84,9 +84,9 @@ def test_under_log_append_time_the_times_are_those_of_the_appends(service: Servi
     log.add(data("a", "b", timestamps=[7, 9], append_time=1_000))
     log.add(data("c", timestamps=[5], append_time=2_000))
     log.store(service.objects)
-    assert service.log.offset_at(TOPIC, 0, 8) == (0, 1_000)
-    assert service.log.offset_at(TOPIC, 0, 1_001) == (2, 2_000)
-    assert service.log.offset_at(TOPIC, 0, 2_001) is None
+    assert service.log.partitions.offset_at(TOPIC, 0, 8) == (0, 1_000)
+    assert service.log.partitions.offset_at(TOPIC, 0, 1_001) == (2, 2_000)
+    assert service.log.partitions.offset_at(TOPIC, 0, 2_001) is None
 
 
 def test_a_search_by_time_is_no_scan(service: Service) -> None:
@@ -96,9 +96,9 @@ def test_a_search_by_time_is_no_scan(service: Service) -> None:
     log.store(service.objects)
     log.store_head(service.items)
     reader = service.another()
-    reader.offsets(TOPIC, 0)
+    reader.partitions.offsets(TOPIC, 0)
     service.objects.calls.clear()
-    assert reader.offset_at(TOPIC, 0, 3_333) == (334, 3_340)
+    assert reader.partitions.offset_at(TOPIC, 0, 3_333) == (334, 3_340)
     assert service.objects.calls["get"] + service.objects.calls["list"] <= 50
 
 
@@ -111,7 +111,7 @@ def test_segments_are_told_with_what_a_reader_needs_to_fetch_them(service: Servi
     log.add(data("c"), origin="us", replicated=Replicated("t", 9, 1))
     log.add(marker(control.SNAPSHOT_REQUEST))
     log.store(service.objects)
-    found = service.log.segments(TOPIC, 0)
+    found = service.log.partitions.segments(TOPIC, 0)
     assert [(s.base_offset, s.next_offset, s.records, s.origin) for s in found.segments] == [
         (0, 3, 2, None),
         (3, 4, 1, "us"),
@@ -121,7 +121,7 @@ def test_segments_are_told_with_what_a_reader_needs_to_fetch_them(service: Servi
     assert (found.has_more, found.topic_id, found.bounds) == (False, service.topic_id(), Bounds(0, 5, 5))
     for listed, segment in zip(found.segments, log.segments, strict=True):
         assert keys.segment_key(service.topic_id(), 0, segment.base_offset) in listed.url
-    own = service.log.segments(TOPIC, 0, own_only=True)
+    own = service.log.partitions.segments(TOPIC, 0, own_only=True)
     assert [s.base_offset for s in own.segments] == [0, 4]
 
 
@@ -129,16 +129,16 @@ def test_a_page_of_nothing_but_records_of_here_is_told_by_its_ends(service: Serv
     for n in range(60):
         append(service.log, *("v" for _ in range(1 + n % 3)))
     reader = service.another()
-    reader.offsets(TOPIC, 0)
+    reader.partitions.offsets(TOPIC, 0)
     service.objects.calls.clear()
     service.items.calls.clear()
-    page = reader.segments(TOPIC, 0, offset=0, limit=30)
+    page = reader.partitions.segments(TOPIC, 0, offset=0, limit=30)
     assert [s.records for s in page.segments] == [1 + n % 3 for n in range(30)]
     assert page.has_more
     # The next key, the listing, the metadata at both ends; nothing was ever aborted.
     assert service.objects.calls == {"get": 3, "list": 1}
     assert service.items.calls == {"get": 1}
-    again = reader.segments(TOPIC, 0, offset=page.segments[-1].next_offset, limit=30)
+    again = reader.partitions.segments(TOPIC, 0, offset=page.segments[-1].next_offset, limit=30)
     assert [s.records for s in again.segments] == [1 + n % 3 for n in range(30, 60)]
     assert not again.has_more
     assert service.objects.calls["get"] <= 5
@@ -153,10 +153,10 @@ def test_a_segment_that_is_missing_from_a_page_is_told(service: Service, missing
     log.store(service.objects)
     gone = log.segments[missing]
     reader = service.log
-    reader.offsets(TOPIC, 0)
+    reader.partitions.offsets(TOPIC, 0)
     service.objects.delete(keys.segment_key(service.topic_id(), 0, gone.base_offset))
     with pytest.raises(errors.CorruptLogError) as refusal:
-        reader.segments(TOPIC, 0, offset=0, limit=10)
+        reader.partitions.segments(TOPIC, 0, offset=0, limit=10)
     told = int(str(refusal.value).rpartition("offset=")[2])
     assert gone.base_offset <= told < gone.next_offset
 
@@ -167,7 +167,7 @@ def test_what_came_while_a_page_was_listed_is_not_mistaken_for_its_end(
     for _ in range(3):
         append(service.log, "a", "b")
     reader, other = service.another(), service.another()
-    reader.offsets(TOPIC, 0)
+    reader.partitions.offsets(TOPIC, 0)
     listing = service.objects.list
 
     def list_late(*args: Any, **named: Any) -> Any:
@@ -179,7 +179,7 @@ def test_what_came_while_a_page_was_listed_is_not_mistaken_for_its_end(
     # The listing is answered, and then the tail is looked at.
     monkeypatch.setattr(reader.context.runtime, "gather", lambda calls: [call() for call in reversed(calls)][::-1])
     monkeypatch.setattr(service.objects, "list", list_late)
-    page = reader.segments(TOPIC, 0, offset=0)
+    page = reader.partitions.segments(TOPIC, 0, offset=0)
     assert [(s.base_offset, s.next_offset) for s in page.segments] == [(0, 2), (2, 4), (4, 6), (6, 7)]
 
 
@@ -202,21 +202,21 @@ def test_a_key_that_a_listing_passed_before_it_came_is_no_hole(
 
     lacking(10, of_limit=limits.LIST_MAX)
     reader = service.another()
-    assert reader.offsets(TOPIC, 0).bounds.next_offset == 16
+    assert reader.partitions.offsets(TOPIC, 0).bounds.next_offset == 16
     for _ in range(8):
         append(service.log, "a", "b")
     lacking(18, of_limit=12)
-    page = reader.segments(TOPIC, 0, offset=0, limit=10)
+    page = reader.partitions.segments(TOPIC, 0, offset=0, limit=10)
     assert [s.base_offset for s in page.segments] == [2 * n for n in range(10)]
 
 
 def test_segments_begin_with_the_one_that_holds_the_offset(service: Service) -> None:
     for _ in range(4):
         append(service.log, "a", "b", "c")
-    service.log.trim(TOPIC, 0, 4)
+    service.log.partitions.trim(TOPIC, 0, 4)
 
     def bases(offset: int | None) -> list[int]:
-        return [s.base_offset for s in service.log.segments(TOPIC, 0, offset=offset).segments]
+        return [s.base_offset for s in service.log.partitions.segments(TOPIC, 0, offset=offset).segments]
 
     assert bases(None) == [3, 6, 9], "the first may begin below the log start"
     assert bases(4) == [3, 6, 9]
@@ -241,7 +241,7 @@ def test_pages_of_segments_join_and_say_whether_there_are_more(service: Service,
     expected = [s for s in log.segments if not (own_only and s.metadata.replicated is not None)]
     found, offset = [], 0
     while True:
-        page = service.log.segments(TOPIC, 0, offset=offset, limit=3, own_only=own_only)
+        page = service.log.partitions.segments(TOPIC, 0, offset=offset, limit=3, own_only=own_only)
         found += page.segments
         assert page.has_more == (len(found) < len(expected))
         if not page.has_more:
@@ -264,11 +264,11 @@ def test_each_segment_names_every_aborted_transaction_that_overlaps_it(service: 
     seven, eight, again = AbortedTransaction(7, 0, 3), AbortedTransaction(8, 1, 4), AbortedTransaction(7, 7, 8)
     expected = [[seven], [seven, eight], [seven, eight], [seven, eight], [eight], [], [again]]
     for log_ in (service.log, service.another()):
-        assert [[*s.aborted] for s in log_.segments(TOPIC, 0).segments] == expected
+        assert [[*s.aborted] for s in log_.partitions.segments(TOPIC, 0).segments] == expected
         for n, segment in enumerate(log.segments):
-            page = log_.segments(TOPIC, 0, offset=segment.base_offset, limit=1).segments
+            page = log_.partitions.segments(TOPIC, 0, offset=segment.base_offset, limit=1).segments
             assert [[*s.aborted] for s in page] == [expected[n]]
-        service.another().checkpoint(TOPIC, 0)
+        service.another().partitions.checkpoint(TOPIC, 0)
 
 
 def test_aborted_transactions_beyond_one_page_of_items_are_all_found(
@@ -281,10 +281,10 @@ def test_aborted_transactions_beyond_one_page_of_items_are_all_found(
         log.add(data("x", producer=(2, n, 0), is_transactional=True), outcome(2, n + 1, is_commit=False))
     log.add(outcome(1, 1, is_commit=False))
     log.store(service.objects)
-    service.another().checkpoint(TOPIC, 0)
-    first = service.another().segments(TOPIC, 0, limit=1).segments[0]
+    service.another().partitions.checkpoint(TOPIC, 0)
+    first = service.another().partitions.segments(TOPIC, 0, limit=1).segments[0]
     assert [*first.aborted] == [AbortedTransaction(1, 0, 101)]
-    last = service.another().segments(TOPIC, 0, offset=101).segments[0]
+    last = service.another().partitions.segments(TOPIC, 0, offset=101).segments[0]
     assert [*last.aborted] == [AbortedTransaction(1, 0, 101)]
 
 
@@ -294,12 +294,12 @@ def test_an_end_that_the_log_start_has_passed_is_no_end(service: Service) -> Non
     clock = FakeRuntime()
     frozen = service.another(runtime=clock)
     append(service.log, "a")
-    assert frozen.offsets(TOPIC, 0).bounds == Bounds(0, 1, 1)
+    assert frozen.partitions.offsets(TOPIC, 0).bounds == Bounds(0, 1, 1)
     (appender,) = frozen._resolver._appenders.values()
 
     def others_go_on(call: Any) -> Any:
         append(service.log, *"bcd")
-        service.log.trim(TOPIC, 0, 4)
+        service.log.partitions.trim(TOPIC, 0, 4)
         service.runtime.advance(limits.GC_GRACE_MS)
         swept(service)
         assert service.objects.store.list(keys.log_prefix(service.topic_id(), 0)) == []
@@ -307,5 +307,5 @@ def test_an_end_that_the_log_start_has_passed_is_no_end(service: Service) -> Non
         return call()
 
     service.objects.plan("get", others_go_on)
-    assert frozen.offsets(TOPIC, 0).bounds == Bounds(4, 4, 4)
+    assert frozen.partitions.offsets(TOPIC, 0).bounds == Bounds(4, 4, 4)
     assert service.objects.calls["get"] < 20, "it looks again at once, and not until its clocks have moved"

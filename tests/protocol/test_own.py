@@ -44,7 +44,7 @@ from tests.support.service import request as request_of
 @pytest.fixture
 def service(service: Service) -> Service:
     """The service, its topic with two partitions."""
-    service.log.alter_topic(TOPIC, partitions=2)
+    service.log.topics.alter(TOPIC, partitions=2)
     return service
 
 
@@ -52,14 +52,14 @@ def service(service: Service) -> Service:
 
 
 def test_what_nobody_owns_is_owned_and_told_with_its_generation_and_token(service: Service) -> None:
-    never = service.log.ownership("job", group="g")
+    never = service.log.access.ownership("job", group="g")
     assert (never.generation, never.fencing_token, never.session_id) == (0, -1, None)
     a = start(service)
     assert own(service.log, a, "job", ("other", 7), group="g") == [(1, 0), (7, 0)]
-    shown = service.another().ownership("job", group="g")
+    shown = service.another().access.ownership("job", group="g")
     assert (shown.resource, shown.group) == ("job", "g")
     assert (shown.generation, shown.fencing_token, shown.session_id) == (1, 0, a)
-    assert service.log.ownership("job").session_id is None, "leaving the group out is not the same as any"
+    assert service.log.access.ownership("job").session_id is None, "leaving the group out is not the same as any"
 
 
 def test_the_same_request_repeated_answers_the_same_and_writes_nothing(service: Service) -> None:
@@ -86,7 +86,7 @@ def test_a_refused_resource_is_named_and_nobody_was_severed(service: Service) ->
 
 def test_a_generation_outlives_its_owner_however_that_one_ends(service: Service) -> None:
     ends: list[Callable[[str], None]] = [
-        lambda s: service.log.release(s, ["lock", WRITE]),
+        lambda s: service.log.access.release(s, ["lock", WRITE]),
         lambda s: close(service, s),
         lambda s: lapse(service, s),
         lambda s: change(service, s, state=sessions.SEVERED),
@@ -95,9 +95,9 @@ def test_a_generation_outlives_its_owner_however_that_one_ends(service: Service)
         a = start(service)
         assert own(service.another(), a, "lock", WRITE) == [(times + 1, times)] * 2
         end(a)
-        left = service.another().ownership("lock")
+        left = service.another().access.ownership("lock")
         assert (left.generation, left.fencing_token, left.session_id) == (times + 1, times, None)
-        left = service.another().ownership(WRITE)
+        left = service.another().access.ownership(WRITE)
         assert (left.generation, left.fencing_token, left.session_id) == (times + 1, times, None)
         if times:
             assert refusal(service.another(), start(service), ("lock", times)).code == "STALE_GENERATION"
@@ -108,7 +108,7 @@ def test_a_token_grows_with_each_owner_whatever_becomes_of_the_generation(servic
     assert own(service.log, a, ("lock", 9), (WRITE, 9)) == [(9, 0), (9, 0)]
     assert own(service.log, b, ("lock", 0), (WRITE, 0)) == [(1, 1), (1, 1)]
     assert own(service.log, b, ("lock", 5), (WRITE, 5)) == [(5, 1), (5, 1)], "kept with its token, raised"
-    service.log.release(b, ["lock", WRITE])
+    service.log.access.release(b, ["lock", WRITE])
     assert own(service.log, c, "lock", WRITE) == [(6, 2), (6, 2)]
     assert own(service.log, c, ("lock", 0), (WRITE, 0)) == [(1, 2), (1, 2)]
 
@@ -116,7 +116,7 @@ def test_a_token_grows_with_each_owner_whatever_becomes_of_the_generation(servic
 def test_at_the_top_a_claim_names_a_generation(service: Service) -> None:
     a, b = start(service), start(service)
     own(service.log, a, ("lock", limits.GENERATION_MAX))
-    service.log.release(a, ["lock"])
+    service.log.access.release(a, ["lock"])
     error = refusal(service.log, b, "lock")
     assert (error.code, error.generation) == ("STALE_GENERATION", limits.GENERATION_MAX)
     assert own(service.log, b, ("lock", limits.GENERATION_MAX)) == [(limits.GENERATION_MAX, 1)]
@@ -127,7 +127,7 @@ def test_a_session_owns_under_several_groups(service: Service) -> None:
     own(service.log, a, "job", group="g")
     assert own(service.log, b, "job", group="h") == [(1, 0)]
     assert own(service.log, a, "job") == [(1, 0)]
-    assert [service.log.ownership("job", group=g).session_id for g in ("g", "h", None)] == [a, b, a]
+    assert [service.log.access.ownership("job", group=g).session_id for g in ("g", "h", None)] == [a, b, a]
 
 
 @pytest.mark.parametrize(
@@ -150,8 +150,8 @@ def test_a_session_is_judged_before_anything_else(
         ends(service, b)
     before = everything(service)
     calls: list[Callable[[], Any]] = [
-        lambda: service.log.own(b, [OwnTarget("lock", 0), OwnTarget(WRITE)]),
-        lambda: service.log.release(b, ["lock"]),
+        lambda: service.log.access.own(b, [OwnTarget("lock", 0), OwnTarget(WRITE)]),
+        lambda: service.log.access.release(b, ["lock"]),
     ]
     for call in calls:
         with pytest.raises(expected):
@@ -169,7 +169,7 @@ def test_the_form_is_judged_before_the_session(service: Service) -> None:
     with pytest.raises(InvalidRequestError) as caught:
         own(service.log, "nobody", "")
     assert caught.value.field == "resources[0].resource"
-    for call in (lambda: service.log.release("nobody", []), lambda: service.log.ownership("x", group="")):
+    for call in (lambda: service.log.access.release("nobody", []), lambda: service.log.access.ownership("x", group="")):
         with pytest.raises(InvalidRequestError):
             call()
 
@@ -183,7 +183,7 @@ def test_an_owner_is_one_only_while_its_lease_lasts_and_half_a_second(service: S
     service.runtime.advance(LEASE_MS + limits.LEASE_GRACE_MS)
     assert refusal(service.log, b, "lock").code == refusal(service.log, b, WRITE).code == "RESOURCE_OWNED"
     service.runtime.advance(1)
-    assert service.log.ownership("lock").session_id is service.log.ownership(WRITE).session_id is None
+    assert service.log.access.ownership("lock").session_id is service.log.access.ownership(WRITE).session_id is None
     assert own(service.log, b, "lock", WRITE) == [(2, 1), (2, 1)]
     assert session(service, a).state == sessions.LIVE, "it was not there to be severed"
 
@@ -194,7 +194,7 @@ def test_a_session_that_comes_back_has_what_nobody_took_since(service: Service) 
     lapse(service, a)
     own(service.log, b, "taken", WRITE)
     change(service, a, expires_at=service.runtime.now_ms() + LEASE_MS)
-    owners = [service.log.ownership(one).session_id for one in ("taken", "left", WRITE, OTHER)]
+    owners = [service.log.access.ownership(one).session_id for one in ("taken", "left", WRITE, OTHER)]
     assert owners == [b, a, b, a]
     assert own(service.log, a, "left", OTHER) == [(1, 0), (1, 0)], "with their tokens"
     assert refusal(service.log, a, "taken").code == refusal(service.log, a, WRITE).code == "RESOURCE_OWNED"
@@ -222,7 +222,7 @@ def test_an_owner_who_comes_back_in_the_last_moment_is_not_passed_over(
     service.items.on_call = come_back
     assert refusal(service.another(), b, resource).code == "RESOURCE_OWNED"
     assert is_back
-    assert service.log.ownership(resource).session_id == a
+    assert service.log.access.ownership(resource).session_id == a
 
 
 @pytest.mark.parametrize("skew_ms", [-10_000, 10_000])
@@ -253,12 +253,12 @@ def test_a_topic_of_the_same_name_shares_nothing_with_the_one_before_it(service:
     a, b = start(service), start(service)
     own(service.log, a, (WRITE, 7))
     own(service.log, a, (WRITE, 8), group="g")
-    service.log.delete_topic(TOPIC)
+    service.log.topics.delete(TOPIC)
     own(service.log, a, (WRITE, 9))
-    assert service.log.ownership(WRITE).generation == 9, "no such partition: a plain string"
-    service.log.create_topic(TOPIC, partitions=2)
+    assert service.log.access.ownership(WRITE).generation == 9, "no such partition: a plain string"
+    service.log.topics.create(TOPIC, partitions=2)
     for group in (None, "g"):
-        shown = service.another().ownership(WRITE, group=group)
+        shown = service.another().access.ownership(WRITE, group=group)
         assert (shown.generation, shown.fencing_token, shown.session_id) == (0, -1, None)
         assert own(service.another(), b, WRITE, group=group) == [(1, 0)]
     assert sent(service.log, a, 0) == "PRODUCER_FENCED"
@@ -268,13 +268,13 @@ def test_a_topic_of_the_same_name_shares_nothing_with_the_one_before_it(service:
 def test_a_plain_string_guards_nothing_when_such_a_topic_is_created_later(service: Service) -> None:
     a = start(service)
     assert own(service.log, a, "later/0", f"{TOPIC}/2", f"{TOPIC}/00") == [(1, 0)] * 3
-    service.log.create_topic("later")
-    service.log.alter_topic(TOPIC, partitions=3)
+    service.log.topics.create("later")
+    service.log.topics.alter(TOPIC, partitions=3)
     for name, partition in (("later", 0), (TOPIC, 2)):
         assert service.log.append(name, partition, request_of("v")) is not None
-        assert service.log.ownership(f"{name}/{partition}").session_id is None
+        assert service.log.access.ownership(f"{name}/{partition}").session_id is None
     assert stored(service, "later/0").session_id == a
-    service.log.release(a, ["later/0", f"{TOPIC}/2"])
+    service.log.access.release(a, ["later/0", f"{TOPIC}/2"])
     assert stored(service, "later/0").session_id is None, "released by what it was when it was claimed"
     assert [one.resource for one in session(service, a).owns] == [f"{TOPIC}/00"]
 
@@ -284,7 +284,7 @@ def test_what_a_deleted_life_had_is_collected_with_it(service: Service) -> None:
     own(service.log, a, WRITE)
     own(service.log, a, WRITE, group="g")
     assert keys.ownership_item(topic_id, 0, "g") in service.items.store.get([keys.ownership_item(topic_id, 0, "g")])
-    service.log.delete_topic(TOPIC)
+    service.log.topics.delete(TOPIC)
     for _ in range(4):
         service.runtime.advance(limits.GC_GRACE_MS + 1)
         sweep(service.another(), duration_ms=limits.GC_GRACE_MS)
@@ -296,12 +296,12 @@ def test_releasing_passes_over_what_one_does_not_own(service: Service) -> None:
     own(service.log, a, "lock", WRITE, group="g")
     own(service.log, a, "lock", WRITE)
     before = everything(service)
-    service.log.release(b, ["lock", WRITE, "never"])
-    service.log.release(a, ["never"])
+    service.log.access.release(b, ["lock", WRITE, "never"])
+    service.log.access.release(a, ["never"])
     assert everything(service) == before
-    service.log.release(a, ["lock"])
-    service.log.release(a, ["lock"])
-    owners = [service.log.ownership(one, group=g).session_id for g in (None, "g") for one in ("lock", WRITE)]
+    service.log.access.release(a, ["lock"])
+    service.log.access.release(a, ["lock"])
+    owners = [service.log.access.ownership(one, group=g).session_id for g in (None, "g") for one in ("lock", WRITE)]
     assert owners == [None, a, a, a]
 
 
@@ -310,25 +310,25 @@ def test_a_release_whose_write_goes_wrong_is_made_good(service: Service, fault: 
     a = start(service)
     own(service.log, a, "lock", WRITE)
     service.items.plan("write", fault)
-    service.log.release(a, ["lock", WRITE])
-    assert [service.log.ownership(one).session_id for one in ("lock", WRITE)] == [None, None]
+    service.log.access.release(a, ["lock", WRITE])
+    assert [service.log.access.ownership(one).session_id for one in ("lock", WRITE)] == [None, None]
     assert stored(service, "lock") == OwnershipItem(1, 0, None)
 
 
 def test_to_other_principals_only_the_beginning_of_an_owner_s_id_is_shown(service: Service) -> None:
     a = start(service, principal="arn:a")
-    service.log.own(a, [OwnTarget("lock")], principal="arn:a")
-    assert service.log.ownership("lock", principal="arn:a").session_id == a
-    assert service.log.ownership("lock", principal="arn:b").session_id == a[:8]
+    service.log.access.own(a, [OwnTarget("lock")], principal="arn:a")
+    assert service.log.access.ownership("lock", principal="arn:a").session_id == a
+    assert service.log.access.ownership("lock", principal="arn:b").session_id == a[:8]
 
 
 def test_a_lock_costs_one_look_and_one_write_and_so_does_its_release(service: Service) -> None:
     a = start(service)
     own(service.log, a, "lock")
-    service.log.release(a, ["lock"])
+    service.log.access.release(a, ["lock"])
     before = service.count()
     own(service.log, a, "lock")
     assert dict(service.count() - before) == {"items.get": 1, "items.write": 1}
     before = service.count()
-    service.log.release(a, ["lock"])
+    service.log.access.release(a, ["lock"])
     assert dict(service.count() - before) == {"items.get": 1, "items.write": 1}

@@ -36,7 +36,7 @@ from tests.support.sweeping import Died
 @pytest.fixture
 def service(service: Service) -> Service:
     """The service, its topic with two partitions."""
-    service.log.alter_topic(TOPIC, partitions=2)
+    service.log.topics.alter(TOPIC, partitions=2)
     return service
 
 
@@ -44,14 +44,14 @@ def test_a_live_exclusive_producer_is_an_owner_with_the_last_granted_generation(
     """Also of none: then it is 0, and any generation takes the partition from it."""
     producer = claim(service, "Exclusive").session_id
     a = start(service)
-    shown = service.log.ownership(WRITE)
+    shown = service.log.access.ownership(WRITE)
     assert (shown.generation, shown.fencing_token, shown.session_id) == (0, 0, producer)
     error = refusal(service.log, a, WRITE)
     assert (error.code, error.generation) == ("RESOURCE_OWNED", 0)
     assert sent(service.log, producer, 0) == "ok"
     assert own(service.log, a, (WRITE, 5)) == [(5, 1)]
     assert session(service, producer).state == sessions.SEVERED
-    service.log.release(a, [WRITE])
+    service.log.access.release(a, [WRITE])
     again = claim(service, "Exclusive")
     assert again.topic_epochs == {0: 2}
     assert refusal(service.log, a, (WRITE, 4)).code == "STALE_GENERATION"
@@ -64,9 +64,9 @@ def test_a_session_owns_what_its_own_producer_holds_with_that_one_s_epoch(servic
     producer = claim(service, "Exclusive", a)
     assert own(service.log, a, WRITE) == own(service.log, a, WRITE) == [(1, 0)]
     assert sent(service.log, a, 0) == "ok"
-    service.log.release(a, [WRITE])
+    service.log.access.release(a, [WRITE])
     assert sent(service.log, a, 0) == "ok", "a producer is closed, not released"
-    shown = service.another().producer(TOPIC, producer.producer_name)
+    shown = service.another().access.producer(TOPIC, producer.producer_name)
     assert shown.topic_epochs == {0: 0}
 
 
@@ -91,12 +91,12 @@ def test_a_fencer_takes_a_partition_from_its_owner_and_severs_nobody(service: Se
     assert fencer.topic_epochs == {0: 1}
     assert sent(service.log, a, 0) == "PRODUCER_FENCED"
     assert session(service, a).state == sessions.LIVE
-    shown = service.log.ownership(WRITE)
+    shown = service.log.access.ownership(WRITE)
     assert (shown.generation, shown.fencing_token, shown.session_id) == (1, 1, fencer.session_id)
-    assert [service.log.ownership(one).session_id for one in ("lock", OTHER)] == [a, a]
+    assert [service.log.access.ownership(one).session_id for one in ("lock", OTHER)] == [a, a]
     assert sent(service.log, a, 0, partition=1) == "ok"
     assert refusal(service.log, a, WRITE).code == "RESOURCE_OWNED"
-    service.log.release(a, [WRITE])
+    service.log.access.release(a, [WRITE])
     assert sent(service.log, fencer.session_id, 1) == "ok", "releasing what one has lost does nothing"
 
 
@@ -121,7 +121,7 @@ def test_owning_takes_over_from_who_shares_and_fails_who_waits_and_severs_neithe
     assert own(service.log, a, WRITE) == [(1, 0)]
     assert sent(service.log, sharing.session_id, -1) == "PRODUCER_FENCED"
     with pytest.raises(FencelineError) as caught:
-        service.another().producer(TOPIC, waiting.producer_name, session_id=waiting.session_id)
+        service.another().access.producer(TOPIC, waiting.producer_name, session_id=waiting.session_id)
     assert caught.value.code == "PRODUCER_FENCED"
     states = [session(service, one.session_id).state for one in (sharing, waiting)]
     assert states == [sessions.LIVE, sessions.LIVE]
@@ -132,8 +132,8 @@ def test_who_waits_is_granted_what_an_owner_releases(service: Service) -> None:
     own(service.log, a, WRITE)
     waiting = claim(service, "WaitForExclusive")
     assert waiting.state == "queued"
-    service.log.release(a, [WRITE])
-    granted = service.another().producer(TOPIC, waiting.producer_name, session_id=waiting.session_id)
+    service.log.access.release(a, [WRITE])
+    granted = service.another().access.producer(TOPIC, waiting.producer_name, session_id=waiting.session_id)
     assert (granted.state, granted.topic_epochs) == ("granted", {0: 1})
     assert sent(service.log, a, 0) == "PRODUCER_FENCED"
 
@@ -142,8 +142,8 @@ def test_who_releases_what_it_wrote_to_lets_everybody_write(service: Service) ->
     a = start(service)
     own(service.log, a, WRITE)
     send(service.log, a, 0)
-    service.log.release(a, [WRITE])
-    assert service.log.ownership(WRITE).session_id is None
+    service.log.access.release(a, [WRITE])
+    assert service.log.access.ownership(WRITE).session_id is None
     assert sent(service.another(), a, 0) == "SESSION_EXPIRED"
     assert append(service.another(), "anybody's").topic_epoch == 0
     assert sent(service.another(), a, 0) == "PRODUCER_FENCED"
@@ -153,9 +153,9 @@ def test_an_owner_that_lapsed_writes_on_while_nobody_came_and_is_live_again(serv
     a = start(service)
     own(service.log, a, WRITE, "lock")
     lapse(service, a)
-    assert service.log.ownership("lock").session_id is None
+    assert service.log.access.ownership("lock").session_id is None
     assert sent(service.log, a, 0) == "ok"
-    assert service.log.ownership("lock").session_id == service.log.ownership(WRITE).session_id == a
+    assert service.log.access.ownership("lock").session_id == service.log.access.ownership(WRITE).session_id == a
 
 
 def test_a_session_writes_to_a_bounded_number_of_partitions(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,7 +166,7 @@ def test_a_session_writes_to_a_bounded_number_of_partitions(service: Service, mo
     with pytest.raises(ThrottledError):
         own(service.log, a, OTHER)
     assert everything(service) == before
-    service.log.release(a, [WRITE])
+    service.log.access.release(a, [WRITE])
     assert own(service.log, a, OTHER) == [(1, 0)]
 
 
@@ -174,7 +174,7 @@ def test_a_partition_whose_epochs_are_used_up_is_refused(service: Service) -> No
     a, key = start(service), keys.access_item(service.topic_id(), 0)
     service.items.store.write([replace(access(service), epoch=limits.INT32_MAX).put(key, service.runtime)])
     assert refusal(service.log, a, "lock", WRITE).code == "THROTTLED"
-    assert service.log.ownership("lock").session_id is None
+    assert service.log.access.ownership("lock").session_id is None
 
 
 def test_a_session_that_owns_too_much_for_one_item_is_told(service: Service) -> None:
@@ -183,7 +183,7 @@ def test_a_session_that_owns_too_much_for_one_item_is_told(service: Service) -> 
     codes = [told(lambda: own(service.log, a, *names[at : at + 32])) for at in range(0, 640, 32)]  # noqa: B023
     assert set(codes) == {"ok", "THROTTLED"}
     assert codes == sorted(codes, reverse=True)
-    owners = [service.log.ownership(names[at]).session_id for at in range(0, 640, 32)]
+    owners = [service.log.access.ownership(names[at]).session_id for at in range(0, 640, 32)]
     assert owners == [a if code == "ok" else None for code in codes]
     b = start(service)
     assert own(service.log, b, (names[0], 1)) == [(1, 1)]
@@ -206,7 +206,7 @@ def test_releasing_what_a_fencer_took_leaves_the_next_owner_alone(service: Servi
     assert own(service.log, b, (WRITE, 1)) == [(1, 2)]
     key = keys.ownership_item(service.topic_id(), 0, None)
     before = service.items.store.get([key])
-    service.log.release(a, [WRITE])
+    service.log.access.release(a, [WRITE])
     assert service.items.store.get([key]) == before
-    assert service.log.ownership(WRITE).session_id == b
+    assert service.log.access.ownership(WRITE).session_id == b
     assert session(service, fencer.session_id).state == sessions.SEVERED

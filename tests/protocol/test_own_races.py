@@ -41,7 +41,7 @@ from tests.support.sweeping import Calls, Died
 @pytest.fixture
 def service(service: Service) -> Service:
     """The service, its topic with two partitions."""
-    service.log.alter_topic(TOPIC, partitions=2)
+    service.log.topics.alter(TOPIC, partitions=2)
     return service
 
 
@@ -59,7 +59,7 @@ TAKEN = ("lock", 1), (WRITE, 1), "new"
 def check_taken(service: Service, a: str, b: str) -> None:
     """The claim ``TAKEN`` of b is done whole: a is severed and fenced everywhere, b writes."""
     assert own(service.another(), b, *TAKEN)[::2] == [(1, 1), (1, 0)]
-    token = service.log.ownership(WRITE).fencing_token
+    token = service.log.access.ownership(WRITE).fencing_token
     assert session(service, a).fences == ()
     for log in (service.another(), service.log):
         assert sent(log, a, 0, "late") == sent(log, a, 0, "late", 1) == "SESSION_SEVERED"
@@ -104,10 +104,10 @@ def test_a_process_that_dies_at_any_call_leaves_a_claim_that_is_completed_when_s
 THIRDS: dict[str, Callable[[Service, str, str], object]] = {
     "a fencer": lambda service, b, c: claims(service, c, "ExclusiveWithFencing"),
     "a higher generation": lambda service, b, c: takes(service, c, (WRITE, 9)),
-    "the claimer's release": lambda service, b, c: service.another().release(b, [WRITE]),
+    "the claimer's release": lambda service, b, c: service.another().access.release(b, [WRITE]),
     "a fencer, and the claimer's release": lambda service, b, c: (
         claims(service, c, "ExclusiveWithFencing"),
-        service.another().release(b, [WRITE]),
+        service.another().access.release(b, [WRITE]),
     ),
 }
 
@@ -221,7 +221,7 @@ def test_a_store_that_is_away_when_the_fences_of_a_repeated_claim_are_due_says_t
 def sweep_fences(service: Service, session_id: str) -> None:
     """Let somebody meet a severed session."""
     assert session(service, session_id).fences
-    told(lambda: service.another().heartbeat(session_id))
+    told(lambda: service.another().access.heartbeat(session_id))
     assert session(service, session_id).fences == ()
 
 
@@ -322,7 +322,7 @@ def test_what_another_request_of_the_session_took_is_left_to_it(service: Service
     log = service.another()
     service.items.plan("write", beside)
     assert refusal(log, b, "new", "lock").code == "RESOURCE_OWNED"
-    assert service.log.ownership("new").session_id == b
+    assert service.log.access.ownership("new").session_id == b
 
 
 def test_what_another_request_of_the_session_took_is_left_to_it_behind_a_write_too(service: Service) -> None:
@@ -336,7 +336,7 @@ def test_what_another_request_of_the_session_took_is_left_to_it_behind_a_write_t
 
     def fenced() -> None:
         claim(service, "ExclusiveWithFencing", c)
-        service.log.release(b, ["lock"])
+        service.log.access.release(b, ["lock"])
         service.items.plan("write", beside)
 
     once(service, "create", fenced)
@@ -372,7 +372,7 @@ def claims(service: Service, session_id: str, mode: str) -> None:
 
 
 def beats(service: Service, session_id: str) -> str:
-    return told(lambda: service.another().heartbeat(session_id))
+    return told(lambda: service.another().access.heartbeat(session_id))
 
 
 Act = Callable[[Service, str, str, str], object]
@@ -384,11 +384,11 @@ RIVALS: dict[str, Act] = {
     "the owner's heartbeat": lambda service, a, b, c: beats(service, a),
     "the claimer's heartbeat": lambda service, a, b, c: beats(service, b),
     "the owner's append": lambda service, a, b, c: sent(service.another(), a, 0, "a's too"),
-    "the owner's release": lambda service, a, b, c: told(lambda: service.another().release(a, [WRITE, "lock"])),
+    "the owner's release": lambda service, a, b, c: told(lambda: service.another().access.release(a, [WRITE, "lock"])),
     "a producer that fences": lambda service, a, b, c: claims(service, c, "ExclusiveWithFencing"),
     "a producer that waits": lambda service, a, b, c: claims(service, c, "WaitForExclusive"),
     "the owner's lapse": lambda service, a, b, c: lapse(service, a),
-    "the claimer's end": lambda service, a, b, c: service.another().close_session(b),
+    "the claimer's end": lambda service, a, b, c: service.another().access.close_session(b),
 }
 
 
@@ -412,7 +412,7 @@ def test_rivals_at_any_call_leave_one_owner_of_all_and_one_writer(rival: str) ->
 def check_rivals(service: Service, code: str, a: str, b: str, c: str) -> None:
     """Whatever happened, what is told is true: of a session that was severed nothing lands any more, a partition has
     one writer, who owns it if anybody does, and a claim that was refused has nothing."""
-    owners = {name: service.another().ownership(name).session_id for name in ("lock", WRITE, "new")}
+    owners = {name: service.another().access.ownership(name).session_id for name in ("lock", WRITE, "new")}
     states = {one: session(service, one).state for one in (a, b, c)}
     assert all(session(service, one).fences == () for one in (a, b, c))
     count, writers = len(service.values()), []
@@ -452,7 +452,7 @@ def test_a_claim_that_a_fencer_beats_after_its_first_write_is_refused_and_has_no
     once(service, "create", lambda: claim(service, "ExclusiveWithFencing", c))
     error = refusal(service.another(), b, "before", "new", WRITE)
     assert (error.code, error.resource) == ("RESOURCE_OWNED", WRITE)
-    assert [service.log.ownership(one).session_id for one in ("before", "new", WRITE)] == [b, None, c]
+    assert [service.log.access.ownership(one).session_id for one in ("before", "new", WRITE)] == [b, None, c]
     assert [hold.state for hold in session(service, b).holds] == []
     assert (sent(service.log, b, 0), sent(service.log, c, 1)) == ("PRODUCER_FENCED", "ok")
 
@@ -474,7 +474,7 @@ def test_a_claim_that_meets_a_damaged_log_after_its_first_write_has_nothing_and_
     key = keys.segment_key(service.topic_id(), 0, 0)
     once(service, "create", lambda: service.objects.store.create(key, b"rubbish", {}))
     assert refusal(service.another(), b, "new", WRITE, (OTHER, 1)).code == "CORRUPT_LOG"
-    assert [service.log.ownership(one).session_id for one in ("new", OTHER)] == [None, None]
+    assert [service.log.access.ownership(one).session_id for one in ("new", OTHER)] == [None, None]
     assert (access(service).claim, access(service, 1).claim) == (None, None)
     assert session(service, a).fences == ()
     assert sent(warm, a, 0, "late", 1) == "SESSION_SEVERED"
@@ -487,7 +487,7 @@ def test_a_session_that_is_severed_before_it_is_told_owns_nothing(service: Servi
     once(service, "write", lambda: own(service.another(), c, ("old", 1)), at=2)
     assert refusal(service.another(), b, WRITE).code == "SESSION_SEVERED"
     assert sent(service.log, b, 0) == "SESSION_SEVERED"
-    assert service.log.ownership(WRITE).session_id is None
+    assert service.log.access.ownership(WRITE).session_id is None
     assert append(service.log, "anybody's").topic_epoch == 0
 
 
@@ -496,19 +496,19 @@ def test_a_generation_is_raised_only_by_a_session_that_is_live_when_it_is_writte
     own(service.log, a, "lock")
     once(service, "write", lambda: close(service, a))
     assert refusal(service.another(), a, ("lock", 9)).code == "SESSION_EXPIRED"
-    assert service.log.ownership("lock").generation == 1
+    assert service.log.access.ownership("lock").generation == 1
 
 
 def test_a_topic_that_is_deleted_after_the_first_write_leaves_a_plain_string(service: Service) -> None:
     a = start(service)
-    once(service, "create", lambda: service.log.delete_topic(TOPIC))
+    once(service, "create", lambda: service.log.topics.delete(TOPIC))
     assert own(service.another(), a, WRITE) == [(1, 0)]
-    assert stored(service, WRITE).session_id == service.log.ownership(WRITE).session_id == a
+    assert stored(service, WRITE).session_id == service.log.access.ownership(WRITE).session_id == a
 
 
 def test_a_topic_that_is_going_is_none(service: Service) -> None:
     a = start(service)
     topics.mark_going(service.log.context, TOPIC)
     assert own(service.another(), a, WRITE) == [(1, 0)]
-    assert stored(service, WRITE).session_id == service.log.ownership(WRITE).session_id == a
-    service.log.delete_topic(TOPIC)
+    assert stored(service, WRITE).session_id == service.log.access.ownership(WRITE).session_id == a
+    service.log.topics.delete(TOPIC)

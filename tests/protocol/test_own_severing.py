@@ -35,7 +35,7 @@ from tests.support.sweeping import Died
 @pytest.fixture
 def service(service: Service) -> Service:
     """The service, its topic with two partitions."""
-    service.log.alter_topic(TOPIC, partitions=2)
+    service.log.topics.alter(TOPIC, partitions=2)
     return service
 
 
@@ -53,7 +53,7 @@ def test_severing_ends_the_whole_session_and_fences_its_writers_in_the_log(servi
     assert severed.ended_at >= severed.created_at
     # Not the items, the log refuses: the item says of both grants what it said before.
     for partition, epoch in ((0, 0), (1, 0)):
-        shown = service.another().offsets(TOPIC, partition)
+        shown = service.another().partitions.offsets(TOPIC, partition)
         assert (shown.topic_epoch, shown.access_mode) == (epoch, "Shared")
     service.items.always("get", is_unavailable)
     assert sent(warm, a, 0, "late") != "ok"
@@ -61,7 +61,7 @@ def test_severing_ends_the_whole_session_and_fences_its_writers_in_the_log(servi
     service.items.always("get", None)
     assert sent(warm, a, 0, "late") == sent(warm, a, -1, "late", 1) == "SESSION_SEVERED"
     assert service.values() == service.values(partition=1) == [b"before"]
-    assert service.log.ownership("unrelated").session_id is None
+    assert service.log.access.ownership("unrelated").session_id is None
     assert refusal(service.log, a, "unrelated").code == "SESSION_SEVERED"
     assert append(service.another(), "anybody's").topic_epoch == 0
 
@@ -85,7 +85,7 @@ def test_what_was_only_reserved_leaves_the_owner_before_it_its_fence(service: Se
     a, b = start(service), start(service)
     own(service.log, a, WRITE, "lock")
     send(warm, a, 0)
-    service.log.release(a, [WRITE])
+    service.log.access.release(a, [WRITE])
     service.objects.plan("create", died)
     with pytest.raises(Died):
         own(service.log, a, WRITE)
@@ -111,9 +111,9 @@ def test_a_shared_session_s_fence_raises_the_epoch_for_all_who_share(service: Se
 def test_a_partition_that_the_new_owner_takes_needs_no_other_marker(service: Service) -> None:
     a, b = start(service), start(service)
     own(service.log, a, WRITE)
-    before = service.log.offsets(TOPIC, 0).bounds.next_offset
+    before = service.log.partitions.offsets(TOPIC, 0).bounds.next_offset
     assert own(service.log, b, (WRITE, 1)) == [(1, 1)]
-    assert service.log.offsets(TOPIC, 0).bounds.next_offset == before + 1
+    assert service.log.partitions.offsets(TOPIC, 0).bounds.next_offset == before + 1
     assert (sent(service.log, a, 0), sent(service.log, b, 1)) == ("SESSION_SEVERED", "ok")
 
 
@@ -129,7 +129,7 @@ def test_a_session_never_severs_itself(service: Service) -> None:
 
 
 def test_32_resources_of_32_owners_are_taken_at_once(service: Service) -> None:
-    service.log.create_topic("wide", partitions=33)
+    service.log.topics.create("wide", partitions=33)
     names = [f"wide/{partition}" for partition in range(32)]
     owners = [start(service) for _ in names]
     for owner, name in zip(owners, names, strict=True):
@@ -169,14 +169,14 @@ def severing_died(service: Service) -> tuple[str, str, Log]:
 
 MEETERS: dict[str, Callable[[Service, str, str], object]] = {
     "the same request": lambda service, a, b: own(service.another(), b, ("lock", 1)),
-    "a look": lambda service, a, b: service.another().ownership(OTHER),
+    "a look": lambda service, a, b: service.another().access.ownership(OTHER),
     "another claim of something else it had": lambda service, a, b: own(service.another(), start(service), OTHER),
     "its own claim": lambda service, a, b: refusal(service.another(), a, "x"),
     "its own append": lambda service, a, b: sent(service.another(), a, 0, "late", 1),
-    "its own release": lambda service, a, b: told(lambda: service.another().release(a, ["x"])),
+    "its own release": lambda service, a, b: told(lambda: service.another().access.release(a, ["x"])),
     "its own reading": lambda service, a, b: told(lambda: read(service.another(), a)),
     "a reading beside it": lambda service, a, b: read(service.another(), None),
-    "its heartbeat": lambda service, a, b: told(lambda: service.another().heartbeat(a)),
+    "its heartbeat": lambda service, a, b: told(lambda: service.another().access.heartbeat(a)),
     "the sweeper": lambda service, a, b: sweep(service.another(), duration_ms=60_000, is_thorough=True),
     "a claim of a partition": lambda service, a, b: claim(service, "ExclusiveWithFencing", b, partition=1),
 }
@@ -193,17 +193,17 @@ def test_whoever_meets_a_severed_session_finishes_its_fences(service: Service, m
 
 def test_two_who_finish_the_same_fences_add_one_marker_each(service: Service) -> None:
     a, b, _ = severing_died(service)
-    ends = [service.log.offsets(TOPIC, p).bounds.next_offset for p in (0, 1)]
+    ends = [service.log.partitions.offsets(TOPIC, p).bounds.next_offset for p in (0, 1)]
     service.items.plan("write", died)
     with pytest.raises(Died):
         own(service.another(), b, ("lock", 1))
     assert len(session(service, a).fences) == 2
     own(service.another(), b, ("lock", 1))
-    assert [service.log.offsets(TOPIC, p).bounds.next_offset for p in (0, 1)] == [end + 1 for end in ends]
+    assert [service.log.partitions.offsets(TOPIC, p).bounds.next_offset for p in (0, 1)] == [end + 1 for end in ends]
 
 
 def test_the_fences_of_a_deleted_topic_are_done(service: Service) -> None:
     a, b, _ = severing_died(service)
-    service.log.delete_topic(TOPIC)
+    service.log.topics.delete(TOPIC)
     own(service.another(), b, ("lock", 1))
     assert session(service, a).fences == ()

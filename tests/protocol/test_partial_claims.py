@@ -19,7 +19,7 @@ BOTH = (0, 1)
 def service() -> Iterator[Service]:
     """A service in memory whose clocks stand still, with one topic of two partitions."""
     made = serve()
-    made.log.create_topic(TOPIC, partitions=2)
+    made.log.topics.create(TOPIC, partitions=2)
     yield made
     made.close()
 
@@ -35,11 +35,11 @@ def reclaim(log: Log, producer: Producer, **options: Any) -> Producer:
 
 
 def poll(log: Log, producer: Producer, **options: Any) -> Producer:
-    return log.producer(TOPIC, producer.producer_name, session_id=producer.session_id, **options)
+    return log.access.producer(TOPIC, producer.producer_name, session_id=producer.session_id, **options)
 
 
 def close(log: Log, producer: Producer) -> None:
-    log.close_producer(TOPIC, producer.producer_name, producer.session_id)
+    log.access.close_producer(TOPIC, producer.producer_name, producer.session_id)
 
 
 def lines(service: Service) -> list[int]:
@@ -60,9 +60,9 @@ def test_a_failed_claim_of_what_was_lost_leaves_the_producer_the_rest(service: S
     refusal = refused(lambda: reclaim(service.log, producer))
     assert (refusal.code, refusal.next_step) == ("STORE_UNAVAILABLE", "retry")
     service.objects.always("create", None)
-    shown = service.log.producer(TOPIC, "a")
+    shown = service.log.access.producer(TOPIC, "a")
     assert (shown.state, shown.topic_epochs, shown.next_offsets) == ("granted", {0: 0}, {0: 1})
-    assert service.log.producers(TOPIC) == ([shown], [], False)
+    assert service.log.access.producers(TOPIC) == ([shown], [], False)
     send(service.log, producer, "a")
     assert reclaim(service.log, producer).topic_epochs == {0: 0, 1: 3}
     send(service.log, producer, "b")
@@ -75,7 +75,7 @@ def test_a_claim_of_what_was_lost_that_dies_and_is_beaten_leaves_the_producer_th
     with pytest.raises(SystemExit):
         reclaim(service.another(), producer)
     fencer = claim(service.log, FENCING, partitions=[1])
-    assert service.log.producer(TOPIC, "a").topic_epochs == {0: 0}
+    assert service.log.access.producer(TOPIC, "a").topic_epochs == {0: 0}
     assert poll(service.log, producer).topic_epochs == {0: 0}
     assert code_of(lambda: claim(service.log, EXCLUSIVE, producer_name="a", partitions=[0])) == "PRODUCER_BUSY"
     close(service.log, fencer)
@@ -99,7 +99,7 @@ def test_a_producer_waits_for_what_it_lost_and_keeps_the_rest_under_its_epoch(se
     assert lines(service) == [0, 0]
     send(service.log, producer, "b")
     send(service.log, granted, "c", 1)
-    assert service.log.producer(TOPIC, "a") == granted
+    assert service.log.access.producer(TOPIC, "a") == granted
 
 
 def test_a_producer_that_waits_for_what_it_lost_is_promoted_in_anothers_poll(service: Service) -> None:
@@ -108,7 +108,7 @@ def test_a_producer_that_waits_for_what_it_lost_is_promoted_in_anothers_poll(ser
     behind = claim(service.log, WAIT, partitions=[0])
     close(service.log, fencer)
     assert poll(service.log, behind).state == "queued"
-    assert service.log.producer(TOPIC, "a").topic_epochs == {0: 0, 1: 2}
+    assert service.log.access.producer(TOPIC, "a").topic_epochs == {0: 0, 1: 2}
 
 
 def test_who_waits_for_what_it_lost_does_not_stand_behind_who_waits_for_what_it_has(service: Service) -> None:
@@ -126,7 +126,7 @@ def test_who_waits_for_what_it_lost_does_not_stand_behind_who_waits_for_what_it_
 
 
 def test_who_keeps_some_stands_behind_nobody_who_waits_for_it_through_others(service: Service) -> None:
-    service.log.alter_topic(TOPIC, partitions=3)
+    service.log.topics.alter(TOPIC, partitions=3)
     producer = claim(service.log, WAIT, partitions=[0, 1], producer_name="a", lease_ms=300_000)
     waits_for_it = claim(service.log, WAIT, partitions=[0, 2], lease_ms=300_000)
     fencer = claim(service.log, FENCING, partitions=[1], lease_ms=300_000)
@@ -144,7 +144,7 @@ def test_who_keeps_some_stands_behind_nobody_who_waits_for_it_through_others(ser
 
 
 def test_who_reserved_and_died_does_not_stand_behind_who_waits_for_what_it_reserved(service: Service) -> None:
-    session_id = service.log.create_session(lease_ms=300_000).session_id
+    session_id = service.log.access.create_session(lease_ms=300_000).session_id
     service.objects.plan("create", dies)
     with pytest.raises(SystemExit):
         claim(service.another(), WAIT, producer_name="a", session_id=session_id)
@@ -161,7 +161,7 @@ def test_who_waits_for_what_it_lost_and_is_failed_has_the_rest_and_waits_anew(se
     producer, _ = partly_fenced(service, WAIT)
     reclaim(service.log, producer)
     fencer = claim(service.log, FENCING, partitions=[1], lease_ms=300_000)
-    for shown in (poll(service.log, producer), service.log.producer(TOPIC, "a")):
+    for shown in (poll(service.log, producer), service.log.access.producer(TOPIC, "a")):
         assert (shown.state, shown.topic_epochs) == ("granted", {0: 0})
     send(service.log, producer, "a")
     other = claim(service.log, WAIT, partitions=[1])
@@ -177,7 +177,7 @@ def test_a_fencer_of_the_rest_takes_it_and_the_place_in_the_line(service: Servic
     reclaim(service.log, producer)
     claim(service.log, FENCING, partitions=[0])
     assert code_of(lambda: poll(service.log, producer)) == "PRODUCER_FENCED"
-    assert code_of(lambda: service.log.producer(TOPIC, "a")) == "PRODUCER_FENCED"
+    assert code_of(lambda: service.log.access.producer(TOPIC, "a")) == "PRODUCER_FENCED"
 
 
 def test_a_closed_producer_gives_up_the_rest_and_its_place_in_the_line(service: Service) -> None:
@@ -199,7 +199,7 @@ def test_who_reconnects_with_the_rest_waits_no_more(service: Service) -> None:
     assert poll(service.log, behind).queue_position == 0
     close(service.log, fencer)
     assert poll(service.log, behind).topic_epochs == {1: 2}
-    assert service.log.producer(TOPIC, "a").topic_epochs == {0: 0}
+    assert service.log.access.producer(TOPIC, "a").topic_epochs == {0: 0}
 
 
 @pytest.mark.parametrize("name", ["a", None])
@@ -213,6 +213,6 @@ def test_a_name_that_waits_for_other_partitions_is_not_resumed(service: Service,
     assert poll(service.log, waiter).queue_position == 0
     close(service.log, waiter)
     assert again(service.log, old, producer_name=name).topic_epochs == {0: 0}
-    assert service.log.producer(TOPIC, "a").topic_epochs == {0: 0}
+    assert service.log.access.producer(TOPIC, "a").topic_epochs == {0: 0}
     close(service.log, holder)
     assert lines(service) == [0, 0]

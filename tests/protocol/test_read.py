@@ -42,7 +42,7 @@ from tests.support.tries import tries
 
 
 def read(log: Log, offset: int | None = 0, **options: Any) -> Page:
-    return log.read(TOPIC, 0, ReadRequest(offset=offset, **options))
+    return log.partitions.read(TOPIC, 0, ReadRequest(offset=offset, **options))
 
 
 def offsets(page: Page) -> list[int]:
@@ -150,15 +150,15 @@ def test_whole_batches_come_as_they_are_stored(service: Service) -> None:
     log.add(data("e", "f"))
     log.store(service.objects)
     (_, first), _, (_, second) = log.segments[0].batches
-    page = service.log.read_batches(TOPIC, 0, ReadRequest(offset=1))
+    page = service.log.partitions.read_batches(TOPIC, 0, ReadRequest(offset=1))
     whole = log.segments[0].body[: first.size] + log.segments[0].body[-second.size :] + log.segments[1].body
     assert (page.body, page.position) == (whole, 7)
-    cut = service.log.read_batches(TOPIC, 0, ReadRequest(offset=1, max_records=4))
+    cut = service.log.partitions.read_batches(TOPIC, 0, ReadRequest(offset=1, max_records=4))
     assert [h.base_offset for _, h in batch.headers(cut.body)] == [0, 4]
     assert cut.position == 5
-    least = service.log.read_batches(TOPIC, 0, ReadRequest(offset=5, max_bytes=1, max_records=1))
+    least = service.log.partitions.read_batches(TOPIC, 0, ReadRequest(offset=5, max_bytes=1, max_records=1))
     assert (least.body, least.position) == (log.segments[1].body, 7)
-    empty = service.log.read_batches(TOPIC, 0, ReadRequest(offset=7))
+    empty = service.log.partitions.read_batches(TOPIC, 0, ReadRequest(offset=7))
     assert (empty.body, empty.position) == (b"", 7)
 
 
@@ -170,7 +170,7 @@ def test_a_start_outside_the_log_is_out_of_range_and_says_what_is_in_it(
     service: Service, offset: int, is_there: bool
 ) -> None:
     append(service.log, *"abcd")
-    service.log.trim(TOPIC, 0, 1)
+    service.log.partitions.trim(TOPIC, 0, 1)
     reader = service.another()
     if is_there:
         assert offsets(read(reader, offset)) == list(range(offset, 4))
@@ -183,8 +183,8 @@ def test_a_start_outside_the_log_is_out_of_range_and_says_what_is_in_it(
 @pytest.mark.parametrize(("tail", "start"), [(0, 6), (1, 5), (3, 3), (4, 2), (5, 2), (10**18, 2)])
 def test_a_tail_offset_counts_from_the_end_and_stops_at_the_log_start(service: Service, tail: int, start: int) -> None:
     append(service.log, *"abcdef")
-    service.log.trim(TOPIC, 0, 2)
-    page = service.log.read(TOPIC, 0, ReadRequest(tail_offset=tail))
+    service.log.partitions.trim(TOPIC, 0, 2)
+    page = service.log.partitions.read(TOPIC, 0, ReadRequest(tail_offset=tail))
     assert offsets(page) == list(range(start, 6))
 
 
@@ -192,7 +192,7 @@ def test_a_timestamp_after_the_last_record_starts_at_the_end(service: Service) -
     append(service.log, "a", timestamp=1_000)
     append(service.log, "b", timestamp=2_000)
     for timestamp, expected in ((0, [0, 1]), (1_000, [0, 1]), (1_001, [1]), (2_001, [])):
-        page = service.log.read(TOPIC, 0, ReadRequest(timestamp=timestamp))
+        page = service.log.partitions.read(TOPIC, 0, ReadRequest(timestamp=timestamp))
         assert offsets(page) == expected
         assert page.position == 2
 
@@ -200,24 +200,24 @@ def test_a_timestamp_after_the_last_record_starts_at_the_end(service: Service) -
 def test_a_trim_inside_a_batch_cuts_it_at_exactly_that_offset(service: Service) -> None:
     append(service.log, *"abcde")
     append(service.log, "f")
-    service.log.trim(TOPIC, 0, 3)
+    service.log.partitions.trim(TOPIC, 0, 3)
     reader = service.another()
     assert offsets(read(reader, 3)) == [3, 4, 5]
     with pytest.raises(OffsetOutOfRangeError):
         read(reader, 2)
-    whole = reader.read_batches(TOPIC, 0, ReadRequest(offset=3))
+    whole = reader.partitions.read_batches(TOPIC, 0, ReadRequest(offset=3))
     assert [h.base_offset for _, h in batch.headers(whole.body)] == [0, 5]
 
 
 def test_a_read_goes_on_where_the_objects_below_the_log_start_are_gone(service: Service) -> None:
     for value in "abcd":
         append(service.log, value)
-    service.log.trim(TOPIC, 0, 2)
+    service.log.partitions.trim(TOPIC, 0, 2)
     for offset in (0, 1):
         service.objects.store.delete(keys.segment_key(service.topic_id(), 0, offset))
     for log in (service.log, service.another()):
         assert offsets(read(log, 2)) == [2, 3]
-        assert offsets(log.read(TOPIC, 0, ReadRequest(timestamp=0))) == [2, 3]
+        assert offsets(log.partitions.read(TOPIC, 0, ReadRequest(timestamp=0))) == [2, 3]
 
 
 # What is in an answer
@@ -236,7 +236,7 @@ def test_what_a_trim_answered_holds_for_every_read_that_begins_afterwards(servic
     append(service.log, *"abc")
     other = service.another()
     read(other)
-    service.log.trim(TOPIC, 0, 2)
+    service.log.partitions.trim(TOPIC, 0, 2)
     with pytest.raises(OffsetOutOfRangeError):
         read(other, 1)
     assert read(other, 2).bounds.log_start_offset == 2
@@ -246,10 +246,10 @@ def test_what_a_delete_answered_holds_for_every_read_that_begins_afterwards(serv
     append(service.log, "a")
     other = service.another()
     read(other)
-    service.log.delete_topic(TOPIC)
+    service.log.topics.delete(TOPIC)
     with pytest.raises(errors.UnknownTopicOrPartitionError):
         read(other)
-    service.log.create_topic(TOPIC)
+    service.log.topics.create(TOPIC)
     assert read(other).bounds.next_offset == 0
 
 
@@ -283,7 +283,7 @@ def test_a_page_of_what_is_damaged_is_corrupt(service: Service) -> None:
 def test_a_segment_that_is_missing_in_the_midst_is_never_read_over(service: Service) -> None:
     for value in "abc":
         append(service.log, value)
-    service.log.checkpoint(TOPIC, 0)
+    service.log.partitions.checkpoint(TOPIC, 0)
     service.objects.store.delete(keys.segment_key(service.topic_id(), 0, 1))
     with suppress(errors.CorruptLogError):
         assert offsets(read(service.another(), 0)) == [0]
@@ -364,7 +364,7 @@ def build(segments: Any, topic_id: str) -> LogBuilder:
 def test_pages_of_any_size_show_all_that_is_committed_and_nothing_else(segments: Any, draw: Any) -> None:
     """Read uncommitted and committed, warm and cold, with and without checkpoints between, against a model."""
     with closing(serve()) as service:
-        topic_id = service.log.create_topic(TOPIC).topic_id
+        topic_id = service.log.topics.create(TOPIC).topic_id
         log = build(segments, topic_id)
         seen = draw.draw(st.integers(0, len(segments)), label="checkpoint after")
         for count, _ in enumerate(log.segments):
@@ -372,10 +372,10 @@ def test_pages_of_any_size_show_all_that_is_committed_and_nothing_else(segments:
             part.segments = [log.segments[count]]
             part.store(service.objects)
             if count + 1 == seen:
-                service.another().checkpoint(TOPIC, 0)
+                service.another().partitions.checkpoint(TOPIC, 0)
         log_start = draw.draw(st.integers(0, log.state.next_offset), label="log start")
         if log_start:
-            service.another().trim(TOPIC, 0, log_start)
+            service.another().partitions.trim(TOPIC, 0, log_start)
         model = model_of(log, log_start)
         reader = service.another()
         start = draw.draw(st.integers(log_start, model.next_offset), label="start")
@@ -399,7 +399,7 @@ def test_pages_of_any_size_show_all_that_is_committed_and_nothing_else(segments:
                 position = page.position
             assert found == [offset for offset in expected if offset >= start]
             assert position == max(start, end)
-            whole = reader.read_batches(
+            whole = reader.partitions.read_batches(
                 TOPIC, 0, ReadRequest(offset=start, is_read_committed=is_read_committed, max_records=10_000)
             )
             in_batches = [o for _, h in batch.headers(whole.body) for o in range(h.base_offset, h.next_offset)]
@@ -415,9 +415,9 @@ def test_of_many_aborted_transactions_those_that_overlap_are_read_and_no_others(
         log.add(data("t", producer=(6, n, 0), is_transactional=True))
         log.add(outcome(6, n + 1, is_commit=False))
     log.store(service.objects)
-    service.log.checkpoint(TOPIC, 0)
+    service.log.partitions.checkpoint(TOPIC, 0)
     cold = service.another()
-    cold.offsets(TOPIC, 0)
+    cold.partitions.offsets(TOPIC, 0)
     (appender,) = cold._resolver._appenders.values()
     monkeypatch.setattr(limits, "LIST_MAX", 5)
     for start, end in ((0, 2), (58, 62), (118, 120)):
@@ -512,7 +512,7 @@ def test_a_long_poll_on_a_topic_that_is_deleted_ends(live_service: Service) -> N
     with ThreadPoolExecutor(1) as pool:
         poll = pool.submit(read, live_service.log, 1, wait_ms=600_000)
         threading.Event().wait(0.1)
-        other.delete_topic(TOPIC)
+        other.topics.delete(TOPIC)
         assert isinstance(poll.exception(), errors.UnknownTopicOrPartitionError)
     assert in_time(started)
 
@@ -529,7 +529,7 @@ def test_a_trim_past_a_waiting_reader_is_told_to_it(live_service: Service) -> No
         )
         append(other, "b", "c")
         assert gate.reached.wait(PATIENCE_S)  # the waiting reader is about to look
-        other.trim(TOPIC, 0, 3)
+        other.partitions.trim(TOPIC, 0, 3)
         gate.opened.set()
         refusal = poll.exception()
     assert isinstance(refusal, OffsetOutOfRangeError)

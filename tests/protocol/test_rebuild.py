@@ -39,7 +39,7 @@ SAME_FIELDS = ("state", "log_start")
 @pytest.fixture
 def service() -> Any:
     made = serve()
-    made.log.create_topic(TOPIC, partitions=2, config={"retention.bytes": 5})
+    made.log.topics.create(TOPIC, partitions=2, config={"retention.bytes": 5})
     yield made
     made.close()
 
@@ -64,13 +64,13 @@ def test_the_objects_alone_give_the_same_items(service: Service) -> None:
     builder.add(data("u", producer=(8, 2, 0), is_transactional=True))
     builder.add(outcome(6, 1, is_commit=False))
     builder.store(service.objects.store)
-    service.log.checkpoint(TOPIC, 0)
+    service.log.partitions.checkpoint(TOPIC, 0)
     before = everything(service.items.store, service.topic_id())
-    topic = service.log.topic(TOPIC)
+    topic = service.log.topics.get(TOPIC)
     log, items = after_loss(service)
     assert everything(items, topic.topic_id) == before
     assert {sort.split("/")[0] for sort in before} == {"head", "producer", "aborted"}
-    assert log.topic(TOPIC) == topic
+    assert log.topics.get(TOPIC) == topic
     items.close()
 
 
@@ -88,11 +88,11 @@ def test_an_idempotent_producer_goes_on_where_it_was(service: Service) -> None:
 def test_a_trim_survives(service: Service) -> None:
     for n in range(10):
         append(service.log, f"v{n}", f"w{n}", producer=(3, 0, 2 * n))
-    service.log.trim(TOPIC, 0, 7)
+    service.log.partitions.trim(TOPIC, 0, 7)
     for base in (0, 2, 4):  # what collection may take now
         service.objects.store.delete(keys.segment_key(service.topic_id(), 0, base))
     log, items = after_loss(service)
-    assert log.offsets(TOPIC, 0).bounds == service.log.offsets(TOPIC, 0).bounds
+    assert log.partitions.offsets(TOPIC, 0).bounds == service.log.partitions.offsets(TOPIC, 0).bounds
     assert append(log, "again", "again", producer=(3, 0, 18)).duplicate
     items.close()
 
@@ -100,22 +100,22 @@ def test_a_trim_survives(service: Service) -> None:
 def test_producer_ids_begin_far_above_every_one_in_the_log(service: Service) -> None:
     append(service.log, "a", producer=(12_345, 0, 0))
     log, items = after_loss(service)
-    assert log.new_producer_id() == (12_346 + limits.PRODUCER_IDS_AFTER_REBUILD, 0)
+    assert log.producing.new_producer_id() == (12_346 + limits.PRODUCER_IDS_AFTER_REBUILD, 0)
     items.close()
 
 
 def test_a_deleted_topic_stays_deleted_and_its_name_has_its_new_life(service: Service) -> None:
     append(service.log, "old")
-    service.log.create_topic("gone")
-    service.log.delete_topic("gone")
-    service.log.delete_topic(TOPIC)
-    service.log.create_topic(TOPIC)
+    service.log.topics.create("gone")
+    service.log.topics.delete("gone")
+    service.log.topics.delete(TOPIC)
+    service.log.topics.create(TOPIC)
     append(service.log, "new")
     log, items = after_loss(service)
     with pytest.raises(UnknownTopicOrPartitionError):
-        log.topic("gone")
-    assert [topic.name for topic in log.topics()[0]] == [TOPIC]
-    assert log.topic(TOPIC) == service.log.topic(TOPIC)
+        log.topics.get("gone")
+    assert [topic.name for topic in log.topics.list()[0]] == [TOPIC]
+    assert log.topics.get(TOPIC) == service.log.topics.get(TOPIC)
     assert log.append(TOPIC, 0, request("x")).base_offset == 1  # type: ignore[union-attr]
     assert len(items.query(keys.GONE)) == 2
     items.close()
@@ -128,7 +128,7 @@ def lose_and_create_again(service: Service) -> str:
     service.items.store = SqliteItemStore(":memory:")
     service.runtime.advance(1_000)
     service.log = service.another()
-    service.log.create_topic(TOPIC, partitions=1)
+    service.log.topics.create(TOPIC, partitions=1)
     return older
 
 
@@ -136,7 +136,7 @@ def test_of_two_lives_of_a_name_the_newer_keeps_it_and_the_older_comes_back_unde
     """A lost topic that was created again before the rebuild: nothing becomes unreachable."""
     for n in range(10):
         append(service.log, f"old{n}", producer=(3, 0, n))
-    created_at = service.log.topic(TOPIC).created_at
+    created_at = service.log.topics.get(TOPIC).created_at
     older = lose_and_create_again(service)
     append(service.log, "new")
     newer = service.topic_id()
@@ -150,8 +150,8 @@ def test_of_two_lives_of_a_name_the_newer_keeps_it_and_the_older_comes_back_unde
     ]
     assert told == [(TOPIC, TOPIC, newer, created_at + 1_000, 1), (TOPIC, fresh, older, created_at, 10)]
     log = Log(service.objects.store, items, service.runtime, region=REGION)
-    assert [(topic.name, topic.topic_id) for topic in log.topics()[0]] == [(TOPIC, newer), (fresh, older)]
-    page = log.read(fresh, 0, ReadRequest(offset=0))
+    assert [(topic.name, topic.topic_id) for topic in log.topics.list()[0]] == [(TOPIC, newer), (fresh, older)]
+    page = log.partitions.read(fresh, 0, ReadRequest(offset=0))
     assert [record.value for record in page.records] == [f"old{n}".encode() for n in range(10)]
     assert items.query(keys.GONE) == [], "what waits there is deleted"
     for _ in range(4):
@@ -168,12 +168,12 @@ def test_of_two_lives_of_a_name_the_newer_keeps_it_and_the_older_comes_back_unde
 
 def test_a_fresh_name_is_legal_and_nobody_elses(service: Service) -> None:
     longest = "n" * limits.TOPIC_NAME_CHARS_MAX
-    lives = [service.log.create_topic(longest).topic_id]
+    lives = [service.log.topics.create(longest).topic_id]
     for _ in range(2):
         lose_and_create_again(service)
-        lives.append(service.log.create_topic(longest).topic_id)
+        lives.append(service.log.topics.create(longest).topic_id)
     taken = f"{longest[:-19]}.recovered-{lives[0][:8]}"
-    service.log.create_topic(taken)
+    service.log.topics.create(taken)
     items = SqliteItemStore(":memory:")
     found = rebuild(Context(service.objects.store, items, service.runtime, REGION))
     names = {one.topic.topic_id: one.topic.name for one in found.namesakes if one.name == longest}
@@ -204,10 +204,10 @@ def test_it_refuses_an_item_store_that_is_not_empty(service: Service, left: str)
     lost = serve(service.runtime)
     context = Context(service.objects.store, lost.items, service.runtime, REGION)
     if left == "a topic that is gone":
-        lost.log.create_topic("gone")
-        lost.log.delete_topic("gone")
+        lost.log.topics.create("gone")
+        lost.log.topics.delete("gone")
     elif left == "a counter of producer ids":
-        lost.log.new_producer_id()
+        lost.log.producing.new_producer_id()
     else:
         lost.items.always("write", is_unavailable, "next")  # its last write
         with pytest.raises(Unavailable):
@@ -240,20 +240,20 @@ def test_a_compacted_view_is_made_anew_and_the_old_one_is_collected(service: Ser
     """Until then a compacted read is the whole log (DESIGN.md, section 4, "Rebuild")."""
 
     def table(log: Log) -> list[tuple[int, bytes | None]]:
-        page = log.read("table", 0, ReadRequest(offset=0, is_compacted=True))
+        page = log.partitions.read("table", 0, ReadRequest(offset=0, is_compacted=True))
         return [(record.offset, record.value) for record in page.records]
 
-    service.log.create_topic("table", config={"cleanup.policy": "compact"})
+    service.log.topics.create("table", config={"cleanup.policy": "compact"})
     for n in range(3):
         service.log.append("table", 0, AppendRequest.of_records([Record(f"{n}".encode(), key=b"k")]))
-    service.log.compact("table", 0)
+    service.log.partitions.compact("table", 0)
     prefix = keys.compacted_prefix(service.topic_id("table"), 0)
     (old,) = service.objects.store.list(prefix)
     log, items = after_loss(service)
-    assert log.offsets("table", 0).compaction_horizon == 0
+    assert log.partitions.offsets("table", 0).compaction_horizon == 0
     assert table(log) == [(0, b"0"), (1, b"1"), (2, b"2")]
     sweep(log, duration_ms=limits.GC_GRACE_MS)
-    assert log.offsets("table", 0).compaction_horizon == 3
+    assert log.partitions.offsets("table", 0).compaction_horizon == 3
     assert table(log) == [(2, b"2")]
     service.runtime.advance(limits.GC_GRACE_MS)
     sweep(log, duration_ms=limits.GC_GRACE_MS)

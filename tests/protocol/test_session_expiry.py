@@ -22,7 +22,7 @@ def lapses(service: Service, session_id: str) -> None:
 
 
 def closes(service: Service, session_id: str) -> None:
-    service.log.close_session(session_id)
+    service.log.access.close_session(session_id)
 
 
 def severs(service: Service, session_id: str) -> None:
@@ -39,14 +39,17 @@ def test_an_ended_session_is_remembered_for_a_day_and_then_forgotten(
     swept(service, is_thorough=True)  # fences a severed one
     service.runtime.advance(SESSION_KEPT_MS - 1)
     swept(service, is_thorough=True)
-    assert code_of(lambda: service.another().heartbeat(producer.session_id)) in ("SESSION_EXPIRED", "SESSION_SEVERED")
-    assert service.log.producers(TOPIC)[0] == ([] if end is not lapses else [producer])
+    assert code_of(lambda: service.another().access.heartbeat(producer.session_id)) in (
+        "SESSION_EXPIRED",
+        "SESSION_SEVERED",
+    )
+    assert service.log.access.producers(TOPIC)[0] == ([] if end is not lapses else [producer])
     service.runtime.advance(1)
     swept(service, is_thorough=True)
-    assert code_of(lambda: service.another().heartbeat(producer.session_id)) == "UNKNOWN_SESSION"
+    assert code_of(lambda: service.another().access.heartbeat(producer.session_id)) == "UNKNOWN_SESSION"
     swept(service, is_thorough=True)
     assert service.items.store.query(keys.producers_of(service.topic_id())) == []
-    assert code_of(lambda: service.log.producer(TOPIC, producer.producer_name)) == "UNKNOWN_PRODUCER"
+    assert code_of(lambda: service.log.access.producer(TOPIC, producer.producer_name)) == "UNKNOWN_PRODUCER"
     assert append(service.log, "a").topic_epoch == 0
     assert code_of(lambda: send(service.another(), producer, "late")) == "UNKNOWN_SESSION"
 
@@ -57,8 +60,8 @@ def test_a_session_that_is_kept_alive_is_kept(service: Service) -> None:
         service.runtime.advance(SESSION_KEPT_MS)
         send(service.log, producer, "a")
         swept(service, is_thorough=True)
-    assert service.log.session(producer.session_id).state == "live"
-    assert service.log.producer(TOPIC, producer.producer_name).state == "granted"
+    assert service.log.access.session(producer.session_id).state == "live"
+    assert service.log.access.producer(TOPIC, producer.producer_name).state == "granted"
 
 
 def test_a_session_that_comes_back_while_it_is_swept_keeps_its_item(service: Service) -> None:
@@ -93,12 +96,12 @@ def test_the_sweeper_finishes_the_fences_of_a_severed_session(service: Service) 
 
 def test_a_severed_session_that_cannot_be_fenced_holds_no_other_up_and_is_kept(service: Service) -> None:
     """Its partition's log is damaged; the other severed one is fenced, and those that ended long ago go."""
-    service.log.alter_topic(TOPIC, partitions=2)
+    service.log.topics.alter(TOPIC, partitions=2)
     stuck, other = claim(service.log, partitions=[0]), claim(service.log, partitions=[1])
-    ended = [service.log.create_session() for _ in range(20)]
+    ended = [service.log.access.create_session() for _ in range(20)]
     severs(service, stuck.session_id)
     severs(service, other.session_id)
-    end = service.log.offsets(TOPIC, 0).bounds.next_offset
+    end = service.log.partitions.offsets(TOPIC, 0).bounds.next_offset
     service.objects.store.create(keys.segment_key(service.topic_id(), 0, end), b"rubbish", {})
     service.runtime.advance(LAPSED_MS + SESSION_KEPT_MS)
     report = swept(service, is_thorough=True)
@@ -113,7 +116,7 @@ def test_a_severed_session_that_cannot_be_fenced_holds_no_other_up_and_is_kept(s
 
 def test_a_severed_session_that_cannot_be_fenced_takes_the_turn_of_no_other(service: Service) -> None:
     """However long it takes: the next run begins behind it."""
-    service.log.alter_topic(TOPIC, partitions=4)
+    service.log.topics.alter(TOPIC, partitions=4)
     stuck = [claim(service.log, partitions=[partition]) for partition in range(4)]
     for one in stuck:
         severs(service, one.session_id)
@@ -126,18 +129,20 @@ def test_a_severed_session_that_cannot_be_fenced_takes_the_turn_of_no_other(serv
 
 
 def test_a_run_out_of_time_goes_on_with_the_next_session(service: Service) -> None:
-    made = [service.log.create_session() for _ in range(5)]
+    made = [service.log.access.create_session() for _ in range(5)]
     service.runtime.advance(LAPSED_MS + SESSION_KEPT_MS)
     for _ in range(8):
         swept(service, is_thorough=True, deletes_max=2)
-    assert [code_of(lambda one=one: service.log.session(one.session_id)) for one in made] == ["UNKNOWN_SESSION"] * 5
+    assert [code_of(lambda one=one: service.log.access.session(one.session_id)) for one in made] == [
+        "UNKNOWN_SESSION"
+    ] * 5
 
 
 def test_with_a_deleted_topic_go_its_producers_and_its_tickets(service: Service) -> None:
     topic_id = service.topic_id()
     claim(service.log, lease_ms=300_000)
     claim(service.log, WAIT, lease_ms=300_000)
-    service.log.delete_topic(TOPIC)
+    service.log.topics.delete(TOPIC)
     for _ in range(4):
         swept(service, is_thorough=True)
         service.runtime.advance(GC_GRACE_MS)

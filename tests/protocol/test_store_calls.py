@@ -32,7 +32,7 @@ def calls_of(service: Service, action: Callable[[], object]) -> Counter[str]:
 def test_a_warm_append_is_one_create_and_hardly_an_item(service: Service, item_age_ms: int, item_gets: int) -> None:
     log = service.another(item_age_ms=item_age_ms)
     append(log, "warm", producer=(7, 0, 0))
-    log.checkpoint(TOPIC, 0)
+    log.partitions.checkpoint(TOPIC, 0)
 
     def work() -> None:
         for sequence in range(1, APPENDS + 1):
@@ -48,7 +48,7 @@ def test_a_warm_append_is_one_create_and_hardly_an_item(service: Service, item_a
 
 def test_a_slow_trickle_writes_a_checkpoint_once_in_ten_seconds(service: Service) -> None:
     append(service.log, "warm", producer=(7, 0, 0))
-    service.log.checkpoint(TOPIC, 0)
+    service.log.partitions.checkpoint(TOPIC, 0)
 
     def work() -> None:
         for sequence in range(1, 11):
@@ -102,7 +102,7 @@ def long_log(service: Service, count: int) -> LogBuilder:
 
 def costs(count: int) -> dict[str, Counter[str]]:
     service = serve()
-    service.log.create_topic(TOPIC)
+    service.log.topics.create(TOPIC)
     long_log(service, count)
     found: dict[str, Counter[str]] = {}
     cold = service.another()
@@ -110,9 +110,9 @@ def costs(count: int) -> dict[str, Counter[str]]:
     found["warm append"] = calls_of(service, lambda: append(cold, "b", producer=(7, 0, 1)))
     reader = service.another()
     last = ReadRequest(offset=count - 1)
-    found["cold offsets"] = calls_of(service, lambda: reader.offsets(TOPIC, 0))
-    found["read at the end"] = calls_of(service, lambda: reader.read(TOPIC, 0, last))
-    found["warm read at the end"] = calls_of(service, lambda: reader.read(TOPIC, 0, last))
+    found["cold offsets"] = calls_of(service, lambda: reader.partitions.offsets(TOPIC, 0))
+    found["read at the end"] = calls_of(service, lambda: reader.partitions.read(TOPIC, 0, last))
+    found["warm read at the end"] = calls_of(service, lambda: reader.partitions.read(TOPIC, 0, last))
     service.close()
     return found
 
@@ -140,7 +140,7 @@ def test_retention_reads_one_segment_where_nothing_is_due_else_each_that_goes(se
         for _ in range(count):
             append(service.log, "v")
         service.runtime.advance(age_ms)
-    service.log.checkpoint(TOPIC, 0)
+    service.log.partitions.checkpoint(TOPIC, 0)
     now = Now(service.runtime.now_ms(), service.runtime.now_ms())
 
     def cost(ms: int) -> tuple[int, Counter[str]]:
@@ -157,13 +157,17 @@ def test_retention_reads_one_segment_where_nothing_is_due_else_each_that_goes(se
 
 def test_a_far_offset_is_found_by_few_listings() -> None:
     service = serve()
-    service.log.create_topic(TOPIC)
+    service.log.topics.create(TOPIC)
     long_log(service, 3_000)
     log: Log = service.another()
-    log.offsets(TOPIC, 0)
+    log.partitions.offsets(TOPIC, 0)
     for offset in (1, 999, 1_000, 1_500, 2_700):
-        counted = calls_of(service, lambda offset=offset: log.read(TOPIC, 0, ReadRequest(offset=offset, max_records=1)))
+        counted = calls_of(
+            service, lambda offset=offset: log.partitions.read(TOPIC, 0, ReadRequest(offset=offset, max_records=1))
+        )
         assert counted["objects.list"] <= 2, offset
-        again = calls_of(service, lambda offset=offset: log.read(TOPIC, 0, ReadRequest(offset=offset, max_records=1)))
+        again = calls_of(
+            service, lambda offset=offset: log.partitions.read(TOPIC, 0, ReadRequest(offset=offset, max_records=1))
+        )
         assert again["objects.list"] <= 1, offset
     service.close()

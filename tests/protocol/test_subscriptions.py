@@ -62,15 +62,15 @@ NAME = "s"
 
 
 def begin(log: Log, *, at: str = "earliest", name: str = NAME, topic: str = TOPIC) -> bool:
-    return log.consumers.subscribe(topic, name, is_latest=at == "latest")[1]
+    return log.subscriptions.subscribe(topic, name, is_latest=at == "latest")[1]
 
 
 def acknowledge(log: Log, *individual: int, cumulative: int | None = None, partition: int = 0) -> int:
-    return log.consumers.acknowledge(TOPIC, partition, NAME, Acknowledgement(cumulative, individual))
+    return log.subscriptions.acknowledge(TOPIC, partition, NAME, Acknowledgement(cumulative, individual))
 
 
 def cursor(log: Log, partition: int = 0, name: str = NAME) -> ShownCursor:
-    (shown,) = log.consumers.subscription(TOPIC, name, start_partition=partition, limit=1).cursors
+    (shown,) = log.subscriptions.get(TOPIC, name, start_partition=partition, limit=1).cursors
     return shown
 
 
@@ -81,7 +81,7 @@ def place(log: Log) -> tuple[int, list[tuple[int, int]], int]:
 
 
 def read(log: Log, offset: int | None = None, **options: Any) -> Page:
-    return log.consumers.read(TOPIC, 0, NAME, ReadRequest(offset=offset, **options))
+    return log.subscriptions.read(TOPIC, 0, NAME, ReadRequest(offset=offset, **options))
 
 
 def offsets(page: Page) -> list[int]:
@@ -109,14 +109,14 @@ def test_a_subscription_begins_at_the_end_or_at_the_log_start_and_is_there_once(
     assert begin(service.log, at="earliest", name="early")
     assert not begin(service.another(), at="earliest", name="late")
     assert [cursor(service.log, name=name).mark_delete_offset for name in ("late", "early")] == [2, 0]
-    assert [one.name for one in service.log.consumers.subscriptions(TOPIC)[0]] == ["early", "late"]
+    assert [one.name for one in service.log.subscriptions.list(TOPIC)[0]] == ["early", "late"]
     with pytest.raises(UnknownSubscriptionError):
         cursor(service.log, name="other")
 
 
 def test_its_replication_is_changed_and_otherwise_stays(service: Service) -> None:
     def state(given: bool | None) -> bool:
-        shown, _ = service.log.consumers.subscribe(TOPIC, NAME, replicate_subscription_state=given)
+        shown, _ = service.log.subscriptions.subscribe(TOPIC, NAME, replicate_subscription_state=given)
         return shown.subscription.replicate_subscription_state
 
     assert [state(given) for given in (None, True, None, False, None)] == [False, True, True, False, False]
@@ -125,7 +125,7 @@ def test_its_replication_is_changed_and_otherwise_stays(service: Service) -> Non
 def test_a_partition_that_is_added_later_is_at_its_first_offset(service: Service) -> None:
     append(service.log, "a")
     begin(service.log, at="latest")
-    service.log.alter_topic(TOPIC, partitions=2)
+    service.log.topics.alter(TOPIC, partitions=2)
     service.log.append(TOPIC, 1, request("b", "c"))
     assert [(one.mark_delete_offset, one.backlog) for one in (cursor(service.log), cursor(service.log, 1))] == [
         (1, 0),
@@ -136,13 +136,13 @@ def test_a_partition_that_is_added_later_is_at_its_first_offset(service: Service
 
 def test_partitions_are_shown_in_pages() -> None:
     service = serve()
-    service.log.create_topic(TOPIC, partitions=5)
+    service.log.topics.create(TOPIC, partitions=5)
     begin(service.log)
-    shown = service.log.consumers.subscription(TOPIC, NAME, start_partition=1, limit=2)
+    shown = service.log.subscriptions.get(TOPIC, NAME, start_partition=1, limit=2)
     assert ([one.partition for one in shown.cursors], shown.has_more) == ([1, 2], True)
-    shown = service.log.consumers.subscription(TOPIC, NAME, start_partition=3, limit=2)
+    shown = service.log.subscriptions.get(TOPIC, NAME, start_partition=3, limit=2)
     assert ([one.partition for one in shown.cursors], shown.has_more) == ([3, 4], False)
-    assert not service.log.consumers.subscription(TOPIC, NAME, start_partition=9).cursors
+    assert not service.log.subscriptions.get(TOPIC, NAME, start_partition=9).cursors
     service.close()
 
 
@@ -167,7 +167,7 @@ def test_acknowledgements_move_the_mark_once_nothing_is_left_below(filled: Servi
 def test_an_offset_that_is_not_there_yet_is_refused_and_nothing_of_the_request_applied(filled: Service) -> None:
     for refused in (Acknowledgement(10), Acknowledgement(individual=[1, 10, 2]), Acknowledgement(2**63 - 1)):
         with pytest.raises(OffsetOutOfRangeError) as told:
-            filled.log.consumers.acknowledge(TOPIC, 0, NAME, refused)
+            filled.log.subscriptions.acknowledge(TOPIC, 0, NAME, refused)
         assert (told.value.log_start_offset, told.value.next_offset) == (0, 10)
     assert place(filled.log) == (0, [], 10)
 
@@ -175,7 +175,7 @@ def test_an_offset_that_is_not_there_yet_is_refused_and_nothing_of_the_request_a
 def test_a_mark_below_the_log_start_counts_as_the_log_start(filled: Service) -> None:
     log = filled.log
     acknowledge(log, 1, 4)
-    log.trim(TOPIC, 0, 3)
+    log.partitions.trim(TOPIC, 0, 3)
     assert place(log) == (3, [(4, 5)], 6)
     assert offsets(read(log)) == [3, 5, 6, 7, 8, 9]
     assert acknowledge(log, 0, 2) == 3
@@ -196,7 +196,7 @@ def test_an_acknowledgement_that_changes_nothing_writes_nothing(filled: Service)
 
 
 def test_unknown_places_are_told_and_nothing_is_made(filled: Service) -> None:
-    consumers = filled.log.consumers
+    consumers = filled.log.subscriptions
     with pytest.raises(UnknownTopicOrPartitionError):
         consumers.acknowledge(TOPIC, 1, NAME, Acknowledgement(0))
     with pytest.raises(UnknownTopicOrPartitionError):
@@ -278,7 +278,7 @@ def test_aborted_records_at_the_mark_are_not_read_and_others_are_undecided_to_wh
     assert offsets(read(service.log)) == [0, 1, 3, 4, 6, 7, 8, 9, 11, 12]
     acknowledge(service.log, 0, 1, 3)
     assert offsets(read(service.log)) == [6, 7, 8, 9, 11, 12]
-    service.log.consumers.seek(TOPIC, 0, NAME, offset=2)
+    service.log.subscriptions.seek(TOPIC, 0, NAME, offset=2)
     assert offsets(read(service.log)) == [6, 7, 8, 9, 11, 12]
 
 
@@ -290,7 +290,7 @@ PARTS = st.sampled_from(["data", "marker", "aborted", "committed", "control"])
 def test_marks_and_backlogs_are_what_a_look_at_every_offset_tells(draw: st.DataObject) -> None:
     """Property: the mark is the first offset that is left, the backlog the number of data records that are."""
     with closing(serve()) as service:
-        service.log.create_topic(TOPIC)
+        service.log.topics.create(TOPIC)
         log, done, left = LogBuilder(topic_id=service.topic_id()), set(), set()
         epoch = 0
         for _ in range(draw.draw(st.integers(1, 8))):
@@ -381,7 +381,7 @@ def test_ten_thousand_open_ranges_are_no_cliff(service: Service, monkeypatch: py
     assert acknowledge(service.log, 0) == 2
     assert acknowledge(service.log, cumulative=25_000) == 25_001
     assert place(service.log) == (25_001, [], 4_999)
-    subscription = service.log.consumers.subscriptions(TOPIC)[0][0]
+    subscription = service.log.subscriptions.list(TOPIC)[0][0]
     assert items_left(service, keys.chunk_items(subscription.subscription_id)) == []
 
 
@@ -391,7 +391,7 @@ def test_more_chunks_than_a_transaction_takes_are_made_before_and_deleted_after(
     monkeypatch.setattr(limits, "CURSOR_CHUNK_RANGES", 4)
     append(service.log, *["v"] * 2_000)
     begin(service.log)
-    chunks = keys.chunk_items(service.log.consumers.subscriptions(TOPIC)[0][0].subscription_id)
+    chunks = keys.chunk_items(service.log.subscriptions.list(TOPIC)[0][0].subscription_id)
     service.items.plan("write", lambda call: call(), lambda call: call(), lambda call: call(), is_unavailable)
     assert acknowledge(service.log, *range(1, 2_000, 2)) == 0  # the first try of the cursor's own write fails
     assert len(cursor(service.another()).individually_acknowledged) == 1_000
@@ -408,12 +408,12 @@ def test_a_process_that_was_frozen_before_it_made_chunks_leaves_none_behind_a_su
     monkeypatch.setattr(limits, "CURSOR_CHUNK_RANGES", 4)
     append(service.log, *["v"] * 2_000)
     begin(service.log, at="latest")
-    service.log.consumers.seek(TOPIC, 0, NAME, offset=0)
-    chunks = keys.chunk_items(service.log.consumers.subscriptions(TOPIC)[0][0].subscription_id)
+    service.log.subscriptions.seek(TOPIC, 0, NAME, offset=0)
+    chunks = keys.chunk_items(service.log.subscriptions.list(TOPIC)[0][0].subscription_id)
     other = service.another()
 
     def ends_meanwhile_and_dies(call: Any) -> None:
-        other.consumers.unsubscribe(TOPIC, NAME)
+        other.subscriptions.unsubscribe(TOPIC, NAME)
         for _ in range(3):
             service.runtime.advance(HOUR)
             swept(service)
@@ -521,14 +521,14 @@ def test_seek_sets_the_mark_by_offset_or_by_time_and_forgets_what_was_acknowledg
     for n in range(4):
         append(service.log, str(n), timestamp=START_MS + n)
     begin(service.log)
-    seek = service.log.consumers.seek
+    seek = service.log.subscriptions.seek
     acknowledge(service.log, 1, 3)
     assert seek(TOPIC, 0, NAME, offset=3) == 3
     assert place(service.log) == (3, [], 1)
     assert seek(TOPIC, 0, NAME, timestamp=START_MS + 1) == 1
     assert seek(TOPIC, 0, NAME, timestamp=START_MS + 9) == 4
     assert seek(TOPIC, 0, NAME, offset=0) == 0
-    service.log.trim(TOPIC, 0, 2)
+    service.log.partitions.trim(TOPIC, 0, 2)
     for offset in (1, 5):
         with pytest.raises(OffsetOutOfRangeError):
             seek(TOPIC, 0, NAME, offset=offset)
@@ -574,7 +574,7 @@ def test_a_trim_between_the_look_at_the_mark_and_the_page_moves_the_start(
 
     def then_trimmed(*given: Any) -> int:
         mark = slid(*given)
-        other.trim(TOPIC, 0, 4)
+        other.partitions.trim(TOPIC, 0, 4)
         return mark
 
     acknowledge(other, 4)
@@ -655,7 +655,7 @@ FENCED = OwnerFencedError("another session owns it", resource="orders/0")
 
 
 def test_each_use_is_judged_as_the_group_of_its_name(filled: Service, guard: Recorder) -> None:
-    consumers = filled.log.consumers
+    consumers = filled.log.subscriptions
     consumers.acknowledge(TOPIC, 0, NAME, Acknowledgement(0), session_id="a", principal="p")
     consumers.seek(TOPIC, 0, NAME, offset=0, principal="p")
     assert guard.asked == [(TOPIC, 0, NAME, "a", "p"), (TOPIC, 0, NAME, None, "p")]
@@ -678,7 +678,7 @@ def test_one_who_was_fenced_moves_nothing(filled: Service, guard: Recorder) -> N
     with pytest.raises(OwnerFencedError):
         acknowledge(filled.log, 1)
     with pytest.raises(OwnerFencedError):
-        filled.log.consumers.seek(TOPIC, 0, NAME, offset=3)
+        filled.log.subscriptions.seek(TOPIC, 0, NAME, offset=3)
     assert place(filled.log) == (0, [], 10)
 
 
@@ -703,7 +703,7 @@ def test_a_refusal_behind_a_lost_answer_says_that_the_outcome_is_not_known(
     filled: Service, guard: Recorder, fault: Any
 ) -> None:
     """The mark may have moved before the new owner came; what has found damage says that, all the same."""
-    consumers = filled.log.consumers
+    consumers = filled.log.subscriptions
     for to, move in (
         (3, lambda: consumers.acknowledge(TOPIC, 0, NAME, Acknowledgement(2))),
         (5, lambda: consumers.seek(TOPIC, 0, NAME, offset=5)),
@@ -722,16 +722,16 @@ def test_a_refusal_behind_a_lost_answer_says_that_the_outcome_is_not_known(
 
 def owner(log: Log) -> str:
     """A session that owns the group's reading of the first partition."""
-    session_id = log.create_session().session_id
-    log.own(session_id, [OwnTarget(f"{TOPIC}/0", 0)], group=NAME)
+    session_id = log.access.create_session().session_id
+    log.access.own(session_id, [OwnTarget(f"{TOPIC}/0", 0)], group=NAME)
     return session_id
 
 
 def test_the_owner_of_a_group_reads_and_acknowledges_and_nobody_else(filled: Service) -> None:
-    consumers, session_id = filled.log.consumers, owner(filled.log)
+    consumers, session_id = filled.log.subscriptions, owner(filled.log)
     assert offsets(read(filled.log, session_id=session_id)) == [*range(10)]
     assert consumers.acknowledge(TOPIC, 0, NAME, Acknowledgement(2), session_id=session_id) == 3
-    for who in (None, filled.log.create_session().session_id):
+    for who in (None, filled.log.access.create_session().session_id):
         with pytest.raises(OwnerFencedError):
             read(filled.log, session_id=who)
         with pytest.raises(OwnerFencedError):
@@ -746,7 +746,9 @@ def test_a_late_acknowledgement_of_a_severed_owner_never_lands(filled: Service) 
     gate = Gate()
     filled.items.plan("write", gate)
     with ThreadPoolExecutor() as pool:
-        late = pool.submit(filled.log.consumers.acknowledge, TOPIC, 0, NAME, Acknowledgement(5), session_id=session_id)
+        late = pool.submit(
+            filled.log.subscriptions.acknowledge, TOPIC, 0, NAME, Acknowledgement(5), session_id=session_id
+        )
         assert gate.reached.wait(PATIENCE_S)
         owner(other)
         gate.opened.set()
@@ -760,8 +762,8 @@ def test_a_late_acknowledgement_of_a_severed_owner_never_lands(filled: Service) 
 
 def test_a_subscription_that_is_created_anew_shares_nothing_with_the_earlier_one(filled: Service) -> None:
     acknowledge(filled.log, 1, 4, cumulative=None)
-    old = filled.log.consumers.subscriptions(TOPIC)[0][0]
-    filled.log.consumers.unsubscribe(TOPIC, NAME)
+    old = filled.log.subscriptions.list(TOPIC)[0][0]
+    filled.log.subscriptions.unsubscribe(TOPIC, NAME)
     assert (
         items_left(
             filled, keys.cursor_items(NAME), keys.unowned_items(old.topic_id), keys.subscription_items(old.topic_id)
@@ -776,12 +778,12 @@ def test_a_subscription_that_is_created_anew_shares_nothing_with_the_earlier_one
 
 def test_a_topic_that_is_created_anew_shares_no_subscription(filled: Service) -> None:
     acknowledge(filled.log, 1)
-    filled.log.delete_topic(TOPIC)
+    filled.log.topics.delete(TOPIC)
     with pytest.raises(UnknownTopicOrPartitionError):
         cursor(filled.log)
-    filled.log.create_topic(TOPIC)
+    filled.log.topics.create(TOPIC)
     append(filled.log, "new")
-    assert list(filled.log.consumers.subscriptions(TOPIC)[0]) == []
+    assert list(filled.log.subscriptions.list(TOPIC)[0]) == []
     begin(filled.log)
     assert place(filled.log) == (0, [], 1)
 
@@ -798,17 +800,15 @@ def test_a_delete_whose_answer_is_lost_ends_this_subscription_and_no_later_one(f
                 begin(other, at="latest")
 
     filled.items.plan("write", then_created_anew)
-    filled.log.consumers.unsubscribe(TOPIC, NAME)
-    assert [one.name for one in filled.log.consumers.subscriptions(TOPIC)[0]] == (
-        [NAME] if fault is loses_answer else []
-    )
+    filled.log.subscriptions.unsubscribe(TOPIC, NAME)
+    assert [one.name for one in filled.log.subscriptions.list(TOPIC)[0]] == ([NAME] if fault is loses_answer else [])
 
 
 def test_a_delete_that_finds_itself_done_is_done(filled: Service) -> None:
     filled.items.plan("write", loses_answer)
-    filled.log.consumers.unsubscribe(TOPIC, NAME)
+    filled.log.subscriptions.unsubscribe(TOPIC, NAME)
     with pytest.raises(UnknownSubscriptionError):
-        filled.log.consumers.unsubscribe(TOPIC, NAME)
+        filled.log.subscriptions.unsubscribe(TOPIC, NAME)
 
 
 def test_an_acknowledgement_that_comes_behind_a_delete_makes_no_cursor(filled: Service) -> None:
@@ -817,7 +817,7 @@ def test_an_acknowledgement_that_comes_behind_a_delete_makes_no_cursor(filled: S
     with ThreadPoolExecutor() as pool:
         late = pool.submit(acknowledge, filled.log, 1)
         assert gate.reached.wait(PATIENCE_S)
-        filled.another().consumers.unsubscribe(TOPIC, NAME)
+        filled.another().subscriptions.unsubscribe(TOPIC, NAME)
         gate.opened.set()
         with pytest.raises(UnknownSubscriptionError):
             late.result(PATIENCE_S)
@@ -829,8 +829,8 @@ def test_the_cursors_of_a_deleted_topic_are_collected(filled: Service, monkeypat
     topic_id = filled.topic_id()
     begin(filled.log, name="other", at="latest")
     acknowledge(filled.log, 1, 3, 5)
-    gone = filled.log.consumers.subscriptions(TOPIC)[0]
-    filled.log.delete_topic(TOPIC)
+    gone = filled.log.subscriptions.list(TOPIC)[0]
+    filled.log.topics.delete(TOPIC)
     for _ in range(4):
         swept(filled)
         filled.runtime.advance(HOUR)
@@ -846,7 +846,7 @@ def test_the_cursors_of_a_deleted_topic_are_collected(filled: Service, monkeypat
 def wide() -> Any:
     """A topic of 250 partitions, each with a record."""
     service = serve()
-    service.log.create_topic(TOPIC, partitions=250)
+    service.log.topics.create(TOPIC, partitions=250)
     for partition in range(250):
         service.log.append(TOPIC, partition, request("v"))
     yield service
@@ -854,14 +854,14 @@ def wide() -> Any:
 
 
 def marks(wide: Service) -> set[int]:
-    shown = wide.log.consumers.subscription(TOPIC, NAME, limit=1_000).cursors
+    shown = wide.log.subscriptions.get(TOPIC, NAME, limit=1_000).cursors
     assert len(shown) == 250
     return {one.mark_delete_offset for one in shown}
 
 
 def test_many_cursors_are_made_before_the_subscription_is_there(wide: Service) -> None:
     assert begin(wide.log, at="latest")
-    shown = wide.log.consumers.subscription(TOPIC, NAME, limit=1_000).cursors
+    shown = wide.log.subscriptions.get(TOPIC, NAME, limit=1_000).cursors
     assert {(one.mark_delete_offset, one.backlog) for one in shown} == {(1, 0)}
     assert items_left(wide, keys.unowned_items(wide.topic_id())) == []
 
@@ -885,11 +885,9 @@ def test_who_dies_while_creating_leaves_all_or_nothing_and_the_sweeper_finds_the
     except Died:
         is_new = False
     wide.items.on_call = None
-    names = [one.name for one in wide.log.consumers.subscriptions(TOPIC)[0]]
+    names = [one.name for one in wide.log.subscriptions.list(TOPIC)[0]]
     if is_new:
-        assert {one.mark_delete_offset for one in wide.log.consumers.subscription(TOPIC, NAME, limit=250).cursors} == {
-            1
-        }
+        assert {one.mark_delete_offset for one in wide.log.subscriptions.get(TOPIC, NAME, limit=250).cursors} == {1}
         return
     assert names == []
     left = items_left(wide, keys.cursor_items(NAME))
@@ -913,7 +911,7 @@ def test_a_creation_that_was_undone_meanwhile_does_not_make_half_a_subscription(
     wide.items.on_call = freeze
     assert begin(wide.log, at="latest")
     assert marks(wide) == {1}
-    subscription = wide.log.consumers.subscriptions(TOPIC)[0][0]
+    subscription = wide.log.subscriptions.list(TOPIC)[0][0]
     assert {keys.parse_cursor_item(key)[1] for key in items_left(wide, keys.cursor_items(NAME))} == {
         subscription.subscription_id
     }

@@ -46,7 +46,7 @@ DAY = 24 * HOUR
 def service() -> Iterator[Service]:
     made = serve()
     Guard(made)
-    made.log.create_topic(TOPIC, config={"retention.ms": 2 * HOUR})
+    made.log.topics.create(TOPIC, config={"retention.ms": 2 * HOUR})
     yield made
     made.close()
 
@@ -67,7 +67,7 @@ def test_retention_moves_the_log_start_then_makes_the_state_object_and_deletes_a
     report = swept(service)
     assert (report.log_starts, report.states, report.objects) == (1, 1, 0)
     assert head_of(service.items.store, topic_id).log_start == states(service, topic_id)[0] == 5
-    assert service.another().offsets(TOPIC, 0).bounds.log_start_offset == 5
+    assert service.another().partitions.offsets(TOPIC, 0).bounds.log_start_offset == 5
     check_all(service)
     service.runtime.advance(HOUR)
     report = swept(service)
@@ -93,7 +93,7 @@ def test_everything_goes_by_age_and_offsets_and_producers_go_on(service: Service
 def test_retention_by_size_keeps_at_least_so_much(service: Service) -> None:
     filled(service, 10)
     sizes = [len(segment.body) for segment in service.segments()]
-    service.log.alter_topic(TOPIC, config={"retention.bytes": sum(sizes[6:]) + 1})
+    service.log.topics.alter(TOPIC, config={"retention.bytes": sum(sizes[6:]) + 1})
     swept(service)
     assert head_of(service.items.store, service.topic_id()).log_start == 5
 
@@ -104,14 +104,14 @@ def test_a_clock_that_is_years_ahead_deletes_nothing(service: Service) -> None:
     clock = type(service.runtime)()
     clock.wall_ms = service.runtime.wall_ms + 1_000 * DAY
     swept(service, service.another(runtime=clock), is_thorough=True)
-    assert service.log.offsets(TOPIC, 0).bounds.log_start_offset == 0
+    assert service.log.partitions.offsets(TOPIC, 0).bounds.log_start_offset == 0
     assert item_sorts(service, service.topic_id(), keys.PRODUCER_SORT)
 
 
 @pytest.mark.parametrize("slow", range(1, 11))
 def test_an_appender_whose_clock_is_a_month_behind_takes_no_fresh_record(service: Service, slow: int) -> None:
     """Only what was old goes, wherever among ten fresh segments that appender's stands."""
-    service.log.alter_topic(TOPIC, config={"retention.ms": 7 * DAY})
+    service.log.topics.alter(TOPIC, config={"retention.ms": 7 * DAY})
     append(service.log, "old")
     service.runtime.advance(8 * DAY)
     clock = type(service.runtime)()
@@ -121,7 +121,7 @@ def test_an_appender_whose_clock_is_a_month_behind_takes_no_fresh_record(service
         append(behind if offset == slow else service.log, f"fresh {offset}")
     for _ in range(2):
         swept(service)
-        assert service.another().offsets(TOPIC, 0).bounds.log_start_offset == 1
+        assert service.another().partitions.offsets(TOPIC, 0).bounds.log_start_offset == 1
 
 
 def test_an_appender_whose_clock_is_ahead_keeps_what_lies_behind_until_that_time_is_old_or_size_takes_it(
@@ -148,17 +148,17 @@ def test_a_sweeper_whose_clock_is_ahead_does_not_age_what_an_appender_says_is_of
     service.runtime.advance(3 * HOUR)
     clock.wall_ms = service.runtime.wall_ms + 1_000 * DAY
     swept(service, service.another(runtime=clock))
-    assert service.another().offsets(TOPIC, 0).bounds.log_start_offset == 0
+    assert service.another().partitions.offsets(TOPIC, 0).bounds.log_start_offset == 0
     service.runtime.advance(DAY)
     clock.wall_ms = service.runtime.wall_ms - HOUR // 2
     swept(service, service.another(runtime=clock))
-    assert service.another().offsets(TOPIC, 0).bounds.log_start_offset == 1
+    assert service.another().partitions.offsets(TOPIC, 0).bounds.log_start_offset == 1
 
 
 def test_a_walk_by_age_ends_with_its_run_and_the_next_run_goes_on(service: Service) -> None:
     for n in range(80):
         append(service.log, f"v{n}")
-    service.log.checkpoint(TOPIC, 0)
+    service.log.partitions.checkpoint(TOPIC, 0)
     service.runtime.advance(3 * HOUR)
     service.objects.on_call = lambda operation, key: service.runtime.advance(1_000 * (operation == "get"))
     log_starts = []
@@ -186,14 +186,14 @@ def test_retention_takes_nothing_by_what_the_topic_kept_before_it_was_altered(
 ) -> None:
     """The change is answered while a run reads how old segments are, which may take it minutes."""
     filled(service, 5)
-    service.log.checkpoint(TOPIC, 0)
+    service.log.partitions.checkpoint(TOPIC, 0)
     service.runtime.advance(3 * HOUR)
     read = keys.segment_key(service.topic_id(), 0, 3)
 
     def altered(operation: str, key: str) -> None:
         if (operation, key) == ("get", read):
             service.objects.on_call = None
-            service.log.alter_topic(TOPIC, config=config)
+            service.log.topics.alter(TOPIC, config=config)
 
     service.objects.on_call = altered
     swept(service)
@@ -306,15 +306,15 @@ def test_who_comes_back_after_his_item_went_is_judged_as_unknown_and_then_known(
     service: Service, *, is_warm: bool
 ) -> None:
     """A process that has the state, and the item's version, in memory goes on rightly, too."""
-    service.log.alter_topic(TOPIC, config={"retention.ms": -1})
+    service.log.topics.alter(TOPIC, config={"retention.ms": -1})
     append(service.log, "a", producer=(7, 3, 0))
-    service.log.checkpoint(TOPIC, 0)
+    service.log.partitions.checkpoint(TOPIC, 0)
     service.runtime.advance(2 * DAY)
     swept(service, is_thorough=True)
     assert item_sorts(service, service.topic_id(), keys.PRODUCER_SORT) == []
     log = service.log if is_warm else service.another()
     assert append(log, "b", producer=(7, 1, 50)).base_offset == 1, "any epoch, any sequence"
-    log.checkpoint(TOPIC, 0)
+    log.partitions.checkpoint(TOPIC, 0)
     for other in (log, service.another()):
         assert append(other, "b", producer=(7, 1, 50)).duplicate
         with pytest.raises(OutOfOrderSequenceNumberError):
@@ -326,14 +326,14 @@ def test_who_comes_back_after_his_item_went_is_judged_as_unknown_and_then_known(
 def test_an_item_that_is_ahead_of_what_the_sweeper_folded_stays_though_its_time_is_long_past(service: Service) -> None:
     """Its producer has just come back, by an appender whose clock is behind: to that one it has never lapsed."""
     append(service.log, "a", producer=(7, 0, 0))
-    service.log.checkpoint(TOPIC, 0)
+    service.log.partitions.checkpoint(TOPIC, 0)
     partition = Partition(service.another().context, TOPIC, service.topic_id(), 0)
     partition.open()
     clock = type(service.runtime)()
     service.runtime.advance(10 * DAY)
     behind = service.another(runtime=clock)
     append(behind, "b", producer=(7, 0, 1))
-    behind.checkpoint(TOPIC, 0)
+    behind.partitions.checkpoint(TOPIC, 0)
     now_ms = service.runtime.now_ms()
     budget = Budget(partition.context, service.runtime.monotonic_ms() + HOUR, 100)
     expire_producers(partition, expiration_ms=DAY, now_ms=now_ms, budget=budget)
@@ -345,7 +345,7 @@ def test_an_item_that_is_ahead_of_what_the_sweeper_folded_stays_though_its_time_
 def test_who_comes_back_while_he_is_looked_at_keeps_what_he_wrote(service: Service, *, is_saved: bool) -> None:
     """The item goes at the version that was read; and what is not in it yet is folded behind its absence."""
     append(service.log, "a", producer=(7, 0, 0))
-    service.log.checkpoint(TOPIC, 0)
+    service.log.partitions.checkpoint(TOPIC, 0)
     service.runtime.advance(2 * DAY)
     write = service.items.store.write
     other = service.another()
@@ -355,7 +355,7 @@ def test_who_comes_back_while_he_is_looked_at_keeps_what_he_wrote(service: Servi
             service.items.store.write = write  # type: ignore[method-assign]
             append(other, "b", producer=(7, 0, 1))
             if is_saved:
-                other.checkpoint(TOPIC, 0)
+                other.partitions.checkpoint(TOPIC, 0)
         write(changes)
 
     service.items.store.write = first_comes_back  # type: ignore[method-assign]
@@ -363,7 +363,7 @@ def test_who_comes_back_while_he_is_looked_at_keeps_what_he_wrote(service: Servi
     assert service.items.store.write == write
     for log in (other, service.another()):
         assert append(log, "b", producer=(7, 0, 1)).duplicate
-    other.checkpoint(TOPIC, 0)
+    other.partitions.checkpoint(TOPIC, 0)
     assert append(service.another(), "c", producer=(7, 0, 2)).base_offset == 2
 
 
@@ -373,7 +373,7 @@ def test_lapsed_producers_are_left_out_of_a_state_object(service: Service) -> No
     service.runtime.advance(DAY + HOUR + 1)
     append(service.log, "b", producer=(8, 0, 0))
     append(service.log, "c", producer=(9, 0, 1))
-    service.log.trim(TOPIC, 0, 2)
+    service.log.partitions.trim(TOPIC, 0, 2)
     context = Context(service.objects, service.items, service.runtime, REGION)
     newest = newest_state(context, service.topic_id(), 0)
     assert newest is not None
@@ -387,7 +387,7 @@ def test_a_producer_that_had_not_lapsed_for_what_is_kept_is_in_the_state_object(
     service.runtime.advance(HOUR)
     append(service.log, "b", producer=(7, 0, 1))
     service.runtime.advance(10 * DAY)
-    service.log.trim(TOPIC, 0, 1)
+    service.log.partitions.trim(TOPIC, 0, 1)
     context = Context(service.objects, service.items, service.runtime, REGION)
     newest = newest_state(context, service.topic_id(), 0)
     assert newest is not None
@@ -398,13 +398,13 @@ def test_a_producer_that_had_not_lapsed_for_what_is_kept_is_in_the_state_object(
 
 
 def deleted_life(service: Service, *, partitions: int = 2) -> str:
-    service.log.create_topic("gone", partitions=partitions)
+    service.log.topics.create("gone", partitions=partitions)
     topic_id = service.topic_id("gone")
     for n in range(3):
         service.log.append("gone", 1, request(f"v{n}", producer=(4, 0, n)))
-    service.log.trim("gone", 1, 2)
-    service.log.alter_topic("gone", config={"retention.ms": -1})
-    service.log.delete_topic("gone")
+    service.log.partitions.trim("gone", 1, 2)
+    service.log.topics.alter("gone", config={"retention.ms": -1})
+    service.log.topics.delete("gone")
     return topic_id
 
 
@@ -538,10 +538,10 @@ def test_lost_items_make_nothing_an_orphan(service: Service, harm: Any, is_creat
     """A sweeper that runs for days before the rebuild deletes nothing that it needs, and what is over still goes."""
     over = deleted_life(service)
     append(service.log, "kept")
-    service.log.create_topic("table", config={"cleanup.policy": "compact"})
+    service.log.topics.create("table", config={"cleanup.policy": "compact"})
     service.log.append("table", 0, AppendRequest.of_records([Record(b"0", key=b"k")]))
-    service.log.compact("table", 0)
-    service.log.trim(TOPIC, 0, 1)
+    service.log.partitions.compact("table", 0)
+    service.log.partitions.trim(TOPIC, 0, 1)
     append(service.log, "kept")
     if harm is not None:  # as a restore that has copied log/, and not yet topic/
         store = service.objects.store
@@ -552,7 +552,7 @@ def test_lost_items_make_nothing_an_orphan(service: Service, harm: Any, is_creat
     fresh = serve(service.runtime)
     log = Log(service.objects, fresh.items, service.runtime, region=REGION)
     if is_created_again:
-        log.create_topic(TOPIC)
+        log.topics.create(TOPIC)
         log.append(TOPIC, 0, request("newer"))
     for _ in range(3):
         report = sweep(log, duration_ms=HOUR, is_thorough=True)
@@ -569,7 +569,7 @@ def test_lost_items_make_nothing_an_orphan(service: Service, harm: Any, is_creat
 
 @pytest.mark.parametrize("seals", [0, 1, 2])
 def test_a_delete_that_died_is_finished(service: Service, seals: int) -> None:
-    service.log.create_topic("gone", partitions=2)
+    service.log.topics.create("gone", partitions=2)
     topic_id = service.topic_id("gone")
     sealed: list[str] = []
 
@@ -581,12 +581,12 @@ def test_a_delete_that_died_is_finished(service: Service, seals: int) -> None:
 
     service.objects.on_call = service.items.on_call = dies
     with pytest.raises(Died):
-        service.another().delete_topic("gone")
+        service.another().topics.delete("gone")
     service.objects.on_call = service.items.on_call = None
     swept(service)
     with pytest.raises(UnknownTopicOrPartitionError):
-        service.log.topic("gone")
-    service.log.create_topic("gone")
+        service.log.topics.get("gone")
+    service.log.topics.create("gone")
     for _ in range(4):
         service.runtime.advance(HOUR)
         swept(service)
@@ -596,10 +596,10 @@ def test_a_delete_that_died_is_finished(service: Service, seals: int) -> None:
 
 def test_a_delete_that_was_finished_meanwhile_does_not_touch_the_next_life(service: Service) -> None:
     """The sweeper saw it going; before it goes on, the name has a new life."""
-    service.log.create_topic("gone")
+    service.log.topics.create("gone")
     service.objects.always("create", is_unavailable, "log/")
     with pytest.raises(Exception, match="not be reached"):
-        service.another(timeout_ms=100).delete_topic("gone")
+        service.another(timeout_ms=100).topics.delete("gone")
     service.objects.always("create", None)
     query, items = service.items.store.query, service.items
 
@@ -608,8 +608,8 @@ def test_a_delete_that_was_finished_meanwhile_does_not_touch_the_next_life(servi
         if any(item.value["is_going"] for item in found if item.key.partition == keys.TOPICS):
             items.store.query = query  # type: ignore[method-assign]
             other = service.another()
-            other.delete_topic("gone")
-            other.create_topic("gone")
+            other.topics.delete("gone")
+            other.topics.create("gone")
             other.append("gone", 0, request("new"))
         return found
 
@@ -623,7 +623,7 @@ def test_a_delete_that_was_finished_meanwhile_does_not_touch_the_next_life(servi
 def test_a_topic_object_that_is_missing_is_made_up(service: Service) -> None:
     service.objects.always("create", is_unavailable, "topic/")
     with pytest.raises(Exception, match="not all of it is stored"):
-        service.another().alter_topic(TOPIC, config={"retention.bytes": 5})
+        service.another().topics.alter(TOPIC, config={"retention.bytes": 5})
     service.objects.always("create", None)
     swept(service)
     value = json.loads(service.objects.get(keys.topic_key(service.topic_id(), 1)).body)
@@ -653,7 +653,7 @@ def fill(service: Service, name: str, partitions: Iterable[int]) -> None:
 
 def test_a_run_ends_at_its_time_and_the_next_goes_on_where_it_was(service: Service) -> None:
     for name in ("a", "b", "c"):
-        service.log.create_topic(name, partitions=3)
+        service.log.topics.create(name, partitions=3)
         fill(service, name, range(3))
     swept(service)
     looks: set[str] = set()
@@ -675,7 +675,7 @@ def test_a_run_ends_at_its_time_and_the_next_goes_on_where_it_was(service: Servi
 
 
 def test_a_server_that_stops_ends_its_run(service: Service) -> None:
-    service.log.create_topic("other", partitions=50)
+    service.log.topics.create("other", partitions=50)
     fill(service, "other", range(50))
     log = service.another()
     service.objects.on_call = lambda operation, key: log.close() if key.endswith("/00003/") else None
@@ -706,7 +706,7 @@ def test_damage_in_one_partition_is_told_and_holds_nothing_else_up(service: Serv
     builder.add(data("a"))
     builder.add(data("b"))
     builder.store(service.objects.store, 1)  # the first is missing
-    service.log.create_topic("z", config={"retention.ms": 0})
+    service.log.topics.create("z", config={"retention.ms": 0})
     service.log.append("z", 0, request("a"))
     service.runtime.advance(HOUR)
     report = swept(service)
@@ -739,7 +739,7 @@ def keyed(service: Service, topic: str, count: int) -> None:
 def tables(service: Service) -> Service:
     """Two topics to be compacted, and behind them one where retention is due."""
     for name in ("a", "b"):
-        service.log.create_topic(name, config={"cleanup.policy": "compact"})
+        service.log.topics.create(name, config={"cleanup.policy": "compact"})
         keyed(service, name, 4)
     filled(service, 3)
     service.runtime.advance(DAY)
@@ -775,7 +775,7 @@ def test_a_compaction_that_each_run_dies_in_holds_up_nothing_behind_it(tables: S
 
 def test_a_run_that_dies_in_a_compaction_has_done_all_else_for_its_partition(tables: Service) -> None:
     topic_id = tables.topic_id("a")
-    tables.log.trim("a", 0, 2)
+    tables.log.partitions.trim("a", 0, 2)
     tables.runtime.advance(HOUR)
     dies_in_a_compaction(tables, "a")
     with pytest.raises(Died):
@@ -857,7 +857,7 @@ class Longest:
 @pytest.mark.parametrize("count", [20_000, 100_000])
 def test_a_partition_with_many_segments_is_swept_in_steps_of_bounded_length(count: int) -> None:
     service = serve()
-    service.log.create_topic(TOPIC, config={"retention.ms": HOUR})
+    service.log.topics.create(TOPIC, config={"retention.ms": HOUR})
     topic_id = service.topic_id()
     builder = LogBuilder(topic_id=topic_id)
     for _ in range(count):
@@ -893,7 +893,7 @@ def bases_after(service: Service, topic_id: str) -> list[int]:
 
 def test_a_state_object_is_made_in_steps_while_time_is_short(service: Service) -> None:
     filled(service, 10)
-    service.log.checkpoint(TOPIC, 0)
+    service.log.partitions.checkpoint(TOPIC, 0)
     steps = iter([False, False, False, True])
     context = Context(service.objects, service.items, service.runtime, REGION)
     topic_id = service.topic_id()
@@ -910,7 +910,7 @@ def untidy() -> Service:
     """Something of everything is due."""
     service = serve()
     Guard(service)
-    service.log.create_topic(TOPIC, config={"retention.ms": -1})
+    service.log.topics.create(TOPIC, config={"retention.ms": -1})
     topic_id = service.topic_id()
     deleted_life(service)
     for _ in range(2):
@@ -925,13 +925,13 @@ def untidy() -> Service:
         builder.add(outcome(6, n + 1, is_commit=False))
         builder.add(data(f"v{n}", producer=(7, 0, n)))
     builder.store(service.objects.store)
-    service.log.trim(TOPIC, 0, 7)  # its state object will be old enough, and another is due
+    service.log.partitions.trim(TOPIC, 0, 7)  # its state object will be old enough, and another is due
     service.runtime.advance(DAY + HOUR + 1)
     append(service.log, "kept0", producer=(3, 0, 0))
     append(service.log, "kept1", producer=(3, 0, 1))
-    service.log.create_topic("gone")
+    service.log.topics.create("gone")
     service.log.append("gone", 0, request("next life"))
-    service.log.alter_topic(TOPIC, config={"retention.ms": 12 * HOUR})
+    service.log.topics.alter(TOPIC, config={"retention.ms": 12 * HOUR})
     mark = service.objects.store.get(keys.topic_key(topic_id, 0)).body.replace(b'"is_going":false', b'"is_going":true')
     service.objects.store.create(keys.topic_key("f" * 32, 0), mark, {})
     service.objects.store.create(keys.segment_key("f" * 32, 0, 0), b"orphan", {})
@@ -966,8 +966,8 @@ def check_tidied(service: Service, extra: tuple[bytes, ...] = ()) -> None:
 
 def check_readable(service: Service) -> None:
     log = service.another()
-    start = log.offsets(TOPIC, 0).bounds.log_start_offset
-    page = log.read(TOPIC, 0, ReadRequest(offset=start))
+    start = log.partitions.offsets(TOPIC, 0).bounds.log_start_offset
+    page = log.partitions.read(TOPIC, 0, ReadRequest(offset=start))
     assert [record.value for record in page.records][-2:] == KEPT
     assert append(service.another(), "kept1", producer=(3, 0, 1)).duplicate
     check_all(service)
@@ -1067,7 +1067,7 @@ def test_appends_come_between_any_two_calls(stride: int) -> None:
 
 def test_a_head_of_a_newer_fenceline_is_left_alone(service: Service) -> None:
     filled(service, 3)
-    service.log.checkpoint(TOPIC, 0)
+    service.log.partitions.checkpoint(TOPIC, 0)
     key = keys.head_item(service.topic_id(), 0)
     item = service.items.store.get([key])[key]
     newer = {**item.value, "fold_version": 99}
@@ -1085,7 +1085,7 @@ def test_a_head_of_a_newer_fenceline_is_left_alone(service: Service) -> None:
 def many() -> Iterator[Service]:
     """A topic of 3,000 partitions; all of its partitions but those that a test fills were never touched."""
     made = serve()
-    made.log.create_topic(TOPIC, partitions=3_000)
+    made.log.topics.create(TOPIC, partitions=3_000)
     yield made
     made.close()
 
@@ -1119,7 +1119,7 @@ def test_among_untouched_partitions_those_with_records_are_found(many: Service) 
     """Some have no head yet, some one that fell behind, at the ends of what is read at once and between them."""
     some = (0, 1, 57, 999, 1_000, 2_998, 2_999)
     fill(many, TOPIC, some)
-    many.log.checkpoint(TOPIC, 57)
+    many.log.partitions.checkpoint(TOPIC, 57)
     fill(many, TOPIC, [57])
     many.runtime.advance(HOUR)
     assert swept(many).checkpoints == len(some)
@@ -1134,7 +1134,7 @@ def test_among_untouched_partitions_those_with_records_are_found(many: Service) 
 
 
 def test_where_nothing_is_kept_from_growing_heads_alone_tell_that_nothing_is_due(many: Service) -> None:
-    many.log.alter_topic(TOPIC, config={"retention.ms": -1})
+    many.log.topics.alter(TOPIC, config={"retention.ms": -1})
     fill(many, TOPIC, range(100))
     many.runtime.advance(HOUR)
     swept(many)

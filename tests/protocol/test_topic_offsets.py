@@ -15,14 +15,14 @@ from tests.support.service import TOPIC, LogBuilder, Service, access, data, requ
 @pytest.fixture
 def wide(service: Service) -> Service:
     """A topic with 150 partitions, with records in every tenth."""
-    service.log.alter_topic(TOPIC, partitions=150)
+    service.log.topics.alter(TOPIC, partitions=150)
     for partition in range(0, 150, 10):
         service.log.append(TOPIC, partition, request("a", "b"))
     return service
 
 
 def singly(log: Log, partitions: range) -> list[tuple[int, Any]]:
-    return [(partition, log.offsets(TOPIC, partition)) for partition in partitions]
+    return [(partition, log.partitions.offsets(TOPIC, partition)) for partition in partitions]
 
 
 def test_the_answer_is_that_of_each_partition_itself(wide: Service) -> None:
@@ -31,9 +31,9 @@ def test_the_answer_is_that_of_each_partition_itself(wide: Service) -> None:
     log.add(access("s", 3))
     log.add(data("b", producer=(7, 0, 0), is_transactional=True))
     log.store(wide.objects)
-    wide.log.trim(TOPIC, 10, 1)
+    wide.log.partitions.trim(TOPIC, 10, 1)
     for reader in (wide.log, wide.another()):
-        told = reader.topic_offsets(TOPIC, limit=100)
+        told = reader.partitions.list_offsets(TOPIC, limit=100)
         assert (told.topic_id, told.has_more) == (wide.topic_id(), True)
         assert told.partitions == singly(wide.another(), range(100))
 
@@ -54,55 +54,57 @@ def test_a_page_begins_where_it_is_asked_to_and_tells_whether_others_follow(
 ) -> None:
     for timestamp in (None, 0):
         if timestamp is None:
-            told: Any = wide.log.topic_offsets(TOPIC, start_partition=start, limit=limit)
+            told: Any = wide.log.partitions.list_offsets(TOPIC, start_partition=start, limit=limit)
         else:
-            told = wide.log.topic_offsets_at(TOPIC, timestamp, start_partition=start, limit=limit)
+            told = wide.log.partitions.list_offsets_at(TOPIC, timestamp, start_partition=start, limit=limit)
         assert [number for number, _ in told.partitions] == list(expected)
         assert (told.has_more, told.topic_id) == (has_more, wide.topic_id())
 
 
 def test_the_first_record_at_a_time_is_told_for_each_partition(service: Service) -> None:
-    service.log.alter_topic(TOPIC, partitions=4)
+    service.log.topics.alter(TOPIC, partitions=4)
     for partition in (1, 2):
         log = LogBuilder(topic_id=service.topic_id(), partition=partition)
         log.add(data("a", "b", timestamps=[10, 20 * partition]))
         log.store(service.objects)
     for reader in (service.another(), service.log):
-        told = reader.topic_offsets_at(TOPIC, 21, limit=100)
+        told = reader.partitions.list_offsets_at(TOPIC, 21, limit=100)
         assert told.partitions == [(0, None), (1, None), (2, (1, 40)), (3, None)]
 
 
 def test_items_are_read_together_and_each_end_is_seen_once(wide: Service) -> None:
     reader = wide.another()
     before = wide.count()
-    reader.topic_offsets(TOPIC, limit=100)
+    reader.partitions.list_offsets(TOPIC, limit=100)
     cold = wide.count() - before
     assert cold["items.get"] == 3  # the topic; the topic and its heads, 101 items
     assert cold["objects.list"] == 100
     before = wide.count()
-    reader.topic_offsets(TOPIC, limit=100)
+    reader.partitions.list_offsets(TOPIC, limit=100)
     assert wide.count() - before == {"items.get": 3, "objects.get": 100}
 
 
 def test_what_others_did_before_the_request_is_in_the_answer(wide: Service) -> None:
     """I4: what a warm process remembers answers nothing."""
     reader, other = wide.another(), wide.another()
-    reader.topic_offsets(TOPIC, limit=100)
+    reader.partitions.list_offsets(TOPIC, limit=100)
     other.append(TOPIC, 7, request("x"))
     other.append(TOPIC, 10, request("x"))
-    other.trim(TOPIC, 20, 2)
-    other.alter_topic(TOPIC, partitions=151)
-    told = reader.topic_offsets(TOPIC, limit=100)
+    other.partitions.trim(TOPIC, 20, 2)
+    other.topics.alter(TOPIC, partitions=151)
+    told = reader.partitions.list_offsets(TOPIC, limit=100)
     found = dict(told.partitions)
     assert [found[number].bounds.next_offset for number in (7, 10, 20)] == [1, 3, 2]
     assert found[20].bounds.log_start_offset == 2
-    assert reader.topic_offsets(TOPIC, start_partition=150, limit=100).partitions == singly(other, range(150, 151))
+    assert reader.partitions.list_offsets(TOPIC, start_partition=150, limit=100).partitions == singly(
+        other, range(150, 151)
+    )
 
 
 def test_an_end_that_was_seen_before_a_process_froze_is_seen_again(wide: Service) -> None:
     """I4: beside the look at the items, what was seen of the log may be of before the log start moved."""
     reader, other = wide.another(), wide.another()
-    reader.topic_offsets(TOPIC, limit=20)
+    reader.partitions.list_offsets(TOPIC, limit=20)
     key = keys.segment_key(wide.topic_id(), 10, 2)
     frozen: list[str] = []
 
@@ -111,24 +113,24 @@ def test_an_end_that_was_seen_before_a_process_froze_is_seen_again(wide: Service
             frozen.append(at)
             for _ in range(3):
                 other.append(TOPIC, 10, request("x"))
-            other.trim(TOPIC, 10, 5)
+            other.partitions.trim(TOPIC, 10, 5)
             wide.objects.store.delete(key)
             wide.runtime.advance(limits.GC_GRACE_MS)
 
     wide.objects.on_call = freeze
-    told = dict(reader.topic_offsets(TOPIC, limit=20).partitions)
+    told = dict(reader.partitions.list_offsets(TOPIC, limit=20).partitions)
     assert frozen
     assert (told[10].bounds.log_start_offset, told[10].bounds.next_offset) == (5, 5)
 
 
 def test_a_topic_that_was_created_again_is_told_as_it_is(wide: Service) -> None:
     reader = wide.another()
-    reader.topic_offsets(TOPIC, limit=100)
-    wide.log.delete_topic(TOPIC)
+    reader.partitions.list_offsets(TOPIC, limit=100)
+    wide.log.topics.delete(TOPIC)
     with pytest.raises(errors.UnknownTopicOrPartitionError):
-        reader.topic_offsets(TOPIC, limit=100)
-    made = wide.log.create_topic(TOPIC, partitions=2)
-    told = reader.topic_offsets(TOPIC, limit=100)
+        reader.partitions.list_offsets(TOPIC, limit=100)
+    made = wide.log.topics.create(TOPIC, partitions=2)
+    told = reader.partitions.list_offsets(TOPIC, limit=100)
     assert (told.topic_id, told.has_more, len(told.partitions)) == (made.topic_id, False, 2)
     assert {offsets.bounds.next_offset for _, offsets in told.partitions} == {0}
 
@@ -140,9 +142,9 @@ def test_a_topic_replaced_between_two_looks_is_told_as_the_new_one(wide: Service
     def replace(operation: str, at: str) -> None:
         if operation == "get" and "," in at and not made:  # the heads, behind the look at the name
             made.append(None)
-            wide.log.delete_topic(TOPIC)
-            made.append(wide.log.create_topic(TOPIC, partitions=3))
+            wide.log.topics.delete(TOPIC)
+            made.append(wide.log.topics.create(TOPIC, partitions=3))
 
     wide.items.on_call = replace
-    told = reader.topic_offsets(TOPIC, limit=100)
+    told = reader.partitions.list_offsets(TOPIC, limit=100)
     assert (told.topic_id, len(told.partitions)) == (made[1].topic_id, 3)

@@ -37,7 +37,7 @@ NAME = "new"
 def delete(service: Service, name: str = NAME) -> str:
     """Delete a topic from another process, and return which life it was."""
     topic_id = service.topic_id(name)
-    service.another().delete_topic(name)
+    service.another().topics.delete(name)
     return topic_id
 
 
@@ -56,7 +56,7 @@ def values_after_loss(service: Service, name: str = NAME) -> list[bytes | None]:
     items = SqliteItemStore(":memory:")
     rebuild(Context(service.objects.store, items, service.runtime, REGION))
     log = Log(service.objects.store, items, service.runtime, region=REGION)
-    found = [record.value for record in log.read(name, 0, ReadRequest(offset=0)).records]
+    found = [record.value for record in log.partitions.read(name, 0, ReadRequest(offset=0)).records]
     log.close()
     items.close()
     return found
@@ -72,7 +72,7 @@ def test_a_creation_that_was_deleted_before_it_was_answered_begins_a_life_of_its
     """Under the id of the first attempt it would stand under DELETE's mark: a rebuild would find nothing of it."""
     ended: list[str] = []
     service.items.plan("write", lost_behind(lambda: ended.append(end(service))))
-    made = service.log.create_topic(NAME)
+    made = service.log.topics.create(NAME)
     assert [made.topic_id] != ended
     service.log.append(NAME, 0, request("acknowledged"))
     assert values_after_loss(service) == [b"acknowledged"]
@@ -87,7 +87,7 @@ def test_no_two_attempts_of_a_creation_use_one_id(service: Service) -> None:
 
     service.items.on_call = keep
     service.items.plan("write", never_arrives, never_arrives, never_arrives)
-    made = service.log.create_topic(NAME)
+    made = service.log.topics.create(NAME)
     assert len(tried[:4]) == len(set(tried[:4])) == 4
     assert tried[3] == made.topic_id
 
@@ -101,12 +101,12 @@ def test_an_attempt_that_lands_late_brings_no_topic_back(service: Service) -> No
         raise NoAnswer("on its way")
 
     service.items.plan("write", held_up, held_up)
-    service.log.create_topic(NAME)
-    service.log.delete_topic(NAME)
+    service.log.topics.create(NAME)
+    service.log.topics.delete(NAME)
     for call in late:
         with pytest.raises(VersionMoved):
             call()
-    assert code_of(lambda: service.log.topic(NAME)) == "UNKNOWN_TOPIC_OR_PARTITION"
+    assert code_of(lambda: service.log.topics.get(NAME)) == "UNKNOWN_TOPIC_OR_PARTITION"
     service.runtime.advance(HOUR + 1)
     for _ in range(4):
         swept(service)
@@ -122,14 +122,14 @@ def test_an_attempt_that_a_rebuild_gave_another_name_is_not_given_up(service: Se
         service.another().append(NAME, 0, request("acknowledged"))
         lives.append(service.topic_id(NAME))
         service.items.store = SqliteItemStore(":memory:")
-        service.another().create_topic(NAME)
+        service.another().topics.create(NAME)
         service.items.store = SqliteItemStore(":memory:")
         rebuild(Context(service.objects.store, service.items.store, service.runtime, REGION))
-        service.another().delete_topic(NAME)
+        service.another().topics.delete(NAME)
 
     service.items.plan("write", lost_behind(lose_and_rebuild))
-    service.log.create_topic(NAME)
-    (recovered,) = [topic.name for topic in service.log.topics()[0] if topic.topic_id in lives]
+    service.log.topics.create(NAME)
+    (recovered,) = [topic.name for topic in service.log.topics.list()[0] if topic.topic_id in lives]
     for _ in range(4):
         service.runtime.advance(HOUR + 1)
         swept(service)
@@ -138,8 +138,8 @@ def test_an_attempt_that_a_rebuild_gave_another_name_is_not_given_up(service: Se
 
 def test_a_creation_that_others_changed_before_it_was_answered_is_created(service: Service) -> None:
     other = service.another()
-    service.items.plan("write", lost_behind(lambda: other.alter_topic(NAME, partitions=3)))
-    assert service.log.create_topic(NAME) == other.topic(NAME)
+    service.items.plan("write", lost_behind(lambda: other.topics.alter(NAME, partitions=3)))
+    assert service.log.topics.create(NAME) == other.topics.get(NAME)
     assert [told["partitions"] for told in objects_of(service, service.topic_id(NAME))] == [1, 3]
 
 
@@ -147,12 +147,12 @@ def test_a_creation_that_is_being_deleted_before_it_was_answered_is_not_told_as_
     def begin_to_delete() -> None:
         service.objects.always("create", is_unavailable, prefix="log/")
         with pytest.raises(errors.OutcomeUnknownError):
-            service.another().delete_topic(NAME)
+            service.another().topics.delete(NAME)
         service.objects.always("create", None)
         assert item_of(service, NAME).value["is_going"]
 
     service.items.plan("write", lost_behind(begin_to_delete))
-    refusal = refused(lambda: service.log.create_topic(NAME))
+    refusal = refused(lambda: service.log.topics.create(NAME))
     assert (refusal.code, "has been deleted by another request" in refusal.detail) == ("OUTCOME_UNKNOWN", True)
 
 
@@ -161,11 +161,11 @@ def test_a_creation_whose_name_was_taken_behind_it_is_not_told_as_refused(servic
 
     def replace() -> None:
         delete(service)
-        service.another().create_topic(NAME, partitions=2)
+        service.another().topics.create(NAME, partitions=2)
 
     service.items.plan("write", lost_behind(replace))
-    assert code_of(lambda: service.log.create_topic(NAME)) == "OUTCOME_UNKNOWN"
-    assert service.log.topic(NAME).partitions == 2
+    assert code_of(lambda: service.log.topics.create(NAME)) == "OUTCOME_UNKNOWN"
+    assert service.log.topics.get(NAME).partitions == 2
 
 
 @pytest.mark.parametrize("end", [delete, delete_and_collect])
@@ -174,8 +174,8 @@ def test_a_creation_that_slept_before_its_object_while_others_deleted_it_is_not_
 ) -> None:
     """And its object, made behind the mark, brings it back in no rebuild."""
     service.objects.plan("create", slept_before(lambda: end(service)))
-    assert code_of(lambda: service.log.create_topic(NAME)) == "OUTCOME_UNKNOWN"
-    assert code_of(lambda: service.log.topic(NAME)) == "UNKNOWN_TOPIC_OR_PARTITION"
+    assert code_of(lambda: service.log.topics.create(NAME)) == "OUTCOME_UNKNOWN"
+    assert code_of(lambda: service.log.topics.get(NAME)) == "UNKNOWN_TOPIC_OR_PARTITION"
     with pytest.raises(errors.UnknownTopicOrPartitionError):
         values_after_loss(service)
 
@@ -183,7 +183,7 @@ def test_a_creation_that_slept_before_its_object_while_others_deleted_it_is_not_
 @pytest.mark.parametrize("fault", [loses_answer, never_arrives, is_unavailable])
 def test_a_creation_whose_note_of_its_object_failed_is_created(service: Service, fault: Any) -> None:
     service.items.plan("write", lambda call: call(), fault)
-    assert service.log.create_topic(NAME) == service.another().topic(NAME)
+    assert service.log.topics.create(NAME) == service.another().topics.get(NAME)
 
 
 # Objects
@@ -193,10 +193,10 @@ def test_an_object_of_another_change_is_not_taken_for_ones_own(service: Service)
     """As of a change whose item was lost since: the next one takes the number behind it."""
     topic_id = service.topic_id()
     before = item_of(service)
-    service.log.alter_topic(TOPIC, partitions=5)
+    service.log.topics.alter(TOPIC, partitions=5)
     changed = item_of(service)
     service.items.store.write([Put(before.key, before.value, changed.version + 1, changed.version)])
-    service.another().alter_topic(TOPIC, config={"retention.ms": 7})
+    service.another().topics.alter(TOPIC, config={"retention.ms": 7})
     told = objects_of(service, topic_id)
     assert [(one["n"], one["partitions"], one["config"]) for one in told] == [
         (0, 1, {}),
@@ -210,10 +210,10 @@ def test_an_object_of_another_change_is_not_taken_for_ones_own(service: Service)
 def test_a_topic_whose_objects_say_that_it_was_deleted_is_not_changed(service: Service) -> None:
     topic_id = service.topic_id()
     before = item_of(service)
-    service.log.delete_topic(TOPIC)
+    service.log.topics.delete(TOPIC)
     service.items.store.write([Put(before.key, before.value, 1, expected=None)])
     log = service.another()
-    assert code_of(lambda: log.alter_topic(TOPIC, partitions=2)) == "CORRUPT_LOG"
+    assert code_of(lambda: log.topics.alter(TOPIC, partitions=2)) == "CORRUPT_LOG"
     assert [told["is_going"] for told in objects_of(service, topic_id)] == [False, True]
 
 
@@ -222,7 +222,7 @@ def test_a_deletion_beside_a_change_that_takes_another_number_is_no_damage(servi
     """Who has an old item sees DELETE's mark; it is one of a live item only if that item still stands."""
     topic_id, other = service.topic_id(), service.another()
     before = item_of(service)
-    service.log.alter_topic(TOPIC, partitions=5)
+    service.log.topics.alter(TOPIC, partitions=5)
     changed, altered = item_of(service), {**before.value, "n": 1, "object_n": 0, "config": {"retention.ms": 7}}
     service.items.store.write([Put(before.key, altered, changed.version + 1, changed.version)])
     seen: list[str] = []
@@ -231,11 +231,11 @@ def test_a_deletion_beside_a_change_that_takes_another_number_is_no_damage(servi
         if "topic/" in key:
             seen.append(operation)
             if len(seen) == moment:
-                other.delete_topic(TOPIC)
+                other.topics.delete(TOPIC)
 
     log = service.another()
     service.objects.on_call = on_call
-    error = ended(lambda: log.alter_topic(TOPIC, config={"retention.bytes": 5}))
+    error = ended(lambda: log.topics.alter(TOPIC, config={"retention.bytes": 5}))
     assert len(seen) >= moment
     assert error in (None, "CONTENDED", "OUTCOME_UNKNOWN", "UNKNOWN_TOPIC_OR_PARTITION")
     assert [told["is_going"] for told in objects_of(service, topic_id)][-1]
@@ -254,7 +254,7 @@ def _altered_often(service: Service) -> Any:
     """Alter a topic six times, and return its item from before."""
     before = item_of(service)
     for partitions in range(2, 8):
-        service.log.alter_topic(TOPIC, partitions=partitions)
+        service.log.topics.alter(TOPIC, partitions=partitions)
     return before
 
 
@@ -266,7 +266,7 @@ def test_the_number_behind_more_objects_than_one_listing_has_is_found(
     changed = item_of(service)
     service.items.store.write([Put(before.key, before.value, changed.version + 1, changed.version)])
     monkeypatch.setattr(limits, "LIST_MAX", 3)
-    service.another().alter_topic(TOPIC, config={"retention.ms": 7})
+    service.another().topics.alter(TOPIC, config={"retention.ms": 7})
     told = objects_of(service, service.topic_id())
     assert [(one["n"], one["partitions"]) for one in told] == [*((n, n + 1) for n in range(7)), (7, 1)]
 
@@ -275,11 +275,11 @@ def test_a_mark_behind_more_objects_than_one_listing_has_is_found(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic_id, before = service.topic_id(), _altered_often(service)
-    service.log.delete_topic(TOPIC)
+    service.log.topics.delete(TOPIC)
     service.items.store.write([Put(before.key, before.value, 1, expected=None)])
     monkeypatch.setattr(limits, "LIST_MAX", 3)
     log = service.another()
-    assert code_of(lambda: log.alter_topic(TOPIC, partitions=9)) == "CORRUPT_LOG"
+    assert code_of(lambda: log.topics.alter(TOPIC, partitions=9)) == "CORRUPT_LOG"
     monkeypatch.undo()
     assert objects_of(service, topic_id)[-1]["is_going"]
 
@@ -295,32 +295,32 @@ def test_a_change_that_may_have_been_made_is_not_told_as_refused(service: Servic
     def grow(call: Callable[[], Any]) -> Any:
         if is_made:
             call()
-        other.alter_topic(TOPIC, partitions=5)
+        other.topics.alter(TOPIC, partitions=5)
         raise NoAnswer("lost")
 
     service.items.plan("write", grow)
     change = {"partitions": 3, "config": {"retention.ms": 7}}
-    assert code_of(lambda: service.log.alter_topic(TOPIC, **change)) == "OUTCOME_UNKNOWN"  # type: ignore[arg-type]
-    assert service.log.topic(TOPIC).config == ({"retention.ms": 7} if is_made else {})
+    assert code_of(lambda: service.log.topics.alter(TOPIC, **change)) == "OUTCOME_UNKNOWN"  # type: ignore[arg-type]
+    assert service.log.topics.get(TOPIC).config == ({"retention.ms": 7} if is_made else {})
 
 
 def test_a_change_of_a_topic_that_was_deleted_behind_it_is_not_told_as_refused(service: Service) -> None:
     service.items.plan("write", lost_behind(lambda: delete(service, TOPIC)))
-    assert code_of(lambda: service.log.alter_topic(TOPIC, partitions=2)) == "OUTCOME_UNKNOWN"
+    assert code_of(lambda: service.log.topics.alter(TOPIC, partitions=2)) == "OUTCOME_UNKNOWN"
 
 
 def test_a_change_is_not_made_again_in_a_later_life(service: Service) -> None:
     def replace() -> None:
         delete(service, TOPIC)
-        service.another().create_topic(TOPIC)
+        service.another().topics.create(TOPIC)
 
     service.items.plan("write", lost_behind(replace))
-    assert code_of(lambda: service.log.alter_topic(TOPIC, partitions=2)) == "OUTCOME_UNKNOWN"
-    assert service.log.topic(TOPIC).partitions == 1
+    assert code_of(lambda: service.log.topics.alter(TOPIC, partitions=2)) == "OUTCOME_UNKNOWN"
+    assert service.log.topics.get(TOPIC).partitions == 1
 
 
 @pytest.mark.parametrize(
-    "change", [lambda log: log.alter_topic(TOPIC, partitions=5), lambda log: log.delete_topic(TOPIC)]
+    "change", [lambda log: log.topics.alter(TOPIC, partitions=5), lambda log: log.topics.delete(TOPIC)]
 )
 def test_what_stands_already_is_not_told_as_not_made_where_its_object_cannot_be(
     service: Service, change: Callable[[Log], Any]
@@ -340,10 +340,10 @@ def test_what_stands_already_is_not_told_as_not_made_where_its_object_cannot_be(
 
 def test_a_deletion_that_others_completed_before_it_was_answered_is_done(service: Service) -> None:
     topic_id, other = service.topic_id(), service.another()
-    service.items.plan("write", lost_behind(lambda: other.delete_topic(TOPIC)))
-    service.log.delete_topic(TOPIC)
+    service.items.plan("write", lost_behind(lambda: other.topics.delete(TOPIC)))
+    service.log.topics.delete(TOPIC)
     assert [told["is_going"] for told in objects_of(service, topic_id)] == [False, True]
-    assert code_of(lambda: service.log.delete_topic(TOPIC)) == "UNKNOWN_TOPIC_OR_PARTITION"
+    assert code_of(lambda: service.log.topics.delete(TOPIC)) == "UNKNOWN_TOPIC_OR_PARTITION"
 
 
 @pytest.mark.parametrize("fault", [loses_answer, never_arrives])
@@ -355,12 +355,12 @@ def test_a_deletion_whose_mark_was_not_answered_ends_no_later_life(service: Serv
         try:
             return fault(call)
         finally:
-            other.delete_topic(TOPIC)
-            other.create_topic(TOPIC, partitions=2)
+            other.topics.delete(TOPIC)
+            other.topics.create(TOPIC, partitions=2)
             append(other, "kept")
 
     service.items.plan("write", replaced)
-    service.log.delete_topic(TOPIC)
-    assert service.log.topic(TOPIC).partitions == 2
+    service.log.topics.delete(TOPIC)
+    assert service.log.topics.get(TOPIC).partitions == 2
     assert service.values() == [b"kept"]
     assert append(service.log, "next").base_offset == 1

@@ -33,16 +33,16 @@ def head_of(service: Service) -> Head:
 
 def test_a_trim_moves_the_log_start_to_exactly_that_offset(service: Service) -> None:
     append(service.log, *"abcd")
-    assert service.log.trim(TOPIC, 0, 3) == 3
-    assert service.another().offsets(TOPIC, 0).bounds.log_start_offset == 3
-    assert service.log.trim(TOPIC, 0, 4) == 4
-    assert service.log.offsets(TOPIC, 0).bounds.log_start_offset == 4
+    assert service.log.partitions.trim(TOPIC, 0, 3) == 3
+    assert service.another().partitions.offsets(TOPIC, 0).bounds.log_start_offset == 3
+    assert service.log.partitions.trim(TOPIC, 0, 4) == 4
+    assert service.log.partitions.offsets(TOPIC, 0).bounds.log_start_offset == 4
 
 
 def test_the_checkpoint_is_never_behind_the_log_start(service: Service) -> None:
     append(service.log, *"abcd")
     append(service.log, *"efgh")
-    service.log.trim(TOPIC, 0, 2)
+    service.log.partitions.trim(TOPIC, 0, 2)
     assert head_of(service).log_start == 2
     assert head_of(service).state.next_offset >= 2
 
@@ -50,7 +50,7 @@ def test_the_checkpoint_is_never_behind_the_log_start(service: Service) -> None:
 def test_the_producers_and_what_is_open_are_in_the_items_before_the_log_start_moves(service: Service) -> None:
     """Else what the trimmed records told could not be had any more, once they are collected."""
     append(service.log, "a", producer=(7, 0, 0))
-    service.log.trim(TOPIC, 0, 1)
+    service.log.partitions.trim(TOPIC, 0, 1)
     service.objects.store.delete(keys.segment_key(service.topic_id(), 0, 0))
     cold = service.another()
     assert append(cold, "a", producer=(7, 0, 0)).duplicate
@@ -60,24 +60,24 @@ def test_the_producers_and_what_is_open_are_in_the_items_before_the_log_start_mo
 @pytest.mark.parametrize("before_offset", [0, 1, 2])
 def test_at_or_below_the_log_start_nothing_changes(service: Service, before_offset: int) -> None:
     append(service.log, *"abcd")
-    service.log.trim(TOPIC, 0, 2)
+    service.log.partitions.trim(TOPIC, 0, 2)
     before = head_of(service)
-    assert service.another().trim(TOPIC, 0, before_offset) == 2
+    assert service.another().partitions.trim(TOPIC, 0, before_offset) == 2
     assert head_of(service) == before
 
 
 def test_a_trim_beyond_the_end_is_out_of_range_and_changes_nothing(service: Service) -> None:
     append(service.another(), *"abcd")
     with pytest.raises(errors.OffsetOutOfRangeError) as refusal:
-        service.log.trim(TOPIC, 0, 5)
+        service.log.partitions.trim(TOPIC, 0, 5)
     assert (refusal.value.log_start_offset, refusal.value.next_offset) == (0, 4)
-    assert service.log.trim(TOPIC, 0, 4) == 4, "another process's records count"
+    assert service.log.partitions.trim(TOPIC, 0, 4) == 4, "another process's records count"
 
 
 def test_an_empty_partition_is_trimmed_to_its_only_offset(service: Service) -> None:
-    assert service.log.trim(TOPIC, 0, 0) == 0
+    assert service.log.partitions.trim(TOPIC, 0, 0) == 0
     with pytest.raises(errors.OffsetOutOfRangeError):
-        service.log.trim(TOPIC, 0, 1)
+        service.log.partitions.trim(TOPIC, 0, 1)
 
 
 @pytest.mark.parametrize("fault", [loses_answer, never_arrives, is_unavailable, moves])
@@ -85,7 +85,7 @@ def test_an_empty_partition_is_trimmed_to_its_only_offset(service: Service) -> N
 def test_a_trim_survives_one_fault_of_the_item_store(service: Service, fault: Any, nth: int) -> None:
     append(service.log, *"abcd", producer=(7, 0, 0))
     service.items.plan("write", *[lambda call: call()] * nth, fault)
-    assert service.log.trim(TOPIC, 0, 3) == 3
+    assert service.log.partitions.trim(TOPIC, 0, 3) == 3
     assert head_of(service).log_start == 3
 
 
@@ -93,12 +93,12 @@ def test_a_trim_that_no_item_store_takes_is_told_and_moves_nothing(service: Serv
     append(service.log, *"abcd")
     service.items.always("write", is_unavailable)
     with pytest.raises(errors.StoreUnavailableError):
-        service.log.trim(TOPIC, 0, 3)
+        service.log.partitions.trim(TOPIC, 0, 3)
     service.items.always("write", never_arrives)
     with pytest.raises(errors.OutcomeUnknownError):
-        service.log.trim(TOPIC, 0, 3)
+        service.log.partitions.trim(TOPIC, 0, 3)
     service.items.always("write", None)
-    assert service.log.offsets(TOPIC, 0).bounds.log_start_offset == 0
+    assert service.log.partitions.offsets(TOPIC, 0).bounds.log_start_offset == 0
 
 
 def test_an_older_process_never_moves_the_log_start_back(service: Service) -> None:
@@ -107,10 +107,10 @@ def test_an_older_process_never_moves_the_log_start_back(service: Service) -> No
         append(service.log, value)
     other = service.another()
     append(other, "e")
-    service.log.trim(TOPIC, 0, 3)
+    service.log.partitions.trim(TOPIC, 0, 3)
     append(other, "f")
-    other.checkpoint(TOPIC, 0)
-    assert other.trim(TOPIC, 0, 2) == 3
+    other.partitions.checkpoint(TOPIC, 0)
+    assert other.partitions.trim(TOPIC, 0, 2) == 3
     head = head_of(service)
     assert (head.log_start, head.state.next_offset) == (3, 6)
 
@@ -118,23 +118,25 @@ def test_an_older_process_never_moves_the_log_start_back(service: Service) -> No
 def test_a_log_start_that_another_has_moved_further_meanwhile_stays_there(service: Service) -> None:
     append(service.log, *"abcd")
     (appender,) = service.log._resolver._appenders.values()
-    service.another().trim(TOPIC, 0, 3)
+    service.another().partitions.trim(TOPIC, 0, 3)
     assert move_log_start(appender.partition, 2) == 3
     assert head_of(service).log_start == 3
 
 
 def test_a_trim_ends_no_producers_state(service: Service) -> None:
     append(service.log, "a", producer=(7, 0, 0))
-    service.log.trim(TOPIC, 0, 1)
+    service.log.partitions.trim(TOPIC, 0, 1)
     with pytest.raises(errors.OutOfOrderSequenceNumberError):
         append(service.log, "b", producer=(7, 0, 5))
 
 
 def test_appends_and_reads_go_on_behind_a_trim_to_the_end(service: Service) -> None:
     append(service.log, *"ab")
-    service.log.trim(TOPIC, 0, 2)
+    service.log.partitions.trim(TOPIC, 0, 2)
     for log in (service.log, service.another()):
-        page = log.read(TOPIC, 0, ReadRequest(offset=log.offsets(TOPIC, 0).bounds.log_start_offset))
+        page = log.partitions.read(
+            TOPIC, 0, ReadRequest(offset=log.partitions.offsets(TOPIC, 0).bounds.log_start_offset)
+        )
         assert page.position == page.bounds.log_start_offset == page.bounds.next_offset == 2
     assert append(service.log, "c").base_offset == 2
 
@@ -145,10 +147,10 @@ def test_a_trim_of_a_long_log_takes_seconds_and_the_sweeper_does_the_rest(servic
     for n in range(120):
         builder.add(data(f"v{n}"))
     builder.store(service.objects.store)
-    service.log.checkpoint(TOPIC, 0)
+    service.log.partitions.checkpoint(TOPIC, 0)
     service.objects.on_call = lambda operation, key: service.runtime.advance(100 * (operation == "get"))
     before = service.runtime.monotonic_ms()
-    assert service.another().trim(TOPIC, 0, 120) == 120
+    assert service.another().partitions.trim(TOPIC, 0, 120) == 120
     assert service.runtime.monotonic_ms() - before <= limits.STATE_REQUEST_MS + 100 * limits.FETCH_SEGMENTS
     service.objects.on_call = None
     (reached,) = states(service, service.topic_id())

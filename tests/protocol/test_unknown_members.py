@@ -53,9 +53,9 @@ def test_a_segment_with_more_members_is_read_followed_appended_behind_verified_a
     assert append(old, "v5", producer=(7, 0, 5)).base_offset == 5
 
     assert service.values() == [b"v0", b"v1", b"v2", b"v3", b"v4", b"v5"]
-    assert [entry.base_offset for entry in service.another().segments(TOPIC, 0).segments] == [*range(6)]
-    service.another().checkpoint(TOPIC, 0)
-    verified = verify_partition(service.another().context, service.log.topic(TOPIC), 0)
+    assert [entry.base_offset for entry in service.another().partitions.segments(TOPIC, 0).segments] == [*range(6)]
+    service.another().partitions.checkpoint(TOPIC, 0)
+    verified = verify_partition(service.another().context, service.log.topics.get(TOPIC), 0)
     assert verified.broken_at is None, verified
 
     items = SqliteItemStore(":memory:")
@@ -70,9 +70,9 @@ def test_it_ages_and_goes_like_any_other(service: Service) -> None:
     for n in range(3):
         made.add(data(f"v{n}"))
     made.store(service.objects)
-    service.log.alter_topic(TOPIC, config={"retention.ms": HOUR})
+    service.log.topics.alter(TOPIC, config={"retention.ms": HOUR})
     service.runtime.advance(2 * HOUR)
-    assert (swept(service).log_starts, service.another().offsets(TOPIC, 0).bounds.log_start_offset) == (1, 3)
+    assert (swept(service).log_starts, service.another().partitions.offsets(TOPIC, 0).bounds.log_start_offset) == (1, 3)
     service.runtime.advance(2 * HOUR)
     assert swept(service).objects == 3
     check_all(service)

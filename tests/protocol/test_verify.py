@@ -27,10 +27,10 @@ def service(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     """A log of segments of two records; segment 20 is the first of a range of ten."""
     monkeypatch.setattr(limits, "VERIFY_RANGE_SEGMENTS", request.param)
     made = serve()
-    made.log.create_topic(TOPIC)
+    made.log.topics.create(TOPIC)
     for n in range(APPENDS):
         append(made.log, f"a{n}", f"b{n}", producer=(7, 0, 2 * n))
-    made.log.checkpoint(TOPIC, 0)
+    made.log.partitions.checkpoint(TOPIC, 0)
     yield made
     made.close()
 
@@ -41,7 +41,7 @@ def context_of(service: Service) -> Context:
 
 def verified(service: Service) -> Verified:
     """Verify; ranges that are checked in another order say the same."""
-    context, topic = context_of(service), service.log.topic(TOPIC)
+    context, topic = context_of(service), service.log.topics.get(TOPIC)
 
     def last_first(some: Iterator[Range]) -> Iterator[Checked]:
         return reversed([check_range(context, range_) for range_ in reversed(list(some))])
@@ -66,7 +66,7 @@ def replace_segment(service: Service, base: int, change: Callable[[bytes, dict[s
 
 def test_a_whole_log_is_verified_to_its_end(service: Service) -> None:
     reached: list[int] = []
-    found = verify_partition(context_of(service), service.log.topic(TOPIC), 0, on_progress=reached.append)
+    found = verify_partition(context_of(service), service.log.topics.get(TOPIC), 0, on_progress=reached.append)
     assert (found.broken_at, found.problem) == (None, "")
     assert (found.segments, found.records, found.next_offset) == (APPENDS, 2 * APPENDS, 2 * APPENDS)
     step = 2 * min(limits.VERIFY_RANGE_SEGMENTS, APPENDS)
@@ -294,7 +294,7 @@ def test_damage_in_a_later_range_does_not_hide_what_is_missing_before_it(service
 
 @pytest.mark.parametrize("change", [lambda body: body[:-1], lambda body: body.replace(b'"head"', b'"heat"')])
 def test_a_stored_fold_that_cannot_be_read_is_told(service: Service, change: Callable[[bytes], bytes]) -> None:
-    service.log.trim(TOPIC, 0, 20)
+    service.log.partitions.trim(TOPIC, 0, 20)
     key = keys.state_key(service.topic_id(), 0, 20)
     body = service.objects.store.get(key).body
     service.objects.store.delete(key)
@@ -307,13 +307,13 @@ def test_a_stored_fold_that_cannot_be_read_is_told(service: Service, change: Cal
 
 def test_a_trimmed_log_with_transactions_is_verified_from_its_state() -> None:
     service = serve()
-    service.log.create_topic(TOPIC)
+    service.log.topics.create(TOPIC)
     builder = LogBuilder(topic_id=service.topic_id())
     builder.add(data("a", producer=(1, 0, 0), is_transactional=True))
     builder.add(data("b", producer=(2, 0, 0)))
     builder.add(outcome(1, 1, is_commit=False))
     builder.store(service.objects.store)
-    assert service.log.trim(TOPIC, 0, 1) == 1
+    assert service.log.partitions.trim(TOPIC, 0, 1) == 1
     service.objects.store.delete(segment_key(service, 0))
     found = verified(service)
     assert (found.broken_at, found.segments, found.next_offset) == (None, 2, 3)

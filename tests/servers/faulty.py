@@ -10,8 +10,8 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from io import BufferedIOBase
 from socketserver import StreamRequestHandler, ThreadingTCPServer
-from typing import BinaryIO
 
 import pytest
 
@@ -84,7 +84,7 @@ def faulty_server() -> Iterator[Faulty]:
             server.shutdown()
 
 
-def _read(stream: BinaryIO) -> Request | None:
+def _read(stream: BufferedIOBase) -> Request | None:
     line = stream.readline().decode().strip()
     if not line:
         return None

@@ -36,7 +36,7 @@ def test_a_server_that_could_not_be_had_is_not_tried_again(monkeypatch: pytest.M
     monkeypatch.setenv("FENCELINE_TEST_SERVERS", str(tmp_path))
     monkeypatch.setattr(install, "_need", lambda tool: tries.append(tool))
     monkeypatch.setattr(install, "PAUSES_S", ())
-    monkeypatch.setattr(install.subprocess, "run", lambda *_, **__: subprocess.CompletedProcess("go", 1, "", "no\n"))
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: subprocess.CompletedProcess("go", 1, "", "no\n"))
     with Servers() as servers:
         for _ in range(3):
             with pytest.raises(CannotInstall, match=r"^go failed: no$"):

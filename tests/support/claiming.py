@@ -27,7 +27,7 @@ LAPSE_MS = LEASE_MS + 501  # after which the lease of a session that nobody rene
 
 
 def claim(log: Log, mode: str = EXCLUSIVE, *, topic: str = TOPIC, principal: str = "", **options: Any) -> Producer:
-    return log.claim(topic, ClaimRequest(mode, **options), principal=principal)
+    return log.access.claim(topic, ClaimRequest(mode, **options), principal=principal)
 
 
 def again(log: Log, producer: Producer, **options: Any) -> Producer:

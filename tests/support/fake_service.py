@@ -11,6 +11,7 @@ import struct
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import httpx
 
@@ -67,7 +68,7 @@ class FakeService:
         self._last: dict[tuple[int, int], tuple[int, int, int]] = {}
         self._ids = 1000
 
-    def client(self, runtime: ThreadRuntime | None = None, **options: int) -> Client:
+    def client(self, runtime: ThreadRuntime | None = None, **options: Any) -> Client:
         return Client(
             "http://fake", runtime=runtime or QuickRuntime(), http=httpx.MockTransport(self.answer), **options
         )

@@ -46,6 +46,8 @@ class FakeSessions(FakeService):
     acknowledge_errors: dict[int, Exception] = field(default_factory=dict)  # what becomes of them, by partition
     marks: dict[int, int] = field(default_factory=dict)
     page_size: int = 100  # partitions of a subscription in one answer
+    granted: dict[str, Any] = field(init=False)  # the last claim that was taken
+    owning: dict[str, Any] = field(init=False)  # the last request to own that was taken
 
     def answer(self, request: httpx.Request) -> httpx.Response:
         path = unquote(request.url.raw_path.decode().partition("?")[0])
@@ -195,7 +197,7 @@ class FakeSessions(FakeService):
             return refused(errors.OffsetOutOfRangeError("below the mark", log_start_offset=0, next_offset=end))
         stored = [one for body in self._logs.get(partition, []) for one in batch.decode(body)]
         chosen = [one for one in stored if one.offset >= start][: int(params["max_records"])]
-        records = [
+        records: list[dict[str, object]] = [
             {
                 "offset": one.offset,
                 "timestamp": 1,

@@ -5,8 +5,9 @@
 
 import struct
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import SimpleNamespace
+from typing import TypeAlias
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # its import reads resources in a way that is deprecated
@@ -18,9 +19,19 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 NOW = 1_700_000_000_000
 HEADER = struct.Struct(">qiibIhiqqqhii")
 
+Headers: TypeAlias = list[tuple[str, bytes | None]]
+Plain: TypeAlias = tuple[int, bytes | None, bytes | None, Headers]  # timestamp, key, value, headers
+Decoded: TypeAlias = tuple[int, int, bytes | None, bytes | None, Headers]  # offset, and as above
 
-def encode(records, *, codec="none", producer_id=-1, producer_epoch=-1, base_sequence=-1):
-    """``records``: (timestamp, key, value, headers)."""
+
+def encode(
+    records: Sequence[Plain],
+    *,
+    codec: str = "none",
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+) -> bytes:
     builder = DefaultRecordBatchBuilder(
         magic=2,
         compression_type=CODECS.index(codec),
@@ -35,8 +46,7 @@ def encode(records, *, codec="none", producer_id=-1, producer_epoch=-1, base_seq
     return bytes(builder.build())
 
 
-def decode(body):
-    """(offset, timestamp, key, value, headers) of each record."""
+def decode(body: bytes) -> list[Decoded]:
     batch = DefaultRecordBatch(body)
     assert batch.validate_crc()
     return [(r.offset, r.timestamp, r.key, r.value, r.headers) for r in batch]
@@ -55,7 +65,15 @@ def sized(data: bytes | None) -> bytes:
     return varint(-1) if data is None else varint(len(data)) + data
 
 
-def record(offset=0, *, timestamp_delta=0, key=b"k", value=b"v", headers: Iterable = (), attributes=0) -> bytes:
+def record(
+    offset: int = 0,
+    *,
+    timestamp_delta: int = 0,
+    key: bytes | None = b"k",
+    value: bytes | None = b"v",
+    headers: Iterable[tuple[bytes | None, bytes | None]] = (),
+    attributes: int = 0,
+) -> bytes:
     pairs = [sized(name) + sized(content) for name, content in headers]
     body = b"".join(
         [

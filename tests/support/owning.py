@@ -31,7 +31,7 @@ LEASE_MS = 30_000
 def serve_two() -> Service:
     """Return a service in memory whose clocks stand still, with one topic of two partitions."""
     made = serve()
-    made.log.create_topic(TOPIC, partitions=2)
+    made.log.topics.create(TOPIC, partitions=2)
     return made
 
 
@@ -64,7 +64,7 @@ def close(service: Service, session_id: str) -> None:
 
 def share(service: Service, session_id: str, partition: int = 0) -> None:
     """Give a session shared access, in the epoch in force."""
-    epoch = service.log.offsets(TOPIC, partition).topic_epoch
+    epoch = service.log.partitions.offsets(TOPIC, partition).topic_epoch
     hold = Hold(TOPIC, service.topic_id(), partition, epoch, control.SHARED, "p")
     change(service, session_id, holds=(*session(service, session_id).holds, hold))
 
@@ -95,14 +95,14 @@ def wanted(*resources: str | tuple[str, int | None]) -> Sequence[OwnTarget]:
 
 def own(log: Log, session_id: str, *resources: str | tuple[str, int | None], **options: Any) -> list[tuple[int, int]]:
     """Own resources, and return (generation, token) of each."""
-    owned = log.own(session_id, wanted(*resources), **options)
+    owned = log.access.own(session_id, wanted(*resources), **options)
     assert [one.resource for one in owned] == [one.resource for one in wanted(*resources)]
     return [(one.generation, one.fencing_token) for one in owned]
 
 
 def refusal(log: Log, session_id: str, *resources: str | tuple[str, int | None], **options: Any) -> FencelineError:
     try:
-        log.own(session_id, wanted(*resources), **options)
+        log.access.own(session_id, wanted(*resources), **options)
     except FencelineError as error:
         return error
     raise AssertionError("it was granted")
@@ -127,7 +127,7 @@ def sent(log: Log, session_id: str, epoch: int, value: str = "v", partition: int
 
 def read(log: Log, session_id: str | None, group: str | None = "g", partition: int = 0, **options: Any) -> Page:
     """Read a partition from its beginning, as a group and under a session."""
-    return log.read(TOPIC, partition, ReadRequest(offset=0, group=group, session_id=session_id, **options))
+    return log.partitions.read(TOPIC, partition, ReadRequest(offset=0, group=group, session_id=session_id, **options))
 
 
 def told(call: Callable[[], object]) -> str:
@@ -141,7 +141,7 @@ def told(call: Callable[[], object]) -> str:
 
 def claim(service: Service, mode: str, session_id: str | None = None, *, partition: int = 0) -> Producer:
     """Claim one partition, in a process of its own."""
-    return service.another().claim(TOPIC, ClaimRequest(mode, [partition], session_id=session_id))
+    return service.another().access.claim(TOPIC, ClaimRequest(mode, [partition], session_id=session_id))
 
 
 def died(call: Callable[[], Any]) -> Any:

@@ -191,7 +191,8 @@ class _Watched:
             self.on_call(operation, key)
         planned = self._planned.get(operation)
         if planned:
-            return planned.popleft()(call)
+            answer: T = planned.popleft()(call)
+            return answer
         fault, prefix = self._always.get(operation, (None, ""))
         return call() if fault is None or not key.startswith(prefix) else fault(call)
 
@@ -258,7 +259,7 @@ class Service:
         return Counter({**objects, **{f"items.{name}": count for name, count in self.items.calls.items()}})
 
     def topic_id(self, name: str = TOPIC) -> str:
-        return self.log.topic(name).topic_id
+        return self.log.topics.get(name).topic_id
 
     def segments(self, name: str = TOPIC, partition: int = 0) -> list[Segment]:
         """Return every segment that stands in the log, by offset."""
@@ -271,7 +272,7 @@ class Service:
         found: list[ReadRecord] = []
         log = self.another()
         while True:
-            page = log.read(name, partition, ReadRequest(offset=offset, max_records=10_000))
+            page = log.partitions.read(name, partition, ReadRequest(offset=offset, max_records=10_000))
             found += page.records
             if page.position == page.bounds.next_offset:
                 return found

@@ -141,12 +141,12 @@ class Guard:
 
 def check_all(service: Service, topic: str = TOPIC, partition: int = 0) -> None:
     """With all items lost the same log comes back, whatever was collected; and the log verifies."""
-    found = service.another().topic(topic)
+    found = service.another().topics.get(topic)
     items = SqliteItemStore(":memory:")
     context = Context(service.objects.store, items, service.runtime, REGION)
     rebuild(context)
     rebuilt = Log(service.objects.store, items, service.runtime, region=REGION)
-    service.another().checkpoint(topic, partition)
+    service.another().partitions.checkpoint(topic, partition)
     before = head_of(service.items.store, found.topic_id, partition)
     after = head_of(items, found.topic_id, partition)
     assert after.state == before.state

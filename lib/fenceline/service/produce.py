@@ -1,21 +1,42 @@
-"""Appends to a topic by its name: its incarnation, its configuration, and only then the partition's appender.
+"""Appends to a topic by its name: its incarnation, its configuration, its session, and then the partition's appender.
 
-The rule: a batch is judged by a configuration that may be a little old, but nothing is refused by it: before a refusal
-the topic's item is looked at again (DESIGN.md, section 4, "Old knowledge of a topic").
+Rule: a batch is judged by a configuration that may be a little old, but nothing is refused by it: before a refusal
+the topic's item is looked at again (DESIGN.md, "Old knowledge of a topic"). The appender judges by the log. What it
+cannot know is asked of the items here, beside the queue, so that no batch waits for the admission of another: the
+session's principal, whether it was severed, and whether an exclusive session that the log names has ended.
+
+Not here: how records are placed by their keys (``by_key``), and the order of appends (``append.appender``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
-from fenceline.append.checks import names_expectation
+from fenceline.access.admission import admit
+from fenceline.access.session_cache import Grants
+from fenceline.append.appender import Appender
+from fenceline.append.checks import AdmitFirst, SessionStatus, names_expectation
 from fenceline.append.request import AppendRequest, BatchEntry, prepare
-from fenceline.errors import FencelineError, InvalidProducerEpochError, OutOfOrderSequenceNumberError
+from fenceline.errors import (
+    FencelineError,
+    InvalidProducerEpochError,
+    InvalidTxnStateError,
+    OutOfOrderSequenceNumberError,
+    ProducerBusyError,
+    ProducerFencedError,
+    SessionExpiredError,
+    ThrottledError,
+)
 from fenceline.log import topics
 from fenceline.log.context import Context, StaleTopicId
 from fenceline.log.partition import Partition
-from fenceline.model.results import Appended
+from fenceline.log.tail import verified_tail
+from fenceline.model.results import Appended, SessionRef
 from fenceline.model.topic import Topic
+from fenceline.service.producer_ids import ProducerIds
 from fenceline.service.resolver import (
     INCARNATIONS_PER_REQUEST,
     Known,
@@ -23,18 +44,34 @@ from fenceline.service.resolver import (
     always_another_incarnation,
     translate_store_facts,
 )
-from fenceline.service.sender import Sender, Sent
+
+if TYPE_CHECKING:
+    from fenceline.model.record import Record
+    from fenceline.service.by_key import Share, Shares
+
+
+class Sent(NamedTuple):
+    """Under what a batch was sent, and until when, on the monotonic clock."""
+
+    session: SessionRef | None
+    principal: str
+    until_ms: int
 
 
 class Producing:
     """Appends for one process."""
 
-    def __init__(self, context: Context, resolver: PartitionResolver, item_age_ms: int) -> None:
+    def __init__(self, context: Context, resolver: PartitionResolver, item_age_ms: int, timeout_ms: int) -> None:
         self._context = context
         self._resolver = resolver
         self._item_age_ms = item_age_ms
-        self._sender = Sender(context, resolver.appender_of)
-        self.grants = self._sender.grants
+        self._timeout_ms = timeout_ms
+        self._producer_ids = ProducerIds(context)
+        self.grants = Grants(context, resolver.appender_of)
+
+    def deadline(self) -> int:
+        """Return when a request that begins now gives up, on the monotonic clock."""
+        return self._context.runtime.monotonic_ms() + self._timeout_ms
 
     def append(
         self,
@@ -76,6 +113,37 @@ class Producing:
             return None
         raise always_another_incarnation(topic)
 
+    def share_out(self, topic: str, records: Sequence[Record]) -> tuple[Shares, int]:
+        """Place records by their keys, from a look at the topic that began after the call; see ``by_key.share_out``.
+
+        Returns:
+            The shares, and until when ``append_share`` begins to append one.
+        """
+        from fenceline.service.by_key import share_out
+
+        until_ms = self.deadline()
+        found = translate_store_facts(lambda: self._resolver.look(topic)).item.topic
+        return share_out(found, records, self._context.runtime.random()), until_ms
+
+    def append_share(
+        self, shares: Shares, share: Share, until_ms: int, *, acks: int = -1, principal: str = ""
+    ) -> Appended | None:
+        """Append one partition's records; see ``append``.
+
+        Raises:
+            ThrottledError: The request's time was over before this partition's turn came. Nothing was written.
+        """
+        if self._context.runtime.monotonic_ms() + self._context.create_ms >= until_ms:
+            raise ThrottledError("the request's time was over before this partition's turn; send its records again")
+        topic, topic_id = shares.topic.name, shares.topic.topic_id
+        return self.append(topic, share.partition, share.request, acks, principal, until_ms, topic_id=topic_id)
+
+    def new_producer_id(self, transactional_id: str | None = None) -> tuple[int, int]:
+        """Return a new (producer id, producer epoch) (KIP-98)."""
+        if transactional_id is not None:
+            raise InvalidTxnStateError("transactions are not served yet; leave transactional_id out")
+        return translate_store_facts(self._producer_ids.take), 0
+
     def _resolved(self, topic: str, partition: int, topic_id: str | None) -> tuple[Known, bool]:
         """Return the topic as ``Resolver.resolve``; one that lacks the partition of its own incarnation only after a
         look.
@@ -98,11 +166,11 @@ class Producing:
         appender = self._resolver.appender(known.item.topic, partition)
         entry = self.prepared(appender.partition, known.item.topic, request, is_new=is_new)
         try:
-            return self._sender.send(appender, entry, sent)
+            return self._send(appender, entry, sent)
         except (InvalidProducerEpochError, OutOfOrderSequenceNumberError):
             # What was remembered of the producer lapses by the topic's configuration, which may be old.
             entry = prepare(appender.partition.look().topic, request, self._context.runtime.now_ms())
-            return self._sender.send(appender, entry, sent)
+            return self._send(appender, entry, sent)
 
     def prepared(self, partition: Partition, topic: Topic, request: AppendRequest, *, is_new: bool) -> BatchEntry:
         """Judge by the topic's configuration: a refusal, and any expectation, only after a look of this request."""
@@ -116,3 +184,50 @@ class Producing:
                 raise
         self._resolver.forget(topic.name)
         return prepare(partition.look().topic, request, now_ms())
+
+    def _send(self, appender: Appender, entry: BatchEntry, sent: Sent) -> Appended:
+        """Append a batch under the session that it names, or under none.
+
+        Raises:
+            UnknownSessionError, NotAuthorizedError, SessionSeveredError, ProducerFencedError, SessionExpiredError: It
+                may not write here. Nothing was written.
+            ProducerBusyError: It has no session, and somebody else's is exclusive here. Nothing was written.
+            FencelineError, StaleTopicId: As ``Appender.append``.
+            Unavailable: The item store could not be asked. Nothing was written.
+        """
+        ref = sent.session
+        if ref is None:
+            return self._commit(appender, entry, sent)
+        partition, grants = appender.partition, self.grants
+        status, is_new = grants.status(ref, partition, sent.principal)
+        grants.hold_back(ref.session_id, sent.until_ms)
+        try:
+            answer = self._commit(appender, _under(entry, status), sent)
+        except (ProducerFencedError, SessionExpiredError):
+            # Only a fresh look tells a severed session from a fenced one, or that it was granted something since.
+            fresh = status if is_new else grants.look(ref, partition, sent.principal)
+            if fresh == status:
+                raise
+            answer = self._commit(appender, _under(entry, fresh), sent)
+        grants.renew(ref, partition)
+        return answer
+
+    def _commit(self, appender: Appender, entry: BatchEntry, sent: Sent) -> Appended:
+        while True:
+            answer = appender.append(entry, sent.until_ms)
+            if isinstance(answer, AdmitFirst):
+                try:
+                    ended = admit(self._context, appender.partition, answer, self._resolver.appender_of)
+                except ProducerBusyError:
+                    state = verified_tail(appender.partition).state
+                    if (state.session_id, state.topic_epoch) == (answer.session_id, answer.topic_epoch):
+                        raise
+                    continue  # I4: only an old memory named that session
+                entry = replace(entry, terms=entry.terms._replace(ended=ended))
+                continue
+            assert isinstance(answer, Appended)
+            return answer
+
+
+def _under(entry: BatchEntry, status: SessionStatus) -> BatchEntry:
+    return replace(entry, terms=entry.terms._replace(session=status))

@@ -6,50 +6,40 @@ or commits is judged first, as the group of the subscription's name (DESIGN.md, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Protocol, TypeVar
 
 from fenceline import limits
+from fenceline.access.ownership import read_guard
 from fenceline.log.context import Context
 from fenceline.model.results import Page
 from fenceline.ports import Check
 from fenceline.read.reader import ReadRequest
+from fenceline.service.resolver import PartitionResolver, in_incarnations
 from fenceline.subscriptions import cursors, group_offsets, lifecycle
 from fenceline.subscriptions import read as subscriptions_read
-from fenceline.subscriptions.cursors import Acknowledgement, Guard, LiveTopic, ShownSubscription
+from fenceline.subscriptions.cursors import Acknowledgement, LiveTopic, ShownSubscription
 from fenceline.subscriptions.group_offsets import GroupOffset
 from fenceline.subscriptions.items import Subscription
 
-T = TypeVar("T")
 
-
-class InIncarnations(Protocol):
-    """Makes a call, again where a topic's life ended meanwhile, with store facts as errors."""
-
-    def __call__(self, use: Callable[[], T], /) -> T: ...
-
-
-class Consumers:
+class Subscriptions:
     """What consumers have acknowledged. Safe to share between threads.
-
-    Args:
-        live: Returns the live topic of a name, from a look that began after the call.
-        guard: Judges who acts as a group.
 
     Errors are those of API.md, "Subscriptions"; each that is not `OutcomeUnknownError` has moved no cursor.
     """
 
-    def __init__(
-        self, context: Context, live: Callable[[str], LiveTopic], in_incarnations: InIncarnations, guard: Guard
-    ) -> None:
+    def __init__(self, context: Context, resolver: PartitionResolver) -> None:
         self._context = context
-        self._live = live
-        self._in_incarnations = in_incarnations
-        self._guard = guard
+        self._resolver = resolver
+
+    def live(self, name: str) -> LiveTopic:
+        """Return the live topic of that name, from a look that began after the call."""
+        topic = self._resolver.look(name).item.topic
+        return LiveTopic(self._context, topic, lambda number: self._resolver.appender(topic, number).partition)
 
     def _judge(self, live: LiveTopic, partition: int, name: str, session_id: str | None, who: str) -> Sequence[Check]:
-        return self._guard(live.topic, partition, name, session_id, who)
+        return read_guard.guard_group(self._context, live.topic, partition, name, session_id, who)
 
     # Subscriptions
 
@@ -63,23 +53,23 @@ class Consumers:
         """
 
         def use() -> tuple[ShownSubscription, bool]:
-            live = self._live(topic)
+            live = self.live(topic)
             made, is_new = lifecycle.ensure(
                 live, name, is_latest=is_latest, replicate_subscription_state=replicate_subscription_state
             )
             return cursors.shown(live, made, 0, limits.CURSORS_SHOWN_DEFAULT), is_new
 
-        return self._in_incarnations(use)
+        return in_incarnations(use)
 
-    def subscriptions(
+    def list(
         self, topic: str, *, start_after: str = "", limit: int = limits.LIST_MAX
     ) -> tuple[Sequence[Subscription], bool]:
         """Return subscriptions of a topic in byte order of their names, and whether there are more."""
-        return self._in_incarnations(
-            lambda: cursors.list_subscriptions(self._live(topic), start_after=start_after, limit=limit)
+        return in_incarnations(
+            lambda: cursors.list_subscriptions(self.live(topic), start_after=start_after, limit=limit)
         )
 
-    def subscription(
+    def get(
         self,
         topic: str,
         name: str,
@@ -95,24 +85,24 @@ class Consumers:
         """
 
         def use() -> ShownSubscription:
-            live = self._live(topic)
+            live = self.live(topic)
             return cursors.shown(live, live.subscription(name), start_partition, limit, start_offset)
 
-        return self._in_incarnations(use)
+        return in_incarnations(use)
 
     def unsubscribe(self, topic: str, name: str) -> None:
         """Delete a subscription; see ``lifecycle.delete``."""
-        self._in_incarnations(lambda: lifecycle.delete(self._live(topic), name))
+        in_incarnations(lambda: lifecycle.delete(self.live(topic), name))
 
     def read(self, topic: str, partition: int, name: str, request: ReadRequest, *, principal: str = "") -> Page:
         """Return records that are not acknowledged; see ``read.read_unacknowledged``."""
 
         def use() -> Page:
-            live = self._live(topic)
+            live = self.live(topic)
             judge = partial(self._judge, live, partition, name, request.session_id, principal)
             return subscriptions_read.read_unacknowledged(live, partition, name, request, judge)
 
-        return self._in_incarnations(use)
+        return in_incarnations(use)
 
     def acknowledge(
         self,
@@ -127,11 +117,11 @@ class Consumers:
         """Acknowledge records, and return the mark after it; see ``cursors.acknowledge``."""
 
         def use() -> int:
-            live = self._live(topic)
+            live = self.live(topic)
             judge = partial(self._judge, live, partition, name, session_id, principal)
             return cursors.acknowledge(live, partition, name, request, judge)
 
-        return self._in_incarnations(use)
+        return in_incarnations(use)
 
     def seek(
         self,
@@ -146,11 +136,11 @@ class Consumers:
         """Set the mark by offset or by time, and return it; see ``cursors.seek``."""
 
         def use() -> int:
-            live = self._live(topic)
+            live = self.live(topic)
             judge = partial(self._judge, live, partition, name, None, principal)
             return cursors.seek(live, partition, name, offset=offset, timestamp=timestamp, judge=judge)
 
-        return self._in_incarnations(use)
+        return in_incarnations(use)
 
     # Groups
 
@@ -162,7 +152,7 @@ class Consumers:
         def judge(live: LiveTopic, partition: int) -> Sequence[Check]:
             return self._judge(live, partition, group, session_id, principal)
 
-        self._in_incarnations(lambda: group_offsets.commit(self._context, self._live, group, offsets, judge))
+        in_incarnations(lambda: group_offsets.commit(self._context, self.live, group, offsets, judge))
 
     def committed(
         self,
@@ -176,4 +166,4 @@ class Consumers:
     ) -> tuple[Sequence[GroupOffset], bool]:
         """Return what a group has committed, and whether there is more; see ``group_offsets.committed``."""
         asked = group_offsets.Asked(topic, partition, require_stable, start_after, limit)
-        return self._in_incarnations(lambda: group_offsets.committed(self._context, self._live, group, asked))
+        return in_incarnations(lambda: group_offsets.committed(self._context, self.live, group, asked))

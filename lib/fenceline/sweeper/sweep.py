@@ -183,7 +183,7 @@ class _Run:
             return False
         if item.is_going:
             with self._telling(f"topic={name}"):
-                self._log.resume_delete(item)
+                self._log.topics.resume_delete(item)
             return True
         with self._telling(f"topic={name}"):
             topics.make_object(self._context, item)

@@ -38,7 +38,7 @@ def measure(directory: Path) -> list[Row]:
     objects, items = open_directory(directory / "access", now_ms=runtime.now_ms)
     calls: Counter[str] = Counter()
     log = Log(_CountedObjects(objects, calls), _CountedItems(items, calls), runtime, region="local", item_age_ms=60_000)
-    log.create_topic(TOPIC, partitions=max(PARTITIONS))
+    log.topics.create(TOPIC, partitions=max(PARTITIONS))
     rows = [*_takeovers(log), *_claim(log, calls), *_sessions(log, calls), *_locks(log, items)]
     objects.close()
     items.close()
@@ -51,9 +51,9 @@ def _takeovers(log: Log) -> list[Row]:
     for count in PARTITIONS:
         took_ms = []
         for _ in range(ROUNDS):
-            session_id = log.create_session(lease_ms=LEASE_MS).session_id
+            session_id = log.access.create_session(lease_ms=LEASE_MS).session_id
             begun = time.perf_counter()
-            log.claim(TOPIC, ClaimRequest(EXCLUSIVE_WITH_FENCING, range(count), session_id=session_id))
+            log.access.claim(TOPIC, ClaimRequest(EXCLUSIVE_WITH_FENCING, range(count), session_id=session_id))
             took_ms.append((time.perf_counter() - begun) * 1e3)
         what = f"takeover of {count} partition{'s' if count > 1 else ''}, request to answer"
         rows.append(Row(what, statistics.median(took_ms[1:]), "ms"))
@@ -61,10 +61,10 @@ def _takeovers(log: Log) -> list[Row]:
 
 
 def _claim(log: Log, calls: Counter[str]) -> list[Row]:
-    log.create_topic("alone")
+    log.topics.create("alone")
     log.append("alone", 0, AppendRequest.of_records([Record(b"x")]))
     before = calls.copy()
-    log.claim("alone", ClaimRequest(EXCLUSIVE))
+    log.access.claim("alone", ClaimRequest(EXCLUSIVE))
     made = calls - before
     return [
         Row("item writes of a claim on one partition", made["write"], "", "≤ 3"),
@@ -73,9 +73,9 @@ def _claim(log: Log, calls: Counter[str]) -> list[Row]:
 
 
 def _sessions(log: Log, calls: Counter[str]) -> list[Row]:
-    log.create_topic("held")
-    log.create_topic("free")
-    held = log.claim("held", ClaimRequest(EXCLUSIVE, lease_ms=LEASE_MS))
+    log.topics.create("held")
+    log.topics.create("free")
+    held = log.access.claim("held", ClaimRequest(EXCLUSIVE, lease_ms=LEASE_MS))
     records = [Record(b"x" * 1024)]
     under = AppendRequest.of_records(records, session=SessionRef(held.session_id, held.topic_epochs[0]))
     without = AppendRequest.of_records(records)
@@ -90,9 +90,9 @@ def _sessions(log: Log, calls: Counter[str]) -> list[Row]:
         [lambda: log.append("free", 0, without), lambda: log.append("held", 0, under)], rounds=100
     )
     before = calls.copy()
-    log.heartbeat(held.session_id)
+    log.access.heartbeat(held.session_id)
     writes = (calls - before)["write"]
-    ((beat_ms, _),) = median_ms([lambda: log.heartbeat(held.session_id)], rounds=50)
+    ((beat_ms, _),) = median_ms([lambda: log.access.heartbeat(held.session_id)], rounds=50)
     return [
         Row("store calls of an append under a session, beyond one without", more, "", "0"),
         Row("append under a session ÷ without, 1 KiB", held_ms / free_ms, "×"),
@@ -103,14 +103,14 @@ def _sessions(log: Log, calls: Counter[str]) -> list[Row]:
 
 def _locks(log: Log, items: SqliteItemStore) -> list[Row]:
     """A lock taken and given back is two transactions of two items; the bare write is one item's."""
-    session_id = log.create_session(lease_ms=LEASE_MS).session_id
+    session_id = log.access.create_session(lease_ms=LEASE_MS).session_id
     versions = itertools.count(1)
     key = ItemKey("bench", "bare")
     items.write([Put(key, {"n": 0}, 0, expected=None)])
 
     def lock() -> None:
-        log.own(session_id, [OwnTarget("nightly")])
-        log.release(session_id, ["nightly"])
+        log.access.own(session_id, [OwnTarget("nightly")])
+        log.access.release(session_id, ["nightly"])
 
     def bare() -> None:
         version = next(versions)

@@ -59,7 +59,7 @@ def race(settings: Settings, topic: str, processes: int) -> Race:
 def _rival(objects: str, items: str, topic: str) -> None:
     opened = CountedLog(Settings(objects=objects, items=items))
     request = AppendRequest.of_records([Record(b"x" * RECORD_BYTES)])
-    opened.log.offsets(topic, 0)  # connects to both stores
+    opened.log.partitions.offsets(topic, 0)  # connects to both stores
     print("ready", flush=True)
     sys.stdin.readline()
     opened.clear()

@@ -90,7 +90,7 @@ class Bench:
     def appends(self) -> None:
         objects, items = self._stores("appends")
         log = Log(objects, items, self._runtime, region="local", item_age_ms=0)
-        log.create_topic("bench", config={"max.message.bytes": 2 * KIB * KIB})
+        log.topics.create("bench", config={"max.message.bytes": 2 * KIB * KIB})
         for name, size, rounds in (("1 KiB", KIB, 100), ("64 KiB", 64 * KIB, 50)):
             now_ms = self._runtime.now_ms()
             body = encode([Record(b"x" * (size - 80), timestamp=now_ms)], now_ms=now_ms).body
@@ -117,7 +117,7 @@ class Bench:
 
     def _threads(self, log: Log, threads: int = 64, each: int = 40) -> None:
         """Group commit: how many appends of many threads one create commits."""
-        log.create_topic("grouped")
+        log.topics.create("grouped")
         request = AppendRequest.of_records([Record(b"x" * KIB)])
         start = threading.Barrier(threads)
 
@@ -133,7 +133,7 @@ class Bench:
         creates = 0
         offset = 0
         while True:
-            listed = log.segments("grouped", 0, offset=offset)
+            listed = log.partitions.segments("grouped", 0, offset=offset)
             creates += len(listed.segments)
             if not listed.has_more:
                 break
@@ -148,7 +148,7 @@ class Bench:
         for segments in (10, 1_000, 100_000):
             objects, items = self._stores(f"sizes-{segments}")
             log = Log(objects, items, self._runtime, region="local", item_age_ms=0)
-            log.create_topic("bench")
+            log.topics.create("bench")
             request = AppendRequest.of_records([Record(b"x" * 100)], producer=None)
             for _ in range(segments):
                 log.append("bench", 0, request)

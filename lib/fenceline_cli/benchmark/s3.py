@@ -72,7 +72,7 @@ class S3Bench:
         finally:
             opened = CountedLog(self._settings)
             for topic in self._topics:
-                opened.log.delete_topic(topic)
+                opened.log.topics.delete(topic)
             opened.close()
 
     def _add(self, what: str, value: float, unit: str, goal: str = "") -> None:
@@ -80,7 +80,7 @@ class S3Bench:
 
     def _topic(self, opened: CountedLog, what: str) -> str:
         name = f"{self.name}-{what}-{len(self._topics)}"
-        opened.log.create_topic(name, config={"max.message.bytes": 2 * KIB * KIB})
+        opened.log.topics.create(name, config={"max.message.bytes": 2 * KIB * KIB})
         self._topics.append(name)
         return name
 
@@ -125,7 +125,7 @@ class S3Bench:
         request = AppendRequest.of_batch(_batch(KIB * KIB, opened.runtime.now_ms()))
         for _ in range(SEGMENTS):
             opened.log.append(topic, 0, request)
-        prefix = f"log/{opened.log.topic(topic).topic_id}/00000/"
+        prefix = f"log/{opened.log.topics.get(topic).topic_id}/00000/"
         urls = [opened.objects.url(line.key, limits.URL_MS) for line in opened.objects.list(prefix)]
         client = urllib3.PoolManager(maxsize=READERS)
 
@@ -140,7 +140,7 @@ class S3Bench:
             raw_s, log_s = [], []
             for _ in range(READ_ROUNDS):
                 log = opened.opened()
-                log.offsets(topic, 0)
+                log.partitions.offsets(topic, 0)
                 begun = time.perf_counter()
                 size = read(urls)
                 raw_s.append(time.perf_counter() - begun)
@@ -194,7 +194,7 @@ class S3Bench:
         topic = self._topic(opened, "requests")
         for n in range(16):
             opened.log.append(topic, 0, _idempotent(n))
-        opened.log.checkpoint(topic, 0)
+        opened.log.partitions.checkpoint(topic, 0)
         for n in range(16, 24):
             opened.log.append(topic, 0, _idempotent(n))
         for what, request, goal in (
@@ -223,7 +223,7 @@ class S3Bench:
 def _read_pages(log: Log, topic: str, read: Callable[[Sequence[str]], int]) -> int:
     offset, size = 0, 0
     while True:
-        page = log.segments(topic, 0, offset=offset)
+        page = log.partitions.segments(topic, 0, offset=offset)
         size += read([entry.url for entry in page.segments])
         if not page.has_more:
             return size

@@ -36,7 +36,7 @@ def compact(
     """
     with opened(data, region, objects, items) as context:
         log = Log(context.objects, context.items, context.runtime, region=region)
-        count = log.topic(topic).partitions
+        count = log.topics.get(topic).partitions
         if partition is not None and partition >= count:
             raise CommandError(f"{topic} has no partition {partition}; it has 0 to {count - 1}")
         chosen = range(count) if partition is None else [partition]
@@ -50,7 +50,7 @@ def compact(
 def _compacted(log: Log, topic: str, partition: int) -> CompactedView | None:
     with progress_bar() as progress:
         task = progress.add_task(f"{topic}/{partition}", total=None)
-        return log.compact_now(
+        return log.partitions.compact_now(
             topic, partition, on_progress=lambda read, total: progress.update(task, completed=read, total=total)
         )
 

@@ -168,7 +168,7 @@ def measured(kib: int) -> list[Row]:
     body = encode([record], now_ms=runtime.now_ms()).body
     with closing(CountedObjects(counted, runtime)) as objects, closing(CountedItems(counted)) as items:
         log = Log(objects, items, runtime, region=prices.REGION)
-        log.create_topic(TOPIC, config={"max.message.bytes": limits.MESSAGE_BYTES_MAX})
+        log.topics.create(TOPIC, config={"max.message.bytes": limits.MESSAGE_BYTES_MAX})
         stored = 0
         for sequence in range(-limits.CHECKPOINT_SEGMENTS, APPENDS):
             if sequence == 0:
@@ -182,7 +182,7 @@ def measured(kib: int) -> list[Row]:
         reader = Log(objects, items, runtime, region=prices.REGION)
         offset, pages, read = limits.CHECKPOINT_SEGMENTS, 0, 0
         while offset < limits.CHECKPOINT_SEGMENTS + APPENDS:
-            page = reader.read_batches(TOPIC, 0, ReadRequest(offset=offset, max_bytes=limits.BYTES_DEFAULT))
+            page = reader.partitions.read_batches(TOPIC, 0, ReadRequest(offset=offset, max_bytes=limits.BYTES_DEFAULT))
             offset, pages, read = page.position, pages + 1, read + len(page.body)
         fetched = _row(kib, "read, pages of 1 MiB", counted, pages, read, read // pages, prices.READ_MS)
         log.close()
@@ -224,11 +224,11 @@ def follower_month() -> float:
     with closing(CountedObjects(counted, runtime)) as objects, closing(CountedItems(counted)) as items:
         slots = SharedSlots(items, runtime, "read", limits.POLLS_OF_A_FUNCTION)
         log = Log(objects, items, runtime, region=prices.REGION, poll_slots=slots)
-        log.create_topic(TOPIC)
+        log.topics.create(TOPIC)
         request = ReadRequest(offset=0, wait_ms=limits.WAIT_MS_MAX)
-        log.read(TOPIC, 0, request)
+        log.partitions.read(TOPIC, 0, request)
         counted.units.clear()  # warm
-        log.read(TOPIC, 0, request)
+        log.partitions.read(TOPIC, 0, request)
         log.close()
     seconds = limits.WAIT_MS_MAX / 1_000
     function = prices.LAMBDA_REQUEST + prices.LAMBDA_GB_SECOND * prices.LAMBDA_GB * seconds

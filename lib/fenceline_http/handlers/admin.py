@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def create_topic(request: Request, wanted: NewTopic) -> Response:
-    created = request.log.create_topic(
+    created = request.log.topics.create(
         wanted.name,
         partitions=1 if wanted.partitions is None else wanted.partitions,
         config=wanted.config or {},
@@ -23,38 +23,38 @@ def create_topic(request: Request, wanted: NewTopic) -> Response:
 
 
 def list_topics(request: Request, wanted: Listing) -> Response:
-    topics, has_more = request.log.topics(prefix=wanted.prefix, start_after=wanted.start_after, limit=wanted.limit)
+    topics, has_more = request.log.topics.list(prefix=wanted.prefix, start_after=wanted.start_after, limit=wanted.limit)
     return responses.json(responses.listed("topics", map(responses.topic, topics), has_more=has_more))
 
 
 def show_topic(request: Request) -> Response:
-    return responses.json(responses.topic(request.log.topic(request.topic)))
+    return responses.json(responses.topic(request.log.topics.get(request.topic)))
 
 
 def alter_topic(request: Request, wanted: TopicChange) -> Response:
-    altered = request.log.alter_topic(
+    altered = request.log.topics.alter(
         request.topic, partitions=wanted.partitions, config=wanted.config, regions=wanted.regions
     )
     return responses.json(responses.topic(altered))
 
 
 def delete_topic(request: Request) -> Response:
-    request.log.delete_topic(request.topic)
+    request.log.topics.delete(request.topic)
     return responses.empty(202)
 
 
 def trim(request: Request, wanted: Trim) -> Response:
-    log_start_offset = request.log.trim(*request.partition, wanted.before_offset)
+    log_start_offset = request.log.partitions.trim(*request.partition, wanted.before_offset)
     return responses.json({"log_start_offset": log_start_offset})
 
 
 def compact(request: Request) -> Response:
-    request.log.compact(*request.partition)
+    request.log.partitions.compact(*request.partition)
     return responses.empty(202)
 
 
 def new_producer_id(request: Request, wanted: ProducerIdRequest) -> Response:
-    producer_id, producer_epoch = request.log.new_producer_id(wanted.transactional_id)
+    producer_id, producer_epoch = request.log.producing.new_producer_id(wanted.transactional_id)
     return responses.json({"producer_id": producer_id, "producer_epoch": producer_epoch})
 
 

@@ -50,7 +50,7 @@ def _result(log: Log, entry: ProduceEntry, batch: AppendRequest, acks: int, prin
 
 def append_by_key(request: Request, wanted: ProduceByKey) -> Response:
     log, principal = request.log, request.principal
-    shares, until_ms = log.share_out(request.topic, wanted.records)
+    shares, until_ms = log.producing.share_out(request.topic, wanted.records)
     calls = [partial(_share, log, shares, one, until_ms, wanted.acks, principal) for one in shares.shares]
     results: list[responses.Result] = []
     for at in range(0, len(calls), limits.PARTITIONS_PER_PRODUCE_MAX):  # in turn with those of other requests
@@ -64,7 +64,7 @@ def _share(log: Log, shares: Shares, share: Share, until_ms: int, acks: int, pri
     """Append one partition's records. Their failure is their own."""
     place = {"topic": shares.topic.name, "partition": share.partition}
     try:
-        result = log.append_share(shares, share, until_ms, acks=acks, principal=principal)
+        result = log.producing.append_share(shares, share, until_ms, acks=acks, principal=principal)
     except FencelineError as error:
         errors_max = max(limits.RECORD_ERRORS_BY_KEY_MAX // len(shares.shares), 1)
         return place, share.blamed(error, errors_max)

@@ -31,8 +31,10 @@ def read(request: Request, wanted: Read) -> Response:
     )
     place, principal = request.partition, request.principal
     if media is Media.BATCH:
-        return responses.batches(request.log.read_batches(*place, page, principal=principal))
-    return responses.text(record_page.to_json(request.log.read(*place, page, principal=principal), wanted.encoding))
+        return responses.batches(request.log.partitions.read_batches(*place, page, principal=principal))
+    return responses.text(
+        record_page.to_json(request.log.partitions.read(*place, page, principal=principal), wanted.encoding)
+    )
 
 
 def _media(accept: str | None, *, is_compacted: bool) -> Media:
@@ -48,21 +50,21 @@ def _media(accept: str | None, *, is_compacted: bool) -> Media:
 def offsets(request: Request, wanted: Offsets) -> Response:
     place = request.partition
     if wanted.timestamp is None:
-        return responses.json(responses.offsets(request.log.offsets(*place)))
-    return responses.json(responses.offset_at(request.log.offset_at(*place, wanted.timestamp)))
+        return responses.json(responses.offsets(request.log.partitions.offsets(*place)))
+    return responses.json(responses.offset_at(request.log.partitions.offset_at(*place, wanted.timestamp)))
 
 
 def topic_offsets(request: Request, wanted: TopicOffsets) -> Response:
     name, start, limit = request.topic, wanted.start_partition, wanted.limit
     if wanted.timestamp is None:
-        listed = request.log.topic_offsets(name, start_partition=start, limit=limit)
+        listed = request.log.partitions.list_offsets(name, start_partition=start, limit=limit)
         return responses.json(responses.partition_list(listed, responses.offsets))
-    found = request.log.topic_offsets_at(name, wanted.timestamp, start_partition=start, limit=limit)
+    found = request.log.partitions.list_offsets_at(name, wanted.timestamp, start_partition=start, limit=limit)
     return responses.json(responses.partition_list(found, responses.offset_at))
 
 
 def segments(request: Request, wanted: Segments) -> Response:
-    listed = request.log.segments(
+    listed = request.log.partitions.segments(
         *request.partition, offset=wanted.offset, limit=wanted.limit, own_only=wanted.origin is not None
     )
     return responses.json(responses.segments(listed, request.base_url))

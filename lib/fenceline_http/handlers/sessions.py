@@ -18,24 +18,24 @@ if TYPE_CHECKING:
 
 
 def create_session(request: Request, wanted: NewSession) -> Response:
-    made = request.log.create_session(
+    made = request.log.access.create_session(
         lease_ms=wanted.lease_ms, client_name=wanted.client_name, principal=request.principal
     )
     return responses.json(responses.made_session(made), 201)
 
 
 def show_session(request: Request) -> Response:
-    shown = request.log.session(request.parameters["session_id"], principal=request.principal)
+    shown = request.log.access.session(request.parameters["session_id"], principal=request.principal)
     return responses.json(responses.session(shown))
 
 
 def heartbeat(request: Request) -> Response:
-    renewed = request.log.heartbeat(request.parameters["session_id"], principal=request.principal)
+    renewed = request.log.access.heartbeat(request.parameters["session_id"], principal=request.principal)
     return responses.json({"expires_at": renewed.expires_at})
 
 
 def close_session(request: Request) -> Response:
-    request.log.close_session(request.parameters["session_id"], principal=request.principal)
+    request.log.access.close_session(request.parameters["session_id"], principal=request.principal)
     return responses.empty(204)
 
 
@@ -51,14 +51,14 @@ def claim(request: Request, wanted: Claim) -> Response:
         wait_ms=wanted.wait_ms,
     )
     principal = request.principal
-    producer = request.log.claim(request.topic, asked, principal=principal)
+    producer = request.log.access.claim(request.topic, asked, principal=principal)
     status = 202 if producer.state == QUEUED else 201
     return responses.json({"producer": responses.producer(producer, principal)}, status)
 
 
 def show_producer(request: Request, wanted: Poll) -> Response:
     name, principal = request.parameters["producer_name"], request.principal
-    producer = request.log.producer(
+    producer = request.log.access.producer(
         request.topic, name, session_id=wanted.session_id, wait_ms=wanted.wait_ms, principal=principal
     )
     return responses.json({"producer": responses.producer(producer, principal)})
@@ -66,26 +66,26 @@ def show_producer(request: Request, wanted: Poll) -> Response:
 
 def close_producer(request: Request, wanted: OfSession) -> Response:
     name = request.parameters["producer_name"]
-    request.log.close_producer(request.topic, name, wanted.session_id, principal=request.principal)
+    request.log.access.close_producer(request.topic, name, wanted.session_id, principal=request.principal)
     return responses.empty(204)
 
 
 def list_producers(request: Request, wanted: NamePage) -> Response:
-    page = request.log.producers(request.topic, start_after=wanted.start_after, limit=wanted.limit)
+    page = request.log.access.producers(request.topic, start_after=wanted.start_after, limit=wanted.limit)
     return responses.json(responses.producers(page, request.principal))
 
 
 def own(request: Request, wanted: OwnRequest) -> Response:
     resources = [OwnTarget(one.resource, one.generation) for one in wanted.resources]
-    owned = request.log.own(wanted.session_id, resources, group=wanted.group, principal=request.principal)
+    owned = request.log.access.own(wanted.session_id, resources, group=wanted.group, principal=request.principal)
     return responses.json({"group": wanted.group, "resources": [responses.owned(one) for one in owned]})
 
 
 def release(request: Request, wanted: ReleaseRequest) -> Response:
-    request.log.release(wanted.session_id, wanted.resources, group=wanted.group, principal=request.principal)
+    request.log.access.release(wanted.session_id, wanted.resources, group=wanted.group, principal=request.principal)
     return responses.empty(204)
 
 
 def show_owner(request: Request, wanted: Owner) -> Response:
-    shown = request.log.ownership(wanted.resource, group=wanted.group, principal=request.principal)
+    shown = request.log.access.ownership(wanted.resource, group=wanted.group, principal=request.principal)
     return responses.json(responses.ownership(shown))

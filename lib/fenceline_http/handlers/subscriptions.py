@@ -58,7 +58,7 @@ def _new_name(request: Request, parameter: str) -> str:
 
 def put_subscription(request: Request, wanted: SubscriptionChange) -> Response:
     name = _new_name(request, "name")
-    made, is_new = request.log.consumers.subscribe(
+    made, is_new = request.log.subscriptions.subscribe(
         request.topic,
         name,
         is_latest=wanted.initial_position == "latest",
@@ -68,15 +68,13 @@ def put_subscription(request: Request, wanted: SubscriptionChange) -> Response:
 
 
 def list_subscriptions(request: Request, wanted: NamePage) -> Response:
-    found, has_more = request.log.consumers.subscriptions(
-        request.topic, start_after=wanted.start_after, limit=wanted.limit
-    )
+    found, has_more = request.log.subscriptions.list(request.topic, start_after=wanted.start_after, limit=wanted.limit)
     entries = map(responses.subscription_entry, found)
     return responses.json(responses.listed("subscriptions", entries, has_more=has_more))
 
 
 def show_subscription(request: Request, wanted: PartitionPage) -> Response:
-    shown = request.log.consumers.subscription(
+    shown = request.log.subscriptions.get(
         request.topic,
         _subscription(request),
         start_partition=wanted.start_partition,
@@ -87,7 +85,7 @@ def show_subscription(request: Request, wanted: PartitionPage) -> Response:
 
 
 def delete_subscription(request: Request) -> Response:
-    request.log.consumers.unsubscribe(request.topic, _subscription(request))
+    request.log.subscriptions.unsubscribe(request.topic, _subscription(request))
     return responses.empty(204)
 
 
@@ -100,7 +98,7 @@ def read(request: Request, wanted: ReadSubscription) -> Response:
         is_read_committed=wanted.isolation == "read_committed",
         session_id=wanted.session_id,
     )
-    found = request.log.consumers.read(
+    found = request.log.subscriptions.read(
         request.topic, wanted.partition, _subscription(request), page, principal=request.principal
     )
     return responses.text(record_page.to_json(found, wanted.encoding))
@@ -111,7 +109,7 @@ def acknowledge(request: Request, wanted: Acknowledgement) -> Response:
         acknowledged = Acknowledged(wanted.cumulative)
     else:
         acknowledged = Acknowledged(individual=wanted.individual)
-    mark = request.log.consumers.acknowledge(
+    mark = request.log.subscriptions.acknowledge(
         request.topic,
         wanted.partition,
         _subscription(request),
@@ -123,7 +121,7 @@ def acknowledge(request: Request, wanted: Acknowledgement) -> Response:
 
 
 def seek(request: Request, wanted: Seek) -> Response:
-    mark = request.log.consumers.seek(
+    mark = request.log.subscriptions.seek(
         request.topic,
         wanted.partition,
         _subscription(request),
@@ -135,7 +133,7 @@ def seek(request: Request, wanted: Seek) -> Response:
 
 
 def committed(request: Request, wanted: Committed) -> Response:
-    offsets, has_more = request.log.consumers.committed(
+    offsets, has_more = request.log.subscriptions.committed(
         _new_name(request, "group"),
         topic=wanted.topic,
         partition=wanted.partition,
@@ -147,7 +145,7 @@ def committed(request: Request, wanted: Committed) -> Response:
 
 
 def commit(request: Request, wanted: Commit) -> Response:
-    request.log.consumers.commit(
+    request.log.subscriptions.commit(
         _new_name(request, "group"),
         [GroupOffset(one.topic, one.partition, one.offset, one.metadata) for one in wanted.offsets],
         session_id=wanted.session_id,

@@ -56,7 +56,8 @@ def _check_refusal(told: Told, truth: Truth, *, is_calm: bool) -> None:
     is_stored = operation.kind == "append" and operation.request.id in truth.found
     if is_stored and error.next_step in ("fix", "retry"):
         raise Violation(f"{operation}: told {error.code}, which wrote nothing, but it is stored")
-    reason = REFUSALS.get(error.code, lambda told: None)(told)
+    judge = REFUSALS.get(error.code)
+    reason = None if judge is None else judge(told)
     if reason is not None:
         raise Violation(f"{operation}: told {error.code} ({error}), but {reason}")
 

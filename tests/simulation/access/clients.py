@@ -1,4 +1,4 @@
-"""Who claims, owns and writes in a simulation of exclusive access: tasks outside the processes, as in clients.py.
+"""Who claims, owns and writes in a simulation of exclusive access: tasks outside the processes, as in log/clients.py.
 
 They remember every grant that they were ever told of, and use it long after it is gone: whoever was fenced goes on
 sending, whoever lapsed comes back, and what waits may stop polling.
@@ -54,7 +54,8 @@ class Stage(Field):
     def session(self, name: str) -> str | None:
         lease_ms = self.lease_ms()
         with suppress(FencelineError, NoReply):
-            return self.tell(name, "session", lease_ms, lambda log: log.create_session(lease_ms=lease_ms)).session_id
+            made = self.tell(name, "session", lease_ms, lambda log: log.access.create_session(lease_ms=lease_ms))
+            return str(made.session_id)
         return None
 
     def send(self, name: str, partition: int, sending: Sending) -> Any:
@@ -73,7 +74,7 @@ def write(stage: Stage, name: str, grant: Grant | None, records: int) -> None:
     producer_id = None
     if stage.rng.random() < 0.3:
         with suppress(FencelineError, NoReply):
-            producer_id = stage.tell(name, "producer-id", None, lambda log: log.new_producer_id())[0]
+            producer_id = stage.tell(name, "producer-id", None, lambda log: log.producing.new_producer_id())[0]
     sequences: dict[int, int] = {}
     partitions = [int(stage.rng.random() * stage.partitions)] if grant is None else grant.partitions
     for _ in range(records):
@@ -136,7 +137,7 @@ def take(
     request = Claim(mode, partitions, session_id, lease_ms, wait_ms=stage.rng.choice((0, 0, 500)), **more)
     for _ in range(TRIES_MAX):
         try:
-            producer = stage.tell(name, "claim", request, lambda log: log.claim(TOPIC, request.request))
+            producer = stage.tell(name, "claim", request, lambda log: log.access.claim(TOPIC, request.request))
         except FencelineError as error:
             if error.next_step == "fix":
                 return None
@@ -159,7 +160,7 @@ def _waited(stage: Stage, name: str, producer: Any) -> Any:
         poll = (session_id, its_name, wait_ms)
         try:
             producer = stage.tell(
-                name, "poll", poll, lambda log, p=poll: log.producer(TOPIC, p[1], session_id=p[0], wait_ms=p[2])
+                name, "poll", poll, lambda log, p=poll: log.access.producer(TOPIC, p[1], session_id=p[0], wait_ms=p[2])
             )
         except FencelineError as error:
             if error.next_step == "fix":
@@ -189,7 +190,7 @@ def leave(stage: Stage, name: str, grant: Grant) -> None:
         _close_producer(stage, name, grant.session_id, grant.producer_name)
     elif what < 0.35:
         with suppress(FencelineError, NoReply):
-            stage.tell(name, "close", grant.session_id, lambda log: log.close_session(grant.session_id))
+            stage.tell(name, "close", grant.session_id, lambda log: log.access.close_session(grant.session_id))
     elif what < 0.5:
         heartbeat(stage, name, grant.session_id)
     if stage.rng.random() < 0.5:
@@ -201,13 +202,16 @@ def leave(stage: Stage, name: str, grant: Grant) -> None:
 
 def heartbeat(stage: Stage, name: str, session_id: str) -> None:
     with suppress(FencelineError, NoReply):
-        stage.tell(name, "heartbeat", session_id, lambda log: log.heartbeat(session_id))
+        stage.tell(name, "heartbeat", session_id, lambda log: log.access.heartbeat(session_id))
 
 
 def _close_producer(stage: Stage, name: str, session_id: str, its_name: str) -> None:
     with suppress(FencelineError, NoReply):
         stage.tell(
-            name, "close-producer", (session_id, its_name), lambda log: log.close_producer(TOPIC, its_name, session_id)
+            name,
+            "close-producer",
+            (session_id, its_name),
+            lambda log: log.access.close_producer(TOPIC, its_name, session_id),
         )
 
 
@@ -269,7 +273,10 @@ def own(stage: Stage, name: str) -> None:
             names = [one.resource for one in told]
             with suppress(FencelineError, NoReply):
                 stage.tell(
-                    name, "release", request, lambda log, s=session_id, g=group, n=names: log.release(s, n, group=g)
+                    name,
+                    "release",
+                    request,
+                    lambda log, s=session_id, g=group, n=names: log.access.release(s, n, group=g),
                 )
         elif what < 0.6:
             heartbeat(stage, name, session_id)
@@ -284,7 +291,7 @@ def take_resources(stage: Stage, name: str, session_id: str, group: str | None, 
                 name,
                 "own",
                 request,
-                lambda log: log.own(session_id, [OwnTarget(*one) for one in wanted], group=group),
+                lambda log: log.access.own(session_id, [OwnTarget(*one) for one in wanted], group=group),
             )
         except FencelineError as error:
             if error.next_step == "fix":
@@ -332,7 +339,7 @@ def read(stage: Stage, name: str, partition: int, session_id: str | None) -> Non
     if stage.rng.random() < 0.5:
         request = ReadRequest(tail_offset=0, wait_ms=2_000, group=GROUP, session_id=session_id)
     with suppress(FencelineError, NoReply):
-        stage.tell(name, "read", request, lambda log: log.read(TOPIC, partition, request), partition)
+        stage.tell(name, "read", request, lambda log: log.partitions.read(TOPIC, partition, request), partition)
 
 
 def read_plainly(stage: Stage, name: str) -> None:
@@ -382,12 +389,12 @@ def _take_and_leave(stage: Stage, name: str) -> None:
     everything = tuple(range(stage.partitions))
     for mode in (EXCLUSIVE, stage.rng.choice((SHARED, WAIT_FOR_EXCLUSIVE))):
         request = Claim(mode, everything, None, 3_000)
-        producer = stage.tell(name, "claim", request, lambda log, r=request: log.claim(TOPIC, r.request))
+        producer = stage.tell(name, "claim", request, lambda log, r=request: log.access.claim(TOPIC, r.request))
         grant = Grant(producer.session_id, request.mode, dict(producer.topic_epochs), producer.producer_name)
         for partition in everything:
             number = stage.fresh(f"{name}-")
             stage.send(name, partition, Sending(number, number, session=_ref(grant, partition), mode=grant.mode))
-        stage.tell(name, "close", grant.session_id, lambda log, g=grant: log.close_session(g.session_id))
+        stage.tell(name, "close", grant.session_id, lambda log, g=grant: log.access.close_session(g.session_id))
         for partition in everything:
             number = stage.fresh(f"{name}-")
             stage.send(name, partition, Sending(number, number))
@@ -402,12 +409,12 @@ def look(stage: Stage, name: str) -> None:
     for _ in range(stage.rounds):
         stage.world.sleep(stage.rng.random() * 3_000)
         with suppress(FencelineError, NoReply):
-            stage.tell(name, "look", None, lambda log: log.producers(TOPIC))
+            stage.tell(name, "look", None, lambda log: log.access.producers(TOPIC))
         if stage.grants:
             session_id, its_name = stage.grants[-1].session_id, stage.grants[-1].producer_name
             with suppress(FencelineError, NoReply):
-                stage.tell(name, "look", session_id, lambda log, s=session_id: log.session(s))
+                stage.tell(name, "look", session_id, lambda log, s=session_id: log.access.session(s))
             with suppress(UnknownProducerError, FencelineError, NoReply):
-                stage.tell(name, "look", its_name, lambda log, n=its_name: log.producer(TOPIC, n))
+                stage.tell(name, "look", its_name, lambda log, n=its_name: log.access.producer(TOPIC, n))
             with suppress(FencelineError, NoReply):
-                stage.tell(name, "look", LOCK, lambda log: log.ownership(LOCK))
+                stage.tell(name, "look", LOCK, lambda log: log.access.ownership(LOCK))

@@ -111,7 +111,8 @@ def check_severed(
                 over[session_id] = (operation.ended, operation)
     for partition in partitions.values():
         for entry in partition.entries:
-            sender = sendings[entry.attempt].request.session if entry.attempt in sendings else None
+            sending = None if entry.attempt is None else sendings.get(entry.attempt)
+            sender = None if sending is None else sending.request.session
             if sender is not None and sender[0] in over and entry.step > over[sender[0]][0]:
                 told = over[sender[0]][1]
                 raise Violation(f"promise 3: {entry.attempt} of a severed session landed behind the answer to {told}")

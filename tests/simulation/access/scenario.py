@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
 
+from fenceline.ports import Change
 from tests.simulation.access import clients as access_clients
 from tests.simulation.access.checker import check
 from tests.simulation.access.clients import TOPIC, Stage
@@ -106,7 +108,7 @@ def run_seed(seed: int, plan: AccessPlan | None = None) -> Run:
     subject.watch(run)
     access, judge_items = AccessTruth(world), run.items.on_write
 
-    def on_write(changes):  # type: ignore[no-untyped-def]
+    def on_write(changes: Sequence[Change]) -> None:
         judge_items(changes)
         access.on_write(changes)
 
@@ -133,10 +135,10 @@ def _play(run: Run, plan: AccessPlan) -> None:
     run.do(lambda: clients.create(setup, "setup", TOPIC, plan.partitions))
     run.faults = plan.faults
     stage = replace(setup, patience_ms=plan.patience_ms, rounds=plan.rounds)
-    tasks: list[Callable[[], None]] = []
+    tasks: list[Callable[[], object]] = []
     for number, cast in enumerate(plan.casts):
         name = f"{cast}{number}"
-        tasks.append(lambda act=CASTS[cast], name=name: act(stage, name))
+        tasks.append(partial(CASTS[cast], stage, name))
     if plan.breaks:
         run.world.spawn("breaker", lambda: _break_things(run, plan))
     run.do(*tasks)
@@ -184,5 +186,5 @@ def _settle(run: Run, plan: AccessPlan, stage: Stage) -> None:
     _add_process(run, plan, "cold")
     for process in run.processes:
         alone = replace(stage, processes=[process], patience_ms=PATIENT_MS)
-        run.do(lambda alone=alone, name=process.name: access_clients.release_all(alone, f"last-{name}"))
+        run.do(partial(access_clients.release_all, alone, f"last-{process.name}"))
     run.subject.finish(run)

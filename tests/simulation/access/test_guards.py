@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from fenceline.access import fencing, rules
+from fenceline.access import session as sessions
 from fenceline.access.claims import claim
 from fenceline.access.ownership import own, read_guard
 from fenceline.access.ownership import plan as ownership_plan
@@ -23,7 +24,7 @@ from fenceline.append.entry import Marked, Stamped, TentativeState
 from fenceline.errors import ProducerBusyError
 from fenceline.format.control import EXCLUSIVE
 from fenceline.log.retry import Attempts
-from fenceline.service import sender
+from fenceline.service import produce
 from tests.simulation.access.scenario import AccessPlan, FailedAccess, draw_plan, run_seed
 from tests.simulation.harness.stores import Faults
 from tests.simulation.log.truth import Violation
@@ -79,7 +80,7 @@ def acts_upon_an_end_that_is_not_written(patch: Patch) -> None:
             raise ProducerBusyError(f"session_id={asked.session_id}")
         return asked.session_id, asked.topic_epoch
 
-    patch.setattr(sender, "admit", hasty)
+    patch.setattr(produce, "admit", hasty)
 
 
 def admits_whoever_comes_then(patch: Patch) -> None:
@@ -151,10 +152,8 @@ def fences_nothing_shared(patch: Patch) -> None:
 
 def severs_without_a_list(patch: Patch) -> None:
     """The severing write does not say what is to be fenced."""
-    severed = ownership_plan.sessions.severed
-    patch.setattr(
-        ownership_plan.sessions, "severed", lambda session, now_ms: replace(severed(session, now_ms), fences=())
-    )
+    severed = sessions.severed
+    patch.setattr(sessions, "severed", lambda session, now_ms: replace(severed(session, now_ms), fences=()))
 
 
 def gives_a_token_again(patch: Patch) -> None:
@@ -181,7 +180,7 @@ def looks_only_before_it_reads(patch: Patch) -> None:
 
 def is_busy_by_its_memory(patch: Patch) -> None:
     """I4: who is in the way of an append without a session is told from what is remembered of the log."""
-    patch.setattr(sender, "verified_tail", lambda partition: SimpleNamespace(state=partition.state))
+    patch.setattr(produce, "verified_tail", lambda partition: SimpleNamespace(state=partition.state))
 
 
 def refuses_what_it_may_have_reserved(patch: Patch) -> None:

@@ -1,4 +1,4 @@
-"""Sessions, claims, ownership and subscriptions as entries of the crash matrix (see crash_operations.py).
+"""Sessions, claims, ownership and subscriptions as entries of the crash matrix (see operations.py).
 
 What every entry must hold in the end: epochs never decrease along the log; a grant that was told stands in it, right
 before the offset that was told; whoever lost access is refused; and once all have left, anybody may write.
@@ -44,14 +44,14 @@ FENCING, WAITING = "ExclusiveWithFencing", "WaitForExclusive"
 
 
 def session(scene: Scene, process: Process, who: str) -> str:
-    made = process.log.create_session(lease_ms=LEASE_MS)
+    made = process.log.access.create_session(lease_ms=LEASE_MS)
     scene.ledger.told[who] = made.session_id
     return made.session_id
 
 
 def claim(scene: Scene, process: Process, who: str, mode: str, partitions: Sequence[int] = (0, 1), **more: Any) -> Any:
     request = ClaimRequest(mode, tuple(partitions), session_id=scene.ledger.told[who], **more)
-    producer = process.log.claim(TOPIC, request)
+    producer = process.log.access.claim(TOPIC, request)
     scene.ledger.told[f"{who}'s claim"] = producer
     if producer.state == GRANTED:
         scene.ledger.told.setdefault("grants", []).append(producer)
@@ -70,7 +70,7 @@ def append_as(scene: Scene, process: Process, who: str, value: str, partition: i
 
 
 def own(scene: Scene, process: Process, who: str, *wanted: tuple[str, int | None], group: str | None = None) -> Any:
-    told = process.log.own(scene.ledger.told[who], [OwnTarget(*one) for one in wanted], group=group)
+    told = process.log.access.own(scene.ledger.told[who], [OwnTarget(*one) for one in wanted], group=group)
     scene.ledger.told[f"{who}'s resources"] = told
     return told
 
@@ -80,11 +80,11 @@ def leave(scene: Scene, process: Process, *others: str) -> None:
     for who in ("holder", "claimer", "next", *others):
         if who in scene.ledger.told:
             with suppress(SessionSeveredError):
-                process.log.close_session(scene.ledger.told[who])
+                process.log.access.close_session(scene.ledger.told[who])
 
 
 def still_lives(scene: Scene, process: Process, who: str) -> bool:
-    return process.log.session(scene.ledger.told[who]).state == "live"
+    return process.log.access.session(scene.ledger.told[who]).state == "live"
 
 
 # Set-ups
@@ -112,7 +112,7 @@ def held(scene: Scene) -> Process:
 def held_before(scene: Scene) -> Process:
     """Whoever had both partitions has left; the log still names it."""
     process = held(scene)
-    process.log.close_session(scene.ledger.told["holder"])
+    process.log.access.close_session(scene.ledger.told["holder"])
     return scene.process()
 
 
@@ -120,7 +120,7 @@ def waited_for(scene: Scene) -> Process:
     """Somebody waits, and whoever held both partitions has just left."""
     process = held(scene)
     claim(scene, process, "claimer", WAITING)
-    process.log.close_session(scene.ledger.told["holder"])
+    process.log.access.close_session(scene.ledger.told["holder"])
     return scene.process()
 
 
@@ -145,7 +145,7 @@ def lock_owned(scene: Scene) -> Process:
 
 def subscribed(scene: Scene) -> Process:
     process = three_partitions(scene)
-    process.log.consumers.subscribe(TOPIC, NAME)
+    process.log.subscriptions.subscribe(TOPIC, NAME)
     scene.append(process, TOPIC, 0, "more0", "more1", "more2")
     return scene.process()
 
@@ -170,7 +170,7 @@ def heartbeat(scene: Scene, process: Process) -> None:
     """It is renewed; or it lapsed meanwhile, and is told so."""
     lives = still_lives(scene, scene.process(), "claimer")
     try:
-        process.log.heartbeat(scene.ledger.told["claimer"])
+        process.log.access.heartbeat(scene.ledger.told["claimer"])
     except SessionExpiredError:
         assert not lives
     else:
@@ -178,16 +178,16 @@ def heartbeat(scene: Scene, process: Process) -> None:
 
 
 def heartbeat_once(scene: Scene, process: Process) -> None:
-    process.log.heartbeat(scene.ledger.told["claimer"])
+    process.log.access.heartbeat(scene.ledger.told["claimer"])
 
 
 def close_session(scene: Scene, process: Process) -> None:
-    process.log.close_session(scene.ledger.told["holder"])
+    process.log.access.close_session(scene.ledger.told["holder"])
 
 
 def close_session_again(scene: Scene, process: Process) -> None:
     close_session(scene, process)
-    assert process.log.session(scene.ledger.told["holder"]).state == "closed"
+    assert process.log.access.session(scene.ledger.told["holder"]).state == "closed"
     scene.append(process, TOPIC, 0, "more")
 
 
@@ -241,7 +241,7 @@ def holder_is_fenced(scene: Scene, process: Process) -> None:
 
 def has_its_place(scene: Scene, process: Process) -> None:
     """Whoever waits stands in line once; or its lease lapsed, and it does so no more."""
-    told = [*process.log.producers(TOPIC)[1]]
+    told = [*process.log.access.producers(TOPIC)[1]]
     assert len([one for one in told if one.session_id == scene.ledger.told["claimer"]]) <= 1
     if not still_lives(scene, process, "claimer"):
         return
@@ -252,7 +252,7 @@ def has_its_place(scene: Scene, process: Process) -> None:
 
 def poll(scene: Scene, process: Process) -> None:
     known = scene.ledger.told["claimer's claim"]
-    producer = process.log.producer(TOPIC, known.producer_name, session_id=known.session_id)
+    producer = process.log.access.producer(TOPIC, known.producer_name, session_id=known.session_id)
     assert producer.state == GRANTED
     scene.ledger.told["claimer's claim"] = producer
     scene.ledger.told["grants"].append(producer)
@@ -283,7 +283,7 @@ def reconnect_again(scene: Scene, process: Process) -> None:
 
 def close_producer(scene: Scene, process: Process) -> None:
     known = scene.ledger.told["holder's claim"]
-    process.log.close_producer(TOPIC, known.producer_name, known.session_id)
+    process.log.access.close_producer(TOPIC, known.producer_name, known.session_id)
 
 
 def close_producer_again(scene: Scene, process: Process) -> None:
@@ -380,14 +380,14 @@ def own_partition_again(scene: Scene, process: Process) -> None:
 
 
 def release(scene: Scene, process: Process) -> None:
-    process.log.release(scene.ledger.told["holder"], [LOCK])
+    process.log.access.release(scene.ledger.told["holder"], [LOCK])
 
 
 def release_again(scene: Scene, process: Process) -> None:
     with suppress(SessionExpiredError):
         release(scene, process)
-    assert process.log.ownership(LOCK).session_id is None
-    assert process.log.ownership(LOCK).fencing_token == 0
+    assert process.log.access.ownership(LOCK).session_id is None
+    assert process.log.access.ownership(LOCK).fencing_token == 0
 
 
 def access_is_whole(scene: Scene, process: Process) -> None:
@@ -410,25 +410,25 @@ def access_is_whole(scene: Scene, process: Process) -> None:
 
 
 def subscribe(scene: Scene, process: Process) -> None:
-    process.log.consumers.subscribe(TOPIC, NAME)
+    process.log.subscriptions.subscribe(TOPIC, NAME)
 
 
 def subscribe_again(scene: Scene, process: Process) -> None:
     """It begins at the end, in every partition, whoever began to make it."""
-    shown, _ = process.log.consumers.subscribe(TOPIC, NAME)
+    shown, _ = process.log.subscriptions.subscribe(TOPIC, NAME)
     assert [cursor.mark_delete_offset for cursor in shown.cursors] == [1, 1, 1]
-    assert process.log.consumers.subscribe(TOPIC, NAME)[1] is False
+    assert process.log.subscriptions.subscribe(TOPIC, NAME)[1] is False
 
 
 def unsubscribe(scene: Scene, process: Process) -> None:
-    process.log.consumers.unsubscribe(TOPIC, NAME)
+    process.log.subscriptions.unsubscribe(TOPIC, NAME)
 
 
 def unsubscribe_again(scene: Scene, process: Process) -> None:
     with suppress(UnknownSubscriptionError):
         unsubscribe(scene, process)
     with pytest.raises(UnknownSubscriptionError):
-        process.log.consumers.subscription(TOPIC, NAME)
+        process.log.subscriptions.get(TOPIC, NAME)
 
 
 def sweep_cursors(scene: Scene, process: Process) -> None:
@@ -437,35 +437,35 @@ def sweep_cursors(scene: Scene, process: Process) -> None:
     sweep(process.log, duration_ms=600_000, is_thorough=True)
     stored = scene.stored()
     assert not any(key.startswith("unowned/") for key in stored)
-    names = {subscription.name for subscription in process.log.consumers.subscriptions(TOPIC)[0]}
+    names = {subscription.name for subscription in process.log.subscriptions.list(TOPIC)[0]}
     assert names or not any(key.startswith("cursors/") for key in stored)
 
 
 def acknowledge(scene: Scene, process: Process) -> None:
-    assert process.log.consumers.acknowledge(TOPIC, 0, NAME, Acknowledgement(cumulative=1)) == 2
+    assert process.log.subscriptions.acknowledge(TOPIC, 0, NAME, Acknowledgement(cumulative=1)) == 2
 
 
 def acknowledge_one(scene: Scene, process: Process) -> None:
-    assert process.log.consumers.acknowledge(TOPIC, 0, NAME, Acknowledgement(individual=[2])) == 1
+    assert process.log.subscriptions.acknowledge(TOPIC, 0, NAME, Acknowledgement(individual=[2])) == 1
 
 
 def seek(scene: Scene, process: Process) -> None:
-    assert process.log.consumers.seek(TOPIC, 0, NAME, offset=0) == 0
+    assert process.log.subscriptions.seek(TOPIC, 0, NAME, offset=0) == 0
 
 
 OFFSETS = [GroupOffset(TOPIC, partition, 1, f"m{partition}") for partition in range(2)]
 
 
 def commit(scene: Scene, process: Process) -> None:
-    process.log.consumers.commit(GROUP, OFFSETS)
+    process.log.subscriptions.commit(GROUP, OFFSETS)
 
 
 def commit_again(scene: Scene, process: Process) -> None:
     """All of it was committed, or nothing; and then it is."""
-    before = process.log.consumers.committed(GROUP)[0]
+    before = process.log.subscriptions.committed(GROUP)[0]
     assert list(before) in ([], OFFSETS)
     commit(scene, process)
-    assert list(process.log.consumers.committed(GROUP)[0]) == OFFSETS
+    assert list(process.log.subscriptions.committed(GROUP)[0]) == OFFSETS
 
 
 SAME = "the same again"

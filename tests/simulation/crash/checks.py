@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 
 from fenceline.adapters.sqlite.directory import SqliteItemStore
@@ -21,7 +21,7 @@ from tests.support.service import REGION
 def check_promises(scene: Scene, log: Log) -> None:
     """What clients were told is so: each name leads to its topic, and each record stands where it was acknowledged."""
     ledger = scene.ledger
-    listed, _ = log.topics(limit=1_000)
+    listed, _ = log.topics.list(limit=1_000)
     found = {topic.name: topic for topic in listed}
     for name, promised in ledger.topics.items():
         if promised.topic_id in ledger.going:
@@ -31,14 +31,14 @@ def check_promises(scene: Scene, log: Log) -> None:
         assert found[name].partitions >= promised.partitions
     for topic in listed:
         assert topic.name in ledger.topics or topic.topic_id not in ledger.going, f"{topic.name} was deleted"
-        assert log.topic(topic.name) == topic
+        assert log.topics.get(topic.name) == topic
         for partition in range(topic.partitions):
             _check_records(scene, log, topic, partition)
 
 
 def _check_records(scene: Scene, log: Log, topic: Topic, partition: int) -> None:
     ledger, where = scene.ledger, (topic.topic_id, partition)
-    bounds = log.offsets(topic.name, partition).bounds
+    bounds = log.partitions.offsets(topic.name, partition).bounds
     records = read_all(log, topic.name, partition, bounds.log_start_offset)
     offsets = [record.offset for record in records]
     taken = sorted([*offsets, *(o for o in _markers(scene, where) if o >= bounds.log_start_offset)])
@@ -64,7 +64,7 @@ def _markers(scene: Scene, where: tuple[str, int]) -> list[int]:
 
 def check_duplicates(scene: Scene, log: Log) -> None:
     """Each producer who sends its last acknowledged batch again is told where it stands."""
-    live = {topic.topic_id: topic.name for topic in log.topics(limit=1_000)[0]}
+    live = {topic.topic_id: topic.name for topic in log.topics.list(limit=1_000)[0]}
     for (topic_id, partition, _), (request, original) in scene.ledger.batches.items():
         if topic_id in live:
             again = log.append(live[topic_id], partition, request)
@@ -97,17 +97,22 @@ def check_rebuilt_equal(scene: Scene) -> None:
     with _rebuilt(scene) as log:
         check_promises(scene, log)
         served = scene.process().log
-        topics, _ = served.topics(limit=1_000)
-        assert log.topics(limit=1_000)[0] == topics
+        topics, _ = served.topics.list(limit=1_000)
+        assert log.topics.list(limit=1_000)[0] == topics
         for topic in topics:
             for partition in range(topic.partitions):
-                was, now = served.offsets(topic.name, partition).bounds, log.offsets(topic.name, partition).bounds
+                was, now = (
+                    served.partitions.offsets(topic.name, partition).bounds,
+                    log.partitions.offsets(topic.name, partition).bounds,
+                )
                 assert now.next_offset == was.next_offset
                 assert now.log_start_offset <= was.log_start_offset, "a rebuild forgets records that are still served"
-        assert log.new_producer_id()[0] > max([*scene.ledger.producer_ids, *_producers_in_batches(scene)], default=-1)
+        assert log.producing.new_producer_id()[0] > max(
+            [*scene.ledger.producer_ids, *_producers_in_batches(scene)], default=-1
+        )
         check_duplicates(scene, log)
         for topic in topics:
-            tail = log.offsets(topic.name, 0).bounds.next_offset
+            tail = log.partitions.offsets(topic.name, 0).bounds.next_offset
             answer = log.append(topic.name, 0, request_of("after a rebuild"))
             assert answer is not None
             assert answer.base_offset == tail
@@ -124,5 +129,5 @@ def _producers_in_batches(scene: Scene) -> list[int]:
     return [producer_id for _, _, producer_id in scene.ledger.batches]
 
 
-def _live(scene: Scene) -> list[Topic]:
-    return scene.process().log.topics(limit=1_000)[0]
+def _live(scene: Scene) -> Sequence[Topic]:
+    return scene.process().log.topics.list(limit=1_000)[0]

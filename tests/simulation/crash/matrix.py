@@ -151,7 +151,7 @@ def _attempt(operation: Operation, scene: Scene, victim: Process) -> None:
 
 def _append_to_all(scene: Scene, process: Process, value: str) -> None:
     """Every topic that somebody can reach takes records, and is whole from then on."""
-    for topic in process.log.topics()[0]:
+    for topic in process.log.topics.list()[0]:
         scene.append(process, topic.name, 0, value)
 
 

@@ -2,7 +2,7 @@
 
 An entry's ``do`` is run once for each of its store calls and each fate of that call. Then each of ``mends`` is what a
 new process does next; ``holds`` is the operation's own promise once it was mended. What holds for every operation
-stands in crash_checks.py.
+stands in checks.py.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def only_an_item(scene: Scene) -> Process:
     maker = scene.process()
     maker.arm(Fate.DIES_BEFORE, 1)
     with suppress(Died):
-        maker.log.create_topic(TOPIC)
+        maker.log.topics.create(TOPIC)
     return scene.process()
 
 
@@ -142,7 +142,7 @@ def keyed(scene: Scene) -> Process:
 def compacted_before(scene: Scene) -> Process:
     """There is a view, and something behind it."""
     process = keyed(scene)
-    process.log.compact_now(TOPIC, 0)
+    process.log.partitions.compact_now(TOPIC, 0)
     scene.append(process, TOPIC, 0, "k2:e", "k1:f")
     return scene.process()
 
@@ -167,7 +167,7 @@ def collectable(scene: Scene) -> Process:
 def views_left_behind(scene: Scene) -> Process:
     """A newer view is in force for long, and a compaction has died."""
     process = compacted_before(scene)
-    process.log.compact(TOPIC, 0)
+    process.log.partitions.compact(TOPIC, 0)
     scene.runtime.advance(2 * GC_GRACE_MS)
     return scene.process()
 
@@ -235,7 +235,7 @@ def append_idempotent(scene: Scene, process: Process) -> None:
 
 def append_idempotent_again(scene: Scene, process: Process) -> None:
     """It lands now, or it had landed and is a duplicate of itself; and the producer goes on behind it."""
-    had_landed = process.log.offsets(TOPIC, 0).bounds.next_offset == 5
+    had_landed = process.log.partitions.offsets(TOPIC, 0).bounds.next_offset == 5
     answer = scene.append(process, TOPIC, 0, "n0", "n1", producer=(7, 0, 1))
     assert (answer.base_offset, answer.duplicate) == (3, had_landed)
     assert scene.append(process, TOPIC, 0, "n2", producer=(7, 0, 3)).base_offset == 5
@@ -254,7 +254,7 @@ def append_group(scene: Scene, process: Process) -> None:
 
 def append_group_one_by_one(scene: Scene, process: Process) -> None:
     """A group is in the log whole or not at all."""
-    had_landed = process.log.offsets(TOPIC, 0).bounds.next_offset == 7
+    had_landed = process.log.partitions.offsets(TOPIC, 0).bounds.next_offset == 7
     for request in GROUP:
         answer = process.log.append(TOPIC, 0, request)
         assert answer is not None
@@ -271,13 +271,13 @@ def append_behind_it(scene: Scene, process: Process) -> None:
 
 
 def checkpoint(scene: Scene, process: Process) -> None:
-    process.log.checkpoint(TOPIC, 0)
+    process.log.partitions.checkpoint(TOPIC, 0)
 
 
 def checkpoint_reaches_the_end(scene: Scene, process: Process) -> None:
-    end = process.log.offsets(TOPIC, 0).bounds.next_offset
-    assert process.log.checkpoint(TOPIC, 0) == end
-    assert head_of(scene, process.log.topic(TOPIC).topic_id, 0).next_offset == end
+    end = process.log.partitions.offsets(TOPIC, 0).bounds.next_offset
+    assert process.log.partitions.checkpoint(TOPIC, 0) == end
+    assert head_of(scene, process.log.topics.get(TOPIC).topic_id, 0).next_offset == end
 
 
 def head_of(scene: Scene, topic_id: str, partition: int) -> Head:
@@ -294,7 +294,7 @@ def trim_further(scene: Scene, process: Process) -> None:
     scene.runtime.advance(STATE_MS)
     scene.append(process, TOPIC, 0, "more")
     assert scene.trim(process, TOPIC, 0, 3) == 3
-    topic_id = process.log.topic(TOPIC).topic_id
+    topic_id = process.log.topics.get(TOPIC).topic_id
     assert keys.state_key(topic_id, 0, 3) in scene.stored()
 
 
@@ -302,28 +302,28 @@ def sweep_makes_the_state(scene: Scene, process: Process) -> None:
     """The sweeper makes up the object that a trim owed."""
     scene.runtime.advance(STATE_MS)
     sweep_all(scene, process)
-    topic_id = process.log.topic(TOPIC).topic_id
-    log_start = process.log.offsets(TOPIC, 0).bounds.log_start_offset
+    topic_id = process.log.topics.get(TOPIC).topic_id
+    log_start = process.log.partitions.offsets(TOPIC, 0).bounds.log_start_offset
     assert log_start in (0, 2)
     assert log_start == 0 or keys.state_key(topic_id, 0, log_start) in scene.stored()
 
 
 def read_trimmed(scene: Scene, process: Process) -> None:
     """The log start is where it was, or where it was to go."""
-    page = process.log.read(TOPIC, 0, ReadRequest(tail_offset=2**31))
+    page = process.log.partitions.read(TOPIC, 0, ReadRequest(tail_offset=2**31))
     assert page.bounds.log_start_offset in (0, 1, 2)
 
 
 def read(scene: Scene, process: Process) -> None:
-    for partition in range(process.log.topic(TOPIC).partitions):
-        start = process.log.offsets(TOPIC, partition).bounds.log_start_offset
+    for partition in range(process.log.topics.get(TOPIC).partitions):
+        start = process.log.partitions.offsets(TOPIC, partition).bounds.log_start_offset
         read_all(process.log, TOPIC, partition, start)
 
 
 def look_up(scene: Scene, process: Process) -> None:
-    process.log.topics()
-    process.log.offset_at(TOPIC, 0, 0)
-    process.log.segments(TOPIC, 0)
+    process.log.topics.list()
+    process.log.partitions.offset_at(TOPIC, 0, 0)
+    process.log.partitions.segments(TOPIC, 0)
 
 
 def create_topic(scene: Scene, process: Process) -> None:
@@ -338,9 +338,9 @@ def create_topic_again(scene: Scene, process: Process) -> None:
 
 def delete_and_collect(scene: Scene, process: Process) -> None:
     """What its maker was never answered is deleted, if it is there, and all of it is collected."""
-    for topic in process.log.topics()[0]:
+    for topic in process.log.topics.list()[0]:
         scene.ledger.going.add(topic.topic_id)
-        process.log.delete_topic(topic.name)
+        process.log.topics.delete(topic.name)
         scene.ledger.topics.pop(topic.name, None)
     for _ in range(4):
         sweep_once(scene, process)
@@ -349,7 +349,7 @@ def delete_and_collect(scene: Scene, process: Process) -> None:
 
 def use_topic(scene: Scene, process: Process) -> None:
     """The client looks instead: what the name leads to can be used, and is then in the objects, too."""
-    listed, _ = process.log.topics()
+    listed, _ = process.log.topics.list()
     for topic in listed:
         assert scene.append(process, topic.name, 1, "first").base_offset == 0
 
@@ -358,7 +358,7 @@ def topic_is_there(scene: Scene, process: Process) -> None:
     """The name is free, or it is taken by the topic that was asked for, whole."""
     with suppress(TopicAlreadyExistsError):
         create_topic(scene, process)
-    found = process.log.topic(TOPIC)
+    found = process.log.topics.get(TOPIC)
     assert (found.partitions, found.config) == (2, {"retention.ms": 7})
 
 
@@ -368,19 +368,19 @@ def alter_topic(scene: Scene, process: Process) -> None:
 
 def alter_topic_otherwise(scene: Scene, process: Process) -> None:
     """Another change, which keeps what it does not name."""
-    was = process.log.topic(TOPIC)
+    was = process.log.topics.get(TOPIC)
     now = scene.alter_topic(process, TOPIC, config={"retention.bytes": 9})
     assert now.config == {**was.config, "retention.bytes": 9}
     assert now.partitions == was.partitions
 
 
 def append_to_new_partition(scene: Scene, process: Process) -> None:
-    topic = process.log.topic(TOPIC)
+    topic = process.log.topics.get(TOPIC)
     scene.append(process, TOPIC, topic.partitions - 1, "more")
 
 
 def altered_whole_or_not_at_all(scene: Scene, process: Process) -> None:
-    found = process.log.topic(TOPIC)
+    found = process.log.topics.get(TOPIC)
     assert (found.partitions, found.config.get("retention.ms")) in ((2, None), (3, 7))
 
 
@@ -412,9 +412,9 @@ def delete_topic_after_a_create(scene: Scene, process: Process) -> None:
 
 def delete_topic_after_a_sweep(scene: Scene, process: Process) -> None:
     """If DELETE was begun, the sweeper ends it."""
-    known = process.log.topics()[0]
+    known = process.log.topics.list()[0]
     sweep_all(scene, process)
-    assert process.log.topics()[0] == known
+    assert process.log.topics.list()[0] == known
     if known:
         delete_topic_again(scene, process)
     else:
@@ -432,11 +432,11 @@ def deleted_for_good(scene: Scene, process: Process) -> None:
         assert _is_sealed(scene, segments[-1])
     if TOPIC not in scene.ledger.topics:
         with pytest.raises(UnknownTopicOrPartitionError):
-            process.log.topic(TOPIC)
+            process.log.topics.get(TOPIC)
         scene.create_topic(process, TOPIC)
-    found = process.log.topic(TOPIC)
+    found = process.log.topics.get(TOPIC)
     assert found.topic_id != topic_id
-    assert process.log.offsets(TOPIC, 0).bounds.next_offset == 0
+    assert process.log.partitions.offsets(TOPIC, 0).bounds.next_offset == 0
 
 
 def _is_sealed(scene: Scene, key: str) -> bool:
@@ -468,13 +468,13 @@ def rebuild_into_an_empty_store(scene: Scene, process: Process) -> None:
 
 
 def compact(scene: Scene, process: Process) -> None:
-    process.log.compact(TOPIC, 0)
+    process.log.partitions.compact(TOPIC, 0)
 
 
 def compact_reaches_the_end(scene: Scene, process: Process) -> None:
-    process.log.compact(TOPIC, 0)
-    head = head_of(scene, process.log.topic(TOPIC).topic_id, 0)
-    assert head.compaction_horizon == process.log.offsets(TOPIC, 0).bounds.next_offset
+    process.log.partitions.compact(TOPIC, 0)
+    head = head_of(scene, process.log.topics.get(TOPIC).topic_id, 0)
+    assert head.compaction_horizon == process.log.partitions.offsets(TOPIC, 0).bounds.next_offset
 
 
 def append_keyed(scene: Scene, process: Process) -> None:
@@ -509,13 +509,13 @@ def sweep_until_all_is_collected(scene: Scene, process: Process) -> None:
         scene.runtime.advance(2 * GC_GRACE_MS)
         sweep_once(scene, process)
     stored = scene.stored()
-    topic_id = process.log.topic(TOPIC).topic_id
+    topic_id = process.log.topics.get(TOPIC).topic_id
     assert {key.split("/")[1] for key in stored if key.startswith(("log/", "state/"))} == {topic_id}
     marks = [key for key in stored if key.startswith("topic/") and key.split("/")[1] != topic_id]
     assert len({key.split("/")[1] for key in marks}) == len(marks), "of a deleted topic only DELETE's mark stays"
     assert all(json.loads(scene.objects.get(key).body)["is_going"] for key in marks)
     assert not any(key.startswith((keys.CLOCK_PREFIX, f"{keys.GONE}#")) for key in stored)
-    log_start = process.log.offsets(TOPIC, 0).bounds.log_start_offset
+    log_start = process.log.partitions.offsets(TOPIC, 0).bounds.log_start_offset
     bases = [keys.parse_segment_key(key)[2] for key in sorted(stored) if key.startswith(keys.log_prefix(topic_id, 0))]
     assert bases[1:2] == [] or bases[1] > log_start, "a segment below the log start is still there"
 
@@ -524,7 +524,7 @@ SAME = "the same again"
 SWEEPER = "the sweeper"
 APPEND = "the next append"
 
-# A further operation is a further entry, and what it leaves behind further rows in crash_rows.py and DESIGN.md.
+# A further operation is a further entry, and what it leaves behind further rows in rows.py and DESIGN.md.
 OPERATIONS = [
     Operation("append, cold", cold, append_plain, {APPEND: append_more, "a read": read, SWEEPER: sweep_all}),
     Operation("append, warm", warm, append_plain, {APPEND: append_more}),

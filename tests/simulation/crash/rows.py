@@ -162,7 +162,7 @@ def _has_seal(difference: Difference, prefix: str) -> bool:
 
 
 def _some_of_a_rebuild(difference: Difference) -> set[str]:
-    made = difference.changed - difference.before.keys()
+    made = set(difference.changed) - difference.before.keys()
     is_under_way = any(place.startswith(f"{keys.REBUILDING.partition}#") for place in difference.left)
     return made if is_under_way else set()
 

@@ -203,8 +203,9 @@ class Scene:
 
     def close(self) -> None:
         self.is_closed = True
-        for store in (self.objects, self.items, *self._lost_items):
-            store.close()
+        self.objects.close()
+        for items in (self.items, *self._lost_items):
+            items.close()
 
     def stored(self) -> dict[str, Any]:
         """Return everything that is stored: objects by key, items as ``partition#sort``."""
@@ -221,12 +222,12 @@ class Scene:
     # What clients do; each notes its answer
 
     def create_topic(self, process: Process, name: str, **options: Any) -> Topic:
-        made = process.log.create_topic(name, **options)
+        made = process.log.topics.create(name, **options)
         self.ledger.topics[name] = made
         return made
 
     def alter_topic(self, process: Process, name: str, **options: Any) -> Topic:
-        altered = process.log.alter_topic(name, **options)
+        altered = process.log.topics.alter(name, **options)
         self.ledger.topics[name] = altered
         return altered
 
@@ -234,16 +235,16 @@ class Scene:
         known = self.ledger.topics.get(name)
         if known is not None:
             self.ledger.going.add(known.topic_id)
-        process.log.delete_topic(name)
+        process.log.topics.delete(name)
         del self.ledger.topics[name]
 
     def trim(self, process: Process, name: str, partition: int, before_offset: int) -> int:
-        log_start = process.log.trim(name, partition, before_offset)
+        log_start = process.log.partitions.trim(name, partition, before_offset)
         self.ledger.log_starts[self.topic(name).topic_id, partition] = log_start
         return log_start
 
     def new_producer_id(self, process: Process) -> int:
-        producer_id, _ = process.log.new_producer_id()
+        producer_id, _ = process.log.producing.new_producer_id()
         self.ledger.producer_ids.append(producer_id)
         return producer_id
 
@@ -276,8 +277,8 @@ class Scene:
         appender = log._resolver.appender(known.item.topic, partition)
         tickets = []
         for request in requests[:-1]:
-            entry = log._producing.prepared(appender.partition, known.item.topic, request, is_new=True)
-            tickets.append(Ticket(entry, log._deadline()))
+            entry = log.producing.prepared(appender.partition, known.item.topic, request, is_new=True)
+            tickets.append(Ticket(entry, log.producing.deadline()))
         appender._queue.extend(tickets)
         answer = log.append(name, partition, requests[-1])
         for request, outcome in zip(requests, [*(ticket.outcome for ticket in tickets), answer], strict=True):
@@ -320,7 +321,7 @@ def read_all(log: Log, name: str, partition: int, offset: int, *, is_compacted: 
     found: list[ReadRecord] = []
     while True:
         request = ReadRequest(offset=offset, max_records=10_000, is_compacted=is_compacted)
-        page = log.read(name, partition, request)
+        page = log.partitions.read(name, partition, request)
         found += page.records
         if page.position == page.bounds.next_offset:
             return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -16,11 +17,11 @@ from fenceline.format.segment import parse_segment
 from fenceline.log import checkpoint
 from fenceline.log.partition import Partition
 from fenceline.log.state import PartitionState
-from tests.simulation.crash import matrix, operations
+from tests.simulation.crash import operations
 from tests.simulation.crash.matrix import ALL_OPERATIONS, deaths_behind_writes, run_all, table
 from tests.simulation.crash.operations import Operation
 from tests.simulation.crash.rows import LAST_WRITE, NOT_SERVED, ROWS, rows_of_design
-from tests.simulation.crash.scene import Fate, Process, Scene
+from tests.simulation.crash.scene import Died, Fate, Process, Scene
 
 pytestmark = pytest.mark.slow
 
@@ -64,8 +65,8 @@ def test_the_matrix_is_printed_by_operation_and_call() -> None:
 # The matrix itself can fail: each of these breaks one thing that it is there to find.
 
 
-def broken(do: Callable[[Scene, Process], object], **changes: object) -> Operation:
-    return Operation("broken", operations.cold, do, {"a read": operations.read}, **changes)  # type: ignore[arg-type]
+def broken(do: Callable[[Scene, Process], object], **changes: Any) -> Operation:
+    return Operation("broken", operations.cold, do, {"a read": operations.read}, **changes)
 
 
 def test_an_answer_before_the_commit_is_found() -> None:
@@ -152,7 +153,7 @@ def test_a_call_that_a_dead_process_makes_reaches_no_store() -> None:
     process.arm(Fate.DIES_BEFORE, 0)
     before = scene.stored()
     for _ in range(2):
-        with pytest.raises(matrix.Died):
+        with pytest.raises(Died):
             scene.append(process, "orders", 0, "never")
     assert scene.stored() == before
     assert process.calls == ["get item topics"]

@@ -27,10 +27,13 @@ NAMES = (
     "log.segment_index",
     "log.trim",
     "read.reader",
+    "service.access",
     "service.log",
+    "service.partitions",
     "service.produce",
     "service.producer_ids",
     "service.resolver",
+    "service.topics",
 )
 MODULES = [import_module(f"fenceline.{name}") for name in NAMES]
 

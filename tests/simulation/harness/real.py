@@ -278,9 +278,10 @@ def check_rebuild(run: Run, index: Index) -> None:
     process = run.processes[-1]
     context = Context(run.objects, items, SimRuntime(run.world, process), REGION)
     # A creator that died between the topic's item and its object left that to the next change.
-    run.do(lambda: run.world.call(process, lambda log: log.alter_topic("t"), PATIENT_MS))
+    run.do(lambda: run.world.call(process, lambda log: log.topics.alter("t"), PATIENT_MS))
     run.do(lambda: run.world.call(process, lambda _: rebuild(context), PATIENT_MS))
     counter = items.get([keys.PRODUCER_ID_BLOCK])[keys.PRODUCER_ID_BLOCK].value["next"]
+    assert isinstance(counter, int)
     names = {item.key.sort: item.value["topic_id"] for item in items.query(keys.TOPICS)}
     inner.close()
     if names != {"t": run.lives[-1].topic_id} or counter <= rebuilt.producer_id_max:

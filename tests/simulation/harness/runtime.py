@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from tests.simulation.harness.world import EPOCH_MS, Process, Task, World
@@ -123,7 +124,7 @@ class SimRuntime:
         is_side_by_side = len(calls) > 1 and world.rng.random() < 0.5
         for i in range(len(calls)):
             if is_side_by_side:
-                world.spawn(f"{me.name}/{i}", lambda i=i: make(i), self._process)
+                world.spawn(f"{me.name}/{i}", partial(make, i), self._process)
             else:
                 make(i)
         while open_calls:

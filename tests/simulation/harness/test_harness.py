@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -45,10 +47,15 @@ def test_the_same_seed_gives_the_same_history_and_another_seed_another() -> None
     assert first != other
 
 
-def run_tasks(world: World, *tasks) -> None:
+def run_tasks(world: World, *tasks: Callable[[], object]) -> None:
     left = list(tasks)
-    for task in tasks:
-        world.spawn(task.__name__, lambda task=task: (task(), left.remove(task)))
+
+    def run(task: Callable[[], object]) -> None:
+        task()
+        left.remove(task)
+
+    for number, task in enumerate(tasks):
+        world.spawn(f"task{number}", partial(run, task))
     world.run(lambda: not left)
     if world.failures:
         raise world.failures[0]
@@ -171,9 +178,9 @@ def test_calls_gathered_are_all_made_and_the_first_failure_is_raised() -> None:
 
         def serve(_: object, world: World = world, process: Process = process) -> None:
             with pytest.raises(ValueError, match="1"):
-                SimRuntime(world, process).gather([lambda n=n: call(n) for n in range(4)])
+                SimRuntime(world, process).gather([partial(call, n) for n in range(4)])
 
-        run_tasks(world, lambda world=world, process=process, serve=serve: world.call(process, serve, 10_000))
+        run_tasks(world, partial(world.call, process, serve, 10_000))
         assert sorted(made) == [0, 1, 2, 3]
 
 

@@ -39,7 +39,15 @@ class ToyLog:
         self._broken = broken
         self._known: list[list[Any]] = [[] for _ in range(2)]
 
-    def create_topic(self, name: str, *, partitions: int) -> Topic:
+    @property
+    def topics(self) -> ToyLog:
+        return self
+
+    @property
+    def partitions(self) -> ToyLog:
+        return self
+
+    def create(self, name: str, *, partitions: int) -> Topic:
         return Topic(name, name, partitions, {}, (), 0)
 
     def append(self, topic: str, partition: int, request: AppendRequest) -> Appended:

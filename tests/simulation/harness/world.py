@@ -140,7 +140,7 @@ class World:
 
     # Tasks
 
-    def spawn(self, name: str, run: Callable[[], None], process: Process | None = None) -> Task:
+    def spawn(self, name: str, run: Callable[[], object], process: Process | None = None) -> Task:
         def body() -> None:
             try:
                 run()
@@ -232,7 +232,8 @@ class World:
             process.clients.remove(me)
         is_answer, value = answer[0]
         if is_answer:
-            return value
+            made: T = value
+            return made
         raise value
 
     # The hub

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from fenceline.model.results import Bounds
 from tests.simulation.harness.history import Attempt, Operation, text_of
 from tests.simulation.log.truth import Life, PartitionLog, Truth, Violation
 
@@ -245,12 +246,10 @@ def _check_offsets(truth: Truth, operations: Sequence[Operation], operation: Ope
     _any_life(truth, operation, judge)
 
 
-def _bounds(log: PartitionLog, operations: Sequence[Operation], operation: Operation, bounds: object) -> str | None:
+def _bounds(log: PartitionLog, operations: Sequence[Operation], operation: Operation, bounds: Bounds) -> str | None:
     began, ended = operation.began, operation.ended
-    return _not_the_tail(log, bounds.next_offset, began, ended) or _not_the_start(  # type: ignore[attr-defined]
-        bounds.log_start_offset,  # type: ignore[attr-defined]
-        operations,
-        operation,
+    return _not_the_tail(log, bounds.next_offset, began, ended) or _not_the_start(
+        bounds.log_start_offset, operations, operation
     )
 
 

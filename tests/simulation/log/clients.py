@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -66,10 +67,14 @@ class Field:
         return self.ask(client, "append", topic, partition, attempt, run)
 
     def read(self, client: str, topic: str, partition: int, request: ReadRequest) -> Any:
-        return self.ask(client, "read", topic, partition, request, lambda log: log.read(topic, partition, request))
+        return self.ask(
+            client, "read", topic, partition, request, lambda log: log.partitions.read(topic, partition, request)
+        )
 
     def bounds(self, client: str, topic: str, partition: int) -> Any:
-        answer = self.ask(client, "offsets", topic, partition, None, lambda log: log.offsets(topic, partition))
+        answer = self.ask(
+            client, "offsets", topic, partition, None, lambda log: log.partitions.offsets(topic, partition)
+        )
         return answer.bounds
 
 
@@ -129,7 +134,7 @@ def produce(field: Field, name: str, topic: str, partition: int) -> None:
         sent.append((field.fresh(f"{name}b"), count, (producer_id, epoch, sequence)))
         sequence = (sequence + count) % 2**31
         open_batches.append(sent[-1][0])
-        field.world.spawn(sent[-1][0], lambda batch=sent[-1]: deliver(*batch))
+        field.world.spawn(sent[-1][0], partial(deliver, *sent[-1]))
         while len(open_batches) >= in_flight_max:
             field.world.park()
         if field.rng.random() < 0.25:
@@ -146,7 +151,7 @@ def _producer_id(field: Field, name: str) -> int:
     for _ in range(TRIES_MAX):
         try:
             producer_id: int
-            producer_id, _ = field.ask(name, "producer-id", "", 0, None, lambda log: log.new_producer_id())
+            producer_id, _ = field.ask(name, "producer-id", "", 0, None, lambda log: log.producing.new_producer_id())
             return producer_id
         except (FencelineError, NoReply):
             field.world.sleep(field.rng.random() * 300)
@@ -182,9 +187,13 @@ def trim(field: Field, name: str, topic: str, partition: int) -> None:
             bounds = field.bounds(name, topic, partition)
             kept = bounds.next_offset - bounds.log_start_offset
             before = bounds.log_start_offset + field.rng.choice((kept, kept, int(field.rng.random() * (kept + 3))))
-            field.ask(name, "trim", topic, partition, before, lambda log, to=before: log.trim(topic, partition, to))
+            field.ask(name, "trim", topic, partition, before, partial(_trim_to, before, topic, partition))
         except (FencelineError, NoReply):
             pass
+
+
+def _trim_to(before: int, topic: str, partition: int, log: Any) -> Any:
+    return log.partitions.trim(topic, partition, before)
 
 
 def compact(field: Field, name: str, topic: str, partition: int) -> None:
@@ -193,7 +202,7 @@ def compact(field: Field, name: str, topic: str, partition: int) -> None:
         field.rest()
         field.world.sleep(field.rng.random() * 500)
         with suppress(FencelineError, NoReply):
-            field.ask(name, "compact", topic, partition, None, lambda log: log.compact(topic, partition))
+            field.ask(name, "compact", topic, partition, None, lambda log: log.partitions.compact(topic, partition))
 
 
 def tabulate(field: Field, name: str, topic: str, partition: int) -> None:
@@ -223,12 +232,12 @@ def recreate(field: Field, name: str, topic: str, partitions: int) -> None:
 
 
 def delete(field: Field, name: str, topic: str) -> None:
-    _until_done(field, name, "delete", topic, lambda log: log.delete_topic(topic))
+    _until_done(field, name, "delete", topic, lambda log: log.topics.delete(topic))
 
 
 def create(field: Field, name: str, topic: str, partitions: int) -> None:
     config = {"config": {"cleanup.policy": "compact"}} if field.compacts else {}
-    _until_done(field, name, "create", topic, lambda log: log.create_topic(topic, partitions=partitions, **config))
+    _until_done(field, name, "create", topic, lambda log: log.topics.create(topic, partitions=partitions, **config))
 
 
 def _until_done(field: Field, name: str, kind: str, topic: str, run: Callable[[Any], Any]) -> None:

@@ -124,18 +124,18 @@ class Run:
         self.processes.append(process)
         return process
 
-    def do(self, *tasks: Callable[[], None]) -> None:
+    def do(self, *tasks: Callable[[], object]) -> None:
         """Run these, as tasks outside the processes, to their ends."""
         left = len(tasks)
 
-        def one(task: Callable[[], None]) -> None:
+        def one(task: Callable[[], object]) -> None:
             nonlocal left
             with suppress(NoReply):  # A client may give up.
                 task()
             left -= 1
 
         for number, task in enumerate(tasks):
-            self.world.spawn(f"c{number}", lambda task=task: one(task))
+            self.world.spawn(f"c{number}", partial(one, task))
         self.world.run(lambda: left == 0)
         if self.world.failures:
             raise self.world.failures[0]
@@ -309,7 +309,7 @@ def _settle(run: Run) -> None:
     run.add_process("cold")
     for process in run.processes:
         field_ = Field(run.world, run.history, [process], PATIENT_MS, 1, run.plan.compacts)
-        run.do(lambda field_=field_, name=process.name: _use(run, field_, f"last-{name}"))
+        run.do(partial(_use, run, field_, f"last-{process.name}"))
     run.subject.finish(run)
 
 
@@ -319,7 +319,7 @@ def _use(run: Run, field_: Field, name: str) -> None:
         clients.delete(field_, name, "t")
         clients.create(field_, name, "t", run.plan.partitions)
     for partition in range(run.plan.partitions):
-        _patiently(lambda p=partition: field_.append(name, "t", p, Attempt(field_.fresh(f"{name}-"), name)))
+        _patiently(partial(_append, field_, name, partition))
         bounds = field_.bounds(name, "t", partition)
         position = bounds.log_start_offset
         while position < bounds.next_offset:
@@ -329,6 +329,10 @@ def _use(run: Run, field_: Field, name: str) -> None:
                 position = field_.bounds(name, "t", partition).log_start_offset
         if run.plan.compacts:
             _tabulate(field_, name, partition)
+
+
+def _append(field_: Field, name: str, partition: int) -> None:
+    field_.append(name, "t", partition, Attempt(field_.fresh(f"{name}-"), name))
 
 
 def _patiently(call: Callable[[], object]) -> None:
@@ -342,7 +346,9 @@ def _patiently(call: Callable[[], object]) -> None:
 
 def _tabulate(field_: Field, name: str, partition: int) -> None:
     """Compact, and read the view from its start to the log's end."""
-    _patiently(lambda: field_.ask(name, "compact", "t", partition, None, lambda log: log.compact("t", partition)))
+    _patiently(
+        lambda: field_.ask(name, "compact", "t", partition, None, lambda log: log.partitions.compact("t", partition))
+    )
     position, end = 0, 1
     while position < end:
         page = field_.read(name, "t", partition, ReadRequest(offset=position, max_records=5, is_compacted=True))

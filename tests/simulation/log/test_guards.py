@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from random import Random
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -14,11 +15,15 @@ from fenceline.append import checks
 from fenceline.append.appender import Appender
 from fenceline.append.group_commit import Group
 from fenceline.compaction import compact as compaction
+from fenceline.compaction.copy import Newest, Source, newest_offsets
 from fenceline.errors import CorruptLogError
 from fenceline.format import control, keys
+from fenceline.format.batch import BatchHeader
 from fenceline.log import checkpoint
 from fenceline.log.checkpoint_items import Head
 from fenceline.log.partition import Partition
+from fenceline.log.state import ProducerState
+from fenceline.ports import ObjectSummary
 from fenceline.sweeper import collect, sweep
 from tests.simulation.harness import real
 from tests.simulation.harness.stores import Faults
@@ -64,7 +69,7 @@ def forgets_the_last_batches(patch: Patch) -> None:
     """The duplicate window is empty."""
     sequence = checks._judge_sequence
 
-    def forgetful(producer, header):  # type: ignore[no-untyped-def]
+    def forgetful(producer: ProducerState | None, header: BatchHeader) -> checks.Verdict | None:
         return sequence(None if producer is None else replace(producer, window=()), header)
 
     patch.setattr(checks, "_judge_sequence", forgetful)
@@ -112,15 +117,15 @@ def checkpoints_without_producers(patch: Patch) -> None:
 def collects_at_once(patch: Patch) -> None:
     """I6: what a log start, or a DELETE, has left behind goes without waiting for ``gc_grace``."""
     now = collect.store_now
-    patch.setattr(sweep, "collect", SimpleNamespace(**vars(collect)))
-    patch.setattr(sweep.collect, "store_now", lambda context: now(context) + limits.GC_GRACE_MS)
+    patched = {**vars(collect), "store_now": lambda context: now(context) + limits.GC_GRACE_MS}
+    patch.setattr(sweep, "collect", SimpleNamespace(**patched))
 
 
 def drops_views_at_once(patch: Patch) -> None:
     """I6: the files of a view go as soon as a newer one has taken its place."""
     stale_files = compaction.stale_files
 
-    def hasty(*where, gc_grace_ms):  # type: ignore[no-untyped-def]
+    def hasty(*where: Any, gc_grace_ms: int) -> Iterator[ObjectSummary]:
         return stale_files(*where, gc_grace_ms=0)
 
     patch.setattr(collect, "compaction", SimpleNamespace(stale_files=hasty))
@@ -128,9 +133,8 @@ def drops_views_at_once(patch: Patch) -> None:
 
 def compacts_away_what_is_newest(patch: Patch) -> None:
     """A key is taken for newest where it was met first."""
-    newest_offsets = compaction.newest_offsets
 
-    def first(partition, source, **told):  # type: ignore[no-untyped-def]
+    def first(partition: Partition, source: Source, **told: Any) -> Newest:
         newest = newest_offsets(partition, source, **told)
         return replace(newest, offsets=dict.fromkeys(newest.offsets, source.start))
 

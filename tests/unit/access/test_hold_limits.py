@@ -120,7 +120,7 @@ def test_a_claim_forgets_nothing_that_a_severed_session_must_be_fenced_for(
         (2, LIVE),
     ]
     own(log, severed.session_id, "lock")
-    own(log, log.create_session().session_id, ("lock", 5))
+    own(log, log.access.create_session().session_id, ("lock", 5))
     assert code_of(lambda: send(warm, severed, "late", 0)) == "SESSION_SEVERED"
     assert texts(wide.values()) == ["before"]
 
@@ -131,13 +131,13 @@ def test_what_others_were_granted_since_makes_room_and_so_does_what_was_closed(
     monkeypatch.setattr(limits, "HOLDS_MAX", 2)
     monkeypatch.setattr(limits, "HOLDS_KEPT_MAX", 3)
     log = wide.log
-    session_id = log.create_session(lease_ms=300_000).session_id
+    session_id = log.access.create_session(lease_ms=300_000).session_id
 
     def take(partition: int) -> str:
         return claim(log, partitions=[partition], session_id=session_id, producer_name=f"p{partition}").state
 
     def close(partition: int) -> None:
-        log.close_producer(TOPIC, f"p{partition}", session_id)
+        log.access.close_producer(TOPIC, f"p{partition}", session_id)
 
     assert [take(0), take(1)] == ["granted"] * 2
     refusal = refused(lambda: take(2))
@@ -157,15 +157,15 @@ def test_who_reconnects_writes_to_no_more_partitions_than_who_claims(
 ) -> None:
     monkeypatch.setattr(limits, "HOLDS_MAX", 2)
     log = wide.log
-    session_id = log.create_session(lease_ms=300_000).session_id
+    session_id = log.access.create_session(lease_ms=300_000).session_id
     closed = []
     for name, partitions in (("a", (0, 1)), ("b", (2, 3))):
         closed.append(claim(log, partitions=partitions, session_id=session_id, producer_name=name))
-        log.close_producer(TOPIC, name, session_id)
+        log.access.close_producer(TOPIC, name, session_id)
     assert again(log, closed[0], partitions=(0, 1), producer_name="a").topic_epochs == {0: 0, 1: 0}
     refusal = refused(lambda: again(log, closed[1], partitions=(2, 3), producer_name="b"))
     assert (refusal.code, "writes to at most 2" in refusal.detail) == ("THROTTLED", True)
-    log.close_producer(TOPIC, "a", session_id)
+    log.access.close_producer(TOPIC, "a", session_id)
     assert again(log, closed[1], partitions=(2, 3), producer_name="b").topic_epochs == {2: 0, 3: 0}
 
 
@@ -173,12 +173,12 @@ def test_what_is_held_is_read_behind_the_session_that_holds_it(wide: Service, mo
     """Else what its other claim has reserved between the two reads looks as if it were given up, and is forgotten."""
     monkeypatch.setattr(limits, "HOLDS_MAX", 3)
     log, other = wide.log, wide.another()
-    session_id = log.create_session(lease_ms=300_000).session_id
+    session_id = log.access.create_session(lease_ms=300_000).session_id
     claim(log, partitions=[0, 1], session_id=session_id, producer_name="a")
     key = keys.access_item(wide.topic_id(), 0)
     before = wide.items.store.get([key])
     fencer = claim(log, FENCING, partitions=[1])
-    log.close_producer(TOPIC, fencer.producer_name, fencer.session_id)
+    log.access.close_producer(TOPIC, fencer.producer_name, fencer.session_id)
 
     def stale(call: Callable[[], Any]) -> Any:
         wide.items.always("get", None)
@@ -195,7 +195,7 @@ def test_what_is_held_is_read_behind_the_session_that_holds_it(wide: Service, mo
     held = {(h.partition, h.epoch, h.producer_name) for h in session_of(wide, session_id).holds}
     assert {(0, 1, "b"), (1, 2, "a")} <= held
     own(log, session_id, "lock")
-    own(log, log.create_session().session_id, ("lock", 5))
+    own(log, log.access.create_session().session_id, ("lock", 5))
     assert code_of(lambda: send_as(other, session_id, 1, "late", 0)) == "SESSION_SEVERED"
 
 
@@ -205,7 +205,10 @@ def test_an_owner_that_takes_and_releases_remembers_a_bounded_number_and_is_fenc
     monkeypatch.setattr(limits, "HOLDS_MAX", 2)
     monkeypatch.setattr(limits, "HOLDS_KEPT_MAX", 4)
     log, warm = wide.log, wide.another()
-    a, b = log.create_session(lease_ms=300_000).session_id, log.create_session(lease_ms=300_000).session_id
+    a, b = (
+        log.access.create_session(lease_ms=300_000).session_id,
+        log.access.create_session(lease_ms=300_000).session_id,
+    )
     own(log, a, "lock")
     taken: dict[int, str] = {}
     for partition in range(8):
@@ -213,7 +216,7 @@ def test_an_owner_that_takes_and_releases_remembers_a_bounded_number_and_is_fenc
         taken[partition] = told(lambda name=name: own(log, a, name))  # type: ignore[misc]
         if taken[partition] == "ok":
             send_as(warm, a, 0, "owned", partition)
-            log.release(a, [name])
+            log.access.release(a, [name])
     assert taken == {**dict.fromkeys(range(4), "ok"), **dict.fromkeys(range(4, 8), "THROTTLED")}
     own(log, b, f"{TOPIC}/0")
     assert told(lambda: own(log, a, f"{TOPIC}/4")) == "ok"

@@ -119,110 +119,110 @@ def test_an_item_comes_back_as_it_went(session: SessionItem) -> None:
 
 
 def test_a_session_is_made_with_its_lease(service: Service) -> None:
-    made = service.log.create_session(lease_ms=1_000)
+    made = service.log.access.create_session(lease_ms=1_000)
     assert (made.lease_ms, made.expires_at, made.state) == (1_000, NOW + 1_000, "live")
-    assert service.log.create_session().lease_ms == 30_000
-    assert service.another().session(made.session_id) == made
+    assert service.log.access.create_session().lease_ms == 30_000
+    assert service.another().access.session(made.session_id) == made
 
 
 @pytest.mark.parametrize("lease_ms", [0, 999, 300_001, -1])
 def test_a_lease_out_of_its_bounds_is_refused(service: Service, lease_ms: int) -> None:
-    refusal = refused(lambda: service.log.create_session(lease_ms=lease_ms))
+    refusal = refused(lambda: service.log.access.create_session(lease_ms=lease_ms))
     assert (refusal.code, refusal.field) == ("INVALID_REQUEST", "lease_ms")
     assert refused(lambda: claim(service.log, lease_ms=lease_ms)).field == "lease_ms"
 
 
 def test_a_heartbeat_is_one_conditional_write(service: Service) -> None:
-    made = service.log.create_session()
+    made = service.log.access.create_session()
     before = service.count()
-    service.log.heartbeat(made.session_id)
+    service.log.access.heartbeat(made.session_id)
     assert service.count() - before == {"items.get": 1, "items.write": 1}
 
 
 def test_a_heartbeat_renews_a_live_session_and_no_other(service: Service) -> None:
     log = service.log
-    made = log.create_session()
+    made = log.access.create_session()
     service.runtime.advance(LEASE_MS)
-    assert log.heartbeat(made.session_id).expires_at == service.runtime.now_ms() + LEASE_MS
+    assert log.access.heartbeat(made.session_id).expires_at == service.runtime.now_ms() + LEASE_MS
     service.runtime.advance(LEASE_MS + 501)
-    assert code_of(lambda: log.heartbeat(made.session_id)) == "SESSION_EXPIRED"
-    assert log.session(made.session_id).state == "expired"
+    assert code_of(lambda: log.access.heartbeat(made.session_id)) == "SESSION_EXPIRED"
+    assert log.access.session(made.session_id).state == "expired"
 
 
 @pytest.mark.parametrize("fault", [loses_answer, never_arrives])
 def test_a_heartbeat_that_was_not_answered_is_made_again(service: Service, fault: Any) -> None:
-    made = service.log.create_session()
+    made = service.log.access.create_session()
     service.runtime.advance(5_000)
     service.items.plan("write", fault)
-    assert service.log.heartbeat(made.session_id).expires_at >= NOW + 5_000 + LEASE_MS
+    assert service.log.access.heartbeat(made.session_id).expires_at >= NOW + 5_000 + LEASE_MS
 
 
 def test_a_closed_session_is_closed_for_good(service: Service) -> None:
     log = service.log
     producer = claim(log)
-    log.close_session(producer.session_id)
-    log.close_session(producer.session_id)
-    shown = log.session(producer.session_id)
+    log.access.close_session(producer.session_id)
+    log.access.close_session(producer.session_id)
+    shown = log.access.session(producer.session_id)
     assert (shown.state, shown.holds) == ("closed", ())
-    assert code_of(lambda: log.heartbeat(producer.session_id)) == "SESSION_EXPIRED"
+    assert code_of(lambda: log.access.heartbeat(producer.session_id)) == "SESSION_EXPIRED"
     assert code_of(lambda: claim(log, session_id=producer.session_id)) == "SESSION_EXPIRED"
     assert code_of(lambda: again(log, producer)) == "SESSION_EXPIRED"
     assert claim(log).topic_epochs == {0: 1}
 
 
 def test_a_lapsed_session_can_be_closed_and_looked_at(service: Service) -> None:
-    made = service.log.create_session()
+    made = service.log.access.create_session()
     service.runtime.advance(LEASE_MS * 2)
-    service.log.close_session(made.session_id)
-    assert service.log.session(made.session_id).state == "closed"
+    service.log.access.close_session(made.session_id)
+    assert service.log.access.session(made.session_id).state == "closed"
 
 
 @pytest.mark.parametrize("session_id", ["0" * 32, "unknown", "", "../x", "é" * 40])
 def test_an_id_that_is_nobodys_is_an_unknown_session(service: Service, session_id: str) -> None:
     log = service.log
     calls = [
-        lambda: log.session(session_id),
-        lambda: log.heartbeat(session_id),
-        lambda: log.close_session(session_id),
+        lambda: log.access.session(session_id),
+        lambda: log.access.heartbeat(session_id),
+        lambda: log.access.close_session(session_id),
         lambda: claim(log, session_id=session_id),
-        lambda: log.close_producer(TOPIC, "p", session_id),
-        lambda: log.producer(TOPIC, "p", session_id=session_id),
+        lambda: log.access.close_producer(TOPIC, "p", session_id),
+        lambda: log.access.producer(TOPIC, "p", session_id=session_id),
     ]
     assert [code_of(call) for call in calls] == ["UNKNOWN_SESSION"] * len(calls)
 
 
 def test_a_session_belongs_to_who_made_it(service: Service) -> None:
     log = service.log
-    made = log.create_session(principal="me")
+    made = log.access.create_session(principal="me")
     producer = claim(log, session_id=made.session_id, principal="me")
     calls = [
-        lambda: log.session(made.session_id, principal="you"),
-        lambda: log.heartbeat(made.session_id, principal="you"),
-        lambda: log.close_session(made.session_id, principal="you"),
+        lambda: log.access.session(made.session_id, principal="you"),
+        lambda: log.access.heartbeat(made.session_id, principal="you"),
+        lambda: log.access.close_session(made.session_id, principal="you"),
         lambda: claim(log, session_id=made.session_id, principal="you"),
         lambda: claim(log, session_id=made.session_id),
-        lambda: log.close_producer(TOPIC, producer.producer_name, made.session_id, principal="you"),
-        lambda: log.producer(TOPIC, producer.producer_name, session_id=made.session_id, principal="you"),
+        lambda: log.access.close_producer(TOPIC, producer.producer_name, made.session_id, principal="you"),
+        lambda: log.access.producer(TOPIC, producer.producer_name, session_id=made.session_id, principal="you"),
     ]
     assert [code_of(call) for call in calls] == ["NOT_AUTHORIZED"] * len(calls)
-    assert log.session(made.session_id, principal="me").holds == ((None, "orders/0"),)
+    assert log.access.session(made.session_id, principal="me").holds == ((None, "orders/0"),)
 
 
 def test_holds_are_the_partitions_of_exclusive_producers_as_long_as_they_have_them(service: Service) -> None:
     log = service.log
     shared = claim(log, SHARED)
-    assert log.session(shared.session_id).holds == ()
-    log.close_session(shared.session_id)
+    assert log.access.session(shared.session_id).holds == ()
+    log.access.close_session(shared.session_id)
     producer = claim(log)
-    assert log.session(producer.session_id).holds == ((None, "orders/0"),)
+    assert log.access.session(producer.session_id).holds == ((None, "orders/0"),)
     claim(log, "ExclusiveWithFencing")
-    assert log.session(producer.session_id).holds == ()
+    assert log.access.session(producer.session_id).holds == ()
 
 
 def test_a_lapsed_session_still_shows_what_nobody_took(service: Service) -> None:
     producer = claim(service.log)
     service.runtime.advance(LEASE_MS * 2)
-    shown = service.log.session(producer.session_id)
+    shown = service.log.access.session(producer.session_id)
     assert (shown.state, shown.holds) == ("expired", ((None, "orders/0"),))
 
 
@@ -236,6 +236,6 @@ def test_a_clock_that_is_wrong_only_changes_when_others_try(service: Service, sk
     clock.advance(25_000)
     outcome = code_of(lambda: claim(skewed)) if skew_ms < 0 else claim(skewed).topic_epochs
     assert outcome == ("PRODUCER_FENCED" if skew_ms < 0 else {0: 1})
-    state = service.log.offsets(TOPIC, 0)
+    state = service.log.partitions.offsets(TOPIC, 0)
     assert (state.access_mode, state.topic_epoch) == (EXCLUSIVE, 0 if skew_ms < 0 else 1)
     assert session_of(service, producer.session_id).state == LIVE

@@ -46,7 +46,7 @@ def test_a_served_fenceline_answers_at_its_url_whoever_asks_and_ends_with_its_bl
         with Client(lent.url) as own, lent.another_client() as another:
             appended = own.produce("orders", 0, [Record(b"book")])
             assert [record.value for record in another.read("orders", 0, offset=0).records] == [b"book"]
-            assert (appended.next_offset, lent.service.log.topic("orders").partitions) == (1, 1)
+            assert (appended.next_offset, lent.service.log.topics.get("orders").partitions) == (1, 1)
             [segment] = another.segments("orders", 0).segments
             assert httpx.get(segment.url).content == lent.fetch(segment.url)
     with pytest.raises(errors.StoreUnavailableError, match="connection refused"):

@@ -57,14 +57,16 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
 
 
 def send_many(service: Service, codec: Codec, value: bytes = b"", count: int = MANY) -> None:
-    service.log.alter_topic(TOPIC, config={"max.message.bytes": limits.MESSAGE_BYTES_MAX})
+    service.log.topics.alter(TOPIC, config={"max.message.bytes": limits.MESSAGE_BYTES_MAX})
     records = [Record(value, timestamp=START_MS + n) for n in range(count)]
     request = AppendRequest.of_batch(batch.encode(records, now_ms=START_MS, codec=codec).body)
     service.log.append(TOPIC, 0, request)
 
 
 def read(log: Log, offset: int, max_records: int) -> tuple[list[int], int]:
-    page = log.read(TOPIC, 0, ReadRequest(offset=offset, max_records=max_records, max_bytes=limits.BYTES_MAX))
+    page = log.partitions.read(
+        TOPIC, 0, ReadRequest(offset=offset, max_records=max_records, max_bytes=limits.BYTES_MAX)
+    )
     return [one.offset for one in page.records], page.position
 
 
@@ -132,7 +134,7 @@ def test_a_search_by_time_ends_at_what_it_finds_and_a_read_goes_on_there(service
     send_many(service, "zstd", LARGE)
     log = service.another()
     counted.records = 0
-    page = log.read(TOPIC, 0, ReadRequest(timestamp=START_MS + 5_000, max_records=10))
+    page = log.partitions.read(TOPIC, 0, ReadRequest(timestamp=START_MS + 5_000, max_records=10))
     assert [one.offset for one in page.records] == [*range(5_000, 5_010)]
     assert counted.records == 5_001 + 11
 
@@ -244,12 +246,14 @@ def test_a_batch_of_another_number_of_records_is_damaged_for_who_comes_to_its_en
 def test_readers_in_many_threads_see_the_same_batch(service: Service) -> None:
     send_many(service, "lz4", LARGE, count=6_000)
     log = service.another()
-    whole = [*log.read(TOPIC, 0, ReadRequest(offset=0, max_records=6_000, max_bytes=limits.BYTES_MAX)).records]
+    whole = [
+        *log.partitions.read(TOPIC, 0, ReadRequest(offset=0, max_records=6_000, max_bytes=limits.BYTES_MAX)).records
+    ]
 
     def paged(max_records: int) -> list[ReadRecord]:
         found: list[ReadRecord] = []
         while len(found) < 6_000:
-            found += log.read(TOPIC, 0, ReadRequest(offset=len(found), max_records=max_records)).records
+            found += log.partitions.read(TOPIC, 0, ReadRequest(offset=len(found), max_records=max_records)).records
         return found
 
     with ThreadPoolExecutor(6) as threads:

@@ -61,13 +61,13 @@ def slots() -> CountedSlots:
 @pytest.fixture
 def service(slots: CountedSlots) -> Iterator[Service]:
     made = serve(poll_slots=slots)
-    made.log.create_topic(TOPIC)
+    made.log.topics.create(TOPIC)
     yield made
     made.close()
 
 
 def poll(service: Service, offset: int = 0) -> Page:
-    return service.log.read(TOPIC, 0, ReadRequest(offset=offset, wait_ms=HOLD_MS))
+    return service.log.partitions.read(TOPIC, 0, ReadRequest(offset=offset, wait_ms=HOLD_MS))
 
 
 def holds(monkeypatch: pytest.MonkeyPatch, hold: Callable[[], object]) -> None:
@@ -113,7 +113,7 @@ def test_a_slot_is_given_back_whatever_way_a_poll_ends(
         "the time": lambda: service.runtime.advance(HOLD_MS),
         "an error": lambda: service.items.always("get", is_unavailable),
         "a stop": service.log.close,
-        "a topic that goes": lambda: service.another().delete_topic(TOPIC),
+        "a topic that goes": lambda: service.another().topics.delete(TOPIC),
     }
     holds(monkeypatch, endings[ending])
     if ending in ("an error", "a topic that goes"):
@@ -130,7 +130,7 @@ def test_what_need_not_wait_takes_no_slot(
     holds(monkeypatch, never)
     append(service.log, "a")
     poll(service)
-    service.log.read(TOPIC, 0, ReadRequest(offset=1))
+    service.log.partitions.read(TOPIC, 0, ReadRequest(offset=1))
     assert slots.taken == 0
 
 
@@ -138,15 +138,15 @@ def test_a_poll_of_a_subscription_is_bounded_as_a_readers_is(
     service: Service, slots: CountedSlots, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     append(service.log, "a", "b")
-    service.log.consumers.subscribe(TOPIC, "s", is_latest=False)
-    service.log.consumers.acknowledge(TOPIC, 0, "s", Acknowledgement(cumulative=1))
+    service.log.subscriptions.subscribe(TOPIC, "s", is_latest=False)
+    service.log.subscriptions.acknowledge(TOPIC, 0, "s", Acknowledgement(cumulative=1))
     waits: list[int] = []
     holds(monkeypatch, lambda: (waits.append(1), service.runtime.advance(HOLD_MS)))
     request = ReadRequest(wait_ms=HOLD_MS)
-    assert not service.log.consumers.read(TOPIC, 0, "s", request).records
+    assert not service.log.subscriptions.read(TOPIC, 0, "s", request).records
     assert (len(waits), slots.taken, slots.given_back) == (1, 1, 1)
     slots.take(1)
-    assert not service.log.consumers.read(TOPIC, 0, "s", request).records
+    assert not service.log.subscriptions.read(TOPIC, 0, "s", request).records
     assert len(waits) == 1
 
 
@@ -161,13 +161,13 @@ def test_a_waiters_poll_is_bounded_and_still_renews_its_lease_and_gets_its_grant
     assert waiter.state == "queued"
     for _ in range(4):
         before_ms = runtime.now_ms()
-        log.heartbeat(holder.session_id)
-        waiter = log.producer(TOPIC, waiter.producer_name, session_id=waiter.session_id, wait_ms=HOLD_MS)
+        log.access.heartbeat(holder.session_id)
+        waiter = log.access.producer(TOPIC, waiter.producer_name, session_id=waiter.session_id, wait_ms=HOLD_MS)
         assert runtime.now_ms() - before_ms < 1_000  # no sleep: a sleep moves this clock
         runtime.advance(LEASE_MS * 2 // 3)
-    log.heartbeat(holder.session_id)
-    log.close_session(holder.session_id)
-    waiter = log.producer(TOPIC, waiter.producer_name, session_id=waiter.session_id, wait_ms=HOLD_MS)
+    log.access.heartbeat(holder.session_id)
+    log.access.close_session(holder.session_id)
+    waiter = log.access.producer(TOPIC, waiter.producer_name, session_id=waiter.session_id, wait_ms=HOLD_MS)
     assert waiter.state == "granted"
 
 

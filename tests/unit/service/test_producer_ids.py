@@ -12,18 +12,18 @@ from tests.support.service import Service, is_unavailable, loses_answer, moves, 
 
 
 def ids(log: Any, count: int) -> list[int]:
-    return [log.new_producer_id()[0] for _ in range(count)]
+    return [log.producing.new_producer_id()[0] for _ in range(count)]
 
 
 def test_an_id_begins_with_epoch_0(service: Service) -> None:
-    producer_id, epoch = service.log.new_producer_id()
+    producer_id, epoch = service.log.producing.new_producer_id()
     assert producer_id >= 0
     assert epoch == 0
 
 
 def test_a_transactional_id_is_refused_until_there_are_transactions(service: Service) -> None:
     with pytest.raises(errors.InvalidTxnStateError):
-        service.log.new_producer_id("t")
+        service.log.producing.new_producer_id("t")
 
 
 def test_no_two_processes_get_the_same_id(service: Service) -> None:
@@ -65,10 +65,10 @@ def test_one_fault_of_the_item_store_costs_at_most_a_block(service: Service, fau
 def test_a_counter_that_cannot_be_had_is_told(service: Service) -> None:
     service.items.always("write", is_unavailable)
     with pytest.raises(errors.StoreUnavailableError):
-        service.log.new_producer_id()
+        service.log.producing.new_producer_id()
     service.items.always("write", never_arrives)
     with pytest.raises(errors.ContendedError):
-        service.log.new_producer_id()
+        service.log.producing.new_producer_id()
     service.items.always("write", None)
     assert keys.PRODUCER_ID_BLOCK not in service.items.store.get([keys.PRODUCER_ID_BLOCK])
-    assert service.log.new_producer_id()[1] == 0
+    assert service.log.producing.new_producer_id()[1] == 0

@@ -31,15 +31,15 @@ def send(log: Log, partition: int, count: int = 1) -> None:
 
 
 def live(log: Log) -> LiveTopic:
-    return log._live(TOPIC)
+    return log.subscriptions.live(TOPIC)
 
 
 def test_a_subscription_at_latest_on_many_empty_partitions_is_made_within_a_function_s_time(service: Service) -> None:
     """It took 30,000 calls: 24 s beside the stores, and no end in a function."""
-    service.log.create_topic(TOPIC, partitions=limits.PARTITIONS_MAX)
+    service.log.topics.create(TOPIC, partitions=limits.PARTITIONS_MAX)
     log = service.another()
     before = service.count()
-    shown, is_new = log.consumers.subscribe(TOPIC, "s")
+    shown, is_new = log.subscriptions.subscribe(TOPIC, "s")
     calls = service.count() - before
     assert is_new
     assert [cursor.mark_delete_offset for cursor in shown.cursors] == [0] * limits.CURSORS_SHOWN_DEFAULT
@@ -51,31 +51,31 @@ def test_a_subscription_at_latest_on_many_empty_partitions_is_made_within_a_func
 
 
 def test_each_partition_s_end_is_found_wherever_its_checkpoint_is(service: Service) -> None:
-    service.log.create_topic(TOPIC, partitions=12)
+    service.log.topics.create(TOPIC, partitions=12)
     old = service.another()
     send(old, 1)  # no checkpoint yet
     send(old, 2, 3)
-    old.checkpoint(TOPIC, 2)
+    old.partitions.checkpoint(TOPIC, 2)
     send(old, 3, 2)
-    old.checkpoint(TOPIC, 3)
+    old.partitions.checkpoint(TOPIC, 3)
     send(old, 3, 2)  # and some behind it
     send(old, 4, 4)
-    old.trim(TOPIC, 4, 4)
+    old.partitions.trim(TOPIC, 4, 4)
     send(old, 11)
     assert heads.ends(live(service.another())) == [0, 1, 3, 4, 4, 0, 0, 0, 0, 0, 0, 1]
 
 
 def test_a_subscription_at_latest_is_shown_nothing_that_was_there(service: Service) -> None:
-    service.log.create_topic(TOPIC, partitions=4)
+    service.log.topics.create(TOPIC, partitions=4)
     send(service.log, 2, 3)
-    shown, _ = service.another().consumers.subscribe(TOPIC, "s")
+    shown, _ = service.another().subscriptions.subscribe(TOPIC, "s")
     assert [cursor.mark_delete_offset for cursor in shown.cursors] == [0, 0, 3, 0]
     assert [cursor.backlog for cursor in shown.cursors] == [0] * 4
 
 
 def test_what_was_acknowledged_before_the_call_is_below_the_end(service: Service) -> None:
     """Between the heads and the listing others append: what came before the call is never behind the cursor."""
-    service.log.create_topic(TOPIC, partitions=3)
+    service.log.topics.create(TOPIC, partitions=3)
     rival = service.another()
     reader = live(service.another())
     is_done = []
@@ -91,7 +91,7 @@ def test_what_was_acknowledged_before_the_call_is_below_the_end(service: Service
 
 def test_a_process_frozen_behind_the_heads_asks_each_partition_anew(service: Service) -> None:
     """I4: an absent key proves nothing once it may have been collected."""
-    service.log.create_topic(TOPIC, partitions=2)
+    service.log.topics.create(TOPIC, partitions=2)
     rival = service.another()
     reader = live(service.another())
     is_done = []
@@ -100,7 +100,7 @@ def test_a_process_frozen_behind_the_heads_asks_each_partition_anew(service: Ser
         if operation == "list" and not is_done:
             is_done.append(key)
             send(rival, 0, 3)
-            rival.trim(TOPIC, 0, 3)
+            rival.partitions.trim(TOPIC, 0, 3)
             for line in service.objects.store.list(keys.log_prefix(service.topic_id(), 0)):
                 service.objects.store.delete(line.key)
             service.runtime.advance(3 * limits.GC_GRACE_MS, monotonic_ms=0)
@@ -110,15 +110,15 @@ def test_a_process_frozen_behind_the_heads_asks_each_partition_anew(service: Ser
 
 
 def test_a_topic_that_is_going_has_no_ends(service: Service) -> None:
-    service.log.create_topic(TOPIC, partitions=2)
+    service.log.topics.create(TOPIC, partitions=2)
     found = live(service.another())
-    service.log.delete_topic(TOPIC)
+    service.log.topics.delete(TOPIC)
     with pytest.raises(heads.StaleTopicId):
         heads.ends(found)
 
 
 def test_partitions_with_segments_cost_a_listing_each_and_the_others_one_together(service: Service) -> None:
-    service.log.create_topic(TOPIC, partitions=1_000)
+    service.log.topics.create(TOPIC, partitions=1_000)
     topic_id = service.topic_id()
     for partition in (0, 7, 8, 999):
         send(service.log, partition)

@@ -205,7 +205,7 @@ def test_an_open_transaction_keeps_all_of_its_first_segment() -> None:
 def test_only_what_is_to_be_deleted_is_retained(
     service: Service, config: dict[str, int | str], kept: Retention | None
 ) -> None:
-    assert retention_of(service.log.create_topic("other", config=config)) == kept
+    assert retention_of(service.log.topics.create("other", config=config)) == kept
 
 
 def test_stored_segments_weigh_what_their_metadata_and_size_say(service: Service) -> None:

@@ -1,0 +1,187 @@
+"""Sessions, claims and ownership by name: the requests for access (API.md, "Sessions and producers", "Ownership").
+
+Rule: each request is judged by items read after it came; what this process remembers of a session it learns here, too.
+Each method imports what it needs: on Lambda every process begins cold.
+Not here: the protocol of a claim (``access.claims``) and of ownership (``access.ownership``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from fenceline import limits
+from fenceline.errors import CorruptLogError, OutcomeUnknownError, RetryError
+from fenceline.log.context import Context
+from fenceline.model.topic import Topic
+from fenceline.ports import Unavailable
+from fenceline.service.resolver import PartitionResolver, translate_store_facts
+
+if TYPE_CHECKING:
+    from fenceline.access.claims.claim import Claiming
+    from fenceline.access.claims.producers import ProducerPage
+    from fenceline.access.claims.queue import Waiting
+    from fenceline.access.claims.request import ClaimRequest
+    from fenceline.access.leases import Session
+    from fenceline.access.ownership.own import OwnedResource
+    from fenceline.access.ownership.release import Ownership
+    from fenceline.access.producer import Producer
+    from fenceline.access.resources import OwnTarget
+    from fenceline.access.session import SessionItem
+
+
+class Access:
+    """Who may write or own. Safe to share between threads.
+
+    Args:
+        note: Remembers a session that a request of this process ended.
+        timeout_ms: How long a request works before it gives up.
+    """
+
+    def __init__(
+        self, context: Context, resolver: PartitionResolver, note: Callable[[SessionItem], None], timeout_ms: int
+    ) -> None:
+        self._context = context
+        self._resolver = resolver
+        self._note = note
+        self._timeout_ms = timeout_ms
+
+    @property
+    def _claiming(self) -> Claiming:
+        from fenceline.access.claims.claim import Claiming
+
+        return Claiming(self._context, self._resolver.appender_of)
+
+    @property
+    def _waiting(self) -> Waiting:
+        from fenceline.access.claims.queue import Waiting
+
+        return Waiting(self._context, self._resolver.appender_of, self._claiming)
+
+    def _deadline(self) -> int:
+        return self._context.runtime.monotonic_ms() + self._timeout_ms
+
+    # Sessions and producers
+
+    def create_session(
+        self, *, lease_ms: int | None = None, client_name: str | None = None, principal: str = ""
+    ) -> Session:
+        """Make a session; see ``leases.create``."""
+        from fenceline.access import leases
+
+        return translate_store_facts(
+            lambda: leases.create(self._context, lease_ms=lease_ms, client_name=client_name, principal=principal)
+        )
+
+    def session(self, session_id: str, *, principal: str = "") -> Session:
+        """Return a session as it is now; see ``leases.look``."""
+        from fenceline.access import leases
+
+        return translate_store_facts(
+            lambda: leases.look(self._context, self._resolver.appender_of, session_id, principal)
+        )
+
+    def heartbeat(self, session_id: str, *, principal: str = "") -> Session:
+        """Renew a live session's lease; see ``leases.heartbeat``."""
+        from fenceline.access import leases
+
+        return translate_store_facts(
+            lambda: leases.heartbeat(self._context, self._resolver.appender_of, session_id, principal)
+        )
+
+    def close_session(self, session_id: str, *, principal: str = "") -> None:
+        """End a session with all that it holds; see ``leases.close``."""
+        from fenceline.access import leases
+
+        translate_store_facts(
+            lambda: leases.close(self._context, self._resolver.appender_of, session_id, principal, self._note)
+        )
+
+    def claim(self, topic: str, request: ClaimRequest, *, principal: str = "") -> Producer:
+        """Take write access, or a place in the line; see ``Claiming.claim``. One that waits is polled ``wait_ms``."""
+        from fenceline.access.producer import GRANTED
+
+        def make(incarnation: Topic) -> Producer:
+            producer = self._claiming.claim(incarnation, request, principal, self._deadline())
+            if producer.state == GRANTED or request.wait_ms == 0:
+                return producer
+            with suppress(RetryError, OutcomeUnknownError, CorruptLogError, Unavailable):
+                return self._poll(incarnation, producer.producer_name, producer.session_id, request.wait_ms, principal)
+            return producer  # its place is kept, and only who is told of it can poll again, and be told the trouble
+
+        return self._resolver.in_incarnation(topic, make)
+
+    def producer(
+        self, topic: str, producer_name: str, *, session_id: str | None = None, wait_ms: int = 0, principal: str = ""
+    ) -> Producer:
+        """Return a producer as it is now; under its session, a poll; see ``Waiting.poll`` and ``producers.look``."""
+        from fenceline.access.claims import producers as named_producers
+
+        if session_id is None:
+            return self._resolver.in_incarnation(
+                topic,
+                lambda incarnation: named_producers.look(
+                    self._context, self._resolver.appender_of, incarnation, producer_name
+                ),
+            )
+        return self._resolver.in_incarnation(
+            topic, lambda incarnation: self._poll(incarnation, producer_name, session_id, wait_ms, principal)
+        )
+
+    def _poll(self, incarnation: Topic, name: str, session_id: str, wait_ms: int, principal: str) -> Producer:
+        return self._waiting.poll(
+            incarnation, name, session_id, principal, wait_ms=wait_ms, timeout_ms=self._timeout_ms
+        )
+
+    def producers(self, topic: str, *, start_after: str = "", limit: int = limits.LIST_MAX) -> ProducerPage:
+        """Return producers of a topic, and those that wait in line; see ``claims.producers.listed``."""
+        from fenceline.access.claims import producers as named_producers
+
+        return self._resolver.in_incarnation(
+            topic,
+            lambda incarnation: named_producers.listed(
+                self._context, incarnation, start_after=start_after, limit=limit
+            ),
+        )
+
+    def close_producer(self, topic: str, producer_name: str, session_id: str, *, principal: str = "") -> None:
+        """Close a producer: what it holds, or waits for; see ``claims.producers.close``."""
+        from fenceline.access.claims import producers as named_producers
+
+        self._resolver.in_incarnation(
+            topic,
+            lambda incarnation: named_producers.close(
+                self._context, self._resolver.appender_of, incarnation, producer_name, session_id, principal, self._note
+            ),
+        )
+
+    def own(
+        self, session_id: str, resources: Sequence[OwnTarget], *, group: str | None = None, principal: str = ""
+    ) -> Sequence[OwnedResource]:
+        """Own all these resources, or none; see ``own.own``."""
+        from fenceline.access.ownership import own
+
+        request = own.OwnRequest(session_id, resources, group, principal)
+        return translate_store_facts(
+            lambda: own.own(self._context, self._resolver.appender_of, request, self._deadline())
+        )
+
+    def release(
+        self, session_id: str, resources: Sequence[str], *, group: str | None = None, principal: str = ""
+    ) -> None:
+        """Give up those of the resources that the session owns; see ``release.release``."""
+        from fenceline.access.ownership import release as releasing
+
+        request = releasing.ReleaseRequest(session_id, resources, group, principal)
+        translate_store_facts(lambda: releasing.release(self._context, self._resolver.appender_of, request))
+
+    def ownership(self, resource: str, *, group: str | None = None, principal: str = "") -> Ownership:
+        """Return who owns a resource now, with its generation and token; see ``release.look``."""
+        from fenceline.access.ownership import release as releasing
+
+        return translate_store_facts(
+            lambda: releasing.look(
+                self._context, self._resolver.appender_of, resource, group=group, principal=principal
+            )
+        )

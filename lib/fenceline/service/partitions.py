@@ -1,0 +1,156 @@
+"""A partition by its topic's name: reads, offsets, segments, trims, compactions and checkpoints.
+
+Rule: a request follows the name into a new incarnation of the topic, and only a member of the group may read for it.
+Each method imports what it needs: on Lambda every process begins cold.
+Not here: appends (``produce``), and cursors (``subscriptions``).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fenceline import limits
+from fenceline.errors import InvalidRequestError
+from fenceline.log.checkpoint import save
+from fenceline.log.partition import Partition
+from fenceline.model import topic as model_topic
+from fenceline.service.resolver import PartitionResolver, translate_store_facts
+
+if TYPE_CHECKING:
+    from fenceline.compaction.compact import OnProgress
+    from fenceline.log.checkpoint_items import CompactedView
+    from fenceline.model.results import BatchPage, Offsets, Page, SegmentList
+    from fenceline.read.offsets import PartitionList
+    from fenceline.read.reader import ReadRequest
+
+
+class Partitions:
+    """The partitions of all topics. Safe to share between threads."""
+
+    def __init__(self, resolver: PartitionResolver) -> None:
+        self._resolver = resolver
+
+    def read(self, topic: str, partition: int, request: ReadRequest, *, principal: str = "") -> Page:
+        """Return a page of records, to who may read as its group; see ``Reader.page`` and ``guard_group``."""
+        from fenceline.access.ownership.read_guard import guarded
+        from fenceline.read.reader import Reader
+
+        return self._resolver.with_partition(
+            topic, partition, lambda found: guarded(found, request, principal, lambda: Reader(found).page(request))
+        )
+
+    def read_batches(self, topic: str, partition: int, request: ReadRequest, *, principal: str = "") -> BatchPage:
+        """Return a page of whole batches, to who may read as its group; see ``Reader.batches`` and ``guard_group``."""
+        from fenceline.access.ownership.read_guard import guarded
+        from fenceline.read.reader import Reader
+
+        return self._resolver.with_partition(
+            topic, partition, lambda found: guarded(found, request, principal, lambda: Reader(found).batches(request))
+        )
+
+    def offsets(self, topic: str, partition: int) -> Offsets:
+        """Return the partition's bounds, epoch and access mode."""
+        from fenceline.read.offsets import read_offsets
+
+        return self._resolver.with_partition(topic, partition, read_offsets)
+
+    def offset_at(self, topic: str, partition: int, timestamp: int) -> tuple[int, int] | None:
+        """Return (offset, timestamp) of the first record at or after ``timestamp``, in ms, if there is one."""
+        from fenceline.read.offsets import read_offset_at
+
+        return self._resolver.with_partition(topic, partition, lambda found: read_offset_at(found, timestamp))
+
+    def list_offsets(self, topic: str, *, start_partition: int = 0, limit: int) -> PartitionList[Offsets]:
+        """Return ``offsets`` of up to ``limit`` partitions, from ``start_partition`` on."""
+        from fenceline.read.offsets import list_offsets
+
+        return self._resolver.with_partitions(topic, range(start_partition, start_partition + limit), list_offsets)
+
+    def list_offsets_at(
+        self, topic: str, timestamp: int, *, start_partition: int = 0, limit: int
+    ) -> PartitionList[tuple[int, int] | None]:
+        """Return ``offset_at`` of up to ``limit`` partitions, from ``start_partition`` on."""
+        from fenceline.read.offsets import list_offsets_at
+
+        return self._resolver.with_partitions(
+            topic,
+            range(start_partition, start_partition + limit),
+            lambda incarnation, found: list_offsets_at(incarnation, found, timestamp),
+        )
+
+    def segments(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        offset: int | None = None,
+        limit: int = limits.SEGMENTS_MAX,
+        own_only: bool = False,
+    ) -> SegmentList:
+        """Return segments by offset, each with a URL; see ``offsets.list_segments``."""
+        from fenceline.read.offsets import list_segments
+
+        return self._resolver.with_partition(
+            topic,
+            partition,
+            lambda found: list_segments(found, offset=offset, limit=limit, own_only=own_only),
+        )
+
+    def trim(self, topic: str, partition: int, before_offset: int) -> int:
+        """Move the log start to ``before_offset``, and return where it is then; see ``trim.trim``."""
+        from fenceline.log.trim import trim
+
+        return self._resolver.with_partition(topic, partition, lambda found: trim(found, before_offset))
+
+    def compact(self, topic: str, partition: int) -> None:
+        """See to it that all below the last stable offset is compacted: a small partition now, else by the sweeper.
+
+        Raises:
+            InvalidRequestError: The topic's ``cleanup.policy`` is not ``compact``.
+            UnknownTopicOrPartitionError: No such partition.
+            FencelineError: As ``compact.request``.
+        """
+        from fenceline.compaction import compact as compaction
+
+        self._check_compacts(topic, partition)
+        self._resolver.with_partition(topic, partition, compaction.request)
+
+    def compact_now(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        is_forced: bool = True,
+        bytes_max: int | None = None,
+        on_progress: OnProgress = lambda *_: None,
+    ) -> CompactedView | None:
+        """Compact a partition whole, or only if it is due, and return the view in force; see ``compact.compact``.
+
+        Raises:
+            CompactionTooLarge: It is more than ``bytes_max``. Nothing was done.
+            InvalidRequestError, UnknownTopicOrPartitionError: As ``compact``.
+        """
+        from fenceline.compaction import compact as compaction
+
+        self._check_compacts(topic, partition)
+        return self._resolver.with_partition(
+            topic,
+            partition,
+            lambda found: compaction.compact(found, is_forced=is_forced, bytes_max=bytes_max, on_progress=on_progress),
+        )
+
+    def _check_compacts(self, name: str, partition: int) -> None:
+        topic = translate_store_facts(lambda: self._resolver.look(name)).item.topic
+        if not 0 <= partition < topic.partitions:
+            raise model_topic.unknown_partition(topic, partition)
+        if topic.setting("cleanup.policy") != "compact":
+            raise InvalidRequestError("only a topic with cleanup.policy=compact is compacted; alter the topic first")
+
+    def checkpoint(self, topic: str, partition: int) -> int:
+        """Bring the items of a partition forward to its end, and return the offset that they stand at."""
+
+        def bring(found: Partition) -> int:
+            found.open()
+            return save(found)
+
+        return self._resolver.with_partition(topic, partition, bring)

@@ -1,0 +1,102 @@
+"""Topics by name: created, listed, altered, deleted.
+
+Rule: a change is of the live topic, from a look of this request, and this process then forgets what it remembered.
+Not here: the topic's items (``log.topics``), and how the partitions of a deleted topic end (``topic_deletion``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fenceline import limits
+from fenceline.errors import OutcomeUnknownError, RetryError
+from fenceline.log import topics
+from fenceline.log.context import Context
+from fenceline.log.topic_item import TopicItem
+from fenceline.model.topic import Topic
+from fenceline.service.resolver import PartitionResolver, translate_store_facts
+
+
+class Topics:
+    """The topics of one deployment. Safe to share between threads.
+
+    Args:
+        timeout_ms: How long sealing a partition may take.
+    """
+
+    def __init__(self, context: Context, resolver: PartitionResolver, timeout_ms: int) -> None:
+        self._context = context
+        self._resolver = resolver
+        self._timeout_ms = timeout_ms
+
+    def create(
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        config: Mapping[str, Any] | None = None,
+        regions: Sequence[str] | None = None,
+    ) -> Topic:
+        """Create a topic; see ``log.topics.create``."""
+        return translate_store_facts(
+            lambda: topics.create(self._context, name, partitions=partitions, config=config or {}, regions=regions)
+        )
+
+    def list(
+        self, *, prefix: str = "", start_after: str = "", limit: int = limits.LIST_DEFAULT
+    ) -> tuple[Sequence[Topic], bool]:
+        """Return topics in byte order of their names, and whether there are more."""
+        return translate_store_facts(
+            lambda: topics.list_topics(self._context, prefix=prefix, start_after=start_after, limit=limit)
+        )
+
+    def get(self, name: str) -> Topic:
+        """Return the live topic of that name, from a look that began after the call."""
+        return translate_store_facts(lambda: topics.get(self._context, name).topic)
+
+    def alter(
+        self,
+        name: str,
+        *,
+        partitions: int | None = None,
+        config: Mapping[str, Any] | None = None,
+        regions: Sequence[str] | None = None,
+    ) -> Topic:
+        """Change what is given; see ``log.topics.alter``."""
+        altered = translate_store_facts(
+            lambda: topics.alter(self._context, name, partitions=partitions, config=config, regions=regions)
+        )
+        self._resolver.forget(name)
+        return altered
+
+    def delete(self, name: str) -> None:
+        """Seal every partition, then free the name. Sent again, it continues where the first one stopped.
+
+        Raises:
+            UnknownTopicOrPartitionError: No such topic.
+            StoreUnavailableError, ContendedError: The topic was not marked; it is as it was.
+            OutcomeUnknownError: The topic may be marked as deleted, or is, and not every partition is sealed.
+        """
+        going = translate_store_facts(lambda: topics.mark_going(self._context, name))
+        if going is None:
+            self._resolver.forget(name)
+            return
+        try:
+            translate_store_facts(lambda: self._end_incarnation(going))
+        except RetryError as error:
+            what = f"the topic is marked as deleted, but not all is sealed; send it again: {error.detail}"
+            raise OutcomeUnknownError(what) from error
+
+    def resume_delete(self, going: TopicItem) -> None:
+        """Resume a DELETE that marked this incarnation and crashed; a later incarnation of the name is left alone.
+
+        Raises:
+            StoreUnavailableError, ContendedError, OutcomeUnknownError: Not every partition is sealed.
+        """
+        translate_store_facts(lambda: self._end_incarnation(topics.make_object(self._context, going)))
+
+    def _end_incarnation(self, going: TopicItem) -> None:
+        from fenceline.service import topic_deletion
+
+        topic_deletion.end_incarnation(self._context, self._resolver, going, self._timeout_ms)
