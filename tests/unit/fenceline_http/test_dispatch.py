@@ -100,7 +100,7 @@ def test_a_response_that_no_gateway_carries_is_an_error_but_to_a_caller_in_the_p
 def test_a_response_says_its_codes_and_duplicates_as_values(
     service: Service, path: str, body: dict[str, Any], codes: list[str], duplicates: int
 ) -> None:
-    service.log.create_topic("orders")
+    service.log.topics.create("orders")
     if duplicates:
         body["producer"] = {"producer_id": 1, "producer_epoch": 0, "sequence": 0}
         dispatch.respond("produce", event("POST", path, body=json.dumps(body)), service)
