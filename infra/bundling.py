@@ -42,7 +42,7 @@ _NOT_OURS = shutil.ignore_patterns("__pycache__", "*.md", "py.typed", "client")
 _SERVICES = {"dynamodb", "s3", "xray"}
 # Of aiokafka only its record codec is used; its client would be a third of the import time.
 _AIOKAFKA = {"codec.py", "errors.py", "record", "util.py", "structs.py"}
-_POWERTOOLS_UTILITIES = {"__init__.py", "data_classes", "jmespath_utils"}  # imported by its resolver and its logger
+_POWERTOOLS_UTILITIES = {"__init__.py", "jmespath_utils"}  # imported by its logger
 _PLACE = "/var/task"  # Lambda's directory of the bundle, for tracebacks
 _KEPT_S = 3_600
 NOT_COMPILED = (
@@ -181,6 +181,7 @@ def _prune(directory: Path) -> None:
     _keep(directory / "botocore" / "data", _SERVICES, files_too=False)
     _keep(directory / "aiokafka", _AIOKAFKA, files_too=True)
     _keep(directory / "aws_lambda_powertools" / "utilities", _POWERTOOLS_UTILITIES, files_too=True)
+    shutil.rmtree(directory / "aws_lambda_powertools" / "event_handler")
     (directory / "aiokafka" / "__init__.py").write_text('"""Only the record codec of aiokafka is here."""\n')
     for path in [*directory.rglob("*")]:
         is_unread = path.name in _PIP_RECORDS or path.name.startswith("examples-1.")

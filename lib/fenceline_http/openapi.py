@@ -23,7 +23,7 @@ TAGS: Mapping[str, str] = {
     "Topics": "Create, list, change and delete topics; trim and compact their partitions.",
     "Records": "Append records, and read them back.",
     "Producers": "Idempotent producer ids, and producers that claim write access to partitions.",
-    "Sessions": "Leases. A session stands for a connection: it is renewed, closed, severed, or it expires.",
+    "Sessions": "Leases. A session represents a connection: it is renewed, closed, severed, or it expires.",
     "Ownership": "Locks with generations and fencing tokens, on partitions or on any other name.",
     "Subscriptions": "Named cursors: read what is not acknowledged, acknowledge it, seek.",
     "Groups": "Committed offsets, as in Kafka consumer groups. A group is a subscription.",
@@ -55,7 +55,7 @@ def document(version: str) -> dict[str, Any]:
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],
-        "security": [{}, {_SCHEME: []}],  # either: a local server asks nobody, a deployed one everybody
+        "security": [{}, {_SCHEME: []}],  # either: only a deployed server asks for a signature
         "tags": [{"name": name, "description": text} for name, text in TAGS.items()],
         "paths": paths,
         "components": {

@@ -148,7 +148,7 @@ ACKS: Kind[int] = Kind(
     Named(
         "Acks",
         {"anyOf": [json_schema.integer(-1, 1), {"type": "string", "const": "all"}]},
-        "What to wait for: -1 or `all`, 1, or 0. With 0 the answer is 202 and tells nothing of the append.",
+        "What to wait for: -1 or `all`, 1, or 0. With 0 the answer is 202 and says nothing of the append.",
     ),
 )
 ACKS_WORD: Kind[int] = Kind(_acks_word, {"type": "string", "enum": ["-1", "1", "0", "all"]})

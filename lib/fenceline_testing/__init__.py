@@ -14,11 +14,11 @@ and in a test::
 
 ``fenceline_in_memory`` takes milliseconds. ``fenceline_on_moto`` is the same service on moto's S3 and DynamoDB, with
 the requests that would go to AWS. ``fenceline_server`` is a server at ``fenceline_server.url``, for programs that make
-their own client; it takes a third of a second. All three run the functions that Lambda runs, in this process, the first
+their own client; it takes a third of a second. All three run the handlers that Lambda runs, in this process, the first
 two without a socket. Each test gets an empty service.
 
-The fixtures need ``fenceline[server]`` and pytest, and the one on moto ``fenceline[aws]`` and moto. A fixture that
-lacks a package fails with the line that installs it.
+The server needs ``fenceline[server]``, and the one on moto ``fenceline[aws]`` and moto. A fixture that lacks a package
+fails with the line that installs it.
 
 Rule: what a test learns here holds for a deployed service, races included. In one of eight races of threads, moto lets
 two writers win one key. So every request to moto runs under one lock.
@@ -47,16 +47,15 @@ __all__ = [
 
 @pytest.fixture
 def fenceline_in_memory() -> Iterator[Fenceline]:
-    """Lend an empty fenceline in memory; needs fenceline[server]."""
-    _need("fenceline_in_memory", server=_FUNCTIONS)
+    """Lend an empty fenceline in memory."""
     with in_memory() as lent:
         yield lent
 
 
 @pytest.fixture
 def fenceline_on_moto() -> Iterator[Fenceline]:
-    """Lend an empty fenceline on moto's S3 and DynamoDB; needs fenceline[aws,server] and moto."""
-    _need("fenceline_on_moto", aws=("boto3",), server=_FUNCTIONS, moto=("moto",))
+    """Lend an empty fenceline on moto's S3 and DynamoDB; needs fenceline[aws] and moto."""
+    _need("fenceline_on_moto", aws=("boto3",), moto=("moto",))
     with on_moto() as lent:
         yield lent
 
@@ -64,12 +63,9 @@ def fenceline_on_moto() -> Iterator[Fenceline]:
 @pytest.fixture
 def fenceline_server() -> Iterator[FencelineServer]:
     """Lend an empty fenceline at a URL, for programs that make their own client; needs fenceline[server]."""
-    _need("fenceline_server", server=(*_FUNCTIONS, "httptools", "uvicorn", "uvloop"))
+    _need("fenceline_server", server=("httptools", "uvicorn", "uvloop"))
     with serving() as lent:
         yield lent
-
-
-_FUNCTIONS = ("aws_lambda_powertools",)
 
 
 def _need(fixture: str, *, moto: Sequence[str] = (), **extras: Sequence[str]) -> None:

@@ -165,7 +165,6 @@ UNWANTED = (
     "fenceline_http.operations.sessions",
     "fenceline_http.routes",
     "aws_lambda_powertools.event_handler",
-    "aws_lambda_powertools.utilities.data_classes",
     "pydantic",
     "pyarrow",
     "aws_cdk",

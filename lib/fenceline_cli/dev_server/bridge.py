@@ -2,7 +2,7 @@
 
 Rule: the bridge adds no behaviour of its own. A request takes the same route to the same handler as in a deployed
 region, except for a name with a slash (see ``_path``). Bodies are never turned to base64 and back (``isRaw``, see
-``fenceline_http.dispatch``). Long polls have threads of their own, so a produce never waits for a thread that a poll
+``fenceline_http.request``). Long polls have threads of their own, so a produce never waits for a thread that a poll
 holds.
 """
 

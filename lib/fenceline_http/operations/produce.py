@@ -205,7 +205,7 @@ ROUTES = (
         tag="Records",
         summary="Append each record to the partition of its key",
         description="Appends each record to the partition of its key, by Kafka's murmur2. Records without a key share "
-        "one partition, chosen at random. Each partition succeeds or fails by itself; `record_partitions` tells where "
+        "one partition, chosen at random. Each partition succeeds or fails by itself; `record_partitions` says where "
         "each record went.",
         takes=ProduceByKey,
         answers={

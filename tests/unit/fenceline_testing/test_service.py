@@ -88,12 +88,8 @@ def test_a_served_fenceline_waits_for_no_poll_that_is_held_when_it_ends(monkeypa
 
 
 LACKING = {
-    "aws_lambda_powertools": {
-        "fenceline_in_memory": 'fenceline_in_memory lacks packages; run: pip install "fenceline[server]"',
-        "fenceline_on_moto": 'fenceline_on_moto lacks packages; run: pip install "fenceline[server]"',
-        "fenceline_server": 'fenceline_server lacks packages; run: pip install "fenceline[server]"',
-    },
     "uvicorn": {"fenceline_server": 'fenceline_server lacks packages; run: pip install "fenceline[server]"'},
+    "httptools": {"fenceline_server": 'fenceline_server lacks packages; run: pip install "fenceline[server]"'},
     "boto3": {"fenceline_on_moto": 'fenceline_on_moto lacks packages; run: pip install "fenceline[aws]"'},
     "moto": {"fenceline_on_moto": "fenceline_on_moto lacks packages; run: pip install moto"},
     "boto3 moto": {"fenceline_on_moto": 'fenceline_on_moto lacks packages; run: pip install "fenceline[aws]" moto'},
