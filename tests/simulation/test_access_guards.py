@@ -23,7 +23,7 @@ from fenceline.append.entry import Marked, Stamped, TentativeState
 from fenceline.errors import ProducerBusyError
 from fenceline.format.control import EXCLUSIVE
 from fenceline.log.retry import Attempts
-from fenceline.service import sender
+from fenceline.service import produce
 
 from .access_scenario import AccessPlan, FailedAccess, draw_plan, run_seed
 from .stores import Faults
@@ -80,7 +80,7 @@ def acts_upon_an_end_that_is_not_written(patch: Patch) -> None:
             raise ProducerBusyError(f"session_id={asked.session_id}")
         return asked.session_id, asked.topic_epoch
 
-    patch.setattr(sender, "admit", hasty)
+    patch.setattr(produce, "admit", hasty)
 
 
 def admits_whoever_comes_then(patch: Patch) -> None:
@@ -182,7 +182,7 @@ def looks_only_before_it_reads(patch: Patch) -> None:
 
 def is_busy_by_its_memory(patch: Patch) -> None:
     """I4: who is in the way of an append without a session is told from what is remembered of the log."""
-    patch.setattr(sender, "verified_tail", lambda partition: SimpleNamespace(state=partition.state))
+    patch.setattr(produce, "verified_tail", lambda partition: SimpleNamespace(state=partition.state))
 
 
 def refuses_what_it_may_have_reserved(patch: Patch) -> None:
