@@ -20,6 +20,7 @@ from .world import World
 NAMES = (
     "access.session_cache",
     "append.appender",
+    "append.appenders",
     "append.group_commit",
     "log.checkpoint",
     "log.context",

@@ -418,7 +418,7 @@ def test_of_many_aborted_transactions_those_that_overlap_are_read_and_no_others(
     service.log.partitions.checkpoint(TOPIC, 0)
     cold = service.another()
     cold.partitions.offsets(TOPIC, 0)
-    (appender,) = cold._resolver._appenders.values()
+    (appender,) = cold._resolver.appenders._kept.values()
     monkeypatch.setattr(limits, "LIST_MAX", 5)
     for start, end in ((0, 2), (58, 62), (118, 120)):
         before = service.items.calls["query"]

@@ -16,6 +16,7 @@ from fenceline import limits
 from fenceline.access import fencing
 from fenceline.access.producer import record_from_item
 from fenceline.access.session import SessionItem, session_from_item
+from fenceline.append.appenders import Appenders
 from fenceline.format import keys
 from fenceline.log.context import Context
 from fenceline.log.deletes import Budget, delete_items
@@ -23,9 +24,7 @@ from fenceline.log.deletes import Budget, delete_items
 Telling: TypeAlias = Callable[[str], AbstractContextManager[None]]  # of what, to be told where it goes wrong
 
 
-def sweep_sessions(
-    context: Context, appender_of: fencing.AppenderOf, after: str, *, now_ms: int, budget: Budget, telling: Telling
-) -> str | None:
+def sweep_sessions(context: Context, after: str, *, now_ms: int, budget: Budget, telling: Telling) -> str | None:
     """Finish the fences of severed sessions, and delete those that ended long ago, behind the id ``after``.
 
     Args:
@@ -48,7 +47,7 @@ def sweep_sessions(
                 if budget.is_over():
                     return after or shard
                 with telling(f"severed session_id={session.session_id[:8]}"):
-                    fencing.meet(context, [session], appender_of)
+                    fencing.meet(Appenders(context), [session])
                 after = session.session_id  # also behind one that can't be fenced: it takes no other's turn
         after = ""
     return None

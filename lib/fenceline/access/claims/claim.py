@@ -18,7 +18,6 @@ from fenceline.access.claims.decision import decide
 from fenceline.access.claims.outcome import Ask, Decision, Pending
 from fenceline.access.claims.request import ClaimRequest, check, partitions_of
 from fenceline.access.claims.snapshot import SnapshotQuery, read_snapshot, settled
-from fenceline.access.fencing import AppenderOf
 from fenceline.access.producer import (
     GRANTED,
     PENDING,
@@ -31,6 +30,7 @@ from fenceline.access.producer import (
 from fenceline.access.rules import AccessItem, access_from_item
 from fenceline.access.session import SessionItem, session_from_item
 from fenceline.append.access_markers import GrantEntry, ShareEntry
+from fenceline.append.appenders import Appenders
 from fenceline.append.entry import Marked
 from fenceline.errors import (
     CorruptLogError,
@@ -43,7 +43,7 @@ from fenceline.errors import (
 )
 from fenceline.format import keys
 from fenceline.format.control import SHARED
-from fenceline.log.context import Context, StaleTopicId
+from fenceline.log.context import StaleTopicId
 from fenceline.log.retry import Attempts
 from fenceline.model.topic import Topic
 from fenceline.ports import Change, Item, ItemKey
@@ -61,9 +61,9 @@ class _Now:
 class Claiming:
     """Makes claims for one process."""
 
-    def __init__(self, context: Context, appender_of: AppenderOf) -> None:
-        self._context = context
-        self._appender_of = appender_of
+    def __init__(self, appenders: Appenders) -> None:
+        self._context = appenders.context
+        self._appenders = appenders
 
     def claim(self, topic: Topic, request: ClaimRequest, principal: str, until_ms: int) -> Producer:
         """Take access, or a place in the line.
@@ -120,7 +120,7 @@ class Claiming:
         try:
             for attempt in attempts:
                 with attempt:
-                    snapshot = read_snapshot(self._context, wanted, self._appender_of)
+                    snapshot = read_snapshot(self._appenders, wanted)
                     decision = decide(snapshot, ask)
                     changes = decision.draft.changes(self._context.runtime)
                     if len(changes) > limits.TRANSACTION_ITEMS_MAX:
@@ -156,7 +156,7 @@ class Claiming:
         self, topic: Topic, pending: Pending, partition: int, until_ms: int
     ) -> int | FencelineError | StaleTopicId:
         holder, behind = pending.holders[partition], pending.behind.get(partition)
-        appender = self._appender_of(topic.name, topic.topic_id, partition)
+        appender = self._appenders.of(topic.name, topic.topic_id, partition)
         entry: GrantEntry | ShareEntry
         entry = GrantEntry(holder.session_id, holder.epoch) if behind is None else ShareEntry(holder.epoch, behind)
         try:
@@ -233,7 +233,7 @@ class Claiming:
         record = pending.record
         epochs: dict[str, int] = {}
         for p in record.partitions:
-            state = self._appender_of(topic.name, topic.topic_id, p).partition.state
+            state = self._appenders.of(topic.name, topic.topic_id, p).partition.state
             epochs[str(p)] = state.topic_epoch
         return ProducerFencedError("another claim came first; claim again", topic_epochs=epochs)
 

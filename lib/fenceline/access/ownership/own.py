@@ -14,7 +14,6 @@ from functools import partial
 
 from fenceline.access import fencing, rules
 from fenceline.access import session as sessions
-from fenceline.access.fencing import AppenderOf
 from fenceline.access.ownership.plan import Found, Planned, plan
 from fenceline.access.ownership.release import give_up
 from fenceline.access.ownership.snapshot import keys_named, read_claimer, read_found, read_held, read_owners, resolve
@@ -22,6 +21,7 @@ from fenceline.access.resources import OwnTarget, Resource, check_wanted
 from fenceline.access.rules import access_from_item
 from fenceline.access.session import SessionItem, session_from_item
 from fenceline.append.access_markers import GrantEntry
+from fenceline.append.appenders import Appenders
 from fenceline.errors import (
     CorruptLogError,
     FixError,
@@ -30,7 +30,7 @@ from fenceline.errors import (
     RetryError,
 )
 from fenceline.format import keys
-from fenceline.log.context import Context, StaleTopicId
+from fenceline.log.context import StaleTopicId
 from fenceline.log.retry import Attempts
 from fenceline.ports import Change, ItemTooLarge, NoAnswer, Unavailable, VersionMoved
 
@@ -54,7 +54,7 @@ class OwnRequest:
     principal: str = ""
 
 
-def own(context: Context, appender_of: AppenderOf, request: OwnRequest, until_ms: int) -> list[OwnedResource]:
+def own(appenders: Appenders, request: OwnRequest, until_ms: int) -> list[OwnedResource]:
     """Own all these resources, or none; return them in the order of the request.
 
     Args:
@@ -68,8 +68,9 @@ def own(context: Context, appender_of: AppenderOf, request: OwnRequest, until_ms
         StoreUnavailableError, ContendedError: Nothing was changed.
         OutcomeUnknownError: Some of it may have been done; the same request completes it.
     """
+    context = appenders.context
     check_wanted(request.group, request.wanted)
-    claim = OwnAttempt(context, appender_of, request, until_ms)
+    claim = OwnAttempt(appenders, request, until_ms)
     try:
         # Behind a write that was not answered, all is given up before a refusal is told.
         for attempt in Attempts(context.runtime, "the ownerships", is_refusal_final=True):
@@ -90,9 +91,9 @@ def own(context: Context, appender_of: AppenderOf, request: OwnRequest, until_ms
 class OwnAttempt:
     """One claim, over as many attempts as it takes."""
 
-    def __init__(self, context: Context, appender_of: AppenderOf, request: OwnRequest, until_ms: int) -> None:
-        self._context = context
-        self._appender_of = appender_of
+    def __init__(self, appenders: Appenders, request: OwnRequest, until_ms: int) -> None:
+        self._context = appenders.context
+        self._appenders = appenders
         self._request = request
         self._until_ms = until_ms
         self.has_written = False
@@ -108,9 +109,9 @@ class OwnAttempt:
         context, request, runtime = self._context, self._request, self._context.runtime
         names = [one.resource for one in request.wanted]
         keys_ = keys_named(names, request.group)
-        claimer, named = read_claimer(context, self._appender_of, request.session_id, request.principal, keys_)
+        claimer, named = read_claimer(self._appenders, request.session_id, request.principal, keys_)
         resources = [resolve(name, request.group, named) for name in names]
-        found = read_found(context, self._appender_of, resources, named)
+        found = read_found(self._appenders, resources, named)
         known = self._read_owners(found)
         wanted = list(zip(found, [one.generation for one in request.wanted], strict=True))
         held = read_held(context, claimer, sum(one.view is not None for one in found))
@@ -127,7 +128,7 @@ class OwnAttempt:
 
     def _read_owners(self, found: Sequence[Found]) -> Mapping[str, SessionItem]:
         try:
-            return read_owners(self._context, self._appender_of, found)
+            return read_owners(self._appenders, found)
         except RetryError:  # from fences; of whom an earlier request of this session severed, they are this one's
             mine = self._request.session_id
             self.has_written |= any(one.item.session_id == mine and one.item.severed for one in found)
@@ -153,7 +154,7 @@ class OwnAttempt:
         """Finish the fences of whom it severed, before anything is answered; as ``fencing.finish``."""
         if self._severed:
             severed = fencing.read_sessions(self._context, self._severed).values()
-            fencing.meet(self._context, severed, self._appender_of)
+            fencing.meet(self._appenders, severed)
 
     def _write(self, changes: Sequence[Change], taken: Sequence[Resource]) -> None:
         if not changes:
@@ -178,7 +179,7 @@ class OwnAttempt:
             VersionMoved: Another's stands there instead, or the topic is gone.
         """
         resource = one.resource
-        appender = self._appender_of(resource.topic, resource.topic_id, resource.partition)
+        appender = self._appenders.of(resource.topic, resource.topic_id, resource.partition)
         try:
             appender.append(GrantEntry(self._request.session_id, one.item.fencing_token), self._until_ms)
         except (ProducerFencedError, StaleTopicId) as error:
