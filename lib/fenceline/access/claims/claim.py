@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from fenceline import limits
 from fenceline.access import rules
@@ -31,7 +30,7 @@ from fenceline.access.rules import AccessItem, access_from_item
 from fenceline.access.session import SessionItem, session_from_item
 from fenceline.append.access_markers import GrantEntry, ShareEntry
 from fenceline.append.appenders import Appenders
-from fenceline.append.entry import Marked
+from fenceline.append.marker_round import Marker, MarkerLost, append_markers
 from fenceline.errors import (
     CorruptLogError,
     FencelineError,
@@ -138,33 +137,16 @@ class Claiming:
     # (2)
 
     def _append_markers(self, topic: Topic, pending: Pending, until_ms: int) -> dict[int, int]:
-        """Append each partition's marker, side by side, and return the offsets right behind them."""
+        """Append each partition's marker, side by side, and return the offsets right after them."""
         partitions = [p for p in pending.holders if p not in pending.offsets]
-        calls = [partial(self._append_marker, topic, pending, p, until_ms) for p in partitions]
-        outcomes = dict(zip(partitions, self._context.runtime.gather(calls), strict=True))
-        errors = [outcome for outcome in outcomes.values() if isinstance(outcome, Exception)]
-        # A marker that was not answered may stand: before any other error, behind which the claim is given up.
-        for kind in (StaleTopicId, OutcomeUnknownError, CorruptLogError, ProducerFencedError, FencelineError):
-            for error in errors:
-                if isinstance(error, ProducerFencedError) and kind is ProducerFencedError:
-                    raise self._lost(topic, pending) from error
-                if isinstance(error, kind):
-                    raise error
-        return dict(pending.offsets) | {p: outcome for p, outcome in outcomes.items() if isinstance(outcome, int)}
-
-    def _append_marker(
-        self, topic: Topic, pending: Pending, partition: int, until_ms: int
-    ) -> int | FencelineError | StaleTopicId:
-        holder, behind = pending.holders[partition], pending.behind.get(partition)
-        appender = self._appenders.of(topic.name, topic.topic_id, partition)
-        entry: GrantEntry | ShareEntry
-        entry = GrantEntry(holder.session_id, holder.epoch) if behind is None else ShareEntry(holder.epoch, behind)
+        markers = [Marker(topic.name, topic.topic_id, p, _marker(pending, p)) for p in partitions]
         try:
-            answer = appender.append(entry, until_ms)
-        except (FencelineError, StaleTopicId) as error:
-            return error
-        assert isinstance(answer, Marked)
-        return answer.offset + 1
+            offsets = append_markers(self._appenders, markers, until_ms)
+        except MarkerLost as lost:
+            if isinstance(lost.fact, StaleTopicId):
+                raise lost.fact from None
+            raise self._lost(topic, pending) from lost
+        return dict(pending.offsets) | dict(zip(partitions, offsets, strict=True))
 
     # (3)
 
@@ -276,3 +258,8 @@ class Claiming:
         if record is not None and record.name == pending.record.name and record.state == PENDING:
             changes.append(withdrawn(record).put(runtime))
         return changes
+
+
+def _marker(pending: Pending, partition: int) -> GrantEntry | ShareEntry:
+    holder, behind = pending.holders[partition], pending.behind.get(partition)
+    return GrantEntry(holder.session_id, holder.epoch) if behind is None else ShareEntry(holder.epoch, behind)

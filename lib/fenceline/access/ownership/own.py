@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from fenceline.access import fencing, rules
 from fenceline.access import session as sessions
@@ -22,15 +21,14 @@ from fenceline.access.rules import access_from_item
 from fenceline.access.session import SessionItem, session_from_item
 from fenceline.append.access_markers import GrantEntry
 from fenceline.append.appenders import Appenders
+from fenceline.append.marker_round import Marker, MarkerLost, append_markers
 from fenceline.errors import (
     CorruptLogError,
     FixError,
     OutcomeUnknownError,
-    ProducerFencedError,
     RetryError,
 )
 from fenceline.format import keys
-from fenceline.log.context import StaleTopicId
 from fenceline.log.retry import Attempts
 from fenceline.ports import Change, ItemTooLarge, NoAnswer, Unavailable, VersionMoved
 
@@ -121,7 +119,7 @@ class OwnAttempt:
         pending = [one for one in made.planned if one.is_pending]
         if pending:
             self.has_written = True  # a marker, perhaps, of what an earlier request has reserved
-            runtime.gather([partial(self._mark, one) for one in pending])
+            self._append_markers(pending)
             self._confirm(pending)
         self.finish_fences()
         return [OwnedResource(one.resource.name, one.item.generation, one.item.fencing_token) for one in made.planned]
@@ -172,18 +170,26 @@ class OwnAttempt:
             raise
         self.has_written = True
 
-    def _mark(self, one: Planned) -> None:
-        """Append the marker of write access, unless it stands there.
+    def _append_markers(self, pending: Sequence[Planned]) -> None:
+        """Append the markers of write access, side by side, unless they are in the logs.
 
         Raises:
-            VersionMoved: Another's stands there instead, or the topic is gone.
+            VersionMoved: Another session's marker is in a log instead, or the topic is gone.
+            FencelineError: As ``append_markers``.
         """
-        resource = one.resource
-        appender = self._appenders.of(resource.topic, resource.topic_id, resource.partition)
+        markers = [
+            Marker(
+                one.resource.topic,
+                one.resource.topic_id,
+                one.resource.partition,
+                GrantEntry(self._request.session_id, one.item.fencing_token),
+            )
+            for one in pending
+        ]
         try:
-            appender.append(GrantEntry(self._request.session_id, one.item.fencing_token), self._until_ms)
-        except (ProducerFencedError, StaleTopicId) as error:
-            raise VersionMoved(one.access_key) from error
+            append_markers(self._appenders, markers, self._until_ms)
+        except MarkerLost as lost:
+            raise VersionMoved(pending[lost.index].access_key) from lost
 
     def _confirm(self, pending: Sequence[Planned]) -> None:
         """Write that the reserved epochs are granted, by now that their markers stand in the logs.
