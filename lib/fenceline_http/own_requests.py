@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fenceline.access.resources import OwnTarget
+from fenceline.model.requests import OwnTarget
 from fenceline_http import request as http_request
 from fenceline_http.fields import Fields, refuse
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from fenceline import limits
 from fenceline.errors import InvalidRequestError
-from fenceline.read.reader import ReadRequest
+from fenceline.model.requests import ReadRequest
 from fenceline_http import media_types
 from fenceline_http import request as http_request
 from fenceline_http.fields import refuse

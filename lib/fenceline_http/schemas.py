@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fenceline import errors, limits
-from fenceline.access.claims.request import CLIENT_NAME_PATTERN
-from fenceline.access.rules import MODES
+from fenceline.model.requests import ACCESS_MODES, CLIENT_NAME_PATTERN
 from fenceline.model.topic_config import NAMES as CONFIG_NAMES
 from fenceline_http.request import INT16_MAX
 
@@ -152,7 +151,7 @@ def _partition_list(members: Mapping[str, Schema]) -> Schema:
 COMPONENTS: Mapping[str, Schema] = {
     # Two alternatives of one type each: generators of clients drop what has an enum of several types.
     "Acks": {"anyOf": [{"type": "integer", "minimum": -1, "maximum": 1}, {"type": "string", "const": "all"}]},
-    "AccessMode": {"type": "string", "enum": list(MODES)},
+    "AccessMode": {"type": "string", "enum": list(ACCESS_MODES)},
     "Encoding": {"type": "string", "enum": ["utf8", "base64"]},
     "Isolation": {"type": "string", "enum": ["read_uncommitted", "read_committed"]},
     "Config": _config(is_shown=True),

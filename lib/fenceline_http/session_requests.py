@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fenceline import limits
-from fenceline.access.claims.request import ClaimRequest
-from fenceline.access.rules import MODES
+from fenceline.model.requests import ACCESS_MODES, ClaimRequest
 from fenceline_http import request as http_request
 from fenceline_http.fields import integer, refuse
 from fenceline_http.strict_json import member
@@ -38,8 +37,8 @@ def new_session(event: http_request.Event) -> NewSession:
 def claim(event: http_request.Event) -> ClaimRequest:
     fields = http_request.members(event)
     access_mode = fields.require_text("access_mode")
-    if access_mode not in MODES:
-        refuse("access_mode", "one of " + ", ".join(MODES))
+    if access_mode not in ACCESS_MODES:
+        refuse("access_mode", "one of " + ", ".join(ACCESS_MODES))
     request = ClaimRequest(
         access_mode=access_mode,
         partitions=_partitions(fields.take("partitions")),

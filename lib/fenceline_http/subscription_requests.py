@@ -11,9 +11,8 @@ from typing import Any
 
 from fenceline import limits
 from fenceline.errors import InvalidRequestError, UnknownSubscriptionError
-from fenceline.read.reader import ReadRequest
-from fenceline.subscriptions.cursors import Acknowledgement
-from fenceline.subscriptions.group_offsets import GroupOffset
+from fenceline.model.requests import Acknowledgement, ReadRequest
+from fenceline.model.subscription import GroupOffset
 from fenceline_http import request as http_request
 from fenceline_http.fields import Fields, integer, refuse
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from fenceline.append.request import AppendRequest
 from fenceline.errors import FencelineError, OffsetMismatchError, OffsetOutOfRangeError
+from fenceline.model.requests import ReadRequest
 from fenceline.model.results import ProducerRef
-from fenceline.read.reader import ReadRequest
 
 from .history import Attempt, History
 from .world import NoReply, Process, Refused, World

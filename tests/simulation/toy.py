@@ -12,10 +12,10 @@ from fenceline.adapters.sqlite.directory import SqliteItemStore, SqliteObjectSto
 from fenceline.append.request import AppendRequest
 from fenceline.errors import OffsetMismatchError, OutcomeUnknownError, StoreUnavailableError
 from fenceline.format.keys import parse_segment_key, segment_key, topic_item
+from fenceline.model.requests import ReadRequest
 from fenceline.model.results import Appended, Bounds, Offsets, Page, ReadRecord
 from fenceline.model.topic import Topic
 from fenceline.ports import AlreadyExists, Conflict, NoAnswer, NotFound, ObjectStore, Put, Unavailable
-from fenceline.read.reader import ReadRequest
 
 from .runtime import SimRuntime
 from .scenario import Plan, Run, Subject

@@ -16,9 +16,9 @@ from fenceline.append.request import AppendRequest
 from fenceline.format import batch, keys
 from fenceline.limits import SEGMENT_BYTES_MAX
 from fenceline.model.record import Record
+from fenceline.model.requests import ReadRequest
 from fenceline.model.results import Appended, SessionRef
 from fenceline.ports import Delete
-from fenceline.read.reader import ReadRequest
 from tests.patience import PATIENCE_S, wait_until
 from tests.service import (
     START_MS,

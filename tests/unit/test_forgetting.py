@@ -14,7 +14,7 @@ from fenceline.access.session_cache import Grants
 from fenceline.append.request import BatchEntry
 from fenceline.format import keys
 from fenceline.log.context import SegmentCache
-from fenceline.read.reader import ReadRequest
+from fenceline.model.requests import ReadRequest
 from fenceline.service.log import Log
 from tests.service import TOPIC, LogBuilder, Service, append, data, never_arrives, request, serve
 

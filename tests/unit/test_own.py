@@ -10,7 +10,6 @@ import pytest
 from fenceline import limits
 from fenceline.access import session as sessions
 from fenceline.access.ownership.rules import OwnershipItem
-from fenceline.access.resources import OwnTarget
 from fenceline.errors import (
     FencelineError,
     InvalidRequestError,
@@ -20,6 +19,7 @@ from fenceline.errors import (
     UnknownSessionError,
 )
 from fenceline.format import keys
+from fenceline.model.requests import OwnTarget
 from fenceline.sweeper.sweep import sweep
 from tests.service import (
     TOPIC,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fenceline.access.producer import Producer
+from fenceline.model.access import Producer
 from fenceline.service.log import Log
 from tests.service import TOPIC, Service, is_unavailable, serve
 from tests.unit.claiming import (

@@ -20,8 +20,8 @@ from fenceline.format import batch, control, keys
 from fenceline.format.segment import Replicated
 from fenceline.log.tail import aborted_between
 from fenceline.model import record as model_record
+from fenceline.model.requests import ReadRequest
 from fenceline.model.results import Page
-from fenceline.read.reader import ReadRequest
 from fenceline.service.log import Log
 from tests.patience import PATIENCE_S, without_a_stall
 from tests.service import (

@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fenceline import limits
-from fenceline.access.resources import OwnTarget
 from fenceline.errors import (
     ContendedError,
     CorruptLogError,
@@ -30,13 +29,13 @@ from fenceline.errors import (
     UnknownTopicOrPartitionError,
 )
 from fenceline.format import keys
+from fenceline.model.requests import Acknowledgement, OwnTarget, ReadRequest
 from fenceline.model.results import Page
+from fenceline.model.subscription import ShownCursor
 from fenceline.ports import Check, ItemKey, Put
 from fenceline.read.offset_ranges import Acknowledged
-from fenceline.read.reader import ReadRequest
 from fenceline.service.log import Log
 from fenceline.subscriptions import backlog
-from fenceline.subscriptions.cursors import Acknowledgement, ShownCursor
 from tests.patience import PATIENCE_S
 from tests.service import (
     START_MS,

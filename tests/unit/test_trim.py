@@ -10,7 +10,7 @@ from fenceline.log.checkpoint import move_log_start
 from fenceline.log.checkpoint_items import Head
 from fenceline.log.context import Context
 from fenceline.log.replay import begin, write_state
-from fenceline.read.reader import ReadRequest
+from fenceline.model.requests import ReadRequest
 from tests.service import (
     REGION,
     TOPIC,

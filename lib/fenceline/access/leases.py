@@ -7,7 +7,6 @@ or by a reconnection. Who meets a severed session finishes its fences before it 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from fenceline import limits
 from fenceline.access import fencing
@@ -22,20 +21,8 @@ from fenceline.format import keys
 from fenceline.format.control import EXCLUSIVE
 from fenceline.log.context import Context
 from fenceline.log.retry import Attempts
+from fenceline.model.access import Session
 from fenceline.ports import Item, ItemKey
-
-
-@dataclass(frozen=True, slots=True)
-class Session:
-    """A session, as API.md shows it."""
-
-    session_id: str
-    lease_ms: int
-    expires_at: int
-    client_name: str | None
-    since: int  # when it was made
-    state: str  # live, severed, expired or closed
-    holds: tuple[tuple[str | None, str], ...] = ()  # (group, resource)
 
 
 def create(context: Context, *, lease_ms: int | None, client_name: str | None, principal: str) -> Session:

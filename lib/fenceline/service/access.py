@@ -20,15 +20,10 @@ from fenceline.service.resolver import PartitionResolver, translate_store_facts
 
 if TYPE_CHECKING:
     from fenceline.access.claims.claim import Claiming
-    from fenceline.access.claims.producers import ProducerPage
     from fenceline.access.claims.queue import Waiting
-    from fenceline.access.claims.request import ClaimRequest
-    from fenceline.access.leases import Session
-    from fenceline.access.ownership.own import OwnedResource
-    from fenceline.access.ownership.release import Ownership
-    from fenceline.access.producer import Producer
-    from fenceline.access.resources import OwnTarget
     from fenceline.access.session import SessionItem
+    from fenceline.model.access import OwnedResource, Ownership, Producer, ProducerPage, Session
+    from fenceline.model.requests import ClaimRequest, OwnTarget
 
 
 class Access:
@@ -94,7 +89,7 @@ class Access:
 
     def claim(self, topic: str, request: ClaimRequest, *, principal: str = "") -> Producer:
         """Take write access, or a place in the line; see ``Claiming.claim``. One that waits is polled ``wait_ms``."""
-        from fenceline.access.producer import GRANTED
+        from fenceline.model.access import GRANTED
 
         def make(incarnation: Topic) -> Producer:
             producer = self._claiming.claim(incarnation, request, principal, self._deadline())

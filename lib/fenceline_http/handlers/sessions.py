@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fenceline.access.producer import QUEUED
+from fenceline.model.access import QUEUED
 from fenceline_http import own_requests, responses, session_requests, wiring
 from fenceline_http import request as http_request
 from fenceline_http.dispatch import Event, Resolver

@@ -15,17 +15,9 @@ from fenceline.access import rules
 from fenceline.access import session as sessions
 from fenceline.access.claims.decision import decide
 from fenceline.access.claims.outcome import Ask, Decision, Pending
-from fenceline.access.claims.request import ClaimRequest, check, partitions_of
+from fenceline.access.claims.request import check, partitions_of
 from fenceline.access.claims.snapshot import SnapshotQuery, read_snapshot, settled
-from fenceline.access.producer import (
-    GRANTED,
-    PENDING,
-    Producer,
-    ProducerRecord,
-    granted_producer,
-    record_from_item,
-    withdrawn,
-)
+from fenceline.access.producer import PENDING, ProducerRecord, granted_producer, record_from_item, withdrawn
 from fenceline.access.rules import AccessItem, access_from_item
 from fenceline.access.session import SessionItem, session_from_item
 from fenceline.append.access_markers import GrantEntry, ShareEntry
@@ -44,6 +36,8 @@ from fenceline.format import keys
 from fenceline.format.control import SHARED
 from fenceline.log.context import StaleTopicId
 from fenceline.log.retry import Attempts
+from fenceline.model.access import GRANTED, Producer
+from fenceline.model.requests import ClaimRequest
 from fenceline.model.topic import Topic
 from fenceline.ports import Change, Item, ItemKey
 

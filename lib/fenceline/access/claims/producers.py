@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import NamedTuple
 
 from fenceline import limits
 from fenceline.access import fencing, rules
@@ -17,7 +16,7 @@ from fenceline.access import session as sessions
 from fenceline.access.claims.outcome import fenced
 from fenceline.access.claims.queue import ANOTHERS, judge_record, read_record, shown, unknown_producer
 from fenceline.access.claims.snapshot import ClaimSnapshot, SnapshotQuery, read_snapshot
-from fenceline.access.producer import CLOSED, QUEUED, Producer, ProducerRecord, record_from_item
+from fenceline.access.producer import CLOSED, ProducerRecord, record_from_item
 from fenceline.access.rules import AccessItem, access_from_item
 from fenceline.access.session import LIVE, SessionItem, session_from_item
 from fenceline.append.appenders import Appenders
@@ -25,6 +24,7 @@ from fenceline.errors import FencelineError
 from fenceline.format import keys
 from fenceline.log.context import Context
 from fenceline.log.retry import Attempts
+from fenceline.model.access import QUEUED, Producer, ProducerPage
 from fenceline.model.topic import Topic
 from fenceline.ports import Change
 
@@ -43,14 +43,6 @@ def look(appenders: Appenders, topic: Topic, name: str) -> Producer:
     record = judge_record(snapshot, name, None)
     session = sessions.judge_known(snapshot.sessions.get(record.session_id), record.session_id, record.principal)
     return shown(snapshot, record, session)
-
-
-class ProducerPage(NamedTuple):
-    """Some of a topic's producers: which, their names say, whether they hold access or wait for it."""
-
-    producers: Sequence[Producer]  # by name
-    waiting: Sequence[Producer]  # in line
-    has_more: bool  # behind the last name of both
 
 
 def listed(context: Context, topic: Topic, *, start_after: str, limit: int) -> ProducerPage:

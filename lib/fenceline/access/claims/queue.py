@@ -19,10 +19,7 @@ from fenceline.access.claims.snapshot import ClaimSnapshot, SnapshotQuery, read_
 from fenceline.access.producer import (
     CLOSED,
     FAILED,
-    GRANTED,
     PENDING,
-    QUEUED,
-    Producer,
     ProducerRecord,
     granted_producer,
     is_legal_name,
@@ -35,6 +32,7 @@ from fenceline.append.appenders import Appenders
 from fenceline.errors import FencelineError, UnknownProducerError
 from fenceline.format import keys
 from fenceline.log.context import Context
+from fenceline.model.access import GRANTED, QUEUED, Producer
 from fenceline.model.topic import Topic
 
 

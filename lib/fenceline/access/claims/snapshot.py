@@ -12,7 +12,7 @@ from functools import partial
 
 from fenceline import limits
 from fenceline.access import fencing, hold_limits
-from fenceline.access.producer import GRANTED, PENDING, QUEUED, ProducerRecord, is_legal_name, record_from_item
+from fenceline.access.producer import PENDING, ProducerRecord, is_legal_name, record_from_item
 from fenceline.access.rules import AccessItem, Liveness, PartitionAccess, Waiter, access_from_item
 from fenceline.access.session import SessionItem, session_from_item
 from fenceline.append.appenders import Appenders
@@ -21,6 +21,7 @@ from fenceline.log.context import Context, StaleTopicId
 from fenceline.log.state import PartitionState
 from fenceline.log.tail import verified_tail
 from fenceline.log.topic_item import topic_from_item
+from fenceline.model.access import GRANTED, QUEUED
 from fenceline.model.topic import Topic, unknown_partition
 from fenceline.ports import Change, Check, Item, ItemKey, Put
 from fenceline.runtime import Runtime

@@ -16,7 +16,7 @@ from fenceline.access import session as sessions
 from fenceline.access.ownership.plan import Found, Planned, plan
 from fenceline.access.ownership.release import give_up
 from fenceline.access.ownership.snapshot import keys_named, read_claimer, read_found, read_held, read_owners, resolve
-from fenceline.access.resources import OwnTarget, Resource, check_wanted
+from fenceline.access.resources import Resource, check_wanted
 from fenceline.access.rules import access_from_item
 from fenceline.access.session import SessionItem, session_from_item
 from fenceline.append.access_markers import GrantEntry
@@ -30,16 +30,9 @@ from fenceline.errors import (
 )
 from fenceline.format import keys
 from fenceline.log.retry import Attempts
+from fenceline.model.access import OwnedResource
+from fenceline.model.requests import OwnTarget
 from fenceline.ports import Change, ItemTooLarge, NoAnswer, Unavailable, VersionMoved
-
-
-@dataclass(frozen=True, slots=True)
-class OwnedResource:
-    """One resource, as its owner is told of it."""
-
-    resource: str
-    generation: int
-    fencing_token: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,24 +24,11 @@ from fenceline.append.appenders import Appenders
 from fenceline.format import keys
 from fenceline.log.context import Context
 from fenceline.log.retry import Attempts
+from fenceline.model.access import Ownership
 from fenceline.ports import Change, Check, Put
 
 # An ownership and a partition's access each, and the session: a third of a write's items, and of its bytes two thirds.
 _AT_ONCE = limits.RESOURCES_PER_OWN_MAX
-
-
-@dataclass(frozen=True, slots=True)
-class Ownership:
-    """Who owns a resource, as API.md "Ownership" shows it."""
-
-    resource: str
-    group: str | None
-    generation: int
-    fencing_token: int
-    session_id: str | None  # of another principal's only the beginning
-    client_name: str | None = None  # as that session is called
-    since: int | None = None  # when it took the resource
-    until: int | None = None  # when its lease is over, unless it is renewed
 
 
 @dataclass(frozen=True, slots=True)
