@@ -16,17 +16,10 @@ from fenceline.errors import FencelineError, MessageTooLargeError
 from fenceline_http.media_types import BATCH_TYPE, HTML_TYPE, JSON_TYPE, PROBLEM_TYPE
 
 if TYPE_CHECKING:
-    from fenceline.access.claims.producers import ProducerPage
-    from fenceline.access.leases import Session
-    from fenceline.access.ownership.own import OwnedResource
-    from fenceline.access.ownership.release import Ownership
-    from fenceline.access.producer import Producer
-    from fenceline.model.results import Appended, BatchPage, Bounds, Offsets, SegmentEntry, SegmentList
+    from fenceline.model.access import OwnedResource, Ownership, Producer, ProducerPage, Session
+    from fenceline.model.results import Appended, BatchPage, Bounds, Offsets, PartitionList, SegmentEntry, SegmentList
+    from fenceline.model.subscription import GroupOffset, ShownCursor, ShownSubscription, Subscription
     from fenceline.model.topic import Topic
-    from fenceline.read.offsets import PartitionList
-    from fenceline.subscriptions.cursors import ShownCursor, ShownSubscription
-    from fenceline.subscriptions.group_offsets import GroupOffset
-    from fenceline.subscriptions.items import Subscription
 
 T = TypeVar("T")
 

@@ -16,9 +16,9 @@ from fenceline.adapters.aws import client
 from fenceline.adapters.aws.s3 import S3ObjectStore, s3_client
 from fenceline.adapters.sqlite.directory import SqliteItemStore
 from fenceline.errors import FencelineError
+from fenceline.model.requests import ReadRequest
 from fenceline.model.results import Appended
 from fenceline.ports import NoAnswer
-from fenceline.read.reader import ReadRequest
 from fenceline.service.log import Log
 from tests.servers.faulty import Request, answer, faulty_server
 from tests.servers.run import CREDENTIALS

@@ -9,7 +9,7 @@ import pytest
 from fenceline import errors, limits
 from fenceline.append.request import AppendRequest
 from fenceline.model.record import Record
-from fenceline.read.reader import ReadRequest
+from fenceline.model.requests import ReadRequest
 from fenceline_http.wiring import Service
 from functions.scheduled import compact
 

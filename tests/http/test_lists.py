@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from fenceline import limits
-from fenceline.access.leases import Session
 from fenceline.access.session import Owned, SessionItem
 from fenceline.format.batch import encode
+from fenceline.model.access import Session
 from fenceline.model.record import Record
 from fenceline_http import responses
 from tests.support.http_events import BATCH_TYPE, GATEWAY_BYTES_MAX, Answer, call
@@ -217,7 +217,7 @@ def test_the_parts_of_an_answer_are_of_as_many_ranges_as_pass() -> None:
 
 
 def answers_cursor(ranges: list[tuple[int, int]]) -> Any:
-    from fenceline.subscriptions.cursors import ShownCursor
+    from fenceline.model.subscription import ShownCursor
 
     return ShownCursor(9_999, 2**63 - 1, ranges, 2**63 - 1)
 

@@ -21,7 +21,8 @@ from schemathesis.specs.openapi.checks import (
 from fenceline.format.batch import encode
 from fenceline.model.record import Record
 from fenceline_http import wiring
-from fenceline_http.routes import ROUTES, Route
+from fenceline_http.route import Route
+from fenceline_http.routes import ROUTES
 from tests.http.conftest import service_in_memory
 from tests.support.http_events import BATCH_TYPE, DOCUMENT, call
 from tests.support.patience import PATIENCE_S

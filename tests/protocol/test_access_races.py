@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from fenceline.access.claims.request import ClaimRequest
 from fenceline.errors import ContendedError, OutcomeUnknownError, ProducerBusyError, ProducerFencedError
 from fenceline.log.retry import ATTEMPTS_MAX
+from fenceline.model.requests import ClaimRequest
 from tests.support.service import TOPIC, FakeRuntime, append, loses_answer, moves, serve
 
 

@@ -16,9 +16,9 @@ from fenceline.append.request import AppendRequest
 from fenceline.format import batch, keys
 from fenceline.limits import SEGMENT_BYTES_MAX
 from fenceline.model.record import Record
+from fenceline.model.requests import ReadRequest
 from fenceline.model.results import Appended, SessionRef
 from fenceline.ports import Delete
-from fenceline.read.reader import ReadRequest
 from tests.support.patience import PATIENCE_S, wait_until
 from tests.support.service import (
     START_MS,
@@ -50,7 +50,7 @@ def creates(service: Service) -> int:
 
 def queued(service: Service) -> int:
     """Return how many requests wait after the one that leads."""
-    (appender,) = service.log._resolver._appenders.values()
+    (appender,) = service.log._resolver.appenders._kept.values()
     return len(appender._queue)
 
 
@@ -409,7 +409,7 @@ def test_a_clock_that_was_set_back_costs_one_look_and_no_more(service: Service) 
     service.runtime.advance(-MINUTE_MS, monotonic_ms=1)
     looks = service.items.calls["get"]
     append(service.log, "b")
-    (appender,) = service.log._resolver._appenders.values()
+    (appender,) = service.log._resolver.appenders._kept.values()
     assert appender.partition.has_young_look
     assert service.items.calls["get"] == looks + 2  # the name; topic and head
     append(service.log, "c")

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from fenceline import errors
-from fenceline.access.producer import Producer
 from fenceline.access.session import severed
 from fenceline.append.request import AppendRequest
 from fenceline.format import keys
+from fenceline.model.access import Producer
 from fenceline.model.record import Record
 from fenceline.model.results import SessionRef
 from fenceline.ports import Delete

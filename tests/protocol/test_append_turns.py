@@ -33,7 +33,7 @@ def took_ms(service: Service, call: Callable[[], Any]) -> int:
 
 
 def appender_of(log: Log) -> Appender:
-    (appender,) = log._resolver._appenders.values()
+    (appender,) = log._resolver.appenders._kept.values()
     return appender
 
 

@@ -15,8 +15,7 @@ from fenceline import limits
 from fenceline.access import session as sessions
 from fenceline.access import session_size
 from fenceline.access.ownership.rules import OwnershipItem
-from fenceline.access.producer import GRANTED, ProducerRecord
-from fenceline.access.resources import OwnTarget
+from fenceline.access.producer import ProducerRecord
 from fenceline.access.rules import AccessItem, Holder, Waiter
 from fenceline.access.session import CLOSED, ENDED, LIVE, RESERVED, Hold, Owned, SessionItem
 from fenceline.errors import FencelineError
@@ -26,11 +25,13 @@ from fenceline.format.item_size import size_of
 from fenceline.log.checkpoint_items import CompactedView, Head, aborted_to_value, producer_to_value
 from fenceline.log.state import AbortedTransaction, BatchEvent, OpenTransaction, Origin, PartitionState, ProducerState
 from fenceline.log.topic_item import TopicItem
+from fenceline.model.access import GRANTED
+from fenceline.model.requests import OwnTarget
 from fenceline.model.topic import Topic
 from fenceline.model.topic_config import DEFAULTS
 from fenceline.ports import ItemKey, ItemTooLarge, ItemValue, WriteTooLarge
 from fenceline.read.offset_ranges import Acknowledged
-from fenceline.subscriptions.items import Chunk, Cursor, Subscription, cursor_to_value, lay_out, pack
+from fenceline.subscriptions.items import Chunk, Cursor, SubscriptionItem, cursor_to_value, lay_out, pack
 from tests.support.claiming import FENCING, claim
 from tests.support.owning import WRITE, everything, own, refusal, sent, serve_two, session, start, told
 from tests.support.service import TOPIC, Service, append, never_arrives
@@ -329,7 +330,7 @@ ITEMS: Mapping[str, tuple[ItemKey, Mapping[str, ItemValue]]] = {
     ),
     "ownership": (keys.lock_item("g" * 249, "r" * 1_024), OwnershipItem(MAX, MAX, ID, (ID, ID)).to_value()),
     "subscription": (
-        keys.subscription_item(ID, NAME), Subscription(NAME, ID, NAME, ID, True, MAX).to_value()
+        keys.subscription_item(ID, NAME), SubscriptionItem(NAME, ID, NAME, ID, True, MAX).to_value()
     ),
     "cursor": (
         keys.cursor_item(NAME, ID, ID, 9_999),

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from fenceline import errors, limits
-from fenceline.access.producer import Producer
 from fenceline.format import keys
+from fenceline.model.access import Producer
+from fenceline.model.requests import ReadRequest
 from fenceline.ports import Item, ItemTooLarge, Put
-from fenceline.read.reader import ReadRequest
 from fenceline.service.log import Log
 from tests.support.claiming import (
     EXCLUSIVE,

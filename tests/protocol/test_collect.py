@@ -12,7 +12,7 @@ from fenceline.format import keys
 from fenceline.log.checkpoint_items import Head
 from fenceline.log.context import Context
 from fenceline.log.deletes import Budget
-from fenceline.read.reader import ReadRequest
+from fenceline.model.requests import ReadRequest
 from fenceline.sweeper import collect
 from tests.support.service import (
     REGION,

@@ -31,9 +31,9 @@ from fenceline.log.context import StaleTopicId
 from fenceline.log.partition import Partition
 from fenceline.log.state import OpenTransaction, PartitionState
 from fenceline.model.record import Record
+from fenceline.model.requests import ReadRequest
 from fenceline.model.results import Page, ReadRecord
 from fenceline.ports import StoreFact
-from fenceline.read.reader import ReadRequest
 from fenceline.runtime import ThreadRuntime
 from fenceline.service.log import Log
 from fenceline_cli.main import app

@@ -12,8 +12,8 @@ from fenceline import errors
 from fenceline.adapters.sqlite.directory import SqliteItemStore
 from fenceline.format import keys
 from fenceline.log.context import Context
+from fenceline.model.requests import ReadRequest
 from fenceline.ports import Damaged
-from fenceline.read.reader import ReadRequest
 from fenceline.recovery.rebuild import rebuild
 from fenceline.recovery.verify import verify_partition
 from tests.support.service import REGION, TOPIC, Service, append

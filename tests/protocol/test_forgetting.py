@@ -14,7 +14,7 @@ from fenceline.access.session_cache import Grants
 from fenceline.append.request import BatchEntry
 from fenceline.format import keys
 from fenceline.log.context import SegmentCache
-from fenceline.read.reader import ReadRequest
+from fenceline.model.requests import ReadRequest
 from fenceline.service.log import Log
 from tests.support.service import TOPIC, LogBuilder, Service, append, data, never_arrives, request, serve
 
@@ -30,7 +30,7 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
 
 
 def remembered(log: Log) -> list[int]:
-    return [partition.partition for partition in log._resolver.partitions()]
+    return [partition.partition for partition in log._resolver.appenders.partitions()]
 
 
 def touch(log: Log, *partitions: int) -> None:
@@ -96,7 +96,7 @@ def _entry(service: Service, value: str) -> BatchEntry:
 def test_sessions_that_hold_and_own_much_are_remembered_by_what_they_weigh(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "SESSION_ENTRIES_CACHED_MAX", 100, raising=False)
     service = serve()
-    grants = Grants(service.log.context, service.log._resolver.appender_of)
+    grants = Grants(service.log._resolver.appenders)
     owns = tuple(Owned(None, f"lock-{n}", "") for n in range(40))
     for n in range(1, 7):
         made = sessions.created(f"{n:032x}", principal="", lease_ms=1_000, now_ms=0)

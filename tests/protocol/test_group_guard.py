@@ -15,8 +15,8 @@ from fenceline.access import session as sessions
 from fenceline.access.ownership.read_guard import guard_group
 from fenceline.errors import FencelineError, OwnerFencedError
 from fenceline.format import keys
+from fenceline.model.requests import ReadRequest
 from fenceline.ports import Change, Check, ItemKey, Put, VersionMoved
-from fenceline.read.reader import ReadRequest
 from tests.support.owning import LEASE_MS, WRITE, change, close, lapse, own, read, send, session, start, told
 from tests.support.service import (
     TOPIC,
@@ -258,7 +258,7 @@ def test_a_commit_without_a_session_is_refused_behind_an_owner_that_came_back(se
 
     Right before the commit is written an append of the owner is accepted, and it reads on.
     """
-    from fenceline.subscriptions.group_offsets import GroupOffset
+    from fenceline.model.subscription import GroupOffset
 
     append(service.log, "1")
     a = start(service)
@@ -278,7 +278,7 @@ def test_a_commit_without_a_session_is_refused_behind_an_owner_that_came_back(se
 
 
 def test_a_group_s_offsets_are_committed_by_its_owner(service: Service) -> None:
-    from fenceline.subscriptions.group_offsets import GroupOffset
+    from fenceline.model.subscription import GroupOffset
 
     append(service.log, "1")
     a, b = start(service), start(service)

@@ -22,10 +22,10 @@ from fenceline.errors import (
     UnstableOffsetCommitError,
 )
 from fenceline.format import keys
+from fenceline.model.requests import Acknowledgement
+from fenceline.model.subscription import GroupOffset
 from fenceline.ports import Check, Item, ItemKey, Put
 from fenceline.service.log import Log
-from fenceline.subscriptions.cursors import Acknowledgement
-from fenceline.subscriptions.group_offsets import GroupOffset
 from tests.support.owning import lapse, start, wanted
 from tests.support.patience import PATIENCE_S
 from tests.support.service import Gate, Service, is_unavailable, loses_answer, moves, never_arrives, request

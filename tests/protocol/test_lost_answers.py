@@ -15,9 +15,9 @@ from fenceline.access.session import SEVERED
 from fenceline.errors import CorruptLogError, FencelineError, InvalidRequestError, ThrottledError
 from fenceline.format import keys
 from fenceline.log.retry import Attempts
+from fenceline.model.subscription import GroupOffset
 from fenceline.ports import Delete, ItemKey, NoAnswer, Unavailable, VersionMoved
 from fenceline.runtime import Runtime
-from fenceline.subscriptions.group_offsets import GroupOffset
 from tests.support.claiming import EXCLUSIVE, FENCING, LAPSE_MS, SHARED, WAIT, claim, code_of, session_of
 from tests.support.owning import change, own, start
 from tests.support.service import TOPIC, FakeRuntime, Service, append, loses_answer, lost_behind, never_arrives

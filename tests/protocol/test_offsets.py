@@ -297,7 +297,7 @@ def test_an_end_that_the_log_start_has_passed_is_no_end(service: Service) -> Non
     frozen = service.another(runtime=clock)
     append(service.log, "a")
     assert frozen.partitions.offsets(TOPIC, 0).bounds == Bounds(0, 1, 1)
-    (appender,) = frozen._resolver._appenders.values()
+    (appender,) = frozen._resolver.appenders._kept.values()
 
     def others_go_on(call: Any) -> Any:
         append(service.log, *"bcd")

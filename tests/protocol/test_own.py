@@ -13,7 +13,6 @@ import pytest
 from fenceline import limits
 from fenceline.access import session as sessions
 from fenceline.access.ownership.rules import OwnershipItem
-from fenceline.access.resources import OwnTarget
 from fenceline.errors import (
     FencelineError,
     InvalidRequestError,
@@ -23,6 +22,7 @@ from fenceline.errors import (
     UnknownSessionError,
 )
 from fenceline.format import keys
+from fenceline.model.requests import OwnTarget
 from fenceline.sweeper.sweep import sweep
 from tests.support.owning import (
     LEASE_MS,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fenceline.access.producer import Producer
+from fenceline.model.access import Producer
 from fenceline.service.log import Log
 from tests.support.claiming import EXCLUSIVE, FENCING, WAIT, access_of, again, claim, code_of, refused, send
 from tests.support.service import TOPIC, Service, is_unavailable, serve

@@ -20,8 +20,8 @@ from fenceline.format import batch, control, keys
 from fenceline.format.segment import Replicated
 from fenceline.log.tail import aborted_between
 from fenceline.model import record as model_record
+from fenceline.model.requests import ReadRequest
 from fenceline.model.results import Page
-from fenceline.read.reader import ReadRequest
 from fenceline.service.log import Log
 from tests.support.patience import PATIENCE_S, without_a_stall
 from tests.support.service import (
@@ -418,7 +418,7 @@ def test_of_many_aborted_transactions_those_that_overlap_are_read_and_no_others(
     service.log.partitions.checkpoint(TOPIC, 0)
     cold = service.another()
     cold.partitions.offsets(TOPIC, 0)
-    (appender,) = cold._resolver._appenders.values()
+    (appender,) = cold._resolver.appenders._kept.values()
     monkeypatch.setattr(limits, "LIST_MAX", 5)
     for start, end in ((0, 2), (58, 62), (118, 120)):
         before = service.items.calls["query"]

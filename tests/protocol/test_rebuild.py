@@ -17,9 +17,9 @@ from fenceline.format import keys
 from fenceline.log.context import Context
 from fenceline.log.replay import write_state
 from fenceline.model.record import Record
+from fenceline.model.requests import ReadRequest
 from fenceline.model.topic import is_legal_name
 from fenceline.ports import Unavailable
-from fenceline.read.reader import ReadRequest
 from fenceline.recovery.rebuild import rebuild
 from fenceline.service.log import Log
 from fenceline.sweeper.sweep import sweep

@@ -14,7 +14,7 @@ from fenceline.limits import CHECKPOINT_SEGMENTS
 from fenceline.log.partition import Partition
 from fenceline.log.state import apply
 from fenceline.model.record import Record
-from fenceline.read.reader import ReadRequest
+from fenceline.model.requests import ReadRequest
 from fenceline.service.log import Log
 from fenceline.sweeper.retention import Now, Retention, StoredSegments, retained_from
 from tests.support.service import REGION, START_MS, TOPIC, LogBuilder, Service, append, serve

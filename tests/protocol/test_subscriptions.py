@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fenceline import limits
-from fenceline.access.resources import OwnTarget
 from fenceline.errors import (
     ContendedError,
     CorruptLogError,
@@ -30,13 +29,13 @@ from fenceline.errors import (
     UnknownTopicOrPartitionError,
 )
 from fenceline.format import keys
+from fenceline.model.requests import Acknowledgement, OwnTarget, ReadRequest
 from fenceline.model.results import Page
+from fenceline.model.subscription import ShownCursor
 from fenceline.ports import Check, ItemKey, Put
 from fenceline.read.offset_ranges import Acknowledged
-from fenceline.read.reader import ReadRequest
 from fenceline.service.log import Log
 from fenceline.subscriptions import backlog
-from fenceline.subscriptions.cursors import Acknowledgement, ShownCursor
 from tests.support.patience import PATIENCE_S
 from tests.support.service import (
     START_MS,
@@ -606,7 +605,7 @@ def test_a_long_poll_goes_on_while_all_that_comes_is_acknowledged(live_service: 
                 acknowledge(other, 3)
 
         poll = pool.submit(read, log, wait_ms=20_000)
-        while not live_service.log._resolver._appenders:
+        while not live_service.log._resolver.appenders._kept:
             pass
         threading.Event().wait(0.1)
         live_service.items.on_call = take

@@ -22,8 +22,8 @@ from fenceline.log.deletes import Budget
 from fenceline.log.partition import Partition
 from fenceline.log.replay import newest_state, write_state
 from fenceline.model.record import Record
+from fenceline.model.requests import ReadRequest
 from fenceline.ports import ObjectSummary, Put
-from fenceline.read.reader import ReadRequest
 from fenceline.recovery.rebuild import rebuild
 from fenceline.service.log import Log
 from fenceline.sweeper.producer_expiry import expire_producers

@@ -11,8 +11,8 @@ from fenceline import errors, limits
 from fenceline.adapters.sqlite.directory import SqliteItemStore
 from fenceline.format import keys
 from fenceline.log.context import Context
+from fenceline.model.requests import ReadRequest
 from fenceline.ports import NoAnswer, Put, VersionMoved
-from fenceline.read.reader import ReadRequest
 from fenceline.recovery.rebuild import rebuild
 from fenceline.service.log import Log
 from tests.protocol.test_topics import item_of, objects_of

@@ -13,7 +13,7 @@ from fenceline.format import keys
 from fenceline.format.control import SEAL, parse_marker
 from fenceline.format.segment import parse_segment
 from fenceline.log.topic_item import topic_from_value
-from fenceline.read.reader import ReadRequest
+from fenceline.model.requests import ReadRequest
 from tests.support.service import (
     REGION,
     START_MS,

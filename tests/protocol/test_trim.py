@@ -10,7 +10,7 @@ from fenceline.log.checkpoint import move_log_start
 from fenceline.log.checkpoint_items import Head
 from fenceline.log.context import Context
 from fenceline.log.replay import begin, write_state
-from fenceline.read.reader import ReadRequest
+from fenceline.model.requests import ReadRequest
 from tests.support.service import (
     REGION,
     TOPIC,
@@ -117,7 +117,7 @@ def test_an_older_process_never_moves_the_log_start_back(service: Service) -> No
 
 def test_a_log_start_that_another_has_moved_further_meanwhile_stays_there(service: Service) -> None:
     append(service.log, *"abcd")
-    (appender,) = service.log._resolver._appenders.values()
+    (appender,) = service.log._resolver.appenders._kept.values()
     service.another().partitions.trim(TOPIC, 0, 3)
     assert move_log_start(appender.partition, 2) == 3
     assert head_of(service).log_start == 3

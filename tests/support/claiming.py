@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from fenceline import errors
-from fenceline.access.claims.request import ClaimRequest
-from fenceline.access.producer import Producer
 from fenceline.access.rules import AccessItem, access_from_item
 from fenceline.access.session import SessionItem, session_from_item
 from fenceline.append.request import AppendRequest
 from fenceline.format import control, keys
 from fenceline.format.batch import decode
+from fenceline.model.access import Producer
 from fenceline.model.record import Record
+from fenceline.model.requests import ClaimRequest
 from fenceline.model.results import Appended, SessionRef
 from fenceline.service.log import Log
 from tests.support.service import TOPIC, Service

@@ -8,18 +8,16 @@ from typing import Any
 
 from fenceline import limits
 from fenceline.access import session as sessions
-from fenceline.access.claims.request import ClaimRequest
 from fenceline.access.ownership.rules import OwnershipItem
-from fenceline.access.producer import Producer
-from fenceline.access.resources import OwnTarget
 from fenceline.access.rules import AccessItem, access_from_item
 from fenceline.access.session import Hold, SessionItem, session_from_item
 from fenceline.append.request import AppendRequest
 from fenceline.errors import FencelineError
 from fenceline.format import control, keys
+from fenceline.model.access import Producer
 from fenceline.model.record import Record
+from fenceline.model.requests import ClaimRequest, OwnTarget, ReadRequest
 from fenceline.model.results import Appended, Page, SessionRef
-from fenceline.read.reader import ReadRequest
 from fenceline.service.log import Log
 from tests.support.service import TOPIC, Service, serve
 from tests.support.sweeping import Died

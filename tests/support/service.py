@@ -23,6 +23,7 @@ from fenceline.format.segment import Replicated, Segment, SegmentMetadata, parse
 from fenceline.log.checkpoint_items import Head
 from fenceline.log.state import Folded, PartitionState, apply
 from fenceline.model.record import Record
+from fenceline.model.requests import ReadRequest
 from fenceline.model.results import Appended, ProducerRef, ReadRecord
 from fenceline.ports import (
     Change,
@@ -37,7 +38,6 @@ from fenceline.ports import (
     Unavailable,
     VersionMoved,
 )
-from fenceline.read.reader import ReadRequest
 from fenceline.runtime import Condition, Lock, Runtime, ThreadRuntime
 from fenceline.service.log import Log
 from tests.support.patience import PATIENCE_S

@@ -9,18 +9,16 @@ from __future__ import annotations
 from fenceline.access import fencing, rules
 from fenceline.access.rules import AccessItem, Holder, access_from_item
 from fenceline.access.session import ENDED, SessionItem, named, session_from_item, with_hold_state
+from fenceline.append.appenders import Appenders
 from fenceline.append.checks import AdmitFirst
 from fenceline.errors import OutcomeUnknownError, ProducerBusyError, StoreUnavailableError
 from fenceline.format import keys
-from fenceline.log.context import Context
 from fenceline.log.partition import Partition
 from fenceline.log.retry import Attempts
 from fenceline.ports import Change
 
 
-def admit(
-    context: Context, partition: Partition, asked: AdmitFirst, appender_of: fencing.AppenderOf
-) -> tuple[str, int]:
+def admit(appenders: Appenders, partition: Partition, asked: AdmitFirst) -> tuple[str, int]:
     """Write that an exclusive session has ended, if it has, and return it with its epoch.
 
     Raises:
@@ -28,14 +26,15 @@ def admit(
         StoreUnavailableError, ContendedError: The item store; no record was written.
     """
     try:
-        _end(context, partition, asked, appender_of)
+        _end(appenders, partition, asked)
     except OutcomeUnknownError as error:
         # Whether its end was written: the next append asks again, and of this one nothing was.
         raise StoreUnavailableError(f"a store did not answer; send it again: {error.detail}") from error
     return asked.session_id, asked.topic_epoch
 
 
-def _end(context: Context, partition: Partition, asked: AdmitFirst, appender_of: fencing.AppenderOf) -> None:
+def _end(appenders: Appenders, partition: Partition, asked: AdmitFirst) -> None:
+    context = appenders.context
     access_key = keys.access_item(partition.topic_id, partition.partition)
     session_key = keys.session_item(asked.session_id)
     # What is refused is the append, of which nothing is written here.
@@ -45,7 +44,7 @@ def _end(context: Context, partition: Partition, asked: AdmitFirst, appender_of:
             item = access_from_item(found.get(access_key))
             session = session_from_item(found[session_key]) if session_key in found else None
             if session is not None:
-                fencing.meet(context, [session], appender_of)
+                fencing.meet(appenders, [session])
             holder = _holder(item, asked)
             if holder is None:
                 return  # written before, or its claim was given up

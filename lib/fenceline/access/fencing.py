@@ -7,25 +7,21 @@ fence is judged at exactly its offset, so that finishing twice, or beside others
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeAlias
 
 from fenceline import limits
 from fenceline.access.session import SEVERED, Fence, SessionItem, session_from_item
-from fenceline.append.appender import Appender
+from fenceline.append.appenders import Appenders
 from fenceline.append.entry import Marked, Stamped, TentativeState
 from fenceline.format import control, keys
 from fenceline.format.batch import parse_header
 from fenceline.format.control import EXCLUSIVE, SHARED
 from fenceline.log.context import Context, StaleTopicId
-from fenceline.log.partition import Partition
 from fenceline.log.retry import Attempts
 from fenceline.log.state import PartitionState
-
-AppenderOf: TypeAlias = Callable[[str, str, int], Appender]  # of a topic's name, its topic_id and a partition
 
 
 def due_epoch(state: PartitionState, fence: Fence, session_id: str) -> int | None:
@@ -65,19 +61,19 @@ class FenceEntry:
         return Stamped(body, parse_header(body), Marked(state.next_offset))
 
 
-def finish(context: Context, session: SessionItem, appender_of: AppenderOf | None = None) -> None:
+def finish(appenders: Appenders, session: SessionItem) -> None:
     """Fence all that a severed session still has, side by side, and empty its list.
 
     Raises:
         StoreUnavailableError, ContendedError, OutcomeUnknownError: The list stands, for the next one who meets it.
         CorruptLogError: A partition's log is damaged.
     """
-    appender_of = appender_of or partial(cold_appender, context)
+    context = appenders.context
     until_ms = context.runtime.monotonic_ms() + limits.FENCE_MS
 
     def end(fence: Fence) -> None:
         with suppress(StaleTopicId):  # nothing follows SEAL
-            appender = appender_of(fence.topic, fence.topic_id, fence.partition)
+            appender = appenders.of(fence.topic, fence.topic_id, fence.partition)
             appender.append(FenceEntry(fence, session.session_id), until_ms)
 
     context.runtime.gather([partial(end, fence) for fence in session.fences])
@@ -87,11 +83,6 @@ def finish(context: Context, session: SessionItem, appender_of: AppenderOf | Non
             if found is None or not found.fences:
                 return  # another has finished it
             context.items.write([replace(found, fences=()).put(context.runtime)])
-
-
-def cold_appender(context: Context, topic: str, topic_id: str, partition: int) -> Appender:
-    """Return an appender for one marker, where the process's own is not at hand."""
-    return Appender(Partition(context, topic, topic_id, partition))
 
 
 def read_sessions(context: Context, session_ids: Iterable[str]) -> dict[str, SessionItem]:
@@ -106,8 +97,8 @@ def read_sessions(context: Context, session_ids: Iterable[str]) -> dict[str, Ses
     return {key.sort: session_from_item(item) for page in pages for key, item in page.items()}
 
 
-def meet(context: Context, sessions: Iterable[SessionItem], appender_of: AppenderOf | None = None) -> None:
+def meet(appenders: Appenders, sessions: Iterable[SessionItem]) -> None:
     """Finish the severed ones among these; as ``finish``."""
     for session in sessions:
         if session.state == SEVERED and session.fences:
-            finish(context, session, appender_of)
+            finish(appenders, session)

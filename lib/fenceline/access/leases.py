@@ -7,35 +7,22 @@ or by a reconnection. Who meets a severed session finishes its fences before it 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from fenceline import limits
 from fenceline.access import fencing
 from fenceline.access import session as sessions
 from fenceline.access.claims.request import check_client_name, check_lease
-from fenceline.access.fencing import AppenderOf
 from fenceline.access.ownership.rules import OwnershipItem
 from fenceline.access.resources import partition_named
 from fenceline.access.rules import Holder, access_from_item
 from fenceline.access.session import EXPIRED, LIVE, Owned, SessionItem
+from fenceline.append.appenders import Appenders
 from fenceline.format import keys
 from fenceline.format.control import EXCLUSIVE
 from fenceline.log.context import Context
 from fenceline.log.retry import Attempts
+from fenceline.model.access import Session
 from fenceline.ports import Item, ItemKey
-
-
-@dataclass(frozen=True, slots=True)
-class Session:
-    """A session, as API.md shows it."""
-
-    session_id: str
-    lease_ms: int
-    expires_at: int
-    client_name: str | None
-    since: int  # when it was made
-    state: str  # live, severed, expired or closed
-    holds: tuple[tuple[str | None, str], ...] = ()  # (group, resource)
 
 
 def create(context: Context, *, lease_ms: int | None, client_name: str | None, principal: str) -> Session:
@@ -61,7 +48,7 @@ def create(context: Context, *, lease_ms: int | None, client_name: str | None, p
     raise AssertionError
 
 
-def look(context: Context, appender_of: AppenderOf, session_id: str, principal: str) -> Session:
+def look(appenders: Appenders, session_id: str, principal: str) -> Session:
     """Return a session as it is now, with what it holds.
 
     Raises:
@@ -69,14 +56,15 @@ def look(context: Context, appender_of: AppenderOf, session_id: str, principal: 
         StoreUnavailableError, ContendedError, OutcomeUnknownError: It was severed, and is not fenced everywhere yet.
         Unavailable: The item store.
     """
-    known = _read(context, appender_of, session_id)
+    context = appenders.context
+    known = _read(appenders, session_id)
     session = sessions.judge_principal(known, session_id, principal)
     is_expired = session.state == LIVE and session.is_lapsed(context.runtime.now_ms())
     holds = () if session.is_final else _holds(context, session)
     return _shown(session, EXPIRED if is_expired else session.state, holds)
 
 
-def heartbeat(context: Context, appender_of: AppenderOf, session_id: str, principal: str) -> Session:
+def heartbeat(appenders: Appenders, session_id: str, principal: str) -> Session:
     """Renew a live session's lease: one conditional write.
 
     Raises:
@@ -84,10 +72,10 @@ def heartbeat(context: Context, appender_of: AppenderOf, session_id: str, princi
         StoreUnavailableError, ContendedError: It was not renewed; send it again.
         OutcomeUnknownError: It may have been.
     """
-    runtime = context.runtime
+    context, runtime = appenders.context, appenders.context.runtime
     for attempt in Attempts(runtime, "the session"):
         with attempt:
-            known = _read(context, appender_of, session_id)
+            known = _read(appenders, session_id)
             session = sessions.judge_live(known, session_id, principal, runtime.now_ms())
             renewed = sessions.renewed(session, runtime.now_ms())
             # Whoever ends what it holds writes the same item: nobody is told that it keeps what another has ended.
@@ -97,8 +85,7 @@ def heartbeat(context: Context, appender_of: AppenderOf, session_id: str, princi
 
 
 def close(
-    context: Context,
-    appender_of: AppenderOf,
+    appenders: Appenders,
     session_id: str,
     principal: str,
     note: Callable[[SessionItem], None],
@@ -109,10 +96,10 @@ def close(
         UnknownSessionError, NotAuthorizedError, SessionSeveredError: Nothing was changed.
         StoreUnavailableError, ContendedError, OutcomeUnknownError: Close it again.
     """
-    runtime = context.runtime
+    context, runtime = appenders.context, appenders.context.runtime
     for attempt in Attempts(runtime, "the session"):
         with attempt:
-            session = sessions.judge_known(_read(context, appender_of, session_id), session_id, principal)
+            session = sessions.judge_known(_read(appenders, session_id), session_id, principal)
             if session.is_final:
                 note(session)  # by an answer that was lost, or in another process
                 return
@@ -122,10 +109,11 @@ def close(
             return
 
 
-def _read(context: Context, appender_of: AppenderOf, session_id: str) -> SessionItem | None:
+def _read(appenders: Appenders, session_id: str) -> SessionItem | None:
+    context = appenders.context
     session = fencing.read_sessions(context, [session_id]).get(session_id)
     if session is not None:
-        fencing.meet(context, [session], appender_of)
+        fencing.meet(appenders, [session])
     return session
 
 

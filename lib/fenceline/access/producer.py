@@ -14,11 +14,12 @@ from typing import Any
 from fenceline import limits
 from fenceline.access.session import SessionItem
 from fenceline.format import keys
+from fenceline.model.access import GRANTED, QUEUED, Producer
 from fenceline.ports import Item, ItemKey, Put
 from fenceline.runtime import Runtime
 
 # Stored: never rename.
-PENDING, GRANTED, QUEUED, CLOSED, FAILED = "reserved", "granted", "queued", "closed", "failed"
+PENDING, CLOSED, FAILED = "reserved", "closed", "failed"  # beside GRANTED and QUEUED
 
 _LEGAL_NAME = re.compile(rf"[A-Za-z0-9._-]{{1,{limits.PRODUCER_NAME_CHARS_MAX}}}", re.ASCII)
 
@@ -87,23 +88,6 @@ def record_from_item(item: Item) -> ProducerRecord:
         since=value.get("since"),
         version=item.version,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Producer:
-    """A producer, as API.md "Sessions and producers" shows it."""
-
-    producer_name: str
-    session_id: str
-    principal: str  # whose session it is; to others only the beginning of its id is shown
-    access_mode: str
-    state: str  # GRANTED or QUEUED
-    topic_epochs: Mapping[int, int]
-    next_offsets: Mapping[int, int]
-    expires_at: int
-    client_name: str | None  # as its session is called
-    since: int | None  # when it was granted, or queued
-    queue_position: int | None = None  # of a queued one: 0 is the next in line
 
 
 def granted_producer(record: ProducerRecord, session: SessionItem, partitions: Sequence[int]) -> Producer:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from fenceline import limits
 from fenceline.errors import InvalidRequestError
 from fenceline.format import keys
+from fenceline.model.requests import OwnTarget
 from fenceline.model.topic import is_legal_name
 from fenceline.ports import ItemKey
 
@@ -59,14 +60,6 @@ def partition_named(resource: str) -> tuple[str, int] | None:
     if match is None or not is_legal_name(match["topic"]):
         return None
     return match["topic"], int(match["partition"])
-
-
-@dataclass(frozen=True, slots=True)
-class OwnTarget:
-    """One resource of a claim, and the generation that it asks for; ``None`` for the next one."""
-
-    resource: str
-    generation: int | None = None
 
 
 def check_wanted(group: str | None, wanted: Sequence[OwnTarget]) -> None:

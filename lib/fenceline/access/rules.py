@@ -18,7 +18,6 @@ from fenceline.ports import Item, ItemKey, Put
 from fenceline.runtime import Runtime
 
 WAIT_FOR_EXCLUSIVE, EXCLUSIVE_WITH_FENCING = "WaitForExclusive", "ExclusiveWithFencing"
-MODES = (SHARED, EXCLUSIVE, WAIT_FOR_EXCLUSIVE, EXCLUSIVE_WITH_FENCING)
 
 IsLive = Callable[[str], bool]  # of a session's id
 

@@ -23,9 +23,9 @@ from fenceline.access.session import (
     renewed,
     unknown_session,
 )
+from fenceline.append.appenders import Appenders
 from fenceline.append.checks import SessionStatus
 from fenceline.errors import FencelineError, SessionExpiredError
-from fenceline.log.context import Context
 from fenceline.log.partition import Partition
 from fenceline.model.results import SessionRef
 from fenceline.ports import StoreFact, VersionMoved
@@ -44,10 +44,10 @@ class WantedMark:
 class Grants:
     """The sessions that this process has met."""
 
-    def __init__(self, context: Context, appender_of: fencing.AppenderOf) -> None:
-        self._context = context
-        self._appender_of = appender_of
-        self._lock = context.runtime.lock()
+    def __init__(self, appenders: Appenders) -> None:
+        self._context = appenders.context
+        self._appenders = appenders
+        self._lock = self._context.runtime.lock()
         self._known: OrderedDict[str, SessionItem] = OrderedDict()
         self._entries = 0  # that these hold and own together
         self._wanted: dict[str, WantedMark] = {}
@@ -77,7 +77,7 @@ class Grants:
         session = fencing.read_sessions(self._context, [session_id]).get(session_id)
         if session is None:
             raise unknown_session(session_id)
-        fencing.meet(self._context, [session], self._appender_of)
+        fencing.meet(self._appenders, [session])
         self.note(session)
         return session
 

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,3 +143,12 @@ class BatchPage(Bounded):
     body: bytes
     position: int
     bounds: Bounds
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionList(Generic[T]):
+    """API.md "offsets" of a topic: one answer for each of some consecutive partitions."""
+
+    topic_id: str
+    partitions: Sequence[tuple[int, T]]
+    has_more: bool  # after the last of these

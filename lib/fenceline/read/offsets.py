@@ -9,10 +9,9 @@ Not here: pages of records; see ``reader``.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Generic, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from fenceline import limits
 from fenceline.format.segment import SegmentMetadata
@@ -20,7 +19,7 @@ from fenceline.log import state as log_state
 from fenceline.log.partition import Partition
 from fenceline.log.state import PartitionState
 from fenceline.log.tail import Tail, aborted_between, out_of_range, verified_tail, verified_tails
-from fenceline.model.results import AbortedTransaction, Offsets, SegmentEntry, SegmentList
+from fenceline.model.results import AbortedTransaction, Offsets, PartitionList, SegmentEntry, SegmentList
 from fenceline.model.topic import Topic
 from fenceline.read.time_search import base_of, find_timestamp, metadata_of
 
@@ -28,15 +27,6 @@ T = TypeVar("T")
 OffsetAt: TypeAlias = tuple[int, int] | None  # (offset, timestamp)
 _Lines: TypeAlias = list[tuple[int, int]]  # of a listing: (base offset, size in bytes) of each segment
 _Below: TypeAlias = SegmentMetadata | PartitionState  # both say what lies below an offset
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionList(Generic[T]):
-    """The answer of API.md "offsets" for a topic: a fact about each of some consecutive partitions."""
-
-    topic_id: str
-    partitions: Sequence[tuple[int, T]]
-    has_more: bool  # partitions after the last of these
 
 
 def read_offsets(partition: Partition) -> Offsets:

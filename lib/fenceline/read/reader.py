@@ -11,7 +11,6 @@ Not here: whether a group's reader may read; see ``access``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
@@ -23,26 +22,10 @@ from fenceline.log.compacted_view import ViewFiles
 from fenceline.log.partition import Partition
 from fenceline.log.state import AbortedTransaction
 from fenceline.log.tail import Tail, aborted_between, is_aborted, out_of_range, verified_tail
+from fenceline.model.requests import ReadRequest
 from fenceline.model.results import BatchPage, Bounds, Page, ReadRecord
 from fenceline.read.offset_ranges import NOTHING, Acknowledged
 from fenceline.read.time_search import find_timestamp
-
-
-@dataclass(frozen=True, slots=True)
-class ReadRequest:
-    """A page to read. Exactly one of ``offset``, ``timestamp`` and ``tail_offset`` names its start."""
-
-    offset: int | None = None
-    timestamp: int | None = None
-    tail_offset: int | None = None
-    max_records: int = limits.RECORDS_DEFAULT
-    max_bytes: int = limits.BYTES_DEFAULT
-    wait_ms: int = 0
-    is_read_committed: bool = False
-    is_compacted: bool = False
-    group: str | None = None
-    session_id: str | None = None
-
 
 SinkT = TypeVar("SinkT", "RecordSink", "BatchSink")
 

@@ -20,15 +20,10 @@ from fenceline.service.resolver import PartitionResolver, translate_store_facts
 
 if TYPE_CHECKING:
     from fenceline.access.claims.claim import Claiming
-    from fenceline.access.claims.producers import ProducerPage
     from fenceline.access.claims.queue import Waiting
-    from fenceline.access.claims.request import ClaimRequest
-    from fenceline.access.leases import Session
-    from fenceline.access.ownership.own import OwnedResource
-    from fenceline.access.ownership.release import Ownership
-    from fenceline.access.producer import Producer
-    from fenceline.access.resources import OwnTarget
     from fenceline.access.session import SessionItem
+    from fenceline.model.access import OwnedResource, Ownership, Producer, ProducerPage, Session
+    from fenceline.model.requests import ClaimRequest, OwnTarget
 
 
 class Access:
@@ -51,13 +46,13 @@ class Access:
     def _claiming(self) -> Claiming:
         from fenceline.access.claims.claim import Claiming
 
-        return Claiming(self._context, self._resolver.appender_of)
+        return Claiming(self._resolver.appenders)
 
     @property
     def _waiting(self) -> Waiting:
         from fenceline.access.claims.queue import Waiting
 
-        return Waiting(self._context, self._resolver.appender_of, self._claiming)
+        return Waiting(self._resolver.appenders, self._claiming)
 
     def _deadline(self) -> int:
         return self._context.runtime.monotonic_ms() + self._timeout_ms
@@ -78,29 +73,23 @@ class Access:
         """Return a session as it is now; see ``leases.look``."""
         from fenceline.access import leases
 
-        return translate_store_facts(
-            lambda: leases.look(self._context, self._resolver.appender_of, session_id, principal)
-        )
+        return translate_store_facts(lambda: leases.look(self._resolver.appenders, session_id, principal))
 
     def heartbeat(self, session_id: str, *, principal: str = "") -> Session:
         """Renew a live session's lease; see ``leases.heartbeat``."""
         from fenceline.access import leases
 
-        return translate_store_facts(
-            lambda: leases.heartbeat(self._context, self._resolver.appender_of, session_id, principal)
-        )
+        return translate_store_facts(lambda: leases.heartbeat(self._resolver.appenders, session_id, principal))
 
     def close_session(self, session_id: str, *, principal: str = "") -> None:
         """End a session with all that it holds; see ``leases.close``."""
         from fenceline.access import leases
 
-        translate_store_facts(
-            lambda: leases.close(self._context, self._resolver.appender_of, session_id, principal, self._note)
-        )
+        translate_store_facts(lambda: leases.close(self._resolver.appenders, session_id, principal, self._note))
 
     def claim(self, topic: str, request: ClaimRequest, *, principal: str = "") -> Producer:
         """Take write access, or a place in the line; see ``Claiming.claim``. One that waits is polled ``wait_ms``."""
-        from fenceline.access.producer import GRANTED
+        from fenceline.model.access import GRANTED
 
         def make(incarnation: Topic) -> Producer:
             producer = self._claiming.claim(incarnation, request, principal, self._deadline())
@@ -121,9 +110,7 @@ class Access:
         if session_id is None:
             return self._resolver.in_incarnation(
                 topic,
-                lambda incarnation: named_producers.look(
-                    self._context, self._resolver.appender_of, incarnation, producer_name
-                ),
+                lambda incarnation: named_producers.look(self._resolver.appenders, incarnation, producer_name),
             )
         return self._resolver.in_incarnation(
             topic, lambda incarnation: self._poll(incarnation, producer_name, session_id, wait_ms, principal)
@@ -152,7 +139,7 @@ class Access:
         self._resolver.in_incarnation(
             topic,
             lambda incarnation: named_producers.close(
-                self._context, self._resolver.appender_of, incarnation, producer_name, session_id, principal, self._note
+                self._resolver.appenders, incarnation, producer_name, session_id, principal, self._note
             ),
         )
 
@@ -163,9 +150,7 @@ class Access:
         from fenceline.access.ownership import own
 
         request = own.OwnRequest(session_id, resources, group, principal)
-        return translate_store_facts(
-            lambda: own.own(self._context, self._resolver.appender_of, request, self._deadline())
-        )
+        return translate_store_facts(lambda: own.own(self._resolver.appenders, request, self._deadline()))
 
     def release(
         self, session_id: str, resources: Sequence[str], *, group: str | None = None, principal: str = ""
@@ -174,14 +159,12 @@ class Access:
         from fenceline.access.ownership import release as releasing
 
         request = releasing.ReleaseRequest(session_id, resources, group, principal)
-        translate_store_facts(lambda: releasing.release(self._context, self._resolver.appender_of, request))
+        translate_store_facts(lambda: releasing.release(self._resolver.appenders, request))
 
     def ownership(self, resource: str, *, group: str | None = None, principal: str = "") -> Ownership:
         """Return who owns a resource now, with its generation and token; see ``release.look``."""
         from fenceline.access.ownership import release as releasing
 
         return translate_store_facts(
-            lambda: releasing.look(
-                self._context, self._resolver.appender_of, resource, group=group, principal=principal
-            )
+            lambda: releasing.look(self._resolver.appenders, resource, group=group, principal=principal)
         )

@@ -97,6 +97,6 @@ class Log:
     def close(self) -> None:
         """End long polls early; for a server that stops."""
         self.context.stopping.is_set = True
-        for partition in self._resolver.partitions():
+        for partition in self._resolver.appenders.partitions():
             with partition.lock:
                 partition.changed.notify_all()

@@ -19,9 +19,8 @@ from fenceline.service.resolver import PartitionResolver, translate_store_facts
 if TYPE_CHECKING:
     from fenceline.compaction.compact import OnProgress
     from fenceline.log.checkpoint_items import CompactedView
-    from fenceline.model.results import BatchPage, Offsets, Page, SegmentList
-    from fenceline.read.offsets import PartitionList
-    from fenceline.read.reader import ReadRequest
+    from fenceline.model.requests import ReadRequest
+    from fenceline.model.results import BatchPage, Offsets, Page, PartitionList, SegmentList
 
 
 class Partitions:

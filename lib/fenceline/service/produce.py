@@ -67,7 +67,7 @@ class Producing:
         self._item_age_ms = item_age_ms
         self._timeout_ms = timeout_ms
         self._producer_ids = ProducerIds(context)
-        self.grants = Grants(context, resolver.appender_of)
+        self.grants = Grants(resolver.appenders)
 
     def deadline(self) -> int:
         """Return when a request that begins now gives up, on the monotonic clock."""
@@ -217,7 +217,7 @@ class Producing:
             answer = appender.append(entry, sent.until_ms)
             if isinstance(answer, AdmitFirst):
                 try:
-                    ended = admit(self._context, appender.partition, answer, self._resolver.appender_of)
+                    ended = admit(self._resolver.appenders, appender.partition, answer)
                 except ProducerBusyError:
                     state = verified_tail(appender.partition).state
                     if (state.session_id, state.topic_epoch) == (answer.session_id, answer.topic_epoch):

@@ -6,16 +6,15 @@ the log itself says that it ended (DESIGN.md, section 4, "Old knowledge of a top
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
-from weakref import WeakValueDictionary
 
 from fenceline import limits
 from fenceline.append.appender import Appender
+from fenceline.append.appenders import Appenders
 from fenceline.errors import ContendedError, OutcomeUnknownError, StoreUnavailableError
 from fenceline.log import topics
 from fenceline.log.context import Context, Instant, StaleTopicId
@@ -29,7 +28,6 @@ from fenceline.ports import ItemTooLarge, NoAnswer, Unavailable, VersionMoved
 T = TypeVar("T")
 
 INCARNATIONS_PER_REQUEST = 3  # how often one request follows its topic into a new incarnation
-_LOOKS_PER_DROP = 16  # at those who were used least lately, for one that is idle
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +51,7 @@ class PartitionResolver:
         self._age_ms = item_age_ms or limits.ITEM_AGE_MS_MAX
         self._lock = context.runtime.lock()
         self._known: dict[str, Known] = {}
-        self._appenders: OrderedDict[tuple[str, int], Appender] = OrderedDict()  # least lately used first
-        # Also those that were dropped while somebody had them: a partition has one appender in this process.
-        self._in_use: WeakValueDictionary[tuple[str, int], Appender] = WeakValueDictionary()
+        self.appenders = Appenders(context)
 
     def resolve(self, name: str, partition: int) -> tuple[Known, bool]:
         """Return the topic by what is known of it, and whether this looked; an unknown one only after a look."""
@@ -84,50 +80,11 @@ class PartitionResolver:
         """Look anew when the name is used next; of an incarnation that has ended keep nothing."""
         with self._lock:
             self._known.pop(name, None)
-            if ended is not None:
-                for partition in range(ended.topic.partitions):
-                    self._appenders.pop((ended.topic.topic_id, partition), None)
-                    self._in_use.pop((ended.topic.topic_id, partition), None)
+        if ended is not None:
+            self.appenders.forget(ended.topic.topic_id, ended.topic.partitions)
 
     def appender(self, topic: Topic, partition: int) -> Appender:
-        return self.appender_of(topic.name, topic.topic_id, partition)
-
-    def appender_of(self, name: str, topic_id: str, partition: int) -> Appender:
-        """Return the appender of one incarnation's partition; whether the name leads there is for it to see."""
-        key = (topic_id, partition)
-        with self._lock:
-            appender = self._in_use.get(key)
-            if appender is None:
-                appender = Appender(Partition(self._context, name, topic_id, partition), keep=self._keep)
-                self._in_use[key] = appender
-            self._keep(appender)
-            return appender
-
-    def _keep(self, appender: Appender) -> None:
-        """Remember an appender, and forget those that were used least lately, where there are too many.
-
-        What is forgotten is idle: nothing waits in it, and no create of it is without an outcome. Should somebody have
-        it at this moment, it stays the partition's own as long as they do; a group that they leave in it keeps it.
-        """
-        key = (appender.partition.topic_id, appender.partition.partition)
-        with self._lock:
-            if self._in_use.get(key) is not appender:
-                return  # of an incarnation that has ended
-            self._appenders[key] = appender
-            self._appenders.move_to_end(key)
-            for _ in range(_LOOKS_PER_DROP):
-                if len(self._appenders) <= limits.APPENDERS_CACHED_MAX:
-                    return
-                oldest, appender = next(iter(self._appenders.items()))
-                if appender.is_idle:
-                    del self._appenders[oldest]
-                else:
-                    self._appenders.move_to_end(oldest)
-
-    def partitions(self) -> Sequence[Partition]:
-        """Return those that were used."""
-        with self._lock:
-            return [appender.partition for appender in self._appenders.values()]
+        return self.appenders.of(topic.name, topic.topic_id, partition)
 
     # Into new lives
 

@@ -12,15 +12,14 @@ from functools import partial
 from fenceline import limits
 from fenceline.access.ownership import read_guard
 from fenceline.log.context import Context
+from fenceline.model.requests import Acknowledgement, ReadRequest
 from fenceline.model.results import Page
+from fenceline.model.subscription import GroupOffset, ShownSubscription, Subscription
 from fenceline.ports import Check
-from fenceline.read.reader import ReadRequest
 from fenceline.service.resolver import PartitionResolver, in_incarnations
 from fenceline.subscriptions import cursors, group_offsets, lifecycle
 from fenceline.subscriptions import read as subscriptions_read
-from fenceline.subscriptions.cursors import Acknowledgement, LiveTopic, ShownSubscription
-from fenceline.subscriptions.group_offsets import GroupOffset
-from fenceline.subscriptions.items import Subscription
+from fenceline.subscriptions.cursors import LiveTopic
 
 
 class Subscriptions:

@@ -24,7 +24,7 @@ from fenceline.ports import Change, Check, Delete, Item, ItemKey, NoAnswer, Put,
 from fenceline.subscriptions.items import (
     Chunk,
     Cursor,
-    Subscription,
+    SubscriptionItem,
     chunk_ids,
     cursor_from_value,
     cursor_to_value,
@@ -43,7 +43,7 @@ _READS_MAX = 8  # of one cursor, which may move while its chunks are read
 class Stored:
     """A cursor as it was read. One that is absent is at offset 0."""
 
-    subscription: Subscription
+    subscription: SubscriptionItem
     partition: int
     cursor: Cursor = field(default_factory=Cursor)
     chunks: Sequence[Chunk] = ()
@@ -64,14 +64,14 @@ class Move:
     left: Sequence[Delete]  # chunks that the moved cursor no longer names
 
 
-def find(context: Context, topic_id: str, name: str) -> Subscription | None:
+def find(context: Context, topic_id: str, name: str) -> SubscriptionItem | None:
     """Return the subscription of that name; ``None`` if there is none."""
     key = keys.subscription_item(topic_id, name)
     item = context.items.get([key]).get(key)
     return None if item is None else subscription_from_item(item)
 
 
-def read(context: Context, subscription: Subscription, partitions: Sequence[int]) -> list[Stored]:
+def read(context: Context, subscription: SubscriptionItem, partitions: Sequence[int]) -> list[Stored]:
     """Return the subscription's cursors of these partitions, in their order.
 
     Raises:

@@ -22,13 +22,15 @@ from fenceline.log.partition import Partition
 from fenceline.log.retry import Attempts
 from fenceline.log.tail import Tail, out_of_range, verified_tail
 from fenceline.model import topic as model_topic
+from fenceline.model.requests import Acknowledgement
+from fenceline.model.subscription import ShownCursor, ShownSubscription
 from fenceline.model.topic import Topic
 from fenceline.ports import Check
-from fenceline.read.offset_ranges import NOTHING, Range, ranges_of
+from fenceline.read.offset_ranges import NOTHING, ranges_of
 from fenceline.read.time_search import find_timestamp
 from fenceline.subscriptions import backlog, cursor_store
 from fenceline.subscriptions.cursor_store import Stored
-from fenceline.subscriptions.items import Cursor, Subscription, subscription_from_item
+from fenceline.subscriptions.items import Cursor, SubscriptionItem, subscription_from_item
 
 Guard: TypeAlias = Callable[[Topic, int, str, "str | None", str], Sequence[Check]]
 """A judge of (topic, partition, group, session_id, principal): it raises, or returns what must hold at the write."""
@@ -52,7 +54,7 @@ class LiveTopic:
             raise model_topic.unknown_partition(self.topic, number)
         return self.opened(number)
 
-    def subscription(self, name: str) -> Subscription:
+    def subscription(self, name: str) -> SubscriptionItem:
         """Return the subscription of that name.
 
         Raises:
@@ -66,33 +68,14 @@ class LiveTopic:
             )
         return found
 
-    def cursor(self, subscription: Subscription, number: int) -> Stored:
+    def cursor(self, subscription: SubscriptionItem, number: int) -> Stored:
         """Return the subscription's cursor in one partition."""
         (stored,) = cursor_store.read(self.context, subscription, [number])
         return stored
 
 
-@dataclass(frozen=True, slots=True)
-class ShownCursor:
-    """A subscription's position in one partition, as it is shown."""
-
-    partition: int
-    mark_delete_offset: int
-    individually_acknowledged: Sequence[Range]
-    backlog: int
-
-
-@dataclass(frozen=True, slots=True)
-class ShownSubscription:
-    """API.md's "subscription", and whether there are more partitions."""
-
-    subscription: Subscription
-    cursors: Sequence[ShownCursor]
-    has_more: bool
-
-
 def shown(
-    live: LiveTopic, subscription: Subscription, start_partition: int, limit: int, start_offset: int = 0
+    live: LiveTopic, subscription: SubscriptionItem, start_partition: int, limit: int, start_offset: int = 0
 ) -> ShownSubscription:
     """Return up to ``limit`` partitions, from ``start_partition`` on, each at a verified tail.
 
@@ -117,7 +100,7 @@ def _shown_cursor(partition: Partition, stored: Stored, start_offset: int) -> Sh
     return ShownCursor(partition.partition, mark, acknowledged.from_(start_offset).ranges, left)
 
 
-def list_subscriptions(live: LiveTopic, *, start_after: str, limit: int) -> tuple[list[Subscription], bool]:
+def list_subscriptions(live: LiveTopic, *, start_after: str, limit: int) -> tuple[list[SubscriptionItem], bool]:
     """Return up to ``limit`` subscriptions of the topic in byte order of their names, and whether there are more."""
     start_after = start_after[: limits.SUBSCRIPTION_NAME_CHARS_MAX + 1]  # longer than any name, and keys have bounds
     items = keys.subscription_items(live.topic.topic_id)
@@ -126,18 +109,6 @@ def list_subscriptions(live: LiveTopic, *, start_after: str, limit: int) -> tupl
 
 
 # Moving the mark
-
-
-@dataclass(frozen=True, slots=True)
-class Acknowledgement:
-    """What is acknowledged: all up to and including ``cumulative``, or the ``individual`` offsets."""
-
-    cumulative: int | None = None
-    individual: Sequence[int] = ()
-
-    @property
-    def highest(self) -> int:
-        return max(self.individual, default=0) if self.cumulative is None else self.cumulative
 
 
 def acknowledged(cursor: Cursor, request: Acknowledgement, log_start: int) -> Cursor:

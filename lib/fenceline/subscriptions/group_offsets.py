@@ -20,24 +20,14 @@ from fenceline.log.checkpoint_items import Head
 from fenceline.log.context import Context, StaleTopicId
 from fenceline.log.retry import Attempts
 from fenceline.log.tail import out_of_range, verified_tail
+from fenceline.model.subscription import GroupOffset
 from fenceline.ports import Change, Check, Item
 from fenceline.read.offset_ranges import NOTHING
 from fenceline.subscriptions import cursor_store
 from fenceline.subscriptions.cursor_store import Move, Stored
 from fenceline.subscriptions.cursors import LiveTopic, exists
-from fenceline.subscriptions.items import Subscription, cursor_from_value, subscription_from_item
+from fenceline.subscriptions.items import SubscriptionItem, cursor_from_value, subscription_from_item
 from fenceline.subscriptions.lifecycle import creation, new_subscription
-
-
-@dataclass(frozen=True, slots=True)
-class GroupOffset:
-    """The next offset that a group will read in a partition, and the metadata that it stored there."""
-
-    topic: str
-    partition: int
-    offset: int
-    metadata: str = ""
-
 
 Live = Callable[[str], LiveTopic]
 Judge = Callable[[LiveTopic, int], Sequence[Check]]
@@ -156,7 +146,7 @@ def committed(context: Context, live: Live, group: str, asked: Asked) -> tuple[l
         only = cursor_store.find(context, topic.topic.topic_id, group)
         owners = [] if only is None else [only]
     topic_name, partition = asked.start_after or ("", -1)
-    found: list[tuple[Subscription, Item]] = []
+    found: list[tuple[SubscriptionItem, Item]] = []
     for owner in owners:
         left = asked.limit + 1 - len(found)
         if owner.topic >= topic_name and left > 0:
@@ -165,7 +155,7 @@ def committed(context: Context, live: Live, group: str, asked: Asked) -> tuple[l
     return _offsets(context, found[: asked.limit], asked.require_stable), len(found) > asked.limit
 
 
-def _owners(context: Context, group: str) -> list[Subscription]:
+def _owners(context: Context, group: str) -> list[SubscriptionItem]:
     """Return the group's subscriptions that have cursors, on topics that were not deleted."""
     known = context.read_items([keys.subscription_item(topic_id, group) for topic_id in _incarnations(context, group)])
     owners = [subscription_from_item(item) for item in known.values()]
@@ -187,7 +177,9 @@ def _incarnations(context: Context, group: str) -> list[str]:
     return list(incarnations)
 
 
-def _cursors(context: Context, owner: Subscription, partition: int | None, after: int, limit: int) -> Sequence[Item]:
+def _cursors(
+    context: Context, owner: SubscriptionItem, partition: int | None, after: int, limit: int
+) -> Sequence[Item]:
     """Return up to ``limit`` cursors of a subscription: of the partitions after ``after``, or of one partition."""
     if partition is not None:
         key = keys.cursor_item(owner.name, owner.topic_id, owner.subscription_id, partition)
@@ -198,7 +190,9 @@ def _cursors(context: Context, owner: Subscription, partition: int | None, after
     return context.items.query(keys.cursor_items(owner.name), start_after=start_after, prefix=prefix, limit=limit)
 
 
-def _offsets(context: Context, cursors: Sequence[tuple[Subscription, Item]], require_stable: bool) -> list[GroupOffset]:
+def _offsets(
+    context: Context, cursors: Sequence[tuple[SubscriptionItem, Item]], require_stable: bool
+) -> list[GroupOffset]:
     """Return the offsets of these cursors. One below the log start counts as the log start."""
     places = [(owner, keys.parse_cursor_item(item.key)[2]) for owner, item in cursors]
     heads = context.read_items([keys.head_item(owner.topic_id, number) for owner, number in places])

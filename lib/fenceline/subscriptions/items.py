@@ -24,20 +24,15 @@ from operator import sub
 from typing import Any
 
 from fenceline import limits
+from fenceline.model.subscription import Subscription
 from fenceline.ports import Item
 from fenceline.read.offset_ranges import NOTHING, Acknowledged
 
 
 @dataclass(frozen=True, slots=True)
-class Subscription:
-    """A subscription of one incarnation of a topic."""
+class SubscriptionItem(Subscription):
+    """A subscription as it is stored."""
 
-    topic: str
-    topic_id: str
-    name: str
-    subscription_id: str
-    replicate_subscription_state: bool
-    created_at: int  # ms
     version: int = 0
     more: Mapping[str, Any] = field(default_factory=dict)
 
@@ -55,9 +50,9 @@ class Subscription:
 _SUBSCRIPTION = ("topic", "topic_id", "subscription_id", "replicate_subscription_state", "created_at")
 
 
-def subscription_from_item(item: Item) -> Subscription:
+def subscription_from_item(item: Item) -> SubscriptionItem:
     known: dict[str, Any] = {member: item.value[member] for member in _SUBSCRIPTION}
-    return Subscription(
+    return SubscriptionItem(
         **known,
         name=item.key.sort,
         version=item.version,

@@ -24,26 +24,26 @@ from fenceline.ports import Check, Delete, Put, StoreFact, VersionMoved
 from fenceline.subscriptions import cursor_store, heads
 from fenceline.subscriptions.cursor_store import Stored
 from fenceline.subscriptions.cursors import LiveTopic
-from fenceline.subscriptions.items import Cursor, Subscription
+from fenceline.subscriptions.items import Cursor, SubscriptionItem
 
 _TIDY_MS = 10_000  # for a request to delete cursors in; the sweeper deletes the rest
 _TIDY_DELETES = 100_000
 
 
-def new_subscription(context: Context, topic: Topic, name: str, *, is_replicated: bool = False) -> Subscription:
+def new_subscription(context: Context, topic: Topic, name: str, *, is_replicated: bool = False) -> SubscriptionItem:
     runtime = context.runtime
     now_ms, version = runtime.now_ms(), runtime.fresh_version()
-    return Subscription(topic.name, topic.topic_id, name, runtime.fresh_id(), is_replicated, now_ms, version)
+    return SubscriptionItem(topic.name, topic.topic_id, name, runtime.fresh_id(), is_replicated, now_ms, version)
 
 
-def creation(made: Subscription) -> Put:
+def creation(made: SubscriptionItem) -> Put:
     """Return the write that makes the subscription exist, unless another has its name."""
     return Put(keys.subscription_item(made.topic_id, made.name), made.to_value(), made.version, expected=None)
 
 
 def ensure(
     live: LiveTopic, name: str, *, is_latest: bool, replicate_subscription_state: bool | None
-) -> tuple[Subscription, bool]:
+) -> tuple[SubscriptionItem, bool]:
     """Create a subscription, or change what is given of the one that exists. Return True with it if it was created.
 
     Raises:
@@ -67,7 +67,7 @@ def ensure(
     raise AssertionError
 
 
-def _changed(context: Context, found: Subscription, replicate_subscription_state: bool | None) -> Subscription:
+def _changed(context: Context, found: SubscriptionItem, replicate_subscription_state: bool | None) -> SubscriptionItem:
     if replicate_subscription_state in (None, found.replicate_subscription_state):
         return found
     version = found.version + 1
@@ -77,7 +77,7 @@ def _changed(context: Context, found: Subscription, replicate_subscription_state
     return changed
 
 
-def _create(live: LiveTopic, made: Subscription, *, is_latest: bool) -> None:
+def _create(live: LiveTopic, made: SubscriptionItem, *, is_latest: bool) -> None:
     """Make the cursors, then the subscription.
 
     A creation that loses the name to another one has made cursors that no subscription has.
@@ -98,7 +98,7 @@ def _create(live: LiveTopic, made: Subscription, *, is_latest: bool) -> None:
         raise
 
 
-def _latest(live: LiveTopic, made: Subscription) -> list[Put]:
+def _latest(live: LiveTopic, made: SubscriptionItem) -> list[Put]:
     """Return the cursors of a subscription that begins at the end. A cursor at offset 0 needs none."""
     return [
         cursor_store.move(live.context, Stored(made, number), Cursor(end)).cursor
@@ -107,7 +107,7 @@ def _latest(live: LiveTopic, made: Subscription) -> list[Put]:
     ]
 
 
-def _note(context: Context, subscription: Subscription) -> Put:
+def _note(context: Context, subscription: SubscriptionItem) -> Put:
     key = keys.unowned_item(subscription.topic_id, subscription.subscription_id)
     value: dict[str, str | int] = {"name": subscription.name, "since": context.runtime.now_ms()}
     return Put(key, value, context.runtime.fresh_version(), expected=None)
@@ -122,7 +122,7 @@ def delete(live: LiveTopic, name: str) -> None:
         OutcomeUnknownError: It may still exist.
     """
     context = live.context
-    going: Subscription | None = None
+    going: SubscriptionItem | None = None
     for attempt in Attempts(context.runtime, "the subscription's item"):
         with attempt:
             try:
@@ -139,7 +139,7 @@ def delete(live: LiveTopic, name: str) -> None:
             _tidy(context, found, note)
 
 
-def _tidy(context: Context, gone: Subscription, note: Put) -> None:
+def _tidy(context: Context, gone: SubscriptionItem, note: Put) -> None:
     """Delete the cursors that the note names, and then the note. What is left of them is the sweeper's."""
     budget = Budget(context, context.runtime.monotonic_ms() + _TIDY_MS, _TIDY_DELETES)
     with suppress(StoreFact):

@@ -15,9 +15,10 @@ from dataclasses import replace
 from fenceline.errors import OffsetOutOfRangeError
 from fenceline.log.partition import Partition
 from fenceline.log.tail import out_of_range, verified_tail
+from fenceline.model.requests import ReadRequest
 from fenceline.model.results import Page
 from fenceline.read.offset_ranges import Acknowledged
-from fenceline.read.reader import Reader, ReadRequest
+from fenceline.read.reader import Reader
 from fenceline.subscriptions import backlog
 from fenceline.subscriptions.cursors import LiveTopic
 from fenceline.subscriptions.items import Cursor

@@ -19,6 +19,7 @@ from fenceline import limits
 from fenceline.access import fencing
 from fenceline.access.producer import record_from_item
 from fenceline.access.session import SessionItem, session_from_item
+from fenceline.append.appenders import Appenders
 from fenceline.format import keys
 from fenceline.log.context import Context
 from fenceline.log.deletes import Budget, delete_items
@@ -27,9 +28,7 @@ from fenceline.log.deletes import Budget, delete_items
 Reporting: TypeAlias = Callable[[str], AbstractContextManager[None]]
 
 
-def sweep_sessions(
-    context: Context, appender_of: fencing.AppenderOf, after: str, *, now_ms: int, budget: Budget, reporting: Reporting
-) -> str | None:
+def sweep_sessions(context: Context, after: str, *, now_ms: int, budget: Budget, reporting: Reporting) -> str | None:
     """Finish the fences of severed sessions, and delete those that ended long ago, after the id ``after``.
 
     Args:
@@ -52,7 +51,7 @@ def sweep_sessions(
                 if budget.is_over():
                     return after or shard
                 with reporting(f"severed session_id={session.session_id[:8]}"):
-                    fencing.meet(context, [session], appender_of)
+                    fencing.meet(Appenders(context), [session])
                 # The next run continues also after a session that can't be fenced: it delays no other.
                 after = session.session_id
         after = ""

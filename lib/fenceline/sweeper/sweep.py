@@ -32,10 +32,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
 
 from fenceline import limits
-from fenceline.access import fencing
 from fenceline.compaction import compact as compaction
 from fenceline.errors import CorruptLogError, FencelineError
 from fenceline.format import keys
@@ -267,7 +265,6 @@ class _Run:
         with self._reporting("sessions"):
             after = sweep_sessions(
                 self._context,
-                partial(fencing.cold_appender, self._context),
                 self._cursor.after,
                 now_ms=self._now_ms,
                 budget=self._budget,

@@ -13,13 +13,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fenceline.access.claims.request import ClaimRequest
-from fenceline.access.resources import OwnTarget
 from fenceline.access.rules import EXCLUSIVE_WITH_FENCING
 from fenceline.adapters.sqlite.directory import SqliteItemStore, SqliteObjectStore, open_directory
 from fenceline.append.request import AppendRequest
 from fenceline.format.control import EXCLUSIVE
 from fenceline.model.record import Record
+from fenceline.model.requests import ClaimRequest, OwnTarget
 from fenceline.model.results import SessionRef
 from fenceline.ports import Change, Item, ItemKey, Object, ObjectSummary, Put
 from fenceline.runtime import ThreadRuntime

@@ -20,9 +20,9 @@ from fenceline.format.batch import encode
 from fenceline.format.item_size import size_of
 from fenceline.log.polls import SharedSlots
 from fenceline.model.record import Record
+from fenceline.model.requests import ReadRequest
 from fenceline.model.results import ProducerRef
 from fenceline.ports import Change, Item, ItemKey, Object, ObjectSummary, Put
-from fenceline.read.reader import ReadRequest
 from fenceline.runtime import ThreadRuntime
 from fenceline.service.log import Log
 from fenceline.sweeper.sweep import sweep

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fenceline.read.reader import ReadRequest
+from fenceline.model.requests import ReadRequest
 from fenceline_http import media_types, record_page, responses
 from fenceline_http.fields import refuse
 from fenceline_http.media_types import Media

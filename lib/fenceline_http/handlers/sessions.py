@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fenceline.access.claims.request import ClaimRequest
-from fenceline.access.producer import QUEUED
-from fenceline.access.resources import OwnTarget
+from fenceline.model.access import QUEUED
+from fenceline.model.requests import ClaimRequest, OwnTarget
 from fenceline_http import responses
 from fenceline_http.responses import Response
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from fenceline import limits
 from fenceline.errors import UnknownSubscriptionError
-from fenceline.read.reader import ReadRequest
-from fenceline.subscriptions.cursors import Acknowledgement as Acknowledged
-from fenceline.subscriptions.group_offsets import GroupOffset
+from fenceline.model.requests import Acknowledgement as Acknowledged
+from fenceline.model.requests import ReadRequest
+from fenceline.model.subscription import GroupOffset
 from fenceline_http import record_page, responses
 from fenceline_http.fields import refuse
 from fenceline_http.responses import Response

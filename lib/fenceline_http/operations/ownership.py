@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fenceline import limits
-from fenceline.access.claims.request import CLIENT_NAME_PATTERN
+from fenceline.model.requests import CLIENT_NAME_PATTERN
 from fenceline_http.declared import Body, Members, Query, object_of, optional, required
 from fenceline_http.fields import TEXT, integer, list_of
 from fenceline_http.json_schema import TEXT_OR_NULL, Named, Schema, array, nullable, obj

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fenceline import limits
-from fenceline.access.rules import MODES
+from fenceline.model.requests import ACCESS_MODES
 from fenceline_http.declared import Body, Nothing, Query, optional, required
 from fenceline_http.fields import TEXT, Kind, choice, integer, list_of, refuse
 from fenceline_http.json_schema import BOOLEAN, STRING, TEXT_OR_NULL, Named, Schema, array, described, nullable, obj
@@ -40,7 +40,7 @@ _SESSION = "/v1/sessions/{session_id}"
 _LEASE_SCHEMA = integer_schema(limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)
 _ACCESS_MODE_SCHEMA = Named(
     "AccessMode",
-    {"type": "string", "enum": list(MODES)},
+    {"type": "string", "enum": list(ACCESS_MODES)},
     "How a producer shares its partitions with others (PIP-68).",
 )
 
@@ -78,7 +78,7 @@ def _epochs(tree: Any, field: str) -> dict[int, int]:
 class Claim(Body):
     """A claim for write access."""
 
-    access_mode: str = required(choice(MODES, _ACCESS_MODE_SCHEMA))
+    access_mode: str = required(choice(ACCESS_MODES, _ACCESS_MODE_SCHEMA))
     partitions: Sequence[int] | None = optional(
         list_of(integer(), minItems=1, maxItems=limits.CLAIM_PARTITIONS_MAX, uniqueItems=True)
     )

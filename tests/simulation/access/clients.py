@@ -11,14 +11,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from fenceline.access.resources import OwnTarget
-from fenceline.access.rules import EXCLUSIVE_WITH_FENCING, MODES, WAIT_FOR_EXCLUSIVE
+from fenceline.access.rules import EXCLUSIVE_WITH_FENCING, WAIT_FOR_EXCLUSIVE
 from fenceline.append.request import AppendRequest
 from fenceline.errors import FencelineError, UnknownProducerError
 from fenceline.format.control import EXCLUSIVE, SHARED
+from fenceline.model.requests import ACCESS_MODES, OwnTarget, ReadRequest
 from fenceline.model.results import ProducerRef, SessionRef
 from fenceline.ports import StoreFact
-from fenceline.read.reader import ReadRequest
 from fenceline.sweeper.sweep import sweep
 from tests.simulation.access.requests import Claim, Grant, Own, Sending
 from tests.simulation.harness.world import NoReply
@@ -123,7 +122,7 @@ def claim(stage: Stage, name: str) -> None:
             write(stage, name, stage.rng.choice(own), 1)
         known = stage.rng.choice(own).session_id if own and stage.rng.random() < 0.3 else None
         made = stage.session(name) if known is None and stage.rng.random() < 0.5 else known
-        mode = stage.rng.choice((*MODES, EXCLUSIVE_WITH_FENCING, WAIT_FOR_EXCLUSIVE))
+        mode = stage.rng.choice((*ACCESS_MODES, EXCLUSIVE_WITH_FENCING, WAIT_FOR_EXCLUSIVE))
         grant = take(stage, name, mode, stage.some_partitions(), made)
         if grant is None:
             continue

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fenceline.access.claims.request import ClaimRequest
 from fenceline.format.control import EXCLUSIVE, SHARED
+from fenceline.model.requests import ClaimRequest
 from tests.simulation.harness.history import Attempt
 
 

@@ -15,9 +15,6 @@ from typing import Any
 import pytest
 
 from fenceline import limits
-from fenceline.access.claims.request import ClaimRequest
-from fenceline.access.producer import GRANTED, QUEUED
-from fenceline.access.resources import OwnTarget
 from fenceline.errors import (
     FixError,
     ProducerFencedError,
@@ -26,9 +23,10 @@ from fenceline.errors import (
     UnknownSubscriptionError,
 )
 from fenceline.format import keys
+from fenceline.model.access import GRANTED, QUEUED
+from fenceline.model.requests import Acknowledgement, ClaimRequest, OwnTarget
 from fenceline.model.results import SessionRef
-from fenceline.subscriptions.cursors import Acknowledgement
-from fenceline.subscriptions.group_offsets import GroupOffset
+from fenceline.model.subscription import GroupOffset
 from fenceline.sweeper.sweep import sweep
 from tests.simulation.crash.access_rows import markers_of
 from tests.simulation.crash.operations import Operation

@@ -25,7 +25,7 @@ from fenceline.format import keys
 from fenceline.format.segment import parse_segment
 from fenceline.limits import GC_GRACE_MS, STATE_MS
 from fenceline.log.checkpoint_items import Head
-from fenceline.read.reader import ReadRequest
+from fenceline.model.requests import ReadRequest
 from fenceline.recovery.rebuild import rebuild
 from fenceline.sweeper.sweep import sweep
 from tests.simulation.crash.scene import Died, Fate, Process, Scene, read_all, request_of

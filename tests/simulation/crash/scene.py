@@ -21,10 +21,10 @@ from fenceline.format import keys
 from fenceline.log.context import Context
 from fenceline.log.topic_item import topic_from_item
 from fenceline.model.record import Record
+from fenceline.model.requests import ReadRequest
 from fenceline.model.results import Appended, ProducerRef, ReadRecord
 from fenceline.model.topic import Topic
 from fenceline.ports import Change, Check, Item, ItemKey, NoAnswer, Object, ObjectSummary, StoreFact, Unavailable
-from fenceline.read.reader import ReadRequest
 from fenceline.service.log import Log
 from tests.support.service import REGION, FakeRuntime
 

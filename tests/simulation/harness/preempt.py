@@ -22,6 +22,7 @@ from tests.simulation.harness.world import World
 NAMES = (
     "access.session_cache",
     "append.appender",
+    "append.appenders",
     "append.commit",
     "append.queue",
     "log.checkpoint",

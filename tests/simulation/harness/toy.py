@@ -10,14 +10,15 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from fenceline.adapters.sqlite.directory import SqliteItemStore, SqliteObjectStore
+from fenceline.adapters.sqlite.items import SqliteItemStore
+from fenceline.adapters.sqlite.objects import SqliteObjectStore
 from fenceline.append.request import AppendRequest
 from fenceline.errors import OffsetMismatchError, OutcomeUnknownError, StoreUnavailableError
 from fenceline.format.keys import parse_segment_key, segment_key, topic_item
+from fenceline.model.requests import ReadRequest
 from fenceline.model.results import Appended, Bounds, Offsets, Page, ReadRecord
 from fenceline.model.topic import Topic
 from fenceline.ports import AlreadyExists, Conflict, NoAnswer, NotFound, ObjectStore, Put, Unavailable
-from fenceline.read.reader import ReadRequest
 from tests.simulation.harness.runtime import SimRuntime
 from tests.simulation.harness.stores import Creation
 from tests.simulation.harness.world import EPOCH_MS, Process, World

@@ -14,8 +14,8 @@ from typing import Any
 
 from fenceline.append.request import AppendRequest
 from fenceline.errors import FencelineError, OffsetMismatchError, OffsetOutOfRangeError
+from fenceline.model.requests import ReadRequest
 from fenceline.model.results import ProducerRef
-from fenceline.read.reader import ReadRequest
 from tests.simulation.harness.history import Attempt, History
 from tests.simulation.harness.world import NoReply, Process, Refused, World
 

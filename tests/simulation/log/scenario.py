@@ -12,8 +12,8 @@ from typing import Any
 from fenceline import limits
 from fenceline.errors import ContendedError, FencelineError, OffsetOutOfRangeError
 from fenceline.format import keys
+from fenceline.model.requests import ReadRequest
 from fenceline.ports import ItemStore, ObjectStore, StoreFact
-from fenceline.read.reader import ReadRequest
 from tests.simulation.harness.history import Attempt, History
 from tests.simulation.harness.stores import (
     Creation,

@@ -29,6 +29,7 @@ from fenceline.access.rules import (
     verdict_of,
 )
 from fenceline.log.state import PartitionState
+from fenceline.model.requests import ACCESS_MODES
 from tests.support.claiming import EXCLUSIVE, FENCING, MODES, SHARED, WAIT
 
 ME = Claimant("me", "mine")
@@ -93,6 +94,7 @@ def test_each_cell_of_the_table(mode: str, column: Column, verdict: Verdict) -> 
 
 
 def test_the_table_has_no_other_cell() -> None:
+    assert ACCESS_MODES == MODES
     assert set(rules.TABLE) == {(mode, column) for mode in MODES for column in Column}
 
 

@@ -18,8 +18,8 @@ from fenceline.format.batch import Codec, headers
 from fenceline.format.segment import Segment, SegmentMetadata, decode_stored
 from fenceline.format.unpacking import Place, UnpackedBatches, Unpacking
 from fenceline.model.record import Record
+from fenceline.model.requests import ReadRequest
 from fenceline.model.results import ReadRecord
-from fenceline.read.reader import ReadRequest
 from fenceline.runtime import ThreadRuntime
 from fenceline.service.log import Log
 from tests.support.independent_codec import NOW, forge, record

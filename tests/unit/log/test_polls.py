@@ -13,9 +13,8 @@ from fenceline import errors, limits
 from fenceline.format import keys
 from fenceline.log.partition import Partition
 from fenceline.log.polls import LAPSE_MS, OwnSlots, Poll, SharedSlots
+from fenceline.model.requests import Acknowledgement, ReadRequest
 from fenceline.model.results import Page
-from fenceline.read.reader import ReadRequest
-from fenceline.subscriptions.cursors import Acknowledgement
 from tests.support.claiming import EXCLUSIVE, LEASE_MS, WAIT, claim
 from tests.support.patience import PATIENCE_S
 from tests.support.service import (

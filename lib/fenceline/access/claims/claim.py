@@ -9,29 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from fenceline import limits
 from fenceline.access import rules
 from fenceline.access import session as sessions
 from fenceline.access.claims.decision import decide
 from fenceline.access.claims.outcome import Ask, Decision, Pending
-from fenceline.access.claims.request import ClaimRequest, check, partitions_of
+from fenceline.access.claims.request import check, partitions_of
 from fenceline.access.claims.snapshot import SnapshotQuery, read_snapshot, settled
-from fenceline.access.fencing import AppenderOf
-from fenceline.access.producer import (
-    GRANTED,
-    PENDING,
-    Producer,
-    ProducerRecord,
-    granted_producer,
-    record_from_item,
-    withdrawn,
-)
+from fenceline.access.producer import PENDING, ProducerRecord, granted_producer, record_from_item, withdrawn
 from fenceline.access.rules import AccessItem, access_from_item
 from fenceline.access.session import SessionItem, session_from_item
 from fenceline.append.access_markers import GrantEntry, ShareEntry
-from fenceline.append.entry import Marked
+from fenceline.append.appenders import Appenders
+from fenceline.append.marker_round import Marker, MarkerLost, append_markers
 from fenceline.errors import (
     CorruptLogError,
     FencelineError,
@@ -43,8 +34,10 @@ from fenceline.errors import (
 )
 from fenceline.format import keys
 from fenceline.format.control import SHARED
-from fenceline.log.context import Context, StaleTopicId
+from fenceline.log.context import StaleTopicId
 from fenceline.log.retry import Attempts
+from fenceline.model.access import GRANTED, Producer
+from fenceline.model.requests import ClaimRequest
 from fenceline.model.topic import Topic
 from fenceline.ports import Change, Item, ItemKey
 
@@ -61,9 +54,9 @@ class _Now:
 class Claiming:
     """Makes claims for one process."""
 
-    def __init__(self, context: Context, appender_of: AppenderOf) -> None:
-        self._context = context
-        self._appender_of = appender_of
+    def __init__(self, appenders: Appenders) -> None:
+        self._context = appenders.context
+        self._appenders = appenders
 
     def claim(self, topic: Topic, request: ClaimRequest, principal: str, until_ms: int) -> Producer:
         """Take access, or a place in the line.
@@ -120,7 +113,7 @@ class Claiming:
         try:
             for attempt in attempts:
                 with attempt:
-                    snapshot = read_snapshot(self._context, wanted, self._appender_of)
+                    snapshot = read_snapshot(self._appenders, wanted)
                     decision = decide(snapshot, ask)
                     changes = decision.draft.changes(self._context.runtime)
                     if len(changes) > limits.TRANSACTION_ITEMS_MAX:
@@ -138,33 +131,16 @@ class Claiming:
     # (2)
 
     def _append_markers(self, topic: Topic, pending: Pending, until_ms: int) -> dict[int, int]:
-        """Append each partition's marker, side by side, and return the offsets right behind them."""
+        """Append each partition's marker, side by side, and return the offsets right after them."""
         partitions = [p for p in pending.holders if p not in pending.offsets]
-        calls = [partial(self._append_marker, topic, pending, p, until_ms) for p in partitions]
-        outcomes = dict(zip(partitions, self._context.runtime.gather(calls), strict=True))
-        errors = [outcome for outcome in outcomes.values() if isinstance(outcome, Exception)]
-        # A marker that was not answered may stand: before any other error, behind which the claim is given up.
-        for kind in (StaleTopicId, OutcomeUnknownError, CorruptLogError, ProducerFencedError, FencelineError):
-            for error in errors:
-                if isinstance(error, ProducerFencedError) and kind is ProducerFencedError:
-                    raise self._lost(topic, pending) from error
-                if isinstance(error, kind):
-                    raise error
-        return dict(pending.offsets) | {p: outcome for p, outcome in outcomes.items() if isinstance(outcome, int)}
-
-    def _append_marker(
-        self, topic: Topic, pending: Pending, partition: int, until_ms: int
-    ) -> int | FencelineError | StaleTopicId:
-        holder, behind = pending.holders[partition], pending.behind.get(partition)
-        appender = self._appender_of(topic.name, topic.topic_id, partition)
-        entry: GrantEntry | ShareEntry
-        entry = GrantEntry(holder.session_id, holder.epoch) if behind is None else ShareEntry(holder.epoch, behind)
+        markers = [Marker(topic.name, topic.topic_id, p, _marker(pending, p)) for p in partitions]
         try:
-            answer = appender.append(entry, until_ms)
-        except (FencelineError, StaleTopicId) as error:
-            return error
-        assert isinstance(answer, Marked)
-        return answer.offset + 1
+            offsets = append_markers(self._appenders, markers, until_ms)
+        except MarkerLost as lost:
+            if isinstance(lost.fact, StaleTopicId):
+                raise lost.fact from None
+            raise self._lost(topic, pending) from lost
+        return dict(pending.offsets) | dict(zip(partitions, offsets, strict=True))
 
     # (3)
 
@@ -233,7 +209,7 @@ class Claiming:
         record = pending.record
         epochs: dict[str, int] = {}
         for p in record.partitions:
-            state = self._appender_of(topic.name, topic.topic_id, p).partition.state
+            state = self._appenders.of(topic.name, topic.topic_id, p).partition.state
             epochs[str(p)] = state.topic_epoch
         return ProducerFencedError("another claim came first; claim again", topic_epochs=epochs)
 
@@ -276,3 +252,8 @@ class Claiming:
         if record is not None and record.name == pending.record.name and record.state == PENDING:
             changes.append(withdrawn(record).put(runtime))
         return changes
+
+
+def _marker(pending: Pending, partition: int) -> GrantEntry | ShareEntry:
+    holder, behind = pending.holders[partition], pending.behind.get(partition)
+    return GrantEntry(holder.session_id, holder.epoch) if behind is None else ShareEntry(holder.epoch, behind)

@@ -27,10 +27,11 @@ from fenceline.access.claims.outcome import (
 )
 from fenceline.access.claims.reconnect import reconnect
 from fenceline.access.claims.snapshot import ClaimSnapshot, ItemTransaction
-from fenceline.access.producer import GRANTED, PENDING, QUEUED, ProducerRecord, granted_producer, queued_producer
+from fenceline.access.producer import PENDING, ProducerRecord, granted_producer, queued_producer
 from fenceline.access.rules import EXCLUSIVE_WITH_FENCING, Claimant, Holder, PartitionAccess, Verdict, Waiter
 from fenceline.access.session import Hold, SessionItem
 from fenceline.format.control import EXCLUSIVE, SHARED
+from fenceline.model.access import GRANTED, QUEUED
 
 
 def decide(snapshot: ClaimSnapshot, ask: Ask) -> Decision:

@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fenceline.access.claims.snapshot import ClaimSnapshot, ItemTransaction
-from fenceline.access.producer import CLOSED, Producer, ProducerRecord
+from fenceline.access.producer import CLOSED, ProducerRecord
 from fenceline.access.rules import Column, Holder
 from fenceline.access.session import SessionItem, told
 from fenceline.errors import ProducerBusyError, ProducerFencedError, ThrottledError
 from fenceline.format.control import EXCLUSIVE, SHARED
+from fenceline.model.access import Producer
 
 
 @dataclass(frozen=True, slots=True)

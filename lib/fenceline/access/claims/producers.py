@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import NamedTuple
 
 from fenceline import limits
 from fenceline.access import fencing, rules
@@ -17,39 +16,33 @@ from fenceline.access import session as sessions
 from fenceline.access.claims.outcome import fenced
 from fenceline.access.claims.queue import ANOTHERS, judge_record, read_record, shown, unknown_producer
 from fenceline.access.claims.snapshot import ClaimSnapshot, SnapshotQuery, read_snapshot
-from fenceline.access.fencing import AppenderOf
-from fenceline.access.producer import CLOSED, QUEUED, Producer, ProducerRecord, record_from_item
+from fenceline.access.producer import CLOSED, ProducerRecord, record_from_item
 from fenceline.access.rules import AccessItem, access_from_item
 from fenceline.access.session import LIVE, SessionItem, session_from_item
+from fenceline.append.appenders import Appenders
 from fenceline.errors import FencelineError
 from fenceline.format import keys
 from fenceline.log.context import Context
 from fenceline.log.retry import Attempts
+from fenceline.model.access import QUEUED, Producer, ProducerPage
 from fenceline.model.topic import Topic
 from fenceline.ports import Change
 
 
-def look(context: Context, appender_of: AppenderOf, topic: Topic, name: str) -> Producer:
+def look(appenders: Appenders, topic: Topic, name: str) -> Producer:
     """Return a producer as anybody may see it; nothing is renewed.
 
     Raises:
         UnknownProducerError, ProducerFencedError, SessionExpiredError, SessionSeveredError: As API.md says.
         StaleTopicId: The name no longer leads to this incarnation.
     """
+    context = appenders.context
     record = read_record(context, topic, name)
     partitions = () if record is None else record.partitions
-    snapshot = read_snapshot(context, SnapshotQuery(topic, partitions, None, name), appender_of)
+    snapshot = read_snapshot(appenders, SnapshotQuery(topic, partitions, None, name))
     record = judge_record(snapshot, name, None)
     session = sessions.judge_known(snapshot.sessions.get(record.session_id), record.session_id, record.principal)
     return shown(snapshot, record, session)
-
-
-class ProducerPage(NamedTuple):
-    """Some of a topic's producers: which, their names say, whether they hold access or wait for it."""
-
-    producers: Sequence[Producer]  # by name
-    waiting: Sequence[Producer]  # in line
-    has_more: bool  # behind the last name of both
 
 
 def listed(context: Context, topic: Topic, *, start_after: str, limit: int) -> ProducerPage:
@@ -115,8 +108,7 @@ def _read_access(context: Context, topic: Topic, partitions: Iterable[int]) -> d
 
 
 def close(
-    context: Context,
-    appender_of: AppenderOf,
+    appenders: Appenders,
     topic: Topic,
     name: str,
     session_id: str,
@@ -134,18 +126,19 @@ def close(
         StoreUnavailableError, ContendedError: Nothing was changed; close it again.
         OutcomeUnknownError: It may be closed; close it again.
     """
+    context = appenders.context
     was_its = False  # as an earlier attempt found it
     for attempt in Attempts(context.runtime, "the producer"):
         with attempt:
             record = read_record(context, topic, name)
             known = fencing.read_sessions(context, [session_id])
-            fencing.meet(context, known.values(), appender_of)
+            fencing.meet(appenders, known.values())
             session = sessions.judge_known(known.get(session_id), session_id, principal)
             is_its = record is not None and record.session_id == session_id
             if record is None or not is_its:
                 states = {hold.state for hold in session.granted_to(topic.topic_id, name)}
                 if LIVE in states or not (states or was_its):
-                    raise _not_its(context, appender_of, topic, name, record)
+                    raise _not_its(appenders, topic, name, record)
             if record is None or not is_its or record.state == CLOSED or session.is_final:
                 note(session)  # by an answer that was lost, or in another process
                 return
@@ -158,12 +151,10 @@ def close(
             return
 
 
-def _not_its(
-    context: Context, appender_of: AppenderOf, topic: Topic, name: str, record: ProducerRecord | None
-) -> FencelineError:
+def _not_its(appenders: Appenders, topic: Topic, name: str, record: ProducerRecord | None) -> FencelineError:
     if record is None:
         return unknown_producer(name)
-    return fenced(read_snapshot(context, SnapshotQuery(topic, record.partitions, None, name), appender_of), ANOTHERS)
+    return fenced(read_snapshot(appenders, SnapshotQuery(topic, record.partitions, None, name)), ANOTHERS)
 
 
 def _closed_access(context: Context, record: ProducerRecord) -> list[Change]:

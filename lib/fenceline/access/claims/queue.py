@@ -16,14 +16,10 @@ from fenceline.access import session as sessions
 from fenceline.access.claims.claim import Claiming
 from fenceline.access.claims.outcome import Ask, fenced, queue_position
 from fenceline.access.claims.snapshot import ClaimSnapshot, SnapshotQuery, read_snapshot
-from fenceline.access.fencing import AppenderOf
 from fenceline.access.producer import (
     CLOSED,
     FAILED,
-    GRANTED,
     PENDING,
-    QUEUED,
-    Producer,
     ProducerRecord,
     granted_producer,
     is_legal_name,
@@ -32,18 +28,20 @@ from fenceline.access.producer import (
 )
 from fenceline.access.rules import Claimant, Column, Waiter
 from fenceline.access.session import SessionItem
+from fenceline.append.appenders import Appenders
 from fenceline.errors import FencelineError, UnknownProducerError
 from fenceline.format import keys
 from fenceline.log.context import Context
+from fenceline.model.access import GRANTED, QUEUED, Producer
 from fenceline.model.topic import Topic
 
 
 class Waiting:
     """The polls of one process."""
 
-    def __init__(self, context: Context, appender_of: AppenderOf, claiming: Claiming) -> None:
-        self._context = context
-        self._appender_of = appender_of
+    def __init__(self, appenders: Appenders, claiming: Claiming) -> None:
+        self._context = appenders.context
+        self._appenders = appenders
         self._claiming = claiming
 
     def poll(
@@ -74,7 +72,7 @@ class Waiting:
     def _step(self, topic: Topic, name: str, session_id: str, principal: str, until_ms: int) -> Producer:
         record = read_record(self._context, topic, name)
         partitions = record.partitions if record is not None else ()
-        snapshot = read_snapshot(self._context, SnapshotQuery(topic, partitions, session_id, name), self._appender_of)
+        snapshot = read_snapshot(self._appenders, SnapshotQuery(topic, partitions, session_id, name))
         session = sessions.judge_known(snapshot.sessions.get(session_id), session_id, principal)
         record = judge_record(snapshot, name, session_id)
         producer = shown(snapshot, record, session)

@@ -12,10 +12,11 @@ from fenceline.access import hold_limits, rules
 from fenceline.access import session as sessions
 from fenceline.access.claims.outcome import Ask, Decision, fenced, new_record, taken_name
 from fenceline.access.claims.snapshot import ClaimSnapshot, ItemTransaction
-from fenceline.access.producer import GRANTED, PENDING, QUEUED, ProducerRecord, granted_producer
+from fenceline.access.producer import PENDING, ProducerRecord, granted_producer
 from fenceline.access.rules import PartitionAccess, Reconnection
 from fenceline.access.session import Hold, SessionItem
 from fenceline.format.control import EXCLUSIVE, SHARED
+from fenceline.model.access import GRANTED, QUEUED
 
 
 def reconnect(snapshot: ClaimSnapshot, ask: Ask, session: SessionItem) -> Decision | None:

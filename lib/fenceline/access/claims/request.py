@@ -6,34 +6,16 @@ The rule: what can be said of a claim without its topic is judged here, with the
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from fenceline import limits
 from fenceline.access.producer import is_legal_name
-from fenceline.access.rules import MODES
 from fenceline.errors import InvalidRequestError
+from fenceline.model.requests import ACCESS_MODES, CLIENT_NAME_PATTERN, ClaimRequest
 from fenceline.model.topic import Topic
 
-# No control characters, no line or paragraph ends, nothing that turns the direction of text (Unicode's Bidi_Control).
-CLIENT_NAME_PATTERN = r"^[^\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]+$"
 _TEXT = re.compile(CLIENT_NAME_PATTERN)
 # Not in the pattern: JSON carries none to begin with, and validators that cannot name one refuse the whole pattern.
 _LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimRequest:
-    """A claim, as API.md "Sessions and producers" has it."""
-
-    access_mode: str
-    partitions: Sequence[int] | None = None
-    producer_name: str | None = None
-    session_id: str | None = None
-    lease_ms: int | None = None  # of the session that is made here
-    client_name: str | None = None  # of that session, too
-    topic_epochs: Mapping[int, int] | None = None  # of one that reconnects
-    wait_ms: int = 0
 
 
 def check(request: ClaimRequest) -> None:
@@ -43,8 +25,8 @@ def check(request: ClaimRequest) -> None:
         InvalidRequestError: With the field to blame.
     """
     epochs, partitions = request.topic_epochs, request.partitions
-    if request.access_mode not in MODES:
-        raise _wrong("access_mode", f"one of {', '.join(MODES)}")
+    if request.access_mode not in ACCESS_MODES:
+        raise _wrong("access_mode", f"one of {', '.join(ACCESS_MODES)}")
     if request.producer_name is not None and not is_legal_name(request.producer_name):
         raise _wrong(
             "producer_name", f"1 to {limits.PRODUCER_NAME_CHARS_MAX} of A-Z a-z 0-9 . _ - and neither . nor .."

@@ -12,14 +12,16 @@ from functools import partial
 
 from fenceline import limits
 from fenceline.access import fencing, hold_limits
-from fenceline.access.producer import GRANTED, PENDING, QUEUED, ProducerRecord, is_legal_name, record_from_item
+from fenceline.access.producer import PENDING, ProducerRecord, is_legal_name, record_from_item
 from fenceline.access.rules import AccessItem, Liveness, PartitionAccess, Waiter, access_from_item
 from fenceline.access.session import SessionItem, session_from_item
+from fenceline.append.appenders import Appenders
 from fenceline.format import keys
 from fenceline.log.context import Context, StaleTopicId
 from fenceline.log.state import PartitionState
 from fenceline.log.tail import verified_tail
 from fenceline.log.topic_item import topic_from_item
+from fenceline.model.access import GRANTED, QUEUED
 from fenceline.model.topic import Topic, unknown_partition
 from fenceline.ports import Change, Check, Item, ItemKey, Put
 from fenceline.runtime import Runtime
@@ -155,7 +157,7 @@ class SnapshotQuery:
     producer_name: str | None
 
 
-def read_snapshot(context: Context, wanted: SnapshotQuery, appender_of: fencing.AppenderOf) -> ClaimSnapshot:
+def read_snapshot(appenders: Appenders, wanted: SnapshotQuery) -> ClaimSnapshot:
     """Read what a claim is judged by, with severed sessions fenced.
 
     Raises:
@@ -165,15 +167,15 @@ def read_snapshot(context: Context, wanted: SnapshotQuery, appender_of: fencing.
         Unavailable: A store could not be asked.
     """
     while True:
-        snapshot = _read_once(context, wanted, appender_of)
+        snapshot = _read_once(appenders, wanted)
         severed = [session for session in snapshot.sessions.values() if session.fences]
         if not severed:
             return snapshot
-        fencing.meet(context, severed, appender_of)
+        fencing.meet(appenders, severed)
 
 
-def _read_once(context: Context, wanted: SnapshotQuery, appender_of: fencing.AppenderOf) -> ClaimSnapshot:
-    topic, partitions = wanted.topic, wanted.partitions
+def _read_once(appenders: Appenders, wanted: SnapshotQuery) -> ClaimSnapshot:
+    context, topic, partitions = appenders.context, wanted.topic, wanted.partitions
     topic_key, tickets_key = keys.topic_item(topic.name), keys.tickets_item(topic.topic_id)
     access_keys = {p: keys.access_item(topic.topic_id, p) for p in partitions}
     first = [topic_key, tickets_key, *access_keys.values()]
@@ -191,7 +193,7 @@ def _read_once(context: Context, wanted: SnapshotQuery, appender_of: fencing.App
     items = {p: access_from_item(found.get(key)) for p, key in access_keys.items()}
     second = _second_keys(wanted, items, found)
     # Behind the items: what they say is granted stands in the log that is read now.
-    tails = [partial(_state, appender_of, topic, p) for p in partitions]
+    tails = [partial(_state, appenders, topic, p) for p in partitions]
     reads = [partial(context.items.get, some) for some in _chunks(second)]
     states = context.runtime.gather(tails)
     for read in context.runtime.gather(reads):
@@ -199,8 +201,8 @@ def _read_once(context: Context, wanted: SnapshotQuery, appender_of: fencing.App
     return _snapshot(context, wanted, items, dict(zip(partitions, states, strict=True)), found)
 
 
-def _state(appender_of: fencing.AppenderOf, topic: Topic, partition: int) -> PartitionState:
-    return verified_tail(appender_of(topic.name, topic.topic_id, partition).partition).state
+def _state(appenders: Appenders, topic: Topic, partition: int) -> PartitionState:
+    return verified_tail(appenders.of(topic.name, topic.topic_id, partition).partition).state
 
 
 def _chunks(wanted: Sequence[ItemKey]) -> list[Sequence[ItemKey]]:

@@ -10,38 +10,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from fenceline.access import fencing, rules
 from fenceline.access import session as sessions
-from fenceline.access.fencing import AppenderOf
 from fenceline.access.ownership.plan import Found, Planned, plan
 from fenceline.access.ownership.release import give_up
 from fenceline.access.ownership.snapshot import keys_named, read_claimer, read_found, read_held, read_owners, resolve
-from fenceline.access.resources import OwnTarget, Resource, check_wanted
+from fenceline.access.resources import Resource, check_wanted
 from fenceline.access.rules import access_from_item
 from fenceline.access.session import SessionItem, session_from_item
 from fenceline.append.access_markers import GrantEntry
+from fenceline.append.appenders import Appenders
+from fenceline.append.marker_round import Marker, MarkerLost, append_markers
 from fenceline.errors import (
     CorruptLogError,
     FixError,
     OutcomeUnknownError,
-    ProducerFencedError,
     RetryError,
 )
 from fenceline.format import keys
-from fenceline.log.context import Context, StaleTopicId
 from fenceline.log.retry import Attempts
+from fenceline.model.access import OwnedResource
+from fenceline.model.requests import OwnTarget
 from fenceline.ports import Change, ItemTooLarge, NoAnswer, Unavailable, VersionMoved
-
-
-@dataclass(frozen=True, slots=True)
-class OwnedResource:
-    """One resource, as its owner is told of it."""
-
-    resource: str
-    generation: int
-    fencing_token: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +45,7 @@ class OwnRequest:
     principal: str = ""
 
 
-def own(context: Context, appender_of: AppenderOf, request: OwnRequest, until_ms: int) -> list[OwnedResource]:
+def own(appenders: Appenders, request: OwnRequest, until_ms: int) -> list[OwnedResource]:
     """Own all these resources, or none; return them in the order of the request.
 
     Args:
@@ -68,8 +59,9 @@ def own(context: Context, appender_of: AppenderOf, request: OwnRequest, until_ms
         StoreUnavailableError, ContendedError: Nothing was changed.
         OutcomeUnknownError: Some of it may have been done; the same request completes it.
     """
+    context = appenders.context
     check_wanted(request.group, request.wanted)
-    claim = OwnAttempt(context, appender_of, request, until_ms)
+    claim = OwnAttempt(appenders, request, until_ms)
     try:
         # Behind a write that was not answered, all is given up before a refusal is told.
         for attempt in Attempts(context.runtime, "the ownerships", is_refusal_final=True):
@@ -90,9 +82,9 @@ def own(context: Context, appender_of: AppenderOf, request: OwnRequest, until_ms
 class OwnAttempt:
     """One claim, over as many attempts as it takes."""
 
-    def __init__(self, context: Context, appender_of: AppenderOf, request: OwnRequest, until_ms: int) -> None:
-        self._context = context
-        self._appender_of = appender_of
+    def __init__(self, appenders: Appenders, request: OwnRequest, until_ms: int) -> None:
+        self._context = appenders.context
+        self._appenders = appenders
         self._request = request
         self._until_ms = until_ms
         self.has_written = False
@@ -108,9 +100,9 @@ class OwnAttempt:
         context, request, runtime = self._context, self._request, self._context.runtime
         names = [one.resource for one in request.wanted]
         keys_ = keys_named(names, request.group)
-        claimer, named = read_claimer(context, self._appender_of, request.session_id, request.principal, keys_)
+        claimer, named = read_claimer(self._appenders, request.session_id, request.principal, keys_)
         resources = [resolve(name, request.group, named) for name in names]
-        found = read_found(context, self._appender_of, resources, named)
+        found = read_found(self._appenders, resources, named)
         known = self._read_owners(found)
         wanted = list(zip(found, [one.generation for one in request.wanted], strict=True))
         held = read_held(context, claimer, sum(one.view is not None for one in found))
@@ -120,14 +112,14 @@ class OwnAttempt:
         pending = [one for one in made.planned if one.is_pending]
         if pending:
             self.has_written = True  # a marker, perhaps, of what an earlier request has reserved
-            runtime.gather([partial(self._mark, one) for one in pending])
+            self._append_markers(pending)
             self._confirm(pending)
         self.finish_fences()
         return [OwnedResource(one.resource.name, one.item.generation, one.item.fencing_token) for one in made.planned]
 
     def _read_owners(self, found: Sequence[Found]) -> Mapping[str, SessionItem]:
         try:
-            return read_owners(self._context, self._appender_of, found)
+            return read_owners(self._appenders, found)
         except RetryError:  # from fences; of whom an earlier request of this session severed, they are this one's
             mine = self._request.session_id
             self.has_written |= any(one.item.session_id == mine and one.item.severed for one in found)
@@ -153,7 +145,7 @@ class OwnAttempt:
         """Finish the fences of whom it severed, before anything is answered; as ``fencing.finish``."""
         if self._severed:
             severed = fencing.read_sessions(self._context, self._severed).values()
-            fencing.meet(self._context, severed, self._appender_of)
+            fencing.meet(self._appenders, severed)
 
     def _write(self, changes: Sequence[Change], taken: Sequence[Resource]) -> None:
         if not changes:
@@ -171,18 +163,26 @@ class OwnAttempt:
             raise
         self.has_written = True
 
-    def _mark(self, one: Planned) -> None:
-        """Append the marker of write access, unless it stands there.
+    def _append_markers(self, pending: Sequence[Planned]) -> None:
+        """Append the markers of write access, side by side, unless they are in the logs.
 
         Raises:
-            VersionMoved: Another's stands there instead, or the topic is gone.
+            VersionMoved: Another session's marker is in a log instead, or the topic is gone.
+            FencelineError: As ``append_markers``.
         """
-        resource = one.resource
-        appender = self._appender_of(resource.topic, resource.topic_id, resource.partition)
+        markers = [
+            Marker(
+                one.resource.topic,
+                one.resource.topic_id,
+                one.resource.partition,
+                GrantEntry(self._request.session_id, one.item.fencing_token),
+            )
+            for one in pending
+        ]
         try:
-            appender.append(GrantEntry(self._request.session_id, one.item.fencing_token), self._until_ms)
-        except (ProducerFencedError, StaleTopicId) as error:
-            raise VersionMoved(one.access_key) from error
+            append_markers(self._appenders, markers, self._until_ms)
+        except MarkerLost as lost:
+            raise VersionMoved(pending[lost.index].access_key) from lost
 
     def _confirm(self, pending: Sequence[Planned]) -> None:
         """Write that the reserved epochs are granted, by now that their markers stand in the logs.

@@ -12,6 +12,7 @@ from typing import Protocol, TypeVar
 from fenceline.access import fencing
 from fenceline.access.ownership.rules import OwnershipItem
 from fenceline.access.session import SessionItem, judge_live, renewed, session_from_item
+from fenceline.append.appenders import Appenders
 from fenceline.errors import OwnerFencedError
 from fenceline.format import keys
 from fenceline.log.context import Context
@@ -105,7 +106,7 @@ def guard_session(context: Context, session_id: str, principal: str) -> None:
 
 
 def _judge_session(context: Context, session: SessionItem | None, session_id: str, principal: str) -> SessionItem:
-    fencing.meet(context, [session] if session is not None else [])
+    fencing.meet(Appenders(context), [session] if session is not None else [])
     return judge_live(session, session_id, principal, context.runtime.now_ms())
 
 
@@ -114,7 +115,7 @@ def _judge_unowned(context: Context, owner: str | None, resource: str) -> Sequen
     known = fencing.read_sessions(context, [owner]).get(owner) if owner is not None else None
     if known is None:
         return ()
-    fencing.meet(context, [known])
+    fencing.meet(Appenders(context), [known])
     if known.is_live(context.runtime.now_ms()):
         raise _fenced(resource, "another session owns it")
     return () if known.is_final else [Check(known.key, known.version)]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from fenceline import limits
 from fenceline.access import rules
 from fenceline.access import session as sessions
-from fenceline.access.fencing import AppenderOf, read_sessions
+from fenceline.access.fencing import read_sessions
 from fenceline.access.ownership.plan import Found, liveness_of, owners
 from fenceline.access.ownership.rules import OwnershipItem, released
 from fenceline.access.ownership.snapshot import Items, keys_named, read_claimer, read_found, read_owners, resolve
@@ -20,27 +20,15 @@ from fenceline.access.producer import record_from_item
 from fenceline.access.resources import Resource, check_group, check_released, check_resource, partition_named
 from fenceline.access.rules import Holder, access_from_item
 from fenceline.access.session import CLOSED, RESERVED, Owned, SessionItem
+from fenceline.append.appenders import Appenders
 from fenceline.format import keys
 from fenceline.log.context import Context
 from fenceline.log.retry import Attempts
+from fenceline.model.access import Ownership
 from fenceline.ports import Change, Check, Put
 
 # An ownership and a partition's access each, and the session: a third of a write's items, and of its bytes two thirds.
 _AT_ONCE = limits.RESOURCES_PER_OWN_MAX
-
-
-@dataclass(frozen=True, slots=True)
-class Ownership:
-    """Who owns a resource, as API.md "Ownership" shows it."""
-
-    resource: str
-    group: str | None
-    generation: int
-    fencing_token: int
-    session_id: str | None  # of another principal's only the beginning
-    client_name: str | None = None  # as that session is called
-    since: int | None = None  # when it took the resource
-    until: int | None = None  # when its lease is over, unless it is renewed
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +41,7 @@ class ReleaseRequest:
     principal: str = ""
 
 
-def release(context: Context, appender_of: AppenderOf, request: ReleaseRequest) -> None:
+def release(appenders: Appenders, request: ReleaseRequest) -> None:
     """Give up those of the resources that the session owns, and pass over the others.
 
     Raises:
@@ -62,12 +50,13 @@ def release(context: Context, appender_of: AppenderOf, request: ReleaseRequest) 
         StoreUnavailableError, ContendedError: Nothing was released; send it again.
         OutcomeUnknownError: Some may have been released; send it again.
     """
+    context = appenders.context
     check_released(request.group, request.resources)
     for attempt in Attempts(context.runtime, "the ownerships"):
         with attempt:
             while True:
                 named = [keys.lock_item(request.group, one) for one in request.resources]
-                session, items = read_claimer(context, appender_of, request.session_id, request.principal, named)
+                session, items = read_claimer(appenders, request.session_id, request.principal, named)
                 # By what the session claimed: a name may lead to another incarnation by now, or to none.
                 mine = [o for o in session.owns if o.group == request.group and o.resource in request.resources]
                 if mine:
@@ -140,7 +129,7 @@ def _closed(session: SessionItem, resource: Resource) -> SessionItem:
     return session
 
 
-def look(context: Context, appender_of: AppenderOf, resource: str, *, group: str | None, principal: str) -> Ownership:
+def look(appenders: Appenders, resource: str, *, group: str | None, principal: str) -> Ownership:
     """Return who owns a resource now, and its generation and token, whoever had them last.
 
     Raises:
@@ -148,13 +137,14 @@ def look(context: Context, appender_of: AppenderOf, resource: str, *, group: str
         StoreUnavailableError, ContendedError: A store.
         CorruptLogError: The partition's log is damaged.
     """
+    context = appenders.context
     check_group(group)
     check_resource(resource)
     for attempt in Attempts(context.runtime, "the ownership"):
         with attempt:
             named = context.items.get(keys_named([resource], group))
-            (found,) = read_found(context, appender_of, [resolve(resource, group, named)], named)
-            known = read_owners(context, appender_of, [found])
+            (found,) = read_found(appenders, [resolve(resource, group, named)], named)
+            known = read_owners(appenders, [found])
             held = owners(found, liveness_of(known, context.runtime.now_ms()))
             token = found.item.fencing_token if found.view is None else found.view.state.topic_epoch
             if not held:

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from fenceline import limits
 from fenceline.access import fencing, hold_limits
-from fenceline.access.fencing import AppenderOf
 from fenceline.access.ownership.plan import Found
 from fenceline.access.ownership.rules import OwnershipItem
 from fenceline.access.resources import Resource, partition_named
 from fenceline.access.rules import AccessItem, PartitionAccess, access_from_item
 from fenceline.access.session import SessionItem, judge_live, session_from_item
+from fenceline.append.appenders import Appenders
 from fenceline.format import keys
 from fenceline.log.context import Context, StaleTopicId
 from fenceline.log.state import PartitionState
@@ -26,7 +26,7 @@ Items = Mapping[ItemKey, Item]
 
 
 def read_claimer(
-    context: Context, appender_of: AppenderOf, session_id: str, principal: str, named: Sequence[ItemKey]
+    appenders: Appenders, session_id: str, principal: str, named: Sequence[ItemKey]
 ) -> tuple[SessionItem, Items]:
     """Return the claimer's session, live and its own, and what stands at the keys ``named``, read in the same call.
 
@@ -34,11 +34,12 @@ def read_claimer(
         UnknownSessionError, NotAuthorizedError, SessionSeveredError, SessionExpiredError: In this order.
         Unavailable: The item store.
     """
+    context = appenders.context
     key = keys.session_item(session_id) if keys.is_session_id(session_id) else None
     found = context.items.get([*named, *([] if key is None else [key])])
     session = session_from_item(found[key]) if key is not None and key in found else None
     if session is not None:
-        fencing.meet(context, [session], appender_of)
+        fencing.meet(appenders, [session])
     return judge_live(session, session_id, principal, context.runtime.now_ms()), found
 
 
@@ -61,7 +62,7 @@ def resolve(name: str, group: str | None, named: Items) -> Resource:
     return Resource(name, group, topic.topic.topic_id, topic.topic.name, partition)
 
 
-def read_found(context: Context, appender_of: AppenderOf, resources: Sequence[Resource], named: Items) -> list[Found]:
+def read_found(appenders: Appenders, resources: Sequence[Resource], named: Items) -> list[Found]:
     """Return each resource's items, and the verified tail of each partition whose write access is one.
 
     Args:
@@ -72,13 +73,14 @@ def read_found(context: Context, appender_of: AppenderOf, resources: Sequence[Re
         CorruptLogError: A partition's log is damaged.
         Unavailable: A store.
     """
+    context = appenders.context
     written = [resource for resource in resources if resource.is_write_access]
     access_keys = {one: keys.access_item(one.topic_id, one.partition) for one in written}
     wanted = [*(one.key for one in resources if not one.is_plain), *access_keys.values()]
     items = {**named, **(context.items.get(wanted) if wanted else {})}
 
     def state_of(resource: Resource) -> PartitionState:
-        appender = appender_of(resource.topic, resource.topic_id, resource.partition)
+        appender = appenders.of(resource.topic, resource.topic_id, resource.partition)
         try:
             return verified_tail(appender.partition).state
         except StaleTopicId as error:
@@ -97,7 +99,7 @@ def _found(resource: Resource, item: Item | None, view: PartitionAccess | None) 
     return Found(resource, OwnershipItem.from_item(item), version, view)
 
 
-def read_owners(context: Context, appender_of: AppenderOf, found: Iterable[Found]) -> dict[str, SessionItem]:
+def read_owners(appenders: Appenders, found: Iterable[Found]) -> dict[str, SessionItem]:
     """Return the sessions that these name; what is still to be fenced of severed ones is, first.
 
     Also of those whom a former owner severed for them: it may have died before their fences, and a claim that is
@@ -107,9 +109,10 @@ def read_owners(context: Context, appender_of: AppenderOf, found: Iterable[Found
         StoreUnavailableError, ContendedError, OutcomeUnknownError, CorruptLogError: As ``fencing.finish``.
         Unavailable: The item store.
     """
+    context = appenders.context
     wanted = {one for resource in found for one in (*resource.session_ids(), *resource.item.severed)}
     known = fencing.read_sessions(context, wanted)
-    fencing.meet(context, known.values(), appender_of)
+    fencing.meet(appenders, known.values())
     return known
 
 

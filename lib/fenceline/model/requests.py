@@ -1,0 +1,67 @@
+"""What a caller asks of the service: reads, claims, resources to own, acknowledgements.
+
+Rule: a request is a value that nothing has judged yet. The service judges it, and names the field to blame.
+Not here: appends, whose request holds a checked batch (``append.request``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fenceline import limits
+
+ACCESS_MODES = ("Shared", "Exclusive", "WaitForExclusive", "ExclusiveWithFencing")
+
+# No control characters, no line or paragraph ends, nothing that turns the direction of text (Unicode's Bidi_Control).
+CLIENT_NAME_PATTERN = r"^[^\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]+$"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRequest:
+    """A page to read. Exactly one of ``offset``, ``timestamp`` and ``tail_offset`` says where it starts."""
+
+    offset: int | None = None
+    timestamp: int | None = None
+    tail_offset: int | None = None
+    max_records: int = limits.RECORDS_DEFAULT
+    max_bytes: int = limits.BYTES_DEFAULT
+    wait_ms: int = 0
+    is_read_committed: bool = False
+    is_compacted: bool = False
+    group: str | None = None
+    session_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRequest:
+    """A claim of write access (API.md, "Sessions and producers")."""
+
+    access_mode: str  # of ACCESS_MODES
+    partitions: Sequence[int] | None = None
+    producer_name: str | None = None
+    session_id: str | None = None
+    lease_ms: int | None = None  # of the session that this claim makes
+    client_name: str | None = None  # of that session, too
+    topic_epochs: Mapping[int, int] | None = None  # of a producer that reconnects
+    wait_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OwnTarget:
+    """One resource to own, and the generation that is asked for; ``None`` for the next one."""
+
+    resource: str
+    generation: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledgement:
+    """What is acknowledged: all up to and including ``cumulative``, or the ``individual`` offsets."""
+
+    cumulative: int | None = None
+    individual: Sequence[int] = ()
+
+    @property
+    def highest(self) -> int:
+        return max(self.individual, default=0) if self.cumulative is None else self.cumulative
