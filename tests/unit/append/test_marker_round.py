@@ -19,7 +19,7 @@ from fenceline.errors import (
     StoreUnavailableError,
 )
 from fenceline.log.context import StaleTopicId
-from tests.service import TOPIC, Service, append, loses_answer
+from tests.support.service import TOPIC, Service, append, loses_answer
 
 LOST = ProducerFencedError("another marker is in the log")
 STALE = StaleTopicId()
