@@ -1,1 +1,1 @@
-"""Who may write or own: sessions, leases, fencing, and the rules of admission (PIP-68)."""
+"""The right to write to a partition, or to own a resource: sessions, leases, fencing, admission (PIP-68)."""

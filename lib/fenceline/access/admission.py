@@ -1,7 +1,10 @@
-"""Admission of appends without a session where the log names an exclusive one (DESIGN.md, section 5; I9).
+"""Admission of appends without a session where the log names an exclusive one (I9).
 
-The rule: that an exclusive session has ended is written, in its own item and the partition's, before it is acted upon.
-A renewal or a reconnection writes the same items, so only one of the two succeeds.
+Rule: the end of an exclusive session is written, in its own item and the partition's, before an append relies on it. A
+renewal or a reconnection writes the same items, so only one of the two succeeds (DESIGN.md, "Appends without a
+session").
+
+Not here: the append itself, which the appender judges at its offset (``append.checks``).
 """
 
 from __future__ import annotations
@@ -22,14 +25,15 @@ def admit(appenders: Appenders, partition: Partition, asked: AdmitFirst) -> tupl
     """Write that an exclusive session has ended, if it has, and return it with its epoch.
 
     Raises:
-        ProducerBusyError: It is live. Nothing was written.
-        StoreUnavailableError, ContendedError: The item store; no record was written.
+        ProducerBusyError: The session is live. Nothing was written.
+        StoreUnavailableError, ContendedError: The item store failed. No record was written.
     """
     try:
         _end(appenders, partition, asked)
     except OutcomeUnknownError as error:
-        # Whether its end was written: the next append asks again, and of this one nothing was.
-        raise StoreUnavailableError(f"a store did not answer; send it again: {error.detail}") from error
+        # The session's end may be written, and the next append asks again. Nothing of this append was written.
+        what = "a store did not answer, and nothing was appended; send the batch again"
+        raise StoreUnavailableError(f"{what}: {error.detail}") from error
     return asked.session_id, asked.topic_epoch
 
 
@@ -37,7 +41,7 @@ def _end(appenders: Appenders, partition: Partition, asked: AdmitFirst) -> None:
     context = appenders.context
     access_key = keys.access_item(partition.topic_id, partition.partition)
     session_key = keys.session_item(asked.session_id)
-    # What is refused is the append, of which nothing is written here.
+    # A refusal is final: it refuses the append, and nothing of an append is written here.
     for attempt in Attempts(context.runtime, "the partition's access", is_refusal_final=True):
         with attempt:
             found = context.items.get([access_key, session_key])
@@ -47,7 +51,7 @@ def _end(appenders: Appenders, partition: Partition, asked: AdmitFirst) -> None:
                 fencing.meet(appenders, [session])
             holder = _holder(item, asked)
             if holder is None:
-                return  # written before, or its claim was given up
+                return  # its end is written already, or its claim was given up
             if session is not None and session.is_live(context.runtime.now_ms()) and not holder.is_closed:
                 raise _busy(session, asked)
             ended = rules.ended(item, asked.session_id, asked.topic_epoch)
@@ -56,12 +60,12 @@ def _end(appenders: Appenders, partition: Partition, asked: AdmitFirst) -> None:
                 place = partition.topic_id, partition.partition
                 over = with_hold_state(session, *place, holder.epoch, holder.producer_name, ENDED)
                 changes.append(over.put(context.runtime))
-            # Whoever loses this write reads again: a renewal may have come first.
+            # A process that loses this write reads again: a renewal may have come first.
             context.items.write(changes)
 
 
 def _holder(item: AccessItem, asked: AdmitFirst) -> Holder | None:
-    """Return the access that the log names, if it was granted or reserved and nobody has ended it."""
+    """Return the access that the log names, if it was granted or reserved and has not been ended."""
     for holder in (item.granted, item.claim):
         if holder is not None and (holder.session_id, holder.epoch) == (asked.session_id, asked.topic_epoch):
             return None if holder.is_ended else holder
@@ -70,6 +74,6 @@ def _holder(item: AccessItem, asked: AdmitFirst) -> Holder | None:
 
 def _busy(session: SessionItem, asked: AdmitFirst) -> ProducerBusyError:
     return ProducerBusyError(
-        "a session has exclusive access, until it closes or its lease lapses; append under a session of your own: "
+        "another session has exclusive access; wait until it closes or its lease lapses, or claim access: "
         f"session_id={session.session_id[:8]} epoch={asked.topic_epoch} expires_at={session.expires_at}{named(session)}"
     )

@@ -1,8 +1,10 @@
-"""Fences: the markers that end the write access of a severed session, wherever it has any (DESIGN.md, section 6).
+"""Fences: the markers that end the write access of a severed session, in each partition (DESIGN.md, "Fences").
 
-The rule: severing is one write, which lists in the session's item what is still to be fenced. Whoever meets a severed
-session with such a list finishes it before anything is answered, and so does the sweeper; then the list is emptied. A
-fence is judged at exactly its offset, so that finishing twice, or beside others, adds nothing.
+Rule: severing is one write, which lists in the session's item what is still to be fenced. A request that meets a
+severed session with such a list fences all of it before it answers, and so does the sweeper. Then the list is emptied.
+A fence is judged at exactly its offset, so a second process that fences the same list adds nothing.
+
+Not here: which sessions are severed (``ownership.plan``).
 """
 
 from __future__ import annotations
@@ -27,20 +29,20 @@ from fenceline.log.state import PartitionState
 def due_epoch(state: PartitionState, fence: Fence, session_id: str) -> int | None:
     """Return the epoch of the marker that ends this access; ``None`` where the log has ended it already.
 
-    An exclusive one ends with its own epoch: its marker may not stand in the log yet, and is not appended any more
-    behind one whose epoch is not lower. Of a shared one the log tells no name: what ends it is a higher epoch, which
-    ends the others' there, too; they claim again.
+    Exclusive access ends with its own epoch. Its marker may not be in the log yet, and it is never appended after one
+    whose epoch is not lower. For shared access the log has no name, so only a higher epoch ends it. That epoch ends the
+    access of the other shared sessions, too, and they claim again.
     """
     if fence.mode == EXCLUSIVE:
         is_named = (state.access_mode, state.session_id, state.topic_epoch) == (EXCLUSIVE, session_id, fence.epoch)
         return fence.epoch if is_named or state.topic_epoch < fence.epoch else None
-    # Behind the last epoch there is none to raise it to; nor is there a claim that could follow.
+    # After the last epoch there is no higher one, and no claim can follow either.
     return fence.epoch + 1 if state.topic_epoch <= fence.epoch < limits.INT32_MAX else None
 
 
 @dataclass(frozen=True, slots=True)
 class FenceEntry:
-    """The marker that ends one access, if that is still to be done at its offset."""
+    """The marker that ends one access, unless that has ended before the marker's offset."""
 
     fence: Fence
     session_id: str
@@ -62,10 +64,11 @@ class FenceEntry:
 
 
 def finish(appenders: Appenders, session: SessionItem) -> None:
-    """Fence all that a severed session still has, side by side, and empty its list.
+    """Fence everything on a severed session's list, side by side, and empty the list.
 
     Raises:
-        StoreUnavailableError, ContendedError, OutcomeUnknownError: The list stands, for the next one who meets it.
+        StoreUnavailableError, ContendedError, OutcomeUnknownError: The list stays; the next request that meets the
+            session resumes it.
         CorruptLogError: A partition's log is damaged.
     """
     context = appenders.context
@@ -81,15 +84,15 @@ def finish(appenders: Appenders, session: SessionItem) -> None:
         with attempt:
             found = read_sessions(context, [session.session_id]).get(session.session_id)
             if found is None or not found.fences:
-                return  # another has finished it
+                return  # another process has finished it
             context.items.write([replace(found, fences=()).put(context.runtime)])
 
 
 def read_sessions(context: Context, session_ids: Iterable[str]) -> dict[str, SessionItem]:
-    """Return those of the sessions that are known, up to 100 of them read in one call.
+    """Return those of the sessions that exist, up to 100 of them read in one call.
 
     Raises:
-        Unavailable: The item store.
+        Unavailable: The item store could not be asked.
     """
     wanted = [keys.session_item(one) for one in sorted(set(session_ids)) if keys.is_session_id(one)]
     at_once = limits.TRANSACTION_ITEMS_MAX
@@ -98,7 +101,7 @@ def read_sessions(context: Context, session_ids: Iterable[str]) -> dict[str, Ses
 
 
 def meet(appenders: Appenders, sessions: Iterable[SessionItem]) -> None:
-    """Finish the severed ones among these; as ``finish``."""
+    """Finish the fences of the severed sessions among these; see ``finish``."""
     for session in sessions:
         if session.state == SEVERED and session.fences:
             finish(appenders, session)

@@ -1,7 +1,10 @@
-"""Sessions, made, looked at, renewed and closed: one conditional write each (API.md, "Sessions and producers").
+"""Requests about one session: create, look, heartbeat, close (API.md, "Sessions and producers").
 
-The rule: a heartbeat is for a live session; what has lapsed comes back only by an append of its own that the log takes,
-or by a reconnection. Who meets a severed session finishes its fences before it is told.
+Rule: each change is one conditional write. A heartbeat renews only a live session. A lapsed one comes back only by an
+append of its own that the log takes, or by a reconnection. A request that meets a severed session finishes its fences
+before it answers.
+
+Not here: what a session is, and how it is judged (``access.session``).
 """
 
 from __future__ import annotations
@@ -30,7 +33,8 @@ def create(context: Context, *, lease_ms: int | None, client_name: str | None, p
 
     Raises:
         InvalidRequestError: ``lease_ms`` or ``client_name`` is out of its bounds. Nothing was written.
-        StoreUnavailableError, OutcomeUnknownError: The item store; nobody knows what was made, if anything was.
+        StoreUnavailableError, OutcomeUnknownError: The item store failed. A session may have been made that no caller
+            knows.
     """
     lease_ms = limits.LEASE_MS_DEFAULT if lease_ms is None else lease_ms
     check_lease(lease_ms)
@@ -43,7 +47,8 @@ def create(context: Context, *, lease_ms: int | None, client_name: str | None, p
             made = sessions.created(
                 session_id, principal=principal, lease_ms=lease_ms, now_ms=now_ms, client_name=client_name
             )
-            context.items.write([made.put(runtime)])  # one that was not answered for is nobody's, and lapses
+            # If this write is not answered, no caller knows the session, and it lapses.
+            context.items.write([made.put(runtime)])
             return _shown(made, LIVE)
     raise AssertionError
 
@@ -52,9 +57,9 @@ def look(appenders: Appenders, session_id: str, principal: str) -> Session:
     """Return a session as it is now, with what it holds.
 
     Raises:
-        UnknownSessionError, NotAuthorizedError: There is none, or it is another principal's.
+        UnknownSessionError, NotAuthorizedError: There is no such session, or it is another principal's.
         StoreUnavailableError, ContendedError, OutcomeUnknownError: It was severed, and is not fenced everywhere yet.
-        Unavailable: The item store.
+        Unavailable: The item store could not be asked.
     """
     context = appenders.context
     known = _read(appenders, session_id)
@@ -68,9 +73,9 @@ def heartbeat(appenders: Appenders, session_id: str, principal: str) -> Session:
     """Renew a live session's lease: one conditional write.
 
     Raises:
-        UnknownSessionError, NotAuthorizedError, SessionSeveredError, SessionExpiredError: It was not renewed.
-        StoreUnavailableError, ContendedError: It was not renewed; send it again.
-        OutcomeUnknownError: It may have been.
+        UnknownSessionError, NotAuthorizedError, SessionSeveredError, SessionExpiredError: The lease was not renewed.
+        StoreUnavailableError, ContendedError: The lease was not renewed; send the heartbeat again.
+        OutcomeUnknownError: The lease may have been renewed.
     """
     context, runtime = appenders.context, appenders.context.runtime
     for attempt in Attempts(runtime, "the session"):
@@ -78,7 +83,7 @@ def heartbeat(appenders: Appenders, session_id: str, principal: str) -> Session:
             known = _read(appenders, session_id)
             session = sessions.judge_live(known, session_id, principal, runtime.now_ms())
             renewed = sessions.renewed(session, runtime.now_ms())
-            # Whoever ends what it holds writes the same item: nobody is told that it keeps what another has ended.
+            # A process that ends one of its holds writes the same item, so no caller learns that it keeps that hold.
             context.items.write([renewed.put(runtime)])
             return _shown(renewed, LIVE)
     raise AssertionError
@@ -90,7 +95,7 @@ def close(
     principal: str,
     note: Callable[[SessionItem], None],
 ) -> None:
-    """End a session, lapsed or not, with all that it holds. Closed before, it stays as it is.
+    """End a session, lapsed or not, with all that it holds. A session that is closed already stays as it is.
 
     Raises:
         UnknownSessionError, NotAuthorizedError, SessionSeveredError: Nothing was changed.
@@ -101,7 +106,7 @@ def close(
         with attempt:
             session = sessions.judge_known(_read(appenders, session_id), session_id, principal)
             if session.is_final:
-                note(session)  # by an answer that was lost, or in another process
+                note(session)  # closed by a write whose answer was lost, or by another process
                 return
             put = sessions.closed(session, runtime.now_ms()).put(runtime)
             context.items.write([put])
@@ -122,11 +127,11 @@ def _shown(session: SessionItem, state: str, holds: tuple[tuple[str | None, str]
     return Session(*made, state, holds)
 
 
-# What it holds
+# What a session holds
 
 
 def _holds(context: Context, session: SessionItem) -> tuple[tuple[str | None, str], ...]:
-    """Return what the session owns, and where its exclusive producers have access, as the items say now."""
+    """Return what the session owns, and the partitions of its exclusive producers, as the items say now."""
     held = [hold for hold in session.holds if hold.mode == EXCLUSIVE and hold.state == LIVE]
     owned = {owned: _owned_key(owned) for owned in session.owns if not _is_write_access(owned)}
     topics = {keys.topic_item(hold.topic) for hold in held}
@@ -134,22 +139,24 @@ def _holds(context: Context, session: SessionItem) -> tuple[tuple[str | None, st
     access_keys = {keys.access_item(*hold.place) for hold in held}
     wanted = sorted({*topics, *access_keys, *owned.values()})
     found = _read_all(context, wanted)
-    lives = {item.value["topic_id"] for key, item in found.items() if key in topics and not item.value["is_going"]}
+    current_ids = {
+        item.value["topic_id"] for key, item in found.items() if key in topics and not item.value["is_going"]
+    }
     shown: dict[tuple[str | None, str], None] = {}
     for hold in held:
         item = access_from_item(found.get(keys.access_item(*hold.place)))
         holder = Holder(session.session_id, hold.epoch, hold.producer_name)
-        if hold.topic_id in lives and item.granted == holder:
+        if hold.topic_id in current_ids and item.granted == holder:
             shown[None, f"{hold.topic}/{hold.partition}"] = None
     for one, key in owned.items():
-        is_current = not one.topic_id or one.topic_id in lives
+        is_current = not one.topic_id or one.topic_id in current_ids
         if is_current and OwnershipItem.from_item(found.get(key)).session_id == session.session_id:
             shown[one.group, one.resource] = None
     return tuple(shown)
 
 
 def _is_write_access(owned: Owned) -> bool:
-    return owned.group is None and bool(owned.topic_id)  # then it is among the holds
+    return owned.group is None and bool(owned.topic_id)  # also one of the session's holds
 
 
 def _owned_key(owned: Owned) -> ItemKey:

@@ -1,7 +1,10 @@
-"""Named producers: what a claim asked for, and what became of it, as its session is told again and again.
+"""Named producers: what a claim asked for, and what became of it, for the answers to its session.
 
-The rule: the record is what an answer is made of, not who may write: whether its epochs are still in force is said by
-the access items and the log. A name is one live producer's on a topic; who is fenced, closed or failed has lost it.
+Rule: an answer is made from the record, but the record gives no access. The access items and the log say whether its
+epochs are still in force. On a topic a name belongs to one live producer. A producer that was fenced, closed or failed
+has lost its name.
+
+Not here: what is shown of a producer (``model.access``), and how claims are decided (``claims``).
 """
 
 from __future__ import annotations
@@ -36,12 +39,12 @@ class ProducerRecord:
     producer_name: str
     session_id: str
     principal: str
-    access_mode: str  # as it was asked for
+    access_mode: str  # as the claim asked for it
     partitions: tuple[int, ...]
     state: str  # PENDING, GRANTED, QUEUED, CLOSED or FAILED
-    ticket: int = 0  # of one that waits, or waited
+    ticket: int = 0  # of a producer that waits, or waited
     topic_epochs: Mapping[int, int] = field(default_factory=dict)  # granted, or reserved
-    next_offsets: Mapping[int, int] = field(default_factory=dict)  # right behind its markers
+    next_offsets: Mapping[int, int] = field(default_factory=dict)  # right after its markers
     since: int | None = None  # when it was granted, or queued; None: an older version wrote it
     version: int | None = None  # None: it is not stored yet
 
@@ -91,7 +94,7 @@ def record_from_item(item: Item) -> ProducerRecord:
 
 
 def granted_producer(record: ProducerRecord, session: SessionItem, partitions: Sequence[int]) -> Producer:
-    """Return a producer with those of its partitions that it still has."""
+    """Return a granted producer, with those of its partitions that it still has."""
     return Producer(
         record.producer_name,
         record.session_id,
@@ -123,7 +126,7 @@ def queued_producer(record: ProducerRecord, session: SessionItem, queue_position
 
 
 def withdrawn(record: ProducerRecord) -> ProducerRecord:
-    """Return a producer whose claim is given up: it has what it had before, or nothing."""
+    """Return the record once the claim is given up: the producer has what it had before, or nothing."""
     if not record.next_offsets:
         return replace(record, state=FAILED)
     return replace(record, state=GRANTED, topic_epochs={p: record.topic_epochs[p] for p in record.next_offsets})

@@ -1,8 +1,10 @@
 """Names of resources: which guard a partition, which are locks, and where the ownership of each is kept.
 
-The rule: a resource ``topic/partition`` of a partition that exists when it is claimed belongs to the topic's life, and
-its item stands beside that partition's others, so that it goes with them. Any other string is a lock, and guards
-nothing, also when such a topic is created later (DESIGN.md, section 6).
+Rule: a resource ``topic/partition`` whose partition exists when it is claimed belongs to that incarnation of the topic.
+Its item is among that partition's items, and is deleted with them. Any other string is a lock, and guards nothing, even
+if such a topic is created later (DESIGN.md, "Ownership (Single Reader/Writer)").
+
+Not here: which session owns a resource (``ownership.rules``).
 """
 
 from __future__ import annotations
@@ -26,9 +28,9 @@ class Resource:
     """One resource, as it was found when it was claimed: what it guards, and where its ownership is kept.
 
     Args:
-        group: The group whose reading and committing it is; ``None`` is not the same as any group.
-        topic_id: Of the incarnation that it belongs to; ``""`` for a plain string.
-        topic: And ``partition``: what it guards, if it guards anything.
+        group: The group whose reads and commits it guards; ``None`` is not the same as any group.
+        topic_id: The incarnation that it belongs to; ``""`` for a plain string.
+        topic: Together with ``partition``: what it guards, if it guards anything.
     """
 
     name: str
@@ -39,12 +41,12 @@ class Resource:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is a lock, and guards no partition."""
+        """Return True if it is a lock, and guards no partition."""
         return not self.topic_id
 
     @property
     def is_write_access(self) -> bool:
-        """Whether owning it is exclusive access to a partition (DESIGN.md, section 5)."""
+        """Return True if owning it is exclusive access to a partition (DESIGN.md, "Write access by own")."""
         return self.group is None and not self.is_plain
 
     @property
@@ -66,7 +68,7 @@ def check_wanted(group: str | None, wanted: Sequence[OwnTarget]) -> None:
     """Judge the form of a claim.
 
     Raises:
-        InvalidRequestError: A name or a number is out of its bounds, or a resource stands there twice.
+        InvalidRequestError: A name or a number is out of its bounds, or a resource is given twice.
     """
     check_group(group)
     _check_resources([one.resource for one in wanted], "resources[{}].resource")
@@ -77,7 +79,7 @@ def check_wanted(group: str | None, wanted: Sequence[OwnTarget]) -> None:
 
 
 def check_released(group: str | None, resources: Sequence[str]) -> None:
-    """Judge the form of a release; as ``check_wanted``."""
+    """Judge the form of a release; see ``check_wanted``."""
     check_group(group)
     _check_resources(resources, "resources[{}]")
 
@@ -93,11 +95,11 @@ def check_resource(resource: str, field: str = "resource") -> None:
 
 def _check_resources(resources: Sequence[str], field: str) -> None:
     if not 1 <= len(resources) <= limits.RESOURCES_PER_OWN_MAX:
-        raise InvalidRequestError(f"resources must be 1 to {limits.RESOURCES_PER_OWN_MAX}", field="resources")
+        raise InvalidRequestError(f"resources must be a list of 1 to {limits.RESOURCES_PER_OWN_MAX}", field="resources")
     for index, resource in enumerate(resources):
         check_resource(resource, field.format(index))
         if resource in resources[:index]:
-            raise InvalidRequestError("a resource stands there twice", field=field.format(index))
+            raise InvalidRequestError("each resource may be given only once", field=field.format(index))
 
 
 def _check_text(text: str, bytes_max: int, field: str) -> None:

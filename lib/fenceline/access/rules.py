@@ -1,8 +1,9 @@
-"""Who may write to a partition: the table of DESIGN.md, section 5, as pure decisions over one item (PIP-68).
+"""The rules of write access to a partition: the table of claims, as pure decisions over one item (PIP-68).
 
-The rule: the item says who was granted access, who has reserved the next epoch and who waits; the log says who holds
-it. Where they differ the higher epoch counts. Nothing is read or written here, and no clock is asked: which sessions
-are live is an argument.
+Rule: the item names the sessions that were granted access, reserved the next epoch, or wait. The log names the session
+that holds access. Where they differ, the higher epoch counts (DESIGN.md, "Exclusive access (PIP-68)").
+
+Not here: reads, writes and clocks. Which sessions are live is an argument.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ class Holder:
     session_id: str
     epoch: int
     producer_name: str  # "" for an owner
-    is_ended: bool = False  # another has written that it is over: for good
-    is_closed: bool = False  # its producer was closed: until it reconnects
+    is_ended: bool = False  # by another process, and for good
+    is_closed: bool = False  # with its producer, until that reconnects
 
     @property
     def name(self) -> tuple[str, str]:
@@ -39,7 +40,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Waiter:
-    """One place in the line; it stands in the item of each of its partitions."""
+    """One place in the line; the item of each of its partitions has it."""
 
     ticket: int
     session_id: str
@@ -55,7 +56,7 @@ class Waiter:
 class AccessItem:
     """One partition's access, as it is stored; an absent item is this one's defaults."""
 
-    epoch: int = -1  # the highest that was ever reserved
+    epoch: int = -1  # the highest ever reserved
     granted: Holder | None = None  # exclusively
     claim: Holder | None = None  # reserved exclusively, and not confirmed yet
     shared: tuple[Holder, ...] = ()
@@ -100,7 +101,7 @@ def access_from_item(item: Item | None) -> AccessItem:
 
 
 class Column(Enum):
-    """Who is in a claim's way on one partition; of several the one farthest to the right."""
+    """What blocks a claim on one partition: the table's column, of several the one farthest to the right."""
 
     FREE = "no holder"
     EXCLUSIVE = "exclusive holder"
@@ -129,7 +130,7 @@ TABLE: Mapping[tuple[str, Column], Verdict] = {
 
 
 def verdict_of(mode: str, columns: Sequence[Column]) -> Verdict:
-    """Return what becomes of a claim that meets these columns: it takes all its partitions or none."""
+    """Return what becomes of a claim that meets these columns. A claim takes all its partitions or none."""
     verdicts = {TABLE[mode, column] for column in columns}
     for verdict in (Verdict.BUSY, Verdict.FENCED, Verdict.QUEUED, Verdict.TAKES_OVER):
         if verdict in verdicts:
@@ -139,12 +140,13 @@ def verdict_of(mode: str, columns: Sequence[Column]) -> Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Claimant:
-    """Who claims: what is its own is not in its way, nor is who came behind its ticket."""
+    """The producer that claims. Neither its own access nor a later ticket blocks it."""
 
     session_id: str
     producer_name: str
-    ticket: int | None = None  # of one that waits
-    keeps: bool = False  # some of the partitions, or has reserved them: somebody in the line may wait for it
+    ticket: int | None = None  # of a claimant that waits
+    # It holds or has reserved some of the partitions already, and a waiter in the line may wait for that.
+    keeps: bool = False
 
     @property
     def name(self) -> tuple[str, str]:
@@ -153,23 +155,23 @@ class Claimant:
 
 @dataclass(frozen=True, slots=True)
 class Liveness:
-    """What is known of the sessions that a partition's item names."""
+    """Answers about the sessions that a partition's item names."""
 
     is_live: IsLive
-    is_gone: IsLive  # whether the session has ended for good, or is not known any more
-    is_in_line: Callable[[Waiter], bool]  # whether no fencer failed it, here or on another of its partitions
+    is_gone: IsLive  # ended for good, or no longer known
+    is_in_line: Callable[[Waiter], bool]  # not failed by a fencer, on any of its partitions
 
     def is_waiting(self, waiter: Waiter) -> bool:
         return self.is_live(waiter.session_id) and self.is_in_line(waiter)
 
     def is_over(self, waiter: Waiter) -> bool:
-        """Whether it waits no more, for good; who only lapsed may come back to its place."""
+        """Return True if it will never wait again; a waiter that only lapsed may come back to its place."""
         return self.is_gone(waiter.session_id) or not self.is_in_line(waiter)
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionAccess:
-    """A partition's access at one moment: its item, and the fold at a verified tail."""
+    """A partition's access at one moment: its item, and its state at a verified tail."""
 
     partition: int
     item: AccessItem
@@ -177,7 +179,7 @@ class PartitionAccess:
 
     @property
     def epoch(self) -> int:
-        """The epoch that the next one follows: the higher of the item's and the fold's."""
+        """The epoch that the next one follows: the higher of the item's and the state's."""
         return max(self.item.epoch, self.state.topic_epoch)
 
     @property
@@ -187,23 +189,23 @@ class PartitionAccess:
         return max(self.state.topic_epoch, -1 if granted is None else granted.epoch)
 
     def names(self, holder: Holder) -> bool:
-        """Whether the log names this session with this epoch as the exclusive one."""
+        """Return True if the log names this session with this epoch as the exclusive one."""
         return (self.state.session_id, self.state.topic_epoch) == (holder.session_id, holder.epoch)
 
     def is_in_force(self, holder: Holder) -> bool:
-        """Whether nobody came after ``holder``; a higher epoch than the fold's stands in a log that went on since."""
+        """Return True if no later access replaced ``holder``. A log that grew since may have a higher epoch."""
         return not holder.is_ended and (self.names(holder) or holder.epoch > self.state.topic_epoch)
 
     def exclusives(self) -> list[Holder]:
-        """Who was granted exclusive access, and who has reserved it, as far as nobody came after them."""
+        """Return the exclusive holders, granted and reserved, that no later access replaced."""
         return [h for h in (self.item.granted, self.item.claim) if h is not None and self.is_in_force(h)]
 
     def sharers(self) -> list[Holder]:
-        """Who was granted shared access in the epoch in force."""
+        """Return the holders of shared access in the epoch in force."""
         return [h for h in self.item.shared if h.epoch >= self.state.topic_epoch and not h.is_ended]
 
     def is_held_by(self, name: tuple[str, str], epoch: int) -> bool:
-        """Whether this producer was granted access with this epoch, has not closed, and nobody came after it."""
+        """Return True if this producer was granted this epoch, has not closed, and no later access replaced it."""
         held = [h for h in (self.item.granted, *self.sharers()) if h is not None]
         return any(
             h.name == name and h.epoch == epoch and not h.is_closed and (h in self.item.shared or self.is_in_force(h))
@@ -212,12 +214,12 @@ class PartitionAccess:
 
 
 def holders(view: PartitionAccess, liveness: Liveness) -> list[Holder]:
-    """Return whose exclusive access, granted or reserved, is live."""
+    """Return the live holders of exclusive access, granted or reserved."""
     return [h for h in view.exclusives() if not h.is_closed and liveness.is_live(h.session_id)]
 
 
 def column_of(view: PartitionAccess, claimant: Claimant, liveness: Liveness) -> Column:
-    """Return who is in the claimant's way (DESIGN.md, section 5)."""
+    """Return what blocks the claimant (DESIGN.md, "Exclusive access (PIP-68)")."""
     ticket = claimant.ticket
     ahead = [w for w in view.item.waiting if w.name != claimant.name and (ticket is None or w.ticket < ticket)]
     if not claimant.keeps and any(liveness.is_waiting(waiter) for waiter in ahead):
@@ -225,15 +227,15 @@ def column_of(view: PartitionAccess, claimant: Claimant, liveness: Liveness) -> 
     is_other = [h for h in view.sharers() if h.name != claimant.name]
     if any(not h.is_closed and liveness.is_live(h.session_id) for h in is_other):
         return Column.SHARED
-    # What it has reserved itself is not in its way. Nor is what it was granted in that of one that waits for the rest;
-    # else that is another claim's.
+    # Its own reservation does not block it. If it waits for the rest of its partitions, its grant does not either; if
+    # it does not wait, that grant is another claim's.
     own = [view.item.claim] if ticket is None else [view.item.claim, view.item.granted]
     is_own = [h for h in own if h is not None and h.name == claimant.name]
     return Column.EXCLUSIVE if any(h not in is_own for h in holders(view, liveness)) else Column.FREE
 
 
 class Reconnection(Enum):
-    """What a claim with epochs is, on one partition."""
+    """The verdict on a claim with epochs, on one partition."""
 
     RESUMES = "resumes"
     FENCED = "fenced"
@@ -241,11 +243,13 @@ class Reconnection(Enum):
 
 
 def reconnection_of(view: PartitionAccess, epoch: int, session_id: str, mode: str) -> Reconnection:
-    """Judge the epoch of a claim that says that it had access (DESIGN.md, section 5, "Reconnection")."""
+    """Judge the epoch of a claim that says that it had access (DESIGN.md, "Reconnection")."""
     if epoch != view.epoch_in_force:
-        return Reconnection.FENCED  # lower: somebody came after it; higher: it was an earlier incarnation's
+        # Lower: a later access replaced it. Higher: it is of an earlier incarnation.
+        return Reconnection.FENCED
     if mode == SHARED and view.state.access_mode != SHARED:
-        return Reconnection.NEW  # an exclusive session has ended: its marker back to shared is still to come
+        # An exclusive session has ended, and the marker back to shared access is still to come.
+        return Reconnection.NEW
     if mode == SHARED:
         own = [h for h in view.item.shared if h.session_id == session_id and h.epoch == epoch]
         is_over = all(h.is_ended for h in own)
@@ -261,13 +265,13 @@ def reconnection_of(view: PartitionAccess, epoch: int, session_id: str, mode: st
 
 
 def over(view: PartitionAccess, liveness: Liveness) -> list[Holder]:
-    """Return whose exclusive access is over, which must be written before anybody acts upon it."""
+    """Return the holders whose exclusive access is over. That must be written before any process relies on it."""
     alive = holders(view, liveness)
     return [h for h in view.exclusives() if h not in alive]
 
 
 def _settled(view: PartitionAccess, liveness: Liveness) -> AccessItem:
-    """Return the item with what is over ended, and those gone from the line who wait no more."""
+    """Return the item with the exclusive access that is over ended, and without waiters that will not return."""
     item, gone = view.item, over(view, liveness)
     granted, claim = item.granted, item.claim
     if granted is not None and granted in gone:
@@ -279,7 +283,7 @@ def _settled(view: PartitionAccess, liveness: Liveness) -> AccessItem:
 
 
 def reserved(view: PartitionAccess, claimant: Claimant, liveness: Liveness, *, fails_waiters: bool) -> AccessItem:
-    """Return the item with the next epoch reserved for the claimant, who is waiting no longer."""
+    """Return the item with the next epoch reserved for the claimant, and the claimant out of the line."""
     item = _settled(view, liveness)
     holder = Holder(claimant.session_id, view.epoch + 1, claimant.producer_name)
     waiting = () if fails_waiters else tuple(w for w in item.waiting if w.name != claimant.name)
@@ -287,20 +291,20 @@ def reserved(view: PartitionAccess, claimant: Claimant, liveness: Liveness, *, f
 
 
 def confirmed(item: AccessItem, holder: Holder) -> AccessItem | None:
-    """Return the item with what ``holder`` had reserved granted; ``None`` if it is not its any more."""
+    """Return the item with the reservation of ``holder`` granted; ``None`` if it is no longer reserved."""
     if item.claim != holder:
         return None
     return replace(item, claim=None, granted=holder, shared=())
 
 
 def given_up(item: AccessItem, holder: Holder) -> AccessItem:
-    """Return the item without what ``holder`` has reserved, or shares."""
+    """Return the item without the reservation, or the shared access, of ``holder``."""
     claim = None if item.claim == holder else item.claim
     return replace(item, claim=claim, shared=tuple(h for h in item.shared if h != holder))
 
 
 def shared(view: PartitionAccess, claimant: Claimant, liveness: Liveness) -> AccessItem:
-    """Return the item with shared access, in the epoch in force, for the claimant, too."""
+    """Return the item with shared access for the claimant, too, in the epoch in force."""
     item = _settled(view, liveness)
     holder = Holder(claimant.session_id, view.state.topic_epoch, claimant.producer_name)
     others = tuple(h for h in view.sharers() if h.name != holder.name and not liveness.is_gone(h.session_id))
@@ -308,9 +312,9 @@ def shared(view: PartitionAccess, claimant: Claimant, liveness: Liveness) -> Acc
 
 
 def queued(view: PartitionAccess, waiter: Waiter, liveness: Liveness, *, waiters_max: int) -> AccessItem | None:
-    """Return the item with a waiter at the end of the line; ``None`` if that is full. Nothing else is changed.
+    """Return the item with a waiter at the end of the line, and nothing else changed; ``None`` if the line is full.
 
-    Who lapsed keeps its place as long as there is room.
+    A lapsed waiter keeps its place as long as there is room.
     """
     waiting = [w for w in view.item.waiting if not liveness.is_over(w)]
     if len(waiting) >= waiters_max:
@@ -319,7 +323,7 @@ def queued(view: PartitionAccess, waiter: Waiter, liveness: Liveness, *, waiters
 
 
 def closed(item: AccessItem, name: tuple[str, str]) -> AccessItem:
-    """Return the item with all that this producer has here closed, and its place in the line given up."""
+    """Return the item with all access of this producer closed, and without its place in the line."""
 
     def mark(holder: Holder) -> Holder:
         return replace(holder, is_closed=True) if holder.name == name else holder
@@ -333,7 +337,7 @@ def closed(item: AccessItem, name: tuple[str, str]) -> AccessItem:
 
 
 def resumed(item: AccessItem, name: tuple[str, str]) -> AccessItem:
-    """Return the item with what this producer was granted in force again; it waits no more, and the others go on."""
+    """Return the item with this producer's grants in force again, and without its place in the line."""
 
     def mark(holder: Holder) -> Holder:
         return replace(holder, is_closed=False) if holder.name == name else holder
@@ -349,7 +353,7 @@ def out_of_line(item: AccessItem, name: tuple[str, str]) -> AccessItem:
 
 
 def ended(item: AccessItem, session_id: str, epoch: int) -> AccessItem:
-    """Return the item with an exclusive session's access ended, granted or only reserved."""
+    """Return the item with an exclusive session's access ended, granted or reserved."""
     granted, claim = item.granted, item.claim
     if granted is not None and (granted.session_id, granted.epoch) == (session_id, epoch):
         granted = replace(granted, is_ended=True)

@@ -1,10 +1,11 @@
-"""Sessions: the serverless stand-in for a connection (DESIGN.md, sections 5, 6 and 9).
+"""Sessions: what a client has here in the place of a connection.
 
-The rule: a session is one item, changed by one conditional write each time. Its lease only says when others may *try*
-(I9); what its writers may do is said by the log. That it expired is never written: it is a live one whose lease lapsed,
-and an accepted append of its own, or a reconnection, revives it. Closed and severed are final.
+Rule: a session is one item, and each change is one conditional write. Its lease only says when others may *try* (I9);
+the log says what its writers may do. Expiry is never written: an expired session is a live one whose lease lapsed. An
+accepted append of its own, or a reconnection, revives it. Closed and severed are final (DESIGN.md, "Exclusive access
+(PIP-68)", "Ownership (Single Reader/Writer)", "Fencing").
 
-Nothing is read or written here; ``leases.py`` does.
+Not here: reads and writes of the item (``leases``).
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from fenceline.runtime import Runtime
 
 # Stored: never rename.
 LIVE, CLOSED, SEVERED = "live", "closed", "severed"  # of a session; LIVE and CLOSED also of a hold
-RESERVED, ENDED = "reserved", "ended"  # of a hold: not granted yet; another has written that it is over
-EXPIRED = "expired"  # never stored: a live one whose lease lapsed
+RESERVED, ENDED = "reserved", "ended"  # of a hold: not granted yet; ended by another process
+EXPIRED = "expired"  # never stored: a live session whose lease lapsed
 
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Write access to one partition, as its session remembers it; whether it is in force, the log says."""
+    """Write access to one partition, as its session remembers it. The log says whether it is in force."""
 
     topic: str
     topic_id: str
@@ -49,7 +50,7 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """A resource that the session owned when it claimed it; whether it still does, the ownership's item says."""
+    """A resource that the session claimed. The ownership's item says whether the session still owns it."""
 
     group: str | None
     resource: str
@@ -58,7 +59,7 @@ class Owned:
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """Write access of a severed session that its markers have yet to end (DESIGN.md, section 6)."""
+    """Write access of a severed session that a marker has yet to end (DESIGN.md, "Fences")."""
 
     topic: str
     topic_id: str
@@ -78,11 +79,11 @@ class SessionItem:
     created_at: int
     state: str = LIVE  # or CLOSED, or SEVERED
     ended_at: int = 0  # when it was closed or severed
-    wanted_at: int = 0  # when somebody last wanted what it holds
+    wanted_at: int = 0  # when a claimer last wanted what it holds
     holds: tuple[Hold, ...] = ()
     owns: tuple[Owned, ...] = ()
     fences: tuple[Fence, ...] = ()
-    client_name: str | None = None  # a label for people; nothing is decided by it
+    client_name: str | None = None  # a label for people, not for decisions
     version: int | None = None  # None: it is not stored yet
 
     @property
@@ -91,28 +92,28 @@ class SessionItem:
 
     @property
     def is_final(self) -> bool:
-        """Whether it has ended for good."""
+        """Return True if it has ended for good."""
         return self.state != LIVE
 
     def is_lapsed(self, now_ms: int) -> bool:
-        """Whether its lease is over by this clock, if nothing else ended it."""
+        """Return True if its lease is over by this clock; a closed or severed session may have a lease left."""
         return now_ms > self.expires_at + limits.LEASE_GRACE_MS
 
     def is_live(self, now_ms: int) -> bool:
         return self.state == LIVE and not self.is_lapsed(now_ms)
 
     def is_renewal_due(self, now_ms: int) -> bool:
-        """Whether a third of the lease is spent."""
+        """Return True if a third of the lease is spent."""
         return self.expires_at - now_ms < self.lease_ms - self.lease_ms // 3
 
     def hold_of(self, topic_id: str, partition: int, epoch: int) -> Hold | None:
-        """Return the hold with this epoch; of several (it was closed, and granted again) the one most in force."""
+        """Return the hold with this epoch; of several (closed, and granted again) the one that gives most access."""
         order = (LIVE, CLOSED, ENDED, RESERVED)
         found = [h for h in self.holds if h.place == (topic_id, partition) and h.epoch == epoch]
         return min(found, key=lambda hold: order.index(hold.state), default=None)
 
     def granted_to(self, topic_id: str, producer_name: str) -> list[Hold]:
-        """Return what a producer of this session was granted, whatever became of it."""
+        """Return all holds that a producer of this session was granted, in any state."""
         named = topic_id, producer_name
         return [h for h in self.holds if (h.topic_id, h.producer_name) == named and h.state != RESERVED]
 
@@ -166,24 +167,24 @@ def session_from_item(item: Item) -> SessionItem:
 
 
 def unknown_session(session_id: str) -> UnknownSessionError:
-    return UnknownSessionError(f"no such session; create one first: session_id={session_id[:64]}")
+    return UnknownSessionError(f"there is no such session; create one first: session_id={session_id[:64]}")
 
 
-def told(session: SessionItem | None) -> str:
-    """Return how a session is named to anybody whom it is in the way of: the end of an error's detail."""
+def named_to_others(session: SessionItem | None) -> str:
+    """Return how an error names a session to the callers that it blocks: the end of the error's detail."""
     return "" if session is None else f" session_id={session.session_id[:8]}{named(session)}"
 
 
 def named(session: SessionItem) -> str:
-    """Return how a session's client is called, for the end of an error's detail."""
+    """Return how an error names the client of a session: the end of the error's detail."""
     return "" if session.client_name is None else f" client_name={session.client_name}"
 
 
 def expired(session: SessionItem) -> SessionExpiredError:
     if session.state == CLOSED:
-        return SessionExpiredError(f"the session was closed; create another: session_id={session.session_id}")
+        return SessionExpiredError(f"the session was closed; create another session: session_id={session.session_id}")
     return SessionExpiredError(
-        "the session's lease lapsed; reconnect with topic_epochs, or create another: "
+        "the session's lease lapsed; reconnect with topic_epochs, or create another session: "
         f"session_id={session.session_id} expires_at={session.expires_at}"
     )
 
@@ -197,19 +198,21 @@ def judge_principal(session: SessionItem | None, session_id: str, principal: str
     if session is None:
         raise unknown_session(session_id)
     if session.principal != principal:
-        raise NotAuthorizedError(f"the session is another principal's: session_id={session_id[:8]}")
+        what = "the session belongs to another principal; use a session of your own"
+        raise NotAuthorizedError(f"{what}: session_id={session_id[:8]}")
     return session
 
 
 def judge_known(session: SessionItem | None, session_id: str, principal: str) -> SessionItem:
-    """Return the session, if it may be used by ``principal`` at all, live or not (DESIGN.md, section 9).
+    """Return the session, live or not, if ``principal`` may use it (DESIGN.md, "Order of judgement").
 
     Raises:
         UnknownSessionError, NotAuthorizedError, SessionSeveredError: In this order.
     """
     known = judge_principal(session, session_id, principal)
     if known.state == SEVERED:
-        raise SessionSeveredError(f"another session took what this one owned; create another: session_id={session_id}")
+        what = "another session took what this session owned; create another session"
+        raise SessionSeveredError(f"{what}: session_id={session_id}")
     return known
 
 
@@ -236,21 +239,21 @@ def created(
 
 
 def renewed(session: SessionItem, now_ms: int) -> SessionItem:
-    """Return the session with a whole lease before it; a clock that is behind takes nothing from it."""
+    """Return the session with a whole lease left; a clock that is slow shortens no lease."""
     return replace(session, expires_at=max(session.expires_at, now_ms + session.lease_ms))
 
 
 def closed(session: SessionItem, now_ms: int) -> SessionItem:
-    """Return the session closed. What it owned counts no more, and makes room: a full item can be closed, too."""
+    """Return the session closed. It owns nothing any longer, so even a full item has room for the change."""
     return replace(session, state=CLOSED, ended_at=now_ms, owns=())
 
 
 def severed(session: SessionItem, now_ms: int) -> SessionItem:
-    """Return the session severed: all its write access is to be fenced (DESIGN.md, section 6).
+    """Return the session severed: all its write access is to be fenced (DESIGN.md, "Severing").
 
-    Also what was closed, or ended by another: what is remembered of a grant writes on until a marker is in the log, and
-    that other may have died before its own. What it has only reserved needs no fence: the grant is a write of this
-    item, which is not made any more. What it owned counts no more, and makes room for the fences.
+    Access that was closed, or ended by another process, is fenced, too. A process that remembers a grant writes until a
+    marker is in the log, and that other process may have crashed before its marker. Reserved access needs no fence: its
+    grant would be a write of this item, and no such write follows. What the session owned makes room for the fences.
     """
     held = [hold for hold in session.holds if hold.state != RESERVED]
     fences = tuple(Fence(h.topic, h.topic_id, h.partition, h.epoch, h.mode) for h in held)
@@ -258,14 +261,14 @@ def severed(session: SessionItem, now_ms: int) -> SessionItem:
 
 
 def wanted(session: SessionItem, now_ms: int) -> SessionItem:
-    """Return the session with the mark that somebody wants what it holds."""
+    """Return the session with the mark that a claimer wants what it holds."""
     return replace(session, wanted_at=now_ms)
 
 
 def with_hold(session: SessionItem, hold: Hold) -> SessionItem:
     """Return the session with this hold, in the place of an earlier one of the same producer and partition.
 
-    One that is only reserved leaves what was granted before: the log may still lead there.
+    A reserved hold replaces no granted one: the log may still name the granted epoch.
     """
 
     def is_other(other: Hold) -> bool:
@@ -276,19 +279,19 @@ def with_hold(session: SessionItem, hold: Hold) -> SessionItem:
 
 
 def granted(session: SessionItem, topic_id: str, partition: int, epoch: int, producer_name: str) -> SessionItem:
-    """Return the session with what it had reserved granted."""
+    """Return the session with its reserved hold granted."""
     return _with_hold(session, (topic_id, partition, epoch, producer_name), (RESERVED,), LIVE)
 
 
 def with_hold_state(
     session: SessionItem, topic_id: str, partition: int, epoch: int, producer_name: str, state: str
 ) -> SessionItem:
-    """Return the session with one hold's state changed; what has ended stays so."""
+    """Return the session with one hold's state changed; a hold that has ended stays ended."""
     return _with_hold(session, (topic_id, partition, epoch, producer_name), (RESERVED, LIVE, CLOSED), state)
 
 
 def without_producer(session: SessionItem, topic_id: str, producer_name: str) -> SessionItem:
-    """Return the session with all that one of its producers holds closed, and nothing reserved for it any more."""
+    """Return the session with all holds of one of its producers closed, and its reserved ones dropped."""
     for hold in session.holds:
         if (hold.topic_id, hold.producer_name) == (topic_id, producer_name):
             named = (*hold.place, hold.epoch, producer_name)
@@ -305,14 +308,14 @@ def without_hold(session: SessionItem, topic_id: str, partition: int, epoch: int
 def without_reserved(
     session: SessionItem, topic_id: str, partition: int, epoch: int, producer_name: str
 ) -> SessionItem:
-    """Return the session without what it had reserved."""
+    """Return the session without its reserved hold."""
     return _with_hold(session, (topic_id, partition, epoch, producer_name), (RESERVED,), None)
 
 
 def _with_hold(
     session: SessionItem, named: tuple[str, int, int, str], states: tuple[str, ...], state: str | None
 ) -> SessionItem:
-    """Return the session with the named hold, if it is in one of ``states``, in another; ``None`` drops it."""
+    """Return the session with the named hold in ``state``, if it is in one of ``states``; ``None`` drops the hold."""
     holds: list[Hold] = []
     for hold in session.holds:
         is_named = (*hold.place, hold.epoch, hold.producer_name) == named and hold.state in states

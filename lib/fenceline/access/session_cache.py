@@ -1,9 +1,10 @@
-"""What one process remembers of sessions, for the appends that they send (DESIGN.md, section 5).
+"""What one process remembers of sessions, for the appends that they send (DESIGN.md, "Appends with a session").
 
-The rule: what is remembered only saves a look: whether a session may still write is said by the log, at exactly the
-offset of each append. A refusal is answered after a fresh look, because the log can't tell a severed session from a
-fenced one. An accepted append renews the lease when a third of it is spent; of what another has ended it renews
-nothing.
+Rule: the memory only saves a look. The log says whether a session may still write, at exactly the offset of each
+append. A refusal is answered after a fresh look, because the log does not show whether a session was severed or fenced.
+An accepted append renews the lease when a third of it is spent, unless another process has ended that access.
+
+Not here: the judgement of an append at its offset (``append.checks``).
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ from fenceline.log.partition import Partition
 from fenceline.model.results import SessionRef
 from fenceline.ports import StoreFact, VersionMoved
 
-_RENEWALS = 4  # tries of one renewal, each from the item as it is then
+_RENEWALS = 4  # tries of one renewal, each from a fresh read
 
 
 @dataclass(slots=True)
 class WantedMark:
-    """Somebody wants what a session holds: its creates in this process wait for a moment."""
+    """A mark that a claimer wants what a session holds: the session's creates in this process wait for a moment."""
 
-    seen_at: int  # the mark that was honoured last, by the clock of who made it
+    seen_at: int  # of the last mark that was honoured, by its maker's clock
     until_ms: int  # monotonic
 
 
@@ -49,16 +50,17 @@ class Grants:
         self._appenders = appenders
         self._lock = self._context.runtime.lock()
         self._known: OrderedDict[str, SessionItem] = OrderedDict()
-        self._entries = 0  # that these hold and own together
+        self._entries = 0  # held and owned by all of these
         self._wanted: dict[str, WantedMark] = {}
         self._renewing: set[str] = set()
 
     def status(self, ref: SessionRef, partition: Partition, principal: str) -> tuple[SessionStatus, bool]:
-        """Return what is known of the session as to this partition, and whether that took a look.
+        """Return what is known of the session's access to this partition, and whether this call looked.
 
         Raises:
-            UnknownSessionError, NotAuthorizedError, SessionSeveredError: It may not be used. Nothing was written.
-            Unavailable: The item store.
+            UnknownSessionError, NotAuthorizedError, SessionSeveredError: The session may not be used. Nothing was
+                written.
+            Unavailable: The item store could not be asked.
         """
         with self._lock:
             known = self._known.get(ref.session_id)
@@ -69,7 +71,7 @@ class Grants:
         return self.look(ref, partition, principal), True
 
     def look(self, ref: SessionRef, partition: Partition, principal: str) -> SessionStatus:
-        """Return what the session's item says as to this partition; as ``standing``."""
+        """Return what the session's item says of its access to this partition; see ``status``."""
         session = self._read(ref.session_id)
         return _status(judge_known(session, ref.session_id, principal), ref, partition)
 
@@ -82,7 +84,7 @@ class Grants:
         return session
 
     def note(self, session: SessionItem) -> None:
-        """Remember a session as it was read or written: the newest of what is known."""
+        """Remember a session as it was read or written, unless a newer version is known."""
         now_ms, monotonic_ms = self._context.runtime.now_ms(), self._context.runtime.monotonic_ms()
         with self._lock:
             before = self._known.pop(session.session_id, None)
@@ -104,7 +106,7 @@ class Grants:
         return self._entries > limits.SESSION_ENTRIES_CACHED_MAX and len(self._known) > 1
 
     def hold_back(self, session_id: str, until_ms: int) -> None:
-        """Wait while somebody who wants what the session holds is given the way, at most until ``until_ms`` (I9)."""
+        """Wait while a claimer that wants what the session holds goes first, at most until ``until_ms`` (I9)."""
         with self._lock:
             wanted = self._wanted.get(session_id)
         if wanted is not None:
@@ -114,7 +116,7 @@ class Grants:
                 runtime.sleep_ms(left_ms)
 
     def renew(self, ref: SessionRef, partition: Partition) -> None:
-        """Renew the lease behind an accepted append, if a third of it is spent, also when it has lapsed."""
+        """Renew the lease after an accepted append, if a third of it is spent, also when it has lapsed."""
         with self._lock:
             known = self._known.get(ref.session_id)
             if known is None or ref.session_id in self._renewing or not self._is_due(known, ref, partition):
@@ -123,7 +125,7 @@ class Grants:
         try:
             self._renew(known, ref, partition)
         except (StoreFact, FencelineError):
-            # The record is in the log, and says so: the next append tries again. Nobody is told of a renewal.
+            # The records are in the log, and the answer says so. No answer speaks of a renewal: the next append tries.
             return
         finally:
             with self._lock:
@@ -133,7 +135,7 @@ class Grants:
         for _ in range(_RENEWALS):
             put = renewed(session, self._context.runtime.now_ms()).put(self._context.runtime)
             try:
-                # Whoever ends this access writes the same item: only one of the two succeeds.
+                # A process that ends this access writes the same item: only one of the two succeeds.
                 self._context.items.write([put])
             except VersionMoved:
                 session = self._read(ref.session_id)

@@ -1,9 +1,10 @@
 """Room in a session's item, and how much of it growth may take.
 
-The rule: a session's item is judged, when it grows, by the largest form in which it may yet end: every hold at its
-longest state, or severed with a fence for each hold. That form must stay well below what an item may count. So a write
-that renews, closes, ends or severs always fits, and is never judged here. Every other kind of item is bounded by the
-limits of what it lists. Nothing is read or written here.
+Rule: when a session's item grows, it is judged by the largest form in which it may end. That form has every hold in
+its longest state, or it is severed, with a fence for each hold. It must stay well below the size that an item may have.
+So a write that renews, closes, ends or severs always fits, and is never judged here.
+
+Not here: every other kind of item, which is bounded by the limits of what it lists (DESIGN.md, "Room in items").
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from fenceline.format.item_size import size_of
 
 
 def bytes_at_end(session: SessionItem) -> int:
-    """Return what a session's item counts in the largest form that it may take without growing."""
+    """Return the size of a session's item in the largest form that it may take without growth."""
     latest = limits.INT64_MAX  # longer than any time that will be written
     holds = tuple(replace(hold, state=RESERVED) for hold in session.holds)  # no state has a longer name
     ending = replace(
@@ -32,14 +33,14 @@ def check_growth(before: SessionItem, session: SessionItem) -> None:
     """Judge whether a session's item has room for what is new in it.
 
     Args:
-        before: As it was read. One that is beyond the limit already may change, but not grow.
+        before: The session as it was read. One that is beyond the limit already may change, but not grow.
 
     Raises:
-        ThrottledError: It has not.
+        ThrottledError: There is no room.
     """
     size = bytes_at_end(session)
     if size > limits.SESSION_BYTES_MAX and size > bytes_at_end(before):
         raise ThrottledError(
-            f"what the session holds and owns would take {size} bytes of its item, and at most "
-            f"{limits.SESSION_BYTES_MAX} may be taken; release some of what it owns, or use another session"
+            "the session holds and owns too much for its item; release some of what it owns, or use another session: "
+            f"bytes={size} bytes_max={limits.SESSION_BYTES_MAX}"
         )

@@ -3,8 +3,8 @@
 A change over several partitions reserves items, appends its markers, then confirms the items or withdraws them. This is
 the middle of it: claims and ownership use it alike.
 
-Rule: every marker is tried to its end, and then one failure stands for the round. When several markers fail, the first
-of these kinds wins, and within a kind the first marker of the request:
+Rule: every marker is tried to its end, and then one failure is the answer of the round. When several markers fail, the
+first of these kinds wins, and within a kind the first marker of the request:
 
 1. ``StaleTopicId`` (lost): the incarnation has ended, so nothing that the caller reserved there counts any longer.
 2. ``OutcomeUnknownError`` (unknown): the marker may be in the log. The caller must not withdraw its reservation.

@@ -1,7 +1,7 @@
 """Sessions, claims and ownership by name: the requests for access (API.md, "Sessions and producers", "Ownership").
 
-Rule: each request is judged by items read after it came; what this process remembers of a session it learns here, too.
-Each method imports what it needs: on Lambda every process begins cold.
+Rule: each request is judged by items that are read after it arrived. A session that a request here closes is noted for
+the appends of this process, too. Each method imports what it needs: on Lambda every process begins cold.
 Not here: the protocol of a claim (``access.claims``) and of ownership (``access.ownership``).
 """
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Access:
-    """Who may write or own. Safe to share between threads.
+    """The requests for access of one deployment. Safe to share between threads.
 
     Args:
         note: Remembers a session that a request of this process ended.
@@ -88,7 +88,7 @@ class Access:
         translate_store_facts(lambda: leases.close(self._resolver.appenders, session_id, principal, self._note))
 
     def claim(self, topic: str, request: ClaimRequest, *, principal: str = "") -> Producer:
-        """Take write access, or a place in the line; see ``Claiming.claim``. One that waits is polled ``wait_ms``."""
+        """Take write access, or a place in the line; one in line is polled for ``wait_ms``. See ``Claiming.claim``."""
         from fenceline.model.access import GRANTED
 
         def make(incarnation: Topic) -> Producer:
@@ -97,7 +97,8 @@ class Access:
                 return producer
             with suppress(RetryError, OutcomeUnknownError, CorruptLogError, Unavailable):
                 return self._poll(incarnation, producer.producer_name, producer.session_id, request.wait_ms, principal)
-            return producer  # its place is kept, and only who is told of it can poll again, and be told the trouble
+            # Its place is kept. Only a caller that receives it can poll again, and meet the error then.
+            return producer
 
         return self._resolver.in_incarnation(topic, make)
 
@@ -133,7 +134,7 @@ class Access:
         )
 
     def close_producer(self, topic: str, producer_name: str, session_id: str, *, principal: str = "") -> None:
-        """Close a producer: what it holds, or waits for; see ``claims.producers.close``."""
+        """Close a producer, with what it holds or waits for; see ``claims.producers.close``."""
         from fenceline.access.claims import producers as named_producers
 
         self._resolver.in_incarnation(
@@ -162,7 +163,7 @@ class Access:
         translate_store_facts(lambda: releasing.release(self._resolver.appenders, request))
 
     def ownership(self, resource: str, *, group: str | None = None, principal: str = "") -> Ownership:
-        """Return who owns a resource now, with its generation and token; see ``release.look``."""
+        """Return the owner of a resource, with its generation and token; see ``release.look``."""
         from fenceline.access.ownership import release as releasing
 
         return translate_store_facts(

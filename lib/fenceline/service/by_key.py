@@ -1,6 +1,6 @@
-"""Records of one request, each in the partition of its key (API.md, "Produce").
+"""Records of one request, each placed in the partition of its key (API.md, "Produce").
 
-Rule: one look at the topic places all of them, and only the incarnation of the topic that was looked at takes them.
+Rule: one look at the topic places all of them, and only the incarnation that this look found takes them.
 Records without a key share one partition, chosen at random, as with Kafka's sticky partitioner (KIP-480).
 
 Not here: the appends. Each share is one batch of one partition, and succeeds or fails by itself.
@@ -21,7 +21,7 @@ from fenceline.model.topic import Topic
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """One partition's records, in the order of the request, and where each stands there."""
+    """One partition's records, in the order of the request, and the index of each in that request."""
 
     partition: int
     request: AppendRequest
@@ -39,7 +39,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """A request's records, shared out among the partitions of one incarnation of a topic."""
+    """The records of a request, shared out among the partitions of one incarnation of a topic."""
 
     topic: Topic
     partitions: Sequence[int]  # of each record, in the order of the request
@@ -68,8 +68,8 @@ def share_out(topic: Topic, records: Sequence[Record], chance: float) -> Shares:
         indexes.setdefault(partition, []).append(index)
     if len(indexes) > limits.PARTITIONS_BY_KEY_MAX:
         raise InvalidRequestError(
-            f"the keys lead to too many partitions; send fewer records at once: partitions={len(indexes)} "
-            f"partitions_max={limits.PARTITIONS_BY_KEY_MAX}",
+            "the records' keys lead to too many partitions; send fewer records in one request: "
+            f"partitions={len(indexes)} partitions_max={limits.PARTITIONS_BY_KEY_MAX}",
             field="records",
         )
     shares = [

@@ -31,12 +31,12 @@ class Log:
 
     Args:
         region: The name of this deployment, stamped on what is produced here.
-        item_age_ms: How old a topic's item may be that an append is judged by; 0 looks on each append.
+        item_age_ms: The greatest age of a topic's item that an append is judged by; with 0 each append looks.
         timeout_ms: How long a request works before it gives up.
-        create_ms: How long one create may take at most; none is begun with less time left.
+        create_ms: The longest time that one create may take; no create begins with less time left.
         poll_slots: How many polls are held at once; ``None`` sets no bound.
 
-    Errors are those of errors.py; store facts never come out.
+    All errors are of errors.py; store facts never leave the service.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Log:
         self.producing = Producing(self.context, self._resolver, item_age_ms, timeout_ms)
 
     def note_event(self, event_ms: int) -> None:
-        """Note when a request came about, by its sender's clock: the third, beside this machine's two (I4, I7)."""
+        """Note when a request was sent, by its sender's clock: the third, beside this machine's two (I4, I7)."""
         self.context.events.note(event_ms)
 
     def append(
@@ -95,7 +95,7 @@ class Log:
         return Subscriptions(self.context, self._resolver)
 
     def close(self) -> None:
-        """End long polls early; for a server that stops."""
+        """End long polls early: a server that stops calls this."""
         self.context.stopping.is_set = True
         for partition in self._resolver.appenders.partitions():
             with partition.lock:

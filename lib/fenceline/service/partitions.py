@@ -1,6 +1,6 @@
 """A partition by its topic's name: reads, offsets, segments, trims, compactions and checkpoints.
 
-Rule: a request follows the name into a new incarnation of the topic, and only a member of the group may read for it.
+Rule: a request follows the name into a new incarnation of the topic. A read as a group is guarded (``guard_group``).
 Each method imports what it needs: on Lambda every process begins cold.
 Not here: appends (``produce``), and cursors (``subscriptions``).
 """
@@ -30,7 +30,7 @@ class Partitions:
         self._resolver = resolver
 
     def read(self, topic: str, partition: int, request: ReadRequest, *, principal: str = "") -> Page:
-        """Return a page of records, to who may read as its group; see ``Reader.page`` and ``guard_group``."""
+        """Return a page of records, if the session may read as its group; see ``Reader.page`` and ``guard_group``."""
         from fenceline.access.ownership.read_guard import guarded
         from fenceline.read.reader import Reader
 
@@ -39,7 +39,7 @@ class Partitions:
         )
 
     def read_batches(self, topic: str, partition: int, request: ReadRequest, *, principal: str = "") -> BatchPage:
-        """Return a page of whole batches, to who may read as its group; see ``Reader.batches`` and ``guard_group``."""
+        """Return a page of whole batches, if the session may read as its group; see ``Reader.batches``."""
         from fenceline.access.ownership.read_guard import guarded
         from fenceline.read.reader import Reader
 
@@ -54,7 +54,7 @@ class Partitions:
         return self._resolver.with_partition(topic, partition, read_offsets)
 
     def offset_at(self, topic: str, partition: int, timestamp: int) -> tuple[int, int] | None:
-        """Return (offset, timestamp) of the first record at or after ``timestamp``, in ms, if there is one."""
+        """Return (offset, timestamp) of the first record at or after ``timestamp``, in ms, or ``None``."""
         from fenceline.read.offsets import read_offset_at
 
         return self._resolver.with_partition(topic, partition, lambda found: read_offset_at(found, timestamp))
@@ -96,13 +96,13 @@ class Partitions:
         )
 
     def trim(self, topic: str, partition: int, before_offset: int) -> int:
-        """Move the log start to ``before_offset``, and return where it is then; see ``trim.trim``."""
+        """Move the log start to ``before_offset``, and return where the log starts now; see ``trim.trim``."""
         from fenceline.log.trim import trim
 
         return self._resolver.with_partition(topic, partition, lambda found: trim(found, before_offset))
 
     def compact(self, topic: str, partition: int) -> None:
-        """See to it that all below the last stable offset is compacted: a small partition now, else by the sweeper.
+        """Have all below the last stable offset compacted: a small partition now, a large one later by the sweeper.
 
         Raises:
             InvalidRequestError: The topic's ``cleanup.policy`` is not ``compact``.
@@ -123,10 +123,10 @@ class Partitions:
         bytes_max: int | None = None,
         on_progress: OnProgress = lambda *_: None,
     ) -> CompactedView | None:
-        """Compact a partition whole, or only if it is due, and return the view in force; see ``compact.compact``.
+        """Compact a whole partition, or only if it is due, and return the view in force; see ``compact.compact``.
 
         Raises:
-            CompactionTooLarge: It is more than ``bytes_max``. Nothing was done.
+            CompactionTooLarge: The partition has more than ``bytes_max``. Nothing was done.
             InvalidRequestError, UnknownTopicOrPartitionError: As ``compact``.
         """
         from fenceline.compaction import compact as compaction
@@ -143,10 +143,10 @@ class Partitions:
         if not 0 <= partition < topic.partitions:
             raise model_topic.unknown_partition(topic, partition)
         if topic.setting("cleanup.policy") != "compact":
-            raise InvalidRequestError("only a topic with cleanup.policy=compact is compacted; alter the topic first")
+            raise InvalidRequestError("the topic has no cleanup.policy=compact; alter the topic before you compact it")
 
     def checkpoint(self, topic: str, partition: int) -> int:
-        """Bring the items of a partition forward to its end, and return the offset that they stand at."""
+        """Bring the items of a partition forward to its end, and return the offset that they reached."""
 
         def bring(found: Partition) -> int:
             found.open()

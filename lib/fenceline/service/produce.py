@@ -1,9 +1,9 @@
 """Appends to a topic by its name: its incarnation, its configuration, its session, and then the partition's appender.
 
-Rule: a batch is judged by a configuration that may be a little old, but nothing is refused by it: before a refusal
-the topic's item is looked at again (DESIGN.md, "Old knowledge of a topic"). The appender judges by the log. What it
-cannot know is asked of the items here, beside the queue, so that no batch waits for the admission of another: the
-session's principal, whether it was severed, and whether an exclusive session that the log names has ended.
+Rule: a batch is judged by a configuration that may be a little old, but no batch is refused by it. Before a refusal
+the topic's item is read again (DESIGN.md, "Old knowledge of a topic"). The appender judges by the log. What only the
+items know is asked here, beside the queue, so that no batch waits for the admission of another. They know a session's
+principal, whether it was severed, and whether an exclusive session that the log names has ended.
 
 Not here: how records are placed by their keys (``by_key``), and the order of appends (``append.appender``).
 """
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 class Sent(NamedTuple):
-    """Under what a batch was sent, and until when, on the monotonic clock."""
+    """The session and the principal of a batch, and when its caller stops waiting, on the monotonic clock."""
 
     session: SessionRef | None
     principal: str
@@ -87,10 +87,10 @@ class Producing:
         """Append one batch; acknowledged, it is in the object store and will be read back.
 
         Args:
-            acks: With 0 the answer is ``None`` whatever becomes of the batch, once its partition was found.
-            principal: Who sends it, as the session's must be; ``""`` without authorization.
+            acks: With 0 the answer is ``None``, whether or not the batch is appended, once its partition was found.
+            principal: The sender's, which must be the session's, too; ``""`` without authorization.
             until_ms: When the caller stops waiting, on the monotonic clock.
-            topic_id: The one incarnation that may take the batch; ``None``: whichever the name leads to.
+            topic_id: The one incarnation that may take the batch; with ``None``, the one that the name leads to.
 
         Raises:
             FencelineError: As API.md says under "Produce".
@@ -98,7 +98,7 @@ class Producing:
         for _ in range(INCARNATIONS_PER_REQUEST):
             known, is_new = translate_store_facts(partial(self._resolved, topic, partition, topic_id))
             if topic_id not in (None, known.item.topic.topic_id):
-                break  # another incarnation, whose number of partitions may differ
+                break  # another incarnation: its number of partitions may differ
             try:
                 sent = Sent(request.session, principal, until_ms)
                 appended = translate_store_facts(partial(self._append, known, partition, request, sent, is_new=is_new))
@@ -117,7 +117,7 @@ class Producing:
         """Place records by their keys, from a look at the topic that began after the call; see ``by_key.share_out``.
 
         Returns:
-            The shares, and until when ``append_share`` begins to append one.
+            The shares, and the time after which ``append_share`` begins no further append.
         """
         from fenceline.service.by_key import share_out
 
@@ -131,25 +131,25 @@ class Producing:
         """Append one partition's records; see ``append``.
 
         Raises:
-            ThrottledError: The request's time was over before this partition's turn came. Nothing was written.
+            ThrottledError: The request's time was over before this share was begun. Nothing was written.
         """
         if self._context.runtime.monotonic_ms() + self._context.create_ms >= until_ms:
-            raise ThrottledError("the request's time was over before this partition's turn; send its records again")
+            what = "the request ran out of time before it reached this partition; send this partition's records again"
+            raise ThrottledError(what)
         topic, topic_id = shares.topic.name, shares.topic.topic_id
         return self.append(topic, share.partition, share.request, acks, principal, until_ms, topic_id=topic_id)
 
     def new_producer_id(self, transactional_id: str | None = None) -> tuple[int, int]:
         """Return a new (producer id, producer epoch) (KIP-98)."""
         if transactional_id is not None:
-            raise InvalidTxnStateError("transactions are not served yet; leave transactional_id out")
+            raise InvalidTxnStateError("this service has no transactions yet; leave transactional_id out")
         return translate_store_facts(self._producer_ids.take), 0
 
     def _resolved(self, topic: str, partition: int, topic_id: str | None) -> tuple[Known, bool]:
-        """Return the topic as ``Resolver.resolve``; one that lacks the partition of its own incarnation only after a
-        look.
+        """Return the topic as ``PartitionResolver.resolve`` does, or after a look where it seems to lack the partition.
 
-        What is remembered may be older than the look that placed the batch, if another thread's was slow. By an older
-        item nobody sees that the topic's object still lacks that partition.
+        What is remembered may be older than the look that placed the batch, if another thread's look was slow. An
+        older item does not show that the topic's object still lacks that partition.
         """
         if topic_id is None:
             return self._resolver.resolve(topic, partition)
@@ -160,7 +160,7 @@ class Producing:
 
     def _append(self, known: Known, partition: int, request: AppendRequest, sent: Sent, *, is_new: bool) -> Appended:
         if known.item.object_n != known.item.n:
-            # Its maker died in between. What is acknowledged under it must be found by a rebuild.
+            # The request that wrote the item crashed before the object. A rebuild must find what is acknowledged here.
             topics.make_object(self._context, known.item)
             self._resolver.forget(known.item.topic.name)
         appender = self._resolver.appender(known.item.topic, partition)
@@ -168,12 +168,12 @@ class Producing:
         try:
             return self._send(appender, entry, sent)
         except (InvalidProducerEpochError, OutOfOrderSequenceNumberError):
-            # What was remembered of the producer lapses by the topic's configuration, which may be old.
+            # A remembered producer expires by the topic's configuration, which may be old.
             entry = prepare(appender.partition.look().topic, request, self._context.runtime.now_ms())
             return self._send(appender, entry, sent)
 
     def prepared(self, partition: Partition, topic: Topic, request: AppendRequest, *, is_new: bool) -> BatchEntry:
-        """Judge by the topic's configuration: a refusal, and any expectation, only after a look of this request."""
+        """Judge a request by the topic's configuration. A refusal, and any expectation, needs a look of its own."""
         now_ms = self._context.runtime.now_ms
         if not is_new and (self._item_age_ms == 0 or names_expectation(request.expected_offset)):
             topic, is_new = partition.look().topic, True
@@ -189,30 +189,31 @@ class Producing:
         """Append a batch under the session that it names, or under none.
 
         Raises:
-            UnknownSessionError, NotAuthorizedError, SessionSeveredError, ProducerFencedError, SessionExpiredError: It
-                may not write here. Nothing was written.
-            ProducerBusyError: It has no session, and somebody else's is exclusive here. Nothing was written.
+            UnknownSessionError, NotAuthorizedError, SessionSeveredError, ProducerFencedError, SessionExpiredError: The
+                session may not write here. Nothing was written.
+            ProducerBusyError: The batch has no session, and another session is exclusive here. Nothing was written.
             FencelineError, StaleTopicId: As ``Appender.append``.
             Unavailable: The item store could not be asked. Nothing was written.
         """
         ref = sent.session
         if ref is None:
-            return self._commit(appender, entry, sent)
+            return self._append_admitted(appender, entry, sent)
         partition, grants = appender.partition, self.grants
         status, is_new = grants.status(ref, partition, sent.principal)
         grants.hold_back(ref.session_id, sent.until_ms)
         try:
-            answer = self._commit(appender, _under(entry, status), sent)
+            answer = self._append_admitted(appender, _under(entry, status), sent)
         except (ProducerFencedError, SessionExpiredError):
-            # Only a fresh look tells a severed session from a fenced one, or that it was granted something since.
+            # Only a fresh look shows whether the session was severed, or fenced, or granted something since.
             fresh = status if is_new else grants.look(ref, partition, sent.principal)
             if fresh == status:
                 raise
-            answer = self._commit(appender, _under(entry, fresh), sent)
+            answer = self._append_admitted(appender, _under(entry, fresh), sent)
         grants.renew(ref, partition)
         return answer
 
-    def _commit(self, appender: Appender, entry: BatchEntry, sent: Sent) -> Appended:
+    def _append_admitted(self, appender: Appender, entry: BatchEntry, sent: Sent) -> Appended:
+        """Append a batch, after its admission where the log names an exclusive session."""
         while True:
             answer = appender.append(entry, sent.until_ms)
             if isinstance(answer, AdmitFirst):
@@ -222,7 +223,7 @@ class Producing:
                     state = verified_tail(appender.partition).state
                     if (state.session_id, state.topic_epoch) == (answer.session_id, answer.topic_epoch):
                         raise
-                    continue  # I4: only an old memory named that session
+                    continue  # I4: a state that is out of date named that session
                 entry = replace(entry, terms=entry.terms._replace(ended=ended))
                 continue
             assert isinstance(answer, Appended)

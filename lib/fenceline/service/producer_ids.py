@@ -1,6 +1,9 @@
-"""Producer ids: allocated in blocks by a conditional counter, never reused (DESIGN.md, section 7, "Ids").
+"""Producer ids: allocated in blocks by a conditional counter, never reused (DESIGN.md, "Ids").
 
-The rule: a block belongs to one process; what it does not use is lost. An unanswered allocation is lost, too.
+Rule: a block belongs to one process, and the ids that it does not use are lost. A block whose allocation was not
+answered is lost, too.
+
+Not here: the epochs and sequences of producers, which the log holds (``append.checks``).
 """
 
 from __future__ import annotations
@@ -21,10 +24,10 @@ class ProducerIds:
         self._left = range(0)
 
     def take(self) -> int:
-        """Return an id that nobody else has or gets.
+        """Return an id that no other producer has or will get.
 
         Raises:
-            StoreUnavailableError, ContendedError: There is none to be had at the moment.
+            StoreUnavailableError, ContendedError: No block could be allocated.
         """
         while True:
             with self._lock:
@@ -46,9 +49,9 @@ class ProducerIds:
                 version = runtime.fresh_version() if item is None else item.version + 1
                 expected = None if item is None else item.version
                 try:
-                    # Whoever loses this write reads the counter again: no id is in two blocks.
+                    # A process that loses this write reads the counter again: no id is in two blocks.
                     items.write([Put(key, {"next": first + limits.PRODUCER_IDS_PER_BLOCK}, version, expected)])
                 except NoAnswer as error:
-                    raise VersionMoved(key) from error  # that block is lost: take the one behind it
+                    raise VersionMoved(key) from error  # that block is lost: take the next one
                 return range(first, first + limits.PRODUCER_IDS_PER_BLOCK)
         raise AssertionError

@@ -1,7 +1,9 @@
-"""Names of topics, resolved to the lives that they lead to, and each partition's appender.
+"""Names of topics, resolved to the incarnations that they lead to, and to their partitions.
 
-The rule: a name is resolved by a look at its item, and what was remembered of an earlier incarnation is dropped when
-the log itself says that it ended (DESIGN.md, section 4, "Old knowledge of a topic"). Store facts become errors here.
+Rule: a name is resolved by a look at its item. What is remembered of an earlier incarnation is dropped when the log
+itself says that it ended (DESIGN.md, "Old knowledge of a topic"). Store facts become errors here.
+
+Not here: the table of appenders (``append.appenders``).
 """
 
 from __future__ import annotations
@@ -27,12 +29,12 @@ from fenceline.ports import ItemTooLarge, NoAnswer, Unavailable, VersionMoved
 
 T = TypeVar("T")
 
-INCARNATIONS_PER_REQUEST = 3  # how often one request follows its topic into a new incarnation
+INCARNATIONS_PER_REQUEST = 3  # followed by one request
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A topic as it was seen, and when the look began."""
+    """A topic as a look found it, and when that look began."""
 
     item: TopicItem
     seen: Instant
@@ -42,19 +44,23 @@ class PartitionResolver:
     """What one process knows of topics. Safe to share between threads.
 
     Args:
-        item_age_ms: How old a topic's item may be that an append is judged by; 0 looks on each append.
+        item_age_ms: The greatest age of a topic's item that an append is judged by; with 0 each append looks.
     """
 
     def __init__(self, context: Context, item_age_ms: int) -> None:
         self._context = context
-        # Where each append looks for itself, the name's id may be as old as anywhere: that look would tell.
+        # With 0 each append looks by itself, and that look shows it if the name leads elsewhere by now.
         self._age_ms = item_age_ms or limits.ITEM_AGE_MS_MAX
         self._lock = context.runtime.lock()
         self._known: dict[str, Known] = {}
         self.appenders = Appenders(context)
 
     def resolve(self, name: str, partition: int) -> tuple[Known, bool]:
-        """Return the topic by what is known of it, and whether this looked; an unknown one only after a look."""
+        """Return the topic as it is remembered, or after a look, and whether this call looked.
+
+        Raises:
+            UnknownTopicOrPartitionError: A look of this call found no such topic or partition.
+        """
         known = self._known.get(name)
         is_new = known is None or not self._is_young(known) or not 0 <= partition < known.item.topic.partitions
         if known is None or is_new:
@@ -77,7 +83,7 @@ class PartitionResolver:
         return known
 
     def forget(self, name: str, ended: TopicItem | None = None) -> None:
-        """Look anew when the name is used next; of an incarnation that has ended keep nothing."""
+        """Look again when the name is used next, and keep nothing of an incarnation that has ended."""
         with self._lock:
             self._known.pop(name, None)
         if ended is not None:
@@ -86,10 +92,10 @@ class PartitionResolver:
     def appender(self, topic: Topic, partition: int) -> Appender:
         return self.appenders.of(topic.name, topic.topic_id, partition)
 
-    # Into new lives
+    # Into new incarnations
 
     def with_partition(self, name: str, partition: int, use: Callable[[Partition], T]) -> T:
-        """Use a partition of the topic of that name, by what is known of it."""
+        """Call ``use`` with a partition of the topic of that name, by what is remembered of it."""
         for _ in range(INCARNATIONS_PER_REQUEST):
             known, _ = translate_store_facts(lambda: self.resolve(name, partition))
             try:
@@ -99,7 +105,7 @@ class PartitionResolver:
         raise always_another_incarnation(name)
 
     def with_partitions(self, name: str, numbers: range, use: Callable[[Topic, Sequence[Partition]], T]) -> T:
-        """Use those of these partitions that the topic of that name has, by a fresh look at it."""
+        """Call ``use`` with those of these partitions that the topic of that name has, after a look at it."""
         for _ in range(INCARNATIONS_PER_REQUEST):
             known = translate_store_facts(lambda: self.look(name))
             topic = known.item.topic
@@ -112,7 +118,7 @@ class PartitionResolver:
         raise always_another_incarnation(name)
 
     def in_incarnation(self, name: str, use: Callable[[Topic], T]) -> T:
-        """Use the topic of that name, from a fresh look, with all that a rebuild needs to find it."""
+        """Call ``use`` with the topic of that name, after a look, and once a rebuild could find the topic."""
         for _ in range(INCARNATIONS_PER_REQUEST):
             known = translate_store_facts(lambda: topics.make_object(self._context, self.look(name).item))
             try:
@@ -123,26 +129,28 @@ class PartitionResolver:
 
 
 def in_incarnations(use: Callable[[], T]) -> T:
-    """Use several topics, each from a fresh look."""
+    """Make a call that looks at several topics, again where an incarnation ended meanwhile."""
     for _ in range(INCARNATIONS_PER_REQUEST):
         with suppress(StaleTopicId):
             return translate_store_facts(use)
-    raise ContendedError("a topic is being deleted and created again; send it again")
+    raise ContendedError("a topic was deleted and created again while the request ran; send the request again")
 
 
 def always_another_incarnation(name: str) -> ContendedError:
-    return ContendedError(f"the topic is being deleted and created again; send it again: topic={name}")
+    what = "the topic was deleted and created again while the request ran; send the request again"
+    return ContendedError(f"{what}: topic={name}")
 
 
 def translate_store_facts(call: Callable[[], T]) -> T:
-    """Make a call, and tell what a store did as the error that its caller is answered."""
+    """Make a call, and translate what a store did into the error for the caller."""
     try:
         return call()
     except Unavailable as fact:
-        raise StoreUnavailableError(f"a store could not be reached; send it again: {fact}") from fact
+        raise StoreUnavailableError(f"a store could not be reached; send the request again: {fact}") from fact
     except VersionMoved as fact:
-        raise ContendedError(f"others were faster; send it again: {fact}") from fact
+        raise ContendedError(f"other requests changed the same items first; send the request again: {fact}") from fact
     except ItemTooLarge as fact:
         raise no_room(fact, "the request") from fact
     except NoAnswer as fact:
-        raise OutcomeUnknownError(f"a store did not answer; look before sending it again: {fact}") from fact
+        what = "a store did not answer, so the change may be made; check before you send it again"
+        raise OutcomeUnknownError(f"{what}: {fact}") from fact

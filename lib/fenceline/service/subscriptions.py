@@ -1,7 +1,9 @@
-"""Subscriptions and group offsets by the names of their topics: what the log offers of them.
+"""Subscriptions and group offsets by the names of their topics.
 
-The rule: each request looks at its topics anew, and follows them into a new incarnation; who reads, acknowledges, seeks
-or commits is judged first, as the group of the subscription's name (DESIGN.md, section 6).
+Rule: each request looks at its topics, and follows them into a new incarnation. A session that reads, acknowledges,
+seeks or commits is judged first, as the group of the subscription's name (DESIGN.md, "Reads and commits as a group").
+
+Not here: how cursors move (``subscriptions.cursors``), and the offsets of a group (``subscriptions.group_offsets``).
 """
 
 from __future__ import annotations
@@ -23,9 +25,9 @@ from fenceline.subscriptions.cursors import LiveTopic
 
 
 class Subscriptions:
-    """What consumers have acknowledged. Safe to share between threads.
+    """The subscriptions of all topics, and the offsets of groups. Safe to share between threads.
 
-    Errors are those of API.md, "Subscriptions"; each that is not `OutcomeUnknownError` has moved no cursor.
+    Errors are those of API.md, "Subscriptions". After any but `OutcomeUnknownError` no cursor has moved.
     """
 
     def __init__(self, context: Context, resolver: PartitionResolver) -> None:
@@ -37,18 +39,20 @@ class Subscriptions:
         topic = self._resolver.look(name).item.topic
         return LiveTopic(self._context, topic, lambda number: self._resolver.appender(topic, number).partition)
 
-    def _judge(self, live: LiveTopic, partition: int, name: str, session_id: str | None, who: str) -> Sequence[Check]:
-        return read_guard.guard_group(self._context, live.topic, partition, name, session_id, who)
+    def _judge(
+        self, live: LiveTopic, partition: int, name: str, session_id: str | None, principal: str
+    ) -> Sequence[Check]:
+        return read_guard.guard_group(self._context, live.topic, partition, name, session_id, principal)
 
     # Subscriptions
 
     def subscribe(
         self, topic: str, name: str, *, is_latest: bool = True, replicate_subscription_state: bool | None = None
     ) -> tuple[ShownSubscription, bool]:
-        """Create a subscription, or change what is given of it; return it, and whether it was created.
+        """Create a subscription, or change what is given, and return it, and whether it was created.
 
         Args:
-            is_latest: Whether a new one begins at the end, or at the log start.
+            is_latest: A new subscription begins at the end; if false, at the log start.
         """
 
         def use() -> tuple[ShownSubscription, bool]:
@@ -80,7 +84,7 @@ class Subscriptions:
         """Return a subscription with its cursors in ``limit`` partitions from ``start_partition`` on.
 
         Args:
-            start_offset: Of the first of them, only what is acknowledged from this offset on is shown.
+            start_offset: In the first of them, only acknowledgements from this offset on are shown.
         """
 
         def use() -> ShownSubscription:
@@ -113,7 +117,7 @@ class Subscriptions:
         session_id: str | None = None,
         principal: str = "",
     ) -> int:
-        """Acknowledge records, and return the mark after it; see ``cursors.acknowledge``."""
+        """Acknowledge records, and return the new mark; see ``cursors.acknowledge``."""
 
         def use() -> int:
             live = self.live(topic)

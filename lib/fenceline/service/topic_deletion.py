@@ -1,7 +1,9 @@
-"""Topics, deleted: marked as going, each partition sealed, and only then the name given up (DESIGN.md, section 10).
+"""The end of a topic: marked as going, each partition sealed, then the name freed (DESIGN.md, "Deleted topics").
 
-The rule: nothing follows SEAL in a log, so that once all are sealed nobody's append can land in this incarnation any
-more. A DELETE that died is gone on with by the next one, or by the sweeper.
+Rule: nothing follows SEAL in a log, so once all partitions are sealed no append can land in this incarnation. The next
+DELETE, or the sweeper, resumes one that crashed.
+
+Not here: the objects and items that are left, which the sweeper deletes (``sweeper.deleted_topics``).
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from fenceline.service.resolver import PartitionResolver
 
 @dataclass(frozen=True, slots=True)
 class SealEntry:
-    """The marker that ends a partition's life."""
+    """The marker after which nothing is appended to a partition."""
 
     size: int = 0
     producer_id: int | None = None
@@ -35,15 +37,15 @@ class SealEntry:
 
 
 def end_incarnation(context: Context, resolver: PartitionResolver, going: TopicItem, timeout_ms: int) -> None:
-    """Seal every partition of a topic that is going, side by side, and give its name up.
+    """Seal every partition of a topic that is going, side by side, then free its name.
 
     Raises:
-        StoreUnavailableError, ContendedError, OutcomeUnknownError, CorruptLogError: Not all is sealed.
+        StoreUnavailableError, ContendedError, OutcomeUnknownError, CorruptLogError: Not every partition is sealed.
     """
     topic, runtime = going.topic, context.runtime
 
     def seal(partition: int) -> None:
-        with suppress(StaleTopicId):  # sealed already: nothing follows SEAL, whoever wrote it
+        with suppress(StaleTopicId):  # sealed already, by any request
             resolver.appender(topic, partition).append(SealEntry(), runtime.monotonic_ms() + timeout_ms)
 
     resolver.forget(topic.name)

@@ -85,7 +85,7 @@ class Topics:
         try:
             translate_store_facts(lambda: self._end_incarnation(going))
         except RetryError as error:
-            what = f"the topic is marked as deleted, but not all is sealed; send it again: {error.detail}"
+            what = f"the topic is marked as deleted, but not yet sealed everywhere; delete it again: {error.detail}"
             raise OutcomeUnknownError(what) from error
 
     def resume_delete(self, going: TopicItem) -> None:

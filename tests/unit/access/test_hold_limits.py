@@ -97,7 +97,7 @@ def test_more_partitions_than_one_session_writes_to_and_more_than_it_remembers_a
     assert bounded(CLOSED, LIVE, RESERVED) == bounded(ENDED, LIVE, LIVE) == 3
     for states, why in (
         ((LIVE, LIVE, RESERVED), "writes to at most 2"),
-        ((CLOSED, ENDED, CLOSED, LIVE), "at most 3 in all"),
+        ((CLOSED, ENDED, CLOSED, LIVE), "remembers at most 3 partitions"),
     ):
         with pytest.raises(ThrottledError, match=why):
             bounded(*states)

@@ -1,8 +1,10 @@
-"""Claims, made: reserve, append the markers, confirm, and only then answer (DESIGN.md, section 5).
+"""A claim: reserve, append the markers, confirm, and only then answer (DESIGN.md, "Claim").
 
-The rule: *the marker in the log decides*; what is written before it only reserves an epoch, and what is written after
-it only tells. A claim that is answered with an error has first given up all that it still has reserved; where that is
-not known, the answer says so, and the same claim sent again completes it.
+Rule: *the marker in the log decides*. The write before it only reserves an epoch, and the write after it only records
+the grant. Before a claim is answered with an error, it gives up all that it still has reserved. Where that outcome is
+unknown, the answer says so, and the same claim sent again completes it.
+
+Not here: what a claim may take (``decision``), and which failure of several markers wins (``append.marker_round``).
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ from fenceline.ports import Change, Item, ItemKey
 
 @dataclass(frozen=True, slots=True)
 class _Now:
-    """The items of a pending claim, as they are now."""
+    """The items of a pending claim, from a read of this attempt."""
 
     access: Mapping[int, AccessItem]
     session: SessionItem | None
@@ -52,7 +54,7 @@ class _Now:
 
 
 class Claiming:
-    """Makes claims for one process."""
+    """The claims of one process."""
 
     def __init__(self, appenders: Appenders) -> None:
         self._context = appenders.context
@@ -69,7 +71,7 @@ class Claiming:
             UnknownSessionError, NotAuthorizedError, SessionSeveredError, SessionExpiredError: Nothing was written.
             ProducerFencedError, ProducerBusyError, ThrottledError: The claim has nothing.
             StoreUnavailableError, ContendedError: The claim has nothing; send it again.
-            OutcomeUnknownError: It may have what it asked for; the same claim completes it.
+            OutcomeUnknownError: The claim may have what it asked for; the same claim completes it.
             StaleTopicId: The name no longer leads to this incarnation.
         """
         check(request)
@@ -88,10 +90,10 @@ class Claiming:
         return self.make(topic, ask, until_ms, gives_up=True)
 
     def make(self, topic: Topic, ask: Ask, until_ms: int, *, gives_up: bool) -> Producer:
-        """Take what is asked for, as ``claim``.
+        """Take what is asked for; see ``claim``.
 
         Args:
-            gives_up: Whether an error leaves nothing reserved; what a waiter has is completed by its next poll.
+            gives_up: After an error nothing stays reserved. If false, the waiter's next poll completes it.
         """
         decision = self._reserve(topic, ask)
         outcome = decision.outcome
@@ -117,15 +119,17 @@ class Claiming:
                     decision = decide(snapshot, ask)
                     changes = decision.draft.changes(self._context.runtime)
                     if len(changes) > limits.TRANSACTION_ITEMS_MAX:
-                        raise ThrottledError("too many sessions stand in the way at once; claim fewer partitions")
+                        what = "too many other sessions are in the way of one claim; claim fewer partitions at once"
+                        raise ThrottledError(what)
                     if changes:
-                        # Whoever loses this write reads again: a rival's claim, or a renewal of what was seen dead.
+                        # A claim that loses this write reads again: a rival came first, or a session seen dead renewed.
                         self._context.items.write(changes)
                     return replace(decision, draft=settled(decision.draft, changes))
         except CorruptLogError as error:
             if not attempts.is_unknown:
                 raise
-            raise OutcomeUnknownError(f"the claim may have been reserved; send it again: {error.detail}") from error
+            what = "the claim may have reserved what it asked for; send the same claim again"
+            raise OutcomeUnknownError(f"{what}: {error.detail}") from error
         raise AssertionError
 
     # (2)
@@ -145,8 +149,8 @@ class Claiming:
     # (3)
 
     def _confirm(self, topic: Topic, pending: Pending, offsets: Mapping[int, int]) -> Producer:
-        """Write that what stands in the log was granted."""
-        # Before a refusal is told, what is still reserved is given up (``make``).
+        """Write that what the log has was granted."""
+        # A refusal is final here: ``make`` first gives up what is still reserved.
         for attempt in Attempts(self._context.runtime, "the claim's confirmation", is_refusal_final=True):
             with attempt:
                 now = self._read(pending)
@@ -154,7 +158,7 @@ class Claiming:
                 if session is None or record is None or record.name != pending.record.name:
                     raise self._lost(topic, pending)
                 if record.state == GRANTED and set(pending.holders) <= set(record.next_offsets):
-                    # Another request of the same claim, or an attempt of ours that was not answered, has done it.
+                    # Another request of the same claim did it, or an earlier attempt that was not answered.
                     return granted_producer(record, session, record.partitions)
                 sessions.judge_known(session, session.session_id, record.principal)
                 if session.is_final:
@@ -163,7 +167,7 @@ class Claiming:
                 if confirmed is None:
                     raise self._lost(topic, pending)
                 changes, record = confirmed
-                # Severing the session, or another claim, writes the same items: only one of the two succeeds.
+                # To sever the session, or to claim, writes the same items: only one of the two succeeds.
                 self._context.items.write(changes)
                 return granted_producer(record, session, record.partitions)
         raise AssertionError
@@ -176,7 +180,7 @@ class Claiming:
         session: SessionItem,
         offsets: Mapping[int, int],
     ) -> tuple[list[Change], ProducerRecord] | None:
-        """Return the changes that grant what is reserved; ``None`` where some of it is so no more."""
+        """Return the changes that grant what is reserved; ``None`` if some of it is no longer reserved."""
         runtime, topic_id = self._context.runtime, record.topic_id
         changes: list[Change] = []
         for p, holder in pending.holders.items():
@@ -205,21 +209,21 @@ class Claiming:
         )
 
     def _lost(self, topic: Topic, pending: Pending) -> ProducerFencedError:
-        """Return the answer to a claim that another one beat, with the epochs now in force."""
+        """Return the error for a claim that came after another one, with the epochs now in force."""
         record = pending.record
         epochs: dict[str, int] = {}
         for p in record.partitions:
             state = self._appenders.of(topic.name, topic.topic_id, p).partition.state
             epochs[str(p)] = state.topic_epoch
-        return ProducerFencedError("another claim came first; claim again", topic_epochs=epochs)
+        return ProducerFencedError("another claim of these partitions came first; claim again", topic_epochs=epochs)
 
     # Giving up
 
     def _give_up(self, pending: Pending, *, is_new_session: bool) -> None:
-        """Give up what is still reserved, in one write; a session that nobody was told of ends with it.
+        """Give up what is still reserved, in one write, and end a session that no answer has named yet.
 
         Raises:
-            OutcomeUnknownError: It could not be written, so that the same claim may yet be completed.
+            OutcomeUnknownError: That could not be written, so the same claim may still be completed.
         """
         runtime = self._context.runtime
         try:
@@ -230,7 +234,7 @@ class Claiming:
                         self._context.items.write(changes)
         except FencelineError as error:
             raise OutcomeUnknownError(
-                f"the claim failed, and what it has reserved could not be given up; send it again: {error.detail}"
+                f"the claim failed, and what it reserved could not be given up; send the claim again: {error.detail}"
             ) from error
 
     def _withdrawal(self, pending: Pending, *, is_new_session: bool) -> Sequence[Change]:

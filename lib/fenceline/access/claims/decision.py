@@ -1,8 +1,9 @@
-"""Claims of write access, decided: what becomes of each in one scene (DESIGN.md, section 5; PIP-68).
+"""The decision on a claim of write access, from one snapshot (DESIGN.md, "Claim"; PIP-68).
 
-The rule: a decision is one set of conditional changes, or a refusal that changes nothing. A claim takes all its
-partitions or none. What it takes is only reserved until its markers stand in the log (``claim``). Nothing is read
-or written here.
+Rule: a decision is one set of conditional changes, or a refusal that changes nothing. A claim takes all its partitions
+or none. What it takes is only reserved until its markers are in the log (``claim``).
+
+Not here: reads and writes.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from fenceline.access.claims.outcome import (
     Ask,
     Decision,
     Pending,
+    blocked_by,
     busy,
     fenced,
     new_record,
     queue_position,
     taken_name,
     throttled,
-    who,
 )
 from fenceline.access.claims.reconnect import reconnect
 from fenceline.access.claims.snapshot import ClaimSnapshot, ItemTransaction
@@ -35,12 +36,12 @@ from fenceline.model.access import GRANTED, QUEUED
 
 
 def decide(snapshot: ClaimSnapshot, ask: Ask) -> Decision:
-    """Return what becomes of a claim.
+    """Return the decision on a claim.
 
     Raises:
-        UnknownSessionError, NotAuthorizedError, SessionSeveredError, SessionExpiredError: It is judged first.
-        ProducerFencedError, ProducerBusyError: The epochs, the name, or the table (DESIGN.md, section 5).
-        ThrottledError: More than one partition, or one session, takes.
+        UnknownSessionError, NotAuthorizedError, SessionSeveredError, SessionExpiredError: The session is judged first.
+        ProducerFencedError, ProducerBusyError: The claim is refused for its epochs, for its name, or by the table.
+        ThrottledError: It is more than one partition, or one session, takes.
     """
     session = snapshot.sessions.get(ask.session_id)
     if ask.lease_ms is None:
@@ -55,7 +56,7 @@ def decide(snapshot: ClaimSnapshot, ask: Ask) -> Decision:
 
 
 class ClaimDecision:
-    """One claim in one scene."""
+    """One claim, judged by one snapshot."""
 
     def __init__(self, snapshot: ClaimSnapshot, ask: Ask) -> None:
         self.snapshot = snapshot
@@ -97,7 +98,7 @@ class ClaimDecision:
         return set() if self.record is None else set(self.snapshot.held_of(self.record))
 
     def _reserved(self) -> dict[int, Holder]:
-        """Return what the same claim has reserved before, and not been granted yet."""
+        """Return what the same claim reserved before, and was not granted yet."""
         record = self.record
         if record is None or record.state != PENDING:
             return {}
@@ -133,7 +134,7 @@ class ClaimDecision:
         if verdict == Verdict.BUSY:
             raise busy(columns, self._in_the_way(views))
         if verdict == Verdict.FENCED:
-            raise fenced(snapshot, f"{who(columns)}; claim with another access_mode, or wait")
+            raise fenced(snapshot, f"{blocked_by(columns)}; claim with another access_mode, or wait")
         if verdict == Verdict.QUEUED:
             return self._still_queued(record) if record is not None and is_queued else self._queued(held)
         return self._granted(claimant, views, held, reserved)
@@ -174,10 +175,10 @@ class ClaimDecision:
     def _granted(
         self, claimant: Claimant, views: Sequence[PartitionAccess], held: set[int], reserved: Mapping[int, Holder]
     ) -> Decision:
-        """Reserve what is to be taken; shared access that needs no marker is granted at once."""
+        """Reserve what the claim takes; shared access that needs no marker is granted at once."""
         snapshot, ask, draft = self.snapshot, self.ask, self.draft
         holders = dict(reserved)
-        for p in held:  # it waits there, too, for all of its partitions, and needs no new epoch
+        for p in held:  # a waiter has a place in the line of every partition, and needs no new epoch here
             draft.access[p] = rules.out_of_line(snapshot.item(p), claimant.name)
         for view in views:
             draft.access[view.partition] = self._taken(view, claimant)
@@ -204,12 +205,12 @@ class ClaimDecision:
         if ask.mode == SHARED:
             return self._pruned(view.partition, rules.shared(view, claimant, snapshot.liveness))
         if view.epoch >= limits.INT32_MAX:
-            raise fenced(snapshot, "the partition has used up its epochs")
+            raise fenced(snapshot, "the partition has no epoch left; create the topic again to get new ones")
         fails_waiters = ask.access_mode == EXCLUSIVE_WITH_FENCING
         return rules.reserved(view, claimant, snapshot.liveness, fails_waiters=fails_waiters)
 
     def _pruned(self, partition: int, item: rules.AccessItem) -> rules.AccessItem:
-        """Return the item without some who closed or lapsed where there are too many: each is told that it ended."""
+        """Return the item without some closed or lapsed sessions, where there are too many, and end their holds."""
         over = len(item.shared) - limits.SESSIONS_PER_PARTITION_MAX
         if over <= 0:
             return item
@@ -222,7 +223,7 @@ class ClaimDecision:
         return replace(item, shared=tuple(h for h in item.shared if h not in gone))
 
     def _end(self, view: PartitionAccess) -> None:
-        """Write that those sessions' access is over which is; and mark those that are in the way as wanted."""
+        """End the access that is over, and mark the sessions that still block the claim as wanted."""
         for holder in rules.over(view, self.snapshot.liveness):
             self._end_hold(holder, view.partition)
         for holder in rules.holders(view, self.snapshot.liveness):
@@ -253,7 +254,7 @@ class ClaimDecision:
         )
 
     def _hold(self, holders: Mapping[int, Holder], *, is_pending: bool) -> None:
-        """Note in the session what it holds, before its markers: whoever severs it must not miss any."""
+        """Note in the session what it holds, before its markers: a request that severs it must find all of it."""
         topic, mode = self.snapshot.topic, self.ask.mode
         state = sessions.RESERVED if is_pending else sessions.LIVE
         session = self._session()

@@ -1,6 +1,8 @@
-"""What a claim comes to: the types of its outcomes, and the refusals with what their senders need.
+"""The outcomes of a claim: their types, and the refusals with what a caller needs to react.
 
-The rule: nothing is decided here, but for where in the line somebody stands.
+Rule: nothing is decided here, except the position of a waiter in the line.
+
+Not here: the decision (``decision``).
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from dataclasses import dataclass, field
 from fenceline.access.claims.snapshot import ClaimSnapshot, ItemTransaction
 from fenceline.access.producer import CLOSED, ProducerRecord
 from fenceline.access.rules import Column, Holder
-from fenceline.access.session import SessionItem, told
+from fenceline.access.session import SessionItem, named_to_others
 from fenceline.errors import ProducerBusyError, ProducerFencedError, ThrottledError
 from fenceline.format.control import EXCLUSIVE, SHARED
 from fenceline.model.access import Producer
@@ -19,33 +21,33 @@ from fenceline.model.access import Producer
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A claim whose names are settled, so that each attempt at it is the same claim."""
+    """A claim with all its names chosen, so that each attempt is the same claim."""
 
     access_mode: str
     partitions: tuple[int, ...]
     session_id: str
     principal: str
-    producer_name: str | None  # None: that of the same claim, if there was one before
+    producer_name: str | None  # None: the name of the same claim, if it was made before
     fresh_name: str
     lease_ms: int | None  # of the session to make; None: it exists
     topic_epochs: Mapping[int, int] | None = None
     client_name: str | None = None  # of the session to make
-    renews: bool = True  # the session; not where another's poll promotes it, who may be dead
+    renews: bool = True  # the session's lease; false where another session's poll promotes a waiter
 
     @property
     def mode(self) -> str:
-        """What is granted: exclusive access comes in three ways."""
+        """The mode that is granted: three access modes ask for exclusive access."""
         return SHARED if self.access_mode == SHARED else EXCLUSIVE
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """What a claim has reserved, to be granted once its markers stand in the log.
+    """What a claim has reserved, to be granted once its markers are in the log.
 
     Args:
         holders: By partition, what is reserved.
-        behind: By partition, whose exclusive access a shared one comes behind: the log still names that session.
-        offsets: By partition, where shared access begins that needs no marker any more.
+        behind: By partition, the ended exclusive session that shared access follows: the log still names it.
+        offsets: By partition, where shared access begins that needs no marker.
     """
 
     record: ProducerRecord
@@ -56,7 +58,7 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What becomes of a claim: an answer, or something to complete first."""
+    """The decision on a claim: an answer, or a reservation to complete first."""
 
     draft: ItemTransaction
     outcome: Producer | Pending
@@ -76,7 +78,7 @@ def new_record(snapshot: ClaimSnapshot, ask: Ask, name: str) -> ProducerRecord:
 
 
 def queue_position(snapshot: ClaimSnapshot, ticket: int, partitions: Sequence[int]) -> int:
-    """Return how many live waiters stand before this ticket, on any of its partitions."""
+    """Return how many live waiters have a lower ticket, on any of these partitions."""
     ahead = {
         waiter.ticket
         for p in partitions
@@ -93,27 +95,27 @@ def fenced(snapshot: ClaimSnapshot, why: str) -> ProducerFencedError:
 
 def taken_name(snapshot: ClaimSnapshot, record: ProducerRecord) -> ProducerBusyError:
     return ProducerBusyError(
-        "the name is a live producer's, until it closes, is fenced, or its lease lapses; take another: "
-        f"producer_name={record.producer_name}{told(snapshot.sessions.get(record.session_id))}"
+        "the name belongs to a live producer until it closes, is fenced, or its lease lapses; choose another name: "
+        f"producer_name={record.producer_name}{named_to_others(snapshot.sessions.get(record.session_id))}"
     )
 
 
-def who(columns: Sequence[Column]) -> str:
+def blocked_by(columns: Sequence[Column]) -> str:
     if Column.WAITERS in columns:
-        return "others wait for exclusive access"
-    return "a session has exclusive access" if Column.EXCLUSIVE in columns else "sessions share the access"
+        return "other sessions wait for exclusive access"
+    return "another session has exclusive access" if Column.EXCLUSIVE in columns else "other sessions share the access"
 
 
 def busy(columns: Sequence[Column], holder: SessionItem | None) -> ProducerBusyError:
-    """Return the answer to a claim that others are in the way of.
+    """Return the error for a claim that other sessions block.
 
     Args:
-        holder: One of those that have access, if there are any.
+        holder: One session that has access, if there is any.
     """
-    named = "" if Column.WAITERS in columns else told(holder)
-    until = f"{who(columns)}, until they are granted it, close or lapse; claim again later"
+    named = "" if Column.WAITERS in columns else named_to_others(holder)
+    until = f"{blocked_by(columns)}; claim again once they are granted it, close or lapse"
     return ProducerBusyError(f"{until}:{named}" if named else until)
 
 
 def throttled(what: str, maximum: int) -> ThrottledError:
-    return ThrottledError(f"no more than {maximum} {what}; try again when some have left")
+    return ThrottledError(f"already {maximum} {what}, the most there may be; try again when some have left")

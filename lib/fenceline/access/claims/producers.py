@@ -1,7 +1,9 @@
-"""A topic's named producers: looked at, listed, closed (API.md, "Sessions and producers").
+"""A topic's named producers: look, list, close (API.md, "Sessions and producers").
 
-The rule: what is shown of one is told by its record, its session, and what the partitions say now. Closing a producer
-ends what it holds, not its session; until somebody comes, a reconnection undoes it.
+Rule: what is shown of a producer follows from its record, its session, and its partitions now. Closing a producer ends
+what it holds, not its session. A reconnection undoes that, until another claim comes.
+
+Not here: polls of a producer that waits (``queue``).
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from fenceline.ports import Change
 
 
 def look(appenders: Appenders, topic: Topic, name: str) -> Producer:
-    """Return a producer as anybody may see it; nothing is renewed.
+    """Return a producer as any caller may see it. This renews nothing.
 
     Raises:
         UnknownProducerError, ProducerFencedError, SessionExpiredError, SessionSeveredError: As API.md says.
@@ -46,10 +48,10 @@ def look(appenders: Appenders, topic: Topic, name: str) -> Producer:
 
 
 def listed(context: Context, topic: Topic, *, start_after: str, limit: int) -> ProducerPage:
-    """Return the first ``limit`` behind a name of those that hold access, or wait for it; by the items alone.
+    """Return the first ``limit`` producers after a name that hold access, or wait for it, by the items alone.
 
     Raises:
-        Unavailable: The item store.
+        Unavailable: The item store could not be asked.
     """
     after = start_after[: limits.PRODUCER_NAME_CHARS_MAX + 1]  # no name is longer, and a store's keys have bounds
     found: list[tuple[ProducerRecord, Producer]] = []
@@ -70,7 +72,7 @@ def listed(context: Context, topic: Topic, *, start_after: str, limit: int) -> P
 
 
 def _shown(context: Context, topic: Topic, records: Sequence[ProducerRecord]) -> list[tuple[ProducerRecord, Producer]]:
-    """Return those of the producers that hold access, or wait for it, in the order of ``records``."""
+    """Return the producers among ``records`` that hold access, or wait for it, in that order."""
     snapshot = _snapshot(context, topic, records)
     found: list[tuple[ProducerRecord, Producer]] = []
     for record in records:
@@ -83,7 +85,7 @@ def _shown(context: Context, topic: Topic, records: Sequence[ProducerRecord]) ->
 
 
 def _snapshot(context: Context, topic: Topic, records: Sequence[ProducerRecord]) -> ClaimSnapshot:
-    """Read what these producers are judged by: also the waiters before them, who may not be among them."""
+    """Read what these producers are judged by, with the waiters before them, which may not be among them."""
     others = _read_access(context, topic, {p for record in records for p in record.partitions})
     waiters = [waiter for item in others.values() for waiter in item.waiting]
     others |= _read_access(context, topic, {p for waiter in waiters for p in waiter.partitions} - others.keys())
@@ -115,19 +117,20 @@ def close(
     principal: str,
     note: Callable[[SessionItem], None],
 ) -> None:
-    """Close a producer: what it holds, has reserved, or waits for. Closed before, or fenced, it stays as it is.
+    """Close a producer, with what it holds, has reserved, or waits for. A closed or fenced one stays as it is.
 
-    One whose name another session has taken since is closed, too, where nothing of it is left: the same request sent
-    again is answered the same.
+    If another session has taken the name since, and nothing of this producer is left, that counts as closed. So the
+    same request, sent again, gets the same answer.
 
     Raises:
         UnknownSessionError, NotAuthorizedError, SessionSeveredError: Nothing was changed.
-        UnknownProducerError, ProducerFencedError: There is none, or it is another session's. Nothing was changed.
+        UnknownProducerError, ProducerFencedError: There is no such producer, or it belongs to another session. Nothing
+            was changed.
         StoreUnavailableError, ContendedError: Nothing was changed; close it again.
-        OutcomeUnknownError: It may be closed; close it again.
+        OutcomeUnknownError: The producer may be closed; close it again.
     """
     context = appenders.context
-    was_its = False  # as an earlier attempt found it
+    was_its = False  # in an earlier attempt
     for attempt in Attempts(context.runtime, "the producer"):
         with attempt:
             record = read_record(context, topic, name)
@@ -140,12 +143,12 @@ def close(
                 if LIVE in states or not (states or was_its):
                     raise _not_its(appenders, topic, name, record)
             if record is None or not is_its or record.state == CLOSED or session.is_final:
-                note(session)  # by an answer that was lost, or in another process
+                note(session)  # closed by a write whose answer was lost, or by another process
                 return
             was_its = True
             changes = _closed_access(context, record)
             put = sessions.without_producer(session, topic.topic_id, name).put(context.runtime)
-            # Whoever ends the access meanwhile writes the same items: then this is judged again.
+            # A process that ends the access meanwhile writes the same items. Then this attempt is judged again.
             context.items.write([*changes, put, replace(record, state=CLOSED).put(context.runtime)])
             note(SessionItem.from_value(session_id, put.value, put.version))
             return

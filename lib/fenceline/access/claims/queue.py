@@ -1,8 +1,10 @@
-"""Waiting for exclusive access: polls, and who is promoted in them (DESIGN.md, section 5, "Waiting").
+"""Polls for exclusive access, and the promotion of waiters in them (DESIGN.md, "Waiting").
 
-The rule: no process lives to promote. A waiter is promoted in a poll, its own or another's, once those before it are
-granted or dead and nobody holds access any more. A poll may be cut off anywhere, and the next one goes on; what was
-reserved for a waiter meanwhile is completed by it.
+Rule: no process exists to promote waiters. A waiter is promoted in a poll, its own or another's. That happens once the
+waiters before it are granted or dead, and no session holds access. A poll may end anywhere, and the next one continues.
+It completes what was reserved for its waiter meanwhile.
+
+Not here: how a claim is made (``claim``).
 """
 
 from __future__ import annotations
@@ -47,12 +49,12 @@ class Waiting:
     def poll(
         self, topic: Topic, name: str, session_id: str, principal: str, *, wait_ms: int, timeout_ms: int
     ) -> Producer:
-        """Return the session's own producer, once it is granted or ``wait_ms`` are over; the wait renews its lease.
+        """Return the session's own producer, once it is granted or ``wait_ms`` are over. The wait renews its lease.
 
         Raises:
-            UnknownSessionError, NotAuthorizedError, SessionSeveredError, SessionExpiredError: It waits no more.
-            UnknownProducerError: There is none, or it was closed.
-            ProducerFencedError: It is another session's, or somebody came after it.
+            UnknownSessionError, NotAuthorizedError, SessionSeveredError, SessionExpiredError: It has stopped waiting.
+            UnknownProducerError: There is no such producer, or it was closed.
+            ProducerFencedError: It belongs to another session, or a later claim took its place.
             StoreUnavailableError, ContendedError, OutcomeUnknownError: Poll again; its place is kept.
             StaleTopicId: The name no longer leads to this incarnation.
         """
@@ -83,7 +85,7 @@ class Waiting:
         return self._claiming.make(topic, ask_of(record), until_ms, gives_up=False)
 
     def _promote_others(self, snapshot: ClaimSnapshot, record: ProducerRecord, until_ms: int) -> None:
-        """Promote the first in line, if that is another, and nobody holds what both wait for."""
+        """Promote the first in line, if that is another waiter, and no session holds what both wait for."""
         ahead = [
             waiter
             for view in snapshot.views.values()
@@ -98,7 +100,7 @@ class Waiting:
         found = read_record(self._context, snapshot.topic, first.producer_name)
         if found is None or found.ticket != first.ticket or found.state != QUEUED:
             return
-        # What stops the other one is told to it, in a poll of its own.
+        # An error of this attempt is not this caller's: the other waiter meets it in a poll of its own.
         with suppress(FencelineError):
             self._claiming.make(snapshot.topic, replace(ask_of(found), renews=False), until_ms, gives_up=False)
 
@@ -130,19 +132,20 @@ def read_record(context: Context, topic: Topic, name: str) -> ProducerRecord | N
     return None if item is None else record_from_item(item)
 
 
-ANOTHERS = "the name is another session's producer"
+ANOTHERS = "the producer of that name belongs to another session; choose another name"
 
 
 def unknown_producer(name: str) -> UnknownProducerError:
-    return UnknownProducerError(f"no such producer: producer_name={name[: limits.PRODUCER_NAME_CHARS_MAX]}")
+    what = "there is no such producer, or it was closed; claim again"
+    return UnknownProducerError(f"{what}: producer_name={name[: limits.PRODUCER_NAME_CHARS_MAX]}")
 
 
 def judge_record(snapshot: ClaimSnapshot, name: str, session_id: str | None) -> ProducerRecord:
     """Return a producer that may be shown, or polled by ``session_id``.
 
     Raises:
-        UnknownProducerError: There is none, or it, or its session, was closed.
-        ProducerFencedError: It is another session's, or a fencer failed it.
+        UnknownProducerError: There is no such producer, or it or its session was closed.
+        ProducerFencedError: It belongs to another session, or a fencer failed it.
     """
     record = snapshot.records.get(name)
     session = None if record is None else snapshot.sessions.get(record.session_id)
@@ -153,7 +156,7 @@ def judge_record(snapshot: ClaimSnapshot, name: str, session_id: str | None) -> 
     if record.state == CLOSED or session.state == sessions.CLOSED:
         raise unknown_producer(name)
     if record.state == FAILED:
-        raise fenced(snapshot, "another claim came first")
+        raise fenced(snapshot, "another claim came first; claim again")
     return record
 
 
@@ -161,13 +164,14 @@ def shown(snapshot: ClaimSnapshot, record: ProducerRecord, session: SessionItem)
     """Return a producer as it is now.
 
     Raises:
-        ProducerFencedError: It has lost all that it was granted, or its place in the line and has nothing beside.
+        ProducerFencedError: It has lost all that it was granted, or its place in the line, and holds nothing.
         SessionExpiredError: It waits, and its session's lease lapsed.
     """
     if not snapshot.is_reserved_or_in_line(record):
         held = snapshot.held_of(record)
         if not held:
-            raise fenced(snapshot, "somebody came after it" if record.state == GRANTED else "a fencer came before it")
+            what = "a later claim took its access" if record.state == GRANTED else "a fencer took its place in the line"
+            raise fenced(snapshot, f"{what}; claim again")
         return granted_producer(record, session, held)
     if not session.is_live(snapshot.now_ms):
         raise sessions.expired(session)

@@ -1,7 +1,10 @@
-"""Reconnections: claims that say which epochs they had (DESIGN.md, section 5).
+"""Reconnections: claims that say which epochs they had (DESIGN.md, "Reconnection").
 
-The rule: they are judged before the table, and lower epochs before anything is disturbed. The same session resumes what
-nobody came after, under the same epochs, also when its lease had lapsed; who waits goes on waiting.
+Rule: a reconnection is judged before the table, and one with lower epochs before it disturbs anything. The same session
+resumes access that no later access replaced, under the same epochs, also when its lease had lapsed. Waiters keep their
+places.
+
+Not here: new claims (``decision``).
 """
 
 from __future__ import annotations
@@ -20,14 +23,14 @@ from fenceline.model.access import GRANTED, QUEUED
 
 
 def reconnect(snapshot: ClaimSnapshot, ask: Ask, session: SessionItem) -> Decision | None:
-    """Return what becomes of a claim that has had access before; ``None``: it is a new one."""
+    """Return the decision on a claim that had access before; ``None`` if it is a new claim."""
     assert ask.topic_epochs is not None
     verdicts = {
         p: rules.reconnection_of(view, ask.topic_epochs[p], ask.session_id, ask.mode)
         for p, view in snapshot.views.items()
     }
     if Reconnection.FENCED in verdicts.values():
-        raise fenced(snapshot, "somebody came after it, or these epochs were never granted; claim anew without them")
+        raise fenced(snapshot, "a later claim came, or these epochs were never granted; claim without topic_epochs")
     if session.state == sessions.CLOSED:
         raise sessions.expired(session)
     if set(verdicts.values()) != {Reconnection.RESUMES}:
@@ -40,17 +43,17 @@ def reconnect(snapshot: ClaimSnapshot, ask: Ask, session: SessionItem) -> Decisi
 
 
 def _names(view: PartitionAccess, ask: Ask, epoch: int) -> list[str]:
-    """Return the session's producers that have a partition: several may share it."""
+    """Return the names of the session's producers on a partition: several may share it."""
     own = view.item.shared if ask.mode == SHARED else (view.item.granted,)
     held = [h for h in own if h is not None and (h.session_id, h.epoch) == (ask.session_id, epoch)]
-    return [h.producer_name for h in held if h.producer_name]  # an owner is no producer
+    return [h.producer_name for h in held if h.producer_name]  # an owner has no producer name
 
 
 def _resumed(snapshot: ClaimSnapshot, ask: Ask, session: SessionItem, name: str) -> Decision:
     assert ask.topic_epochs is not None
     topic, epochs = snapshot.topic, dict(ask.topic_epochs)
-    # Whoever writes that it has ended writes these items: only one of the two succeeds, whatever the clocks say.
-    draft = ItemTransaction(snapshot, leans_on_all=True)
+    # A process that ends this access writes the same items: only one of the two succeeds, whatever the clocks say.
+    draft = ItemTransaction(snapshot, checks_all=True)
     session = sessions.renewed(session, snapshot.now_ms)
     for p, view in snapshot.views.items():
         draft.access[p] = rules.resumed(view.item, (ask.session_id, name))
@@ -58,7 +61,8 @@ def _resumed(snapshot: ClaimSnapshot, ask: Ask, session: SessionItem, name: str)
     draft.sessions[session.session_id] = hold_limits.bounded(snapshot.sessions[ask.session_id], session, snapshot.held)
     record = snapshot.records.get(name)
     if record is not None and not _is_of(record, ask):
-        # Another claim of its own session is under way, or its lapsed session comes back to it: that is closed first.
+        # Another claim of its own session is under way (a lapsed session may come back to it), or the name belongs to a
+        # live producer. That one must close first.
         is_own = record.session_id == ask.session_id
         if (is_own and record.state in (PENDING, QUEUED)) or snapshot.is_alive(record):
             raise taken_name(snapshot, record)
@@ -75,6 +79,6 @@ def _is_of(record: ProducerRecord, ask: Ask) -> bool:
 
 
 def _next_offset(view: PartitionAccess) -> int:
-    """Return what lies right behind a grant's markers."""
+    """Return the offset right after a grant's marker."""
     is_exclusive = view.state.access_mode == EXCLUSIVE
     return view.state.access_offset + 1 if is_exclusive else view.state.next_offset

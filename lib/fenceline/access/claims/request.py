@@ -1,6 +1,8 @@
-"""Claims of write access: what one asks for, and its form (API.md, "Sessions and producers").
+"""The form of a claim of write access (API.md, "Sessions and producers").
 
-The rule: what can be said of a claim without its topic is judged here, with the field to blame, for all callers alike.
+Rule: all that can be judged of a claim without its topic is judged here, with the field to blame, for every caller.
+
+Not here: whether the claim gets access (``decision``).
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from fenceline.model.requests import ACCESS_MODES, CLIENT_NAME_PATTERN, ClaimReq
 from fenceline.model.topic import Topic
 
 _TEXT = re.compile(CLIENT_NAME_PATTERN)
-# Not in the pattern: JSON carries none to begin with, and validators that cannot name one refuse the whole pattern.
+# Not in the pattern: JSON text has none, and a validator that cannot name one refuses the whole pattern.
 _LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
@@ -33,30 +35,30 @@ def check(request: ClaimRequest) -> None:
         )
     if request.lease_ms is not None:
         if request.session_id is not None:
-            raise _wrong("lease_ms", "left out with a session_id: it is for the session that is made here")
+            raise _wrong("lease_ms", "left out where session_id is given: only a new session takes it")
         check_lease(request.lease_ms)
     if request.client_name is not None:
         if request.session_id is not None:
-            raise _wrong("client_name", "left out with a session_id: it is for the session that is made here")
+            raise _wrong("client_name", "left out where session_id is given: only a new session takes it")
         check_client_name(request.client_name)
     if not 0 <= request.wait_ms <= limits.WAIT_MS_MAX:
         raise _wrong("wait_ms", f"from 0 to {limits.WAIT_MS_MAX}")
     if epochs is not None and request.session_id is None:
-        raise _wrong("topic_epochs", "left out without the session_id that had them")
+        raise _wrong("topic_epochs", "left out where session_id is not given: it names the epochs of that session")
     for field_name, named in (("partitions", partitions), ("topic_epochs", epochs)):
         if named is not None and not 1 <= len(named) <= limits.CLAIM_PARTITIONS_MAX:
-            raise _wrong(field_name, f"of 1 to {limits.CLAIM_PARTITIONS_MAX} partitions")
+            raise _wrong(field_name, f"for 1 to {limits.CLAIM_PARTITIONS_MAX} partitions")
     if partitions is not None and len(set(partitions)) < len(partitions):
-        raise _wrong("partitions", "without one twice")
+        raise _wrong("partitions", "a list with no partition twice")
     if epochs is not None and partitions is not None and set(epochs) != set(partitions):
-        raise _wrong("topic_epochs", "of the same partitions as partitions")
+        raise _wrong("topic_epochs", "for the same partitions as partitions")
 
 
 def check_lease(lease_ms: int) -> None:
     """Judge a lease.
 
     Raises:
-        InvalidRequestError: It is out of its bounds.
+        InvalidRequestError: The lease is out of its bounds.
     """
     if not limits.LEASE_MS_MIN <= lease_ms <= limits.LEASE_MS_MAX:
         raise _wrong("lease_ms", f"from {limits.LEASE_MS_MIN} to {limits.LEASE_MS_MAX}")
@@ -66,7 +68,7 @@ def check_client_name(client_name: str) -> None:
     """Judge the name that a session shows.
 
     Raises:
-        InvalidRequestError: It is empty or too long, or a terminal could take some of it for more than text.
+        InvalidRequestError: The name is empty or too long, or a terminal could take some of it for more than text.
     """
     is_text = _TEXT.fullmatch(client_name) is not None and _LONE_SURROGATE.search(client_name) is None
     if not is_text or len(client_name.encode()) > limits.CLIENT_NAME_BYTES_MAX:
@@ -82,7 +84,7 @@ def partitions_of(request: ClaimRequest, topic: Topic) -> tuple[int, ...]:
     """Return the partitions that a claim is for, in order.
 
     Raises:
-        InvalidRequestError: It names none, and the topic has more than one claim takes.
+        InvalidRequestError: It names none, and the topic has more partitions than one claim takes.
     """
     named = request.topic_epochs if request.partitions is None else request.partitions
     if named is not None:

@@ -1,7 +1,10 @@
-"""All that a claim is judged by, read at one moment, and the changes that are made of it.
+"""All that a claim is judged by, read at one moment, and the changes that follow from it.
 
-The rule: the items are read before the sessions that they name, and every change is conditional on the version that was
-read: what was seen dead is ended by a write that fails if it came back meanwhile. The folds come from verified tails.
+Rule: the items are read before the sessions that they name, and every change is conditional on the version that was
+read. So the write that ends a session which looked dead fails if that session came back meanwhile. The states of the
+partitions come from verified tails.
+
+Not here: the decision (``decision``).
 """
 
 from __future__ import annotations
@@ -33,11 +36,11 @@ class ClaimSnapshot:
 
     topic: Topic
     views: dict[int, PartitionAccess]  # of the claim's partitions
-    others: dict[int, AccessItem]  # of those that waiters and records of the views have beside
-    sessions: dict[str, SessionItem]  # those of the named ones that are known
+    others: dict[int, AccessItem]  # of further partitions that waiters and records name
+    sessions: dict[str, SessionItem]  # those that are named and exist
     records: dict[str, ProducerRecord]  # by name
     tickets: Item | None  # the counter
-    held: dict[tuple[str, int], AccessItem]  # what the claimer's session holds, where it holds almost too much
+    held: dict[tuple[str, int], AccessItem]  # of the claimer's holds, where they are almost too many
     now_ms: int
     topic_version: int | None = None  # of the topic's item
 
@@ -61,27 +64,27 @@ class ClaimSnapshot:
         return self.liveness.is_waiting(waiter)
 
     def is_in_line(self, ticket: int, partitions: Iterable[int]) -> bool:
-        """Whether a waiter stands in all its lines: a fencer takes it out of those of the partitions it claims."""
+        """Return True if a waiter is in the line of all its partitions; a fencer takes it out where it claims."""
         return all(any(w.ticket == ticket for w in self.item(p).waiting) for p in partitions)
 
     def is_held(self, record: ProducerRecord, partition: int) -> bool:
-        """Whether a producer still has what it was granted on a partition."""
+        """Return True if a producer still has what it was granted on a partition."""
         view = self.views.get(partition) or PartitionAccess(partition, self.item(partition), PartitionState())
         return view.is_held_by(record.name, record.topic_epochs.get(partition, -1))
 
     def held_of(self, record: ProducerRecord) -> list[int]:
-        """Return what a producer was granted and still has, also while it claims the rest anew, or waits for it."""
+        """Return what a producer was granted and still has, also while it claims the rest again, or waits for it."""
         if record.state not in (GRANTED, PENDING, QUEUED):
             return []
         return [p for p in record.partitions if p in record.next_offsets and self.is_held(record, p)]
 
     def is_alive(self, record: ProducerRecord) -> bool:
-        """Whether its name is taken: it has something, or waits, and its session is live."""
+        """Return True if its name is taken: it holds something, or waits, and its session is live."""
         is_live = self.is_live(record.session_id)
         return is_live and (self.is_reserved_or_in_line(record) or bool(self.held_of(record)))
 
     def is_reserved_or_in_line(self, record: ProducerRecord) -> bool:
-        """Whether one that is not granted yet may still be."""
+        """Return True if the claim of a record that is not granted yet may still be granted."""
         if record.state == QUEUED:
             return self.is_in_line(record.ticket, record.partitions)
         items = [self.item(p) for p in record.partitions if p not in record.next_offsets]
@@ -91,21 +94,21 @@ class ClaimSnapshot:
 
 @dataclass(slots=True)
 class ItemTransaction:
-    """Changes of a scene, made all or none."""
+    """Changes to what a snapshot shows, written all or none."""
 
     snapshot: ClaimSnapshot
     access: dict[int, AccessItem] = field(default_factory=dict)
     sessions: dict[str, SessionItem] = field(default_factory=dict)
     record: ProducerRecord | None = None
     ticket: int | None = None  # the one that was drawn
-    leans_on_all: bool = False  # also what it leaves as it was must be so still, when it is written
+    checks_all: bool = False  # items that stay as they were are conditions, too
 
     def session(self, session_id: str) -> SessionItem | None:
-        """Return a session as it is with the changes so far."""
+        """Return a session with the changes so far."""
         return self.sessions.get(session_id) or self.snapshot.sessions.get(session_id)
 
     def draw_ticket(self) -> int:
-        """Return the next of the topic's tickets: whoever draws at the same time, the write tells apart."""
+        """Return the topic's next ticket. Of two claims that draw it at the same time, only one can write."""
         counter = self.snapshot.tickets
         self.ticket = 1 if counter is None else int(str(counter.value["next"]))
         return self.ticket
@@ -118,7 +121,7 @@ class ItemTransaction:
             if item != self.snapshot.item(p)
         ]
         puts += [s.put(runtime) for s in self.sessions.values() if s != self.snapshot.sessions.get(s.session_id)]
-        if self.leans_on_all:
+        if self.checks_all:
             puts += self._checks(topic_id)
         if self.record is not None:
             puts.append(self.record.put(runtime))
@@ -128,13 +131,12 @@ class ItemTransaction:
             expected = None if counter is None else counter.version
             puts.append(Put(keys.tickets_item(topic_id), {"next": self.ticket + 1}, version, expected))
         if any(isinstance(put, Put) and put.expected is None for put in puts):
-            # A process that was frozen until this incarnation was collected leaves no item that nobody would ever
-            # delete.
+            # A process that was frozen until this incarnation was collected must leave no item: none would delete it.
             puts.append(Check(keys.topic_item(self.snapshot.topic.name), self.snapshot.topic_version))
         return puts
 
     def _checks(self, topic_id: str) -> list[Change]:
-        """Return the conditions on what is not changed."""
+        """Return the conditions on the items that do not change."""
         items = [(p, item) for p, item in self.access.items() if item == self.snapshot.item(p)]
         known = [one for one in self.sessions.values() if one == self.snapshot.sessions.get(one.session_id)]
         checks: list[Change] = [Check(keys.access_item(topic_id, p), item.version) for p, item in items]
@@ -143,12 +145,12 @@ class ItemTransaction:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotQuery:
-    """What a scene is to show.
+    """What a snapshot must show.
 
     Args:
         partitions: The claim's.
         session_id: The claimer's.
-        producer_name: The record's; ``None`` for those of the session on these partitions.
+        producer_name: The record's; with ``None``, all records of the session on these partitions.
     """
 
     topic: Topic
@@ -158,12 +160,12 @@ class SnapshotQuery:
 
 
 def read_snapshot(appenders: Appenders, wanted: SnapshotQuery) -> ClaimSnapshot:
-    """Read what a claim is judged by, with severed sessions fenced.
+    """Read what a claim is judged by, and fence the severed sessions in it.
 
     Raises:
         StaleTopicId: The name no longer leads to this incarnation.
         UnknownTopicOrPartitionError: There is no such partition.
-        FencelineError: A severed session's fences could not be finished. Nothing else was written.
+        FencelineError: The fences of a severed session could not be finished. Nothing else was written.
         Unavailable: A store could not be asked.
     """
     while True:
@@ -192,7 +194,7 @@ def _read_once(appenders: Appenders, wanted: SnapshotQuery) -> ClaimSnapshot:
             raise unknown_partition(known.topic, partition)
     items = {p: access_from_item(found.get(key)) for p, key in access_keys.items()}
     second = _second_keys(wanted, items, found)
-    # Behind the items: what they say is granted stands in the log that is read now.
+    # After the items: if they say that access is granted, the log that is read now has its marker.
     tails = [partial(_state, appenders, topic, p) for p in partitions]
     reads = [partial(context.items.get, some) for some in _chunks(second)]
     states = context.runtime.gather(tails)
@@ -211,7 +213,7 @@ def _chunks(wanted: Sequence[ItemKey]) -> list[Sequence[ItemKey]]:
 
 
 def _second_keys(wanted: SnapshotQuery, items: dict[int, AccessItem], found: dict[ItemKey, Item]) -> list[ItemKey]:
-    """Return what the first items name: sessions, further partitions, the session's own records and holds."""
+    """Return the keys that the first items name: sessions, further partitions, the session's records and holds."""
     topic_id = wanted.topic.topic_id
     second: dict[ItemKey, None] = {}
     names: set[str] = set()
@@ -234,7 +236,7 @@ def _second_keys(wanted: SnapshotQuery, items: dict[int, AccessItem], found: dic
         session = found.get(keys.session_item(wanted.session_id))
         places = [] if session is None else hold_limits.crowded(session_from_item(session), len(items))
         second |= {keys.access_item(*place): None for place in places}
-    # What is held is read again behind the session: only then is a grant seen that was made to it before.
+    # The access items are read again, after the session: only then is an earlier grant to it sure to be seen.
     return [key for key in second if key not in found or key.sort == "access"]
 
 
@@ -275,7 +277,7 @@ def _is_of(key: ItemKey, topic_id: str) -> bool:
 
 
 def settled(draft: ItemTransaction, puts: Sequence[Change]) -> ItemTransaction:
-    """Return the draft as it stands once written: each item with its new version."""
+    """Return the draft as it is once written: each item with its new version."""
     versions = {put.key: put.version for put in puts if isinstance(put, Put)}
     topic_id = draft.snapshot.topic.topic_id
     return replace(

@@ -1,9 +1,11 @@
-"""The "own" API: resources taken and kept (DESIGN.md, section 6).
+"""The "own" API: take resources and keep them (DESIGN.md, "Ownership (Single Reader/Writer)").
 
-The rule: one item transaction decides over all resources of a claim, and severs whom it must. Where it brings write
-access, a marker in each partition's log follows, as for a claim of section 5; then the confirmation; then the fences of
-whoever was severed; only then the answer. A process that dies in between leaves a claim that the same request, sent
-again, completes.
+Rule: one item transaction decides over all resources of a request, and severs the sessions that it must. For write
+access, a marker in each partition's log follows, as for a claim (DESIGN.md, "Write access by own"). Then come the
+confirmation, then the fences of the severed sessions, and only then the answer. If a process crashes in between, the
+same request, sent again, completes what it left.
+
+Not here: the plan of the transaction (``plan``), and which failure of several markers wins (``append.marker_round``).
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from fenceline.ports import Change, ItemTooLarge, NoAnswer, Unavailable, Version
 
 @dataclass(frozen=True, slots=True)
 class OwnRequest:
-    """Resources that a session would own: all of them, or none."""
+    """A request of a session to own resources: all of them, or none."""
 
     session_id: str
     wanted: Sequence[OwnTarget]
@@ -49,38 +51,38 @@ def own(appenders: Appenders, request: OwnRequest, until_ms: int) -> list[OwnedR
     """Own all these resources, or none; return them in the order of the request.
 
     Args:
-        until_ms: When the markers of write access are given up, on the monotonic clock.
+        until_ms: When the request stops to append markers of write access, on the monotonic clock.
 
     Raises:
         InvalidRequestError: A name or a number is out of its bounds. Nothing was changed, as with the next ones.
         UnknownSessionError, NotAuthorizedError, SessionSeveredError, SessionExpiredError: The session, in this order.
         StaleGenerationError, ResourceOwnedError: The first resource that is refused.
-        ThrottledError: It is too much for one session, or at once.
+        ThrottledError: It is too much for one session, or for one request.
         StoreUnavailableError, ContendedError: Nothing was changed.
-        OutcomeUnknownError: Some of it may have been done; the same request completes it.
+        OutcomeUnknownError: Some of it may be done; the same request completes it.
     """
     context = appenders.context
     check_wanted(request.group, request.wanted)
     claim = OwnAttempt(appenders, request, until_ms)
     try:
-        # Behind a write that was not answered, all is given up before a refusal is told.
+        # A refusal after a write that was not answered is final: everything is given up before it is answered.
         for attempt in Attempts(context.runtime, "the ownerships", is_refusal_final=True):
             with attempt:
                 return claim.attempt()
     except (FixError, CorruptLogError):
-        # Another came between what was written first and its end, and is in the way now: all or none.
+        # Another request came after the first write of this one, and blocks it now: all or none.
         if claim.has_written:
             claim.give_up()
         raise
     except RetryError as error:
         if not claim.has_written:
             raise
-        raise OutcomeUnknownError(f"not all of it is done; send it again: {error.detail}") from error
+        raise OutcomeUnknownError(f"only a part of it is done; send the same request again: {error.detail}") from error
     raise AssertionError
 
 
 class OwnAttempt:
-    """One claim, over as many attempts as it takes."""
+    """One request to own resources, over as many attempts as it takes."""
 
     def __init__(self, appenders: Appenders, request: OwnRequest, until_ms: int) -> None:
         self._context = appenders.context
@@ -88,14 +90,14 @@ class OwnAttempt:
         self._request = request
         self._until_ms = until_ms
         self.has_written = False
-        self._severed: set[str] = set()  # by it, or by whoever died before this was told
-        self._taken: dict[Resource, None] = {}  # by what was written, or may have been
+        self._severed: set[str] = set()  # by it, or by an earlier request that crashed
+        self._taken: dict[Resource, None] = {}  # by a write that was made, or may have been
 
     def attempt(self) -> list[OwnedResource]:
         """Do all of it, from a fresh read on.
 
         Raises:
-            VersionMoved: Another came between. What is written by then is met by the next attempt.
+            VersionMoved: Another request came between. The next attempt meets what is written by then.
         """
         context, request, runtime = self._context, self._request, self._context.runtime
         names = [one.resource for one in request.wanted]
@@ -111,7 +113,7 @@ class OwnAttempt:
         self._write(made.changes, [one.resource for one in made.planned if not one.is_kept])
         pending = [one for one in made.planned if one.is_pending]
         if pending:
-            self.has_written = True  # a marker, perhaps, of what an earlier request has reserved
+            self.has_written = True  # perhaps a marker of what an earlier request reserved
             self._append_markers(pending)
             self._confirm(pending)
         self.finish_fences()
@@ -120,29 +122,32 @@ class OwnAttempt:
     def _read_owners(self, found: Sequence[Found]) -> Mapping[str, SessionItem]:
         try:
             return read_owners(self._appenders, found)
-        except RetryError:  # from fences; of whom an earlier request of this session severed, they are this one's
+        except RetryError:
+            # From fences. If an earlier request of this session severed those sessions, the fences are this request's.
             mine = self._request.session_id
             self.has_written |= any(one.item.session_id == mine and one.item.severed for one in found)
             raise
 
     def give_up(self) -> None:
-        """Give up what it has taken on its way, and finish the fences of whom it severed: then a refusal can be told.
+        """Give up what the request has taken, and finish its fences, so that a refusal can be answered.
 
         Raises:
             OutcomeUnknownError: Not all of that is done.
         """
         runtime = self._context.runtime
         try:
-            # First: from its write on, one of the claim's own that was not answered severs nobody any more.
+            # This comes first: after it, no late write of this request can sever a session.
             give_up(self._context, self._request.session_id, self._taken)
             for attempt in Attempts(runtime, "the severed sessions"):
                 with attempt:
                     self.finish_fences()
         except RetryError as error:
-            raise OutcomeUnknownError(f"not all of it is given up; send it again: {error.detail}") from error
+            raise OutcomeUnknownError(
+                f"the request failed, and not all that it took is given up; send it again: {error.detail}"
+            ) from error
 
     def finish_fences(self) -> None:
-        """Finish the fences of whom it severed, before anything is answered; as ``fencing.finish``."""
+        """Finish the fences of the sessions that it severed, before the answer; see ``fencing.finish``."""
         if self._severed:
             severed = fencing.read_sessions(self._context, self._severed).values()
             fencing.meet(self._appenders, severed)
@@ -153,7 +158,8 @@ class OwnAttempt:
         before = dict(self._taken)
         self._taken |= dict.fromkeys(taken)
         try:
-            # Who loses this write has severed nobody, and judges again; who wins it owns what guards no log.
+            # A request that loses this write severs no session, and judges again. One that wins it owns
+            # what guards no log.
             self._context.items.write(changes)
         except (VersionMoved, ItemTooLarge, Unavailable):
             self._taken = before
@@ -185,10 +191,10 @@ class OwnAttempt:
             raise VersionMoved(pending[lost.index].access_key) from lost
 
     def _confirm(self, pending: Sequence[Planned]) -> None:
-        """Write that the reserved epochs are granted, by now that their markers stand in the logs.
+        """Write that the reserved epochs are granted, now that their markers are in the logs.
 
         Raises:
-            VersionMoved: One is another's by now, or the session has ended.
+            VersionMoved: One belongs to another session by now, or this session has ended.
         """
         for attempt in Attempts(self._context.runtime, "the partitions' access"):
             with attempt:
@@ -207,7 +213,7 @@ class OwnAttempt:
         for one in pending:
             item = access_from_item(items.get(one.access_key))
             if item.granted == one.holder:
-                continue  # by an answer that was lost, or by the same request beside this one
+                continue  # by a write whose answer was lost, or by the same request beside this one
             made = rules.confirmed(item, one.holder)
             if made is None or session.is_final:
                 return one

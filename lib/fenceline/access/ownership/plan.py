@@ -1,8 +1,11 @@
-"""What one claim of resources changes: pure, over all that was read for it (DESIGN.md, section 6).
+"""The changes of one request to own resources, as a pure function of what was read (DESIGN.md, "Severing").
 
-The rule: all resources are judged before anything is changed, so that a refusal leaves nobody severed; then everything
-goes into one item transaction, conditional on the versions read: the claimer's session, each resource's ownership, the
-partition's access where that is write access, and every session that is severed, or that may not come back meanwhile.
+Rule: all resources are judged before any change, so a refusal severs no session. Then all changes go into one item
+transaction, conditional on the versions that were read. It has the claimer's session, each resource's ownership, and
+for write access the partition's access item. It also has every session that is severed, or must not come back
+meanwhile.
+
+Not here: reads and writes (``own``, ``snapshot``).
 """
 
 from __future__ import annotations
@@ -37,7 +40,7 @@ class Found:
     view: PartitionAccess | None  # of the partition, for write access
 
     def session_ids(self) -> set[str]:
-        """Return the sessions that must be known to judge it."""
+        """Return the sessions that must be read to judge it."""
         if self.view is not None:
             return {holder.session_id for holder in self.view.exclusives()}
         return set() if self.item.session_id is None else {self.item.session_id}
@@ -50,16 +53,16 @@ class Planned:
     resource: Resource
     item: OwnershipItem
     is_kept: bool
-    is_pending: bool = False  # write access whose marker, or confirmation, is still to come
+    is_pending: bool = False  # write access without its marker or confirmation
 
     @property
     def holder(self) -> Holder:
-        """Return what the claimer has reserved for it, by its token."""
+        """The claimer's reservation, by the token."""
         return Holder(self.item.session_id or "", self.item.fencing_token, "")
 
     @property
     def hold(self) -> Hold:
-        """Return how its session remembers it, once it is granted."""
+        """The hold in the claimer's session, once it is granted."""
         resource = self.resource
         place = resource.topic, resource.topic_id, resource.partition
         return Hold(*place, self.item.fencing_token, EXCLUSIVE, "")
@@ -71,7 +74,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One claim's outcome: what is granted, and what that changes."""
+    """The outcome of one request: what is granted, and the changes."""
 
     planned: Sequence[Planned]
     changes: Sequence[Change]
@@ -86,11 +89,11 @@ def liveness_of(known: Mapping[str, SessionItem], now_ms: int) -> Liveness:
         session = known.get(session_id)
         return session is None or session.is_final
 
-    return Liveness(is_live, is_gone, lambda _: False)  # who waits is not asked here: an owner fails them all
+    return Liveness(is_live, is_gone, lambda _: False)  # an owner fails all waiters
 
 
 def owners(found: Found, liveness: Liveness) -> list[Holder]:
-    """Return who owns the resource at the moment: of write access, its live exclusive holders, of any kind."""
+    """Return the resource's owners now: for write access, its live exclusive holders of any kind."""
     if found.view is not None:
         return rules.holders(found.view, liveness)
     owner = found.item.session_id
@@ -106,12 +109,12 @@ def plan(
     now_ms: int,
     runtime: Runtime,
 ) -> Plan:
-    """Judge a claim, and say what it changes.
+    """Judge a request, and return what it is granted and what it changes.
 
     Args:
-        claimer: Live, and judged.
+        claimer: The session, live and judged.
         wanted: Each resource, and the generation asked for.
-        known: The sessions that these name, as far as they exist.
+        known: The sessions that these name, if they exist.
         held: What the claimer holds already, where it might hold too much.
 
     Raises:
@@ -129,27 +132,27 @@ def plan(
 def _judge(
     claimer: str, found: Found, asked: int | None, liveness: Liveness, known: Mapping[str, SessionItem]
 ) -> tuple[Granted, Holder | None, Sequence[str]]:
-    """Return what is granted, what the claimer has of it already, and whom it severs.
+    """Return what is granted, what the claimer has of it already, and which sessions are severed.
 
     Raises:
-        StaleGenerationError, ResourceOwnedError: It is refused.
+        StaleGenerationError, ResourceOwnedError: The resource is refused.
     """
     held = owners(found, liveness)
     others = tuple({holder.session_id: None for holder in held if holder.session_id != claimer})
-    # What a producer of the claimer's has only reserved is not its own yet: it loses to this claim.
+    # The reservation of a producer of the claimer is not the claimer's own yet: it loses to this request.
     claim = None if found.view is None else found.view.item.claim
     mine = [h for h in held if h.session_id == claimer and (h != claim or not h.producer_name)]
     owner = Owner.OTHER if others else Owner.SAME if mine else Owner.NONE
-    owner_told = sessions.told(known.get(others[0])) if others else ""
-    verdict = decide(found.resource.name, found.item.generation, owner, asked, owner_told=owner_told)
+    owner_named = sessions.named_to_others(known.get(others[0])) if others else ""
+    verdict = decide(found.resource.name, found.item.generation, owner, asked, owner_named=owner_named)
     if isinstance(verdict, FencelineError):
         raise verdict
-    # Of what it was granted and what it has reserved since, the later one: a token only grows.
+    # The later of its grant and its reservation counts: a token only grows.
     return verdict, mine[-1] if verdict.is_kept else None, others
 
 
 class _OwnDraft:
-    """The sessions and the changes of a claim that is granted."""
+    """The sessions and the changes of a request that is granted."""
 
     def __init__(
         self, claimer: str, known: Mapping[str, SessionItem], held: Held, now_ms: int, runtime: Runtime
@@ -161,7 +164,7 @@ class _OwnDraft:
         self._now_ms = now_ms
         self._runtime = runtime
         self._changes: list[Change] = []
-        self._leaned_on = {claimer}  # sessions that must still be what they were
+        self._unchanged = {claimer}  # sessions that must still be what they were
 
     def grant(self, found: Found, granted: Granted, mine: Holder | None, others: Sequence[str]) -> Planned:
         resource = found.resource
@@ -181,11 +184,13 @@ class _OwnDraft:
         return Planned(resource, item, granted.is_kept, is_pending)
 
     def _reserve(self, resource: Resource, view: PartitionAccess) -> int:
-        """Reserve the next epoch of a partition for the claimer, and write who has ended for it."""
+        """Reserve the next epoch of a partition for the claimer, and end the access that is over."""
         liveness = liveness_of(self._sessions, self._now_ms)
         item = rules.reserved(view, Claimant(self._claimer, ""), liveness, fails_waiters=True)
         if item.epoch > limits.INT32_MAX:
-            raise ThrottledError(f"its epochs are used up; create the topic anew: resource={resource.name}")
+            raise ThrottledError(
+                f"the partition has no epoch left; create the topic again to get new ones: resource={resource.name}"
+            )
         for holder in rules.over(view, liveness):
             self._end_hold(resource, holder)
         self._changes.append(item.put(keys.access_item(resource.topic_id, resource.partition), self._runtime))
@@ -210,7 +215,7 @@ class _OwnDraft:
             self._change(sessions.severed(session, self._now_ms))
 
     def _end_ownership(self, found: Found) -> None:
-        """Write that a former owner who is not live has ended: it may not come back with this."""
+        """End the ownership of a former owner that is not live: it must not come back with this resource."""
         former = self._former(found.item.session_id)
         if former is not None:
             resource = found.resource
@@ -224,30 +229,30 @@ class _OwnDraft:
             self._change(sessions.with_hold_state(former, *place, holder.producer_name, ENDED))
 
     def _former(self, session_id: str | None, *, or_claimer: bool = False) -> SessionItem | None:
-        """Return a session that could come back, if it is one; what is granted leans on that it has not."""
+        """Return the session if it could come back. What is granted depends on that it has not."""
         former = self._sessions.get(session_id or "")
         if former is None or former.is_final or (former.session_id == self._claimer and not or_claimer):
             return None
-        self._leaned_on.add(former.session_id)
+        self._unchanged.add(former.session_id)
         return former
 
     def all_changes(self) -> list[Change]:
-        """Return the whole transaction; nothing, where all stands already."""
+        """Return the whole transaction; an empty one if everything is written already."""
         claimer = hold_limits.bounded(self._read[self._claimer], self._sessions[self._claimer], self._held)
         self._change(claimer)
         if sum(_bytes(owned) for owned in claimer.owns) > limits.OWNED_BYTES_MAX:
             raise ThrottledError(
-                f"the names of what a session owns take at most {limits.OWNED_BYTES_MAX} bytes; release some, or use "
-                "another session"
+                f"the names of all resources of a session take at most {limits.OWNED_BYTES_MAX} bytes; release some, "
+                "or use another session"
             )
         changed = [one for one in self._sessions.values() if one != self._read[one.session_id]]
         if not changed and not self._changes:
             return []
         changes: list[Change] = [*self._changes, *(session.put(self._runtime) for session in changed)]
-        for session_id in sorted(self._leaned_on - {one.session_id for one in changed}):
+        for session_id in sorted(self._unchanged - {one.session_id for one in changed}):
             changes.append(Check(self._read[session_id].key, self._read[session_id].version))
         if len(changes) > limits.TRANSACTION_ITEMS_MAX:
-            raise ThrottledError("too many sessions stand in the way for one request; own fewer resources at once")
+            raise ThrottledError("too many other sessions are in the way of one request; own fewer resources at once")
         return changes
 
 

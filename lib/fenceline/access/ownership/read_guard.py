@@ -1,6 +1,9 @@
 """The guard of a group's reads and commits: only the session that owns the partition passes.
 
-Rule: a read is judged before and after it; a commit carries the owner's items as conditions of its write.
+Rule: a read is judged before and after it. A commit carries the owner's items as conditions of its write (DESIGN.md,
+"Reads and commits as a group").
+
+Not here: how the session came to own the partition (``own``).
 """
 
 from __future__ import annotations
@@ -22,9 +25,11 @@ from fenceline.ports import Check
 
 T = TypeVar("T")
 
+_ONLY_OWNER = "because only the owner reads and commits as its group"
+
 
 class Incarnation(Protocol):
-    """A topic, or a partition of it: its name, and which of its lives."""
+    """A topic, or a partition of it: its name, and its incarnation."""
 
     @property
     def name(self) -> str: ...
@@ -35,19 +40,19 @@ class Incarnation(Protocol):
 def guard_group(
     context: Context, topic: Incarnation, partition: int, group: str, session_id: str | None, principal: str
 ) -> Sequence[Check]:
-    """Judge who would read, or commit, as ``group`` now, and renew the session's lease where a third of it is spent.
+    """Judge a read or a commit as ``group`` now, and renew the session's lease if a third of it is spent.
 
     Returns:
-        What must still hold when it is done: for the transaction of a commit. One who reads asks again instead.
+        The conditions for the transaction of a commit. A read is judged again instead.
 
     Raises:
         UnknownSessionError, NotAuthorizedError, SessionSeveredError, SessionExpiredError: The session, in this order.
-        OwnerFencedError: Another session owns the group's reading here, or this one doesn't.
-        StoreUnavailableError, ContendedError, OutcomeUnknownError: A store. Nothing but a lease was changed.
+        OwnerFencedError: Another session owns the group's reads here, or this session does not.
+        StoreUnavailableError, ContendedError, OutcomeUnknownError: A store failed. At most a lease was changed.
     """
     resource = f"{topic.name}/{partition}"
     key = keys.ownership_item(topic.topic_id, partition, group)
-    # What is refused is a read or a commit, of which nothing is written here.
+    # A refusal is final: it refuses a read or a commit, and nothing of either is written here.
     for attempt in Attempts(context.runtime, "the session", is_refusal_final=True):
         with attempt:
             wanted = [] if session_id is None or not keys.is_session_id(session_id) else [keys.session_item(session_id)]
@@ -59,14 +64,17 @@ def guard_group(
             session = next((session_from_item(found[one]) for one in wanted if one in found), None)
             known = _judge_session(context, session, session_id, principal)
             if owner != session_id:
-                raise _fenced(resource, "own it first; as a group one reads and commits under its owner's session")
+                raise _fenced(
+                    resource,
+                    f"this session does not own it; own it first, {_ONLY_OWNER}",
+                )
             renewed_ = _renew(context, known)
             return [held, Check(renewed_.key, renewed_.version)]
     raise AssertionError
 
 
 class Reading(Protocol):
-    """A request to read: as which group, and under which session, if any."""
+    """A request to read, with its group and its session, if it has any."""
 
     @property
     def group(self) -> str | None: ...
@@ -75,10 +83,10 @@ class Reading(Protocol):
 
 
 def guarded(partition: Partition, request: Reading, principal: str, read: Callable[[], T]) -> T:
-    """Return what ``read`` returns, if who asks may read at the start, and again when it is there to be shown.
+    """Return what ``read`` returns, if the request may read before it, and still may after it.
 
     Raises:
-        FencelineError: As ``guard_group``. Nothing was shown.
+        FencelineError: As ``guard_group``. Nothing is shown.
     """
     if request.group is None and request.session_id is None:
         return read()
@@ -97,8 +105,8 @@ def guarded(partition: Partition, request: Reading, principal: str, read: Callab
 
 
 def guard_session(context: Context, session_id: str, principal: str) -> None:
-    """Judge, and renew, a session that reads as no group; as ``guard_group``."""
-    # What is refused is a read or a commit, of which nothing is written here.
+    """Judge, and renew, a session that reads as no group; see ``guard_group``."""
+    # A refusal is final: it refuses a read or a commit, and nothing of either is written here.
     for attempt in Attempts(context.runtime, "the session", is_refusal_final=True):
         with attempt:
             session = fencing.read_sessions(context, [session_id]).get(session_id)
@@ -111,13 +119,13 @@ def _judge_session(context: Context, session: SessionItem | None, session_id: st
 
 
 def _judge_unowned(context: Context, owner: str | None, resource: str) -> Sequence[Check]:
-    """Without a session one reads and commits only while no owner is live: one that lapsed may come back meanwhile."""
+    """Judge a request without a session: it passes only while no owner is live. A lapsed owner may come back."""
     known = fencing.read_sessions(context, [owner]).get(owner) if owner is not None else None
     if known is None:
         return ()
     fencing.meet(Appenders(context), [known])
     if known.is_live(context.runtime.now_ms()):
-        raise _fenced(resource, "another session owns it")
+        raise _fenced(resource, f"another session owns it, {_ONLY_OWNER}")
     return () if known.is_final else [Check(known.key, known.version)]
 
 

@@ -1,7 +1,10 @@
-"""Releasing what a session owns, and showing who owns what (DESIGN.md, section 6).
+"""The release of what a session owns, and the look at a resource's owner.
 
-The rule: a session releases what it claimed, wherever its name leads by now; generation and token stay. What a producer
-of the session holds is the producer's: that is closed, not released.
+Rule: a session releases what it claimed, also where the topic's name leads elsewhere by now. Generation and token stay.
+What a producer of the session holds belongs to the producer: that is closed, not released (DESIGN.md, "Owners and
+producers").
+
+Not here: how a session comes to own a resource (``own``).
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ _AT_ONCE = limits.RESOURCES_PER_OWN_MAX
 
 @dataclass(frozen=True, slots=True)
 class ReleaseRequest:
-    """Resources that a session would give up."""
+    """A request of a session to give up resources."""
 
     session_id: str
     resources: Sequence[str]
@@ -42,7 +45,7 @@ class ReleaseRequest:
 
 
 def release(appenders: Appenders, request: ReleaseRequest) -> None:
-    """Give up those of the resources that the session owns, and pass over the others.
+    """Give up those of the resources that the session owns, and ignore the others.
 
     Raises:
         InvalidRequestError: A name is out of its bounds. Nothing was changed, as with the next ones.
@@ -63,11 +66,11 @@ def release(appenders: Appenders, request: ReleaseRequest) -> None:
                     _release(context, session, [_resource(owned) for owned in mine[:_AT_ONCE]], items)
                 if len(mine) <= _AT_ONCE:
                     return
-                attempt.is_unknown = True  # a part of it stands
+                attempt.is_unknown = True  # a part is released
 
 
 def give_up(context: Context, session_id: str, taken: Iterable[Resource]) -> None:
-    """Give up what a claim that is refused in the end has taken on its way, in one write if its topics live on.
+    """Give up what a refused request has taken, in one write if its topics still exist.
 
     Raises:
         OutcomeUnknownError, StoreUnavailableError, ContendedError: The session may still own some of it.
@@ -78,7 +81,7 @@ def give_up(context: Context, session_id: str, taken: Iterable[Resource]) -> Non
         for attempt in Attempts(context.runtime, "the ownerships"):
             with attempt:
                 session = read_sessions(context, [session_id]).get(session_id)
-                if session is not None and not session.is_final:  # else nothing of it counts any more
+                if session is not None and not session.is_final:  # else it owns nothing
                     locks = [one.key for one in some if one.is_plain]
                     _release(context, session, some, context.items.get(locks) if locks else {})
 
@@ -89,7 +92,7 @@ def _resource(owned: Owned) -> Resource:
 
 
 def _release(context: Context, session: SessionItem, resources: Sequence[Resource], locks: Items) -> None:
-    """Release these in one write; ``locks`` has those of the plain strings among them."""
+    """Release these in one write; ``locks`` has the items of the plain strings among them."""
     wanted = [one.key for one in resources if not one.is_plain]
     wanted += [keys.access_item(one.topic_id, one.partition) for one in resources if one.is_write_access]
     items = {**locks, **(context.items.get(wanted) if wanted else {})}
@@ -99,7 +102,7 @@ def _release(context: Context, session: SessionItem, resources: Sequence[Resourc
         known = OwnershipItem.from_item(item)
         if item is not None and known.session_id == session.session_id:
             changes.append(Put(resource.key, released(known).to_value(), item.version + 1, item.version))
-        else:  # lost; or the same session claims it at this moment, and looks may differ
+        else:  # lost, or claimed by the same session right now, where looks may differ
             changes.append(Check(resource.key, None if item is None else item.version))
         if resource.is_write_access:
             changes += _close(context, session, resource, items)
@@ -110,7 +113,7 @@ def _release(context: Context, session: SessionItem, resources: Sequence[Resourc
 
 
 def _close(context: Context, session: SessionItem, resource: Resource, items: Items) -> list[Change]:
-    """Close the write access that the session has as an owner; its producers' stays."""
+    """Close the write access that the session has as an owner; its producers keep theirs."""
     key = keys.access_item(resource.topic_id, resource.partition)
     item = access_from_item(items.get(key))
     closed = rules.closed(item, (session.session_id, ""))
@@ -130,11 +133,11 @@ def _closed(session: SessionItem, resource: Resource) -> SessionItem:
 
 
 def look(appenders: Appenders, resource: str, *, group: str | None, principal: str) -> Ownership:
-    """Return who owns a resource now, and its generation and token, whoever had them last.
+    """Return the owner of a resource now, and the resource's last generation and token.
 
     Raises:
         InvalidRequestError: A name is out of its bounds.
-        StoreUnavailableError, ContendedError: A store.
+        StoreUnavailableError, ContendedError: A store failed.
         CorruptLogError: The partition's log is damaged.
     """
     context = appenders.context
@@ -166,7 +169,7 @@ def look(appenders: Appenders, resource: str, *, group: str | None, principal: s
 
 
 def _since(context: Context, found: Found, holder: Holder) -> int | None:
-    """Return when a holder came by the resource: as its owner, or as a producer of the partition."""
+    """Return when a holder got the resource: as its owner, or as a producer of the partition."""
     if not holder.producer_name:
         return found.item.since if found.item.session_id == holder.session_id else None
     key = keys.named_producer_item(found.resource.topic_id, holder.producer_name)

@@ -1,7 +1,9 @@
-"""Who owns a resource, with which generation (the table of DESIGN.md, section 6), and who reads as a group.
+"""The rules of ownership: the owner of a resource, and its generation.
 
-The rule: an ownership counts only while the session that it names is live; its generation and its token outlive it, and
-the token only grows. The table asks no clock and no store: who owns a resource at the moment is an argument.
+Rule: the table of claims decides (DESIGN.md, "Generations and tokens"). An ownership counts only while the session that
+it names is live. Its generation and its token outlive it, and the token only grows.
+
+Not here: clocks and stores. The owner of a resource now is an argument.
 """
 
 from __future__ import annotations
@@ -22,11 +24,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class OwnershipItem:
-    """What is remembered of a resource: the last granted generation and token, and the session they went to.
+    """What is remembered of a resource: the last granted generation and token, and the session that got them.
 
     Args:
-        severed: Whom that session severed for it. Their fences are finished before it is told that it owns the
-            resource: by the request that severed them, or by the one that repeats it.
+        severed: The sessions that this session severed for it. Their fences are finished before any answer says that
+            it owns the resource. The request that severed them finishes them, or the same request sent again.
     """
 
     generation: int = 0
@@ -51,15 +53,15 @@ class OwnershipItem:
 
     @classmethod
     def from_item(cls, item: Item | None) -> OwnershipItem:
-        """Return what the item says; one that is absent was never owned."""
+        """Return what the item says; a resource without an item was never owned."""
         return cls() if item is None else cls.from_value(item.value)
 
 
-# The table of section 6
+# The table of claims to own
 
 
 class Owner(Enum):
-    """Who owns a resource at the moment, as its claimer sees it."""
+    """The owner of a resource now, as its claimer sees it."""
 
     NONE = "none"
     OTHER = "other"
@@ -71,7 +73,8 @@ class Granted:
     """The claimer owns the resource, with this generation.
 
     Args:
-        is_kept: It did before, and keeps its token. Else it gets the next one, and a live owner is severed.
+        is_kept: The claimer owned it before, and keeps its token. Else it gets the next token, and a live owner is
+            severed.
     """
 
     generation: int
@@ -79,39 +82,40 @@ class Granted:
 
 
 def decide(
-    resource: str, last: int, owner: Owner, asked: int | None, *, owner_told: str = ""
+    resource: str, last: int, owner: Owner, asked: int | None, *, owner_named: str = ""
 ) -> Granted | FencelineError:
     """Judge one resource of a claim, row by row.
 
     Args:
-        last: The last granted generation, whoever got it; 0 if it was never owned.
+        last: The last generation that any session was granted; 0 if the resource was never owned.
         asked: The generation that the claim names; ``None`` takes the next one.
-        owner_told: How another owner is named in the answer (``session.told``).
+        owner_named: How the error names another owner (``session.named_to_others``).
     """
     if asked == 0:
         return Granted(1, is_kept=owner is Owner.SAME)
     if asked is not None and asked < last:
-        advice = f"claim it with {last} or more, or without one"
-        return _stale(resource, last, f"it was last granted with generation {last}, and {asked} is lower; {advice}")
+        advice = f"claim it with {last} or more, or without a generation"
+        return _stale(resource, last, f"{asked} is lower; {advice}")
     if owner is Owner.SAME:
         return Granted(max(last, asked or 1), is_kept=True)
     if asked is not None:
         return Granted(asked)
     if owner is Owner.OTHER:
         return ResourceOwnedError(
-            f"another session owns it; wait for its end, or claim it with a generation: "
-            f"resource={resource} generation={last}{owner_told}",
+            f"another session owns the resource; wait until that ends, or take it with a generation: "
+            f"resource={resource} generation={last}{owner_named}",
             resource=resource,
             generation=last,
         )
     if last == limits.GENERATION_MAX:
-        advice = f"claim it with {last} itself, or with 0"
-        return _stale(resource, last, f"it was last granted with generation {last}, and there is none above; {advice}")
+        advice = f"claim it with generation {last} itself, or with 0"
+        return _stale(resource, last, f"there is no higher one; {advice}")
     return Granted(last + 1)
 
 
-def _stale(resource: str, last: int, told: str) -> StaleGenerationError:
-    return StaleGenerationError(f"{told}: resource={resource} generation={last}", resource=resource, generation=last)
+def _stale(resource: str, last: int, why: str) -> StaleGenerationError:
+    detail = f"the resource's last granted generation is {last}, and {why}: resource={resource} generation={last}"
+    return StaleGenerationError(detail, resource=resource, generation=last)
 
 
 def taken(
@@ -126,7 +130,7 @@ def taken(
     """Return the item once ``session_id`` owns the resource.
 
     Args:
-        token: The partition's epoch, where that is the token; else the item's own counter gives one.
+        token: The partition's epoch, where that is the token; else the item's own counter gives it.
         severed: The live owners that it takes the resource from.
     """
     if granted.is_kept:
@@ -139,7 +143,7 @@ def taken(
 
 
 def released(item: OwnershipItem) -> OwnershipItem:
-    """Return the item once nobody owns the resource: generation and token stay."""
+    """Return the item once no session owns the resource: generation and token stay."""
     return replace(item, session_id=None, since=None)
 
 

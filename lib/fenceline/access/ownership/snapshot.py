@@ -1,6 +1,8 @@
 """What a request about ownership reads: sessions, topics, ownerships, access, and the ends of logs.
 
-The rule: whether a resource guards a partition is asked at each claim anew, of the topic's item: never of a memory.
+Rule: each request reads the topic's item to find out whether a resource guards a partition. No memory decides that.
+
+Not here: what the request changes (``plan``).
 """
 
 from __future__ import annotations
@@ -28,11 +30,11 @@ Items = Mapping[ItemKey, Item]
 def read_claimer(
     appenders: Appenders, session_id: str, principal: str, named: Sequence[ItemKey]
 ) -> tuple[SessionItem, Items]:
-    """Return the claimer's session, live and its own, and what stands at the keys ``named``, read in the same call.
+    """Return the claimer's session, live and its principal's, and the items at ``named``, all from one call.
 
     Raises:
         UnknownSessionError, NotAuthorizedError, SessionSeveredError, SessionExpiredError: In this order.
-        Unavailable: The item store.
+        Unavailable: The item store could not be asked.
     """
     context = appenders.context
     key = keys.session_item(session_id) if keys.is_session_id(session_id) else None
@@ -44,14 +46,14 @@ def read_claimer(
 
 
 def keys_named(names: Iterable[str], group: str | None) -> list[ItemKey]:
-    """Return where the topics that resources name stand, and their ownerships, should they be plain strings."""
+    """Return the keys of the topics that resources name, and of their ownerships in case they are plain strings."""
     places = [(name, partition_named(name)) for name in names]
     topics = {keys.topic_item(place[0]): None for _, place in places if place is not None}
     return [*topics, *(keys.lock_item(group, name) for name, _ in places)]
 
 
 def resolve(name: str, group: str | None, named: Items) -> Resource:
-    """Return what a resource is now: a partition, if there is one of that name, else a plain string."""
+    """Return what a resource is now: a partition, if one has that name, else a plain string."""
     place = partition_named(name)
     item = None if place is None else named.get(keys.topic_item(place[0]))
     if place is None or item is None:
@@ -66,12 +68,12 @@ def read_found(appenders: Appenders, resources: Sequence[Resource], named: Items
     """Return each resource's items, and the verified tail of each partition whose write access is one.
 
     Args:
-        named: What stood at ``keys_named``.
+        named: The items at ``keys_named``.
 
     Raises:
-        VersionMoved: A topic was deleted meanwhile: ask again what these resources are.
+        VersionMoved: A topic was deleted meanwhile, so the resources must be resolved again.
         CorruptLogError: A partition's log is damaged.
-        Unavailable: A store.
+        Unavailable: A store could not be asked.
     """
     context = appenders.context
     written = [resource for resource in resources if resource.is_write_access]
@@ -100,14 +102,14 @@ def _found(resource: Resource, item: Item | None, view: PartitionAccess | None) 
 
 
 def read_owners(appenders: Appenders, found: Iterable[Found]) -> dict[str, SessionItem]:
-    """Return the sessions that these name; what is still to be fenced of severed ones is, first.
+    """Return the sessions that these name, once the fences of the severed ones are finished.
 
-    Also of those whom a former owner severed for them: it may have died before their fences, and a claim that is
-    granted remembers others in their place.
+    The sessions that a former owner severed for them are among these. It may have crashed before their fences, and a
+    request that is granted remembers others in their place.
 
     Raises:
         StoreUnavailableError, ContendedError, OutcomeUnknownError, CorruptLogError: As ``fencing.finish``.
-        Unavailable: The item store.
+        Unavailable: The item store could not be asked.
     """
     context = appenders.context
     wanted = {one for resource in found for one in (*resource.session_ids(), *resource.item.severed)}
@@ -117,10 +119,10 @@ def read_owners(appenders: Appenders, found: Iterable[Found]) -> dict[str, Sessi
 
 
 def read_held(context: Context, session: SessionItem, count: int) -> dict[tuple[str, int], AccessItem]:
-    """Return the access items of what a session holds, if with ``count`` more it might hold too much.
+    """Return the access items of all that a session holds, if with ``count`` more it might hold too much.
 
     Raises:
-        Unavailable: The item store.
+        Unavailable: The item store could not be asked.
     """
     wanted = {place: keys.access_item(*place) for place in hold_limits.crowded(session, count)}
     chosen, at_once = list(wanted.values()), limits.TRANSACTION_ITEMS_MAX

@@ -77,10 +77,15 @@ def test_each_row_of_the_table(owner: Owner, last: int, asked: int | None, resul
 def test_a_stale_claim_is_told_what_was_asked_what_there_is_and_what_to_ask_for() -> None:
     lower = decide("r", 5, Owner.NONE, 3)
     assert isinstance(lower, FencelineError)
-    assert lower.detail.startswith("it was last granted with generation 5, and 3 is lower; claim it with 5 or more, or")
+    assert lower.detail.startswith(
+        "the resource's last granted generation is 5, and 3 is lower; claim it with 5 or more, or"
+    )
     full = decide("r", TOP, Owner.NONE, None)
     assert isinstance(full, FencelineError)
-    assert f"generation {TOP}, and there is none above; claim it with {TOP} itself, or with 0" in full.detail
+    assert (
+        f"generation is {TOP}, and there is no higher one; claim it with generation {TOP} itself, or with 0"
+        in full.detail
+    )
 
 
 generations = st.integers(0, TOP) | st.integers(0, 9)
