@@ -29,8 +29,8 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "own": ("own", "Own resources, or show their owners."),
     "lock": ("lock", "Run a command while holding a lock."),
     # Commands that work on the stores themselves, without a service.
-    "verify": ("stores", "Check every segment, and the items against them."),
-    "rebuild": ("stores", "Make all items anew from the objects."),
+    "verify": ("recovery", "Check every segment, and the items against them."),
+    "rebuild": ("recovery", "Make all items anew from the objects."),
     "sweep": ("sweep", "Apply retention, and delete what is no longer needed."),
     "compact": ("compact", "Compact a topic with cleanup.policy=compact."),
     "check-store": ("check", "Try what the log depends on in an object store."),

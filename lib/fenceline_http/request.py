@@ -2,7 +2,7 @@
 
 Rule: an event is that of an HTTP API, payload version 2.0. The gateway has decoded ``rawPath``, and writes the names of
 headers in lower case. One addition: ``"isRaw": true`` says that a caller in the same process sent the event. Its
-``body`` is ``bytes``, and so may be the response's, which saves both sides base64.
+``body`` is ``bytes``, and the response's body may be ``bytes``, too. That saves both sides base64.
 
 Not here: what a request must have (`declared`), and which route it takes (`routes`).
 """

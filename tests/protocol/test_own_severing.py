@@ -12,7 +12,7 @@ import pytest
 
 from fenceline import limits
 from fenceline.access import session as sessions
-from fenceline.access.fencing import read_sessions
+from fenceline.access.fence_markers import read_sessions
 from fenceline.service.log import Log
 from fenceline.sweeper.sweep import sweep
 from tests.support.owning import (

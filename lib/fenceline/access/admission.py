@@ -9,7 +9,7 @@ Not here: the append itself, which the appender judges at its offset (``append.c
 
 from __future__ import annotations
 
-from fenceline.access import fencing, rules
+from fenceline.access import fence_markers, rules
 from fenceline.access.rules import AccessItem, Holder, access_from_item
 from fenceline.access.session import ENDED, SessionItem, named, session_from_item, with_hold_state
 from fenceline.append.appenders import Appenders
@@ -48,7 +48,7 @@ def _end(appenders: Appenders, partition: Partition, asked: AdmitFirst) -> None:
             item = access_from_item(found.get(access_key))
             session = session_from_item(found[session_key]) if session_key in found else None
             if session is not None:
-                fencing.meet(appenders, [session])
+                fence_markers.meet(appenders, [session])
             holder = _holder(item, asked)
             if holder is None:
                 return  # its end is written already, or its claim was given up

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from fenceline import limits
-from fenceline.access import fencing
+from fenceline.access import fence_markers
 from fenceline.access import session as sessions
 from fenceline.access.claims.request import check_client_name, check_lease
 from fenceline.access.ownership.rules import OwnershipItem
@@ -116,9 +116,9 @@ def close(
 
 def _read(appenders: Appenders, session_id: str) -> SessionItem | None:
     context = appenders.context
-    session = fencing.read_sessions(context, [session_id]).get(session_id)
+    session = fence_markers.read_sessions(context, [session_id]).get(session_id)
     if session is not None:
-        fencing.meet(appenders, [session])
+        fence_markers.meet(appenders, [session])
     return session
 
 

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from fenceline import limits
-from fenceline.access import fencing
+from fenceline.access import fence_markers
 from fenceline.access.session import (
     CLOSED,
     ENDED,
@@ -76,10 +76,10 @@ class Grants:
         return _status(judge_known(session, ref.session_id, principal), ref, partition)
 
     def _read(self, session_id: str) -> SessionItem:
-        session = fencing.read_sessions(self._context, [session_id]).get(session_id)
+        session = fence_markers.read_sessions(self._context, [session_id]).get(session_id)
         if session is None:
             raise unknown_session(session_id)
-        fencing.meet(self._appenders, [session])
+        fence_markers.meet(self._appenders, [session])
         self.note(session)
         return session
 

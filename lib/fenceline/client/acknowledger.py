@@ -1,6 +1,6 @@
 """Acknowledgements of a subscriber, gathered and sent together.
 
-Rule: acknowledgements are kept until the service answered for them, and no partition's delay another's.
+Rule: an acknowledgement is kept until the service answers for it. One partition never delays another.
 
 - The first call after ``every_ms`` sends them before it waits, and so does the end. No thread does it.
   After the end each acknowledgement is sent at once.
@@ -13,7 +13,8 @@ Rule: acknowledgements are kept until the service answered for them, and no part
 
 - Acknowledgements that the service did not answer are kept: acknowledging twice is as good as once.
 
-- Trouble with one partition stops no other's from being sent, unless the service does not answer those either.
+- If one partition's request fails, those of the other partitions are still sent. They stop only if the service does
+  not answer them either.
 """
 
 from __future__ import annotations

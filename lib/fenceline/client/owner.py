@@ -7,7 +7,8 @@ An owner of ``topic/partition`` without a group writes there by ``Client.produce
 reads and commits there by its session. The log and the cursors refuse an owner that does not know yet that it was
 severed.
 
-A lock on any other name is advice. A program that changes something that cannot refuse it must use the fencing token.
+A lock on any other name is advice: nothing refuses a program that no longer holds it. So the program passes its fencing
+token with each change, to a store that refuses lower tokens.
 """
 
 from __future__ import annotations

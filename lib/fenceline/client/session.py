@@ -5,10 +5,10 @@ Rule: only the service ends a session (I9).
 - A thread renews the lease when a third of it is spent, and then looks whether what is held under it is still held. A
   loss is reported once, for good, to each callback that asked for it.
 
-- A lease that could not be renewed in time ends what has no right but the lease (a lock). It does not end a producer:
-  the log decides about that one.
+- A lease that could not be renewed in time ends a lock, because a lock has no other guard. It does not end a producer:
+  there the log decides.
 
-- Giving back is a courtesy: what is not given back lapses by itself.
+- At its end a session gives back what is held under it. If that fails, the service frees it when the lease lapses.
 """
 
 from __future__ import annotations

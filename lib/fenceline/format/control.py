@@ -1,7 +1,7 @@
 """Markers: control batches of exactly one record, which take offsets and are never shown to consumers ("Markers").
 
-Rule: a type that this version does not know is parsed, too, so that folding can pass it over or stop at it. Types 0
-and 1 are Kafka's. Kafka's tools show ours as unknown control types.
+Rule: a marker of an unknown type is parsed, too. By its number a process that folds the log passes it over, or stops
+there ("Markers"). Types 0 and 1 are Kafka's. Kafka's tools show ours as unknown control types.
 
 Not here: what a marker does to the state; see ``log.state``.
 """

@@ -2,7 +2,14 @@
 
 Rule: stored keys are never renamed or renumbered.
 
-Not here: what is stored at a key; see ``segment``, ``log.checkpoint_items`` and the package of each item.
+Not here: what is stored at a key.
+
+- An object's content: ``segment``, ``log.replay`` (state), ``log.compacted_view``, ``log.topic_item`` (topic).
+- An item's value: ``log.topic_item``, ``log.checkpoint_items`` (head, producer, aborted), ``access.rules`` (access),
+  ``access.session``, ``access.producer``, ``access.ownership.rules`` (ownership, lock), ``subscriptions.items``
+  (subscription, cursor, chunk), ``subscriptions.lifecycle`` (unowned), ``service.producer_ids``, ``log.polls``,
+  ``sweeper.position``.
+- The attributes of an item in a table: ``adapters.aws.dynamodb``, ``adapters.sqlite.items``.
 """
 
 from __future__ import annotations

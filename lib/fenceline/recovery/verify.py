@@ -4,7 +4,7 @@ Rule: it checks contiguity, CRCs, chain, counters and records of every segment. 
 state at exactly the offsets that they name (I2, I3, I5). It changes nothing, and may run beside appends.
 
 Bodies are checked by ranges (``verify_ranges``), in parallel if the caller has threads or processes for that. Here
-their headers are folded in order, which costs a fraction of it.
+only their headers are folded, in order, which costs much less.
 """
 
 from __future__ import annotations
@@ -24,9 +24,8 @@ from fenceline.model.topic import Topic
 from fenceline.ports import NotFound
 from fenceline.recovery.verify_ranges import Checked, Range, check_range, ranges
 
-CheckRanges: TypeAlias = Callable[
-    [Iterator[Range]], Iterable[Checked]
-]  # of each range, in order, with few ranges at once
+# Checks each range, in order, a few at a time.
+CheckRanges: TypeAlias = Callable[[Iterator[Range]], Iterable[Checked]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +64,7 @@ def verify_partition(
     Args:
         on_progress: Called with the offset that was reached, after each range.
         check_ranges: ``check_range`` of each, in parallel. If left out, one range after the other is checked here,
-            its
-        segments fetched side by side.
+            its segments fetched side by side.
 
     Raises:
         Unavailable: A store could not be asked.

@@ -2,10 +2,11 @@
 
 DESIGN.md, "When objects may go" and "Compaction".
 
-Rule: only what no process can need is deleted. In a topic that was not deleted, a segment goes when it ends at or below
-a ``state/`` object that is ``gc_grace`` old. Its end must also lie at or below the log start and the checkpoint. That
-``state/`` object was made after its log start was durable. So for at least its age every process could have known of
-the log start. Age is a difference of two times of the object store's own clock: no clock of a process can shorten it.
+Rule: only what no process can need is deleted. In a topic that was not deleted, a segment goes when its end is at or
+below the log start and the checkpoint. It must also be at or below a ``state/`` object that is ``gc_grace`` old. The
+``state/`` object was made after the log start in it was durable. So for at least the object's age every process could
+have known of that log start. Age is a difference of two times of the object store's own clock: no clock of a process
+can shorten it.
 
 The order is by offset, segments before ``state/`` objects. The newest ``state/`` object that counts is never deleted.
 So a rebuild, which begins at the newest ``state/`` object of all, finds it and every segment after it at any moment. A

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TypeAlias
 
 from fenceline import limits
-from fenceline.access import fencing
+from fenceline.access import fence_markers
 from fenceline.access.producer import record_from_item
 from fenceline.access.session import SessionItem, session_from_item
 from fenceline.append.appenders import Appenders
@@ -51,7 +51,7 @@ def sweep_sessions(context: Context, after: str, *, now_ms: int, budget: Budget,
                 if budget.is_over():
                     return after or shard
                 with reporting(f"severed session_id={session.session_id[:8]}"):
-                    fencing.meet(Appenders(context), [session])
+                    fence_markers.meet(Appenders(context), [session])
                 # The next run continues also after a session that can't be fenced: it delays no other.
                 after = session.session_id
         after = ""
@@ -83,7 +83,8 @@ def sweep_producers(context: Context, topic_id: str, *, budget: Budget) -> None:
 def _known(context: Context, session_ids: list[str]) -> set[str]:
     step = limits.TRANSACTION_ITEMS_MAX
     calls = [
-        partial(fencing.read_sessions, context, session_ids[at : at + step]) for at in range(0, len(session_ids), step)
+        partial(fence_markers.read_sessions, context, session_ids[at : at + step])
+        for at in range(0, len(session_ids), step)
     ]
     return set[str]().union(*context.runtime.gather(calls))
 

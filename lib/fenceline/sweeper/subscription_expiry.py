@@ -2,8 +2,9 @@
 
 DESIGN.md, "Creating and deleting a subscription".
 
-Rule: the sweeper takes a note over by one write before it deletes what the note names. A creation that is still under
-way checks the note in each of its writes, and fails from then on.
+Rule: a note is an item that names cursors without a subscription (``subscriptions.lifecycle``). The sweeper takes a
+note over by one write before it deletes the cursors. A creation that is still under way checks its note in each of its
+writes, and fails from then on.
 
 Not here: what DELETE of a subscription deletes itself (``subscriptions.lifecycle``).
 """

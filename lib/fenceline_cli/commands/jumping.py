@@ -1,6 +1,6 @@
 """A runtime without waiting, to count the store requests of a long wait.
 
-Rule: it is for one thread; its clock moves by what the thread waits for, and by nothing else.
+Rule: one thread uses it. Its clock stands still, except that each wait moves it to the end of that wait.
 """
 
 from __future__ import annotations

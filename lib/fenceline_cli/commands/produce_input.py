@@ -1,7 +1,7 @@
 """The reading of ``fenceline produce``, and its end: by the input, by a signal, or when records can't be stored.
 
-Rule: Ctrl-C and SIGTERM end the reading, never the sending. What was read is still sent, for ``GRACE_S``. No byte that
-was read is lost between a signal and the producer. A second signal ends the command at once.
+Rule: the first Ctrl-C or SIGTERM ends the reading only. What was read is still sent, for at most ``GRACE_S``. No byte
+that was read is lost between a signal and the producer. A second signal ends the command at once.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fenceline.access import fencing, rules
+from fenceline.access import fence_markers, rules
 from fenceline.access import session as sessions
 from fenceline.access.claims import claim
 from fenceline.access.ownership import own, read_guard
@@ -77,7 +77,7 @@ def acts_upon_an_end_that_is_not_written(patch: Patch) -> None:
 
     def hasty(appenders: Any, partition: Any, asked: AdmitFirst) -> tuple[str, int]:
         context = appenders.context
-        session = fencing.read_sessions(context, [asked.session_id]).get(asked.session_id)
+        session = fence_markers.read_sessions(context, [asked.session_id]).get(asked.session_id)
         if session is not None and session.is_live(context.runtime.now_ms()):
             raise ProducerBusyError(f"session_id={asked.session_id}")
         return asked.session_id, asked.topic_epoch
@@ -144,12 +144,12 @@ def answers_before_its_fences(patch: Patch) -> None:
 
 def fences_nothing_shared(patch: Patch) -> None:
     """Fence of a severed session only what is exclusive."""
-    due_epoch = fencing.due_epoch
+    due_epoch = fence_markers.due_epoch
 
     def partly(state: Any, fence: Any, session_id: str) -> int | None:
         return due_epoch(state, fence, session_id) if fence.mode == EXCLUSIVE else None
 
-    patch.setattr(fencing, "due_epoch", partly)
+    patch.setattr(fence_markers, "due_epoch", partly)
 
 
 def severs_without_a_list(patch: Patch) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fenceline.access import fencing
+from fenceline.access import fence_markers
 from fenceline.access.claims.claim import Claiming
 from fenceline.access.ownership import own
 from fenceline.append.appender import Appender
@@ -142,7 +142,7 @@ def test_a_checkpoint_that_writes_its_head_first_is_found(monkeypatch: pytest.Mo
 def test_an_owner_who_is_told_before_the_severed_session_is_fenced_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own.OwnAttempt, "finish_fences", lambda self: None)
     # Otherwise the repeated request makes up for it.
-    monkeypatch.setattr(fencing, "meet", lambda *_: None)
+    monkeypatch.setattr(fence_markers, "meet", lambda *_: None)
     with pytest.raises(AssertionError):
         list(run_all(BY_NAME["own a lock, severing"]))
 

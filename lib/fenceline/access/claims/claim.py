@@ -1,8 +1,8 @@
 """A claim: reserve, append the markers, confirm, and only then answer (DESIGN.md, "Claim").
 
 Rule: *the marker in the log decides*. The write before it only reserves an epoch, and the write after it only records
-the grant. Before a claim is answered with an error, it gives up all that it still has reserved. Where that outcome is
-unknown, the answer says so, and the same claim sent again completes it.
+the grant. Before a claim is answered with an error, it gives up all that it still has reserved. If it is unknown
+whether that happened, the answer says so, and the same claim sent again completes it.
 
 Not here: what a claim may take (``decision``), and which failure of several markers wins (``append.marker_round``).
 """

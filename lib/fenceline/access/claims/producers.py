@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from fenceline import limits
-from fenceline.access import fencing, rules
+from fenceline.access import fence_markers, rules
 from fenceline.access import session as sessions
 from fenceline.access.claims.outcome import fenced
 from fenceline.access.claims.queue import ANOTHERS, judge_record, read_record, shown, unknown_producer
@@ -134,8 +134,8 @@ def close(
     for attempt in Attempts(context.runtime, "the producer"):
         with attempt:
             record = read_record(context, topic, name)
-            known = fencing.read_sessions(context, [session_id])
-            fencing.meet(appenders, known.values())
+            known = fence_markers.read_sessions(context, [session_id])
+            fence_markers.meet(appenders, known.values())
             session = sessions.judge_known(known.get(session_id), session_id, principal)
             is_its = record is not None and record.session_id == session_id
             if record is None or not is_its:

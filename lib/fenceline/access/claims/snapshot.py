@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from fenceline import limits
-from fenceline.access import fencing, hold_limits
+from fenceline.access import fence_markers, hold_limits
 from fenceline.access.producer import PENDING, ProducerRecord, is_legal_name, record_from_item
 from fenceline.access.rules import AccessItem, Liveness, PartitionAccess, Waiter, access_from_item
 from fenceline.access.session import SessionItem, session_from_item
@@ -173,7 +173,7 @@ def read_snapshot(appenders: Appenders, wanted: SnapshotQuery) -> ClaimSnapshot:
         severed = [session for session in snapshot.sessions.values() if session.fences]
         if not severed:
             return snapshot
-        fencing.meet(appenders, severed)
+        fence_markers.meet(appenders, severed)
 
 
 def _read_once(appenders: Appenders, wanted: SnapshotQuery) -> ClaimSnapshot:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fenceline.access import fencing, rules
+from fenceline.access import fence_markers, rules
 from fenceline.access import session as sessions
 from fenceline.access.ownership.plan import Found, Planned, plan
 from fenceline.access.ownership.release import give_up
@@ -147,10 +147,10 @@ class OwnAttempt:
             ) from error
 
     def finish_fences(self) -> None:
-        """Finish the fences of the sessions that it severed, before the answer; see ``fencing.finish``."""
+        """Finish the fences of the sessions that it severed, before the answer; see ``fence_markers.finish``."""
         if self._severed:
-            severed = fencing.read_sessions(self._context, self._severed).values()
-            fencing.meet(self._appenders, severed)
+            severed = fence_markers.read_sessions(self._context, self._severed).values()
+            fence_markers.meet(self._appenders, severed)
 
     def _write(self, changes: Sequence[Change], taken: Sequence[Resource]) -> None:
         if not changes:

@@ -2,8 +2,8 @@
 
 Rule: all resources are judged before any change, so a refusal severs no session. Then all changes go into one item
 transaction, conditional on the versions that were read. It has the claimer's session, each resource's ownership, and
-for write access the partition's access item. It also has every session that is severed, or must not come back
-meanwhile.
+for write access the partition's access item. It also has every session that this request
+severs, and every lapsed session that must not renew its lease meanwhile.
 
 Not here: reads and writes (``own``, ``snapshot``).
 """

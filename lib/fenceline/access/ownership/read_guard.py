@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol, TypeVar
 
-from fenceline.access import fencing
+from fenceline.access import fence_markers
 from fenceline.access.ownership.rules import OwnershipItem
 from fenceline.access.session import SessionItem, judge_live, renewed, session_from_item
 from fenceline.append.appenders import Appenders
@@ -109,21 +109,21 @@ def guard_session(context: Context, session_id: str, principal: str) -> None:
     # A refusal is final: it refuses a read or a commit, and nothing of either is written here.
     for attempt in Attempts(context.runtime, "the session", is_refusal_final=True):
         with attempt:
-            session = fencing.read_sessions(context, [session_id]).get(session_id)
+            session = fence_markers.read_sessions(context, [session_id]).get(session_id)
             _renew(context, _judge_session(context, session, session_id, principal))
 
 
 def _judge_session(context: Context, session: SessionItem | None, session_id: str, principal: str) -> SessionItem:
-    fencing.meet(Appenders(context), [session] if session is not None else [])
+    fence_markers.meet(Appenders(context), [session] if session is not None else [])
     return judge_live(session, session_id, principal, context.runtime.now_ms())
 
 
 def _judge_unowned(context: Context, owner: str | None, resource: str) -> Sequence[Check]:
     """Judge a request without a session: it passes only while no owner is live. A lapsed owner may come back."""
-    known = fencing.read_sessions(context, [owner]).get(owner) if owner is not None else None
+    known = fence_markers.read_sessions(context, [owner]).get(owner) if owner is not None else None
     if known is None:
         return ()
-    fencing.meet(Appenders(context), [known])
+    fence_markers.meet(Appenders(context), [known])
     if known.is_live(context.runtime.now_ms()):
         raise _fenced(resource, f"another session owns it, {_ONLY_OWNER}")
     return () if known.is_final else [Check(known.key, known.version)]

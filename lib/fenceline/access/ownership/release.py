@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from fenceline import limits
 from fenceline.access import rules
 from fenceline.access import session as sessions
-from fenceline.access.fencing import read_sessions
+from fenceline.access.fence_markers import read_sessions
 from fenceline.access.ownership.plan import Found, liveness_of, owners
 from fenceline.access.ownership.rules import OwnershipItem, released
 from fenceline.access.ownership.snapshot import Items, keys_named, read_claimer, read_found, read_owners, resolve

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from fenceline import limits
-from fenceline.access import fencing, hold_limits
+from fenceline.access import fence_markers, hold_limits
 from fenceline.access.ownership.plan import Found
 from fenceline.access.ownership.rules import OwnershipItem
 from fenceline.access.resources import Resource, partition_named
@@ -41,7 +41,7 @@ def read_claimer(
     found = context.items.get([*named, *([] if key is None else [key])])
     session = session_from_item(found[key]) if key is not None and key in found else None
     if session is not None:
-        fencing.meet(appenders, [session])
+        fence_markers.meet(appenders, [session])
     return judge_live(session, session_id, principal, context.runtime.now_ms()), found
 
 
@@ -108,13 +108,13 @@ def read_owners(appenders: Appenders, found: Iterable[Found]) -> dict[str, Sessi
     request that is granted remembers others in their place.
 
     Raises:
-        StoreUnavailableError, ContendedError, OutcomeUnknownError, CorruptLogError: As ``fencing.finish``.
+        StoreUnavailableError, ContendedError, OutcomeUnknownError, CorruptLogError: As ``fence_markers.finish``.
         Unavailable: The item store could not be asked.
     """
     context = appenders.context
     wanted = {one for resource in found for one in (*resource.session_ids(), *resource.item.severed)}
-    known = fencing.read_sessions(context, wanted)
-    fencing.meet(appenders, known.values())
+    known = fence_markers.read_sessions(context, wanted)
+    fence_markers.meet(appenders, known.values())
     return known
 
 

@@ -4,7 +4,8 @@ Rule: severing is one write, which lists in the session's item what is still to 
 severed session with such a list fences all of it before it answers, and so does the sweeper. Then the list is emptied.
 A fence is judged at exactly its offset, so a second process that fences the same list adds nothing.
 
-Not here: which sessions are severed (``ownership.plan``).
+Not here: what refuses the append of a fenced session (``append.checks``); which sessions are severed
+(``ownership.plan``).
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""Regions: nothing yet. This is the place for replication between regions (DESIGN.md, "Regions")."""
