@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from fenceline import limits
 from fenceline.errors import RecordListTooLargeError, UnknownTopicOrPartitionError
-from fenceline.model.topic import is_legal_name, unknown_topic
+from fenceline.model.topic import LEGAL_NAME, unknown_topic
 from fenceline_http import media_types
 from fenceline_http.media_types import Media
 
@@ -52,7 +52,7 @@ def topic_name(name: str) -> str:
     Raises:
         UnknownTopicOrPartitionError: It is no legal name, so there is no such topic.
     """
-    if not is_legal_name(name):
+    if not LEGAL_NAME.fullmatch(name):
         raise unknown_topic(name)
     return name
 

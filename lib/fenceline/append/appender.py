@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from fenceline.append.checks import AdmitFirst
 from fenceline.append.commit import GroupCommit
-from fenceline.append.entry import Entry, Marked, TentativeState, Ticket
-from fenceline.append.queue import Group, check_group
+from fenceline.append.entry import Entry, Marked
+from fenceline.append.queue import Group, Ticket, check_group
 from fenceline.format.segment import SegmentMetadata
 from fenceline.log.checkpoint import keep_checkpoint
 from fenceline.log.context import StaleTopicId
 from fenceline.log.partition import Partition
 from fenceline.log.retry import pause
-from fenceline.log.state import PartitionState
+from fenceline.log.state import PartitionState, TentativeState
 from fenceline.ports import Unavailable
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fenceline.append.backoff import ContentionBackoff
-from fenceline.append.entry import Ticket
-from fenceline.append.queue import AppendQueue, Group
+from fenceline.append.queue import AppendQueue, Group, Ticket
 from fenceline.errors import OutcomeUnknownError
 from fenceline.format.segment import read_segment
 from fenceline.log.checkpoint import advance_checkpoint
