@@ -10,7 +10,7 @@ import pytest
 from fenceline import errors, limits
 from fenceline.append.access_markers import GrantEntry
 from fenceline.append.appender import Appender
-from fenceline.append.backoff import CHECKPOINT_LOSSES, ContentionBackoff
+from fenceline.append.commit import CHECKPOINT_LOSSES, ContentionBackoff
 from fenceline.append.entry import Marked
 from fenceline.append.queue import Ticket
 from fenceline.format import keys

@@ -16,7 +16,7 @@ from functools import partial
 
 from fenceline import limits
 from fenceline.access.session import SEVERED, Fence, SessionItem, session_from_item
-from fenceline.append.appenders import Appenders
+from fenceline.append.appender import Appenders
 from fenceline.append.entry import Marked, Stamped
 from fenceline.format import control, keys
 from fenceline.format.batch import parse_header
