@@ -1,7 +1,7 @@
-"""The sweeper, called by a schedule: one bounded run; the next one goes on where it stopped.
+"""The sweeper, called by a schedule: one bounded run. The next run goes on where this one stopped.
 
-The rule: it ends in good time before the function's does. What went wrong with single partitions is in the report; an
-error is raised only for stored data that is damaged, so that somebody is told.
+Rule: a run ends well before the function's time does. The report names what went wrong with single partitions. A run
+raises an error only for damaged data, so that an alarm reports it.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def run(event: Mapping[str, Any], context: LambdaContext, service: Service) -> d
     """Sweep, and return the report.
 
     Args:
-        event: ``deletes_max`` (how many objects and items go at most) and ``is_thorough`` (look for what is rare, too,
-            though the last time was less than an hour ago), both optional; a schedule's other members do not matter.
+        event: ``deletes_max``, how many objects and items the run deletes at most. ``is_thorough``: look also for what
+            is rare, though the last such look was less than an hour ago. Both are optional. Other members are ignored.
 
     Raises:
         CorruptLogError: Stored data is damaged; all the rest was swept.

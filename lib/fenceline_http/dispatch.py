@@ -9,7 +9,7 @@ Not here: what a function reports of its requests (`functions.telemetry`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,10 @@ from fenceline_http.responses import Response
 from fenceline_http.route import Function, Route
 
 if TYPE_CHECKING:
+    from fenceline_http.declared import Body, Query
     from fenceline_http.wiring import Service
+
+Handler = Callable[..., Response]
 
 
 def respond(function: Function, event: Event, service: Service) -> Response:
@@ -44,17 +47,50 @@ def _respond(function: Function, request: Request) -> Response:
     routes: Sequence[Route] = import_module(f"{__package__}.operations.{function}").ROUTES
     for route in routes:
         if route.method == method:
-            parameters = route.match(path)
+            parameters = match(route, path)
             if parameters is not None:
                 request.parameters = parameters
-                return route.respond(request)
+                return _call(route, request)
     return _no_route(method, path)
 
 
-def _no_route(method: str, path: str) -> Response:
-    from fenceline_http.routes import methods_of  # The declarations of all functions: no route of this one needs them.
+def match(route: Route, path: str) -> dict[str, str] | None:
+    """Return the parameters that ``path`` gives to a route, legal or not; None if it is another path.
 
-    allowed = methods_of(path)
+    An illegal topic name is an unknown topic, not an unknown path (API.md, "Form of requests").
+    """
+    given = path.split("/")
+    if len(given) != len(route.segments):
+        return None
+    found: dict[str, str] = {}
+    for segment, piece in zip(route.segments, given, strict=True):
+        if segment.startswith("{") and piece:
+            found[segment[1:-1]] = piece
+        elif segment != piece:
+            return None
+    return found
+
+
+def handler_of(route: Route) -> Handler:
+    """Return the function that answers a route's requests."""
+    handlers = import_module(f"{__package__}.handlers.{route.function}")
+    handler: Handler = getattr(handlers, route.handler)
+    return handler
+
+
+def _call(route: Route, request: Request) -> Response:
+    """Parse a request as its route declares it, and answer it."""
+    takes: type[Body | Query] = route.takes
+    if route.batches is not None and request.is_batch:
+        takes = route.batches
+    wanted = takes.of(request)
+    return handler_of(route)(request, wanted) if takes.members else handler_of(route)(request)
+
+
+def _no_route(method: str, path: str) -> Response:
+    from fenceline_http.routes import ROUTES  # The declarations of all functions: no route of this one needs them.
+
+    allowed = [route.method for route in ROUTES if match(route, path) is not None]
     if not allowed:
         return responses.problem(NotFoundError(f"no such path: path={path}"))
     response = responses.problem(MethodNotAllowedError(f"this path takes {', '.join(allowed)}: method={method}"))

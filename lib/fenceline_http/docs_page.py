@@ -123,7 +123,7 @@ def _operation(method: str, path: str, told: Schema) -> str:
     refused = []
     for status, answer in told["responses"].items():
         if int(status) >= 400:
-            codes = answer["description"].split(", ")  # each status tells all of its codes
+            codes = answer["description"].split(", ")  # the description lists the status's codes
             links = [f'<a href="#{escape(code)}"><code>{escape(code)}</code></a>' for code in codes]
             refused.append([escape(status), " ".join(links)])
             continue

@@ -1,8 +1,6 @@
-"""The kinds of values that only requests to append have: records, expected offsets, acks.
+"""Requests to append, with the kinds of values that only these have: records, expected offsets, acks.
 
 Rule: a record's path is made only once the record is to blame, because this is the hot path.
-
-Not here: the requests themselves (`operations.produce`).
 """
 
 from __future__ import annotations
@@ -16,10 +14,11 @@ from fenceline import limits
 from fenceline.errors import InvalidRequiredAcksError
 from fenceline.model.record import Record
 from fenceline_http import json_schema
-from fenceline_http.fields import Kind, choice, integer, refuse
+from fenceline_http.declared import Body, Members, Query, object_of, optional, required, required_by
+from fenceline_http.fields import TEXT, Kind, choice, integer, list_of, refuse
 from fenceline_http.json_schema import TEXT_OR_NULL, Named, array, described, nullable, obj
 from fenceline_http.schemas import ENCODING as ENCODING_SCHEMA
-from fenceline_http.schemas import HEADERS
+from fenceline_http.schemas import HEADERS, INT16_MAX
 from fenceline_http.strict_json import member
 
 ToBytes = Callable[[str], bytes]
@@ -181,8 +180,105 @@ def _integers(text: str, field: str, *, low: int) -> int | list[int]:
     return values if len(values) > 1 else values[0]
 
 
-def refuse_unanswerable(expected: Expected | None, acks: int, path: str) -> None:
+def _refuse_unanswerable(expected: Expected | None, acks: int, path: str) -> None:
     """Refuse an expected offset with ``acks`` 0: the sender would not hear that it was not met."""
     offsets = [expected] if isinstance(expected, int) else expected or ()
     if acks == 0 and any(offset != -1 for offset in offsets):
         refuse(path, "left out with acks=0")
+
+
+# The requests
+
+
+class Producer(Members):
+    """Makes a batch idempotent: sent twice, it is stored once."""
+
+    producer_id: int = required(integer())
+    producer_epoch: int = required(integer(0, INT16_MAX))
+    sequence: int = required(integer(0, limits.INT32_MAX))
+
+
+class Session(Members):
+    """The session that was granted the partition, and the epoch of the grant."""
+
+    session_id: str = required(TEXT)
+    topic_epoch: int = required(integer(-1))
+
+
+class _Batch(Members):
+    """Records for one partition, and what is said of them."""
+
+    encoding: str = optional(ENCODING, default="utf8")
+    records: Sequence[Record] = required_by("encoding", RECORDS)
+    expected_offset: Expected | None = optional(
+        EXPECTED, "The offset that the batch must land at, or one for each record; -1 is not checked."
+    )
+    producer: Producer | None = optional(object_of(Producer))
+    session: Session | None = optional(object_of(Session))
+
+    def check_expected(self, acks: int, field: str) -> None:
+        expected, count = self.expected_offset, len(self.records)
+        if isinstance(expected, list) and len(expected) != count:
+            refuse(field, f"one offset, or a list of one for each of the {count} records")
+        _refuse_unanswerable(expected, acks, field)
+
+
+class Produce(_Batch, Body):
+    """One batch of records."""
+
+    acks: int = optional(ACKS, default=-1)
+    transactional_id: str | None = optional(TEXT, "The transaction that the batch belongs to.")
+
+    def check(self) -> None:
+        self.check_expected(self.acks, "expected_offset")
+
+
+class Batch(Query):
+    """The parameters of a binary batch."""
+
+    acks: int = optional(ACKS_WORD, "For a binary batch: as the field of the JSON body.", default=-1)
+    expected_offset: Expected | None = optional(
+        EXPECTED_WORDS, "For a binary batch: as the field of the JSON body; a list is separated by commas."
+    )
+    session_id: str | None = optional(TEXT, "For a binary batch: the session that was granted the partition.")
+    topic_epoch: int | None = optional(integer(-1), "For a binary batch: the epoch that the session was granted.")
+    transactional_id: str | None = optional(TEXT, "For a binary batch: as the field of the JSON body.")
+
+    def check(self) -> None:
+        if (self.session_id is None) != (self.topic_epoch is None):
+            refuse("session_id" if self.session_id is None else "topic_epoch", "given with the other of the pair")
+        _refuse_unanswerable(self.expected_offset, self.acks, "expected_offset")
+
+
+class ProduceEntry(_Batch):
+    """One batch of several, for one partition."""
+
+    topic: str = required(TEXT)
+    partition: int = required(integer())
+
+
+class ProduceMany(Body):
+    """Batches for several partitions. Each succeeds or fails by itself."""
+
+    acks: int = optional(ACKS, default=-1)
+    transactional_id: str | None = optional(TEXT)
+    partitions: Sequence[ProduceEntry] = required(
+        list_of(object_of(ProduceEntry), 1, limits.PARTITIONS_PER_PRODUCE_MAX)
+    )
+
+    def check(self) -> None:
+        seen = set()
+        for index, entry in enumerate(self.partitions):
+            place = entry.topic, entry.partition
+            if place in seen:
+                refuse(f"partitions[{index}].partition", "named once in a request")
+            seen.add(place)
+            entry.check_expected(self.acks, f"partitions[{index}].expected_offset")
+
+
+class ProduceByKey(Body):
+    """Records for the partitions of their keys."""
+
+    acks: int = optional(ACKS, default=-1)
+    encoding: str = optional(ENCODING, default="utf8")
+    records: Sequence[Record] = required_by("encoding", RECORDS)

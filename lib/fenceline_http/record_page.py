@@ -1,7 +1,7 @@
 """A page of records as JSON, cut so that it passes the gateway.
 
-The rule (API.md, "Read"): its JSON stays below 4 MiB, ``position`` being the first record cut off; bytes that are not
-UTF-8, on the page after the cut, turn the whole page to base64; a single record that is larger comes as base64.
+Rule: the JSON stays below 4 MiB, and ``position`` is that of the first record cut off (API.md, "Read"). Bytes that are
+not UTF-8 in a record before the cut turn the whole page to base64. A single record that is larger comes as base64.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from fenceline import limits
 from fenceline.model.results import Page, ReadRecord
 from fenceline_http import responses
 
-_ENVELOPE_BYTES = 512  # what stands around the records
+_ENVELOPE_BYTES = 512  # around the records
 _RECORDS_BYTES_MAX = limits.REPLY_BYTES_MAX - _ENVELOPE_BYTES
 
 ToText = Callable[[bytes], str]
 
 
 def to_json(page: Page, encoding: str) -> str:
-    """Return the page as JSON; ``encoding`` is the one asked for, and the page tells the one it has."""
+    """Return the page as JSON. ``encoding`` is the one asked for; the page names the one it has."""
     records = page.records
     text, count, encoding = (*_as_base64(records), "base64") if encoding == "base64" else _as_text(records)
     position = page.position if count == len(records) else records[count].offset

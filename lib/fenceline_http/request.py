@@ -112,7 +112,9 @@ class Request:
             UnsupportedMediaTypeError: It is nothing that any request may send.
         """
         if self._media is None:
-            self._media = media_types.of_body(self.header("content-type"))
+            content_type = self.header("content-type")
+            is_plain = content_type is None or content_type == media_types.JSON_TYPE  # as almost all are
+            self._media = Media.JSON if is_plain else media_types.of_body(content_type)
         return self._media
 
     @property

@@ -3,24 +3,18 @@
 Rule: `dispatch`, `openapi` and the deployed API read the same `Route`. A handler is named and not imported, so that a
 function imports no other function's handlers.
 
-Not here: the routes themselves (`operations`), and the whole table (`routes`).
+Not here: the routes themselves (`operations`), the whole table (`routes`), and which request takes which (`dispatch`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, cast
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, cast
 
 from fenceline_http.declared import Body, Query
 from fenceline_http.json_schema import Named
 
-if TYPE_CHECKING:
-    from fenceline_http.request import Request
-    from fenceline_http.responses import Response
-
 Function = Literal["produce", "read", "admin", "subscriptions", "sessions"]
-Handler = Callable[..., "Response"]
 
 _ANYWHERE = ("INVALID_REQUEST", "UNAUTHENTICATED", "NOT_AUTHORIZED", "THROTTLED")
 _OF_BODIES = ("RECORD_LIST_TOO_LARGE", "UNSUPPORTED_MEDIA_TYPE")
@@ -62,7 +56,7 @@ class Route:
     ) -> None:
         self.method = method
         self.path = path
-        module, _, self._handler_name = handler.partition(".")
+        module, _, self.handler = handler.partition(".")
         self.function = cast("Function", module)
         self.operation = operation
         self.tag = tag
@@ -77,38 +71,4 @@ class Route:
         self.answer = answer
         self.gives_batches = gives_batches
         self.gives_page = gives_page
-        self._segments = path.split("/")
-
-    def match(self, path: str) -> dict[str, str] | None:
-        """Return the parameters that ``path`` gives to this route, legal or not; None if it is another path.
-
-        An illegal topic name is an unknown topic, not an unknown path (API.md, "Form of requests").
-        """
-        given = path.split("/")
-        if len(given) != len(self._segments):
-            return None
-        found: dict[str, str] = {}
-        for segment, piece in zip(self._segments, given, strict=True):
-            if segment.startswith("{") and piece:
-                found[segment[1:-1]] = piece
-            elif segment != piece:
-                return None
-        return found
-
-    @property
-    def handler(self) -> Handler:
-        """The function that answers its requests."""
-        handlers = import_module(f"{__package__}.handlers.{self.function}")
-        return cast("Handler", getattr(handlers, self._handler_name))
-
-    def respond(self, request: Request) -> Response:
-        """Parse a request as it is declared, and answer it.
-
-        Raises:
-            FencelineError: The answer is an error.
-        """
-        takes: type[Body | Query] = self.takes
-        if self.batches is not None and request.is_batch:
-            takes = self.batches
-        wanted = takes.of(request)
-        return self.handler(request, wanted) if takes.members else self.handler(request)
+        self.segments = path.split("/")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import get_args
 
+from fenceline_http.dispatch import match
 from fenceline_http.operations import admin, produce, read, sessions, subscriptions
 from fenceline_http.route import Function, Route
 
@@ -21,14 +22,9 @@ ROUTES: tuple[Route, ...] = (
 )
 
 
-def methods_of(path: str) -> list[str]:
-    """Return the methods that this path takes; none if there is no such path."""
-    return [route.method for route in ROUTES if route.match(path) is not None]
-
-
 def function_of(method: str, path: str) -> Function:
     """Return the function that serves the request: ``admin``, the gateway's default, where no route matches."""
     for route in ROUTES:
-        if route.method == method and route.match(path) is not None:
+        if route.method == method and match(route, path) is not None:
             return route.function
     return "admin"

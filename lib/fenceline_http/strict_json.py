@@ -25,7 +25,7 @@ _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 class _Refused:
-    """Stands in the parsed tree for what may not stand there."""
+    """A mark in the parsed tree, in place of a value that is refused."""
 
     def __init__(self, why: str, name: str = "") -> None:
         self.why = why
@@ -33,7 +33,7 @@ class _Refused:
 
 
 class _Parser:
-    """One pass over one body. It remembers that something was refused, and the tree tells where."""
+    """One pass over one body. It remembers that a value was refused; the mark in the tree is at its place."""
 
     def __init__(self) -> None:
         self.has_refused = False
@@ -84,9 +84,9 @@ def loads(body: bytes) -> Any:
 
 
 def _is_deep(body: bytes) -> bool:
-    """Whether brackets outside of strings go deeper than may be; in one pass, whatever was sent.
+    """Return True if brackets outside of strings nest deeper than allowed. One pass is enough for any body.
 
-    Of a body that is no JSON it tells the depth up to where it stops to be, which is as far as a parser would come.
+    Of a body that is not JSON it counts at least as far as a parser would come.
     """
     unescaped = body.replace(b"\\\\", b"").replace(b'\\"', b"")
     brackets = b"".join(unescaped.split(b'"')[::2]).translate(_STEPS, _NOT_BRACKETS)

@@ -1,4 +1,4 @@
-"""The command line against a server: what is printed, what is stored, and how errors are told."""
+"""The command line against a server: what is printed, what is stored, and what errors say."""
 
 import bz2
 import gzip

@@ -53,7 +53,7 @@ def start(url):
 
 
 def is_gone(pid):
-    """Whether a process has ended; one that nobody waited for yet has."""
+    """Return True if a process has ended, also if its parent has not waited for it yet."""
     try:
         with open(f"/proc/{pid}/stat") as stat:
             return stat.read().rsplit(")", 1)[1].split()[0] == "Z"
@@ -200,7 +200,7 @@ def test_signals_reach_the_command_which_ends_as_it_likes(start, resource):
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
 def test_a_command_does_not_outlive_its_lease_when_nobody_renews_it(start, client, resource, number):
-    """Whoever gets the lock next finds the command gone."""
+    """The next holder of the lock finds the command gone."""
 
     def attempt():
         process = start("lock", resource, "--lease", 1, "--", "sh", "-c", "echo $$; sleep 600")
@@ -215,7 +215,7 @@ def test_a_command_does_not_outlive_its_lease_when_nobody_renews_it(start, clien
     without_a_stall(attempt)
 
 
-# Where nothing is held: what is shown, and how a refusal is told
+# Where nothing is held: what is shown, and what a refusal says
 
 
 def test_who_holds_access_and_who_waits_is_listed(run, client, topic):

@@ -117,7 +117,7 @@ def test_lines_and_headers_without_end_are_refused(
         taken += len(part)
         if connection.transport.is_aborted:
             break
-    assert taken < 8 * limits.MIB  # then nobody hears the sender any more
+    assert taken < 8 * limits.MIB  # then the server no longer reads
     answered, problem = connection.answer()
     assert (answered, problem["status"], problem["code"], problem["next_step"]) == (
         status, status, "INVALID_REQUEST", "fix",

@@ -25,7 +25,7 @@ def filled(client, topic):
 
 @pytest.fixture
 def answers(monkeypatch, url):
-    """Return a function that runs a command on a terminal, where somebody types an answer."""
+    """Return a function that runs a command on a terminal, where an answer is typed."""
     monkeypatch.setattr(options, "can_answer", lambda: True)
     return lambda typed, *arguments: CliRunner().invoke(
         app, [*map(str, arguments)], input=typed, env={"FENCELINE_URL": url}

@@ -1,4 +1,4 @@
-"""``fenceline produce`` as a process: how a signal ends it, and what it tells while the server is away."""
+"""``fenceline produce`` as a process: how a signal ends it, and what it prints while the server is away."""
 
 import os
 import signal

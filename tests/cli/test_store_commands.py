@@ -1,4 +1,4 @@
-"""``verify``, ``rebuild`` and ``dev`` on a directory: lost items are told, and made anew with nobody beside."""
+"""``verify``, ``rebuild`` and ``dev`` on a directory: lost items are reported, and rebuilt while nothing else runs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def opened(directory: Path, region: str = "local") -> Iterator[Log]:
 
 
 def stored(directory: Path, topic_id: str) -> tuple[Any, Any]:
-    """Return what stands in the stores: the objects' keys, and the versions of one partition's items."""
+    """Return what the stores hold: the objects' keys, and the versions of one partition's items."""
     with opened(directory) as log:
         objects, items = log.context.objects.list(""), log.context.items.query(keys.partition_items(topic_id, 0))
         return [line.key for line in objects], [(item.key, item.version) for item in items]
@@ -256,7 +256,7 @@ def test_damage_that_is_met_later_is_told_with_what_to_do(fenceline: Fenceline, 
 
 @contextmanager
 def without_rights() -> Iterator[None]:
-    """As a user who may write only where everybody may."""
+    """Run as a user that may write only where all users may."""
     before = os.geteuid()
     if before == 0:
         os.seteuid(65_534)
@@ -267,7 +267,7 @@ def without_rights() -> Iterator[None]:
 
 
 def test_a_directory_that_may_not_be_written_to_is_told_by_verify(fenceline: Fenceline) -> None:
-    with tempfile.TemporaryDirectory() as name:  # where anybody may look, unlike in the fixture's
+    with tempfile.TemporaryDirectory() as name:  # readable by all users, unlike the fixture's
         directory = Path(name)
         with opened(directory) as log:
             log.topics.create(TOPIC)

@@ -225,7 +225,7 @@ def test_records_too_large_for_one_batch_are_their_partitions_error() -> None:
 def test_a_request_may_lead_to_more_partitions_than_one_produce_request_names(
     service: wiring.Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It appends to no more of them at once, so that the requests beside it get their turn."""
+    """It appends to that many of them at once at most, so that the requests beside it get their turn."""
     grow(300)
     gather, at_once = service.runtime.gather, []
 
@@ -303,7 +303,7 @@ def test_partitions_whose_turn_does_not_come_in_time_say_that_nothing_was_writte
 
 
 def test_a_topic_replaced_meanwhile_takes_nothing_that_was_placed_for_the_one_before(service: wiring.Service) -> None:
-    """Its number of partitions may be another: a key would be where nobody looks for it."""
+    """Its number of partitions may be another: a key would be where no reader looks for it."""
     log = service.log
     shares, until_ms = log.producing.share_out("orders", [Record(b"x", str(n).encode()) for n in range(20)])
     log.topics.delete("orders")

@@ -1,4 +1,4 @@
-"""The time that a request brings with it, for a function whose own clocks may have stood still (I4, I7)."""
+"""The time that a request brings with it, for a function whose own clocks may have been frozen (I4, I7)."""
 
 from __future__ import annotations
 

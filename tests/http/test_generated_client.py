@@ -19,7 +19,7 @@ from tests.support.http_events import BATCH_TYPE, DOCUMENT
 from tests.support.serving import serving
 
 PACKAGE = "generated_fenceline"
-# Ruff would tidy up what is generated. The binary form of a batch is bytes to a generator that was told so.
+# Ruff would tidy up what is generated. This setting makes the binary form of a batch bytes.
 CONFIG = {
     "post_hooks": [],
     "content_type_overrides": {BATCH_TYPE: "application/octet-stream"},

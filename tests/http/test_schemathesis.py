@@ -78,7 +78,7 @@ def test_no_answer_is_one_that_the_document_does_not_promise(url: str, route: Ro
         if "wait_ms" in (case.query or {}):
             case.query["wait_ms"] = 1
         if mode is GenerationMode.POSITIVE and "topic" in case.path_parameters:
-            case.path_parameters["topic"] = route.method.lower()  # most names that it makes up are nobody's
+            case.path_parameters["topic"] = route.method.lower()  # most names that it makes up name no topic
             if "partition" in case.path_parameters:
                 case.path_parameters["partition"] %= 2
         case.call_and_validate(base_url=url, checks=CHECKS, timeout=PATIENCE_S)

@@ -17,6 +17,7 @@ import fenceline
 from fenceline import errors
 from fenceline.settings import Settings
 from fenceline_http import openapi, schemas
+from fenceline_http.dispatch import handler_of, match
 from fenceline_http.routes import FUNCTIONS, ROUTES
 from tests.support.http_events import DOCUMENT, call
 
@@ -73,7 +74,7 @@ def test_each_route_stands_in_its_functions_module_and_has_a_handler_that_takes_
         declared = import_module(f"fenceline_http.operations.{name}").ROUTES
         assert [route for route in ROUTES if route.function == name] == list(declared)
     for route in ROUTES:
-        first, *rest = inspect.signature(route.handler).parameters.values()
+        first, *rest = inspect.signature(handler_of(route)).parameters.values()
         assert first.annotation == "Request", route.path
         taken = [one.__name__ for one in (route.takes, route.batches) if one is not None and one.members]
         assert [one.annotation for one in rest] == ([" | ".join(taken)] if taken else []), route.path
@@ -84,8 +85,8 @@ def test_no_two_routes_take_the_same_request() -> None:
     for route in ROUTES:
         parameters = re.findall(r"{(\w+)}", route.path)
         path = route.path.format(**{name: f"{name}-1" for name in parameters})
-        assert [one for one in ROUTES if one.method == route.method and one.match(path) is not None] == [route]
-        assert route.match(path) == {name: f"{name}-1" for name in parameters}
+        assert [one for one in ROUTES if one.method == route.method and match(one, path) is not None] == [route]
+        assert match(route, path) == {name: f"{name}-1" for name in parameters}
 
 
 def error_rows() -> dict[str, tuple[int, str, set[str]]]:

@@ -317,7 +317,7 @@ def test_a_topic_epoch_of_minus_1_is_that_before_the_first_exclusive_grant() -> 
     assert produce(shared).json["topic_epoch"] == -1
 
 
-# Whose session it is
+# The session's owner
 
 
 def test_a_session_belongs_to_the_principal_who_created_it() -> None:

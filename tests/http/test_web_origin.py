@@ -88,7 +88,7 @@ def test_two_hosts_are_refused_and_none_is_of_no_browser() -> None:
 def test_a_server_answers_to_what_it_is_bound_to_and_to_the_names_that_it_was_given(
     origins: WebOrigins, host: str, passes: bool
 ) -> None:
-    """With a wildcard every address is its own; a name may be anybody's, who lets it lead here."""
+    """With a wildcard every address is its own; a name may belong to a stranger, who makes it lead here."""
     assert is_let_in(origins, ("Host", host)) is passes
 
 

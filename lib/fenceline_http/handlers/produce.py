@@ -10,14 +10,14 @@ from fenceline.append.request import AppendRequest
 from fenceline.errors import FencelineError
 from fenceline.model.results import ProducerRef, SessionRef
 from fenceline_http import responses
-from fenceline_http.operations.produce import Produce
+from fenceline_http.produce_requests import Produce
 from fenceline_http.request import topic_name
 from fenceline_http.responses import Response
 
 if TYPE_CHECKING:
     from fenceline.service.by_key import Share, Shares
     from fenceline.service.log import Log
-    from fenceline_http.operations.produce import Batch, ProduceByKey, ProduceEntry, ProduceMany, Producer
+    from fenceline_http.produce_requests import Batch, ProduceByKey, ProduceEntry, ProduceMany, Producer
     from fenceline_http.request import Request
 
 

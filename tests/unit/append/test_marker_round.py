@@ -1,4 +1,4 @@
-"""A marker round: which failure stands for it when several markers fail, and what is appended beside them."""
+"""A marker round: which failure it raises when several markers fail, and what is appended beside them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CONTENDED = ContendedError("losses=9")
 
 
 class Tables:
-    """Appenders that answer as they are told, and note which partitions were asked."""
+    """Appenders with prepared answers, which note which partitions were asked."""
 
     def __init__(self, service: Service, outcomes: list[int | Exception]) -> None:
         self.context = service.log.context

@@ -11,7 +11,6 @@ import pytest
 
 from fenceline_http import dispatch, responses
 from fenceline_http.responses import Response
-from fenceline_http.route import Route
 from fenceline_http.wiring import Service
 from fenceline_testing.service import in_memory
 from tests.support.http_events import event
@@ -71,7 +70,7 @@ def test_a_response_is_a_gateways_event_without_cookies_and_bytes_are_in_base64(
 def test_a_response_that_no_gateway_carries_is_an_error_but_to_a_caller_in_the_process(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Route, "handler", property(lambda route: lambda request: Response(200, bytes(5_000_000))))
+    monkeypatch.setattr(dispatch, "handler_of", lambda route: lambda request: Response(200, bytes(5_000_000)))
     refused = dispatch.respond("admin", event("GET", "/v1/health"), service)
     assert (refused.status, refused.codes) == (413, ["MESSAGE_TOO_LARGE"])
     taken = dispatch.respond("admin", {**event("GET", "/v1/health"), "isRaw": True}, service)

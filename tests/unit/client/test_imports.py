@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from graphlib import TopologicalSorter
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -130,28 +128,3 @@ def test_what_carries_batches_loads_their_format_at_first_use_and_nothing_of_the
     assert ours == OF_A_CLIENT | OF_A_CODEC
     others = {name.partition(".")[0] for name in beside_its_own(loaded[step]) - ours}
     assert others == {"aiokafka", "cramjam", "google_crc32c"}
-
-
-def test_no_module_of_the_client_imports_one_that_imports_it() -> None:
-    """Imports within functions, and those for type checking alone, count."""
-    graph = {name: set(_imported(path)) for name, path in _modules().items()}
-    assert len(graph) > 15
-    list(TopologicalSorter(graph).static_order())
-
-
-def _modules() -> Mapping[str, Path]:
-    paths = {path.relative_to(CLIENT).with_suffix(""): path for path in CLIENT.rglob("*.py")}
-    dotted = {".".join(("fenceline", "client", *name.parts)): path for name, path in paths.items()}
-    return {name.removesuffix(".__init__"): path for name, path in dotted.items()}
-
-
-def _imported(path: Path) -> Iterator[str]:
-    modules = _modules()
-    for node in ast.walk(ast.parse(path.read_text())):
-        names: list[str] = []
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            parts = [f"{node.module}.{alias.name}" for alias in node.names]
-            names = [part if part in modules else str(node.module) for part in parts]
-        yield from (name for name in names if name in modules)

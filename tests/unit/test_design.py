@@ -1,0 +1,68 @@
+"""DESIGN.md against the code and the tests that cite it: its invariants, and its titles."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = {name: (ROOT / "lib/fenceline" / name).read_text() for name in ("DESIGN.md", "API.md")}
+SOURCES = [path for top in ("lib", "functions", "infra", "tests", "benchmarks") for path in (ROOT / top).rglob("*.py")]
+STATED = re.compile(r"^- \*\*(I\d+)\*\* ", re.MULTILINE)
+CITED = re.compile(r"\bI\d{1,2}\b")
+# A title may be broken over two lines, of a comment or of a docstring.
+TITLED = re.compile(r'(DESIGN|API)\.md,\s+(?:#\s+)?"([^"]+)"')
+NUMBERED = re.compile(r"(?<!RFC 4648 )\bsections? \d+")
+
+
+def invariants() -> set[str]:
+    return set(STATED.findall(PAGES["DESIGN.md"]))
+
+
+def test_the_invariants_are_numbered_without_a_gap() -> None:
+    assert invariants() == {f"I{number}" for number in range(1, len(invariants()) + 1)}
+    assert len(invariants()) >= 9
+
+
+@pytest.mark.parametrize("invariant", sorted(invariants()))
+def test_each_invariant_is_cited_by_the_tests_that_hold_it(invariant: str) -> None:
+    holding = [path for path in SOURCES if path.is_relative_to(ROOT / "tests") and path != Path(__file__)]
+    assert [path for path in holding if re.search(rf"\b{invariant}\b", path.read_text())]
+
+
+@pytest.mark.parametrize("invariant", sorted(invariants()))
+def test_each_invariant_is_cited_by_the_code_that_keeps_it(invariant: str) -> None:
+    keeping = [path for path in SOURCES if path.is_relative_to(ROOT / "lib")]
+    assert [path for path in keeping if re.search(rf"\b{invariant}\b", path.read_text())]
+
+
+def test_no_invariant_is_cited_that_is_not_stated() -> None:
+    cited = {name for path in SOURCES for name in CITED.findall(path.read_text())}
+    assert cited <= invariants()
+
+
+def titles_cited() -> Iterator[tuple[str, str, str]]:
+    for path in SOURCES:
+        for page, title in TITLED.findall(path.read_text()):
+            yield str(path.relative_to(ROOT)), f"{page}.md", " ".join(re.sub(r"\n\s*#?", " ", title).split())
+
+
+def titles_of(page: str) -> set[str]:
+    """Return a page's headings and the bold words that begin its paragraphs, also without what is in parentheses."""
+    titles = [title.strip(".") for title in re.findall(r"^(?:#+ (?:\d+\. )?|\*\*)(.+?)(?:\*\*|$)", page, re.MULTILINE)]
+    return {*titles, *(title.partition(" (")[0] for title in titles)}
+
+
+def test_each_title_that_is_cited_is_on_its_page() -> None:
+    titles = {name: titles_of(page) for name, page in PAGES.items()}
+    assert [cited for cited in titles_cited() if cited[2] not in titles[cited[1]]] == []
+
+
+def test_the_code_cites_titles_and_no_numbers_of_sections() -> None:
+    numbered = [
+        str(path.relative_to(ROOT)) for path in SOURCES if path != Path(__file__) and NUMBERED.search(path.read_text())
+    ]
+    assert numbered == []
