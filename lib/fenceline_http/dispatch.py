@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from fenceline.errors import FencelineError, MethodNotAllowedError, NotFoundError
 from fenceline_http import responses
-from fenceline_http.request import Event, Request, event_ms
+from fenceline_http.request import Event, Request, event_ms, match
 from fenceline_http.responses import Response
 from fenceline_http.route import Function, Route
 
@@ -47,28 +47,11 @@ def _respond(function: Function, request: Request) -> Response:
     routes: Sequence[Route] = import_module(f"{__package__}.operations.{function}").ROUTES
     for route in routes:
         if route.method == method:
-            parameters = match(route, path)
+            parameters = match(route.segments, path)
             if parameters is not None:
                 request.parameters = parameters
                 return _call(route, request)
     return _no_route(method, path)
-
-
-def match(route: Route, path: str) -> dict[str, str] | None:
-    """Return the parameters that ``path`` gives to a route, legal or not; None if it is another path.
-
-    An illegal topic name is an unknown topic, not an unknown path (API.md, "Form of requests").
-    """
-    given = path.split("/")
-    if len(given) != len(route.segments):
-        return None
-    found: dict[str, str] = {}
-    for segment, piece in zip(route.segments, given, strict=True):
-        if segment.startswith("{") and piece:
-            found[segment[1:-1]] = piece
-        elif segment != piece:
-            return None
-    return found
 
 
 def handler_of(route: Route) -> Handler:
@@ -90,7 +73,7 @@ def _call(route: Route, request: Request) -> Response:
 def _no_route(method: str, path: str) -> Response:
     from fenceline_http.routes import ROUTES  # The declarations of all functions: no route of this one needs them.
 
-    allowed = [route.method for route in ROUTES if match(route, path) is not None]
+    allowed = [route.method for route in ROUTES if match(route.segments, path) is not None]
     if not allowed:
         return responses.problem(NotFoundError(f"no such path: path={path}"))
     response = responses.problem(MethodNotAllowedError(f"this path takes {', '.join(allowed)}: method={method}"))

@@ -10,7 +10,7 @@ Not here: what a request must have (`declared`), and which route it takes (`rout
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +55,23 @@ def topic_name(name: str) -> str:
     if not LEGAL_NAME.fullmatch(name):
         raise unknown_topic(name)
     return name
+
+
+def match(segments: Sequence[str], path: str) -> dict[str, str] | None:
+    """Return the parameters that ``path`` gives to a route of these segments, legal or not; None for another path.
+
+    An illegal topic name is an unknown topic, not an unknown path (API.md, "Form of requests").
+    """
+    given = path.split("/")
+    if len(given) != len(segments):
+        return None
+    found: dict[str, str] = {}
+    for segment, piece in zip(segments, given, strict=True):
+        if segment.startswith("{") and piece:
+            found[segment[1:-1]] = piece
+        elif segment != piece:
+            return None
+    return found
 
 
 class Request:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import get_args
 
-from fenceline_http.dispatch import match
 from fenceline_http.operations import admin, produce, read, sessions, subscriptions
+from fenceline_http.request import match
 from fenceline_http.route import Function, Route
 
 FUNCTIONS: tuple[Function, ...] = get_args(Function)
@@ -25,6 +25,6 @@ ROUTES: tuple[Route, ...] = (
 def function_of(method: str, path: str) -> Function:
     """Return the function that serves the request: ``admin``, the gateway's default, where no route matches."""
     for route in ROUTES:
-        if route.method == method and match(route, path) is not None:
+        if route.method == method and match(route.segments, path) is not None:
             return route.function
     return "admin"

@@ -17,7 +17,8 @@ import fenceline
 from fenceline import errors
 from fenceline.settings import Settings
 from fenceline_http import openapi, schemas
-from fenceline_http.dispatch import handler_of, match
+from fenceline_http.dispatch import handler_of
+from fenceline_http.request import match
 from fenceline_http.routes import FUNCTIONS, ROUTES
 from tests.support.http_events import DOCUMENT, call
 
@@ -85,8 +86,10 @@ def test_no_two_routes_take_the_same_request() -> None:
     for route in ROUTES:
         parameters = re.findall(r"{(\w+)}", route.path)
         path = route.path.format(**{name: f"{name}-1" for name in parameters})
-        assert [one for one in ROUTES if one.method == route.method and match(one, path) is not None] == [route]
-        assert match(route, path) == {name: f"{name}-1" for name in parameters}
+        assert [one for one in ROUTES if one.method == route.method and match(one.segments, path) is not None] == [
+            route
+        ]
+        assert match(route.segments, path) == {name: f"{name}-1" for name in parameters}
 
 
 def error_rows() -> dict[str, tuple[int, str, set[str]]]:

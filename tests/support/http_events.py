@@ -17,6 +17,7 @@ from urllib.parse import urlencode
 from jsonschema import Draft202012Validator
 
 from fenceline_http import dispatch, openapi, routes, wiring
+from fenceline_http.request import match
 from fenceline_http.route import Function
 
 DOCUMENT = openapi.document("0.0.0")
@@ -83,7 +84,7 @@ def send(sent: dict[str, Any]) -> Answer:
 def _assert_documented(method: str, path: str, answer: Answer) -> None:
     """Assert that the answer is one that the served document promises; it runs for every answer of every test."""
     for route in routes.ROUTES:
-        if route.method == method and dispatch.match(route, path) is not None:
+        if route.method == method and match(route.segments, path) is not None:
             promised = DOCUMENT["paths"][route.path][method.lower()]["responses"][str(answer.status)]
             media = answer.headers.get("content-type")
             if "content" not in promised:
