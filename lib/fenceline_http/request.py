@@ -130,8 +130,7 @@ class Request:
         """
         if self._media is None:
             content_type = self.header("content-type")
-            is_plain = content_type is None or content_type == media_types.JSON_TYPE  # as almost all are
-            self._media = Media.JSON if is_plain else media_types.of_body(content_type)
+            self._media = media_types.USUAL.get(content_type) or media_types.of_body(content_type)
         return self._media
 
     @property
