@@ -295,7 +295,7 @@ def test_another_programs_table_is_told_at_start(dynamo: DynamoItemStore) -> Non
         AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
         BillingMode="PAY_PER_REQUEST",
     )
-    with pytest.raises(Unavailable, match=f"another program's; name another: table={name}"):
+    with pytest.raises(Unavailable, match=f"belongs to another program; name another table: table={name}"):
         DynamoItemStore(name, client=client).check()
 
 
