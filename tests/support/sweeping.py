@@ -167,7 +167,7 @@ def _check_producers(service: Service, items: Any, topic: Topic, partition: int,
 
     def known(store: Any) -> dict[int, ProducerState]:
         found = store.query(keys.partition_items(topic.topic_id, partition), prefix=keys.PRODUCER_SORT)
-        now, lasts = service.runtime.now_ms(), topic.settings["producer.id.expiration.ms"]
+        now, lasts = service.runtime.now_ms(), topic.setting("producer.id.expiration.ms")
         states = {keys.parse_producer_item(item.key): producer_from_value(item.value)[0] for item in found}
         open_ = head.state.open_transactions
         return {p: state for p, state in states.items() if now - state.time <= lasts or p in open_}

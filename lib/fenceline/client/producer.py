@@ -106,7 +106,7 @@ class Producer:
         self._keyless_batch: PendingBatch | None = None
         self._acknowledged = 0
         self._lock = threading.Lock()
-        max_message_bytes = topic.settings["max.message.bytes"]
+        max_message_bytes = topic.setting("max.message.bytes")
         self._accumulator = Accumulator(
             client.runtime,
             linger_ms=linger_ms,

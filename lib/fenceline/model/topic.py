@@ -21,7 +21,7 @@ from fenceline.model.topic_config import ConfigValue
 LEGAL_NAME = re.compile(r"(?!\.\.?\Z)[A-Za-z0-9._-]{1,249}", re.ASCII)  # matches all of a name that is legal
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True)  # without slots, so that the settings are made once
 class Topic:
     """A topic, as API.md "Topics" shows it."""
 
@@ -36,6 +36,10 @@ class Topic:
     def settings(self) -> Mapping[str, Any]:
         """The value of each setting: the default of those that were not set."""
         return {**configs.DEFAULTS, **self.config}
+
+    def setting(self, name: str) -> Any:
+        """Return the value of the setting ``name``, or its default if it was not set."""
+        return self.settings[name]
 
 
 def unknown_topic(name: str) -> UnknownTopicOrPartitionError:

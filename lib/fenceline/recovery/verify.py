@@ -158,7 +158,7 @@ def _claims(context: Context, topic: Topic, partition: int) -> Iterable[_Outline
     yield _Outline(head.next_offset, "the head's checkpoint", lambda replay: replay.state == head.state)
     if head.log_start > head.next_offset:
         yield _Outline(head.next_offset, "the log start, beyond the checkpoint,", lambda _: False)
-    lapsed_before = context.runtime.now_ms() - topic.settings["producer.id.expiration.ms"]
+    lapsed_before = context.runtime.now_ms() - topic.setting("producer.id.expiration.ms")
 
     def covers_producers(replay: Replay) -> bool:
         return all(

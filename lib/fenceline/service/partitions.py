@@ -142,7 +142,7 @@ class Partitions:
         topic = translate_store_facts(lambda: self._resolver.look(name)).item.topic
         if not 0 <= partition < topic.partitions:
             raise model_topic.unknown_partition(topic, partition)
-        if topic.settings["cleanup.policy"] != "compact":
+        if topic.setting("cleanup.policy") != "compact":
             raise InvalidRequestError("the topic has no cleanup.policy=compact; alter the topic before you compact it")
 
     def checkpoint(self, topic: str, partition: int) -> int:

@@ -99,7 +99,7 @@ def keep_state(
             partition.partition,
             head.log_start,
             segments_max=limits.SWEEP_STATE_SEGMENTS_MAX,
-            expiration_ms=topic.settings["producer.id.expiration.ms"],
+            expiration_ms=topic.setting("producer.id.expiration.ms"),
             is_over=is_over,
         )
     except CorruptLogError:

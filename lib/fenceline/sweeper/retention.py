@@ -92,8 +92,8 @@ class Segments(Protocol):
 
 def retention_of(topic: Topic) -> Retention | None:
     """Return what the topic keeps; ``None`` where retention deletes nothing."""
-    kept = Retention(topic.settings["retention.ms"], topic.settings["retention.bytes"])
-    if topic.settings["cleanup.policy"] != "delete" or kept == Retention(-1, -1):
+    kept = Retention(topic.setting("retention.ms"), topic.setting("retention.bytes"))
+    if topic.setting("cleanup.policy") != "delete" or kept == Retention(-1, -1):
         return None
     return kept
 

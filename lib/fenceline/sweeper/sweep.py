@@ -256,7 +256,7 @@ class _Run:
             return True
         has_left_behind = head.log_start > 0 or head.view is not None
         is_kept = retention_of(topic) is None or head.next_offset == head.log_start
-        is_compacted = topic.settings["cleanup.policy"] != "compact" or not compaction.is_due(head)
+        is_compacted = topic.setting("cleanup.policy") != "compact" or not compaction.is_due(head)
         return not has_left_behind and is_kept and is_compacted and not self._cursor.is_thorough
 
     def _sessions(self) -> None:
@@ -306,9 +306,9 @@ class _Run:
                 context, topic.topic_id, number, head, states, store_now_ms=self._store_now_ms, budget=budget
             )
         if self._cursor.is_thorough and is_at_end and not budget.is_over():
-            expiration_ms = topic.settings["producer.id.expiration.ms"]
+            expiration_ms = topic.setting("producer.id.expiration.ms")
             expire_producers(partition, expiration_ms=expiration_ms, now_ms=self._now_ms, budget=budget)
-        if topic.settings["cleanup.policy"] == "compact":
+        if topic.setting("cleanup.policy") == "compact":
             self._compact(partition)  # last, since a run may die in it
 
     def _bring_forward(self, partition: Partition, followed: Followed) -> bool:

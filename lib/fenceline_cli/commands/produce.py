@@ -139,7 +139,7 @@ def _expected(client: Client, topic: str, partition: int | None, offset: int) ->
         raise CommandError(
             f"--expected-offset needs one partition, and topic {topic} has {described.partitions}; add --partition"
         )
-    if not described.settings["check.expected.offsets"]:
+    if not described.setting("check.expected.offsets"):
         raise CommandError(
             f"topic {topic} does not check expected offsets; set its check.expected.offsets=true, or leave out "
             "--expected-offset"

@@ -29,9 +29,9 @@ def test_the_names_and_defaults_are_those_of_the_api() -> None:
 def test_what_was_set_is_told_also_where_it_is_false_or_zero() -> None:
     given: dict[str, int | str | bool] = {"check.expected.offsets": False, "message.timestamp.after.max.ms": 0}
     topic = Topic("t", "id", 1, given, [], 0)
-    assert topic.settings["check.expected.offsets"] is False
-    assert topic.settings["message.timestamp.after.max.ms"] == 0
-    assert topic.settings["retention.ms"] == DEFAULTS["retention.ms"]
+    assert topic.setting("check.expected.offsets") is False
+    assert topic.setting("message.timestamp.after.max.ms") == 0
+    assert topic.setting("retention.ms") == DEFAULTS["retention.ms"]
 
 
 def test_a_change_keeps_the_other_names_and_null_returns_one_to_its_default() -> None:
