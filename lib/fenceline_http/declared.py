@@ -88,6 +88,9 @@ class Members:
 
     members: ClassVar[tuple[tuple[str, Member], ...]] = ()
     names: ClassVar[frozenset[str]] = frozenset()
+    # What a request with an empty query is: one object for all such requests, which no handler may change. None if an
+    # empty query is refused. None for bodies, too: each is parsed.
+    bare: ClassVar[Members | None] = None
 
     def __init_subclass__(cls) -> None:
         own = tuple((name, value) for name, value in cls.__dict__.items() if isinstance(value, Member))
@@ -171,6 +174,13 @@ class Nothing(Body, is_optional=True):
 class Query(Members):
     """A request whose members are the parameters of its query. This class itself takes none."""
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        try:
+            cls.bare = cls.of_query("")
+        except InvalidRequestError:
+            cls.bare = None
+
     @classmethod
     def of(cls, request: Request) -> Self:
         """Return what the query of ``request`` is.
@@ -196,6 +206,9 @@ class Query(Members):
                 refuse(name, "given")
         made.check()
         return made
+
+
+Query.bare = Query()
 
 
 def _texts(query: str) -> dict[str, str]:

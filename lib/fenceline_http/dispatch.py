@@ -26,8 +26,11 @@ if TYPE_CHECKING:
 Handler = Callable[..., Response]
 
 
-def respond(function: Function, event: Event, service: Service) -> Response:
+def respond(function: Function | None, event: Event, service: Service) -> Response:
     """Return the response of one of a function's routes to ``event``. Safe to call from many threads at once.
+
+    Args:
+        function: With ``None``, all functions' routes are served, as behind a gateway.
 
     Raises:
         Exception: Whatever a handler raised that is no `FencelineError`.
@@ -42,9 +45,10 @@ def respond(function: Function, event: Event, service: Service) -> Response:
     return response if event.get("isRaw") else response.fitting()
 
 
-def _respond(function: Function, request: Request) -> Response:
+def _respond(function: Function | None, request: Request) -> Response:
     method, path = request.method, request.path
-    routes: Sequence[Route] = import_module(f"{__package__}.operations.{function}").ROUTES
+    declared_in = "routes" if function is None else f"operations.{function}"
+    routes: Sequence[Route] = import_module(f"{__package__}.{declared_in}").ROUTES
     for route in routes:
         if route.method == method:
             parameters = match(route.segments, path)
@@ -66,7 +70,8 @@ def _call(route: Route, request: Request) -> Response:
     takes: type[Body | Query] = route.takes
     if route.batches is not None and request.is_batch:
         takes = route.batches
-    wanted = takes.of(request)
+    bare = None if request.query else takes.bare
+    wanted = takes.of(request) if bare is None else bare
     return handler_of(route)(request, wanted) if takes.members else handler_of(route)(request)
 
 

@@ -5,6 +5,7 @@ The rule: two media types are spoken, JSON in UTF-8 and version 2 of Kafka's rec
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
 
 from fenceline.errors import UnsupportedMediaTypeError
@@ -19,6 +20,10 @@ _BATCH_NAME = "application/vnd.apache.kafka.records"
 class Media(Enum):
     JSON = JSON_TYPE
     BATCH = BATCH_TYPE
+
+
+# The content types of almost all requests, word for word: these need no parsing.
+USUAL: Mapping[str | None, Media] = {None: Media.JSON, JSON_TYPE: Media.JSON, BATCH_TYPE: Media.BATCH}
 
 
 def of_body(content_type: str | None) -> Media:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from fenceline import limits
 from fenceline.errors import RecordListTooLargeError, UnknownTopicOrPartitionError
-from fenceline.model.topic import is_legal_name, unknown_topic
+from fenceline.model.topic import LEGAL_NAME, unknown_topic
 from fenceline_http import media_types
 from fenceline_http.media_types import Media
 
@@ -52,7 +52,7 @@ def topic_name(name: str) -> str:
     Raises:
         UnknownTopicOrPartitionError: It is no legal name, so there is no such topic.
     """
-    if not is_legal_name(name):
+    if not LEGAL_NAME.fullmatch(name):
         raise unknown_topic(name)
     return name
 
@@ -130,8 +130,7 @@ class Request:
         """
         if self._media is None:
             content_type = self.header("content-type")
-            is_plain = content_type is None or content_type == media_types.JSON_TYPE  # as almost all are
-            self._media = Media.JSON if is_plain else media_types.of_body(content_type)
+            self._media = media_types.USUAL.get(content_type) or media_types.of_body(content_type)
         return self._media
 
     @property

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import get_args
 
 from fenceline_http.operations import admin, produce, read, sessions, subscriptions
-from fenceline_http.request import match
 from fenceline_http.route import Function, Route
 
 FUNCTIONS: tuple[Function, ...] = get_args(Function)
@@ -20,11 +19,3 @@ ROUTES: tuple[Route, ...] = (
     *subscriptions.ROUTES,
     *sessions.ROUTES,
 )
-
-
-def function_of(method: str, path: str) -> Function:
-    """Return the function that serves the request: ``admin``, the gateway's default, where no route matches."""
-    for route in ROUTES:
-        if route.method == method and match(route.segments, path) is not None:
-            return route.function
-    return "admin"

@@ -47,7 +47,7 @@ class Meter:
         self._lock = threading.Lock()
         self._calls: Counter[str] = Counter()
         self._facts: Counter[type[Exception]] = Counter()
-        self._checkpointed_ms: OrderedDict[str, int] = OrderedDict()
+        self._checkpointed_ms: OrderedDict[str, int] = OrderedDict()  # by the prefix of the partition's log
         self._age_ms: int | None = None
 
     def take(self) -> Counts:
@@ -69,11 +69,9 @@ class Meter:
     def appended(self, key: str) -> None:
         """Note a segment: how long ago was its partition's last checkpoint, or the first that was seen of it?"""
         if key.startswith(_LOG):
-            topic_id, partition, _ = keys.parse_segment_key(key)
-            now_ms = self._monotonic_ms()
+            now_ms, log = self._monotonic_ms(), key[: key.rindex("/") + 1]
             with self._lock:
-                place = keys.partition_items(topic_id, partition)
-                age_ms = now_ms - self._checkpointed_ms.setdefault(place, now_ms)
+                age_ms = now_ms - self._checkpointed_ms.setdefault(log, now_ms)
                 self._age_ms = max(age_ms, self._age_ms or 0)
                 while len(self._checkpointed_ms) > _PARTITIONS_MAX:
                     self._checkpointed_ms.popitem(last=False)
@@ -82,7 +80,8 @@ class Meter:
         for change in changes:
             if isinstance(change, Put) and change.key.sort == _HEAD:
                 with self._lock:
-                    self._checkpointed_ms[change.key.partition] = self._monotonic_ms()
+                    log = keys.log_prefix(*keys.parse_partition_items(change.key))
+                    self._checkpointed_ms[log] = self._monotonic_ms()
 
 
 class MeteredObjects:

@@ -21,7 +21,7 @@ import httpx
 from fenceline.client import Client
 from fenceline.runtime import ThreadRuntime
 from fenceline.settings import Settings
-from fenceline_http import dispatch, routes, wiring
+from fenceline_http import dispatch, wiring
 from fenceline_http.store_meter import Meter, MeteredItems, MeteredObjects
 
 URL = "http://fenceline.test"
@@ -147,14 +147,13 @@ def _client(service: wiring.Service) -> Client:
 
 
 class _Functions(httpx.BaseTransport):
-    """A transport to the function that the gateway would choose, with the event that the gateway would send."""
+    """A transport to the routes of all functions, with the event that the gateway would send."""
 
     def __init__(self, service: wiring.Service) -> None:
         self._service = service
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        name = routes.function_of(request.method, request.url.path)
-        answer = dispatch.respond(name, _event(request, self._service.runtime.now_ms()), self._service)
+        answer = dispatch.respond(None, _event(request, self._service.runtime.now_ms()), self._service)
         return httpx.Response(answer.status, headers=answer.headers, content=answer.body, request=request)
 
 

@@ -10,8 +10,9 @@ import pytest
 from fenceline import errors, limits
 from fenceline.append.access_markers import GrantEntry
 from fenceline.append.appender import Appender
-from fenceline.append.backoff import CHECKPOINT_LOSSES, ContentionBackoff
-from fenceline.append.entry import Marked, Ticket
+from fenceline.append.commit import CHECKPOINT_LOSSES, ContentionBackoff
+from fenceline.append.entry import Marked
+from fenceline.append.queue import Ticket
 from fenceline.format import keys
 from fenceline.log.checkpoint import advance_checkpoint
 from fenceline.ports import NoAnswer

@@ -18,7 +18,7 @@ from fenceline.log.context import Context
 from fenceline.log.replay import write_state
 from fenceline.model.record import Record
 from fenceline.model.requests import ReadRequest
-from fenceline.model.topic import is_legal_name
+from fenceline.model.topic import LEGAL_NAME
 from fenceline.ports import Unavailable
 from fenceline.recovery.rebuild import rebuild
 from fenceline.service.log import Log
@@ -185,7 +185,7 @@ def test_a_fresh_name_is_legal_and_nobody_elses(service: Service) -> None:
         lives[1]: f"{longest[:-21]}.recovered-{lives[1][:10]}",  # in these tests ids begin alike
         lives[2]: longest,
     }
-    assert all(map(is_legal_name, names.values()))
+    assert all(map(LEGAL_NAME.fullmatch, names.values()))
     assert len(items.query(keys.TOPICS)) == 3 + 3 + 1
     items.close()
 

@@ -69,9 +69,17 @@ def answer_of(function: Function, sent: dict[str, Any]) -> dict[str, Any]:
     return dispatch.respond(function, sent, wiring.service()).to_event()
 
 
+def function_of(method: str, path: str) -> Function:
+    """Return the function that serves the request: ``admin``, the gateway's default, where no route matches."""
+    for route in routes.ROUTES:
+        if route.method == method and match(route.segments, path) is not None:
+            return route.function
+    return "admin"
+
+
 def send(sent: dict[str, Any]) -> Answer:
     http = sent["requestContext"]["http"]
-    told = answer_of(routes.function_of(http["method"], sent["rawPath"]), sent)
+    told = answer_of(function_of(http["method"], sent["rawPath"]), sent)
     assert len(json.dumps(told, ensure_ascii=False).encode()) <= GATEWAY_BYTES_MAX  # as Lambda's runtime encodes it
     body = told["body"] or ""
     content = base64.b64decode(body) if told["isBase64Encoded"] else body.encode()

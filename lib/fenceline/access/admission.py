@@ -12,7 +12,7 @@ from __future__ import annotations
 from fenceline.access import fence_markers, rules
 from fenceline.access.rules import AccessItem, Holder, access_from_item
 from fenceline.access.session import ENDED, SessionItem, named, session_from_item, with_hold_state
-from fenceline.append.appenders import Appenders
+from fenceline.append.appender import Appenders
 from fenceline.append.checks import AdmitFirst
 from fenceline.errors import OutcomeUnknownError, ProducerBusyError, StoreUnavailableError
 from fenceline.format import keys

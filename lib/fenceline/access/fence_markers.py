@@ -17,14 +17,14 @@ from functools import partial
 
 from fenceline import limits
 from fenceline.access.session import SEVERED, Fence, SessionItem, session_from_item
-from fenceline.append.appenders import Appenders
-from fenceline.append.entry import Marked, Stamped, TentativeState
+from fenceline.append.appender import Appenders
+from fenceline.append.entry import Marked, Stamped
 from fenceline.format import control, keys
 from fenceline.format.batch import parse_header
 from fenceline.format.control import EXCLUSIVE, SHARED
 from fenceline.log.context import Context, StaleTopicId
 from fenceline.log.retry import Attempts
-from fenceline.log.state import PartitionState
+from fenceline.log.state import PartitionState, TentativeState
 
 
 def due_epoch(state: PartitionState, fence: Fence, session_id: str) -> int | None:

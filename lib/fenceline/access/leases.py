@@ -19,7 +19,7 @@ from fenceline.access.ownership.rules import OwnershipItem
 from fenceline.access.resources import partition_named
 from fenceline.access.rules import Holder, access_from_item
 from fenceline.access.session import EXPIRED, LIVE, Owned, SessionItem
-from fenceline.append.appenders import Appenders
+from fenceline.append.appender import Appenders
 from fenceline.format import keys
 from fenceline.format.control import EXCLUSIVE
 from fenceline.log.context import Context

@@ -17,7 +17,7 @@ from fenceline import limits
 from fenceline.errors import InvalidRequestError
 from fenceline.format import keys
 from fenceline.model.requests import OwnTarget
-from fenceline.model.topic import is_legal_name
+from fenceline.model.topic import LEGAL_NAME
 from fenceline.ports import ItemKey
 
 _PARTITION_NAME = re.compile(r"(?P<topic>[^/]+)/(?P<partition>0|[1-9][0-9]{0,8})", re.ASCII)
@@ -59,7 +59,7 @@ class Resource:
 def partition_named(resource: str) -> tuple[str, int] | None:
     """Return the (topic, partition) that a resource names, if its form is that of one."""
     match = _PARTITION_NAME.fullmatch(resource)
-    if match is None or not is_legal_name(match["topic"]):
+    if match is None or not LEGAL_NAME.fullmatch(match["topic"]):
         return None
     return match["topic"], int(match["partition"])
 

@@ -24,7 +24,7 @@ from fenceline.access.session import (
     renewed,
     unknown_session,
 )
-from fenceline.append.appenders import Appenders
+from fenceline.append.appender import Appenders
 from fenceline.append.checks import SessionStatus
 from fenceline.errors import FencelineError, SessionExpiredError
 from fenceline.log.partition import Partition

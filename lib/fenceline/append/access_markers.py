@@ -11,12 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from fenceline.append.entry import Marked, Stamped, TentativeState
+from fenceline.append.entry import Marked, Stamped
 from fenceline.errors import ProducerFencedError
 from fenceline.format import control
 from fenceline.format.batch import parse_header
 from fenceline.format.control import EXCLUSIVE, SHARED
-from fenceline.log.state import PartitionState
+from fenceline.log.state import PartitionState, TentativeState
 
 
 @dataclass(frozen=True, slots=True)

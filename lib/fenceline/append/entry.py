@@ -1,4 +1,4 @@
-"""The vocabulary of a partition's queue: entries, their tickets, and the outcomes of both.
+"""The vocabulary of a partition's queue: entries, and the outcomes that their callers get.
 
 Rule: values only; nothing is read, written or checked here.
 
@@ -14,9 +14,9 @@ from fenceline.append.checks import AdmitFirst
 from fenceline.errors import FencelineError
 from fenceline.format.batch import BatchHeader
 from fenceline.log.context import StaleTopicId
-from fenceline.log.state import PartitionState, ProducerState
 
 if TYPE_CHECKING:
+    from fenceline.log.state import TentativeState
     from fenceline.model.results import Appended
 
 
@@ -39,14 +39,6 @@ class Stamped(NamedTuple):
     marker: Stamped | None = None  # appended with it, after its records
 
 
-@dataclass(slots=True)
-class TentativeState:
-    """A state with what the group adds to it so far: true only if the group's create succeeds."""
-
-    state: PartitionState
-    producers: dict[int, ProducerState | None]
-
-
 class Entry(Protocol):
     """An entry of a partition's queue: a batch, or a marker."""
 
@@ -64,12 +56,3 @@ class Entry(Protocol):
 
     def check(self, tentative: TentativeState, now_ms: int) -> Stamped | Outcome:
         """Return the batch as the log would store it after ``tentative``, or the answer that it gets instead."""
-
-
-@dataclass(slots=True, eq=False)
-class Ticket:
-    """One caller's entry in the queue."""
-
-    entry: Entry
-    until_ms: int  # monotonic
-    outcome: Outcome | None = None

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from fenceline.append.appenders import Appenders
+from fenceline.append.appender import Appenders
 from fenceline.append.entry import Entry, Marked
 from fenceline.errors import CorruptLogError, FencelineError, OutcomeUnknownError, ProducerFencedError
 from fenceline.log.context import StaleTopicId

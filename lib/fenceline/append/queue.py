@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from fenceline import limits
 from fenceline.append.checks import AdmitFirst
-from fenceline.append.entry import Outcome, Stamped, TentativeState, Ticket
+from fenceline.append.entry import Entry, Outcome, Stamped
 from fenceline.errors import ContendedError, OutcomeUnknownError, StoreUnavailableError
 from fenceline.format.batch import BatchHeader
 from fenceline.format.segment import Segment, SegmentMetadata
@@ -28,11 +28,21 @@ from fenceline.log.state import (
     Folded,
     PartitionState,
     ProducerEvent,
+    TentativeState,
     advance,
     apply_batch,
     close_segment,
 )
 from fenceline.ports import Unavailable
+
+
+@dataclass(slots=True, eq=False)
+class Ticket:
+    """One caller's entry in the queue."""
+
+    entry: Entry
+    until_ms: int  # monotonic
+    outcome: Outcome | None = None
 
 
 @dataclass(slots=True)

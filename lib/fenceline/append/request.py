@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from fenceline.append.access_markers import shared_marker
 from fenceline.append.checks import AdmitFirst, Duplicate, Refused, Terms, check_append
-from fenceline.append.entry import Outcome, Stamped, TentativeState
+from fenceline.append.entry import Outcome, Stamped
 from fenceline.errors import (
     InvalidRecordError,
     InvalidRequestError,
@@ -24,6 +24,7 @@ from fenceline.errors import (
 )
 from fenceline.format.batch import CheckedBatch, decode, encode, parse_header, stamp
 from fenceline.format.batch_check import check
+from fenceline.log.state import TentativeState
 from fenceline.model.record import Record
 from fenceline.model.results import Appended, ProducerRef, SessionRef
 from fenceline.model.topic import Topic
@@ -151,32 +152,32 @@ def prepare(topic: Topic, request: AppendRequest, now_ms: int) -> BatchEntry:
         MessageTooLargeError, InvalidRecordError, InvalidTimestampError: The topic does not take it.
     """
     batch = request.batch if request.batch is not None else _encoded(topic, request, now_ms)
-    bytes_max = topic.setting("max.message.bytes")
+    bytes_max = topic.settings["max.message.bytes"]
     if batch.header.size > bytes_max:
         raise MessageTooLargeError(
             "the batch is larger than the topic's max.message.bytes; send fewer records in one batch: "
             f"bytes={batch.header.size} bytes_max={bytes_max}",
             bytes_max=bytes_max,
         )
-    is_log_append_time = topic.setting("message.timestamp.type") == "LogAppendTime"
+    is_log_append_time = topic.settings["message.timestamp.type"] == "LogAppendTime"
     if not is_log_append_time:
         _check_timestamps(topic, batch, now_ms)  # reported first, whatever else is wrong with other records
-    if batch.has_null_key and topic.setting("cleanup.policy") == "compact":
+    if batch.has_null_key and topic.settings["cleanup.policy"] == "compact":
         raise InvalidRecordError(
             "every record of a compacted topic needs a key; give each one",
             **blamed((i, "it has no key") for i, r in enumerate(decode(batch.body)) if r.key is None),
         )
     terms = Terms(
         expected_offset=request.expected_offset,
-        checks_expected_offsets=topic.setting("check.expected.offsets"),
-        producer_expiration_ms=topic.setting("producer.id.expiration.ms"),
+        checks_expected_offsets=topic.settings["check.expected.offsets"],
+        producer_expiration_ms=topic.settings["producer.id.expiration.ms"],
         transactional_id=request.transactional_id,
     )
     return BatchEntry(batch, terms, is_log_append_time)
 
 
 def _encoded(topic: Topic, request: AppendRequest, now_ms: int) -> CheckedBatch:
-    codec = topic.setting("compression.type")
+    codec = topic.settings["compression.type"]
     producer = request.producer
     return encode(
         request.records,
@@ -191,8 +192,8 @@ def _encoded(topic: Topic, request: AppendRequest, now_ms: int) -> CheckedBatch:
 def _check_timestamps(topic: Topic, batch: CheckedBatch, now_ms: int) -> None:
     if batch.min_timestamp is None:
         return  # all timestamps are -1
-    earliest = now_ms - topic.setting("message.timestamp.before.max.ms")
-    latest = now_ms + topic.setting("message.timestamp.after.max.ms")
+    earliest = now_ms - topic.settings["message.timestamp.before.max.ms"]
+    latest = now_ms + topic.settings["message.timestamp.after.max.ms"]
     if earliest <= batch.min_timestamp and batch.max_timestamp <= latest:
         return
     raise InvalidTimestampError(

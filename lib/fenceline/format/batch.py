@@ -251,7 +251,7 @@ def assemble(header: BatchHeader, data: bytes | memoryview) -> bytes:
 
 
 def _stamp_crc(view: memoryview) -> None:
-    _U32.pack_into(view, _CRC_AT, crc32c(view[_ATTRIBUTES_AT:]))
+    _U32.pack_into(view, _CRC_AT, crc32c(bytes(view[_ATTRIBUTES_AT:])))
 
 
 def decode(body: bytes, at: int = 0) -> list[StoredRecord]:
@@ -296,4 +296,4 @@ def undecodable(at: int, error: BaseException) -> MalformedBatch:
 
 def has_right_crc(body: bytes, at: int, header: BatchHeader) -> bool:
     """Return True if the bytes of the batch at ``at`` match its CRC32C."""
-    return crc32c(memoryview(body)[at + _ATTRIBUTES_AT : at + header.size]) == header.crc
+    return crc32c(body[at + _ATTRIBUTES_AT : at + header.size]) == header.crc

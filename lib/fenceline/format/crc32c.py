@@ -1,14 +1,15 @@
-"""CRC32C, which Kafka's batches and S3's checksums have in common."""
+"""CRC32C, which Kafka's batches and S3's checksums have in common.
+
+Rule: the sum is computed by the processor's own instruction, and the function is bound, not wrapped. It takes ``bytes``
+alone: a caller copies a part of a larger buffer first. With that copy it takes an eighth of the time without the
+instruction.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import google_crc32c
 
-
-def crc32c(data: bytes | memoryview) -> int:
-    """Return the CRC32C of all of ``data``, as an unsigned 32-bit number.
-
-    A view is copied first. Even so it takes an eighth of the time that it takes without the processor's instruction.
-    """
-    checksum: int = google_crc32c.value(bytes(data))
-    return checksum
+# Returns the CRC32C of all of its argument, as an unsigned 32-bit number.
+crc32c: Callable[[bytes], int] = google_crc32c.value

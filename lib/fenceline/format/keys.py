@@ -29,8 +29,11 @@ def topic_log_prefix(topic_id: str) -> str:
     return f"log/{topic_id}/"
 
 
+segment_name = "{:020d}.log".format  # of a base offset: what follows the log's prefix in the segment's key
+
+
 def segment_key(topic_id: str, partition: int, base_offset: int) -> str:
-    return f"log/{topic_id}/{partition:05d}/{base_offset:020d}.log"
+    return log_prefix(topic_id, partition) + segment_name(base_offset)
 
 
 def parse_segment_key(key: str) -> tuple[str, int, int]:

@@ -72,7 +72,7 @@ class EventClock:
         self.latest_ms = 0
 
     def note(self, event_ms: int) -> None:
-        """Note the time of an event. Safe to call from many threads."""
+        """Note when an event was sent, by its sender's clock (I4, I7). Safe to call from many threads."""
         with self._lock:
             self.latest_ms = max(self.latest_ms, event_ms)
 

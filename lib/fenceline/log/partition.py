@@ -53,9 +53,8 @@ class Partition(PartitionMemory):
 
     def _follow(self, start: int, resets: int) -> bool:
         """Fold the segments of one listing from ``start`` on; return whether there may be more."""
-        prefix = keys.log_prefix(self.topic_id, self.partition)
         after = self.segment_key(start - 1) if start else ""
-        listed = self.context.objects.list(prefix, after, limits.LIST_MAX)
+        listed = self.context.objects.list(self.log_prefix, after, limits.LIST_MAX)
         for at in range(0, len(listed), limits.FETCH_SEGMENTS):
             for segment in self.fetch([line.key for line in listed[at : at + limits.FETCH_SEGMENTS]]):
                 with self.lock:

@@ -48,6 +48,7 @@ class PartitionMemory:
         self.name = name
         self.topic_id = topic_id
         self.partition = partition
+        self.log_prefix = keys.log_prefix(topic_id, partition)
         self.look_keys = (keys.topic_item(name), keys.head_item(topic_id, partition))
         self.lock = context.runtime.lock()
         self.changed = context.runtime.condition(self.lock)
@@ -77,7 +78,7 @@ class PartitionMemory:
 
     def segment_key(self, offset: int) -> str:
         """Return the key of the segment whose base is ``offset``."""
-        return keys.segment_key(self.topic_id, self.partition, offset)
+        return self.log_prefix + keys.segment_name(offset)
 
     @property
     def is_fresh(self) -> bool:

@@ -24,8 +24,6 @@ class SegmentIndex:
     def __init__(self, context: Context, topic_id: str, partition: int) -> None:
         self._objects = context.objects
         self._lock = context.runtime.lock()
-        self._topic_id = topic_id
-        self._partition = partition
         self._prefix = keys.log_prefix(topic_id, partition)
         self._bases: list[int] = []  # sorted
         self._ends: dict[int, int] = {}
@@ -100,7 +98,7 @@ class SegmentIndex:
 
     def lines(self, base: int, limit: int) -> Sequence[tuple[int, int, int]]:
         """Return (base, size in bytes, Last-Modified by the store's own clock), as ``list``."""
-        after = keys.segment_key(self._topic_id, self._partition, base - 1) if base else ""
+        after = self._prefix + keys.segment_name(base - 1) if base else ""
         reached = self._reached
         listed = self._objects.list(self._prefix, after, limit)
         found = [(base_of(summary.key), summary.size, summary.modified_at) for summary in listed]

@@ -112,6 +112,14 @@ class ProducerState:
     open: OpenTransaction | None = None
 
 
+@dataclass(slots=True)
+class TentativeState:
+    """A state with what a group of entries adds to it so far: true only if the group's create succeeds."""
+
+    state: PartitionState
+    producers: dict[int, ProducerState | None]
+
+
 class Folded(NamedTuple):
     """The result of folding a segment, or one batch of it."""
 

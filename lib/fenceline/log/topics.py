@@ -30,7 +30,7 @@ from fenceline.format import keys
 from fenceline.log.retry import Attempts
 from fenceline.log.topic_item import TopicItem, topic_from_item
 from fenceline.model import topic_config as configs
-from fenceline.model.topic import Topic, is_legal_name, unknown_topic
+from fenceline.model.topic import LEGAL_NAME, Topic, unknown_topic
 from fenceline.ports import AlreadyExists, Check, Conflict, Delete, NoAnswer, NotFound, Put, StoreFact, VersionMoved
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def create(
         TopicAlreadyExistsError: The name is taken, perhaps by a topic that is being deleted. Nothing was written.
         OutcomeUnknownError: A store did not answer; it may have been created.
     """
-    if not is_legal_name(name):
+    if not LEGAL_NAME.fullmatch(name):
         raise InvalidTopicError("a topic's name must be 1 to 249 of the characters A-Z a-z 0-9 . _ - but not . or ..")
     _check_partitions(partitions)
     wanted = Topic(
@@ -157,7 +157,7 @@ def _deleted_since(name: str) -> OutcomeUnknownError:
 
 def find(context: Context, name: str) -> TopicItem | None:
     """Return the topic's item, even of one that is being deleted; ``None`` if the name leads to nothing."""
-    if not is_legal_name(name):
+    if not LEGAL_NAME.fullmatch(name):
         return None
     key = keys.topic_item(name)
     item = context.items.get([key]).get(key)

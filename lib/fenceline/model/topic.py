@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from fenceline import limits
@@ -17,10 +18,10 @@ from fenceline.errors import UnknownTopicOrPartitionError
 from fenceline.model import topic_config as configs
 from fenceline.model.topic_config import ConfigValue
 
-_LEGAL_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
+LEGAL_NAME = re.compile(r"(?!\.\.?\Z)[A-Za-z0-9._-]{1,249}", re.ASCII)  # matches all of a name that is legal
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, so that the settings are made once
 class Topic:
     """A topic, as API.md "Topics" shows it."""
 
@@ -31,14 +32,14 @@ class Topic:
     regions: Sequence[str]
     created_at: int  # ms
 
+    @cached_property
+    def settings(self) -> Mapping[str, Any]:
+        """The value of each setting: the default of those that were not set."""
+        return {**configs.DEFAULTS, **self.config}
+
     def setting(self, name: str) -> Any:
         """Return the value of the setting ``name``, or its default if it was not set."""
-        return self.config.get(name, configs.DEFAULTS[name])
-
-
-def is_legal_name(name: str) -> bool:
-    """Return True if a topic may have this name."""
-    return _LEGAL_NAME.fullmatch(name) is not None and name not in (".", "..")
+        return self.settings[name]
 
 
 def unknown_topic(name: str) -> UnknownTopicOrPartitionError:

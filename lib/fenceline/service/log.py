@@ -10,10 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fenceline import limits
-from fenceline.append.request import AppendRequest
 from fenceline.log.context import Context
 from fenceline.log.polls import Slots, Unbounded
-from fenceline.model.results import Appended
 from fenceline.ports import ItemStore, ObjectStore
 from fenceline.runtime import Runtime
 from fenceline.service.produce import Producing
@@ -55,16 +53,9 @@ class Log:
         self._timeout_ms = timeout_ms
         self._resolver = PartitionResolver(self.context, item_age_ms)
         self.producing = Producing(self.context, self._resolver, item_age_ms, timeout_ms)
-
-    def note_event(self, event_ms: int) -> None:
-        """Note when a request was sent, by its sender's clock: the third, beside this machine's two (I4, I7)."""
-        self.context.events.note(event_ms)
-
-    def append(
-        self, topic: str, partition: int, request: AppendRequest, *, acks: int = -1, principal: str = ""
-    ) -> Appended | None:
-        """Append one batch, and return its place; see ``Producing.append``."""
-        return self.producing.append(topic, partition, request, acks, principal, self.producing.deadline())
+        # Each append needs these two: they are bound, and so cost no call of their own.
+        self.append = self.producing.append
+        self.note_event = self.context.events.note
 
     @property
     def topics(self) -> Topics:

@@ -78,10 +78,10 @@ class Producing:
         topic: str,
         partition: int,
         request: AppendRequest,
-        acks: int,
-        principal: str,
-        until_ms: int,
         *,
+        acks: int = -1,
+        principal: str = "",
+        until_ms: int | None = None,
         topic_id: str | None = None,
     ) -> Appended | None:
         """Append one batch; acknowledged, it is in the object store and will be read back.
@@ -89,12 +89,13 @@ class Producing:
         Args:
             acks: With 0 the answer is ``None``, whether or not the batch is appended, once its partition was found.
             principal: The sender's, which must be the session's, too; ``""`` without authorization.
-            until_ms: When the caller stops waiting, on the monotonic clock.
+            until_ms: When the caller stops waiting, on the monotonic clock; with ``None``, at ``deadline``.
             topic_id: The one incarnation that may take the batch; with ``None``, the one that the name leads to.
 
         Raises:
             FencelineError: As API.md says under "Produce".
         """
+        until_ms = self.deadline() if until_ms is None else until_ms
         for _ in range(INCARNATIONS_PER_REQUEST):
             known, is_new = translate_store_facts(partial(self._resolved, topic, partition, topic_id))
             if topic_id not in (None, known.item.topic.topic_id):
@@ -136,8 +137,15 @@ class Producing:
         if self._context.runtime.monotonic_ms() + self._context.create_ms >= until_ms:
             what = "the request ran out of time before it reached this partition; send this partition's records again"
             raise ThrottledError(what)
-        topic, topic_id = shares.topic.name, shares.topic.topic_id
-        return self.append(topic, share.partition, share.request, acks, principal, until_ms, topic_id=topic_id)
+        return self.append(
+            shares.topic.name,
+            share.partition,
+            share.request,
+            acks=acks,
+            principal=principal,
+            until_ms=until_ms,
+            topic_id=shares.topic.topic_id,
+        )
 
     def new_producer_id(self, transactional_id: str | None = None) -> tuple[int, int]:
         """Return a new (producer id, producer epoch) (KIP-98)."""

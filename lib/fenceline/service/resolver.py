@@ -3,7 +3,7 @@
 Rule: a name is resolved by a look at its item. What is remembered of an earlier incarnation is dropped when the log
 itself says that it ended (DESIGN.md, "Old knowledge of a topic"). Store facts become errors here.
 
-Not here: the table of appenders (``append.appenders``).
+Not here: the table of appenders (``append.appender``).
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from functools import partial
 from typing import TypeVar
 
 from fenceline import limits
-from fenceline.append.appender import Appender
-from fenceline.append.appenders import Appenders
+from fenceline.append.appender import Appender, Appenders
 from fenceline.errors import ContendedError, OutcomeUnknownError, StoreUnavailableError
 from fenceline.log import topics
 from fenceline.log.context import Context, Instant, StaleTopicId

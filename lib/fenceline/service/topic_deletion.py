@@ -12,11 +12,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from fenceline.append.entry import Marked, Stamped, TentativeState
+from fenceline.append.entry import Marked, Stamped
 from fenceline.format import control
 from fenceline.format.batch import parse_header
 from fenceline.log import topics
 from fenceline.log.context import Context, StaleTopicId
+from fenceline.log.state import TentativeState
 from fenceline.log.topic_item import TopicItem
 from fenceline.service.resolver import PartitionResolver
 

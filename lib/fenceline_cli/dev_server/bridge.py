@@ -20,7 +20,7 @@ from fenceline.adapters.sqlite.directory import SqliteObjectStore
 from fenceline.errors import RecordListTooLargeError
 from fenceline_cli.dev_server import object_urls
 from fenceline_cli.dev_server.web_origin import WebOrigins
-from fenceline_http import dispatch, responses, routes
+from fenceline_http import dispatch, responses
 from fenceline_http.request import body_of
 from fenceline_http.responses import Response
 from fenceline_http.wiring import Service
@@ -92,7 +92,7 @@ class Bridge:
         store = self._service.objects
         if method == "GET" and path.startswith(object_urls.PREFIX) and isinstance(store, SqliteObjectStore):
             return object_urls.answer(store, event, self._service.runtime.now_ms())
-        return dispatch.respond(routes.function_of(method, path), event, self._service)
+        return dispatch.respond(None, event, self._service)
 
 
 async def _body(scope: Scope, receive: Receive) -> tuple[bytes, bool]:

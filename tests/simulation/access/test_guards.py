@@ -20,10 +20,11 @@ from fenceline.access.ownership.rules import OwnershipItem
 from fenceline.append import access_markers, checks
 from fenceline.append.access_markers import GrantEntry
 from fenceline.append.checks import AdmitFirst
-from fenceline.append.entry import Marked, Stamped, TentativeState
+from fenceline.append.entry import Marked, Stamped
 from fenceline.errors import ProducerBusyError
 from fenceline.format.control import EXCLUSIVE
 from fenceline.log.retry import Attempts
+from fenceline.log.state import TentativeState
 from fenceline.service import produce
 from tests.simulation.access.scenario import AccessPlan, FailedAccess, draw_plan, run_seed
 from tests.simulation.harness.stores import Faults

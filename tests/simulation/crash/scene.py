@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from fenceline import limits
 from fenceline.adapters.sqlite.directory import SqliteItemStore, SqliteObjectStore
-from fenceline.append.entry import Ticket
+from fenceline.append.queue import Ticket
 from fenceline.append.request import AppendRequest
 from fenceline.errors import FencelineError
 from fenceline.format import keys

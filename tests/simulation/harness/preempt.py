@@ -22,7 +22,6 @@ from tests.simulation.harness.world import World
 NAMES = (
     "access.session_cache",
     "append.appender",
-    "append.appenders",
     "append.commit",
     "append.queue",
     "log.checkpoint",

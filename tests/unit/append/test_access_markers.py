@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from fenceline.append.access_markers import GrantEntry, ShareEntry
-from fenceline.append.entry import Marked, Stamped, TentativeState
+from fenceline.append.entry import Marked, Stamped
 from fenceline.errors import ProducerFencedError
-from fenceline.log.state import PartitionState
+from fenceline.log.state import PartitionState, TentativeState
 from tests.support.service import START_MS
 
 SHARED_3 = PartitionState(next_offset=50, topic_epoch=3, access_offset=40)

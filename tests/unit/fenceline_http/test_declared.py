@@ -161,3 +161,22 @@ def test_what_the_documented_schema_takes_the_parser_takes(
                 assert not validator.is_valid(tree), (tree, error)  # noqa: PT017
     assert taken
     assert refused
+
+
+DECLARED = {declared for route in ROUTES for declared in (route.takes, route.batches) if declared is not None}
+QUERIES = sorted((one for one in DECLARED if issubclass(one, Query)), key=lambda one: one.__name__)
+
+
+@pytest.mark.parametrize("query", [*QUERIES, Asked], ids=lambda query: query.__name__)
+def test_a_request_without_a_query_is_what_the_parser_makes_of_an_empty_one(query: type[Query]) -> None:
+    try:
+        parsed = query.of_query("")
+    except InvalidRequestError:
+        assert query.bare is None
+    else:
+        assert type(query.bare) is query
+        assert query.bare.__dict__ == parsed.__dict__
+
+
+def test_a_body_is_always_looked_at() -> None:
+    assert [one for one in DECLARED if issubclass(one, Body) and one.bare is not None] == []

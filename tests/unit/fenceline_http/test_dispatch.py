@@ -53,6 +53,16 @@ def test_a_request_takes_the_route_of_its_method_and_its_whole_path(
     assert status(service, method, path, stage) == expected
 
 
+def test_a_caller_that_names_no_function_reaches_the_routes_of_all(service: Service) -> None:
+    service.log.topics.create("orders")
+    statuses = {
+        path: dispatch.respond(None, event("GET", path), service).status
+        for path in ("/v1/health", "/v1/topics/orders/partitions/0/offsets", "/v1/sessions/none", "/v1/nothing")
+    }
+    assert list(statuses.values()) == [200, 200, 404, 404]
+    assert dispatch.respond(None, event("PUT", "/v1/health"), service).headers["allow"] == "GET"
+
+
 def test_a_response_is_a_gateways_event_without_cookies_and_bytes_are_in_base64(service: Service) -> None:
     told = dispatch.respond("admin", event("GET", "/v1/health"), service).to_event()
     assert set(told) == {"statusCode", "headers", "body", "isBase64Encoded", "cookies"}

@@ -23,7 +23,7 @@ from fenceline.access.producer import PENDING, ProducerRecord, granted_producer,
 from fenceline.access.rules import AccessItem, access_from_item
 from fenceline.access.session import SessionItem, session_from_item
 from fenceline.append.access_markers import GrantEntry, ShareEntry
-from fenceline.append.appenders import Appenders
+from fenceline.append.appender import Appenders
 from fenceline.append.marker_round import Marker, MarkerLost, append_markers
 from fenceline.errors import (
     CorruptLogError,

@@ -21,7 +21,7 @@ from fenceline.access.claims.snapshot import ClaimSnapshot, SnapshotQuery, read_
 from fenceline.access.producer import CLOSED, ProducerRecord, record_from_item
 from fenceline.access.rules import AccessItem, access_from_item
 from fenceline.access.session import LIVE, SessionItem, session_from_item
-from fenceline.append.appenders import Appenders
+from fenceline.append.appender import Appenders
 from fenceline.errors import FencelineError
 from fenceline.format import keys
 from fenceline.log.context import Context

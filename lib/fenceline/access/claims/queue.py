@@ -30,7 +30,7 @@ from fenceline.access.producer import (
 )
 from fenceline.access.rules import Claimant, Column, Waiter
 from fenceline.access.session import SessionItem
-from fenceline.append.appenders import Appenders
+from fenceline.append.appender import Appenders
 from fenceline.errors import FencelineError, UnknownProducerError
 from fenceline.format import keys
 from fenceline.log.context import Context

@@ -18,7 +18,7 @@ from fenceline.access import fence_markers, hold_limits
 from fenceline.access.producer import PENDING, ProducerRecord, is_legal_name, record_from_item
 from fenceline.access.rules import AccessItem, Liveness, PartitionAccess, Waiter, access_from_item
 from fenceline.access.session import SessionItem, session_from_item
-from fenceline.append.appenders import Appenders
+from fenceline.append.appender import Appenders
 from fenceline.format import keys
 from fenceline.log.context import Context, StaleTopicId
 from fenceline.log.state import PartitionState

@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 from fenceline.access import fence_markers
 from fenceline.access.ownership.rules import OwnershipItem
 from fenceline.access.session import SessionItem, judge_live, renewed, session_from_item
-from fenceline.append.appenders import Appenders
+from fenceline.append.appender import Appenders
 from fenceline.errors import OwnerFencedError
 from fenceline.format import keys
 from fenceline.log.context import Context

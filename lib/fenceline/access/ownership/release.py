@@ -23,7 +23,7 @@ from fenceline.access.producer import record_from_item
 from fenceline.access.resources import Resource, check_group, check_released, check_resource, partition_named
 from fenceline.access.rules import Holder, access_from_item
 from fenceline.access.session import CLOSED, RESERVED, Owned, SessionItem
-from fenceline.append.appenders import Appenders
+from fenceline.append.appender import Appenders
 from fenceline.format import keys
 from fenceline.log.context import Context
 from fenceline.log.retry import Attempts

@@ -16,7 +16,7 @@ from fenceline.access.ownership.rules import OwnershipItem
 from fenceline.access.resources import Resource, partition_named
 from fenceline.access.rules import AccessItem, PartitionAccess, access_from_item
 from fenceline.access.session import SessionItem, judge_live, session_from_item
-from fenceline.append.appenders import Appenders
+from fenceline.append.appender import Appenders
 from fenceline.format import keys
 from fenceline.log.context import Context, StaleTopicId
 from fenceline.log.state import PartitionState

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from fenceline.append.backoff import ALONE_TURNS, CHANCE_LOSSES, GAP, LONG_PAUSE, SHORT_PAUSE, TURN, ContentionBackoff
+from fenceline.append.commit import ALONE_TURNS, CHANCE_LOSSES, GAP, LONG_PAUSE, SHORT_PAUSE, TURN, ContentionBackoff
 
 FAR = 100  # ms for a try: so far that the least times don't apply
 
