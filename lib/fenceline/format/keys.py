@@ -5,10 +5,11 @@ Rule: stored keys are never renamed or renumbered.
 Not here: what is stored at a key.
 
 - An object's content: ``segment``, ``log.replay`` (state), ``log.compacted_view``, ``log.topic_item`` (topic).
-- An item's value: ``log.topic_item``, ``log.checkpoint_items`` (head, producer, aborted), ``access.rules`` (access),
-  ``access.session``, ``access.producer``, ``access.ownership.rules`` (ownership, lock), ``subscriptions.items``
+- An item's value: ``log.topic_item`` (topic), ``log.topics`` (gone), ``log.checkpoint_items`` (head, producer id,
+  aborted), ``access.rules`` (access), ``access.session``, ``access.producer`` (named producer),
+  ``access.claims.snapshot`` (tickets), ``access.ownership.rules`` (ownership, lock), ``subscriptions.items``
   (subscription, cursor, chunk), ``subscriptions.lifecycle`` (unowned), ``service.producer_ids``, ``log.polls``,
-  ``sweeper.position``.
+  ``sweeper.position``, ``recovery.rebuild`` (rebuilding).
 - The attributes of an item in a table: ``adapters.aws.dynamodb``, ``adapters.sqlite.items``.
 """
 
