@@ -105,6 +105,17 @@ def test_a_session_or_a_transaction_is_refused_and_never_stored(service: Service
     assert service.values() == []
 
 
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_a_batch_may_be_in_any_buffer_and_is_what_it_was_when_it_was_sent(
+    service: Service, kind: Callable[[bytes], Any]
+) -> None:
+    sent = bytearray(batch.encode([Record(b"v")], now_ms=START_MS).body)
+    request = AppendRequest.of_batch(kind(sent))
+    sent[:] = bytes(len(sent))
+    service.log.append(TOPIC, 0, request)
+    assert service.values() == [b"v"]
+
+
 def test_the_form_of_an_expectation_is_judged_before_anything_else() -> None:
     with pytest.raises(errors.InvalidRequestError) as refusal:
         request("a", "b", expected=[0])

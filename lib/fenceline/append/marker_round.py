@@ -7,6 +7,7 @@ Rule: every marker is tried to its end, and then one failure is the answer of th
 first of these kinds wins, and within a kind the first marker of the request:
 
 1. ``StaleTopicId`` (lost): the incarnation has ended, so nothing that the caller reserved there counts any longer.
+   A marker of another incarnation whose outcome is unknown comes first.
 2. ``OutcomeUnknownError`` (unknown): the marker may be in the log. The caller must not withdraw its reservation.
 3. ``CorruptLogError`` (damaged): that log takes no marker until it is repaired.
 4. ``ProducerFencedError`` (lost): another marker is in the log instead, and this one never will be (I8).
@@ -67,6 +68,10 @@ def append_markers(appenders: Appenders, markers: Sequence[Marker], until_ms: in
     """
     calls = [partial(_append, appenders, marker, until_ms) for marker in markers]
     outcomes = appenders.context.runtime.gather(calls)
+    ended = {m.topic_id for m, outcome in zip(markers, outcomes, strict=True) if isinstance(outcome, StaleTopicId)}
+    for marker, outcome in zip(markers, outcomes, strict=True):
+        if isinstance(outcome, OutcomeUnknownError) and marker.topic_id not in ended:
+            raise outcome
     for kind in _PRECEDENCE:
         for index, outcome in enumerate(outcomes):
             if isinstance(outcome, kind):

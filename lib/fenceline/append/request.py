@@ -76,7 +76,7 @@ class AppendRequest:
             CorruptMessageError, InvalidRecordError, InvalidTimestampError: As API.md says under "Binary".
             InvalidRequestError: ``expected_offset`` is a list of another length than the batch.
         """
-        checked = check(body)
+        checked = check(bytes(body))  # a copy only of a buffer that its owner could change
         _check_expectations(expected_offset, checked.header.count)
         return cls((), checked, expected_offset, None, session, transactional_id)
 

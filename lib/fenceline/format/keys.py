@@ -5,11 +5,12 @@ Rule: stored keys are never renamed or renumbered.
 Not here: what is stored at a key.
 
 - An object's content: ``segment``, ``log.replay`` (state), ``log.compacted_view``, ``log.topic_item`` (topic).
-- An item's value: ``log.topic_item`` (topic), ``log.topics`` (gone), ``log.checkpoint_items`` (head, producer id,
-  aborted), ``access.rules`` (access), ``access.session``, ``access.producer`` (named producer),
-  ``access.claims.snapshot`` (tickets), ``access.ownership.rules`` (ownership, lock), ``subscriptions.items``
-  (subscription, cursor, chunk), ``subscriptions.lifecycle`` (unowned), ``service.producer_ids``, ``log.polls``,
-  ``sweeper.position``, ``recovery.rebuild`` (rebuilding).
+- The items of a topic: ``log.topic_item`` (topic), ``log.topics`` (gone).
+- The items of a partition: ``log.checkpoint_items`` (head, producer id, aborted), ``access.rules`` (access).
+- The items of access: ``access.session``, ``access.producer`` (named), ``access.claims.snapshot`` (tickets).
+- The items of ownership: ``access.ownership.rules`` (ownership, lock).
+- The items of subscriptions: ``subscriptions.items`` (subscription, cursor, chunk), ``subscriptions.lifecycle`` (unowned).
+- The service's own items: ``service.producer_ids``, ``log.polls``, ``sweeper.position``, ``recovery.rebuild``.
 - The attributes of an item in a table: ``adapters.aws.dynamodb``, ``adapters.sqlite.items``.
 """
 

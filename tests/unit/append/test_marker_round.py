@@ -82,6 +82,18 @@ def test_of_two_failures_the_one_that_the_rule_names_first_wins(
     assert raised_by(service, failing[0], 3, failing[1]) is expected
 
 
+@pytest.mark.parametrize("is_stale_first", [True, False])
+def test_an_unknown_outcome_is_not_hidden_by_the_end_of_another_incarnation(
+    service: Service, is_stale_first: bool
+) -> None:
+    """Else a caller would withdraw a reservation whose marker may be in its log."""
+    outcomes: list[int | Exception] = [STALE, UNKNOWN] if is_stale_first else [UNKNOWN, STALE]
+    round_ = [Marker(TOPIC, f"id-{p}", p, GrantEntry("s", 1)) for p in range(2)]
+    with pytest.raises(OutcomeUnknownError) as caught:
+        append_markers(Tables(service, outcomes), round_, 77)  # type: ignore[arg-type]
+    assert caught.value is UNKNOWN
+
+
 def test_all_failures_at_once_are_as_the_first_of_the_rule(service: Service) -> None:
     rest: list[Exception] = [ABSENT, LOST, DAMAGED, UNKNOWN, STALE]
     while rest:
