@@ -9,7 +9,8 @@ Not here: what is stored at a key.
 - The items of a partition: ``log.checkpoint_items`` (head, producer id, aborted), ``access.rules`` (access).
 - The items of access: ``access.session``, ``access.producer`` (named), ``access.claims.snapshot`` (tickets).
 - The items of ownership: ``access.ownership.rules`` (ownership, lock).
-- The items of subscriptions: ``subscriptions.items`` (subscription, cursor, chunk), ``subscriptions.lifecycle`` (unowned).
+- The items of subscriptions: ``subscriptions.items`` (subscription, cursor, chunk).
+- The item of cursors without a subscription: ``subscriptions.lifecycle`` (unowned).
 - The service's own items: ``service.producer_ids``, ``log.polls``, ``sweeper.position``, ``recovery.rebuild``.
 - The attributes of an item in a table: ``adapters.aws.dynamodb``, ``adapters.sqlite.items``.
 """
