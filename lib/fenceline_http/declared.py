@@ -174,6 +174,9 @@ class Nothing(Body, is_optional=True):
 class Query(Members):
     """A request whose members are the parameters of its query. This class itself takes none."""
 
+    # Parameters that the document lists last. The order is part of it: a generated client may take them by position.
+    last_shown: ClassVar[tuple[str, ...]] = ()
+
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         try:

@@ -117,7 +117,7 @@ def _in_path(path: str) -> Iterator[dict[str, Any]]:
 
 def _in_query(route: Route) -> Iterator[dict[str, Any]]:
     query = route.takes if issubclass(route.takes, Query) else route.batches or Query
-    for name, member in query.members:
+    for name, member in sorted(query.members, key=lambda one: one[0] in query.last_shown):
         parameter = {"name": name, "in": "query", "required": member.is_required, "schema": member.kind.schema}
         if name in route.query:
             parameter["example"] = route.query[name]

@@ -246,7 +246,10 @@ class Batch(Query):
 
     def check(self) -> None:
         if (self.session_id is None) != (self.topic_epoch is None):
-            refuse("session_id" if self.session_id is None else "topic_epoch", "given with the other of the pair")
+            refuse(
+                "session_id" if self.session_id is None else "topic_epoch",
+                "given: session_id and topic_epoch go together",
+            )
         _refuse_unanswerable(self.expected_offset, self.acks, "expected_offset")
 
 

@@ -198,7 +198,7 @@ def body_of(event: Event) -> bytes:
         content = given.encode("utf-8", "surrogatepass")
     if len(content) > limits.BODY_BYTES_MAX:
         raise RecordListTooLargeError(
-            f"the body is too large: bytes={len(content)}, bytes_max={limits.BODY_BYTES_MAX}",
+            f"the body is too large; send less in one request: bytes={len(content)}, bytes_max={limits.BODY_BYTES_MAX}",
             bytes_max=limits.BODY_BYTES_MAX,
         )
     return content

@@ -47,11 +47,11 @@ class _Parser:
         if len(made) == len(pairs):
             return made
         [(repeated, _)] = Counter(name for name, _ in pairs).most_common(1)
-        return self.refuse("a name stands twice in one object", repeated)
+        return self.refuse("an object has this name twice", repeated)
 
     def integer(self, digits: str) -> Any:
         if len(digits) > _INT64_CHARS:
-            return self.refuse("an integer of more than 64 bits")
+            return self.refuse("the integer has more than 64 bits")
         return int(digits)
 
     def constant(self, word: str) -> Any:
@@ -105,7 +105,7 @@ def _refusals(tree: Any, path: str) -> Iterator[tuple[str, str]]:
             for index, value in enumerate(tree):
                 yield from _refusals(value, f"{path}[{index}]")
         case str() if not is_text(tree):
-            yield path, "a lone surrogate is no character"
+            yield path, "a lone surrogate is not a character"
 
 
 def is_text(text: str) -> bool:

@@ -116,7 +116,11 @@ def check_append(
         if verdict is not None:
             return verdict
     if header.is_transactional or terms.transactional_id is not None:
-        return Refused(InvalidTxnStateError("this server does not serve transactions yet; send the batch without one"))
+        return Refused(
+            InvalidTxnStateError(
+                "this server does not serve transactions yet; send the batch without a transactional id"
+            )
+        )
     if header.has_producer and header.producer_id in state.open_transactions:
         return Refused(InvalidTxnStateError("the producer has an open transaction in this partition; end it first"))
     mismatch = _check_expectation(state.next_offset, terms.expected_offset) if terms.is_expecting else None
@@ -137,7 +141,7 @@ def _check_access(state: PartitionState, terms: Terms) -> Refused | AdmitFirst |
     if session.mode is None or session.topic_epoch != state.topic_epoch or not is_named:
         return Refused(
             ProducerFencedError(
-                "the session no longer has write access with this epoch; claim again: "
+                "the session has no write access with this epoch, or no longer; claim again: "
                 f"session_id={session.session_id} epoch={session.topic_epoch} current={state.topic_epoch}",
                 topic_epoch=state.topic_epoch,
             )

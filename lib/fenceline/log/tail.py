@@ -97,8 +97,8 @@ def _settled(partition: Partition, state: PartitionState | None) -> Tail:
 def out_of_range(offset: int, bounds: Bounds) -> OffsetOutOfRangeError:
     """Return the refusal of an offset outside the log."""
     return OffsetOutOfRangeError(
-        f"the partition has no such offset; ask for one from log_start to next: offset={offset} "
-        f"log_start={bounds.log_start_offset} next={bounds.next_offset}",
+        f"the partition has no such offset; give one from log_start_offset to next_offset: offset={offset} "
+        f"log_start_offset={bounds.log_start_offset} next_offset={bounds.next_offset}",
         log_start_offset=bounds.log_start_offset,
         next_offset=bounds.next_offset,
     )

@@ -116,7 +116,7 @@ def _created_before(context: Context, name: str, unanswered: Sequence[TopicItem]
     found = find(context, name)
     if found is not None and found.topic.topic_id not in {one.topic.topic_id for one in unanswered}:
         raise TopicAlreadyExistsError(
-            f"a topic has this name already, or is being deleted; choose another name: topic={name}"
+            f"a topic has this name already; choose another name, or delete that topic first: topic={name}"
         )
     return found
 

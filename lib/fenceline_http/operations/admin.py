@@ -106,7 +106,10 @@ class ProducerIdRequest(Body, is_optional=True):
     def check(self) -> None:
         producer_id, timeout_ms = self.producer_id, self.transaction_timeout_ms
         if (producer_id is None) != (self.producer_epoch is None):
-            refuse("producer_id" if producer_id is None else "producer_epoch", "given with the other of the pair")
+            refuse(
+                "producer_id" if producer_id is None else "producer_epoch",
+                "given: producer_id and producer_epoch go together",
+            )
         if producer_id is not None and self.transactional_id is None:
             refuse("producer_id", "left out without a transactional_id")
         if self.transactional_id is None or timeout_ms is None:

@@ -33,6 +33,8 @@ _AT_TIME = "Find the first record with this time or a later one, in milliseconds
 class Read(PageQuery):
     """A page to read."""
 
+    last_shown = ("compacted", "group", "session_id")
+
     offset: int | None = optional(
         integer(), "Where to start. Give exactly one of `offset`, `timestamp` and `tail_offset`."
     )
@@ -57,7 +59,7 @@ class Read(PageQuery):
         if self.compacted and self.offset is None:
             refuse("compacted", "false without an offset")
         if self.group is not None and not 1 <= len(self.group.encode()) <= limits.GROUP_BYTES_MAX:
-            refuse("group", f"of 1 to {limits.GROUP_BYTES_MAX} bytes")
+            refuse("group", f"text of 1 to {limits.GROUP_BYTES_MAX} bytes")
 
 
 class Offsets(Query):
@@ -68,6 +70,8 @@ class Offsets(Query):
 
 class TopicOffsets(Query):
     """The offsets of a topic's partitions, or the first ones at a time."""
+
+    last_shown = ("timestamp",)
 
     timestamp: int | None = optional(integer(), _AT_TIME)
     start_partition: int = optional(integer(), "The first partition to show.", default=0)

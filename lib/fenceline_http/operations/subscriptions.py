@@ -57,6 +57,8 @@ class PartitionPage(Query):
 class ReadSubscription(PageQuery):
     """A page of what is not acknowledged."""
 
+    last_shown = ("session_id",)
+
     partition: int = optional(integer(), "The partition to read; the default is 0.", default=0)
     offset: int | None = optional(integer(), "Where to start, not below the mark; the default is the mark.")
     session_id: str | None = optional(TEXT, "The session that owns the partition for the group of this name.")

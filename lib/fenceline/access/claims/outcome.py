@@ -113,7 +113,7 @@ def busy(columns: Sequence[Column], holder: SessionItem | None) -> ProducerBusyE
         holder: One session that has access, if there is any.
     """
     named = "" if Column.WAITERS in columns else named_to_others(holder)
-    until = f"{blocked_by(columns)}; claim again once they are granted it, close or lapse"
+    until = f"{blocked_by(columns)}; claim again after they have ended, or wait with WaitForExclusive"
     return ProducerBusyError(f"{until}:{named}" if named else until)
 
 

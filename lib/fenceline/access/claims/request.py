@@ -47,11 +47,11 @@ def check(request: ClaimRequest) -> None:
         raise _wrong("topic_epochs", "left out where session_id is not given: it names the epochs of that session")
     for field_name, named in (("partitions", partitions), ("topic_epochs", epochs)):
         if named is not None and not 1 <= len(named) <= limits.CLAIM_PARTITIONS_MAX:
-            raise _wrong(field_name, f"for 1 to {limits.CLAIM_PARTITIONS_MAX} partitions")
+            raise _wrong(field_name, f"1 to {limits.CLAIM_PARTITIONS_MAX} partitions")
     if partitions is not None and len(set(partitions)) < len(partitions):
         raise _wrong("partitions", "a list with no partition twice")
     if epochs is not None and partitions is not None and set(epochs) != set(partitions):
-        raise _wrong("topic_epochs", "for the same partitions as partitions")
+        raise _wrong("topic_epochs", "given for exactly the partitions that partitions names")
 
 
 def check_lease(lease_ms: int) -> None:

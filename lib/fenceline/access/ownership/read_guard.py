@@ -25,7 +25,7 @@ from fenceline.ports import Check
 
 T = TypeVar("T")
 
-_ONLY_OWNER = "because only the owner reads and commits as its group"
+_ONLY_OWNER = "only the session that owns a partition reads and commits there as its group"
 
 
 class Incarnation(Protocol):
@@ -66,7 +66,7 @@ def guard_group(
             if owner != session_id:
                 raise _fenced(
                     resource,
-                    f"this session does not own it; own it first, {_ONLY_OWNER}",
+                    f"this session does not own the partition; own it first: {_ONLY_OWNER}",
                 )
             renewed_ = _renew(context, known)
             return [held, Check(renewed_.key, renewed_.version)]
@@ -125,7 +125,7 @@ def _judge_unowned(context: Context, owner: str | None, resource: str) -> Sequen
         return ()
     fence_markers.meet(Appenders(context), [known])
     if known.is_live(context.runtime.now_ms()):
-        raise _fenced(resource, f"another session owns it, {_ONLY_OWNER}")
+        raise _fenced(resource, f"another session owns the partition; wait until that ends: {_ONLY_OWNER}")
     return () if known.is_final else [Check(known.key, known.version)]
 
 
