@@ -269,6 +269,12 @@ class OwnerFencedError(FixError):
     code, status, title = "OWNER_FENCED", 409, "owner fenced"
 
 
+class OperationNotAttemptedError(FixError):
+    """Another part of the request was refused, so this part was not attempted. Only in results."""
+
+    code, status, title = "OPERATION_NOT_ATTEMPTED", 409, "operation not attempted"
+
+
 class ConcurrentTransactionsError(RetryError):
     """The server is still finishing the previous transaction of this id."""
 

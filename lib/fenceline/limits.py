@@ -120,6 +120,26 @@ PRODUCER_IDS_AFTER_REBUILD = 1_000_000
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 
+# Transactions
+TRANSACTIONAL_ID_BYTES_MAX = 249
+TRANSACTION_TIMEOUT_MS_DEFAULT = 60_000
+TRANSACTION_TIMEOUT_MS_MAX = 900_000
+PRODUCER_EPOCH_MAX = 32_766  # of data; 32767 is only ever a marker's
+MARKER_EPOCH_MAX = 32_767
+PARTITIONS_PER_ADDITION_MAX = 500
+TRANSACTION_PARTITIONS_MAX = 500
+TRANSACTION_GROUPS_MAX = 100
+TRANSACTION_CURSORS_MAX = 500
+TRANSACTION_ITEM_BYTES_MAX = 300 * 1024  # of a transaction's item
+OPEN_TRANSACTIONS_MAX = 5_000  # in a partition, whose head must stay an item
+PENDING_OFFSETS_MAX = 32  # of one cursor
+SENT_BYTES_MAX = 3 * MIB  # of the items that one request of offsets writes
+ADMISSION_MS = 60_000  # for which the coordinator's answer admits batches
+MARKERS_AT_ONCE = 32  # appended side by side, and as many cursors settled
+MEETING_MS = 2_000  # spent by a reader on the transaction that holds it up
+MEETING_AGE_MS = 1_000  # of the transaction, and of its decision, before a reader ends what is due
+TRANSACTIONAL_ID_MS = 604_800_000  # after which an id without a request expires: 7 days, as in Kafka
+
 # Subscriptions
 SUBSCRIPTION_NAME_CHARS_MAX = 249  # of a group's name, too
 ACKNOWLEDGED_PER_REQUEST_MAX = 100_000

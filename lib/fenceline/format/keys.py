@@ -11,7 +11,8 @@ Not here: what is stored at a key.
 - The items of ownership: ``access.ownership.rules`` (ownership, lock).
 - The items of subscriptions: ``subscriptions.items`` (subscription, cursor, chunk).
 - The item of cursors without a subscription: ``subscriptions.lifecycle`` (unowned).
-- The service's own items: ``service.producer_ids``, ``log.polls``, ``sweeper.position``, ``recovery.rebuild``.
+- The items of transactions: ``transactions.item`` (transaction, producer id).
+- The service's own items: ``transactions.producer_ids``, ``log.polls``, ``sweeper.position``, ``recovery.rebuild``.
 - The attributes of an item in a table: ``adapters.aws.dynamodb``, ``adapters.sqlite.items``.
 """
 
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 import re
 
+from fenceline.format.partitioner import COORDINATOR_SHARDS, coordinator_shard
 from fenceline.ports import ItemKey
 
 # Object store
@@ -286,6 +288,30 @@ def chunk_items(subscription_id: str) -> str:
 def chunk_item(subscription_id: str, partition: int, chunk_id: str) -> ItemKey:
     """Return the key of some of the ranges of a cursor that has many."""
     return ItemKey(chunk_items(subscription_id), f"{partition:05d}/{chunk_id}")
+
+
+def transactions_of(shard: int) -> str:
+    """Return the partition key of the transactions of one coordinator shard."""
+    return f"transactions/{shard:02d}"
+
+
+def transaction_item(transactional_id: str) -> ItemKey:
+    return ItemKey(transactions_of(coordinator_shard(transactional_id)), transactional_id)
+
+
+def transactional_ids_of(shard: int) -> str:
+    """Return the partition key of the producer ids that a transactional id has or had, by ``id mod 50``."""
+    return f"producer-ids/{shard:02d}"
+
+
+def transactional_id_item(producer_id: int) -> ItemKey:
+    """Return the key of the item that says which transactional id a producer id was given to."""
+    return ItemKey(transactional_ids_of(producer_id % COORDINATOR_SHARDS), f"{producer_id:020d}")
+
+
+def parse_transactional_id_item(key: ItemKey) -> int:
+    """Return the producer id."""
+    return int(key.sort)
 
 
 def poll_slot_item(function: str, number: int) -> ItemKey:

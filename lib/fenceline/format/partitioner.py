@@ -1,6 +1,7 @@
-"""Kafka's default partitioner: a key goes to the partition to which a Kafka client would send it.
+"""Kafka's placement: the partition of a key, and the coordinator shard of a group or transactional id.
 
-Rule: the partition is ``(murmur2(key) & 0x7fffffff) mod partitions``, over the key's bytes as they are sent.
+Rule: the partition is ``(murmur2(key) & 0x7fffffff) mod partitions``, over the key's bytes as they are sent. The shard
+is ``(hash & 0x7fffffff) mod 50``, where the hash is Java's, over the UTF-16 units of the text.
 
 Not here: records without a key; the client picks their partition.
 """
@@ -43,3 +44,14 @@ def murmur2(data: bytes) -> int:
 def partition_of(key: bytes, partitions: int) -> int:
     """Return the partition of ``key`` among ``partitions``."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+COORDINATOR_SHARDS = 50  # as many as Kafka's topics of offsets and transactions have partitions; stored: never change
+
+
+def coordinator_shard(text: str) -> int:
+    """Return the shard that coordinates a group or a transactional id (FIND_COORDINATOR)."""
+    h = 0
+    for (unit,) in struct.iter_unpack("<H", text.encode("utf-16-le")):
+        h = (31 * h + unit) & _MASK
+    return (h & 0x7FFFFFFF) % COORDINATOR_SHARDS

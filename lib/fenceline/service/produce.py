@@ -36,7 +36,6 @@ from fenceline.log.partition import Partition
 from fenceline.log.tail import verified_tail
 from fenceline.model.results import Appended, SessionRef
 from fenceline.model.topic import Topic
-from fenceline.service.producer_ids import ProducerIds
 from fenceline.service.resolver import (
     INCARNATIONS_PER_REQUEST,
     Known,
@@ -44,6 +43,7 @@ from fenceline.service.resolver import (
     always_another_incarnation,
     translate_store_facts,
 )
+from fenceline.transactions.producer_ids import ProducerIds
 
 if TYPE_CHECKING:
     from fenceline.model.record import Record

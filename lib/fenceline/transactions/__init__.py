@@ -1,5 +1,5 @@
-"""Transactions: nothing yet. This is the place for them (DESIGN.md, "Producers and transactions (Kafka)").
+"""Transactions: exactly once over several partitions and a group's offsets (KIP-98, KIP-890).
 
-A transaction's item, its coordinator, admission of batches, the entries of its markers, and pending offsets belong
-here. The markers go through ``append.marker_round``, as those of claims do.
+DESIGN.md, "Producers and transactions (Kafka)". There is no resident coordinator. A transaction is one versioned item,
+and any process that meets unfinished work can finish it.
 """

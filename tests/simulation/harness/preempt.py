@@ -35,7 +35,7 @@ NAMES = (
     "service.log",
     "service.partitions",
     "service.produce",
-    "service.producer_ids",
+    "transactions.producer_ids",
     "service.resolver",
     "service.topics",
 )

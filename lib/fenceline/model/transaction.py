@@ -1,0 +1,83 @@
+"""What the service answers about transactions and their producers (API.md, "Producer ids, coordinators, transactions").
+
+Rule: the fields are those of API.md, and a value never changes: it is what was true when the request was answered.
+
+Not here: how a transaction is decided and ended, and how it is stored; see ``transactions``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from fenceline import limits
+from fenceline.errors import InvalidRequestError
+
+# Stored: never rename.
+EMPTY, ONGOING = "Empty", "Ongoing"
+PREPARE_COMMIT, PREPARE_ABORT = "PrepareCommit", "PrepareAbort"
+COMPLETE_COMMIT, COMPLETE_ABORT = "CompleteCommit", "CompleteAbort"
+DEAD = "Dead"  # the item is gone: never stored, but a listing may ask for it
+STATES = (EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT, DEAD)
+
+_UNCARRIED = re.compile("[/\x00-\x1f\x7f]")  # what no path carries
+
+
+class ProducerPair(NamedTuple):
+    """A producer id, and one of its epochs."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+class TopicPartition(NamedTuple):
+    """A partition, by its topic's name."""
+
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """A transactional id's transaction, as it is shown."""
+
+    transactional_id: str
+    state: str  # of STATES
+    producer_id: int
+    producer_epoch: int
+    transaction_timeout_ms: int
+    started_at: int | None  # ms; None, and the lists empty, but in Ongoing and while it is prepared
+    partitions: Sequence[TopicPartition] = ()
+    groups: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ShownProducerState:
+    """What a partition knows of one producer, as it is shown."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int  # -1 right after a marker
+    last_timestamp: int  # ms, appended-at of its last append
+    current_txn_start_offset: int  # -1 without an open transaction
+
+
+def check_transactional_id(text: str) -> str:
+    """Return ``text``, a transactional id that every path can carry.
+
+    Raises:
+        InvalidRequestError: No transactional id can be this text.
+    """
+    if (
+        not 1 <= len(text.encode()) <= limits.TRANSACTIONAL_ID_BYTES_MAX
+        or text in (".", "..")
+        or _UNCARRIED.search(text)
+    ):
+        raise InvalidRequestError(
+            f"a transactional id has 1 to {limits.TRANSACTIONAL_ID_BYTES_MAX} bytes of UTF-8, no '/' and no control "
+            "characters, and is neither '.' nor '..'; choose another",
+            field="transactional_id",
+        )
+    return text
