@@ -26,6 +26,7 @@ OF_A_CLIENT = {
     "fenceline.model.results",
     "fenceline.model.topic",
     "fenceline.model.topic_config",
+    "fenceline.model.transaction",
     "fenceline.runtime",
 }
 OF_A_CODEC = {"fenceline.format.batch", "fenceline.format.compression", "fenceline.format.crc32c"}
@@ -113,6 +114,7 @@ def test_a_client_that_was_only_imported_loads_no_producer_reader_or_subscriber(
         "requests.log",
         "requests.sessions",
         "requests.subscriptions",
+        "requests.transactions",
         "session",
         "signing",
         "transport",
