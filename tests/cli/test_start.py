@@ -79,7 +79,7 @@ def test_help_loads_no_more_than_it_shows(arguments):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["produce", "consume", "offsets", "subscription", "own", "lock", "producers"])
+@pytest.mark.parametrize("name", ["produce", "consume", "offsets", "subscription", "own", "lock", "producers", "txn"])
 def test_help_of_a_command_that_asks_a_service_loads_no_client(name):
     modules, code = loaded_by(name, "--help")
     assert code == 0
@@ -108,6 +108,9 @@ def test_a_command_that_asks_a_service_loads_no_server_and_draws_nothing(argumen
         ["trim", "TOPIC", "0", "0", "--yes"],
         ["subscription", "list", "TOPIC"],
         ["producers", "list", "TOPIC"],
+        ["producers", "describe", "TOPIC"],
+        ["txn", "list"],
+        ["txn", "find-hanging"],
         ["own", "--show", "TOPIC/0"],
         ["lock", "a-resource", "--", sys.executable, "-c", "pass"],
         ["consume", "TOPIC", "--subscription", "billing"],
