@@ -10,13 +10,13 @@ from fenceline import errors
 from fenceline.client import Client
 from fenceline_cli import options
 from fenceline_cli.main import app
-from tests.cli.fake_transactions import FakeTransactions, producer, transaction
+from tests.cli.fake_listings import FakeListings, producer, transaction
 from tests.support.results import error_line, last_line, lines
 
 
 @pytest.fixture
 def fake(monkeypatch):
-    fake = FakeTransactions()
+    fake = FakeListings()
 
     def connect(url, **given):
         return Client(url, http=httpx.MockTransport(fake.answer), **given)

@@ -26,7 +26,7 @@ Place = tuple[str, int]
 
 
 @dataclass
-class FakeTransactions:
+class FakeListings:
     """A service with topics of two partitions each.
 
     Attributes:
