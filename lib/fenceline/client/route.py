@@ -1,7 +1,7 @@
 """The way of records to the partitions of one topic.
 
 Rule: a record with a key goes to its key's partition. Records without a key go to one partition until its batch is
-full, then to the next, so that batches are as large as they can be.
+full, then to the next: so batches are large.
 
 Not here: batches; see ``accumulator``.
 """
