@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from fenceline_cli.commands import units
+from fenceline_cli.commands import transaction_run, units
 from fenceline_cli.commands.hanging import Hanging, find_hanging
 from fenceline_cli.options import (
     DEFAULT_URL,
@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 app = typer.Typer(
     name="txn",
     no_args_is_help=True,
-    help="List, describe and end transactions.",
-    epilog="Example: fenceline txn list --state Ongoing",
+    help="List, describe and end transactions, and run a command in transactions.",
+    epilog="Example: fenceline txn list --state Ongoing\n\n"
+    "Example: fenceline txn run --in orders --out totals --group totals -- ./totals.py",
 )
 
 State = Literal["Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead"]
@@ -275,3 +276,6 @@ def _command(one: Hanging, url: str) -> str:
     if url not in (DEFAULT_URL, os.environ.get("FENCELINE_URL")):
         command += ["--url", url]
     return shlex.join(map(str, command))
+
+
+app.command("run", epilog=transaction_run.EXAMPLES)(transaction_run.run)
