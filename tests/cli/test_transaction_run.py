@@ -101,6 +101,7 @@ def test_an_earlier_run_is_fenced_and_severed_before_the_offsets_are_looked_at(f
     (owning,) = fake.bodies["own"]
     assert owning["group"] == "g"
     assert owning["resources"] == [{"resource": f"t/{n}", "generation": 0} for n in (0, 1)]
+    assert [body["session_id"] for what, body in fake.asked if what == "offsets"] == [owning["session_id"]]
     assert fake.closed == [owning["session_id"]]
 
 
