@@ -270,7 +270,7 @@ def test_a_topic_is_not_read_and_written_without_an_end(fake):
 # Signals
 
 
-@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_signal_amid_a_transaction_aborts_it(fake, number, exit_code):
     fake.give(0, [b"a"])
     fake.coordinator_faults["offsets"] = [lambda carry_out: (carry_out(), signal.raise_signal(number))[0]]

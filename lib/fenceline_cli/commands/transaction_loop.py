@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
-from fenceline.client.types import CommittedOffset
 from fenceline.errors import UnstableOffsetCommitError
 from fenceline_cli.commands.batch_command import run_command
 from fenceline_cli.commands.transaction_batch import Batch, Feed, read_records, write_lines
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from fenceline.client.owner import Owner
     from fenceline.client.session import Session
     from fenceline.client.transactions.producer import TransactionalProducer
+    from fenceline.client.types import CommittedOffset
     from fenceline.model.record import Record
     from fenceline_cli.commands.transaction_run import Format
     from fenceline_cli.commands.transaction_signals import Signals
@@ -199,4 +199,6 @@ def chunks(things: Sequence[T], size: int) -> list[Sequence[T]]:
 
 
 def _committed(topic: str, offsets: Mapping[int, int]) -> list[CommittedOffset]:
+    from fenceline.client.types import CommittedOffset  # only here: `options` says how the client is loaded
+
     return [CommittedOffset(topic, partition, offset) for partition, offset in offsets.items()]

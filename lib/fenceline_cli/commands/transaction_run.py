@@ -79,12 +79,12 @@ def run(
     as_json: AsJson = False,
     url: Url = DEFAULT_URL,
 ) -> None:
-    """Process a topic by a command, exactly once: read a batch, run the command, and commit what it writes.
+    """Process a topic by a command, exactly once: read a batch, run the command, and commit what it prints.
 
     The command is started once for each batch. Its stdin has a line for each record, and then ends. Each line that it
-    prints is a record for --out. If it ends with 0, its output and the group's offsets are committed in one
-    transaction. A batch without output commits the offsets alone. If it ends with another code, the batch is aborted,
-    and that code is this command's, too.
+    prints is a record for --out, in the partition of its key. If it ends with 0, its output and the group's offsets are
+    committed in one transaction. A batch without output commits the offsets alone. If it ends with another code, the
+    batch is aborted, and that code is this command's, too.
 
     After an error, or a crash at any point, the same call goes on where the group is. Nothing is repeated in --out, and
     nothing is left out. What else a command changes, it may change again. Only committed records are read.
@@ -95,7 +95,8 @@ def run(
     not UTF-8.
 
     One run at a time works for a group. A later one takes its partitions and its transactional id over, and the earlier
-    one ends with an error. SIGINT and SIGTERM end the command, abort an open transaction, and end this command.
+    one ends with an error. Ctrl-C and SIGTERM end the command, abort an open transaction, and end this command. After a
+    kill -9 the running command goes on to its end, but what it prints is lost. The next call runs its batch anew.
     """
     if source == target and not once:
         raise CommandError("it would read what it writes, without an end; give another --out, or --once")

@@ -1,7 +1,7 @@
 """The signals that end ``fenceline txn run``.
 
-Rule: SIGINT and SIGTERM end it where it is, and so abort an open transaction. A commit that has begun is not cut short,
-for ``GRACE_S`` at most: else nothing could be said of its outcome. A second signal ends the command at once.
+Rule: SIGINT, SIGTERM and SIGHUP end it where it is, and so abort an open transaction. A commit that has begun is not
+cut short, for ``GRACE_S`` at most: else nothing could be said of its outcome. A second signal ends the command at once.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import signal
 from types import FrameType, TracebackType
 
 GRACE_S = 5.0
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupted(KeyboardInterrupt):
@@ -22,7 +22,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Signals:
-    """A context manager, for the main thread, in which SIGINT and SIGTERM raise ``Interrupted``.
+    """A context manager, for the main thread, in which these signals raise ``Interrupted``.
 
     Attributes:
         number: The number of the signal that came first, if one did.
