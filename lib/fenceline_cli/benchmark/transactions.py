@@ -122,7 +122,7 @@ def _commits(log: Log, where: str, *, has_goal: bool) -> list[Row]:
 
 
 def _rates(calls: Sequence[Callable[[int], None]], threads: int) -> list[float]:
-    """Return how often per second ``threads`` callers make each call: medians of blocks in which the calls take turns."""
+    """Return how often per second ``threads`` callers make each call: medians of blocks that take turns."""
     rates: list[list[float]] = [[] for _ in calls]
     with ThreadPoolExecutor(threads) as pool:
         for block in range(4):
