@@ -23,7 +23,6 @@ from fenceline.append.request import AppendRequest, BatchEntry, prepare
 from fenceline.errors import (
     FencelineError,
     InvalidProducerEpochError,
-    InvalidTxnStateError,
     OutOfOrderSequenceNumberError,
     ProducerBusyError,
     ProducerFencedError,
@@ -147,10 +146,8 @@ class Producing:
             topic_id=shares.topic.topic_id,
         )
 
-    def new_producer_id(self, transactional_id: str | None = None) -> tuple[int, int]:
+    def new_producer_id(self) -> tuple[int, int]:
         """Return a new (producer id, producer epoch) (KIP-98)."""
-        if transactional_id is not None:
-            raise InvalidTxnStateError("this service has no transactions yet; leave transactional_id out")
         return translate_store_facts(self._producer_ids.take), 0
 
     def _resolved(self, topic: str, partition: int, topic_id: str | None) -> tuple[Known, bool]:
