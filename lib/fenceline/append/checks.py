@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from fenceline.append.coordinator_answer import AskCoordinator, CoordinatorAnswer
 from fenceline.errors import (
     FencelineError,
     InvalidProducerEpochError,
@@ -52,6 +53,8 @@ class Terms(NamedTuple):
     session: SessionStatus | None = None  # None: it is sent without one
     # For a batch without a session: the exclusive (session, epoch) whose end was written for this append.
     ended: tuple[str, int] | None = None
+    # For a transactional batch: that its transaction names this partition.
+    admission: CoordinatorAnswer | None = None
 
     @property
     def is_expecting(self) -> bool:
@@ -87,7 +90,7 @@ class AdmitFirst:
     topic_epoch: int
 
 
-Verdict = Accepted | Refused | Duplicate | AdmitFirst
+Verdict = Accepted | Refused | Duplicate | AdmitFirst | AskCoordinator
 
 
 def names_expectation(expected: int | Sequence[int] | None) -> bool:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from fenceline import limits
 from fenceline.append.checks import AdmitFirst
+from fenceline.append.coordinator_answer import AskCoordinator
 from fenceline.append.entry import Entry, Outcome, Stamped
 from fenceline.errors import ContendedError, OutcomeUnknownError, StoreUnavailableError
 from fenceline.format.batch import BatchHeader
@@ -61,10 +62,10 @@ class Group:
 
 
 class GroupResult(NamedTuple):
-    """The outcome for some tickets: a group, unless none is left, and those whose admission must be asked for first."""
+    """The outcome for some tickets: a group, unless none is left, and those that must ask for something first."""
 
     group: Group | None
-    unadmitted: Sequence[tuple[Ticket, AdmitFirst]]
+    unadmitted: Sequence[tuple[Ticket, AdmitFirst | AskCoordinator]]
 
 
 def check_group(tickets: Sequence[Ticket], tentative: TentativeState, metadata: SegmentMetadata) -> GroupResult:
@@ -74,7 +75,7 @@ def check_group(tickets: Sequence[Ticket], tentative: TentativeState, metadata: 
         metadata: The segment's, without its chain value.
     """
     base = tentative.state
-    unadmitted: list[tuple[Ticket, AdmitFirst]] = []
+    unadmitted: list[tuple[Ticket, AdmitFirst | AskCoordinator]] = []
     answers: list[tuple[Ticket, Outcome]] = []
     appended: list[Ticket] = []
     stamped: list[Stamped] = []
@@ -82,7 +83,7 @@ def check_group(tickets: Sequence[Ticket], tentative: TentativeState, metadata: 
     aborted: list[AbortedTransaction] = []
     for ticket in tickets:
         verdict = ticket.entry.check(tentative, metadata.appended_at)
-        if isinstance(verdict, AdmitFirst):
+        if isinstance(verdict, AdmitFirst | AskCoordinator):
             unadmitted.append((ticket, verdict))  # a group waits for no request's admission
             continue
         if isinstance(verdict, Stamped):

@@ -14,6 +14,7 @@ from typing import ClassVar
 
 from fenceline.append.access_markers import shared_marker
 from fenceline.append.checks import AdmitFirst, Duplicate, Refused, Terms, check_append
+from fenceline.append.coordinator_answer import AskCoordinator
 from fenceline.append.entry import Outcome, Stamped
 from fenceline.errors import (
     InvalidRecordError,
@@ -120,7 +121,7 @@ class BatchEntry:
             return Appended(
                 original.base_offset, end, original.count, True, original.topic_epoch, False, original.timestamp
             )
-        if isinstance(verdict, AdmitFirst):
+        if isinstance(verdict, AdmitFirst | AskCoordinator):
             return verdict
         if isinstance(verdict, Refused):
             return verdict.error

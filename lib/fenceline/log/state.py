@@ -118,6 +118,7 @@ class TentativeState:
 
     state: PartitionState
     producers: dict[int, ProducerState | None]
+    producers_dropped: int = 0  # as ``PartitionMemory`` counts
 
 
 class Folded(NamedTuple):
