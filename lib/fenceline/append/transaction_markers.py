@@ -4,8 +4,8 @@ Rule: a marker is checked at exactly the offset that it would get, and without l
 its epoch it is appended. Where the log has reached that epoch it is done. Elsewhere the coordinator decides: the marker
 is appended only while the transaction is still prepared with this epoch ("Ending a transaction").
 
-Rule: the offset of a marker that is done without an append is told from a verified tail only (I4). What a frozen
-process has folded may be its own late create, where the log start has passed.
+Rule: that a marker is done without an append is answered from a verified tail only (I4). What a frozen process has
+folded may be its own late create, where the log start has passed.
 
 Not here: which partitions a transaction names, and what follows once each has its marker; see ``transactions``.
 """

@@ -28,6 +28,7 @@ from fenceline.log.state import (
     ProducerState,
     advance,
     apply,
+    lowers_epoch,
 )
 from fenceline.log.topic_item import TopicItem, topic_from_item
 from fenceline.ports import Item, ItemKey
@@ -260,7 +261,10 @@ class PartitionMemory:
         for producer_id, event in folded.events:
             self.touched[producer_id] = event.base_offset
             if producer_id in self._producers:
-                self._producers[producer_id] = advance(self._producers[producer_id], event)
+                known = self._producers[producer_id]
+                self._producers[producer_id] = advance(known, event)
+                if lowers_epoch(known, event):
+                    self.producers_dropped += 1
             else:
                 self._unloaded.setdefault(producer_id, []).append(event)
         self.index.add(segment.base_offset, segment.next_offset)

@@ -262,6 +262,11 @@ def advance(state: ProducerState | None, event: ProducerEvent) -> ProducerState:
     return ProducerState(event.producer_epoch, event.last_sequence, window, event.time, open_)
 
 
+def lowers_epoch(state: ProducerState | None, event: ProducerEvent) -> bool:
+    """Return True if the event lowers its producer's epoch: the fold no longer shows that a higher one has ended."""
+    return state is not None and event.producer_epoch < state.producer_epoch
+
+
 def next_sequence(last_sequence: int) -> int:
     """Return the sequence after ``last_sequence``: it wraps at 2³¹-1."""
     return 0 if last_sequence == limits.INT32_MAX else last_sequence + 1
