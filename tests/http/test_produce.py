@@ -114,6 +114,15 @@ def test_a_session_nobody_made_is_unknown() -> None:
     assert call("GET", RECORDS, "offset=0&session_id=s").code == "UNKNOWN_SESSION"
 
 
+def test_half_a_transactional_batch_is_refused_and_never_stored() -> None:
+    assert produce("a", transactional_id="t").code == "INVALID_REQUEST"
+    assert produce_batch(batch(b"a"), "transactional_id=t").code == "INVALID_REQUEST"
+    transactional = batch(b"a", producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
+    assert produce_batch(transactional).code == "INVALID_REQUEST"
+    assert produce_batch(batch(b"a", is_transactional=True), "transactional_id=t").code == "INVALID_RECORD"
+    assert read()["next_offset"] == 0
+
+
 def test_a_batch_is_stored_as_it_was_sent() -> None:
     sent = batch(b"a", b"b", codec="gzip")
     assert produce_batch(sent, "acks=all&expected_offset=0,-1").json.items() >= {"count": 2, "next_offset": 2}.items()
