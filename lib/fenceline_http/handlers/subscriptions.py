@@ -94,8 +94,8 @@ def read(request: Request, wanted: ReadSubscription) -> Response:
         wanted.partition,
         _subscription(request),
         page,
+        require_stable=wanted.require_stable,
         principal=request.principal,
-        **({"require_stable": True} if wanted.require_stable else {}),
     )
     return responses.text(record_page.to_json(found, wanted.encoding))
 
