@@ -3,4 +3,4 @@
 Rule: each module imports all that its function's requests need, and opens the stores, before the first request comes.
 """
 
-FUNCTIONS = ("produce", "read", "admin", "subscriptions", "sessions", "sweeper", "compactor")
+FUNCTIONS = ("produce", "read", "admin", "subscriptions", "sessions", "transactions", "sweeper", "compactor")

@@ -19,3 +19,5 @@ REFUSALS = "Refusals"
 REFUSALS_BY_CODE = "RefusalsByCode"
 CONTENDED = "Contended"
 CORRUPT_LOG = "CorruptLog"
+TRANSACTIONS_HANGING = "TransactionsHanging"  # open in a partition, where no transactional id can end them
+TRANSACTIONS_OVERDUE = "TransactionsOverdue"  # prepared, or past their time-out, for 5 minutes

@@ -208,7 +208,7 @@ def test_acks_are_three_numbers_and_a_word() -> None:
     [
         ("/v1/topics/{topic}/partitions/{partition}/records", ["encoding", "compacted", "group", "session_id"]),
         ("/v1/topics/{topic}/offsets", ["start_partition", "limit", "timestamp"]),
-        ("/v1/topics/{topic}/subscriptions/{name}/records", ["encoding", "session_id"]),
+        ("/v1/topics/{topic}/subscriptions/{name}/records", ["encoding", "session_id", "require_stable"]),
     ],
 )
 def test_parameters_keep_their_order_since_a_generated_client_may_take_them_by_position(

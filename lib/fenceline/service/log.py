@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from fenceline.service.partitions import Partitions
     from fenceline.service.subscriptions import Subscriptions
     from fenceline.service.topics import Topics
+    from fenceline.service.transactions import Transactions
 
 
 class Log:
@@ -84,6 +85,13 @@ class Log:
         from fenceline.service.subscriptions import Subscriptions
 
         return Subscriptions(self.context, self._resolver)
+
+    @property
+    def transactions(self) -> Transactions:
+        """Transactional ids, and what their transactions name."""
+        from fenceline.service.transactions import Transactions
+
+        return Transactions(self.context, self._resolver, lambda: self.producing.new_producer_id()[0], self._timeout_ms)
 
     def close(self) -> None:
         """End long polls early: a server that stops calls this."""

@@ -1,0 +1,10 @@
+"""The transactions function: producer ids, coordinators, transactions."""
+
+import fenceline.access.ownership.read_guard
+import fenceline.service.transactions
+import fenceline_http.handlers.transactions
+import fenceline_http.operations.transactions
+from fenceline_http import wiring
+from functions.telemetry.observed import answering
+
+handler = answering("transactions", wiring.service())
