@@ -293,7 +293,8 @@ def slept_once(act: Any) -> Any:
 def test_a_segment_that_is_damaged_while_verify_ran_is_where_the_partition_is_broken(service: Service) -> None:
     build(service, {(TOPIC, 0): [batch(7, 3)]})
     key = keys.segment_key(service.topic_id(), 0, 1)
-    service.items.plan("get", lambda call: call(), slept_before(lambda: service.objects.store.create(key, b"x", {})))
+    damage = slept_once(lambda: service.objects.store.create(key, b"x", {}))
+    service.items.always("get", damage, keys.transactional_id_item(7).sort)
     context = Context(service.objects, service.items, service.runtime, REGION)
     found = verify_partition(context, service.log.topics.get(TOPIC), 0)
     assert found.broken_at == 1
