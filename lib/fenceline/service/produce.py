@@ -12,17 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from fenceline.access.admission import admit
 from fenceline.access.session_cache import Grants
 from fenceline.append.appender import Appender
 from fenceline.append.checks import AdmitFirst, SessionStatus, names_expectation
+from fenceline.append.coordinator_answer import AskCoordinator
 from fenceline.append.request import AppendRequest, BatchEntry, prepare
 from fenceline.errors import (
     FencelineError,
     InvalidProducerEpochError,
+    InvalidRequestError,
     InvalidTxnStateError,
     OutOfOrderSequenceNumberError,
     ProducerBusyError,
@@ -48,6 +50,7 @@ from fenceline.transactions.producer_ids import ProducerIds
 if TYPE_CHECKING:
     from fenceline.model.record import Record
     from fenceline.service.by_key import Share, Shares
+    from fenceline.transactions.admission import Admissions  # type: ignore[import-not-found, unused-ignore]
 
 
 class Sent(NamedTuple):
@@ -68,6 +71,13 @@ class Producing:
         self._timeout_ms = timeout_ms
         self._producer_ids = ProducerIds(context)
         self.grants = Grants(resolver.appenders)
+
+    @cached_property
+    def admissions(self) -> Admissions:
+        """Return the admissions of this process to transactions, made for the first batch that asks for one."""
+        from fenceline.transactions.admission import Admissions  # type: ignore[import-not-found, unused-ignore]
+
+        return Admissions(self._resolver.appenders, self._producer_ids.take)
 
     def deadline(self) -> int:
         """Return when a request that begins now gives up, on the monotonic clock."""
@@ -95,6 +105,8 @@ class Producing:
         Raises:
             FencelineError: As API.md says under "Produce".
         """
+        if request.transactional_id is not None and acks != -1:
+            raise InvalidRequestError(f"a transactional batch needs acks -1: acks={acks}", field="acks")
         until_ms = self.deadline() if until_ms is None else until_ms
         for _ in range(INCARNATIONS_PER_REQUEST):
             known, is_new = translate_store_facts(partial(self._resolved, topic, partition, topic_id))
@@ -221,7 +233,11 @@ class Producing:
         return answer
 
     def _append_admitted(self, appender: Appender, entry: BatchEntry, sent: Sent) -> Appended:
-        """Append a batch, after its admission where the log names an exclusive session."""
+        """Append a batch, after the admissions that its check asks for.
+
+        Where the log names an exclusive session, its end is written first. Where the batch would open a transaction
+        here, the coordinator must name the partition first ("Admission").
+        """
         while True:
             answer = appender.append(entry, sent.until_ms)
             if isinstance(answer, AdmitFirst):
@@ -234,8 +250,20 @@ class Producing:
                     continue  # I4: a state that is out of date named that session
                 entry = replace(entry, terms=entry.terms._replace(ended=ended))
                 continue
+            if isinstance(answer, AskCoordinator):
+                entry = self._admitted(appender.partition, entry, answer, sent.until_ms)
+                continue
             assert isinstance(answer, Appended)
             return answer
+
+    def _admitted(self, partition: Partition, entry: BatchEntry, asked: AskCoordinator, until_ms: int) -> BatchEntry:
+        from fenceline.model.transaction import ProducerPair
+
+        header, transactional_id = entry.batch.header, entry.terms.transactional_id
+        assert transactional_id is not None
+        pair = ProducerPair(header.producer_id, header.producer_epoch)
+        admission = self.admissions.admit(partition, transactional_id, pair, asked, until_ms)
+        return replace(entry, terms=entry.terms._replace(admission=admission))
 
 
 def _under(entry: BatchEntry, status: SessionStatus) -> BatchEntry:

@@ -10,7 +10,7 @@ Not here: acknowledging and seeking (``cursors``).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from fenceline import limits
 from fenceline.errors import InvalidRequestError, OutcomeUnknownError, UnstableOffsetCommitError
@@ -22,7 +22,6 @@ from fenceline.log.retry import Attempts
 from fenceline.log.tail import out_of_range, verified_tail
 from fenceline.model.subscription import GroupOffset
 from fenceline.ports import Change, Check, Item
-from fenceline.read.offset_ranges import NOTHING
 from fenceline.subscriptions import cursor_store
 from fenceline.subscriptions.cursor_store import Move, Stored
 from fenceline.subscriptions.cursors import LiveTopic, exists
@@ -108,8 +107,8 @@ def _moves(live: LiveTopic, group: str, offsets: Sequence[GroupOffset]) -> tuple
         conditions = [check for stored in known for check in exists(stored)]
     moves = []
     for one, stored in zip(offsets, known, strict=True):
-        cursor = replace(stored.cursor, mark=one.offset, acknowledged=NOTHING, metadata=one.metadata)
-        if cursor != stored.cursor or stored.version is None:
+        cursor = stored.cursor.committed(one.offset, one.metadata)
+        if cursor != stored.cursor:
             moves.append(cursor_store.move(context, stored, cursor))
         else:
             conditions.append(Check(stored.key, stored.version))
