@@ -2,7 +2,7 @@
 
 Rule: admission and the order of an ending make a hanging transaction impossible; damage may not. No program ends one by
 itself. Its batch may have come late, or its marker may be lost, and no program can tell which. The sweeper and
-``verify`` report it.
+``verify`` report it, and an operator may abort it.
 
 Rule: items are read first, then the log. Every marker is durable before its transaction is complete (I12). So what the
 items call past, and a later look at the log shows open, hangs.
@@ -16,9 +16,16 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from fenceline import limits
+from fenceline.append.appender import Appenders
+from fenceline.append.coordinator_answer import AskCoordinator
+from fenceline.append.transaction_markers import EndEntry
+from fenceline.errors import InvalidTxnStateError
 from fenceline.format import keys
 from fenceline.log.context import Context
-from fenceline.model.transaction import ONGOING
+from fenceline.log.partition import Partition
+from fenceline.log.tail import verified_tail
+from fenceline.model.transaction import ONGOING, ProducerPair
+from fenceline.transactions.finish import finish
 from fenceline.transactions.item import (
     ProducerIdItem,
     TransactionItem,
@@ -85,3 +92,42 @@ def is_overdue(item: TransactionItem, now_ms: int) -> bool:
     if item.is_prepared:
         return now_ms - (item.decided_at or 0) >= limits.TRANSACTION_OVERDUE_MS
     return item.is_out_of_time(now_ms - limits.TRANSACTION_OVERDUE_MS)
+
+
+def abort_hanging(appenders: Appenders, partition: Partition, pair: ProducerPair, until_ms: int) -> None:
+    """Abort the transaction of this pair that hangs in a partition: an operator has judged what it wrote.
+
+    A transaction that is prepared is finished instead. What its end has left open here is then judged again.
+
+    Args:
+        until_ms: When the caller stops waiting, on the monotonic clock.
+
+    Raises:
+        InvalidTxnStateError: The pair has no open transaction here, or its coordinator will end it. No ABORT was
+            written.
+        ConcurrentTransactionsError: Out of time while a prepared transaction was finished.
+        OutcomeUnknownError: The ABORT may have been written.
+        StaleTopicId, CorruptLogError, Unavailable: The partition, or the items, could not be read.
+        StoreUnavailableError, ContendedError: Out of time. No ABORT was written.
+    """
+    context, (producer_id, epoch) = appenders.context, pair
+    which = f"producer_id={producer_id} producer_epoch={epoch}"
+    while True:
+        opened = verified_tail(partition).state.open_transactions.get(producer_id)
+        if opened is None or opened.producer_epoch != epoch:
+            raise InvalidTxnStateError(f"the partition has no open transaction of this producer and epoch: {which}")
+        known, item = find(context, [producer_id])[producer_id]
+        if item is not None and item.producer_id == producer_id and item.is_prepared:
+            finish(appenders, item, until_ms, first=(partition.topic_id, partition.partition))
+            continue
+        if not is_hanging(known, item, epoch):
+            raise InvalidTxnStateError(
+                "the transaction does not hang, and a marker here alone would tear it apart; wait for its time-out, "
+                f"or begin anew under its id: {which}"
+            )
+        # I12: the items, which were read before this is judged, say that the transaction is past. So each of its
+        # markers is durable that will ever be, and what is still open here is not ended by any.
+        appender = appenders.of(partition.name, partition.topic_id, partition.partition)
+        answer = appender.append(EndEntry(producer_id, epoch + 1, is_commit=False), until_ms)
+        if not isinstance(answer, AskCoordinator):
+            return
