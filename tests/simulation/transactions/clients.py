@@ -211,7 +211,8 @@ def _one(instance: Instance, *, is_commit: bool) -> None:
                 return
         raise
     if rng.random() < 0.1:
-        return  # left open: a time-out, or the next instance, ends it
+        instance.pair = None  # left open: a time-out, or the next instance, ends it
+        return
     instance.end(transaction, is_commit=is_commit)
 
 

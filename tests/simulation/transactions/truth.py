@@ -132,7 +132,7 @@ class TransactionTruth:
             raise Violation(f"I10: from {before} to {after}")
         if before is None:
             return
-        if (after.producer_id, after.producer_epoch) < (before.producer_id, before.producer_epoch):
+        if after.producer_id == before.producer_id and after.producer_epoch < before.producer_epoch:
             raise Violation(f"I13: the pair went back from {before} to {after}")
         if before.state == "Ongoing" and after.state == "Ongoing" and after.pair != before.pair:
             raise Violation(f"I13: the pair of a transaction changed from {before} to {after}")
