@@ -18,9 +18,10 @@ from fenceline.format.segment import SegmentMetadata
 from fenceline.log import state as log_state
 from fenceline.log.partition import Partition
 from fenceline.log.state import PartitionState
-from fenceline.log.tail import Tail, aborted_between, out_of_range, verified_tail, verified_tails
+from fenceline.log.tail import Tail, out_of_range, verified_tail, verified_tails
 from fenceline.model.results import AbortedTransaction, Offsets, PartitionList, SegmentEntry, SegmentList
 from fenceline.model.topic import Topic
+from fenceline.read.aborted import aborted_between, overlapping
 from fenceline.read.time_search import base_of, find_timestamp, metadata_of
 
 T = TypeVar("T")
@@ -114,7 +115,7 @@ def _entries(
     described = _described(partition, state, sizes, bounds)
     aborted: Sequence[log_state.AbortedTransaction] = ()
     if not _is_all_records(metadata_of(partition, bounds[0]), bounds[0], state, state.next_offset):
-        aborted = aborted_between(partition, bounds[0], bounds[-1])
+        aborted = aborted_between(partition, bounds[0], bounds[-1], state)
     entries = [
         SegmentEntry(
             base_offset=first,
@@ -125,8 +126,7 @@ def _entries(
             records=records,
             aborted=[
                 AbortedTransaction(t.producer_id, t.first_offset, t.last_offset)
-                for t in aborted
-                if t.last_offset >= first and t.first_offset < end
+                for t in overlapping(aborted, first, end)
             ],
         )
         for (first, end), size, (records, origin) in zip(pairwise(bounds), sizes, described, strict=True)

@@ -10,7 +10,7 @@ Not here: whether a group's reader may read; see ``access``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -20,10 +20,10 @@ from fenceline.format.segment import Segment
 from fenceline.format.unpacking import UnpackedBatches, Unpacking
 from fenceline.log.compacted_view import ViewFiles
 from fenceline.log.partition import Partition
-from fenceline.log.state import AbortedTransaction
-from fenceline.log.tail import Tail, aborted_between, is_aborted, out_of_range, verified_tail
+from fenceline.log.tail import Tail, out_of_range, verified_tail
 from fenceline.model.requests import ReadRequest
 from fenceline.model.results import BatchPage, Bounds, Page, ReadRecord
+from fenceline.read.aborted import aborted_batches
 from fenceline.read.offset_ranges import NOTHING, Acknowledged
 from fenceline.read.time_search import find_timestamp
 
@@ -100,23 +100,24 @@ class Reader:
         position = start
         if start >= end:
             return position
-        aborted: Sequence[AbortedTransaction] = ()
-        if request.is_read_committed:
-            aborted = aborted_between(self._partition, start, end)
-        for segment in self._segments(start, bounds.next_offset, request):
-            if not segment.base_offset <= position < segment.next_offset:
-                raise self._partition.hole(position)
-            for at, header in segment.batches:
-                if header.next_offset <= position:
-                    continue
-                if position >= end:
-                    return position
-                if not header.is_control and not is_aborted(header, aborted):
+        for chunk in self._chunks(start, bounds.next_offset, request):
+            left_out: Collection[int] = ()
+            if request.is_read_committed:
+                left_out = aborted_batches(self._partition, chunk, tail.state, position, end)
+            for segment in chunk:
+                if not segment.base_offset <= position < segment.next_offset:
+                    raise self._partition.hole(position)
+                for at, header in segment.batches:
+                    if header.next_offset <= position:
+                        continue
+                    if position >= end:
+                        return position
+                    if header.is_control or header.base_offset in left_out:
+                        position = min(header.next_offset, end)
+                        continue
                     position, is_full = sink.add(segment, at, header, position, end)
                     if is_full:
                         return position
-                else:
-                    position = min(header.next_offset, end)
         return position
 
     def _fill_compacted(self, sink: RecordSink | BatchSink, start: int, bounds: Bounds) -> tuple[int, bool]:
@@ -148,8 +149,8 @@ class Reader:
                     return position, True
         return end, False
 
-    def _segments(self, start: int, next_offset: int, request: ReadRequest) -> Iterator[Segment]:
-        """Yield the segments from the one that holds ``start`` on, about as many as the page takes."""
+    def _chunks(self, start: int, next_offset: int, request: ReadRequest) -> Iterator[Sequence[Segment]]:
+        """Yield the segments from the one that holds ``start`` on, about as many as the page takes, in chunks."""
         partition = self._partition
         base = partition.index.find(start)
         if base is None:
@@ -163,7 +164,7 @@ class Reader:
             wanted.append(partition.segment_key(segment_base))
             size += segment_size
         for at in range(0, len(wanted), limits.FETCH_SEGMENTS):
-            yield from partition.fetch(wanted[at : at + limits.FETCH_SEGMENTS])
+            yield partition.fetch(wanted[at : at + limits.FETCH_SEGMENTS])
 
 
 class RecordSink:
