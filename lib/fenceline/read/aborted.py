@@ -2,8 +2,8 @@
 
 Rule: a page costs what its own segments ask for, however many transactions were aborted. The next marker of a batch's
 producer says whether the batch was aborted. So items are read only for producers whose marker comes after the segments
-at hand. Of a partition's items only those are read that ended about where a transaction can have ended: short ones soon
-after it, long ones by classes of lengths. Below the last stable offset an answer never changes.
+at hand. Of a partition's items only those are read that ended where such a transaction can have ended. Short ones end
+soon after they began; long ones are found by classes of lengths. Below the last stable offset an answer never changes.
 
 Not here: when the items are written; see ``log.checkpoint``.
 """
@@ -65,8 +65,7 @@ def aborted_batches(
         lowest_end = segments[-1].next_offset
         highest = max(bases[0] for bases in left.values())
         for transaction in _Search(partition, lowest_end, highest + 1, state.next_offset).run(set(left)):
-            bases = left.get(transaction.producer_id, ())
-            aborted.update(base for base in bases if transaction.first_offset <= base)
+            aborted.update(left.get(transaction.producer_id, ()))
     return aborted
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import TypeAlias, TypeVar
 
 from fenceline import limits
@@ -81,7 +81,14 @@ def list_segments(partition: Partition, *, offset: int | None, limit: int, own_o
         page, base = _entries(partition, state, base, limit + 1 - len(entries), listed)
         entries += [entry for entry in page if not (own_only and entry.origin is not None)]
         ahead = None
-    return SegmentList(entries[:limit], len(entries) > limit, partition.topic_id, bounds)
+    shown = entries[: _fitting(entries[:limit])]
+    return SegmentList(shown, len(entries) > len(shown), partition.topic_id, bounds)
+
+
+def _fitting(entries: Sequence[SegmentEntry]) -> int:
+    """Return how many of these entries one answer takes: the first, and others while few transactions are listed."""
+    totals = accumulate(len(entry.aborted) for entry in entries)
+    return max(sum(total <= limits.SEGMENTS_ABORTED_MAX for total in totals), min(len(entries), 1))
 
 
 def _tail_and_listing(partition: Partition, offset: int | None, limit: int) -> tuple[Tail, _Lines | None]:
