@@ -37,7 +37,8 @@ WAIT_MS_MAX = 20_000
 LIST_DEFAULT = 100
 LIST_MAX = 1_000
 SEGMENTS_MAX = 100
-PRODUCER_STATES_MAX = 10_000  # in one page: its JSON has at most 2 MB
+SEGMENTS_ABORTED_MAX = 20_000  # aborted transactions in one answer of segments, but for its first segment
+PRODUCER_STATES_MAX = 10_000  # in one answer
 OFFSETS_MAX = 100  # partitions in one answer of a topic's offsets
 
 SEGMENT_CACHE_BYTES = 32 * MIB

@@ -20,7 +20,7 @@ from itertools import count, islice
 from fenceline import limits
 from fenceline.errors import TopicAlreadyExistsError
 from fenceline.format import keys
-from fenceline.log.checkpoint_items import Head, aborted_to_value, producer_to_value
+from fenceline.log.checkpoint_items import Head, aborted_items, producer_to_value
 from fenceline.log.context import Context
 from fenceline.log.replay import Replay, begin, segments
 from fenceline.log.topic_item import TopicItem
@@ -162,14 +162,16 @@ def _fresh_name(topic: Topic, taken: Container[str]) -> str:
 def _partition_items(context: Context, item: TopicItem, partition: int, replay: Replay) -> list[Change]:
     topic_id, state = item.topic.topic_id, replay.state
     changes = [
-        _put(context, keys.aborted_item(topic_id, partition, ended.last_offset), aborted_to_value(ended))
+        _put(context, key, value)
         for ended in replay.aborted
+        for key, value in aborted_items(topic_id, partition, ended)
     ]
     changes += [
         _put(context, keys.producer_item(topic_id, partition, p), producer_to_value(known, state.next_offset))
         for p, known in replay.producers.items()
     ]
-    changes.append(_put(context, keys.head_item(topic_id, partition), Head(state, replay.log_start).to_value()))
+    head = Head(state, replay.log_start, long_aborted_from=0)
+    changes.append(_put(context, keys.head_item(topic_id, partition), head.to_value()))
     return changes
 
 

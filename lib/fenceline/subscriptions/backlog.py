@@ -9,13 +9,13 @@ between two ends. Only around a marker are they counted by halving.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable
 
 from fenceline import limits
 from fenceline.format.segment import Segment
 from fenceline.log.partition import Partition
-from fenceline.log.state import AbortedTransaction
-from fenceline.log.tail import Tail, aborted_between, is_aborted
+from fenceline.log.tail import Tail
+from fenceline.read.aborted import aborted_batches
 from fenceline.read.offset_ranges import Acknowledged
 from fenceline.read.time_search import base_of
 
@@ -37,14 +37,14 @@ def slid(partition: Partition, tail: Tail, mark: int, acknowledged: Acknowledged
         if mark >= tail.state.data_next:
             return max(mark, bounds.next_offset)  # only markers follow
         segment = _segment(partition, mark)
-        mark = _slid_within(partition, segment, mark, acknowledged)
+        mark = _slid_within(partition, tail, segment, mark, acknowledged)
         if mark < segment.next_offset:
             return mark
     return mark
 
 
-def _slid_within(partition: Partition, segment: Segment, mark: int, acknowledged: Acknowledged) -> int:
-    aborted: Sequence[AbortedTransaction] | None = None
+def _slid_within(partition: Partition, tail: Tail, segment: Segment, mark: int, acknowledged: Acknowledged) -> int:
+    aborted: Collection[int] | None = None
     for _, header in segment.batches:
         mark = acknowledged.end_from(mark)
         if header.next_offset <= mark:
@@ -53,8 +53,8 @@ def _slid_within(partition: Partition, segment: Segment, mark: int, acknowledged
             if not header.is_transactional:
                 return mark
             if aborted is None:
-                aborted = aborted_between(partition, mark, segment.next_offset)
-            if not is_aborted(header, aborted):
+                aborted = aborted_batches(partition, [segment], tail.state, mark, segment.next_offset)
+            if header.base_offset not in aborted:
                 return mark
         mark = header.next_offset
     return acknowledged.end_from(mark)
