@@ -141,7 +141,7 @@ def test_of_two_ends_of_one_transaction_in_a_group_one_is_appended(service: Serv
 
 
 def test_an_end_that_must_ask_leaves_its_group_and_the_others_go_on(service: Service) -> None:
-    """It is told at once: a group waits for no coordinator, and that end for no create."""
+    """A group waits for no coordinator, and the end that must ask waits for no create."""
     others(service, 7)
     service.objects.always("create", never_arrives)
     outcomes = together(service, EndEntry(8, 1, True), EndEntry(7, 1, True))
