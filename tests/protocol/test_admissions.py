@@ -185,6 +185,23 @@ def test_an_admission_waits_for_the_leading_one_no_longer_than_its_request(live:
     assert admit(live, 1, waiting.admissions).seen == ASKED.seen
 
 
+def test_an_admission_that_was_led_by_another_before_it_waits_has_its_outcome(live: Producer) -> None:
+    """Between its place in the line and its wait another one leads, for both, and leaves no line."""
+    admissions = live.log.producing.admissions
+    must_lead, led = admissions._must_lead, list[int]()
+
+    def slow(line: Any, mine: Any, until_ms: int) -> bool:
+        if not led:
+            led.append(1)
+            admit(live, 1, admissions)
+        return must_lead(line, mine, until_ms)
+
+    admissions.__dict__["_must_lead"] = slow
+    assert admit(live, 0, admissions).seen == ASKED.seen
+    (found,) = live.stored().partitions
+    assert found.partitions == (0, 1)
+
+
 def test_batches_to_many_partitions_at_once_are_all_committed(live: Producer) -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda number: live.send("a", number), range(16)))
