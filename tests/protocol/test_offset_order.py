@@ -6,14 +6,23 @@ Protocol: DESIGN.md, "Offsets in a transaction", I15.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from fenceline.errors import InvalidTxnStateError
 from fenceline.model.requests import Acknowledgement
 from fenceline.model.subscription import GroupOffset
+from fenceline.model.transaction import ONGOING
 from tests.support.sending import GROUP, Sender, cursor_of
-from tests.support.service import TOPIC, LogBuilder, Service, data, marker, request
+from tests.support.service import TOPIC, LogBuilder, Service, data, marker, request, serve, slept_before
+from tests.support.tries import tries
 
 PLACE = (TOPIC, 0)
 
@@ -165,3 +174,86 @@ def test_an_acknowledgement_that_closes_the_gap_at_the_mark_is_a_commit(topics: 
     assert topics.log.subscriptions.acknowledge(TOPIC, 0, GROUP, Acknowledgement(individual=[3])) == 5
     sender.end()
     assert mark(topics) == 5
+
+
+# Any order of steps, with other steps between a request's judgement and its write
+
+OFFSETS = st.integers(0, 10)
+STEP = st.one_of(
+    st.tuples(st.just("send"), st.sampled_from([7, 8]), OFFSETS),
+    st.tuples(st.just("commit"), st.just(0), OFFSETS),
+    st.tuples(st.just("seek"), st.just(0), OFFSETS),
+    st.tuples(st.just("end"), st.sampled_from([7, 8]), st.booleans()),
+)
+
+
+@dataclass
+class Story:
+    """A group's commits in one partition, and which of them are in force."""
+
+    service: Service
+    sent: dict[int, tuple[int, int]] = field(default_factory=dict)  # by producer: (when, offset)
+    in_force: tuple[int, int] = (0, 0)
+    clock: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    def __post_init__(self) -> None:
+        self.senders = {producer: Sender(self.service, producer).begin() for producer in (7, 8)}
+
+    def do(self, step: tuple[str, int, int]) -> None:
+        kind, producer, value = step
+        if kind == "send":
+            self.senders[producer].send((*PLACE, value))
+            self.sent[producer] = (next(self.clock), value)
+        elif kind == "end":
+            self.end(producer, is_commit=bool(value))
+        else:
+            if kind == "commit":
+                commit(self.service, value)
+            else:
+                self.service.log.subscriptions.seek(TOPIC, 0, GROUP, offset=value)
+            self.in_force = (next(self.clock), value)
+
+    def end(self, producer: int, *, is_commit: bool) -> None:
+        """End the transaction; steps of others may come between its decision and its settling."""
+        item = self.senders[producer].prepare(is_commit=is_commit)
+        sent = self.sent.pop(producer, (0, 0))
+        self.senders[producer].settle(item)
+        if is_commit:
+            self.in_force = max(self.in_force, sent)
+        self.senders[producer].begin()
+
+    def check_named(self) -> None:
+        """I14: an item that is not complete names each pending offset."""
+        for producer, one in cursor_of(self.service).pending.items():
+            item = self.senders[producer].item
+            assert item.state == ONGOING or item.is_prepared
+            assert one.producer_epoch == item.producer_epoch - item.is_prepared
+            assert [cursors.partitions for cursors in item.cursors] == [(0,)]
+
+
+@tries(25)
+@given(st.lists(st.tuples(STEP, st.none() | STEP), max_size=7))
+def test_whatever_comes_between_the_commit_that_was_sent_last_is_in_force(steps: list[Any]) -> None:
+    """Property (I14, I15): no step of another request, between a look and its write, changes the order."""
+    with closing(serve()) as service:
+        service.log.topics.create(TOPIC)
+        service.log.append(*PLACE, request(*map(str, range(10))))
+        service.log.subscriptions.subscribe(TOPIC, GROUP, is_latest=False)
+        story, settled = Story(service), 0
+        for step, between in steps:
+            if between is not None:
+                service.items.plan("write", slept_before(partial(_attempt, story, between)))
+            _attempt(story, step)
+            story.check_named()
+            assert cursor_of(service).settled >= settled
+            settled = cursor_of(service).settled
+            assert mark(service) == story.in_force[1]
+        for producer in (7, 8):
+            _attempt(story, ("end", producer, 1))
+        assert mark(service) == story.in_force[1]
+        assert not cursor_of(service).pending
+
+
+def _attempt(story: Story, step: tuple[str, int, int]) -> None:
+    with suppress(InvalidTxnStateError):  # its transaction is ending, or has ended
+        story.do(step)

@@ -107,6 +107,13 @@ def test_offsets_in_pages_are_judged_page_by_page(topics: Service) -> None:
     assert stable(topics, limit=2, start_after=(TOPIC, 1)) == UNSTABLE
 
 
+def test_what_follows_the_last_page_unset_is_no_further_page(topics: Service) -> None:
+    Sender(topics).begin().send((TOPIC, 2, 1))
+    found, has_more = topics.log.subscriptions.committed(GROUP, limit=2)
+    assert (len(found), has_more) == (2, False)
+    assert stable(topics, limit=2) == UNSTABLE
+
+
 def test_cursors_that_are_not_set_leave_pages_full(topics: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "LIST_MAX", 2)
     topics.log.topics.alter(OTHER, partitions=12)
@@ -135,7 +142,7 @@ def test_what_is_due_is_ended_before_the_answer(topics: Service, which: dict[str
     def meet(producer_id: int) -> bool:
         met.append(producer_id)
         senders[producer_id].end()
-        return True
+        return producer_id == 7  # the other one was ended by a rival
 
     found, _ = meeting(topics, meet).committed(GROUP, require_stable=True, **which)
     assert (met, found[-1].offset) == ([7, 8], 0)

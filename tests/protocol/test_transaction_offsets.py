@@ -17,10 +17,8 @@ from fenceline.errors import (
     InvalidRequestError,
     InvalidTxnStateError,
     OffsetOutOfRangeError,
-    OutcomeUnknownError,
     OwnerFencedError,
     SessionSeveredError,
-    StoreUnavailableError,
     ThrottledError,
     UnknownTopicOrPartitionError,
 )
@@ -35,11 +33,6 @@ from tests.support.sending import GROUP, Sender, cursor_of
 from tests.support.service import (
     TOPIC,
     Service,
-    is_unavailable,
-    loses_answer,
-    lost_behind,
-    moves,
-    never_arrives,
     request,
 )
 
@@ -215,17 +208,20 @@ def before_the_write(service: Service, act: Callable[[], object]) -> None:
 
 
 @pytest.mark.parametrize("is_named", [True, False])
-def test_a_send_that_comes_after_the_decision_leaves_nothing(topics: Service, is_named: bool) -> None:
+@pytest.mark.parametrize("is_settled", [True, False])
+def test_a_send_that_comes_after_the_decision_leaves_nothing(topics: Service, is_named: bool, is_settled: bool) -> None:
     """I14: the outcome is decided between the judgement and the write.
 
-    The item's version is in the write, also where the item names the cursor already.
+    The item's version is in the write, also where the item names the cursor already and the cursor is not settled yet.
     """
     sender = Sender(topics).begin()
     if is_named:
         sender.send((*PLACE, 2))
-    before_the_write(topics, sender.end)
+    before_the_write(topics, sender.end if is_settled else lambda: sender.prepare(is_commit=True))
     with pytest.raises(InvalidTxnStateError):
         sender.send((*PLACE, 5))
+    if not is_settled:
+        sender.settle(sender.item)
     assert committed(topics) == ([(*PLACE, 2)] if is_named else [])
     assert not topics.items.store.query(keys.cursor_items(GROUP)) or not cursor_of(topics).pending
 
@@ -304,52 +300,6 @@ def test_a_topic_that_ends_meanwhile_keeps_nothing_pending(topics: Service) -> N
     with pytest.raises(UnknownTopicOrPartitionError):
         sender.send((OTHER, 0, 6), (*PLACE, 6))
     topics.log.topics.create(OTHER)
-    sender.end()
-    assert committed(topics) == [(*PLACE, 5)]
-
-
-# Answers that are lost
-
-
-@pytest.mark.parametrize("fault", [loses_answer, never_arrives, is_unavailable, moves])
-def test_a_send_that_failed_is_made_once_more(topics: Service, fault: Any) -> None:
-    sender = Sender(topics).begin()
-    topics.items.plan("write", fault)
-    sender.send((*PLACE, 5), (OTHER, 1, 6))
-    assert len(topics.log.subscriptions.list(TOPIC)[0]) == 1
-    sender.end()
-    assert committed(topics) == [(OTHER, 1, 6), (*PLACE, 5)]
-
-
-@pytest.mark.parametrize(
-    ("fault", "error"), [(never_arrives, OutcomeUnknownError), (is_unavailable, StoreUnavailableError)]
-)
-def test_a_store_that_stays_away_is_told_for_what_it_is(topics: Service, fault: Any, error: Any) -> None:
-    sender = Sender(topics).begin()
-    topics.items.always("write", fault)
-    with pytest.raises(error):
-        sender.send((*PLACE, 5))
-    topics.items.always("write", None)
-    assert sender.item.cursors == ()
-    sender.send((*PLACE, 5))
-    sender.end()
-    assert committed(topics) == [(*PLACE, 5)]
-
-
-def test_a_refusal_after_a_lost_answer_says_that_the_outcome_is_not_known(topics: Service) -> None:
-    """The offsets were sent, and the transaction was committed before the send was judged again."""
-    sender = Sender(topics).begin()
-    topics.items.plan("write", lost_behind(sender.end))
-    with pytest.raises(OutcomeUnknownError, match="INVALID_TXN_STATE"):
-        sender.send((*PLACE, 5))
-    assert committed(topics) == [(*PLACE, 5)]
-
-
-def test_a_topic_that_ends_after_a_lost_answer_says_that_the_outcome_is_not_known(topics: Service) -> None:
-    sender = Sender(topics).begin()
-    topics.items.plan("write", lost_behind(lambda: topics.another().topics.delete(OTHER)))
-    with pytest.raises(OutcomeUnknownError):
-        sender.send((*PLACE, 5), (OTHER, 0, 5))
     sender.end()
     assert committed(topics) == [(*PLACE, 5)]
 

@@ -86,6 +86,8 @@ class Sender:
     def prepare(self, *, is_commit: bool) -> TransactionItem:
         """Decide the outcome; the epoch grows."""
         item = self.item
+        if item.state != ONGOING:
+            raise InvalidTxnStateError("no transaction is ongoing")
         state = PREPARE_COMMIT if is_commit else PREPARE_ABORT
         self.epoch += 1
         return self.write(replace(item, state=state, producer_epoch=self.epoch))

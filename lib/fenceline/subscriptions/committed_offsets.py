@@ -26,10 +26,8 @@ from fenceline.log.context import Context
 from fenceline.model.subscription import GroupOffset
 from fenceline.ports import Item
 from fenceline.subscriptions import cursor_store
-from fenceline.subscriptions.cursors import LiveTopic
+from fenceline.subscriptions.cursors import Live, LiveTopic
 from fenceline.subscriptions.items import Cursor, SubscriptionItem, cursor_from_value, subscription_from_item
-
-Live = Callable[[str], LiveTopic]
 
 Meet: TypeAlias = Callable[[int], bool]
 """What ends a producer's transaction where that is due. It returns True if the transaction has ended."""

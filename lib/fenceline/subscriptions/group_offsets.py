@@ -24,10 +24,9 @@ from fenceline.model.subscription import GroupOffset
 from fenceline.ports import Change, Check
 from fenceline.subscriptions import cursor_store
 from fenceline.subscriptions.cursor_store import Move, Stored
-from fenceline.subscriptions.cursors import LiveTopic, exists
+from fenceline.subscriptions.cursors import Live, LiveTopic, exists
 from fenceline.subscriptions.lifecycle import creation, new_subscription
 
-Live = Callable[[str], LiveTopic]
 Judge = Callable[[LiveTopic, int], Sequence[Check]]
 
 

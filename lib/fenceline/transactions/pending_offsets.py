@@ -25,7 +25,8 @@ from fenceline.model.subscription import GroupOffset
 from fenceline.ports import Change, Check, Put
 from fenceline.subscriptions import cursor_store, group_offsets
 from fenceline.subscriptions.cursor_store import Move, Stored
-from fenceline.subscriptions.group_offsets import Judge, Live
+from fenceline.subscriptions.cursors import Live
+from fenceline.subscriptions.group_offsets import Judge
 from fenceline.subscriptions.items import SubscriptionItem
 from fenceline.transactions.item import SubscriptionCursors, TransactionItem
 
