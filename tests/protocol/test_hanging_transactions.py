@@ -91,11 +91,22 @@ def test_an_ongoing_transaction_is_not_torn_apart(service: Service, partitions: 
 
 @pytest.mark.parametrize("pair", [ProducerPair(70, 2), ProducerPair(70, 4), ProducerPair(71, 3)])
 def test_what_is_not_open_here_at_that_epoch_is_refused(service: Service, pair: ProducerPair) -> None:
+    """Before the items are read: what its coordinator has prepared is left to others."""
+    store(service, PREPARE_COMMIT, 4, 0)
     with pytest.raises(InvalidTxnStateError, match="no open transaction"):
         abort(service, pair)
     with pytest.raises(InvalidTxnStateError, match="no open transaction"):
         abort(service, PAIR, partition=1)
-    assert outcomes(service) == []
+    assert (outcomes(service), stored(service)) == ([], PREPARE_COMMIT)
+
+
+def test_a_transaction_of_another_producer_id_of_its_id_is_left_alone(service: Service) -> None:
+    """The id got another producer id after the last epoch."""
+    item = TransactionItem("orders", 80, 4, PREPARE_COMMIT, 60_000)
+    known = ProducerIdItem(PAIR.producer_id, "orders", 0)
+    service.items.store.write([item.put(service.runtime), known.put(service.runtime)])
+    abort(service)
+    assert (outcomes(service), stored(service)) == ([("abort", 4)], PREPARE_COMMIT)
 
 
 @pytest.mark.parametrize(("state", "outcome_"), [(PREPARE_COMMIT, "commit"), (PREPARE_ABORT, "abort")])
