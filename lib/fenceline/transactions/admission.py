@@ -75,19 +75,19 @@ class Admissions:
         key = (transactional_id, pair)
         mine = _Waiting(TopicPartitions(partition.topic_id, partition.name, (partition.partition,)))
         with self._lock:
-            self._lines.setdefault(key, _Line()).waiting.append(mine)
-        if self._must_lead(key, mine, until_ms):
-            self._lead(key, until_ms)
+            line = self._lines.setdefault(key, _Line())
+            line.waiting.append(mine)
+        if self._must_lead(line, mine, until_ms):
+            self._lead(key, line, until_ms)
         outcome = mine.outcome
         if isinstance(outcome, Exception):
             raise outcome
         assert outcome is not None
         return CoordinatorAnswer(self._context, outcome, asked.seen)
 
-    def _must_lead(self, key: tuple[str, ProducerPair], mine: _Waiting, until_ms: int) -> bool:
+    def _must_lead(self, line: _Line, mine: _Waiting, until_ms: int) -> bool:
         """Wait until there is an outcome (False), or until no caller leads (True: this one does now)."""
         with self._lock:
-            line = self._lines[key]
             while mine.outcome is None:
                 if not line.is_led:
                     line.is_led = True
@@ -103,10 +103,9 @@ class Admissions:
                 self._changed.wait(left_ms / 1000)
             return False
 
-    def _lead(self, key: tuple[str, ProducerPair], until_ms: int) -> None:
+    def _lead(self, key: tuple[str, ProducerPair], line: _Line, until_ms: int) -> None:
         """Ask for all that wait, the leader among them."""
         with self._lock:
-            line = self._lines[key]
             taken, line.waiting = line.waiting, []
         try:
             self._ask(key, taken, until_ms)
