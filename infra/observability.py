@@ -70,10 +70,7 @@ class Observability(Construct):
         )
 
     def _alarms_of_transactions(self) -> None:
-        """Raise an alarm for what nothing ends by itself, or should have ended long since.
-
-        The sweeper measures both: what is overdue in each of its rounds, what hangs in each that looks at everything.
-        """
+        """Raise an alarm for what should have ended long since, or what nothing ends. The sweeper measures both."""
         self._alarm(
             "TransactionsOverdue",
             self._ours(metric_names.TRANSACTIONS_OVERDUE, "Maximum"),
@@ -85,7 +82,6 @@ class Observability(Construct):
             self._ours(metric_names.TRANSACTIONS_HANGING, "Maximum"),
             1,
             "Transactions are open in a partition, and no transactional id can end them. Run fenceline verify.",
-            missing=Missing.IGNORE,
         )
 
     def _alarms_of_the_service(

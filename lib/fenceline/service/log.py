@@ -7,6 +7,7 @@ request for another face imports that face: on Lambda every process begins cold,
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from fenceline import limits
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from fenceline.service.subscriptions import Subscriptions
     from fenceline.service.topics import Topics
     from fenceline.service.transactions import Transactions
+    from fenceline.transactions.meeting import Meetings
 
 
 class Log:
@@ -84,7 +86,7 @@ class Log:
         """Subscriptions and groups' offsets."""
         from fenceline.service.subscriptions import Subscriptions
 
-        return Subscriptions(self.context, self._resolver)
+        return Subscriptions(self.context, self._resolver, self._ends_pending)
 
     @property
     def transactions(self) -> Transactions:
@@ -92,6 +94,16 @@ class Log:
         from fenceline.service.transactions import Transactions
 
         return Transactions(self.context, self._resolver, lambda: self.producing.new_producer_id()[0], self._timeout_ms)
+
+    @cached_property
+    def _meetings(self) -> Meetings:
+        from fenceline.transactions.meeting import Meetings
+
+        return Meetings(self._resolver.appenders)
+
+    def _ends_pending(self, producer_id: int) -> bool:
+        """End what is due of a transaction with a pending offset, and return True if the look should be repeated."""
+        return self._meetings.pending(producer_id)
 
     def close(self) -> None:
         """End long polls early: a server that stops calls this."""

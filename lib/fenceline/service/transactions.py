@@ -146,15 +146,13 @@ class Transactions:
         """Return transactions in byte order of their ids, and whether there are more; see ``list_transactions``."""
         from fenceline.transactions.listing import list_transactions
 
-        # No transactional id is longer than this, and a store's keys have bounds.
-        after = start_after[: limits.TRANSACTIONAL_ID_BYTES_MAX + 1]
         return translate_store_facts(
             lambda: list_transactions(
                 self._context,
-                states=None if state is None else (state,),
+                states=() if state is None else (state,),
                 producer_id=producer_id,
                 longer_than_ms=longer_than_ms,
-                start_after=after,
+                start_after=start_after,
                 limit=limit,
             )
         )

@@ -13,16 +13,19 @@ Not here: what is due, and is ended by each process that meets it (``meeting``).
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fenceline import limits
 from fenceline.append.appender import Appenders
 from fenceline.append.coordinator_answer import AskCoordinator
+from fenceline.append.entry import Marked, Stamped
 from fenceline.append.transaction_markers import EndEntry
 from fenceline.errors import InvalidTxnStateError
 from fenceline.format import keys
 from fenceline.log.context import Context
 from fenceline.log.partition import Partition
+from fenceline.log.state import TentativeState
 from fenceline.log.tail import verified_tail
 from fenceline.model.transaction import ONGOING, ProducerPair
 from fenceline.transactions.finish import finish
@@ -94,6 +97,30 @@ def is_overdue(item: TransactionItem, now_ms: int) -> bool:
     return item.is_out_of_time(now_ms - limits.TRANSACTION_OVERDUE_MS)
 
 
+@dataclass(frozen=True, slots=True)
+class AbortEntry:
+    """The ABORT of a transaction that hangs, unless it is no longer open at the marker's offset."""
+
+    producer_id: int
+    producer_epoch: int  # the one that is open
+    size: int = field(default=0, init=False)
+    is_internal: bool = field(default=True, init=False)
+    goes_alone: bool = field(default=True, init=False)
+    is_going_allowed: bool = field(default=False, init=False)
+
+    def check(self, tentative: TentativeState, now_ms: int) -> Stamped | Marked | AskCoordinator | InvalidTxnStateError:
+        """Return the marker as it would be stored, or that nothing is open here."""
+        opened = tentative.state.open_transactions.get(self.producer_id)
+        if opened is None or opened.producer_epoch != self.producer_epoch:
+            return _not_open(self.producer_id, self.producer_epoch)
+        return EndEntry(self.producer_id, self.producer_epoch + 1, is_commit=False).check(tentative, now_ms)
+
+
+def _not_open(producer_id: int, producer_epoch: int) -> InvalidTxnStateError:
+    which = f"producer_id={producer_id} producer_epoch={producer_epoch}"
+    return InvalidTxnStateError(f"the partition has no open transaction of this producer and epoch: {which}")
+
+
 def abort_hanging(appenders: Appenders, partition: Partition, pair: ProducerPair, until_ms: int) -> None:
     """Abort the transaction of this pair that hangs in a partition: an operator has judged what it wrote.
 
@@ -111,11 +138,10 @@ def abort_hanging(appenders: Appenders, partition: Partition, pair: ProducerPair
         StoreUnavailableError, ContendedError: Out of time. No ABORT was written.
     """
     context, (producer_id, epoch) = appenders.context, pair
-    which = f"producer_id={producer_id} producer_epoch={epoch}"
     while True:
         opened = verified_tail(partition).state.open_transactions.get(producer_id)
         if opened is None or opened.producer_epoch != epoch:
-            raise InvalidTxnStateError(f"the partition has no open transaction of this producer and epoch: {which}")
+            raise _not_open(producer_id, epoch)
         known, item = find(context, [producer_id])[producer_id]
         if item is not None and item.producer_id == producer_id and item.is_prepared:
             finish(appenders, item, until_ms, first=(partition.topic_id, partition.partition))
@@ -123,11 +149,10 @@ def abort_hanging(appenders: Appenders, partition: Partition, pair: ProducerPair
         if not is_hanging(known, item, epoch):
             raise InvalidTxnStateError(
                 "the transaction does not hang, and a marker here alone would tear it apart; wait for its time-out, "
-                f"or begin anew under its id: {which}"
+                f"or begin its id anew: producer_id={producer_id} producer_epoch={epoch}"
             )
         # I12: the items, which were read before this is judged, say that the transaction is past. So each of its
         # markers is durable that will ever be, and what is still open here is not ended by any.
         appender = appenders.of(partition.name, partition.topic_id, partition.partition)
-        answer = appender.append(EndEntry(producer_id, epoch + 1, is_commit=False), until_ms)
-        if not isinstance(answer, AskCoordinator):
-            return
+        appender.append(AbortEntry(producer_id, epoch), until_ms)
+        return

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from fenceline import limits
 from tests.simulation.harness.history import Operation, text_of
 from tests.simulation.log.truth import Violation
 from tests.simulation.transactions.clients import GROUP, INPUT
@@ -32,6 +33,7 @@ CODES = {
     "offsets": _STORES,
     "trim": {"OFFSET_OUT_OF_RANGE", *_STORES},
     "sweep": _STORES,
+    "guess": {*_MACHINE, *_APPENDS, *_STORES},
 }
 
 
@@ -48,6 +50,7 @@ def check(truth: TransactionTruth, operations: Sequence[Operation], transactions
     for transaction in transactions:
         _check_transaction(transaction, found)
     _check_pairs(operations)
+    _check_repeats(truth, operations)
     for operation in operations:
         if operation.kind == "read" and operation.is_answered:
             _check_read(truth.logs[truth.live(TOPIC), operation.partition], operations, operation)
@@ -107,14 +110,39 @@ def _check_end(truth: TransactionTruth, operation: Operation) -> None:
 
 
 def _check_pairs(operations: Sequence[Operation]) -> None:
-    """Check that each pair is one instance's (I13)."""
+    """Check that each pair is one instance's, and no marker's (I13)."""
     holders: dict[tuple[int, int], str] = {}
     for operation in operations:
+        is_given = operation.kind in ("init", "end") and operation.is_answered
+        if is_given and operation.answer.producer_epoch > limits.PRODUCER_EPOCH_MAX:
+            raise Violation(f"{operation}: {operation.answer} is a marker's epoch")
         if operation.kind == "init" and operation.is_answered:
             pair, instance = tuple(operation.answer), operation.request.instance
             other = holders.setdefault((pair[0], pair[1]), instance)
             if other != instance:
                 raise Violation(f"{operation}: {pair} was given to {other}, too")
+
+
+def _check_repeats(truth: TransactionTruth, operations: Sequence[Operation]) -> None:
+    """Check that a repeat is answered as long as nothing came after it (I13): an end by `ended`, an id by `kept`."""
+    for operation in operations:
+        if operation.kind not in ("end", "init") or operation.error is None or operation.error.next_step != "fix":
+            continue
+        request = operation.request
+        items = truth.items_between(request.transactional_id, operation.began, operation.ended)
+        if operation.kind == "end":
+            is_repeat = all(
+                item is not None
+                and item.ended == request.pair
+                and request.is_commit == (item.state in ("PrepareCommit", "CompleteCommit"))
+                for item in items
+            )
+        else:
+            is_repeat = request.pair is not None and all(
+                item is not None and item.kept == request.pair and item.state == "Empty" for item in items
+            )
+        if is_repeat:
+            raise Violation(f"{operation}: refused, though it was a repeat: {operation.error}")
 
 
 def _check_read(log: Log, operations: Sequence[Operation], operation: Operation) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 from fenceline.append.request import AppendRequest
 from fenceline.errors import FencelineError, OffsetOutOfRangeError, ProducerFencedError
 from fenceline.model.requests import ReadRequest
+from fenceline.model.results import ProducerRef
 from fenceline.model.subscription import GroupOffset
 from fenceline.model.transaction import ProducerPair, TopicPartition
 from fenceline.ports import StoreFact
@@ -336,6 +337,29 @@ def trim(stage: Stage, name: str, partition: int) -> None:
                 stage.rng.random() * (bounds.next_offset - bounds.log_start_offset + 1)
             )
             stage.tell(name, "trim", before, partial(_trim_to, partition, before), partition)
+
+
+def meddle(stage: Stage, name: str) -> None:
+    """Send with pairs that other instances have, had, or will have: a plain batch, a transactional one, or an end."""
+    rng = stage.rng
+    for _ in range(stage.rounds * 3):
+        stage.world.sleep(rng.random() * 800)
+        if not stage.transactions:
+            continue
+        other = rng.choice(stage.transactions[-4:])
+        pair = ProducerPair(other.pair.producer_id, other.pair.producer_epoch + rng.choice((0, 1, 1, 2)))
+        partition, text = int(rng.random() * stage.partitions), stage.fresh(f"{name}-")
+        with suppress(FencelineError, NoReply):
+            if rng.random() < 0.5 and pair != other.pair:
+                request = plain([f"{text}:0"], ProducerRef(*pair, 0))
+                stage.tell(name, "guess", (pair, text), partial(_append, partition, request), partition)
+            elif pair != other.pair:
+                # Never with the present pair: that would be the instance itself.
+                stage.tell(name, "guess", (pair, "add"), partial(_add, other.transactional_id, pair, partition))
+
+
+def _add(transactional_id: str, pair: ProducerPair, partition: int, log: Any) -> Any:
+    return log.transactions.add_partitions(transactional_id, pair, [TopicPartition(TOPIC, partition)])
 
 
 def sweep_all(stage: Stage, name: str) -> None:

@@ -88,5 +88,6 @@ class Transaction:
         return [text for batch in self.batches for text in batch.values]
 
 
-def plain(values: Sequence[str]) -> AppendRequest:
-    return AppendRequest.of_records([Record(text.encode(), timestamp=1_800_000_000_000) for text in values])
+def plain(values: Sequence[str], producer: ProducerRef | None = None) -> AppendRequest:
+    records = [Record(text.encode(), timestamp=1_800_000_000_000) for text in values]
+    return AppendRequest.of_records(records, producer=producer)

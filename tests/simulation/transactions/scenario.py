@@ -54,6 +54,7 @@ def draw_plan(seed: int) -> TransactionPlan:
     casts = ["producer"] * rng.choice((1, 2, 2, 3, 4)) + ["processor"] * rng.choice((0, 1, 2, 3))
     casts += ["follower"] * rng.choice((0, 1, 2)) + ["feeder"] * rng.choice((0, 1, 2))
     casts += ["trimmer"] * rng.choice((0, 0, 1)) + ["sweeper"] * rng.choice((0, 1))
+    casts += ["meddler"] * rng.choice((0, 0, 0, 1))
     if "processor" in casts and "feeder" not in casts:
         casts.append("feeder")
     level = rng.choice((0, 0.01, 0.03, 0.08))
@@ -175,6 +176,7 @@ def _task(stage: Stage, plan: TransactionPlan, cast: str, name: str) -> Callable
         "feeder": partial(clients.feed, stage, name, INPUT if "processor" in plan.casts else partition),
         "trimmer": partial(clients.trim, stage, name, 1 + partition % (plan.partitions - 1)),
         "sweeper": partial(clients.sweep_all, stage, name),
+        "meddler": partial(clients.meddle, stage, name),
     }
     return acts[cast]
 

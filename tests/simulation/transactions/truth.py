@@ -82,6 +82,7 @@ class TransactionTruth:
         self.logs: dict[tuple[str, int], Log] = {}
         self._made: set[str] = set()
         self._items: dict[ItemKey, TransactionItem] = {}
+        self._versions: dict[str, list[tuple[int, TransactionItem | None]]] = {}  # (step, item) of each id
         self._ids: dict[int, str] = {}  # producer id -> transactional id
         self._cursors: dict[ItemKey, Mapping[str, Any]] = {}
         self._topics: dict[str, tuple[str, bool]] = {}  # name -> (topic id, whether it is going)
@@ -123,9 +124,11 @@ class TransactionTruth:
             if before is not None and before.state not in ("Empty", "CompleteCommit", "CompleteAbort"):
                 raise Violation(f"I10: deleted in {before.state}: {before}")
             self._items.pop(change.key, None)
+            self._versions[change.key.sort].append((self._world.step, None))
             return
         after = transaction_from_item(Item(change.key, change.version, change.value))
         self._items[change.key] = after
+        self._versions.setdefault(after.transactional_id, []).append((self._world.step, after))
         self.epoch_max = max(self.epoch_max, after.producer_epoch)
         state = None if before is None else before.state
         if after.state not in _FOLLOWS[state]:
@@ -134,6 +137,8 @@ class TransactionTruth:
             return
         if after.producer_id == before.producer_id and after.producer_epoch < before.producer_epoch:
             raise Violation(f"I13: the pair went back from {before} to {after}")
+        if before.is_fenced and after.state == "Ongoing":
+            raise Violation(f"I13: a transaction began at an epoch that no producer was given: {before} {after}")
         if before.state == "Ongoing" and after.state == "Ongoing" and after.pair != before.pair:
             raise Violation(f"I13: the pair of a transaction changed from {before} to {after}")
         if after.is_prepared:
@@ -291,6 +296,12 @@ class TransactionTruth:
     def unfinished(self) -> list[TransactionItem]:
         """Return the transactions that still have something to be ended."""
         return [item for item in self._items.values() if item.state == "Ongoing" or item.is_prepared]
+
+    def items_between(self, transactional_id: str, start: int, end: int) -> list[TransactionItem | None]:
+        """Return each version that an id's item had at some moment."""
+        known = self._versions.get(transactional_id, [])
+        before = [item for step, item in known if step <= start]
+        return [before[-1] if before else None, *(item for step, item in known if start < step <= end)]
 
     def pending(self) -> list[ItemKey]:
         return [key for key, value in self._cursors.items() if value.get("pending")]
