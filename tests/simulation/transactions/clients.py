@@ -351,7 +351,8 @@ def meddle(stage: Stage, name: str) -> None:
         partition, text = int(rng.random() * stage.partitions), stage.fresh(f"{name}-")
         with suppress(FencelineError, NoReply):
             if rng.random() < 0.5 and pair != other.pair:
-                request = plain([f"{text}:0"], ProducerRef(*pair, 0))
+                # Of a size that no instance sends: else that instance's own batch would be a duplicate of it.
+                request = plain([f"{text}:{i}" for i in range(3)], ProducerRef(*pair, 0))
                 stage.tell(name, "guess", (pair, text), partial(_append, partition, request), partition)
             elif pair != other.pair:
                 # Never with the present pair: that would be the instance itself.

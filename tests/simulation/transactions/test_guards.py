@@ -8,14 +8,16 @@ from typing import Any
 
 import pytest
 
+from fenceline import limits
 from fenceline.append import checks
-from fenceline.append.coordinator_answer import CoordinatorAnswer
+from fenceline.append.coordinator_answer import AskCoordinator, CoordinatorAnswer
 from fenceline.append.transaction_markers import EndEntry
 from fenceline.errors import CorruptLogError
 from fenceline.log.partition import Partition
 from fenceline.log.state import PartitionState
-from fenceline.ports import Check
-from fenceline.subscriptions import group_offsets
+from fenceline.ports import Check, Put
+from fenceline.service import subscriptions
+from fenceline.subscriptions.committed_offsets import Asked
 from fenceline.subscriptions.items import Cursor
 from fenceline.transactions import decide, finish, item_store, pending_offsets
 from fenceline.transactions.item import TransactionItem
@@ -40,7 +42,7 @@ def admits_without_asking(patch: Patch) -> None:
 
     def hasty(*told: Any) -> Any:
         verdict = judged(*told)
-        return None if isinstance(verdict, checks.AskCoordinator) else verdict
+        return None if isinstance(verdict, AskCoordinator) else verdict
 
     patch.setattr(checks, "_check_transaction", hasty)
 
@@ -99,7 +101,7 @@ def appends_a_marker_without_a_read(patch: Patch) -> None:
 
     def hasty(self: EndEntry, tentative: Any, now_ms: int) -> Any:
         verdict = judged(self, tentative, now_ms)
-        return self._stamped(tentative, now_ms) if isinstance(verdict, checks.AskCoordinator) else verdict
+        return self._stamped(tentative, now_ms) if isinstance(verdict, AskCoordinator) else verdict
 
     patch.setattr(EndEntry, "check", hasty)
 
@@ -119,7 +121,6 @@ def writes_over_another_decision(patch: Patch) -> None:
         return wrote(context, replace(decision, item=replace(decision.item, version=version)))
 
     patch.setattr(item_store, "write", blind)
-    patch.setattr(finish.item_store, "write", blind)
 
 
 # Pairs (I13)
@@ -148,11 +149,10 @@ def forgets_the_pair_that_was_kept(patch: Patch) -> None:
 
 def gives_the_last_epoch(patch: Patch) -> None:
     """Give a producer the epoch that is only ever a marker's."""
-    real = decide.limits
 
     class Limits:
         def __getattr__(self, name: str) -> Any:
-            return getattr(real, name) + 1 if name == "PRODUCER_EPOCH_MAX" else getattr(real, name)
+            return getattr(limits, name) + 1 if name == "PRODUCER_EPOCH_MAX" else getattr(limits, name)
 
     patch.setattr(decide, "limits", Limits())
 
@@ -168,7 +168,7 @@ def sends_offsets_beside_the_item(patch: Patch) -> None:
         found = item_store.read(context, item.transactional_id)
         version = None if found is None else found.version
         change = condition(context, item, named)
-        return Check(change.key, version) if named is item else replace(change, expected=version)
+        return replace(change, expected=version) if isinstance(change, Put) else Check(change.key, version)
 
     patch.setattr(pending_offsets, "_condition", loose)
 
@@ -185,12 +185,11 @@ def settles_in_the_order_of_the_ends(patch: Patch) -> None:
 
 def begins_where_offsets_are_pending(patch: Patch) -> None:
     """Answer a request for stable offsets with those in force (KIP-447)."""
-    committed = group_offsets.committed
+    patch.setattr(subscriptions, "Asked", _unstable)
 
-    def hasty(context: Any, live: Any, group: str, asked: Any, *told: Any) -> Any:
-        return committed(context, live, group, replace(asked, require_stable=False), *told)
 
-    patch.setattr(group_offsets, "committed", hasty)
+def _unstable(topic: Any, partition: Any, require_stable: bool, *told: Any) -> Asked:
+    return Asked(topic, partition, False, *told)
 
 
 # Readers
