@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from fenceline import errors, limits
+from fenceline.append.queue import Ticket
 from fenceline.append.request import AppendRequest
 from fenceline.format import batch, keys
 from fenceline.log.partition import Partition
@@ -34,6 +35,7 @@ from tests.support.service import (
     is_unavailable,
     loses_answer,
     never_arrives,
+    request,
     slept_before,
 )
 
@@ -291,6 +293,26 @@ def test_an_admission_is_asked_for_again_once_a_plain_batch_has_lowered_the_epoc
         append(service.log, "plain", producer=(7, 2, 50))
 
     txn.beside = ends_and_is_hidden
+    with pytest.raises(errors.ProducerFencedError):
+        txn.send(service.log, "late")
+    assert opened(service) == []
+    assert service.values() == [b"warm", b"plain"]
+
+
+def test_also_where_that_plain_batch_is_in_the_same_group(service: Service, txn: Coordinator) -> None:
+    service.log.topics.alter(TOPIC, config={"producer.id.expiration.ms": 1_000})
+    txn.epoch = 3
+    append(service.log, "warm")
+    appender = service.log._resolver.appenders.of(TOPIC, service.topic_id(), 0)
+
+    def ends_and_is_about_to_be_hidden() -> None:
+        txn.end(service.log)
+        service.runtime.advance(2_000)
+        plain = request("plain", producer=(7, 2, 50))
+        entry = service.log.producing.prepared(appender.partition, service.log.topics.get(TOPIC), plain, is_new=True)
+        appender._queue.append(Ticket(entry, 10**9))
+
+    txn.beside = ends_and_is_about_to_be_hidden
     with pytest.raises(errors.ProducerFencedError):
         txn.send(service.log, "late")
     assert opened(service) == []

@@ -49,7 +49,14 @@ class Entry(Protocol):
     def producer_id(self) -> int | None: ...
     @property
     def is_internal(self) -> bool:
-        """Return True if it is a marker: no batch shares its segment, and it does not wait for rivals."""
+        """Return True if it is a marker: no batch shares its segment."""
+
+    @property
+    def goes_alone(self) -> bool:
+        """Return True if it is a marker that shares no segment, and does not wait for rivals.
+
+        The end of a transaction is none: such markers come as often as batches, and take turns as those do.
+        """
 
     @property
     def is_going_allowed(self) -> bool:

@@ -19,7 +19,6 @@ from fenceline import limits
 from fenceline.append.checks import AdmitFirst
 from fenceline.append.coordinator_answer import AskCoordinator
 from fenceline.append.entry import Entry, Outcome, Stamped
-from fenceline.append.transaction_markers import EndEntry
 from fenceline.errors import ContendedError, OutcomeUnknownError, StoreUnavailableError
 from fenceline.format.batch import BatchHeader
 from fenceline.format.segment import Segment, SegmentMetadata
@@ -245,8 +244,9 @@ class AppendQueue:
                 self._queue.remove(ticket)
 
     def _has_marker(self) -> bool:
+        """Return True if a marker waits that leaves nothing to rivals."""
         with self._lock:
-            return any(ticket.entry.is_internal for ticket in self._queue)
+            return any(ticket.entry.goes_alone for ticket in self._queue)
 
     def _fitting(self) -> list[Ticket]:
         """Return the first tickets in line that fit into one segment: batches, ends of transactions, or one marker.
@@ -259,15 +259,14 @@ class AppendQueue:
         size, is_internal = 0, False
         for ticket in islice(self._queue, limits.GROUP_BATCHES_MAX):
             entry = ticket.entry
-            is_alone = entry.is_internal and not isinstance(entry, EndEntry)
             if not tickets:
                 is_internal = entry.is_internal
-            elif is_alone or size + entry.size > limits.SEGMENT_BYTES_MAX:
+            elif entry.goes_alone or size + entry.size > limits.SEGMENT_BYTES_MAX:
                 break
             elif entry.is_internal is not is_internal:
                 continue
             size += entry.size
             tickets.append(ticket)
-            if is_alone:
+            if entry.goes_alone:
                 break
         return tickets

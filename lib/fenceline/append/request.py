@@ -122,6 +122,7 @@ class BatchEntry:
     terms: Terms
     is_log_append_time: bool
     is_internal: ClassVar = False
+    goes_alone: ClassVar = False
     is_going_allowed: ClassVar = False
 
     @property

@@ -37,6 +37,7 @@ class EndEntry:
     prepared: CoordinatorAnswer | None = None
     size: int = field(default=0, init=False)
     is_internal: bool = field(default=True, init=False)
+    goes_alone: bool = field(default=False, init=False)
     is_going_allowed: bool = field(default=False, init=False)
 
     def check(self, tentative: TentativeState, now_ms: int) -> Stamped | Marked | AskCoordinator:
