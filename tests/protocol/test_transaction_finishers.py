@@ -6,24 +6,30 @@ No marker comes after one of a later transaction, and each partition has one.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 
 import pytest
 
 from fenceline.format import keys
-from fenceline.model.transaction import COMPLETE_ABORT, COMPLETE_COMMIT, ONGOING
+from fenceline.model.transaction import COMPLETE_ABORT, COMPLETE_COMMIT, ONGOING, PREPARE_COMMIT
 from fenceline.ports import Delete
+from fenceline.runtime import ThreadRuntime
 from fenceline.transactions.finish import finish
 from fenceline.transactions.item import TransactionItem
 from tests.support.claiming import code_of
+from tests.support.patience import PATIENCE_S
 from tests.support.service import (
     TOPIC,
     Fault,
+    Gate,
     Service,
     is_unavailable,
     loses_answer,
     never_arrives,
+    serve,
     slept_before,
 )
 from tests.support.transacting import (
@@ -182,3 +188,41 @@ def test_a_request_without_time_finishes_nothing_more(wide: Service, producer: P
     assert [outcomes(wide, partition) for partition in PARTITIONS] == [[]] * 3
     producer.end()
     check_one_outcome(wide, "commit", 1)
+
+
+def test_32_markers_are_appended_at_once_and_as_many_cursors_settled(
+    wide: Service, producer: Producer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer.add(*range(40))
+    widths: list[int] = []
+    gather = wide.runtime.gather
+
+    def counted(calls: Sequence[Callable[[], Any]]) -> list[Any]:
+        widths.append(len(calls))
+        return list(gather(calls))
+
+    monkeypatch.setattr(wide.runtime, "gather", counted)
+    producer.end()
+    assert max(widths) == 32
+    assert [len(outcomes(wide, partition)) for partition in range(40)] == [1] * 40
+
+
+def test_a_marker_that_takes_long_holds_up_no_other_one() -> None:
+    """More partitions than are ended at once have their markers, while one create is still under way."""
+    with closing(serve(ThreadRuntime(8), timeout_ms=300_000)) as service:
+        service.log.topics.create(TOPIC, partitions=40)
+        producer = Producer(service, service.log)
+        producer.begin()
+        producer.add(*range(40))
+        gate = Gate()
+        service.objects.always("create", gate, keys.log_prefix(service.topic_id(), 3))
+        with ThreadPoolExecutor(1) as pool:
+            ended = pool.submit(producer.end)
+            assert gate.reached.wait(PATIENCE_S)
+            others = [partition for partition in range(40) if partition != 3]
+            while not all(outcomes(service, partition) for partition in others):
+                service.runtime.sleep_ms(1)
+            assert producer.stored().state == PREPARE_COMMIT
+            gate.opened.set()
+            ended.result(PATIENCE_S)
+        assert outcomes(service, 3) == [("commit", 1)]
