@@ -53,6 +53,10 @@ class Producer:
         path = f"/v1/transactions/{self.id.replace(' ', '%20')}/{what}"
         return self.client._call("POST", path, "repeatable", body={**self.pair, **fields})
 
+    def add_group(self, group: str) -> None:
+        path = f"/v1/transactions/{self.id.replace(' ', '%20')}/groups"
+        self.client._transport.request("POST", path, effect="repeatable", body={**self.pair, "group": group})
+
     def produce(self, topic: str, value: str, partition: int = 0) -> None:
         body = {
             "records": [{"value": value}],
@@ -110,7 +114,7 @@ def test_a_commit_over_two_topics_and_a_groups_offsets_shows_as_a_whole(
     producer.produce(target, "a")
     producer.produce(target, "b", 1)
     producer.produce(source, "c")
-    producer.post("groups", group=group)
+    producer.add_group(group)
     producer.post("offsets", group=group, offsets=[{"topic": source, "partition": 0, "offset": 2}])
     assert (values(client, target), values(client, target, 1), values(client, source)) == ([], [], ["in-0", "in-1"])
     assert offsets(client, group) == []
@@ -168,7 +172,7 @@ def test_a_look_at_stable_offsets_ends_a_transaction_whose_time_is_over(
     client._call("POST", f"/v1/topics/{topics[0]}/partitions/0/records", "once", body={"records": [{"value": "v"}]})
 
     def begin(producer: Producer) -> None:
-        producer.post("groups", group=group)
+        producer.add_group(group)
         producer.post("offsets", group=group, offsets=[{"topic": topics[0], "partition": 0, "offset": 1}])
 
     producer = begun(client, begin)

@@ -19,6 +19,8 @@ from fenceline.service.produce import Producing
 from fenceline.service.resolver import PartitionResolver
 
 if TYPE_CHECKING:
+    from fenceline.log.partition import Partition
+    from fenceline.log.tail import Tail
     from fenceline.service.access import Access
     from fenceline.service.partitions import Partitions
     from fenceline.service.subscriptions import Subscriptions
@@ -72,7 +74,7 @@ class Log:
         """Reads, offsets, segments, trims, compactions and checkpoints of one partition."""
         from fenceline.service.partitions import Partitions
 
-        return Partitions(self._resolver)
+        return Partitions(self._resolver, self._held)
 
     @property
     def access(self) -> Access:
@@ -86,7 +88,7 @@ class Log:
         """Subscriptions and groups' offsets."""
         from fenceline.service.subscriptions import Subscriptions
 
-        return Subscriptions(self.context, self._resolver, self._ends_pending)
+        return Subscriptions(self.context, self._resolver, self._pending, self._held)
 
     @property
     def transactions(self) -> Transactions:
@@ -101,7 +103,11 @@ class Log:
 
         return Meetings(self._resolver.appenders)
 
-    def _ends_pending(self, producer_id: int) -> bool:
+    def _held(self, partition: Partition, tail: Tail) -> bool:
+        """End what is due of the transaction that holds a reader up, and return True if it should look anew."""
+        return self._meetings.held(partition, tail)
+
+    def _pending(self, producer_id: int) -> bool:
         """End what is due of a transaction with a pending offset, and return True if the look should be repeated."""
         return self._meetings.pending(producer_id)
 

@@ -9,12 +9,14 @@ Not here: how cursors move (``subscriptions.cursors``); the offsets of a group (
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from fenceline import limits
 from fenceline.access.ownership import read_guard
 from fenceline.log.context import Context
+from fenceline.log.partition import Partition
+from fenceline.log.tail import Tail
 from fenceline.model.requests import Acknowledgement, ReadRequest
 from fenceline.model.results import Page
 from fenceline.model.subscription import GroupOffset, ShownSubscription, Subscription
@@ -33,12 +35,20 @@ class Subscriptions:
 
     Args:
         meet: Ends the transaction of a producer where that is due, before offsets are reported as unstable.
+        held: Ends what is due of the transaction that holds a reader of a partition up; see ``Reader``.
     """
 
-    def __init__(self, context: Context, resolver: PartitionResolver, meet: Meet | None = None) -> None:
+    def __init__(
+        self,
+        context: Context,
+        resolver: PartitionResolver,
+        meet: Meet | None = None,
+        held: Callable[[Partition, Tail], bool] | None = None,
+    ) -> None:
         self._context = context
         self._resolver = resolver
         self._meet = meet
+        self._held = held
 
     def live(self, name: str) -> LiveTopic:
         """Return the live topic of that name, from a look that began after the call."""
@@ -127,7 +137,7 @@ class Subscriptions:
                 subscription = live.subscription(name)
                 judge()
                 committed_offsets.check_stable(live, subscription, partition, self._meet)
-            return subscriptions_read.read_unacknowledged(live, partition, name, request, judge)
+            return subscriptions_read.read_unacknowledged(live, partition, name, request, judge, self._held)
 
         return in_incarnations(use)
 
