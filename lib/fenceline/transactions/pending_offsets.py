@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from fenceline import limits
-from fenceline.errors import InvalidRequestError, ThrottledError
+from fenceline.errors import ThrottledError
 from fenceline.format import keys
 from fenceline.format.item_size import size_of
 from fenceline.log.context import Context
@@ -28,6 +28,7 @@ from fenceline.subscriptions.cursor_store import Move, Stored
 from fenceline.subscriptions.cursors import Live
 from fenceline.subscriptions.group_offsets import Judge
 from fenceline.subscriptions.items import SubscriptionItem
+from fenceline.transactions.decide import check_limits
 from fenceline.transactions.item import SubscriptionCursors, TransactionItem
 
 # Sending
@@ -104,20 +105,7 @@ def naming(item: TransactionItem, cursors: Sequence[Stored]) -> TransactionItem:
     merged = tuple(SubscriptionCursors(*key, tuple(sorted(partitions))) for key, partitions in named.items())
     if merged == item.cursors:
         return item
-    count = sum(len(one.partitions) for one in merged)
-    if count > limits.TRANSACTION_CURSORS_MAX:
-        raise InvalidRequestError(
-            "the transaction has offsets of too many partitions; end it, and go on in the next one: "
-            f"count={count} count_max={limits.TRANSACTION_CURSORS_MAX}"
-        )
-    changed = replace(item, cursors=merged)
-    size = size_of(keys.transaction_item(item.transactional_id), changed.to_value())
-    if size > limits.TRANSACTION_ITEM_BYTES_MAX:
-        raise InvalidRequestError(
-            "the transaction names too much; end it, and go on in the next one: "
-            f"bytes={size} bytes_max={limits.TRANSACTION_ITEM_BYTES_MAX}"
-        )
-    return changed
+    return check_limits(replace(item, cursors=merged))
 
 
 def _condition(context: Context, item: TransactionItem, named: TransactionItem) -> Change:

@@ -197,7 +197,7 @@ def _unstable(topic: Any, partition: Any, require_stable: bool, *told: Any) -> A
 
 def shows_what_was_aborted(patch: Patch) -> None:
     """Leave out no aborted batch."""
-    patch.setattr("fenceline.read.reader.is_aborted", lambda *told: False)
+    patch.setattr("fenceline.read.reader.aborted_batches", lambda *told: ())
 
 
 def reads_on_past_open_transactions(patch: Patch) -> None:
