@@ -96,6 +96,7 @@ def test_a_log_that_goes_on_keeps_no_refusal_back(service: Service, txn: Coordin
     rival, refused_ = service.another(), txn.admit
 
     def admit(*asked: Any) -> Any:
+        assert len(txn.asked) < 9
         append(rival, "rival")
         return refused_(*asked)
 
