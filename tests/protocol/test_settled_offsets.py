@@ -13,12 +13,11 @@ from fenceline.model.requests import Acknowledgement
 from fenceline.model.subscription import GroupOffset
 from fenceline.ports import ItemKey
 from fenceline.subscriptions import cursor_store
-from fenceline.subscriptions.items import Cursor
 from fenceline.transactions.item import SubscriptionCursors
 from fenceline.transactions.pending_offsets import settle
+from tests.support.sending import GROUP, Sender, cursor_of
 from tests.support.service import TOPIC, Service, append, is_unavailable, loses_answer, moves, never_arrives
 
-GROUP = "g"
 P = 7
 
 
@@ -36,21 +35,9 @@ def named(service: Service) -> SubscriptionCursors:
     return SubscriptionCursors(GROUP, found.topic_id, found.subscription_id, (0,))
 
 
-def cursor(service: Service) -> Cursor:
-    found = cursor_store.find(service.log.context, service.topic_id(), GROUP)
-    assert found is not None
-    (stored,) = cursor_store.read(service.log.context, found, [0])
-    return stored.cursor
-
-
-def send(service: Service, offset: int, *, producer: int = P, epoch: int = 4) -> None:
-    """Leave an offset pending, as a transaction of that producer does."""
-    context = service.log.context
-    found = cursor_store.find(context, service.topic_id(), GROUP)
-    assert found is not None
-    (stored,) = cursor_store.read(context, found, [0])
-    after = stored.cursor.with_pending(producer, epoch, offset, "new")
-    cursor_store.write(context, [cursor_store.move(context, stored, after)])
+def send(service: Service, offset: int, *, epoch: int = 4) -> None:
+    """Send an offset in a transaction, which is left ongoing."""
+    Sender(service, P, epoch).begin().send(GroupOffset(TOPIC, 0, offset, "new"))
 
 
 def end(
@@ -67,11 +54,11 @@ def test_an_offset_is_settled_once_and_a_repeat_writes_nothing(
     cursors, before = named(filled), filled.count()
     end(filled, is_commit=is_commit, cursors=cursors)
     assert filled.count() - before == {"items.get": 1, "items.write": 1}
-    found = cursor(filled)
+    found = cursor_of(filled)
     assert (found.mark, found.metadata, found.pending) == (mark, metadata, {})
     writes = filled.count()["items.write"]
     end(filled, is_commit=is_commit)
-    assert (filled.count()["items.write"], cursor(filled)) == (writes, found)
+    assert (filled.count()["items.write"], cursor_of(filled)) == (writes, found)
 
 
 def test_a_late_finisher_of_an_older_epoch_leaves_the_next_transaction_s_offset(filled: Service) -> None:
@@ -80,9 +67,9 @@ def test_a_late_finisher_of_an_older_epoch_leaves_the_next_transaction_s_offset(
     send(filled, 12, epoch=5)
     for is_commit in (True, False):
         end(filled, is_commit=is_commit)
-    assert cursor(filled).mark == 9
+    assert cursor_of(filled).mark == 9
     end(filled, epoch=6)
-    assert cursor(filled).mark == 12
+    assert cursor_of(filled).mark == 12
 
 
 @pytest.mark.parametrize("fault", [loses_answer, never_arrives, is_unavailable, moves])
@@ -90,7 +77,7 @@ def test_a_settling_that_failed_is_made_once_more(filled: Service, fault: Any) -
     send(filled, 9)
     filled.items.plan("write", fault)
     end(filled)
-    found = cursor(filled)
+    found = cursor_of(filled)
     assert (found.mark, found.settled, found.pending) == (9, 2, {})
 
 
@@ -104,7 +91,7 @@ def test_a_settling_is_decided_anew_from_a_cursor_that_moved(filled: Service) ->
 
     filled.items.plan("write", meanwhile)
     end(filled)
-    found = cursor(filled)
+    found = cursor_of(filled)
     assert (found.mark, found.settled, found.pending) == (6, 3, {})
 
 
@@ -118,7 +105,7 @@ def test_a_store_that_stays_away_leaves_the_offset_pending(filled: Service, faul
     with pytest.raises(error):
         end(filled, cursors=cursors)
     filled.items.always("write", None)
-    assert list(cursor(filled).pending) == [P]
+    assert list(cursor_of(filled).pending) == [P]
 
 
 def left(service: Service) -> list[ItemKey]:
@@ -134,7 +121,7 @@ def test_a_subscription_that_was_deleted_took_its_pending_offsets_along(filled: 
     assert left(filled) == []
     filled.log.subscriptions.commit(GROUP, [GroupOffset(TOPIC, 0, 2)])
     end(filled, cursors=gone)
-    found = cursor(filled)
+    found = cursor_of(filled)
     assert (found.mark, found.sent) == (2, 1)
 
 
@@ -172,13 +159,13 @@ def test_a_cursor_of_many_ranges_is_settled_whole(
     consumers = filled.log.subscriptions
     for offset in range(5, 35, 2):
         consumers.acknowledge(TOPIC, 0, GROUP, Acknowledgement(individual=[offset]))
-    before = cursor(filled)
+    before = cursor_of(filled)
     assert len(before.acknowledged) == 15
     send(filled, 9)
-    assert cursor(filled).acknowledged == before.acknowledged
+    assert cursor_of(filled).acknowledged == before.acknowledged
     cursors = named(filled)
     end(filled, is_commit=is_commit)
-    found = cursor(filled)
+    found = cursor_of(filled)
     chunks = filled.items.store.query(keys.chunk_items(cursors.subscription_id))
     if is_commit:
         assert (found.mark, found.acknowledged.ranges, chunks) == (9, [], [])

@@ -74,6 +74,10 @@ class LiveTopic:
         return stored
 
 
+Live: TypeAlias = Callable[[str], LiveTopic]
+"""What returns the live topic of a name, from a look that begins after the call."""
+
+
 def shown(
     live: LiveTopic, subscription: SubscriptionItem, start_partition: int, limit: int, start_offset: int = 0
 ) -> ShownSubscription:
