@@ -60,8 +60,8 @@ class OpenTransactions:
     def changes(self, context: Context) -> Iterator[list[Put]]:
         """Yield the items of each open transaction, which belong into one write.
 
-        A producer id that is open at several epochs was damaged before. Its item then leads to the first of them, so
-        that the later ones do not count as hanging, and the sweeper's thorough round ends them.
+        A producer id that is open at several epochs was damaged before. Its item then leads to the first of them. So
+        the later ones do not count as hanging, and the sweeper's thorough round ends them.
         """
         first = {pair.producer_id: pair for pair in sorted(self._open, reverse=True)}
         now_ms = context.runtime.now_ms()
