@@ -50,7 +50,7 @@ from fenceline.transactions.producer_ids import ProducerIds
 if TYPE_CHECKING:
     from fenceline.model.record import Record
     from fenceline.service.by_key import Share, Shares
-    from fenceline.transactions.admission import Admissions  # type: ignore[import-not-found, unused-ignore]
+    from fenceline.transactions.admission import Admissions
 
 
 class Sent(NamedTuple):
@@ -75,7 +75,7 @@ class Producing:
     @cached_property
     def admissions(self) -> Admissions:
         """Return the admissions of this process to transactions, made for the first batch that asks for one."""
-        from fenceline.transactions.admission import Admissions  # type: ignore[import-not-found, unused-ignore]
+        from fenceline.transactions.admission import Admissions
 
         return Admissions(self._resolver.appenders, self._producer_ids.take)
 
