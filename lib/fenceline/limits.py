@@ -85,7 +85,7 @@ SWEEP_COMPACTION_LATE_BYTES_MAX = 16 * MIB  # read by a compaction that begins i
 CLOCK_MS = 600_000  # after which an object under clock/ is left over: its sweeper has crashed
 LAPSE_MARGIN_MS = 3_600_000  # by which a producer's item outlives its state, because clocks differ
 SWEEP_MEETING_MS = 10_000  # spent in one run on one transaction that is due
-SWEEP_FOUND_MAX = 10_000  # producer ids whose items one run remembers
+SWEEP_FOUND_MAX = 5_000  # producer ids whose items one run remembers
 TRANSACTION_OVERDUE_MS = 300_000  # for which a transaction is due before the sweeper reports that
 
 # Compaction

@@ -13,11 +13,7 @@ from typing import Any
 
 import pytest
 
-from fenceline.format import keys
-from fenceline.model.transaction import COMPLETE_ABORT, COMPLETE_COMMIT, ONGOING
-from fenceline.ports import Delete
-from fenceline.service.log import Log
-from fenceline.transactions.finish import finish
+from fenceline.model.transaction import COMPLETE_COMMIT
 from tests.support.claiming import code_of
 from tests.support.service import (
     TOPIC,
@@ -31,16 +27,16 @@ from tests.support.service import (
     slept_before,
 )
 from tests.support.transacting import (
+    PARTITIONS,
     TIMEOUT_MS,
     Producer,
-    appenders_of,
     carried_out,
+    check_one_outcome,
     committed,
-    opened,
+    ongoing,
     outcomes,
+    twin,
 )
-
-PARTITIONS = (0, 1, 2)  # the last one has no data
 
 
 class Died(BaseException):
@@ -64,26 +60,6 @@ def passes(call: Callable[[], Any]) -> Any:
 def producer(wide: Service) -> Producer:
     """Return a producer with an ongoing transaction: two partitions have data, a third one is only named."""
     return ongoing(wide, wide.another())
-
-
-def ongoing(service: Service, log: Log) -> Producer:
-    made = Producer(service, log)
-    made.begin()
-    made.add(*PARTITIONS)
-    made.send("a", 0)
-    made.send("a", 1)
-    return made
-
-
-def twin(producer: Producer, log: Log | None = None) -> Producer:
-    """Return the same producer, served by another process: its requests are the same requests."""
-    return Producer(producer.service, log or producer.service.another(), pair=producer.pair)
-
-
-def check_one_outcome(service: Service, outcome: str, epoch: int) -> None:
-    for partition in PARTITIONS:
-        assert outcomes(service, partition) == [(outcome, epoch)]
-        assert opened(service, partition) == []
 
 
 # The decision
@@ -269,105 +245,3 @@ def test_whatever_becomes_of_one_call_of_an_id_request_the_next_one_completes_it
         second = Producer(producer.service, producer.service.another())
         assert second.begin().producer_epoch in (2, 3, 4)
         check_one_outcome(producer.service, "abort", 1)
-
-
-# Finishers
-
-
-@pytest.mark.parametrize("number", range(3))
-@pytest.mark.parametrize("ends_next", [True, False])
-def test_a_finisher_that_thaws_in_the_next_transaction_adds_no_marker(
-    wide: Service, producer: Producer, number: int, ends_next: bool
-) -> None:
-    """It sleeps before its create in one partition. Meanwhile another finishes, and the next transaction is there."""
-    other = twin(producer)
-
-    def next_transaction() -> None:
-        other.end()
-        for partition in PARTITIONS:
-            other.send("b", partition)
-        if ends_next:
-            other.end(is_commit=False)
-
-    wide.objects.plan("create", *[passes] * number, slept_before(next_transaction))
-    assert producer.outcome() == (producer.pair.producer_id, 1)
-    expected = [("commit", 1), ("abort", 2)] if ends_next else [("commit", 1)]
-    for partition in PARTITIONS:
-        assert outcomes(wide, partition) == expected
-        assert opened(wide, partition) == ([] if ends_next else [producer.pair.producer_id])
-    assert producer.stored().state == (COMPLETE_ABORT if ends_next else ONGOING)
-
-
-def test_a_finisher_that_thaws_after_its_producer_has_expired_everywhere_adds_no_marker(
-    wide: Service, producer: Producer
-) -> None:
-    """Its partitions know nothing of the producer: it reads the item, and finds its transaction past."""
-    other, decided = twin(producer), list[Any]()
-
-    def seen(call: Callable[[], Any]) -> None:
-        call()
-        decided.append(producer.stored())
-
-    wide.items.plan("write", seen)
-    other.end()
-    for _ in range(2):
-        for partition in PARTITIONS:
-            other.send("b", partition)
-        other.end(is_commit=False)
-    before = [outcomes(wide, partition) for partition in PARTITIONS]
-    for partition in PARTITIONS:
-        wide.another().partitions.checkpoint(TOPIC, partition)
-        key = keys.producer_item(wide.topic_id(), partition, producer.pair.producer_id)
-        item = wide.items.store.get([key])[key]
-        wide.items.store.write([Delete(key, item.version)])
-    late = wide.another()
-    (prepared,) = decided
-    assert finish(appenders_of(late), prepared, wide.runtime.monotonic_ms() + 20_000).state == COMPLETE_COMMIT
-    assert [outcomes(wide, partition) for partition in PARTITIONS] == before
-
-
-@pytest.mark.parametrize("fault", [loses_answer, never_arrives])
-def test_a_completion_that_was_not_answered_is_made_once(wide: Service, producer: Producer, fault: Fault) -> None:
-    wide.items.plan("write", passes, fault)
-    producer.end()
-    assert producer.stored().state == COMPLETE_COMMIT
-    producer.send("b")
-    producer.end()
-    assert outcomes(wide) == [("commit", 1), ("commit", 2)]
-
-
-def test_a_finisher_that_loses_the_completion_has_finished(wide: Service, producer: Producer) -> None:
-    other = twin(producer)
-    wide.items.plan("write", passes, slept_before(other.outcome))
-    assert producer.outcome() == (producer.pair.producer_id, 1)
-    check_one_outcome(wide, "commit", 1)
-
-
-def test_an_item_store_that_is_away_behind_the_decision_leaves_it_to_the_same_request(
-    wide: Service, producer: Producer
-) -> None:
-    wide.items.plan("write", passes, *[is_unavailable] * 12)
-    assert code_of(producer.outcome) == "CONCURRENT_TRANSACTIONS"
-    second = Producer(wide, wide.another())
-    producer.end()
-    producer.send("b")
-    wide.items.plan("write", passes, passes, *[is_unavailable] * 12)
-    assert code_of(second.begin) == "CONCURRENT_TRANSACTIONS"  # its fencing abort stands
-    assert second.begin().producer_epoch == 3
-
-
-def test_an_item_store_that_is_away_before_the_decision_has_nothing_written(wide: Service, producer: Producer) -> None:
-    wide.items.always("write", is_unavailable)
-    for request in (producer.outcome, producer.begin, lambda: producer.add(7)):
-        assert code_of(request) == "STORE_UNAVAILABLE"
-    wide.items.always("write", None)
-    assert producer.stored().state == ONGOING
-
-
-def test_a_request_without_time_finishes_nothing_more(wide: Service, producer: Producer) -> None:
-    """The decision stands, and no marker is begun with less time left than a create may take."""
-    slow = twin(producer, wide.another(create_ms=20_000))
-    assert code_of(slow.outcome) == "CONCURRENT_TRANSACTIONS"
-    assert [outcomes(wide, partition) for partition in PARTITIONS] == [[]] * 3
-    producer.end()
-    check_one_outcome(wide, "commit", 1)

@@ -1,35 +1,30 @@
-"""Transactions in recovery: a rebuild decides what it finds open, and verify reports what no coordinator will end.
+"""Transactions in a rebuild: what it finds open has one outcome in all logs, and the serving processes end it.
 
-Protocol: DESIGN.md, "Rebuild" and "Hanging transactions".
+Protocol: DESIGN.md, "Rebuild".
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from fenceline import limits
 from fenceline.adapters.sqlite.directory import SqliteItemStore
+from fenceline.errors import InvalidProducerIdMappingError
 from fenceline.format import keys
 from fenceline.log.context import Context
 from fenceline.model.transaction import (
-    COMPLETE_COMMIT,
-    EMPTY,
-    ONGOING,
     PREPARE_ABORT,
     PREPARE_COMMIT,
     check_transactional_id,
 )
-from fenceline.ports import Put, Unavailable
+from fenceline.ports import Unavailable
 from fenceline.recovery.rebuild import Rebuilt, is_cut_off, rebuild
-from fenceline.recovery.verify import Verified, verify_partition
 from fenceline.transactions.expiry import producer_ids_after, transactions_after
 from fenceline.transactions.hanging import find
 from fenceline.transactions.item import (
     ProducerIdItem,
-    SubscriptionCursors,
     TopicPartitions,
     TransactionItem,
     transaction_from_item,
@@ -44,8 +39,9 @@ from tests.support.service import (
     is_unavailable,
     outcome,
     serve,
-    slept_before,
 )
+from tests.support.sweeping import Died, swept
+from tests.support.transacting import Producer, committed, outcomes
 
 OTHER = "other"
 
@@ -71,9 +67,6 @@ def build(service: Service, logs: dict[tuple[str, int], list[Part]]) -> LogBuild
 
 def batch(producer_id: int, epoch: int, sequence: int = 0) -> Part:
     return data("v", producer=(producer_id, epoch, sequence), is_transactional=True)
-
-
-# Rebuild
 
 
 def rebuilt(service: Service) -> tuple[Context, Rebuilt]:
@@ -153,14 +146,14 @@ def test_a_commit_is_found_in_a_log_that_was_read_later(service: Service) -> Non
     }
 
 
-def test_a_producer_id_that_was_open_at_two_epochs_leads_to_the_later(service: Service) -> None:
-    """Damage before the loss: each is decided by itself, and the sweeper meets both."""
+def test_a_producer_id_that_was_open_at_two_epochs_leads_to_the_first(service: Service) -> None:
+    """Damage before the loss: each is decided by itself. The later one does not count as hanging until it is ended."""
     build(service, {(TOPIC, 0): [batch(7, 5)], (TOPIC, 1): [batch(7, 3)]})
     context, _ = rebuilt(service)
     assert set(transactions(context)) == {"recovered-7-3", "recovered-7-5"}
     known, _ = find(context, [7])[7]
     assert known is not None
-    assert known.transactional_id == "recovered-7-5"
+    assert known.transactional_id == "recovered-7-3"
 
 
 def test_what_is_open_below_a_state_object_is_found(service: Service) -> None:
@@ -218,149 +211,59 @@ def test_the_epochs_of_recovered_transactions_are_markers_own(service: Service) 
     assert (item.producer_epoch, item.is_fenced) == (limits.MARKER_EPOCH_MAX, True)
 
 
-# Verify
+def served(service: Service) -> Service:
+    """Lose all items, rebuild them, and sweep once as the serving processes do."""
+    items = SqliteItemStore(":memory:")
+    rebuild(Context(service.objects.store, items, service.runtime, REGION))
+    service.items.store.close()
+    service.items.store = items
+    service.log = service.another()
+    report = swept(service, is_thorough=True)
+    assert (report.is_whole, report.problems) == (True, [])
+    return service
 
 
-def store(service: Service, state: str, epoch: int, *partitions: int, **members: Any) -> None:
-    """Store the items of the transaction of producer 7, which names these partitions."""
-    named = (TopicPartitions(service.topic_id(), TOPIC, partitions),) if partitions else ()
-    item = TransactionItem("orders", 7, epoch, state, 60_000, partitions=named, **members)
-    known = ProducerIdItem(7, "orders", 0)
-    service.items.store.write([item.put(service.runtime), known.put(service.runtime)])
-
-
-def verified(service: Service, partition: int = 0) -> Verified:
-    context = Context(service.objects, service.items, service.runtime, REGION)
-    found = verify_partition(context, service.log.topics.get(TOPIC), partition)
-    assert (found.broken_at, found.problem) == (None, "")
-    return found
-
-
-@pytest.mark.parametrize(("state", "epoch"), [(ONGOING, 3), (PREPARE_COMMIT, 4), (PREPARE_ABORT, 4)])
-def test_an_open_transaction_that_its_coordinator_will_end_is_no_finding(
-    service: Service, state: str, epoch: int
+@pytest.mark.parametrize("is_shown", [True, False])
+def test_a_transaction_whose_end_died_between_two_markers_has_one_outcome_after_a_loss(
+    service: Service, is_shown: bool
 ) -> None:
-    build(service, {(TOPIC, 0): [batch(7, 3)]})
-    store(service, state, epoch, 0, 1)
-    assert verified(service).findings == []
+    """Its decision is lost with the items. Its first COMMIT, where that landed, decides for all partitions."""
+    one = Producer(service, service.another())
+    one.begin()
+    one.send("a", 0)
+    one.send("b", 1)
+    creates = iter([True] if is_shown else [])
+
+    def die(operation: str, key: str) -> None:
+        if operation == "create" and not next(creates, False):
+            raise Died
+
+    service.objects.on_call = die
+    with pytest.raises(Died):
+        one.outcome(is_commit=True)
+    service.objects.on_call = None
+    served(service)
+    expected = "commit" if is_shown else "abort"
+    assert outcomes(service, 0) == outcomes(service, 1) == [(expected, 1)]
+    assert (committed(service, 0), committed(service, 1)) == ((["a"], ["b"]) if is_shown else ([], []))
 
 
-@pytest.mark.parametrize(
-    ("state", "epoch", "partitions", "text"),
-    [
-        (None, 0, (0,), "a transaction hangs"),
-        (COMPLETE_COMMIT, 4, (), "a transaction hangs"),
-        (ONGOING, 4, (0,), "a transaction hangs"),
-        (PREPARE_ABORT, 5, (0,), "a transaction hangs"),
-        (ONGOING, 3, (1,), "does not name this partition"),
-        (PREPARE_COMMIT, 4, (1,), "does not name this partition"),
-        (EMPTY, 3, (), "does not name this partition"),
-    ],
-)
-def test_an_open_transaction_that_no_coordinator_will_end_here_is_reported(
-    service: Service, state: str | None, epoch: int, partitions: tuple[int, ...], text: str
-) -> None:
-    """I12."""
-    build(service, {(TOPIC, 0): [data("plain"), batch(7, 3)]})
-    if state is not None:
-        store(service, state, epoch, *partitions)
-    (finding,) = verified(service).findings
-    assert text in finding
-    assert finding.endswith("producer_id=7 producer_epoch=3 first_offset=1")
+def test_a_producer_whose_transaction_was_recovered_begins_anew_under_another_producer_id(service: Service) -> None:
+    one = Producer(service, service.another())
+    one.begin()
+    one.send("a", 0)
+    served(service)
+    before = one.pair
+    one.log = service.log
+    with pytest.raises(InvalidProducerIdMappingError):
+        one.send("b", 1)
+    assert one.begin().producer_id > before.producer_id
+    one.send("c", 0)
+    one.end()
+    assert committed(service) == ["c"]
 
 
-def test_what_ended_while_verify_ran_is_no_finding(service: Service) -> None:
-    """Its marker is durable before its transaction is complete, so a second look at the log shows it."""
-    builder = build(service, {(TOPIC, 0): [batch(7, 3)]})
-
-    def end() -> None:
-        for part in (outcome(7, 4, is_commit=True), batch(7, 4)):
-            builder.add(part)
-        builder.store(service.objects.store, 1)
-        store(service, ONGOING, 4, 0)
-
-    service.items.always("get", slept_once(end), keys.transactional_id_item(7).sort)
-    assert verified(service).findings == []
-    assert verified(service).findings == []
-
-
-def slept_once(act: Any) -> Any:
-    """Return what becomes of the first such call, before which its process sleeps, and others act."""
-    acts = iter([act])
-    return lambda call: slept_before(next(acts, lambda: None))(call)
-
-
-def test_a_segment_that_is_damaged_while_verify_ran_is_where_the_partition_is_broken(service: Service) -> None:
-    build(service, {(TOPIC, 0): [batch(7, 3)]})
-    key = keys.segment_key(service.topic_id(), 0, 1)
-    damage = slept_once(lambda: service.objects.store.create(key, b"x", {}))
-    service.items.always("get", damage, keys.transactional_id_item(7).sort)
-    context = Context(service.objects, service.items, service.runtime, REGION)
-    found = verify_partition(context, service.log.topics.get(TOPIC), 0)
-    assert found.broken_at == 1
-    assert found.problem
-
-
-# Pending offsets (I14)
-
-
-@pytest.fixture
-def subscription(service: Service) -> str:
-    """Return the id of a group's subscription."""
-    service.log.subscriptions.subscribe(TOPIC, "group", is_latest=False)
-    (item,) = service.items.store.query(keys.subscription_items(service.topic_id()))
-    return str(item.value["subscription_id"])
-
-
-def send(service: Service, subscription_id: str, *, epoch: int = 3, number: int = 1) -> None:
-    """Leave an offset of producer 7 pending in the group's cursor of partition 0."""
-    put_cursor(service, subscription_id, {"7": [epoch, number, 5, ""]})
-
-
-def put_cursor(service: Service, subscription_id: str, pending: dict[str, Any]) -> None:
-    key = keys.cursor_item("group", service.topic_id(), subscription_id, 0)
-    item = service.items.store.get([key]).get(key)
-    value = {"mark": 0, "metadata": "", "ranges": b"", "chunks": []} if item is None else dict(item.value)
-    version = None if item is None else item.version
-    put = Put(key, {**value, "pending": pending}, 1 if version is None else version + 1, version)
-    service.items.store.write([put])
-
-
-def cursors(service: Service, subscription_id: str, *partitions: int) -> tuple[SubscriptionCursors, ...]:
-    return (SubscriptionCursors("group", service.topic_id(), subscription_id, partitions),)
-
-
-@pytest.mark.parametrize(("state", "epoch"), [(ONGOING, 3), (PREPARE_COMMIT, 4), (PREPARE_ABORT, 4)])
-def test_a_pending_offset_that_its_transaction_decides_is_no_finding(
-    service: Service, subscription: str, state: str, epoch: int
-) -> None:
-    send(service, subscription)
-    store(service, state, epoch, cursors=cursors(service, subscription, 0))
-    assert verified(service).findings == []
-
-
-@pytest.mark.parametrize(
-    ("state", "epoch", "partitions"),
-    [(None, 0, ()), (COMPLETE_COMMIT, 4, (0,)), (ONGOING, 4, (0,)), (EMPTY, 3, ()), (ONGOING, 3, (1,))],
-)
-def test_a_pending_offset_that_no_transaction_will_decide_is_reported(
-    service: Service, subscription: str, state: str | None, epoch: int, partitions: tuple[int, ...]
-) -> None:
-    send(service, subscription)
-    if state is not None:
-        store(service, state, epoch, cursors=cursors(service, subscription, *partitions))
-    (finding,) = verified(service).findings
-    assert finding.endswith("group=group producer_id=7 producer_epoch=3")
-    assert verified(service, 1).findings == []
-
-
-def test_a_pending_offset_that_was_decided_while_verify_ran_is_no_finding(service: Service, subscription: str) -> None:
-    """Cursors are settled before their transaction is complete, so a second look at them shows it."""
-    send(service, subscription)
-
-    def decide() -> None:
-        put_cursor(service, subscription, {})
-        store(service, COMPLETE_COMMIT, 4)
-
-    service.items.always("get", slept_once(decide), keys.transactional_id_item(7).sort)
-    assert verified(service).findings == []
+def test_every_epoch_of_a_producer_id_is_ended(service: Service) -> None:
+    build(service, {(TOPIC, 0): [batch(7, 5)], (TOPIC, 1): [batch(7, 3)]})
+    served(service)
+    assert (outcomes(service, 0), outcomes(service, 1)) == ([("abort", 6)], [("abort", 4)])

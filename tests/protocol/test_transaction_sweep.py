@@ -109,6 +109,19 @@ def test_what_is_open_and_not_due_is_looked_at_once_in_a_run(service: Service) -
     assert len(looks) <= 5
 
 
+def test_what_a_run_remembers_of_producer_ids_is_bounded(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SWEEP_FOUND_MAX", 3)
+    some = [producer(service, f"p{n}", n % 4, (n + 1) % 4) for n in range(8)]
+    settle(service)
+    looks: list[str] = []
+    service.items.on_call = lambda operation, key: looks.append(key) if operation == "get" else None
+    assert swept(service).transactions == 0
+    assert len([key for key in looks if "p0" in key.split(",")]) == 2, "it is forgotten, and read once more"
+    service.items.on_call = None
+    service.runtime.advance(2 * TIMEOUT_MS)
+    assert swept(service).transactions == len(some)
+
+
 def test_what_was_appended_after_the_checkpoint_is_met_once_the_checkpoint_came_forward(service: Service) -> None:
     """A process that died before it wrote any checkpoint: the run that writes it meets what is open there."""
     one = producer(service, "orders", 3)

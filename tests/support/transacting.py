@@ -30,6 +30,7 @@ from tests.support.service import TOPIC, Service
 ID = "wordcount-0"
 TIMEOUT_MS = 60_000
 REQUEST_MS = 20_000
+PARTITIONS = (0, 1, 2)  # of ``ongoing``: the last one has no data
 NO_PAIR = ProducerPair(-1, -1)
 
 
@@ -141,6 +142,27 @@ def committed(service: Service, partition: int = 0) -> list[str]:
     log = service.another()
     page = log.partitions.read(TOPIC, partition, ReadRequest(offset=0, is_read_committed=True))
     return [(record.value or b"").decode() for record in page.records]
+
+
+def ongoing(service: Service, log: Log) -> Producer:
+    """Return a producer with an ongoing transaction: two partitions have data, a third one is only named."""
+    made = Producer(service, log)
+    made.begin()
+    made.add(*PARTITIONS)
+    made.send("a", 0)
+    made.send("a", 1)
+    return made
+
+
+def twin(producer: Producer, log: Log | None = None) -> Producer:
+    """Return the same producer, served by another process: its requests are the same requests."""
+    return Producer(producer.service, log or producer.service.another(), pair=producer.pair)
+
+
+def check_one_outcome(service: Service, outcome: str, epoch: int) -> None:
+    for partition in PARTITIONS:
+        assert outcomes(service, partition) == [(outcome, epoch)]
+        assert opened(service, partition) == []
 
 
 def carried_out(call: Callable[[], Any]) -> Callable[[], Any]:

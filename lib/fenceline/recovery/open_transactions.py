@@ -60,15 +60,15 @@ class OpenTransactions:
     def changes(self, context: Context) -> Iterator[list[Put]]:
         """Yield the items of each open transaction, which belong into one write.
 
-        A producer id that is open at several epochs was damaged before. Its item then leads to the last of them, and
-        the sweeper ends the others.
+        A producer id that is open at several epochs was damaged before. Its item then leads to the first of them. So
+        the later ones do not count as hanging, and the sweeper's thorough round ends them.
         """
-        last = {pair.producer_id: pair for pair in sorted(self._open)}
+        first = {pair.producer_id: pair for pair in sorted(self._open, reverse=True)}
         now_ms = context.runtime.now_ms()
         for pair, places in self._open.items():
             item = self._item(pair, places, now_ms)
             puts = [item.put(context.runtime)]
-            if last[pair.producer_id] == pair:
+            if first[pair.producer_id] == pair:
                 known = ProducerIdItem(pair.producer_id, item.transactional_id, now_ms)
                 puts.append(known.put(context.runtime))
             yield puts

@@ -10,7 +10,7 @@ Not here: the segments themselves (``verify``); the end of a hanging transaction
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fenceline.format import keys
 from fenceline.log.context import Context
@@ -19,7 +19,7 @@ from fenceline.log.state import OpenTransaction
 from fenceline.model.topic import Topic
 from fenceline.ports import Item, ItemKey, NotFound
 from fenceline.subscriptions.cursor_store import query
-from fenceline.subscriptions.items import subscription_from_item
+from fenceline.subscriptions.items import cursor_from_value, subscription_from_item
 from fenceline.transactions.hanging import Found, find, is_hanging, is_named
 from fenceline.transactions.item import TransactionItem
 
@@ -108,10 +108,9 @@ def _read_pending(context: Context, cursors: Mapping[ItemKey, str]) -> set[_Pend
 
 
 def _pending_of(group: str, item: Item) -> Iterator[_Pending]:
-    pending: Any = item.value["pending"]
     _, subscription_id, _ = keys.parse_cursor_item(item.key)
-    for producer_id, (epoch, number, *_) in pending.items():
-        yield _Pending(group, subscription_id, int(producer_id), epoch, number)
+    for producer_id, one in cursor_from_value(item.value, ()).pending.items():
+        yield _Pending(group, subscription_id, producer_id, one.producer_epoch, one.number)
 
 
 def _is_awaited(item: TransactionItem | None, one: _Pending, partition: int) -> bool:
