@@ -137,10 +137,10 @@ def outcomes(service: Service, partition: int = 0) -> list[tuple[str, int]]:
     return found
 
 
-def committed(service: Service, partition: int = 0) -> list[str]:
+def committed(service: Service, partition: int = 0, *, offset: int = 0) -> list[str]:
     """Return the records that a committed read shows to a fresh process, which meets nothing."""
     log = service.another()
-    page = log.partitions.read(TOPIC, partition, ReadRequest(offset=0, is_read_committed=True))
+    page = log.partitions.read(TOPIC, partition, ReadRequest(offset=offset, is_read_committed=True))
     return [(record.value or b"").decode() for record in page.records]
 
 
