@@ -254,6 +254,28 @@ def test_a_long_transaction_whose_items_an_older_version_wrote_is_found_among_ma
         assert values(read(service.another(), 0, max_records=100)) == ["y"]
 
 
+def test_a_page_finds_what_was_aborted_though_the_process_reads_the_log_anew_meanwhile(service: Service) -> None:
+    """Another request of the process drops what was folded. What ended since the checkpoint is then in no item."""
+    made(service, [in_(7, "a")], [data("p")], [abort(7)])
+    reader = service.another()
+    reader.partitions.offsets(TOPIC, 0)
+    (appender,) = reader._resolver.appenders._kept.values()
+
+    def read_anew(operation: str, _: str) -> None:
+        if operation == "list":
+            service.objects.on_call = None
+            appender.partition.forget()
+            appender.partition.look()
+            assert appender.partition.state.next_offset == 0
+
+    service.objects.on_call = read_anew
+    assert values(read(reader, 0, max_records=2)) == ["p"]
+    assert service.objects.on_call is None
+    service.objects.on_call = read_anew
+    listed = [list(entry.aborted) for entry in reader.partitions.segments(TOPIC, 0).segments]
+    assert listed == [[AbortedTransaction(7, 0, 2)]] * 3
+
+
 def all_segments(log: Log) -> list[Any]:
     found: list[Any] = []
     page = log.partitions.segments(TOPIC, 0, offset=0, limit=7)

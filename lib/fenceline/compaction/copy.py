@@ -24,7 +24,7 @@ from fenceline.log.compacted_view import ViewFiles
 from fenceline.log.partition import Partition
 from fenceline.log.state import PartitionState
 from fenceline.ports import NotFound, Unavailable
-from fenceline.read.aborted import aborted_batches
+from fenceline.read.aborted import Outcomes
 from fenceline.read.time_search import base_of
 
 _DIGEST_BYTES = 16
@@ -121,13 +121,13 @@ def _committed(partition: Partition, source: Source, end: int, on_read: OnRead) 
     """
     start = source.start
     for chunk in _chunks(partition, start, end):
-        aborted = aborted_batches(partition, chunk, source.state, start, end)
+        outcomes = Outcomes(partition, chunk, source.state, start)
         for segment in chunk:
             for at, header in segment.batches:
                 if header.base_offset >= end:
                     return
                 is_data = header.next_offset > start and not header.is_control
-                if is_data and header.base_offset not in aborted:
+                if is_data and not outcomes.is_aborted(header):
                     yield segment, at, header
             on_read(len(segment.body))
 

@@ -11,7 +11,8 @@ Not here: when the items are written; see ``log.checkpoint``.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -22,51 +23,89 @@ from fenceline.format.batch import TRANSACTIONAL, BatchHeader, MalformedBatch
 from fenceline.format.segment import Segment
 from fenceline.log.checkpoint_items import LONG_CLASS, aborted_from_value
 from fenceline.log.partition import Partition
-from fenceline.log.state import AbortedTransaction, PartitionState
+from fenceline.log.state import AbortedTransaction, OpenTransaction, PartitionState
 from fenceline.log.tail import verified_tail
 
 _FIRST_ITEMS = 32  # read before it is known whether more are needed
 
 
-def aborted_batches(
-    partition: Partition, segments: Sequence[Segment], state: PartitionState, start: int, end: int
-) -> Collection[int]:
-    """Return the base offsets of the aborted batches among ``segments`` that have offsets in [start, end).
+class Outcomes:
+    """The outcomes of the transactions in some neighbouring segments, looked up batch by batch, from ``start`` on.
+
+    The headers of the segments are passed once, and no further than to the markers that are asked for.
 
     Args:
-        segments: Neighbours, in the order of the log.
-        state: Of a verified tail, from which ``end`` was taken. A batch that is undecided there is not aborted.
-
-    Raises:
-        StaleTopicId, CorruptLogError, Unavailable: As ``verified_tail``.
+        state: Of a verified tail. A batch that is undecided there is not aborted.
     """
-    ended: dict[int, bool] = {}  # by producer: whether its next marker is an ABORT
-    left: dict[int, list[int]] = {}  # by producer: batches of one transaction, whose marker comes after the segments
-    aborted: set[int] = set()
-    for segment in reversed(segments):
+
+    def __init__(self, partition: Partition, segments: Sequence[Segment], state: PartitionState, start: int) -> None:
+        self._partition = partition
+        self._segments = segments
+        self._state = state
+        self._ends = _ends(segments, start)
+        self._ahead: dict[int, deque[tuple[int, bool]]] = {}  # by producer: its markers that were passed, and if ABORT
+        self._later: set[int] | None = None
+
+    def is_aborted(self, header: BatchHeader) -> bool:
+        """Return True if the data batch was aborted; batches are asked for in the order of the log.
+
+        Raises:
+            StaleTopicId, CorruptLogError, Unavailable: As ``verified_tail``.
+        """
+        if not header.attributes & TRANSACTIONAL:
+            return False
+        producer_id, base = header.producer_id, header.base_offset
+        ends = self._ahead.setdefault(producer_id, deque())
+        while ends and ends[0][0] < base:
+            ends.popleft()
+        while not ends:
+            end = next(self._ends, None)
+            if end is None:
+                return self._is_aborted_later(producer_id, base)
+            offset, ended, is_abort = end
+            if offset > base or ended != producer_id:
+                self._ahead.setdefault(ended, deque()).append((offset, is_abort))
+        return ends[0][1]
+
+    def _is_aborted_later(self, producer_id: int, base: int) -> bool:
+        """Return True if an ABORT that comes after the segments ended the producer's last transaction in them."""
+        if _is_open(self._state.open_transactions.get(producer_id), base):
+            return False
+        if self._later is None:
+            self._later = self._aborted_later()
+        return producer_id in self._later
+
+    def _aborted_later(self) -> set[int]:
+        """Return the producers whose last transaction in the segments was aborted by a marker that comes later."""
+        lasts: dict[int, int | None] = {}  # by producer: its last batch, or ``None`` if a marker came after it
+        for segment in self._segments:
+            for _, header in segment.batches:
+                if header.attributes & TRANSACTIONAL:
+                    lasts[header.producer_id] = None if header.is_control else header.base_offset
+        open_ = self._state.open_transactions
+        left = {p: last for p, last in lasts.items() if last is not None and not _is_open(open_.get(p), last)}
+        if not left:
+            return set()
+        search = _Search(
+            self._partition, self._segments[-1].next_offset, max(left.values()) + 1, self._state.next_offset
+        )
+        return {transaction.producer_id for transaction in search.run(set(left))} & left.keys()
+
+
+def _ends(segments: Sequence[Segment], start: int) -> Iterator[tuple[int, int, bool]]:
+    """Yield (offset, producer id, whether it is an ABORT) of each marker that ends a transaction, from ``start`` on."""
+    for segment in segments:
         if segment.next_offset <= start:
-            break
-        for at, header in reversed(segment.batches):
-            if not header.attributes & TRANSACTIONAL:
-                continue
-            producer_id, base = header.producer_id, header.base_offset
-            if header.is_control:
+            continue
+        for at, header in segment.batches:
+            if header.attributes & TRANSACTIONAL and header.is_control and header.base_offset >= start:
                 type_ = _type_of(segment, at, header)
                 if type_ in (control.ABORT, control.COMMIT):
-                    ended[producer_id] = type_ == control.ABORT
-            elif base < end and header.next_offset > start:
-                is_aborted = ended.get(producer_id)
-                if is_aborted:
-                    aborted.add(base)
-                elif is_aborted is None:
-                    left.setdefault(producer_id, []).append(base)
-    left = {p: bases for p, bases in left.items() if not _is_open(state, p, bases[-1])}
-    if left:
-        lowest_end = segments[-1].next_offset
-        highest = max(bases[0] for bases in left.values())
-        for transaction in _Search(partition, lowest_end, highest + 1, state.next_offset).run(set(left)):
-            aborted.update(left.get(transaction.producer_id, ()))
-    return aborted
+                    yield header.base_offset, header.producer_id, type_ == control.ABORT
+
+
+def _is_open(open_: OpenTransaction | None, offset: int) -> bool:
+    return open_ is not None and open_.first_offset <= offset
 
 
 def _type_of(segment: Segment, at: int, header: BatchHeader) -> int:
@@ -76,11 +115,6 @@ def _type_of(segment: Segment, at: int, header: BatchHeader) -> int:
         raise CorruptLogError(
             f"a marker in the log cannot be read; restore it from a backup: {error!r} offset={header.base_offset}"
         ) from error
-
-
-def _is_open(state: PartitionState, producer_id: int, offset: int) -> bool:
-    open_ = state.open_transactions.get(producer_id)
-    return open_ is not None and open_.first_offset <= offset
 
 
 def aborted_between(partition: Partition, start: int, end: int, state: PartitionState) -> Sequence[AbortedTransaction]:

@@ -10,7 +10,7 @@ Not here: whether a group's reader may read; see ``access``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -23,7 +23,7 @@ from fenceline.log.partition import Partition
 from fenceline.log.tail import Tail, out_of_range, verified_tail
 from fenceline.model.requests import ReadRequest
 from fenceline.model.results import BatchPage, Bounds, Page, ReadRecord
-from fenceline.read.aborted import aborted_batches
+from fenceline.read.aborted import Outcomes
 from fenceline.read.offset_ranges import NOTHING, Acknowledged
 from fenceline.read.time_search import find_timestamp
 
@@ -128,9 +128,7 @@ class Reader:
         if start >= end:
             return position
         for chunk in self._chunks(start, bounds.next_offset, request):
-            left_out: Collection[int] = ()
-            if request.is_read_committed:
-                left_out = aborted_batches(self._partition, chunk, tail.state, position, end)
+            outcomes = Outcomes(self._partition, chunk, tail.state, position) if request.is_read_committed else None
             for segment in chunk:
                 if not segment.base_offset <= position < segment.next_offset:
                     raise self._partition.hole(position)
@@ -139,7 +137,7 @@ class Reader:
                         continue
                     if position >= end:
                         return position
-                    if header.is_control or header.base_offset in left_out:
+                    if header.is_control or (outcomes is not None and outcomes.is_aborted(header)):
                         position = min(header.next_offset, end)
                         continue
                     position, is_full = sink.add(segment, at, header, position, end)

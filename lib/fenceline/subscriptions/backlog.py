@@ -9,13 +9,13 @@ between two ends. Only around a marker are they counted by halving.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 from fenceline import limits
 from fenceline.format.segment import Segment
 from fenceline.log.partition import Partition
 from fenceline.log.tail import Tail
-from fenceline.read.aborted import aborted_batches
+from fenceline.read.aborted import Outcomes
 from fenceline.read.offset_ranges import Acknowledged
 from fenceline.read.time_search import base_of
 
@@ -44,18 +44,13 @@ def slid(partition: Partition, tail: Tail, mark: int, acknowledged: Acknowledged
 
 
 def _slid_within(partition: Partition, tail: Tail, segment: Segment, mark: int, acknowledged: Acknowledged) -> int:
-    aborted: Collection[int] | None = None
+    outcomes = Outcomes(partition, [segment], tail.state, mark)
     for _, header in segment.batches:
         mark = acknowledged.end_from(mark)
         if header.next_offset <= mark:
             continue
-        if not header.is_control:
-            if not header.is_transactional:
-                return mark
-            if aborted is None:
-                aborted = aborted_batches(partition, [segment], tail.state, mark, segment.next_offset)
-            if header.base_offset not in aborted:
-                return mark
+        if not header.is_control and not outcomes.is_aborted(header):
+            return mark
         mark = header.next_offset
     return acknowledged.end_from(mark)
 
