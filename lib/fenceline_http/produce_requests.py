@@ -241,8 +241,6 @@ class Produce(_Batch, Body):
         self.check_expected(self.acks, "expected_offset")
         if self.transactional_id is not None:
             _refuse_unacknowledged(self.acks)
-            if self.producer is None:
-                refuse("producer", "given with a transactional_id")
 
 
 class Batch(Query):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import pytest
@@ -186,3 +187,22 @@ def test_a_look_at_stable_offsets_ends_a_transaction_whose_time_is_over(
     assert eventually(stable, []) == []
     with pytest.raises(errors.ProducerFencedError):
         producer.end("commit")
+
+
+def test_transactions_of_several_producers_at_once_show_whole_or_not_at_all(
+    service: Service, topics: tuple[str, str]
+) -> None:
+    """Each writes its number to both topics, and every second one aborts."""
+
+    def move(number: int) -> None:
+        with service.another_client() as client:
+            producer = Producer(client)
+            for _ in range(3):
+                for name in topics:
+                    producer.produce(name, f"{number}")
+                producer.end("commit" if number % 2 else "abort")
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(move, range(4)))
+    for name in topics:
+        assert sorted(values(service.client, name)) == ["1", "1", "1", "3", "3", "3"]

@@ -172,7 +172,7 @@ def test_a_list_of_producer_states_of_wrong_form_is_refused(query: str, field: s
         ({"acks": 0}, "acks"),
     ],
 )
-@pytest.mark.parametrize("name", ["orders", "nope"])
+@pytest.mark.parametrize("name", ["orders", "nope", "no topic"])
 def test_half_a_batch_of_a_transaction_is_refused_before_its_topic_is_looked_for(
     name: str, more: Any, field: str
 ) -> None:
@@ -204,7 +204,7 @@ def binary(*, is_transactional: bool, producer_id: int = 7) -> bytes:
     ).body
 
 
-@pytest.mark.parametrize("name", ["orders", "nope"])
+@pytest.mark.parametrize("name", ["orders", "nope", "no topic"])
 @pytest.mark.parametrize("acks", ["-1", "0", "1"])
 @pytest.mark.parametrize(("is_transactional", "given"), [(True, ""), (False, "t"), (True, "t")])
 def test_half_a_binary_batch_of_a_transaction_is_refused_before_its_topic_is_looked_for(
