@@ -1,4 +1,7 @@
-"""Transactions through the handlers: their producers, what they add, how they end (API.md, "Producer ids, …")."""
+"""Transactions through the handlers: their producers, what they add, how they end.
+
+API.md, "Producer ids, coordinators, transactions".
+"""
 
 from __future__ import annotations
 

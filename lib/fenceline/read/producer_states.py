@@ -1,4 +1,6 @@
-"""Producer states: what a partition knows of its producers, at a verified tail (API.md, "producer-states").
+"""Producer states: what a partition knows of its producers, at a verified tail.
+
+API.md, "Producer ids, coordinators, transactions".
 
 Rule: a producer that appended since the checkpoint is brought forward to the log's end; its item is behind. The item of
 any other says all. Producers whose state has lapsed are left out, as an append would judge them.

@@ -74,7 +74,7 @@ def _found(truth: TransactionTruth) -> dict[str, Stored]:
 
 
 def _check_transaction(transaction: Transaction, found: dict[str, Stored]) -> None:
-    """Check that it is all or nothing, and what its client was told."""
+    """Check that it is all or nothing, and that its client got the right answers."""
     outcomes: set[str] = set()
     for batch in transaction.batches:
         stored = [found[text] for text in batch.values if text in found]

@@ -76,7 +76,7 @@ class Instance:
                     raise Lost from error
             except NoReply:
                 if not keeps:
-                    self.name = stage.fresh(f"{self.client}/")  # the pair of that answer is nobody's
+                    self.name = stage.fresh(f"{self.client}/")  # no instance has the pair of that answer
             stage.world.sleep(stage.rng.random() * 500)
         raise Lost
 
