@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import pytest
@@ -20,7 +19,6 @@ from fenceline.format import batch, keys
 from fenceline.log.partition import Partition
 from fenceline.model.record import Record
 from fenceline.model.requests import ReadRequest
-from fenceline.model.results import ProducerRef
 from fenceline.ports import Delete
 from fenceline.service.log import Log
 from tests.support.coordinating import ID, Coordinator
@@ -65,9 +63,6 @@ def committed(service: Service) -> list[bytes | None]:
     return [record.value for record in page.records]
 
 
-# The form
-
-
 def test_a_json_batch_of_a_transaction_is_stored_with_its_bit(service: Service, txn: Coordinator) -> None:
     txn.send(service.log, "a")
     append(service.log, "plain", producer=(8, 0, 0))
@@ -76,39 +71,12 @@ def test_a_json_batch_of_a_transaction_is_stored_with_its_bit(service: Service, 
 
 
 def test_a_binary_batch_of_a_transaction_is_admitted_too(service: Service, txn: Coordinator) -> None:
-    body = batch.encode([Record(b"a")], now_ms=START_MS, **_PRODUCER, is_transactional=True).body
+    body = batch.encode(
+        [Record(b"a")], now_ms=START_MS, producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True
+    ).body
     assert service.log.append(TOPIC, 0, AppendRequest.of_batch(body, transactional_id=ID)) is not None
     assert len(txn.asked) == 1
     assert opened(service) == [7]
-
-
-_PRODUCER: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
-
-
-@pytest.mark.parametrize("transactional_id", ["", ".", "..", "a/b", "a\nb", "é" * 125])
-@pytest.mark.parametrize("is_binary", [True, False])
-def test_a_transactional_id_that_no_path_carries_is_no_batchs(transactional_id: str, is_binary: bool) -> None:
-    body = batch.encode([Record(b"a")], now_ms=START_MS, **_PRODUCER, is_transactional=True).body
-    binary = partial(AppendRequest.of_batch, body)
-    json = partial(AppendRequest.of_records, [Record(b"a")], producer=ProducerRef(7, 0, 0))
-    with pytest.raises(errors.InvalidRequestError) as refusal:
-        (binary if is_binary else json)(transactional_id=transactional_id)
-    assert refusal.value.field == "transactional_id"
-
-
-def test_half_a_transactional_batch_is_refused_by_its_form() -> None:
-    with pytest.raises(errors.InvalidRequestError) as refusal:
-        AppendRequest.of_records([Record(b"a")], transactional_id=ID)
-    assert refusal.value.field == "producer"
-    for has_bit in (True, False):
-        body = batch.encode([Record(b"a")], now_ms=START_MS, **_PRODUCER, is_transactional=has_bit).body
-        with pytest.raises(errors.InvalidRequestError) as refusal:
-            AppendRequest.of_batch(body, transactional_id=None if has_bit else ID)
-        assert refusal.value.field == "transactional_id"
-    with pytest.raises(errors.InvalidRecordError):
-        AppendRequest.of_batch(
-            batch.encode([Record(b"a")], now_ms=START_MS, is_transactional=True).body, transactional_id=ID
-        )
 
 
 @pytest.mark.parametrize("acks", [0, 1])

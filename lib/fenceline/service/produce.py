@@ -23,6 +23,7 @@ from fenceline.append.coordinator_answer import AskCoordinator
 from fenceline.append.request import AppendRequest, BatchEntry, prepare
 from fenceline.errors import (
     FencelineError,
+    FixError,
     InvalidProducerEpochError,
     InvalidRequestError,
     InvalidTxnStateError,
@@ -238,20 +239,29 @@ class Producing:
         Where the log names an exclusive session, its end is written first. Where the batch would open a transaction
         here, the coordinator must name the partition first ("Admission").
         """
+        partition, is_verified = appender.partition, False
         while True:
+            known = partition.state
             answer = appender.append(entry, sent.until_ms)
             if isinstance(answer, AdmitFirst):
                 try:
-                    ended = admit(self._resolver.appenders, appender.partition, answer)
+                    ended = admit(self._resolver.appenders, partition, answer)
                 except ProducerBusyError:
-                    state = verified_tail(appender.partition).state
+                    state = verified_tail(partition).state
                     if (state.session_id, state.topic_epoch) == (answer.session_id, answer.topic_epoch):
                         raise
                     continue  # I4: a state that is out of date named that session
                 entry = replace(entry, terms=entry.terms._replace(ended=ended))
                 continue
             if isinstance(answer, AskCoordinator):
-                entry = self._admitted(appender.partition, entry, answer, sent.until_ms)
+                try:
+                    entry = self._admitted(partition, entry, answer, sent.until_ms)
+                except FixError:
+                    # I4: the check that asked may have been made behind the log's end. What the log says comes first:
+                    # another writer, the batch itself, a marker.
+                    if is_verified or verified_tail(partition).state is known:
+                        raise
+                    is_verified = True
                 continue
             assert isinstance(answer, Appended)
             return answer
