@@ -23,7 +23,7 @@ from fenceline.errors import ConcurrentTransactionsError, CorruptLogError, Outco
 from fenceline.log.context import Context, StaleTopicId
 from fenceline.log.retry import Attempts
 from fenceline.ports import Unavailable
-from fenceline.transactions import item_store, pending_offsets
+from fenceline.transactions import item_store
 from fenceline.transactions.decide import completed
 from fenceline.transactions.item import SubscriptionCursors, TopicPartitions, TransactionItem
 
@@ -148,6 +148,9 @@ def _end(ending: _Ending, place: TopicPartitions, number: int) -> Exception | No
 
 def _settle(context: Context, item: TransactionItem, cursors: SubscriptionCursors, number: int) -> Exception | None:
     """Settle one cursor; return why it is not done."""
+    # Only here: a batch whose admission meets a prepared transaction without offsets loads nothing of subscriptions.
+    from fenceline.transactions import pending_offsets
+
     try:
         pending_offsets.settle(
             context, cursors, number, item.producer_id, item.producer_epoch, is_commit=item.is_commit

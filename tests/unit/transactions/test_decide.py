@@ -8,6 +8,8 @@ import pytest
 
 from fenceline import limits
 from fenceline.errors import FencelineError, InvalidRequestError
+from fenceline.format import keys
+from fenceline.format.item_size import size_of
 from fenceline.model.transaction import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
@@ -384,3 +386,15 @@ def test_a_transaction_s_item_has_300_kib_and_500_cursors() -> None:
     long = tuple(SubscriptionCursors("g" * 249, "i" * 32, "s" * 32, (number,)) for number in range(500))
     with pytest.raises(InvalidRequestError, match="bytes"):
         check_limits(replace(found, cursors=long))
+
+
+def test_the_end_of_a_full_transaction_fits_its_item() -> None:
+    """ "Room in items": the outcome, and the fence, of the largest item that may be ongoing."""
+    topics = tuple(TopicPartitions(f"{number:032x}", "n" * 249, (number,)) for number in range(500))
+    groups = tuple(f"{number:0249d}" for number in range(100))
+    cursors = tuple(SubscriptionCursors(one, f"{n:032x}", "s" * 32, (0,)) for n in range(4) for one in groups)
+    full = item(ONGOING, producer_epoch=limits.PRODUCER_EPOCH_MAX, partitions=topics, groups=groups, cursors=cursors)
+    assert size_of(keys.transaction_item("t"), check_limits(full).to_value()) > 280 * 1024
+    ended = decide(full, End(full.pair, is_commit=True), NOW, spare=limits.INT64_MAX).item
+    for found in (ended, decide(full, Meet(), NOW + 1).item):
+        assert size_of(keys.transaction_item("t"), found.to_value()) < limits.ITEM_BYTES_MAX - 64 * 1024
