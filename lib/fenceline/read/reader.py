@@ -87,15 +87,17 @@ class Reader:
     def _wait(self, tail: Tail, until_ms: int, meet: Callable[[Tail], bool] | None) -> None:
         """Return when the log may have moved beyond ``tail``, or at ``until_ms``; call ``meet`` once a second."""
         runtime, partition = self._context.runtime, self._partition
+        if meet is None:
+            partition.wait(tail.state, until_ms)
+            return
         pause_ms = limits.POLL_FIRST_MS
         while partition.state is tail.state and not self._context.stopping.is_set:
             now_ms = runtime.monotonic_ms()
             if now_ms >= until_ms:
                 return
-            next_ms = until_ms if meet is None else min(until_ms, now_ms + limits.POLL_LAST_MS)
-            partition.wait(tail.state, next_ms, pause_ms)
+            partition.wait(tail.state, min(until_ms, now_ms + limits.POLL_LAST_MS), pause_ms)
             pause_ms = limits.POLL_LAST_MS
-            if meet is not None and partition.state is tail.state and meet(tail):
+            if partition.state is tail.state and meet(tail):
                 return
 
     def _start(self, request: ReadRequest, tail: Tail) -> int:
