@@ -117,6 +117,7 @@ def test_a_command_that_asks_a_service_loads_no_server_and_draws_nothing(argumen
         ["consume", "TOPIC", "--compacted"],
         ["consume", "TOPIC", "--from", "earliest"],
         ["produce", "TOPIC"],
+        ["txn", "run", "--in", "TOPIC", "--out", "TOPIC", "--group", "g", "--once", "--", "cat"],
     ],
     ids=lambda arguments: " ".join(arguments[:2] if arguments[0] != "consume" else arguments),
 )
@@ -128,6 +129,7 @@ def test_a_command_that_is_answered_loads_no_more_of_the_log_than_it_shows(url, 
     assert code == 0
     assert not modules & {*NOT_FOR_A_CLIENT, *NOT_FOR_A_COMMAND}
     carries_batches = arguments in (["produce", "TOPIC"], ["consume", "TOPIC", "--from", "earliest"])
+    carries_batches = carries_batches or arguments[:2] == ["txn", "run"]
     assert modules & set(NOT_WITHOUT_RECORDS) == (set(NOT_WITHOUT_RECORDS) if carries_batches else set())
 
 
