@@ -90,13 +90,14 @@ class Sender:
         self._max_in_flight = max_in_flight
         self._delivery_ms = delivery_ms
         self._threads: list[threading.Thread] = []
+        self._left_behind = 0  # batches of an aborted transaction that keep as many threads
         self._accumulator: Accumulator[Destination] = Accumulator(
             client.runtime, linger_ms=linger_ms, batch_bytes=batch_bytes, buffer_bytes=buffer_bytes
         )
 
     def put(self, route: Route, place: Destination, records: Sequence[Record]) -> Delivery:
         """Queue records for a partition; waits while the buffer is full."""
-        if len(self._threads) < min(len(place.writes.places), self._max_in_flight):
+        if len(self._threads) < min(len(place.writes.places) + self._left_behind, self._max_in_flight):
             self._start_thread()
         batch_bytes = min(self._batch_bytes, route.batch_bytes_max)
         batch, index = self._accumulator.put(place, records, batch_bytes=batch_bytes)
@@ -113,6 +114,7 @@ class Sender:
     def drop(self) -> None:
         """Cancel what was not sent. A batch in flight goes on by itself, and changes nothing of a later transaction."""
         self._accumulator.drop()
+        self._left_behind = len(self._accumulator.places())
 
     def close(self) -> None:
         """Send nothing more but what is in flight."""

@@ -167,17 +167,20 @@ def test_batches_of_many_partitions_are_in_flight_at_once():
 def test_a_batch_of_an_aborted_transaction_that_is_still_in_flight_neither_meets_nor_harms_the_next():
     """The fake service asserts that two batches of a partition never meet."""
     fault, opened = gate()
-    service = FakeTransactions(faults=[fault])
+    service = FakeTransactions(partitions=2, faults=[fault])
     with producer_of(service, linger_ms=0) as producer:
         with suppress(KeyError), producer.transaction() as txn:
-            late = txn.send("t", value=b"late")
+            late = txn.send("t", value=b"late", partition=0)
             wait_until(lambda: service.produced)
             raise KeyError
         with producer.transaction() as txn:
-            txn.send("t", value=b"next")
-            threading.Timer(0.05, opened.set).start()
+            txn.send("t", value=b"beside", partition=1)
+        with producer.transaction() as txn:
+            txn.send("t", value=b"next", partition=0)
+            txn.send("t", value=b"again", partition=1).result(60_000)
+            opened.set()
 
-    assert service.committed == [(("t", 0), b"next")]
+    assert [value for _, value in service.committed] == [b"beside", b"again", b"next"]
     with pytest.raises(errors.ProducerFencedError):
         late.result(60_000)
 
