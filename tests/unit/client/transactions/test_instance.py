@@ -47,8 +47,9 @@ def fences(service, first):
     return fault
 
 
-def interrupts(carry_out):
-    carry_out()
+def interrupts(carry_out=lambda: None):
+    if callable(carry_out):
+        carry_out()
     raise KeyboardInterrupt
 
 
@@ -259,6 +260,25 @@ def test_an_interrupt_during_an_abort_leaves_it_to_the_next_transaction():
 
     assert committed(service) == [b"b"]
     assert results(service) == ["abort", "abort", "commit"]
+
+
+@pytest.mark.parametrize("end", ["commit", "abort"])
+def test_an_interrupt_just_before_an_end_is_sent_leaves_nothing_in_the_next_transaction(monkeypatch, end):
+    """Its epoch may be in use at the service, so it must not serve another transaction."""
+    service = FakeTransactions()
+    with producer_of(service) as producer:
+        with monkeypatch.context() as patched:
+            patched.setattr(producer._instance, end, interrupts)
+            txn = producer.transaction()
+            with pytest.raises(KeyboardInterrupt):
+                block(txn, sends_a, *([raises(KeyError())] if end == "abort" else []))
+        write(producer, b"b")
+        if end == "commit":
+            with pytest.raises(RuntimeError, match="another transaction was begun"):
+                txn.commit()
+
+    assert committed(service) == [b"b"]
+    assert results(service) == ["abort", "commit"]
 
 
 def test_an_instance_whose_id_is_no_longer_known_asks_by_its_pair():
