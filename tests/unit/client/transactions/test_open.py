@@ -431,9 +431,9 @@ def test_a_fault_of_the_client_itself_reaches_the_block_instead_of_hanging_it(mo
         raise ZeroDivisionError
 
     service = FakeTransactions(faults=[breaks])
-    with producer_of(service) as producer:
+    with producer_of(service, batch_bytes=90) as producer:
         with pytest.raises(ZeroDivisionError), producer.transaction() as txn:
-            txn.send("t", value=b"a")
+            txn.send_many("t", [Record(b"x" * 60)] * 3)  # three batches, one after the other
         with producer.transaction() as txn:
             txn.send("t", value=b"b")
 
