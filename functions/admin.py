@@ -1,4 +1,4 @@
-"""The admin function: topics, producer ids, the service itself, and paths that no function serves."""
+"""The admin function: topics, the service itself, and paths that no function serves."""
 
 import fenceline.compaction.compact
 import fenceline.log.trim

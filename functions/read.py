@@ -2,6 +2,7 @@
 
 import fenceline.access.ownership.read_guard
 import fenceline.read.offsets
+import fenceline.read.producer_states
 import fenceline.read.reader
 import fenceline.service.partitions
 import fenceline_http.handlers.read

@@ -46,6 +46,8 @@ SIZES: Mapping[str, Size] = {
     "subscriptions": Size(1_769, _API_S),
     # Small items; a claim's markers are appended side by side, and its wait takes up to 20 s of the 29.
     "sessions": Size(1_024, _API_S),
+    # Appends up to 500 markers of an end, 32 side by side, on the caller's time: a whole core.
+    "transactions": Size(1_769, _API_S),
     # Ends before the next one begins, a minute later; compacts up to 256 MiB within a run.
     "sweeper": Size(1_769, 60, is_scheduled=True),
     # Lambda's longest time. The memory is for 2 million keys at 171 bytes, a file of 64 MiB, and 16 MiB of segments.

@@ -50,6 +50,7 @@ class Observability(Construct):
         self._action = actions.SnsAction(sns.Topic.from_topic_arn(self, "Told", arn)) if arn else None
         self._alarms: list[cloudwatch.Alarm] = []
         self._alarms_of_the_log()
+        self._alarms_of_transactions()
         self._alarms_of_the_service(api, functions, table)
         self._alarms_of_schedules(functions["sweeper"], dead_letters)
         self.dashboard = self._dashboard(api, functions)
@@ -66,6 +67,21 @@ class Observability(Construct):
             self._ours(metric_names.CONTENDED, "Sum"),
             10,
             "Appends gave up because others kept winning (CONTENDED). Use fewer writers, or more partitions.",
+        )
+
+    def _alarms_of_transactions(self) -> None:
+        """Raise an alarm for what should have ended long since, or what nothing ends. The sweeper measures both."""
+        self._alarm(
+            "TransactionsOverdue",
+            self._ours(metric_names.TRANSACTIONS_OVERDUE, "Maximum"),
+            1,
+            "Transactions that are decided, or past their time-out, did not end for 5 minutes: readers may wait.",
+        )
+        self._alarm(
+            "TransactionsHanging",
+            self._ours(metric_names.TRANSACTIONS_HANGING, "Maximum"),
+            1,
+            "Transactions are open in a partition, and no transactional id can end them. Run fenceline verify.",
         )
 
     def _alarms_of_the_service(
@@ -179,6 +195,13 @@ class Observability(Construct):
         dashboard.add_widgets(
             _graph("API: requests", [api.metric_count(), api.metric_client_error(), api.metric_server_error()]),
             _graph("API: latency, ms", [api.metric_latency(statistic=one) for one in percentiles]),
+            _graph(
+                "Transactions: overdue, hanging",
+                [
+                    self._ours(name, "Maximum")
+                    for name in (metric_names.TRANSACTIONS_OVERDUE, metric_names.TRANSACTIONS_HANGING)
+                ],
+            ),
             _graph("Checkpoints, age in ms", [self._ours(metric_names.CHECKPOINT_AGE, "Maximum")]),
         )
         dashboard.add_widgets(

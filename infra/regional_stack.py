@@ -100,18 +100,24 @@ class RegionalStack(cdk.Stack):
 
     def _may(self) -> Mapping[str, Sequence[iam.PolicyStatement]]:
         store = self.storage
+        # A function that meets the end of a transaction finishes it ("Meeting a transaction"). A group's offset that it
+        # commits forgets individual acknowledgements, and so deletes the items of their ranges.
+        settles = store.deletes_items("acknowledged")
         return {
             # Creates a topic's object where one is missing, before it acknowledges (DESIGN.md, "Topic objects").
             "produce": [
                 *store.reads("log", "state", "topic"),
                 *store.creates("log", "topic"),
                 *store.items(*_READS_ITEMS, *_WRITES_ITEMS),
+                *settles,
             ],
             # Renews the lease of a session that reads, and fences what a severed one still writes, before it answers.
+            # Ends the transaction that holds a reader up: markers are appends, and its offsets are items.
             "read": [
                 *store.reads("log", "state", "topic", "compacted"),
                 *store.creates("log", "topic"),
                 *store.items(*_READS_ITEMS, *_WRITES_ITEMS),
+                *settles,
             ],
             "subscriptions": [
                 *store.reads("log", "state", "topic", "compacted"),
@@ -123,6 +129,13 @@ class RegionalStack(cdk.Stack):
                 *store.reads("log", "state", "topic"),
                 *store.creates("log", "topic"),
                 *store.items(*_READS_ITEMS, *_WRITES_ITEMS),
+            ],
+            # Markers are appends. A transaction's item is never deleted here: the sweeper expires it.
+            "transactions": [
+                *store.reads("log", "state", "topic"),
+                *store.creates("log"),
+                *store.items(*_READS_ITEMS, *_WRITES_ITEMS),
+                *settles,
             ],
             # SEALs are appends; a trim makes state objects, a compaction a view.
             "admin": [

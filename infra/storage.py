@@ -99,6 +99,15 @@ class Storage(Construct):
         """Return leave for actions on the table. A transaction needs the leave of each of its parts."""
         return [iam.PolicyStatement(actions=[f"dynamodb:{one}" for one in actions], resources=[self.table.table_arn])]
 
+    def deletes_items(self, prefix: str) -> list[iam.PolicyStatement]:
+        """Return leave to delete items whose partition key begins with ``prefix`` and a slash, and no others."""
+        conditions = {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": [f"{prefix}/*"]}}
+        return [
+            iam.PolicyStatement(
+                actions=["dynamodb:DeleteItem"], resources=[self.table.table_arn], conditions=conditions
+            )
+        ]
+
     def _objects(self, prefixes: Sequence[str]) -> list[str]:
         return [self.bucket.arn_for_objects(f"{prefix}/*") for prefix in prefixes]
 

@@ -19,3 +19,8 @@ REFUSALS = "Refusals"
 REFUSALS_BY_CODE = "RefusalsByCode"
 CONTENDED = "Contended"
 CORRUPT_LOG = "CorruptLog"
+TRANSACTIONS_HANGING = "TransactionsHanging"  # open in a partition, and no coordinator will end them
+TRANSACTIONS_OVERDUE = "TransactionsOverdue"  # prepared, or past their time-out, for 5 minutes
+
+# The members of a scheduled function's report that are metrics, too.
+OF_REPORTS = {"transactions_hanging": TRANSACTIONS_HANGING, "transactions_overdue": TRANSACTIONS_OVERDUE}

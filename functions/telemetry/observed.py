@@ -152,6 +152,11 @@ class _Reporter:
             request_id=request_id,
             report=report,
         )
+        counts = {name: report[member] for member, name in metric_names.OF_REPORTS.items() if member in report}
+        for name, count in counts.items():
+            self._metrics.add_metric(name, MetricUnit.Count, count)
+        if counts:
+            self._metrics.flush_metrics()
 
     def failed(self, found: Sequence[FencelineError | StoreFact], request_id: str) -> None:
         self._taken()

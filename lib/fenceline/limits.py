@@ -37,6 +37,8 @@ WAIT_MS_MAX = 20_000
 LIST_DEFAULT = 100
 LIST_MAX = 1_000
 SEGMENTS_MAX = 100
+SEGMENTS_ABORTED_MAX = 20_000  # aborted transactions in one answer of segments, but for its first segment
+PRODUCER_STATES_MAX = 10_000  # in one page: its JSON has at most 2 MB
 OFFSETS_MAX = 100  # partitions in one answer of a topic's offsets
 
 SEGMENT_CACHE_BYTES = 32 * MIB
@@ -82,6 +84,9 @@ SWEEP_COMPACTION_BYTES_MAX = 256 * MIB  # read by one compaction within a run
 SWEEP_COMPACTION_LATE_BYTES_MAX = 16 * MIB  # read by a compaction that begins in a run's second half
 CLOCK_MS = 600_000  # after which an object under clock/ is left over: its sweeper has crashed
 LAPSE_MARGIN_MS = 3_600_000  # by which a producer's item outlives its state, because clocks differ
+SWEEP_MEETING_MS = 10_000  # spent in one run on one transaction that is due
+SWEEP_FOUND_MAX = 5_000  # producer ids whose items one run remembers
+TRANSACTION_OVERDUE_MS = 300_000  # for which a transaction is due before the sweeper reports that
 
 # Compaction
 COMPACTED_FILE_BYTES_MAX = 64 * MIB  # of one file of a view, which is held in memory until it is created

@@ -212,9 +212,9 @@ def _errors() -> str:
             ]
         )
     steps = (
-        "<p>An error is <code>application/problem+json</code>. <code>fix</code>: nothing was written, and the same "
-        "request fails again. <code>retry</code>: nothing was written; send it again. <code>check</code>: it may have "
-        "been written. <code>stop</code>: stored data breaks an invariant.</p>\n"
+        "<p>An error is <code>application/problem+json</code>. <code>fix</code>: no record was written, and the same "
+        "request fails again. <code>retry</code>: no record was written; send it again. <code>check</code>: it may "
+        "have been written. <code>stop</code>: stored data breaks an invariant.</p>\n"
     )
     table = _table(("code", "status", "next step", "also has", "meaning"), rows)
     return f'<section>\n<h2 id="errors">Errors</h2>\n{steps}{table}</section>\n'

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, NoReturn, TypeVar
 
 from fenceline.errors import InvalidRequestError
-from fenceline.limits import INT64_MAX
-from fenceline_http import json_schema
+from fenceline.limits import INT64_MAX, SUBSCRIPTION_NAME_CHARS_MAX
+from fenceline_http import json_schema, schemas, strict_json
 from fenceline_http.json_schema import Schema
 
 T = TypeVar("T")
@@ -99,6 +99,33 @@ def _flag(value: Any, field: str) -> bool:
 
 
 TEXT: Kind[str] = Kind(_text, json_schema.STRING)
+
+
+def _transactional_id(value: Any, field: str) -> str:
+    from fenceline.model.transaction import check_transactional_id  # Only a request in a transaction needs it.
+
+    text = _text(value, field)
+    if not strict_json.is_text(text):
+        refuse(field, "text; a lone surrogate is not a character")
+    try:
+        return check_transactional_id(text)
+    except InvalidRequestError as error:
+        raise InvalidRequestError(error.detail, field=field) from None
+
+
+TRANSACTIONAL_ID: Kind[str] = Kind(_transactional_id, schemas.TRANSACTIONAL_ID)
+
+LEGAL_GROUP = re.compile(rf"(?!\.\.?\Z)[A-Za-z0-9._-]{{1,{SUBSCRIPTION_NAME_CHARS_MAX}}}", re.ASCII)
+WANTED_GROUP = f"1 to {SUBSCRIPTION_NAME_CHARS_MAX} of A-Z a-z 0-9 . _ -, and neither . nor .."
+
+
+def _group(value: Any, field: str) -> str:
+    if not LEGAL_GROUP.fullmatch(_text(value, field)):
+        refuse(field, WANTED_GROUP)
+    return str(value)
+
+
+GROUP: Kind[str] = Kind(_group, schemas.SUBSCRIPTION_NAME)
 
 
 def choice(words: Sequence[str], schema: Schema | None = None) -> Kind[str]:

@@ -27,6 +27,7 @@ TAGS: Mapping[str, str] = {
     "Ownership": "Locks with generations and fencing tokens, on partitions or on any other name.",
     "Subscriptions": "Named cursors: read what is not acknowledged, acknowledge it, seek.",
     "Groups": "Committed offsets, as in Kafka consumer groups. A group is a subscription.",
+    "Transactions": "Records of several partitions and offsets of a group, all of them or none (exactly once).",
     "Service": "The service itself: health, and this contract.",
 }
 _SCHEME = "sigv4"

@@ -15,7 +15,7 @@ from fenceline.errors import InvalidRequiredAcksError
 from fenceline.model.record import Record
 from fenceline_http import json_schema
 from fenceline_http.declared import Body, Members, Query, object_of, optional, required, required_by
-from fenceline_http.fields import TEXT, Kind, choice, integer, list_of, refuse
+from fenceline_http.fields import TEXT, TRANSACTIONAL_ID, Kind, choice, integer, list_of, refuse
 from fenceline_http.json_schema import TEXT_OR_NULL, Named, array, described, nullable, obj
 from fenceline_http.schemas import ENCODING as ENCODING_SCHEMA
 from fenceline_http.schemas import HEADERS, INT16_MAX
@@ -180,6 +180,12 @@ def _integers(text: str, field: str, *, low: int) -> int | list[int]:
     return values if len(values) > 1 else values[0]
 
 
+def _refuse_unacknowledged(acks: int) -> None:
+    """Refuse a batch of a transaction whose sender does not wait: only what was acknowledged is surely in it."""
+    if acks != -1:
+        refuse("acks", "-1 with a transactional_id")
+
+
 def _refuse_unanswerable(expected: Expected | None, acks: int, path: str) -> None:
     """Refuse an expected offset with ``acks`` 0: the sender would not hear that it was not met."""
     offsets = [expected] if isinstance(expected, int) else expected or ()
@@ -227,10 +233,14 @@ class Produce(_Batch, Body):
     """One batch of records."""
 
     acks: int = optional(ACKS, default=-1)
-    transactional_id: str | None = optional(TEXT, "The transaction that the batch belongs to.")
+    transactional_id: str | None = optional(
+        TRANSACTIONAL_ID, "The transaction that the batch belongs to. It needs `producer`, and `acks` -1."
+    )
 
     def check(self) -> None:
         self.check_expected(self.acks, "expected_offset")
+        if self.transactional_id is not None:
+            _refuse_unacknowledged(self.acks)
 
 
 class Batch(Query):
@@ -242,7 +252,7 @@ class Batch(Query):
     )
     session_id: str | None = optional(TEXT, "For a binary batch: the session that was granted the partition.")
     topic_epoch: int | None = optional(integer(-1), "For a binary batch: the epoch that the session was granted.")
-    transactional_id: str | None = optional(TEXT, "For a binary batch: as the field of the JSON body.")
+    transactional_id: str | None = optional(TRANSACTIONAL_ID, "For a binary batch: as the field of the JSON body.")
 
     def check(self) -> None:
         if (self.session_id is None) != (self.topic_epoch is None):
@@ -251,6 +261,8 @@ class Batch(Query):
                 "given: session_id and topic_epoch go together",
             )
         _refuse_unanswerable(self.expected_offset, self.acks, "expected_offset")
+        if self.transactional_id is not None:
+            _refuse_unacknowledged(self.acks)
 
 
 class ProduceEntry(_Batch):
@@ -264,12 +276,16 @@ class ProduceMany(Body):
     """Batches for several partitions. Each succeeds or fails by itself."""
 
     acks: int = optional(ACKS, default=-1)
-    transactional_id: str | None = optional(TEXT)
+    transactional_id: str | None = optional(
+        TRANSACTIONAL_ID, "The transaction that all batches belong to. Each needs `producer`, and `acks` is -1."
+    )
     partitions: Sequence[ProduceEntry] = required(
         list_of(object_of(ProduceEntry), 1, limits.PARTITIONS_PER_PRODUCE_MAX)
     )
 
     def check(self) -> None:
+        if self.transactional_id is not None:
+            _refuse_unacknowledged(self.acks)
         seen = set()
         for index, entry in enumerate(self.partitions):
             place = entry.topic, entry.partition
@@ -277,6 +293,8 @@ class ProduceMany(Body):
                 refuse(f"partitions[{index}].partition", "named once in a request")
             seen.add(place)
             entry.check_expected(self.acks, f"partitions[{index}].expected_offset")
+            if self.transactional_id is not None and entry.producer is None:
+                refuse(f"partitions[{index}].producer", "given with a transactional_id")
 
 
 class ProduceByKey(Body):

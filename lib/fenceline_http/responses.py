@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fenceline.model.results import Appended, BatchPage, Bounds, Offsets, PartitionList, SegmentEntry, SegmentList
     from fenceline.model.subscription import GroupOffset, ShownCursor, ShownSubscription, Subscription
     from fenceline.model.topic import Topic
+    from fenceline.model.transaction import ProducerPair, ShownProducerState, Transaction
 
 T = TypeVar("T")
 
@@ -359,4 +360,34 @@ def group_offset(shown: GroupOffset) -> dict[str, Any]:
         "partition": shown.partition,
         "offset": shown.offset,
         "metadata": shown.metadata,
+    }
+
+
+# Transactions
+
+
+def pair(shown: ProducerPair) -> dict[str, int]:
+    return {"producer_id": shown.producer_id, "producer_epoch": shown.producer_epoch}
+
+
+def transaction(shown: Transaction) -> dict[str, Any]:
+    return {
+        "transactional_id": shown.transactional_id,
+        "state": shown.state,
+        "producer_id": shown.producer_id,
+        "producer_epoch": shown.producer_epoch,
+        "transaction_timeout_ms": shown.transaction_timeout_ms,
+        "started_at": shown.started_at,
+        "partitions": [{"topic": one.topic, "partition": one.partition} for one in shown.partitions],
+        "groups": list(shown.groups),
+    }
+
+
+def producer_state(shown: ShownProducerState) -> dict[str, int]:
+    return {
+        "producer_id": shown.producer_id,
+        "producer_epoch": shown.producer_epoch,
+        "last_sequence": shown.last_sequence,
+        "last_timestamp": shown.last_timestamp,
+        "current_txn_start_offset": shown.current_txn_start_offset,
     }

@@ -14,7 +14,7 @@ from typing import Any, Literal, cast
 from fenceline_http.declared import Body, Query
 from fenceline_http.json_schema import Named
 
-Function = Literal["produce", "read", "admin", "subscriptions", "sessions"]
+Function = Literal["produce", "read", "admin", "subscriptions", "sessions", "transactions"]
 
 _ANYWHERE = ("INVALID_REQUEST", "UNAUTHENTICATED", "NOT_AUTHORIZED", "THROTTLED")
 _OF_BODIES = ("RECORD_LIST_TOO_LARGE", "UNSUPPORTED_MEDIA_TYPE")

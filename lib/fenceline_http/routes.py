@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import get_args
 
-from fenceline_http.operations import admin, produce, read, sessions, subscriptions
+from fenceline_http.operations import admin, produce, read, sessions, subscriptions, transactions
 from fenceline_http.route import Function, Route
 
 FUNCTIONS: tuple[Function, ...] = get_args(Function)
@@ -18,4 +18,5 @@ ROUTES: tuple[Route, ...] = (
     *admin.ROUTES,
     *subscriptions.ROUTES,
     *sessions.ROUTES,
+    *transactions.ROUTES,
 )

@@ -33,6 +33,11 @@ EPOCH = integer(-1)
 TOPIC_NAME: Schema = {"type": "string", "pattern": name_pattern(limits.TOPIC_NAME_CHARS_MAX)}
 SUBSCRIPTION_NAME: Schema = {"type": "string", "pattern": name_pattern(limits.SUBSCRIPTION_NAME_CHARS_MAX)}
 PRODUCER_NAME: Schema = {"type": "string", "pattern": name_pattern(limits.PRODUCER_NAME_CHARS_MAX)}
+# Neither / nor control characters, and neither . nor ..: no path could hold such an id.
+TRANSACTIONAL_ID: Schema = {
+    "type": "string",
+    "pattern": rf"^(?!\.{{1,2}}$)[^/\u0000-\u001f\u007f]{{1,{limits.TRANSACTIONAL_ID_BYTES_MAX}}}$",
+}
 SESSION_ID: Schema = {"type": "string", "pattern": "^[0-9a-f]{32}$"}
 
 BOUNDS: Mapping[str, Schema] = {"log_start_offset": OFFSET, "next_offset": OFFSET, "last_stable_offset": OFFSET}
@@ -51,6 +56,8 @@ PATH_PARAMETERS: Mapping[str, tuple[str, Schema, object]] = {
     "group": ("The group's name.", SUBSCRIPTION_NAME, "billing"),
     "session_id": ("The session's id.", SESSION_ID, "5f0c8a4e1d2b4c6f9a7e3b1d0c5f8a2e"),
     "producer_name": ("The producer's name.", PRODUCER_NAME, "loader"),
+    "transactional_id": ("The transactional id.", TRANSACTIONAL_ID, "loader-1"),
+    "key": ("The group's name, or the transactional id.", TRANSACTIONAL_ID, "loader-1"),
 }
 
 

@@ -21,6 +21,8 @@ from fenceline_http import routes
 from fenceline_testing.service import in_memory
 from functions.telemetry import metric_names
 from tests.e2e.region import REGIONS, Region, Toolkit
+from tests.e2e.test_transactions import Producer, begun, offsets, values
+from tests.e2e.test_transactions import eventually as eventually_is
 from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.deploy
@@ -211,6 +213,34 @@ def test_requests_through_the_api_ask_the_stores_as_the_library_does(region: Reg
     told = calls_of(region, function, [lambda: request(client, topic)] * tries)
     assert library in told
     assert sum(library.values()) <= min(sum(calls.values()) for calls in told)
+
+
+def test_a_transaction_whose_producer_is_gone_is_ended_by_the_function_that_reads(
+    region: Region, client: Client
+) -> None:
+    """Its role may write the markers in both partitions, and what becomes of the transaction and of its offsets."""
+    for name in ("left-0", "left-1"):
+        client.create_topic(name)
+    client.produce("left-1", 0, [Record(b"v")])
+
+    def begin(producer: Producer) -> None:
+        producer.add_group("left")
+        producer.post("offsets", group="left", offsets=[{"topic": "left-1", "partition": 0, "offset": 1}])
+        for name in ("left-0", "left-1"):
+            producer.produce(name, "lost")
+
+    producer = begun(client, begin)
+    client.produce("left-0", 0, [Record(b"after")])
+    assert eventually_is(lambda: values(client, "left-0"), ["after"]) == ["after"]
+    assert values(client, "left-1") == ["v"]
+    assert offsets(client, "left", require_stable=True) == []
+    with pytest.raises(errors.ProducerFencedError):
+        producer.end("commit")
+
+    def markers() -> list[dict[str, Any]]:
+        return [line for line in region.lines("read") if line.get("calls", {}).get("objects.create", 0) >= 2]
+
+    assert eventually(markers, 1)
 
 
 def test_metrics_are_told_and_no_key_or_value_is(region: Region, client: Client) -> None:

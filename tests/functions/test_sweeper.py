@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, fields
 from typing import Any
 
 import pytest
@@ -12,8 +13,12 @@ from fenceline.append.request import AppendRequest
 from fenceline.errors import CorruptLogError, InvalidRequestError
 from fenceline.format import keys
 from fenceline.model.record import Record
+from fenceline.sweeper.report import Report
 from fenceline_http.wiring import Service
 from functions.scheduled import sweep
+from functions.telemetry import metric_names
+from functions.telemetry.observed import running
+from tests.support.service import LogBuilder, data
 
 
 @dataclass
@@ -55,3 +60,29 @@ def test_damage_is_an_error_when_all_the_rest_was_swept(service: Service, topic:
 def test_an_event_that_makes_no_sense_is_refused(service: Service, event: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequestError):
         sweep.run(event, Remaining(), service)
+
+
+def test_a_run_s_hanging_and_overdue_transactions_are_metrics_also_where_there_is_none(
+    service: Service, topic: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @dataclass
+    class Context(Remaining):
+        aws_request_id: str = "request-1"
+
+    handler = running("sweeper", sweep.run, service)
+    counted: list[tuple[list[float], list[float]]] = []
+    for epochs in ((), (3,)):
+        builder = LogBuilder(topic_id=service.log.topics.get(topic).topic_id)
+        for epoch in epochs:
+            builder.add(data("v", producer=(7, epoch, 0), is_transactional=True))
+        builder.store(service.objects)
+        capsys.readouterr()
+        handler({"is_thorough": True}, Context())
+        lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        (line,) = [line for line in lines if metric_names.TRANSACTIONS_HANGING in line]
+        counted.append((line[metric_names.TRANSACTIONS_HANGING], line[metric_names.TRANSACTIONS_OVERDUE]))
+    assert counted == [([0.0], [0.0]), ([1.0], [0.0])]
+
+
+def test_every_metric_of_a_report_is_a_member_of_it() -> None:
+    assert metric_names.OF_REPORTS.keys() <= {field.name for field in fields(Report)}

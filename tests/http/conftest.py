@@ -12,8 +12,8 @@ from fenceline_http import wiring
 from tests.support.http_events import call
 
 
-def service_in_memory() -> wiring.Service:
-    runtime = ThreadRuntime()
+def service_in_memory(runtime: ThreadRuntime | None = None) -> wiring.Service:
+    runtime = runtime or ThreadRuntime()
     objects = SqliteObjectStore(":memory:", now_ms=runtime.now_ms)
     items = SqliteItemStore(":memory:")
     log = Log(objects, items, runtime, region="local", item_age_ms=0)

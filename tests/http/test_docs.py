@@ -11,8 +11,10 @@ from urllib.parse import urlencode
 import pytest
 
 from fenceline import errors
+from fenceline.format import keys
+from fenceline.ports import Put
 from fenceline_http import docs_page, openapi
-from tests.support.http_events import DOCUMENT, HTML_TYPE, call, validator
+from tests.support.http_events import DOCUMENT, HTML_TYPE, Answer, call, validator
 
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8"
 VOID = {"meta"}
@@ -172,16 +174,46 @@ def test_every_json_body_that_is_sent_and_every_answer_has_an_example() -> None:
 )
 def test_the_examples_are_requests_that_work(service: Any, names: tuple[str, ...]) -> None:
     for name in names:
-        method, path, operation = OPERATIONS[name]
-        for parameter in operation["parameters"]:
-            if parameter["in"] == "path":
-                path = path.replace(f"{{{parameter['name']}}}", str(parameter["example"]))
-        given = {
-            one["name"]: one["example"] for one in operation["parameters"] if one["in"] == "query" and "example" in one
-        }
-        body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("example")
-        answer = call(method, path, urlencode(given), value=body)
+        answer = call_as_shown(name)
         assert answer.status < 300, (name, answer.body)
+
+
+def call_as_shown(name: str) -> Answer:
+    """Send the example of an operation."""
+    method, path, operation = OPERATIONS[name]
+    for parameter in operation["parameters"]:
+        if parameter["in"] == "path":
+            path = path.replace(f"{{{parameter['name']}}}", str(parameter["example"]))
+    given = {
+        one["name"]: one["example"] for one in operation["parameters"] if one["in"] == "query" and "example" in one
+    }
+    body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("example")
+    return call(method, path, urlencode(given), value=body)
+
+
+def test_the_examples_of_transactions_follow_each_other_and_are_answered_as_they_say(service: Any) -> None:
+    """The pair of the first example is that of all others. So the first id that is given is that one."""
+    service.items.write([Put(keys.PRODUCER_ID_BLOCK, {"next": 1_001}, 1, None)])
+    for name in ("createTopic", "appendRecords", "createProducerId", "addTransactionPartitions", "addTransactionGroup"):
+        assert call_as_shown(name).status < 300, name
+    for name in ("commitTransactionOffsets", "getTransaction", "listTransactions", "endTransaction"):
+        answer = call_as_shown(name)
+        said = next(iter(OPERATIONS[name][2]["responses"].values()))["content"]["application/json"]["example"]
+        assert without_times(answer.json) == without_times(said), name
+    assert call_as_shown("listTransactions").json == {"transactions": [], "has_more": False}
+    for name in ("findGroupCoordinator", "findTransactionCoordinator"):
+        assert call_as_shown(name).json["shard"] == 25
+    for name in ("getGroupOffsets", "getTransaction", "listProducerStates"):
+        assert call_as_shown(name).status == 200, name
+    assert call_as_shown("abortTransaction").code == "INVALID_TXN_STATE"  # nothing hangs
+
+
+def without_times(shown: Any) -> Any:
+    if isinstance(shown, list):
+        return [without_times(one) for one in shown]
+    if isinstance(shown, dict):
+        return {name: without_times(one) for name, one in shown.items() if name != "started_at"}
+    return shown
 
 
 def test_who_signs_is_told_how_and_who_need_not_sign_may_leave_it_out() -> None:
@@ -208,7 +240,7 @@ def test_acks_are_three_numbers_and_a_word() -> None:
     [
         ("/v1/topics/{topic}/partitions/{partition}/records", ["encoding", "compacted", "group", "session_id"]),
         ("/v1/topics/{topic}/offsets", ["start_partition", "limit", "timestamp"]),
-        ("/v1/topics/{topic}/subscriptions/{name}/records", ["encoding", "session_id"]),
+        ("/v1/topics/{topic}/subscriptions/{name}/records", ["encoding", "session_id", "require_stable"]),
     ],
 )
 def test_parameters_keep_their_order_since_a_generated_client_may_take_them_by_position(

@@ -97,3 +97,31 @@ def test_a_generated_client_appends_and_reads(generated: ModuleType, url: str) -
         many = models.ProduceMany([models.ProduceEntry("orders", 0, [models.RecordIn(None, key="gone")])], acks="all")
         [result] = operation("records", "append_batches").sync(client=client, body=many).results
         assert result.base_offset == 0
+
+
+def test_a_generated_client_commits_a_transaction(generated: ModuleType, url: str) -> None:
+    models = importlib.import_module(f"{PACKAGE}.models")
+
+    def operation(tag: str, name: str) -> Any:
+        return importlib.import_module(f"{PACKAGE}.api.{tag}.{name}")
+
+    with generated.Client(base_url=url) as client:
+        operation("topics", "create_topic").sync(client=client, body=models.NewTopic("orders"))
+        wanted = models.ProducerIdRequest(transactional_id="a b%")
+        pair = operation("producers", "create_producer_id").sync(client=client, body=wanted)
+        body = models.AddGroup("billing", pair.producer_id, pair.producer_epoch)
+        added = operation("transactions", "add_transaction_group").sync_detailed("a b%", client=client, body=body)
+        assert added.status_code == 204
+        batch = models.Produce(
+            [models.RecordIn("v")],
+            producer=models.Producer(pair.producer_id, pair.producer_epoch, 0),
+            transactional_id="a b%",
+        )
+        assert operation("records", "append_records").sync("orders", 0, client=client, body=batch).base_offset == 0
+        end = models.EndTransaction(models.EndTransactionResult("commit"), pair.producer_id, pair.producer_epoch)
+        following = operation("transactions", "end_transaction").sync("a b%", client=client, body=end)
+        assert (following.producer_id, following.producer_epoch) == (pair.producer_id, pair.producer_epoch + 1)
+        shown = operation("transactions", "get_transaction").sync("a b%", client=client)
+        assert (shown.transactional_id, shown.state.value, shown.started_at) == ("a b%", "CompleteCommit", None)
+        refused = operation("transactions", "get_transaction").sync("nobody", client=client)
+        assert isinstance(refused, models.TransactionalIdNotFoundError)

@@ -114,11 +114,12 @@ def test_a_session_nobody_made_is_unknown() -> None:
     assert call("GET", RECORDS, "offset=0&session_id=s").code == "UNKNOWN_SESSION"
 
 
-def test_a_transaction_is_refused_and_never_stored() -> None:
-    assert produce("a", transactional_id="t").code == "INVALID_TXN_STATE"
-    assert produce_batch(batch(b"a"), "transactional_id=t").code == "INVALID_TXN_STATE"
+def test_half_a_transactional_batch_is_refused_and_never_stored() -> None:
+    assert produce("a", transactional_id="t").code == "INVALID_REQUEST"
+    assert produce_batch(batch(b"a"), "transactional_id=t").code == "INVALID_REQUEST"
     transactional = batch(b"a", producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
-    assert produce_batch(transactional).code == "INVALID_TXN_STATE"
+    assert produce_batch(transactional).code == "INVALID_REQUEST"
+    assert produce_batch(batch(b"a", is_transactional=True), "transactional_id=t").code == "INVALID_RECORD"
     assert read()["next_offset"] == 0
 
 

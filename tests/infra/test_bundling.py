@@ -91,7 +91,9 @@ def test_the_handlers_import_from_the_bundle_alone(bundle: Path) -> None:
     code += "".join(map(imports_of, FUNCTIONS)) + "print(*sys.modules)"
     env = {"PYTHONPATH": str(bundle)}
     done = subprocess.run([sys.executable, "-S", "-c", code], env=env, check=True, capture_output=True, text=True)
-    assert imported_by_methods(bundle / "fenceline" / "service") - set(done.stdout.split()) == set()
+    # Only the first batch of a transaction waits for its import: all cold starts of produce would take longer.
+    missing = imported_by_methods(bundle / "fenceline" / "service") - set(done.stdout.split())
+    assert missing == {"fenceline.transactions.admission"}
 
 
 def imported_by_methods(package: Path) -> set[str]:
@@ -160,6 +162,7 @@ UNWANTED = (
     "fenceline.access.leases",
     "fenceline.access.ownership.own",
     "fenceline.read.reader",
+    "fenceline.transactions.coordinator",
     "fenceline_http.handlers.read",
     "fenceline_http.openapi",
     "fenceline_http.operations.sessions",

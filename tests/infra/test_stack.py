@@ -15,6 +15,7 @@ from typing import Any, get_args
 
 import pytest
 
+from fenceline.format import keys
 from fenceline.settings import Settings
 from fenceline_http import routes
 from functions import FUNCTIONS
@@ -178,9 +179,40 @@ def test_no_role_may_do_any_action_to_any_resource(template: Resources) -> None:
 
 @pytest.mark.parametrize("function", ["produce", "read", "sessions", "subscriptions"])
 def test_who_appends_or_fences_creates_segments_and_no_states_or_views(template: Resources, function: str) -> None:
+    assert created_by(template, function) == ["/log/*", "/topic/*"]
+    deletes = [
+        "dynamodb:DeleteItem" in one["Action"] for one in statements(template, function) if "Condition" not in one
+    ]
+    assert any(deletes) == (function == "subscriptions")
+
+
+def created_by(template: Resources, function: str) -> list[str]:
+    """Return the prefixes of the objects that a function's role may create."""
     [creates] = [one for one in statements(template, function) if one["Action"] == "s3:PutObject"]
-    assert [resource["Fn::Join"][1][-1] for resource in creates["Resource"]] == ["/log/*", "/topic/*"]
-    assert ("dynamodb:DeleteItem" in actions(template, function)) == (function == "subscriptions")
+    told = creates["Resource"]
+    return [resource["Fn::Join"][1][-1] for resource in (told if isinstance(told, list) else [told])]
+
+
+def test_what_ends_a_transaction_creates_segments_alone_and_deletes_no_items_but_those_of_ranges(
+    template: Resources,
+) -> None:
+    """Every function that may meet a transaction's end may do all of it, and no more than that."""
+    assert created_by(template, "transactions") == ["/log/*"]
+    for function in ("produce", "read", "transactions"):
+        [deletes] = [one for one in statements(template, function) if "dynamodb:DeleteItem" in one["Action"]]
+        assert deletes["Action"] == "dynamodb:DeleteItem"
+        assert deletes["Condition"] == {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["acknowledged/*"]}}
+    for function in ("produce", "read", "subscriptions", "transactions", "sweeper"):
+        assert actions(template, function) >= {
+            "s3:GetObject",
+            "s3:ListBucket",
+            "s3:PutObject",
+            "dynamodb:PutItem",
+            "dynamodb:ConditionCheckItem",
+            "dynamodb:DeleteItem",
+            "dynamodb:Query",
+        }
+    assert keys.chunk_items("s").startswith("acknowledged/")
 
 
 def test_scheduled_functions_leave_dead_letters_and_are_not_repeated(template: Resources) -> None:
@@ -278,6 +310,8 @@ def test_there_is_an_alarm_for_each_thing_that_somebody_should_act_upon(template
     assert told >= {
         (metric_names.NAMESPACE, metric_names.CORRUPT_LOG),
         (metric_names.NAMESPACE, metric_names.CONTENDED),
+        (metric_names.NAMESPACE, metric_names.TRANSACTIONS_HANGING),
+        (metric_names.NAMESPACE, metric_names.TRANSACTIONS_OVERDUE),
         ("AWS/ApiGateway", "5xx"),
         ("AWS/Lambda", "Errors"),
         ("AWS/Lambda", "Throttles"),

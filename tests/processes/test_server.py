@@ -299,6 +299,19 @@ def test_an_unknown_path_and_a_wrong_method_are_told_as_a_gateway_would(start: S
     assert client.put("/v1/topics/orders/subscriptions/a%2Fb").json()["code"] == "INVALID_REQUEST"
 
 
+def test_a_transactional_id_is_decoded_once_and_what_no_id_can_be_is_not_taken_for_another(start: Start) -> None:
+    _, client = start()
+    for text in ("%2f", "a b", "é%", "+", "\ufffd"):
+        given = client.post("/v1/producer-ids", json={"transactional_id": text})
+        assert given.status_code == 200
+    assert client.get("/v1/transactions/%252f").json()["transactional_id"] == "%2f"
+    assert client.get("/v1/transactions/a%20b").json()["transactional_id"] == "a b"
+    assert client.get("/v1/transactions/%C3%A9%25").json()["transactional_id"] == "é%"
+    assert client.get("/v1/transactions/+").json()["transactional_id"] == "+"
+    for text in ("%2f", "a%2Fb", "%FF", "%C3", "%ED%A0%80", "%00", "a%0A", "%7f", "x" * 250):
+        assert client.get(f"/v1/transactions/{text}").json()["code"] == "INVALID_REQUEST", text
+
+
 def test_every_worker_lets_in_the_pages_and_the_names_that_the_server_was_told_and_no_others(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "fenceline_cli.main", "dev", "--data", str(tmp_path / "d"), "--port", "0"]
     command += ["--workers", "2", "--cors-origin", "http://localhost:3000", "--allowed-host", "build-box"]

@@ -90,18 +90,10 @@ def test_each_batch_carries_the_topic_epoch_of_its_offset(service: Service) -> N
     assert [r.topic_epoch for r in service.records()] == [-1, 4]
 
 
-def test_a_session_or_a_transaction_is_refused_and_never_stored(service: Service) -> None:
-    records = [Record(b"a")]
-    session = AppendRequest.of_records(records, session=SessionRef("s", 0))
+def test_an_unknown_session_is_refused_and_nothing_is_stored(service: Service) -> None:
+    session = AppendRequest.of_records([Record(b"a")], session=SessionRef("s", 0))
     with pytest.raises(errors.UnknownSessionError):
         service.log.append(TOPIC, 0, session)
-    with pytest.raises(errors.InvalidTxnStateError):
-        service.log.append(TOPIC, 0, AppendRequest.of_records(records, transactional_id="t"))
-    body = batch.encode(
-        records, now_ms=START_MS, producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True
-    ).body
-    with pytest.raises(errors.InvalidTxnStateError):
-        service.log.append(TOPIC, 0, AppendRequest.of_batch(body))
     assert service.values() == []
 
 

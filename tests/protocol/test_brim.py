@@ -31,7 +31,15 @@ from fenceline.model.topic import Topic
 from fenceline.model.topic_config import DEFAULTS
 from fenceline.ports import ItemKey, ItemTooLarge, ItemValue, WriteTooLarge
 from fenceline.read.offset_ranges import Acknowledged
-from fenceline.subscriptions.items import Chunk, Cursor, SubscriptionItem, cursor_to_value, lay_out, pack
+from fenceline.subscriptions.items import (
+    Chunk,
+    Cursor,
+    PendingOffset,
+    SubscriptionItem,
+    cursor_to_value,
+    lay_out,
+    pack,
+)
 from tests.support.claiming import FENCING, claim
 from tests.support.owning import WRITE, everything, own, refusal, sent, serve_two, session, start, told
 from tests.support.service import TOPIC, Service, append, never_arrives
@@ -291,6 +299,13 @@ RANGES = Acknowledged(
     tuple(range(2**62, 2**62 + 2**61, 2**50))[: limits.CURSOR_CHUNK_RANGES],
     tuple(range(2**62 + 2**49, 2**62 + 2**61, 2**50))[: limits.CURSOR_CHUNK_RANGES],
 )
+PENDING = Cursor(
+    MAX, RANGES, "m" * limits.METADATA_BYTES_MAX, MAX, MAX, False,
+    dict.fromkeys(
+        range(MAX, MAX - limits.PENDING_OFFSETS_MAX, -1),
+        PendingOffset(32_767, MAX, MAX, "m" * limits.METADATA_BYTES_MAX),
+    ),
+)  # fmt: skip
 CHUNKS_MAX = 2 * limits.OPEN_RANGES_MAX // (limits.CURSOR_CHUNK_RANGES // 2) + 1
 HEAD = Head(
     PartitionState(
@@ -339,6 +354,10 @@ ITEMS: Mapping[str, tuple[ItemKey, Mapping[str, ItemValue]]] = {
     "cursor with ranges": (
         keys.cursor_item(NAME, ID, ID, 9_999), cursor_to_value(Cursor(MAX, RANGES, "m" * 4_096), [])
     ),
+    "cursor with pending offsets": (keys.cursor_item(NAME, ID, ID, 9_999), cursor_to_value(PENDING, [])),
+    "cursor with chunks and pending offsets": (
+        keys.cursor_item(NAME, ID, ID, 9_999), cursor_to_value(PENDING, [Chunk(ID, RANGES)] * CHUNKS_MAX)
+    ),
     "chunk": (keys.chunk_item(ID, 9_999, ID), {"ranges": pack(RANGES)}),
     "unowned note": (keys.unowned_item(ID, ID), {"name": NAME, "since": MAX}),
     "producer id block": (keys.PRODUCER_ID_BLOCK, {"next": MAX}),
@@ -360,7 +379,7 @@ def test_every_transaction_that_ends_something_fits_one_write() -> None:
     assert 99 * sizes["producer state"] + sizes["partition head"] <= limits.TRANSACTION_BYTES_MAX
     assert limits.CLAIM_PARTITIONS_MAX <= limits.RESOURCES_PER_OWN_MAX
     # An acknowledgement makes as many chunks as fit beside its cursor; a commit has none.
-    assert 99 * sizes["chunk"] + sizes["cursor"] <= limits.TRANSACTION_BYTES_MAX
+    assert 99 * sizes["chunk"] + sizes["cursor with chunks and pending offsets"] <= limits.TRANSACTION_BYTES_MAX
     assert limits.PARTITIONS_PER_COMMIT_MAX * sizes["cursor with ranges"] <= limits.TRANSACTION_BYTES_MAX
 
 

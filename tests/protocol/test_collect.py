@@ -158,6 +158,28 @@ def test_items_of_aborted_transactions_go_with_their_segments() -> None:
     service.close()
 
 
+def test_the_second_items_of_long_aborted_transactions_go_with_the_others() -> None:
+    service = serve()
+    service.log.topics.create(TOPIC)
+    topic_id = service.topic_id()
+    builder = LogBuilder(topic_id=topic_id)
+    for n in range(3):
+        builder.add(data(*["t"] * 1_500, producer=(6, n, 0), is_transactional=True))
+        builder.add(outcome(6, n + 1, is_commit=False))
+    builder.store(service.objects.store)
+    service.log.partitions.checkpoint(TOPIC, 0)
+    ends = [1_500, 3_001, 4_502]
+    assert item_sorts(service, topic_id, keys.LONG_ABORTED_SORT) == [keys.long_aborted_sort(5, end) for end in ends]
+    service.log.partitions.trim(TOPIC, 0, 4_000)
+    swept(service)
+    service.runtime.advance(HOUR)
+    swept(service)
+    assert item_sorts(service, topic_id, keys.ABORTED_SORT) == [keys.aborted_sort(4_502)]
+    assert item_sorts(service, topic_id, keys.LONG_ABORTED_SORT) == [keys.long_aborted_sort(5, 4_502)]
+    check_all(service)
+    service.close()
+
+
 def test_the_stores_time_is_asked_for_with_an_object_that_goes_again(trimmed: Service) -> None:
     context = Context(trimmed.objects, trimmed.items, FakeRuntime(), REGION)
     trimmed.runtime.advance(12_345)

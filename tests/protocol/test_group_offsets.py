@@ -299,7 +299,7 @@ def test_cursors_that_a_dead_process_left_of_a_deleted_subscription_are_not_told
 def test_offsets_that_a_transaction_decides_are_unstable(topics: Service) -> None:
     commit(topics.log, (TOPIC, 0, 5), (TOPIC, 1, 6))
     (first, _) = topics.items.store.query(keys.cursor_items(GROUP))
-    pending = {**first.value, "pending": {"7": [0, 9, ""]}}
+    pending = {**first.value, "pending": {"7": [0, 2, 9, ""]}}
     topics.items.store.write([Put(first.key, pending, first.version + 1, first.version)])
     assert committed(topics.log) == [(TOPIC, 0, 5), (TOPIC, 1, 6)]
     for which in ({}, {"topic": TOPIC}, {"topic": TOPIC, "partition": 0}):
@@ -308,7 +308,7 @@ def test_offsets_that_a_transaction_decides_are_unstable(topics: Service) -> Non
     assert committed(topics.log, topic=TOPIC, partition=1, require_stable=True) == [(TOPIC, 1, 6)]
     commit(topics.log, (TOPIC, 0, 7))
     (kept, _) = topics.items.store.query(keys.cursor_items(GROUP))
-    assert kept.value["pending"] == {"7": [0, 9, ""]}
+    assert kept.value["pending"] == {"7": [0, 2, 9, ""]}
 
 
 def test_more_cursors_than_a_page_are_all_told(topics: Service, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,10 +18,10 @@ from fenceline.append.request import AppendRequest
 from fenceline.errors import OffsetOutOfRangeError
 from fenceline.format import batch, control, keys
 from fenceline.format.segment import Replicated
-from fenceline.log.tail import aborted_between
 from fenceline.model import record as model_record
 from fenceline.model.requests import ReadRequest
 from fenceline.model.results import Page
+from fenceline.read.aborted import aborted_between
 from fenceline.service.log import Log
 from tests.support.patience import PATIENCE_S, without_a_stall
 from tests.support.service import (
@@ -422,7 +422,7 @@ def test_of_many_aborted_transactions_those_that_overlap_are_read_and_no_others(
     monkeypatch.setattr(limits, "LIST_MAX", 5)
     for start, end in ((0, 2), (58, 62), (118, 120)):
         before = service.items.calls["query"]
-        found = aborted_between(appender.partition, start, end)
+        found = aborted_between(appender.partition, start, end, appender.partition.state)
         ended = {transaction.last_offset for transaction in found}
         assert ended >= set(range(start + 1, end, 2)), "all that overlap"
         assert min(ended) >= start

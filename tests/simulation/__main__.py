@@ -1,6 +1,7 @@
 """Run seeds: ``python -m tests.simulation --seeds 1000 [--from N]``, or replay one: ``--seed N --print``.
 
-``--scenario access`` is about exclusive access: claims, sessions and ownership.
+``--scenario access`` is about exclusive access: claims, sessions and ownership. ``--scenario transactions`` is about
+transactions and the offsets in them.
 """
 
 from __future__ import annotations
@@ -9,16 +10,24 @@ import argparse
 import sys
 import time
 import traceback
+from collections.abc import Callable
 
 from tests.simulation.access import scenario as access_scenario
 from tests.simulation.harness import real
 from tests.simulation.log import scenario
-from tests.simulation.log.scenario import Failed
+from tests.simulation.log.scenario import Failed, Run
+from tests.simulation.transactions import scenario as transactions_scenario
+
+RUNS: dict[str, tuple[Callable[[int], Run], Callable[[int], object]]] = {
+    "log": (lambda seed: scenario.run_seed(seed, real.subject()), scenario.draw_plan),
+    "access": (access_scenario.run_seed, access_scenario.draw_plan),
+    "transactions": (transactions_scenario.run_seed, transactions_scenario.draw_plan),
+}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
-    parser.add_argument("--scenario", choices=("log", "access"), default="log", help="what is played (default log)")
+    parser.add_argument("--scenario", choices=tuple(RUNS), default="log", help="what is played (default log)")
     parser.add_argument("--seeds", type=int, default=300, help="how many (default 300)")
     parser.add_argument("--from", type=int, default=0, dest="first", help="the first (default 0)")
     parser.add_argument("--seed", type=int, help="only this one")
@@ -28,12 +37,11 @@ def main() -> int:
     seeds = range(arguments.first, arguments.first + arguments.seeds)
     if arguments.seed is not None:
         seeds = range(arguments.seed, arguments.seed + 1)
-    is_access = arguments.scenario == "access"
-    draw_plan = access_scenario.draw_plan if is_access else scenario.draw_plan
+    run_seed, draw_plan = RUNS[arguments.scenario]
     began, failed = time.monotonic(), []
     for seed in seeds:
         try:
-            run = access_scenario.run_seed(seed) if is_access else scenario.run_seed(seed, real.subject())
+            run = run_seed(seed)
         except Failed as failure:
             failed.append(seed)
             run = failure.run

@@ -18,7 +18,8 @@ from fenceline.model.topic import Topic
 from fenceline.recovery.rebuild import rebuild
 from fenceline.recovery.verify import verify_partition
 from fenceline.service.log import Log
-from fenceline.sweeper.sweep import Report, sweep
+from fenceline.sweeper.report import Report
+from fenceline.sweeper.sweep import sweep
 from tests.support.service import REGION, TOPIC, Service
 
 HOUR = limits.GC_GRACE_MS

@@ -50,6 +50,7 @@ class FenceEntry:
     size: int = 0
     producer_id: int | None = None
     is_internal: bool = True
+    goes_alone: bool = True
     is_going_allowed: bool = False
 
     def check(self, tentative: TentativeState, now_ms: int) -> Stamped | Marked:

@@ -28,6 +28,7 @@ class GrantEntry:
     size: int = field(default=0, init=False)
     producer_id: int | None = field(default=None, init=False)
     is_internal: bool = field(default=True, init=False)
+    goes_alone: bool = field(default=True, init=False)
     is_going_allowed: bool = field(default=False, init=False)
 
     def check(self, tentative: TentativeState, now_ms: int) -> Stamped | Marked | ProducerFencedError:
@@ -49,6 +50,7 @@ class ShareEntry:
     size: int = field(default=0, init=False)
     producer_id: int | None = field(default=None, init=False)
     is_internal: bool = field(default=True, init=False)
+    goes_alone: bool = field(default=True, init=False)
     is_going_allowed: bool = field(default=False, init=False)
 
     def check(self, tentative: TentativeState, now_ms: int) -> Stamped | Marked | ProducerFencedError:

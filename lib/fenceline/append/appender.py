@@ -20,6 +20,7 @@ from weakref import WeakValueDictionary
 from fenceline import limits
 from fenceline.append.checks import AdmitFirst
 from fenceline.append.commit import GroupCommit
+from fenceline.append.coordinator_answer import AskCoordinator
 from fenceline.append.entry import Entry, Marked
 from fenceline.append.queue import Group, Ticket, check_group
 from fenceline.format.segment import SegmentMetadata
@@ -47,8 +48,8 @@ class Appender(GroupCommit):
         super().__init__(partition, keep)
         self._overtaken = 0  # as it was last seen
 
-    def append(self, entry: Entry, until_ms: int) -> Appended | Marked | AdmitFirst:
-        """Append ``entry``, refuse it, or return whose admission must be asked for before it can be checked.
+    def append(self, entry: Entry, until_ms: int) -> Appended | Marked | AdmitFirst | AskCoordinator:
+        """Append ``entry``, refuse it, or return what must be asked for before it can be appended.
 
         Args:
             until_ms: When the caller stops waiting, on the monotonic clock.
@@ -138,9 +139,8 @@ class Appender(GroupCommit):
             if snapshot.state.is_sealed:
                 self._end_incarnation(tickets)
                 return None
-            self._group, unadmitted = check_group(
-                tickets, TentativeState(snapshot.state, dict(snapshot.producers)), self._metadata(snapshot.state)
-            )
+            tentative = TentativeState(snapshot.state, dict(snapshot.producers), snapshot.producers_dropped)
+            self._group, unadmitted = check_group(tickets, tentative, self._metadata(snapshot.state))
             self._deliver(unadmitted)
             self._unqueue(tickets)
             return self._group

@@ -1,4 +1,4 @@
-"""The decision whether a batch may be appended at an offset: append, refuse, duplicate or admit first ("Judging").
+"""The decision whether a batch may be appended at an offset: append, refuse, duplicate, or ask first ("Judging").
 
 Rule: the checks have one fixed order ("Order of judgement"), and the state is the one at exactly the offset that the
 batch would get. Each decision is pure: nothing is read or written.
@@ -9,9 +9,11 @@ Not here: the proof that the state is still the log's end (I4); see ``commit``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from fenceline import limits
+from fenceline.append.coordinator_answer import AskCoordinator, CoordinatorAnswer
 from fenceline.errors import (
     FencelineError,
     InvalidProducerEpochError,
@@ -20,6 +22,7 @@ from fenceline.errors import (
     OutOfOrderSequenceNumberError,
     ProducerFencedError,
     SessionExpiredError,
+    ThrottledError,
 )
 from fenceline.format.batch import BatchHeader
 from fenceline.format.control import EXCLUSIVE, SHARED
@@ -52,6 +55,8 @@ class Terms(NamedTuple):
     session: SessionStatus | None = None  # None: it is sent without one
     # For a batch without a session: the exclusive (session, epoch) whose end was written for this append.
     ended: tuple[str, int] | None = None
+    # For a transactional batch: that its transaction names this partition.
+    admission: CoordinatorAnswer | None = None
 
     @property
     def is_expecting(self) -> bool:
@@ -87,7 +92,7 @@ class AdmitFirst:
     topic_epoch: int
 
 
-Verdict = Accepted | Refused | Duplicate | AdmitFirst
+Verdict = Accepted | Refused | Duplicate | AdmitFirst | AskCoordinator
 
 
 def names_expectation(expected: int | Sequence[int] | None) -> bool:
@@ -98,7 +103,13 @@ def names_expectation(expected: int | Sequence[int] | None) -> bool:
 
 
 def check_append(
-    state: PartitionState, producer: ProducerState | None, header: BatchHeader, terms: Terms, *, now_ms: int
+    state: PartitionState,
+    producer: ProducerState | None,
+    header: BatchHeader,
+    terms: Terms,
+    *,
+    now_ms: int,
+    producers_dropped: int = 0,
 ) -> Verdict:
     """Decide whether a batch may be appended at ``state.next_offset``.
 
@@ -106,25 +117,20 @@ def check_append(
         producer: What the partition knows of ``header.producer_id`` at that offset.
         header: The batch's, before it is stamped.
         now_ms: The present time, by which a producer's state lapses.
+        producers_dropped: As ``PartitionMemory`` counts: an answer of the coordinator is compared with it.
     """
     fenced = _check_access(state, terms)
     if fenced is not None:
         return fenced
     if header.has_producer:
-        producer = _unlapsed(state, producer, header.producer_id, terms.producer_expiration_ms, now_ms)
-        verdict = _check_sequence(producer, header)
+        producer = _unlapsed(state, producer, header, terms.producer_expiration_ms, now_ms)
+        verdict = _check_sequence(producer, header) or _check_transaction(state, header, terms, producers_dropped)
         if verdict is not None:
             return verdict
-    if header.is_transactional or terms.transactional_id is not None:
-        return Refused(
-            InvalidTxnStateError(
-                "this server does not serve transactions yet; send the batch without a transactional id"
-            )
-        )
-    if header.has_producer and header.producer_id in state.open_transactions:
-        return Refused(InvalidTxnStateError("the producer has an open transaction in this partition; end it first"))
-    mismatch = _check_expectation(state.next_offset, terms.expected_offset) if terms.is_expecting else None
-    return mismatch or Accepted(goes_back_to_shared=terms.session is None and state.access_mode == EXCLUSIVE)
+    refused = _check_expectation(state.next_offset, terms.expected_offset) if terms.is_expecting else None
+    if refused is None and header.is_transactional:
+        refused = _check_room(state, header)
+    return refused or Accepted(goes_back_to_shared=terms.session is None and state.access_mode == EXCLUSIVE)
 
 
 def _check_access(state: PartitionState, terms: Terms) -> Refused | AdmitFirst | None:
@@ -150,11 +156,16 @@ def _check_access(state: PartitionState, terms: Terms) -> Refused | AdmitFirst |
 
 
 def _unlapsed(
-    state: PartitionState, producer: ProducerState | None, producer_id: int, expiration_ms: int, now_ms: int
+    state: PartitionState, producer: ProducerState | None, header: BatchHeader, expiration_ms: int, now_ms: int
 ) -> ProducerState | None:
-    if producer is None or producer_id in state.open_transactions:
+    """Return what still counts of a producer, to this batch."""
+    if producer is None or header.producer_id in state.open_transactions:
         return producer
-    return producer if now_ms - producer.time <= expiration_ms else None
+    if now_ms - producer.time <= expiration_ms:
+        return producer
+    # I12: after a lapse, too, a late batch of a transaction that has ended meets its marker's epoch. Otherwise it would
+    # land behind that marker, and stay open for ever.
+    return replace(producer, last_sequence=-1, window=()) if header.is_transactional else None
 
 
 def _check_sequence(producer: ProducerState | None, header: BatchHeader) -> Verdict | None:
@@ -166,7 +177,7 @@ def _check_sequence(producer: ProducerState | None, header: BatchHeader) -> Verd
     if header.producer_epoch < producer.producer_epoch:
         return Refused(
             InvalidProducerEpochError(
-                "this producer has written here with a newer epoch; take a new producer id: "
+                "a newer epoch of this producer is in this partition's log; take a new producer id: "
                 f"producer_id={header.producer_id} epoch={header.producer_epoch} current={producer.producer_epoch}"
             )
         )
@@ -184,6 +195,40 @@ def _out_of_order(header: BatchHeader, expected: int) -> OutOfOrderSequenceNumbe
         "the sequence does not follow the producer's last one; send the missing batches first, or take a new "
         f"producer id: producer_id={header.producer_id} epoch={header.producer_epoch} "
         f"sequence={header.base_sequence} expected={expected}"
+    )
+
+
+def _check_transaction(
+    state: PartitionState, header: BatchHeader, terms: Terms, producers_dropped: int
+) -> Refused | AskCoordinator | None:
+    """Decide by the producer's open transaction; where the batch begins one here, its admission decides (I12)."""
+    opened = state.open_transactions.get(header.producer_id)
+    if not header.is_transactional:
+        if opened is None:
+            return None
+        return Refused(InvalidTxnStateError("the producer has an open transaction in this partition; end it first"))
+    if opened is not None and opened.producer_epoch == header.producer_epoch:
+        return None
+    if terms.admission is None or not terms.admission.holds(producers_dropped):
+        return AskCoordinator(producers_dropped)
+    if opened is None:
+        return None
+    # I11: it would join a transaction whose outcome is not its own.
+    return Refused(
+        InvalidTxnStateError(
+            "an earlier transaction of the producer hangs in this partition; abort that one here first: "
+            f"producer_id={header.producer_id} epoch={header.producer_epoch} open={opened.producer_epoch}"
+        )
+    )
+
+
+def _check_room(state: PartitionState, header: BatchHeader) -> Refused | None:
+    """Refuse to open a transaction where the head would become too large for an item."""
+    opened = state.open_transactions
+    if header.producer_id in opened or len(opened) < limits.OPEN_TRANSACTIONS_MAX:
+        return None
+    return Refused(
+        ThrottledError(f"too many transactions are open in this partition; send the batch again: open={len(opened)}")
     )
 
 

@@ -89,13 +89,13 @@ class GroupCommit(AppendQueue):
         self._trouble.losses += 1
         self._dissolve(group)
         self.partition.fold(found)
-        now, is_internal = runtime.monotonic_ms(), group.appended[0].entry.is_internal
-        pause_ms = self._backoff.lose(now, now - self._try_at, 0 if is_internal else runtime.random())
+        now, is_urgent = runtime.monotonic_ms(), group.appended[0].entry.goes_alone
+        pause_ms = self._backoff.lose(now, now - self._try_at, 0 if is_urgent else runtime.random())
         waiting = [ticket.until_ms for ticket, _ in group.answers if ticket.outcome is None]
         left_ms = min(waiting, default=now) - now
         self._leave_to_others(min(pause_ms, left_ms / 4))
         has_time = left_ms - (runtime.monotonic_ms() - now) > self._context.create_ms
-        if self._backoff.should_advance_checkpoint and not is_internal and has_time:
+        if self._backoff.should_advance_checkpoint and not is_urgent and has_time:
             advance_checkpoint(self.partition)
 
     def _leave_to_others(self, pause_ms: float) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from fenceline.append.checks import AdmitFirst
+from fenceline.append.coordinator_answer import AskCoordinator
 from fenceline.errors import FencelineError
 from fenceline.format.batch import BatchHeader
 from fenceline.log.context import StaleTopicId
@@ -20,12 +21,12 @@ if TYPE_CHECKING:
     from fenceline.model.results import Appended
 
 
-Outcome: TypeAlias = "Appended | Marked | AdmitFirst | FencelineError | StaleTopicId"
+Outcome: TypeAlias = "Appended | Marked | AdmitFirst | AskCoordinator | FencelineError | StaleTopicId"
 
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """The answer to a marker: it is in the log, at this offset."""
+    """The answer to a marker: it is in the log, at this offset, or it is done there without an append."""
 
     offset: int
 
@@ -48,7 +49,14 @@ class Entry(Protocol):
     def producer_id(self) -> int | None: ...
     @property
     def is_internal(self) -> bool:
-        """Return True if it is a marker: it goes alone, and does not wait for rivals."""
+        """Return True if it is a marker: no batch shares its segment."""
+
+    @property
+    def goes_alone(self) -> bool:
+        """Return True if it is a marker that shares no segment, and does not wait for rivals.
+
+        The end of a transaction is none: such markers come as often as batches, and take turns as those do.
+        """
 
     @property
     def is_going_allowed(self) -> bool:

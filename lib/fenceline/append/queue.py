@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from fenceline import limits
 from fenceline.append.checks import AdmitFirst
+from fenceline.append.coordinator_answer import AskCoordinator
 from fenceline.append.entry import Entry, Outcome, Stamped
 from fenceline.errors import ContendedError, OutcomeUnknownError, StoreUnavailableError
 from fenceline.format.batch import BatchHeader
@@ -32,6 +33,7 @@ from fenceline.log.state import (
     advance,
     apply_batch,
     close_segment,
+    lowers_epoch,
 )
 from fenceline.ports import Unavailable
 
@@ -61,10 +63,10 @@ class Group:
 
 
 class GroupResult(NamedTuple):
-    """The outcome for some tickets: a group, unless none is left, and those whose admission must be asked for first."""
+    """The outcome for some tickets: a group, unless none is left, and those that must ask for something first."""
 
     group: Group | None
-    unadmitted: Sequence[tuple[Ticket, AdmitFirst]]
+    unadmitted: Sequence[tuple[Ticket, AdmitFirst | AskCoordinator]]
 
 
 def check_group(tickets: Sequence[Ticket], tentative: TentativeState, metadata: SegmentMetadata) -> GroupResult:
@@ -74,7 +76,7 @@ def check_group(tickets: Sequence[Ticket], tentative: TentativeState, metadata: 
         metadata: The segment's, without its chain value.
     """
     base = tentative.state
-    unadmitted: list[tuple[Ticket, AdmitFirst]] = []
+    unadmitted: list[tuple[Ticket, AdmitFirst | AskCoordinator]] = []
     answers: list[tuple[Ticket, Outcome]] = []
     appended: list[Ticket] = []
     stamped: list[Stamped] = []
@@ -82,7 +84,7 @@ def check_group(tickets: Sequence[Ticket], tentative: TentativeState, metadata: 
     aborted: list[AbortedTransaction] = []
     for ticket in tickets:
         verdict = ticket.entry.check(tentative, metadata.appended_at)
-        if isinstance(verdict, AdmitFirst):
+        if isinstance(verdict, AdmitFirst | AskCoordinator):
             unadmitted.append((ticket, verdict))  # a group waits for no request's admission
             continue
         if isinstance(verdict, Stamped):
@@ -105,7 +107,10 @@ def _add(tentative: TentativeState, stamped: Stamped, metadata: SegmentMetadata)
     folded = apply_batch(tentative.state, stamped.header, stamped.body, 0, metadata=metadata, region=metadata.origin)
     tentative.state = folded.state
     for producer_id, event in folded.events:
-        tentative.producers[producer_id] = advance(tentative.producers.get(producer_id), event)
+        known = tentative.producers.get(producer_id)
+        tentative.producers[producer_id] = advance(known, event)
+        if lowers_epoch(known, event):
+            tentative.producers_dropped = -1  # no answer of the coordinator has this number
     return folded
 
 
@@ -239,17 +244,29 @@ class AppendQueue:
                 self._queue.remove(ticket)
 
     def _has_marker(self) -> bool:
+        """Return True if a marker waits that leaves nothing to rivals."""
         with self._lock:
-            return any(ticket.entry.is_internal for ticket in self._queue)
+            return any(ticket.entry.goes_alone for ticket in self._queue)
 
     def _fitting(self) -> list[Ticket]:
-        """Return the first tickets in line that fit into one segment; a marker goes alone."""
+        """Return the first tickets in line that fit into one segment: batches, ends of transactions, or one marker.
+
+        Batches and ends of transactions pass over each other: in a busy partition both share segments then. Requests
+        that wait at the same time have no order between them, and the first in line always goes. Nothing passes over
+        another marker.
+        """
         tickets: list[Ticket] = []
-        size = 0
+        size, is_internal = 0, False
         for ticket in islice(self._queue, limits.GROUP_BATCHES_MAX):
-            size += ticket.entry.size
-            is_alone = ticket.entry.is_internal or any(taken.entry.is_internal for taken in tickets[:1])
-            if tickets and (is_alone or size > limits.SEGMENT_BYTES_MAX):
+            entry = ticket.entry
+            if not tickets:
+                is_internal = entry.is_internal
+            elif entry.goes_alone or size + entry.size > limits.SEGMENT_BYTES_MAX:
                 break
+            elif entry.is_internal is not is_internal:
+                continue
+            size += entry.size
             tickets.append(ticket)
+            if entry.goes_alone:
+                break
         return tickets

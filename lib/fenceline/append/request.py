@@ -14,6 +14,7 @@ from typing import ClassVar
 
 from fenceline.append.access_markers import shared_marker
 from fenceline.append.checks import AdmitFirst, Duplicate, Refused, Terms, check_append
+from fenceline.append.coordinator_answer import AskCoordinator
 from fenceline.append.entry import Outcome, Stamped
 from fenceline.errors import (
     InvalidRecordError,
@@ -53,12 +54,20 @@ class AppendRequest:
     ) -> AppendRequest:
         """Return the request to append ``records``, at least one, as one batch.
 
+        Args:
+            transactional_id: The transaction that the batch belongs to; ``None`` for a plain batch.
+
         Raises:
-            InvalidRequestError: There is no record, or ``expected_offset`` is a list of another length.
+            InvalidRequestError: There is no record, ``expected_offset`` is a list of another length, or a transactional
+                batch has no producer.
         """
         if not records:
             raise InvalidRequestError("a batch needs at least one record; send one or more", field="records")
         _check_expectations(expected_offset, len(records))
+        if transactional_id is not None:
+            _check_transactional_id(transactional_id)
+            if producer is None:
+                raise InvalidRequestError("a transactional batch needs a producer; name it", field="producer")
         return cls(records, None, expected_offset, producer, session, transactional_id)
 
     @classmethod
@@ -74,10 +83,19 @@ class AppendRequest:
 
         Raises:
             CorruptMessageError, InvalidRecordError, InvalidTimestampError: As API.md says under "Binary".
-            InvalidRequestError: ``expected_offset`` is a list of another length than the batch.
+            InvalidRequestError: ``expected_offset`` is a list of another length than the batch. Or the batch's
+                transactional bit and ``transactional_id`` do not go together.
         """
         checked = check(bytes(body))  # a copy only of a buffer that its owner could change
         _check_expectations(expected_offset, checked.header.count)
+        if transactional_id is not None:
+            _check_transactional_id(transactional_id)
+        if checked.header.is_transactional != (transactional_id is not None):
+            raise InvalidRequestError(
+                "a batch's transactional bit and the parameter transactional_id go together; give both or neither: "
+                f"transactional_bit={checked.header.is_transactional}",
+                field="transactional_id",
+            )
         return cls((), checked, expected_offset, None, session, transactional_id)
 
 
@@ -90,6 +108,12 @@ def _check_expectations(expected: int | Sequence[int] | None, count: int) -> Non
         )
 
 
+def _check_transactional_id(transactional_id: str) -> None:
+    from fenceline.model.transaction import check_transactional_id  # no plain batch needs it
+
+    check_transactional_id(transactional_id)
+
+
 @dataclass(frozen=True, slots=True)
 class BatchEntry:
     """A batch that its topic takes, ready for the queue."""
@@ -98,6 +122,7 @@ class BatchEntry:
     terms: Terms
     is_log_append_time: bool
     is_internal: ClassVar = False
+    goes_alone: ClassVar = False
     is_going_allowed: ClassVar = False
 
     @property
@@ -113,14 +138,16 @@ class BatchEntry:
         """Return the batch as it would be stored after the tentative state, or the answer that it gets instead."""
         state, header = tentative.state, self.batch.header
         producer = tentative.producers.get(header.producer_id) if header.has_producer else None
-        verdict = check_append(state, producer, header, self.terms, now_ms=now_ms)
+        verdict = check_append(
+            state, producer, header, self.terms, now_ms=now_ms, producers_dropped=tentative.producers_dropped
+        )
         if isinstance(verdict, Duplicate):
             original = verdict.original
             end = original.base_offset + original.count
             return Appended(
                 original.base_offset, end, original.count, True, original.topic_epoch, False, original.timestamp
             )
-        if isinstance(verdict, AdmitFirst):
+        if isinstance(verdict, AdmitFirst | AskCoordinator):
             return verdict
         if isinstance(verdict, Refused):
             return verdict.error
@@ -186,6 +213,7 @@ def _encoded(topic: Topic, request: AppendRequest, now_ms: int) -> CheckedBatch:
         producer_id=-1 if producer is None else producer.producer_id,
         producer_epoch=-1 if producer is None else producer.producer_epoch,
         base_sequence=-1 if producer is None else producer.sequence,
+        is_transactional=request.transactional_id is not None,
     )
 
 

@@ -194,7 +194,7 @@ def plan_of(head: Head, attempt: str) -> Plan | None:
     if horizon <= head.compaction_horizon:
         return None
     start = min(max(head.compaction_horizon, head.log_start), horizon)
-    return Plan(Source(head.view, head.log_start, start, horizon), attempt, dirty_bytes(head))
+    return Plan(Source(head.view, head.log_start, start, horizon, head.state), attempt, dirty_bytes(head))
 
 
 def _want(partition: Partition, horizon: int) -> None:

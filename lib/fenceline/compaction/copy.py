@@ -11,7 +11,7 @@ files that no reader can find yet.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -22,9 +22,9 @@ from fenceline.format.segment import Segment, decode_stored, read_segment
 from fenceline.log.checkpoint_items import CompactedView
 from fenceline.log.compacted_view import ViewFiles
 from fenceline.log.partition import Partition
-from fenceline.log.state import AbortedTransaction
-from fenceline.log.tail import aborted_between, is_aborted
+from fenceline.log.state import PartitionState
 from fenceline.ports import NotFound, Unavailable
+from fenceline.read.aborted import Outcomes
 from fenceline.read.time_search import base_of
 
 _DIGEST_BYTES = 16
@@ -41,6 +41,7 @@ class Source:
     log_start: int
     start: int  # where the log's part begins
     horizon: int  # where it ends; every transaction below it has ended
+    state: PartitionState  # of the head that was planned by
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ def newest_offsets(partition: Partition, source: Source, *, keys_max: int, on_re
         Unavailable: The store could not be asked, or what was to be read was collected meanwhile.
     """
     offsets: dict[bytes, int] = {}
-    for segment, at, header in _committed(partition, source.start, source.horizon, on_read):
+    for segment, at, header in _committed(partition, source, source.horizon, on_read):
         if offsets and len(offsets) + header.count > keys_max:
             return Newest(offsets, header.base_offset)
         for record in decode_stored(segment, at):
@@ -101,7 +102,7 @@ def copy(
             for at, header in segment.batches:
                 on_read(header.size)
                 files.copy(segment, at, header, is_kept_of_view)
-    for segment, at, header in _committed(partition, source.start, horizon, on_read):
+    for segment, at, header in _committed(partition, source, horizon, on_read):
         files.copy(segment, at, header, is_kept_of_log)
     return files.close()
 
@@ -113,20 +114,20 @@ def _digest(key: bytes) -> bytes:
 # Reading the log
 
 
-def _committed(partition: Partition, start: int, end: int, on_read: OnRead) -> Iterator[Batch]:
-    """Yield the data batches with offsets in [start, end) that were not aborted.
+def _committed(partition: Partition, source: Source, end: int, on_read: OnRead) -> Iterator[Batch]:
+    """Yield the data batches with offsets from the source's start to ``end`` that were not aborted.
 
     Every transaction below ``end`` has ended.
     """
+    start = source.start
     for chunk in _chunks(partition, start, end):
-        aborted: Sequence[AbortedTransaction] = ()
-        if any(header.is_transactional and not header.is_control for s in chunk for _, header in s.batches):
-            aborted = aborted_between(partition, chunk[0].base_offset, chunk[-1].next_offset)
+        outcomes = Outcomes(partition, chunk, source.state, start)
         for segment in chunk:
             for at, header in segment.batches:
                 if header.base_offset >= end:
                     return
-                if header.next_offset > start and not header.is_control and not is_aborted(header, aborted):
+                is_data = header.next_offset > start and not header.is_control
+                if is_data and not outcomes.is_aborted(header):
                     yield segment, at, header
             on_read(len(segment.body))
 

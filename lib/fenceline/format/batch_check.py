@@ -69,6 +69,8 @@ def _check_header(header: BatchHeader, body: bytes) -> None:
             "a batch with a producer id needs an epoch and a sequence, both from 0 on: "
             f"producer_epoch={header.producer_epoch} base_sequence={header.base_sequence}"
         )
+    if header.is_transactional and not header.has_producer:
+        raise _invalid(f"a transactional batch needs a producer id: producer_id={header.producer_id}")
     if header.is_log_append_time:
         raise InvalidTimestampError("only the server sets the time of the append; send the type CreateTime", **blamed())
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from fenceline.format.batch import BatchHeader, MalformedBatch, decode, stamp_control
+from fenceline.format.batch import HEADER_BYTES, BatchHeader, MalformedBatch, decode, stamp_control
 
 # Stored: never renumber.
 ABORT = 0
@@ -35,6 +35,7 @@ EXCLUSIVE, SHARED = "Exclusive", "Shared"
 _OURS = frozenset({ACCESS, SEAL, SKIP, SNAPSHOT, SNAPSHOT_REQUEST, SNAPSHOT_RESPONSE, SUBSCRIPTION_UPDATE})
 _STATE_TYPES = range(64, 128)  # 2 to 63 stay Kafka's
 _KEY = struct.Struct(">hh")  # version, type
+_PLAIN = b"\x00\x00\x00\x08"  # between the length and the key of a marker's record
 _OUTCOME = struct.Struct(">hi")  # version, coordinator epoch
 
 
@@ -99,6 +100,20 @@ def parse_marker(body: bytes, at: int, header: BatchHeader) -> Marker:
     except (ValueError, RecursionError, struct.error) as error:
         raise MalformedBatch(f"a marker's value cannot be read: position={at} type={marker_type}") from error
     return Marker(marker_type, value, header.producer_id, header.producer_epoch)
+
+
+def type_of(body: bytes, at: int, header: BatchHeader) -> int:
+    """Return the type of the marker at ``at``, whose header is already parsed.
+
+    Raises:
+        MalformedBatch: As ``parse_marker``.
+    """
+    # As every encoder writes a marker's record: its length in one byte, no attributes, no deltas, a key of four bytes.
+    key_at = at + HEADER_BYTES + 1 + len(_PLAIN)
+    if header.count == 1 and body[at + HEADER_BYTES] < 0x80 and body[key_at - len(_PLAIN) : key_at] == _PLAIN:
+        marker_type: int = _KEY.unpack_from(body, key_at)[1]
+        return marker_type
+    return parse_marker(body, at, header).type
 
 
 def _parse_value(type: int, value: bytes) -> Mapping[str, Any]:

@@ -6,7 +6,8 @@ Not here: what is stored at a key.
 
 - An object's content: ``segment``, ``log.replay`` (state), ``log.compacted_view``, ``log.topic_item`` (topic).
 - The items of a topic: ``log.topic_item`` (topic), ``log.topics`` (gone).
-- The items of a partition: ``log.checkpoint_items`` (head, producer id, aborted), ``access.rules`` (access).
+- The items of a partition: ``log.checkpoint_items`` (head, producer id, aborted, long aborted), ``access.rules``
+  (access).
 - The items of access: ``access.session``, ``access.producer`` (named), ``access.claims.snapshot`` (tickets).
 - The items of ownership: ``access.ownership.rules`` (ownership, lock).
 - The items of subscriptions: ``subscriptions.items`` (subscription, cursor, chunk).
@@ -174,6 +175,7 @@ def head_item(topic_id: str, partition: int) -> ItemKey:
 
 PRODUCER_SORT = "producer/"
 ABORTED_SORT = "aborted/"
+LONG_ABORTED_SORT = "long-aborted/"
 
 
 def producer_item(topic_id: str, partition: int, producer_id: int) -> ItemKey:
@@ -191,6 +193,19 @@ def aborted_sort(last_offset: int) -> str:
 
 def aborted_item(topic_id: str, partition: int, last_offset: int) -> ItemKey:
     return ItemKey(partition_items(topic_id, partition), aborted_sort(last_offset))
+
+
+def long_aborted_prefix(length_class: int) -> str:
+    return f"{LONG_ABORTED_SORT}{length_class:02d}/"
+
+
+def long_aborted_sort(length_class: int, last_offset: int) -> str:
+    return f"{long_aborted_prefix(length_class)}{last_offset:020d}"
+
+
+def long_aborted_item(topic_id: str, partition: int, length_class: int, last_offset: int) -> ItemKey:
+    """Return the key of a long aborted transaction's second item, by which it is found among many short ones."""
+    return ItemKey(partition_items(topic_id, partition), long_aborted_sort(length_class, last_offset))
 
 
 def ownership_item(topic_id: str, partition: int, group: str | None) -> ItemKey:

@@ -11,19 +11,19 @@ Not here: how the items are stored; see ``checkpoint_items``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
 from fenceline import limits
 from fenceline.errors import CorruptLogError
 from fenceline.format import keys
-from fenceline.log.checkpoint_items import Head, aborted_to_value, producer_from_value, producer_to_value
+from fenceline.log.checkpoint_items import Head, aborted_items, producer_from_value, producer_to_value
 from fenceline.log.context import StaleTopicId
 from fenceline.log.partition import Partition
 from fenceline.log.retry import Attempts
 from fenceline.log.state import FOLD_VERSION, AbortedTransaction, PartitionState, ProducerState
-from fenceline.ports import Change, Check, Item, ItemKey, Put, StoreFact, Unavailable, VersionMoved
+from fenceline.ports import Change, Check, Item, ItemKey, ItemValue, Put, StoreFact, Unavailable, VersionMoved
 
 
 def keep_checkpoint(partition: Partition) -> None:
@@ -93,7 +93,7 @@ def save(partition: Partition, reach: int = 0, *, tries: int = 8) -> int:
             f"the server reads the log anew, and is not far enough yet: offset={state.next_offset} wanted={reach}"
         )
     producers = {p: known for p, known in snapshot.producers.items() if known is not None}
-    changes: list[_Step] = [_aborted_step(partition, transaction) for transaction in aborted]
+    changes: list[_Step] = [step for transaction in aborted for step in _aborted_steps(partition, transaction)]
     changes += [_producer_step(partition, p, known, state.next_offset, versions[p]) for p, known in producers.items()]
     changes.append(_head_step(partition, state))
     count = limits.TRANSACTION_ITEMS_MAX - 1  # beside the topic's item
@@ -155,13 +155,14 @@ def _note_written(partition: Partition, changes: list[Change]) -> None:
                 partition.note_head(Head.from_value(change.value), change.version, is_own=True)
 
 
-def _aborted_step(partition: Partition, aborted: AbortedTransaction) -> _Step:
-    key = keys.aborted_item(partition.topic_id, partition.partition, aborted.last_offset)
+def _aborted_steps(partition: Partition, aborted: AbortedTransaction) -> list[_Step]:
+    def step(key: ItemKey, value: Mapping[str, ItemValue]) -> _Step:
+        def put() -> Change:
+            return Put(key, value, partition.context.runtime.fresh_version(), expected=None)
 
-    def put() -> Change:
-        return Put(key, aborted_to_value(aborted), partition.context.runtime.fresh_version(), expected=None)
+        return _Step(key, put, lambda item: put() if item is None else None)
 
-    return _Step(key, put, lambda item: put() if item is None else None)
+    return [step(*item) for item in aborted_items(partition.topic_id, partition.partition, aborted)]
 
 
 def _producer_step(
@@ -187,7 +188,11 @@ def _head_step(partition: Partition, state: PartitionState) -> _Step:
     def put(head: Head | None, version: int | None) -> Change | None:
         if head is not None and (head.state.next_offset >= state.next_offset or head.fold_version > FOLD_VERSION):
             return None
+        indexed_from = 0 if head is None else head.long_aborted_from
+        if indexed_from is None and head is not None:
+            indexed_from = head.next_offset  # what ended below, an older version may have written
         moved = Head(state, 0) if head is None else replace(head, state=state, fold_version=FOLD_VERSION)
+        moved = replace(moved, long_aborted_from=indexed_from)
         return Put(key, moved.to_value(), _next_version(partition, version), version)
 
     def anew(item: Item | None) -> Change | None:

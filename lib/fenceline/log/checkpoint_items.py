@@ -5,16 +5,20 @@ item only moves forward, and they are written in one order: aborted transactions
 So a head at N implies that every aborted transaction that ended below N is durable. A producer item says by
 ``folded_to`` which batches it already holds.
 
+A long aborted transaction has a second item, under a class of lengths. A reader that looks for what overlaps an offset
+reads a few of each class, and not all that ended after that offset.
+
 Not here: when they are written; see ``checkpoint``.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fenceline.format import keys
 from fenceline.log.state import (
     FOLD_VERSION,
     AbortedTransaction,
@@ -24,6 +28,9 @@ from fenceline.log.state import (
     PartitionState,
     ProducerState,
 )
+from fenceline.ports import ItemKey, ItemValue
+
+LONG_CLASS = 5  # the first class of long transactions: of 4**5 offsets and more. Stored: never change
 
 _OPEN = struct.Struct(">qhqq")  # producer id, epoch, first offset, time
 _EVENT = struct.Struct(">qihiiiqq?")  # the fields of a BatchEvent, in order
@@ -71,6 +78,8 @@ class Head:
     compaction_horizon: int = 0
     view: CompactedView | None = None  # the pointer: moving it commits a compaction
     compaction_wanted: int = 0  # the offset to which a caller asked for compaction
+    # Every long transaction that was aborted from here on has its second item. ``None``: an older version wrote this.
+    long_aborted_from: int | None = None
 
     @property
     def next_offset(self) -> int:
@@ -84,6 +93,7 @@ class Head:
             "compaction_horizon": self.compaction_horizon,
             "compacted_view": None if self.view is None else self.view.to_value(),
             "compaction_wanted": self.compaction_wanted,
+            "long_aborted_from": self.long_aborted_from,
             "next_offset": state.next_offset,
             "topic_epoch": state.topic_epoch,
             "access_mode": state.access_mode,
@@ -131,6 +141,7 @@ class Head:
             value["compaction_horizon"],
             None if view is None else CompactedView.from_value(view),
             value.get("compaction_wanted", 0),
+            value.get("long_aborted_from"),
         )
 
 
@@ -190,6 +201,22 @@ def producer_from_value(value: Mapping[str, Any]) -> tuple[ProducerState, int]:
         None if open_ is None else OpenTransaction(*open_),
     )
     return state, value["folded_to"]
+
+
+def length_class(aborted: AbortedTransaction) -> int:
+    """Return n, where the transaction's length in offsets is at least 4**n and below 4**(n + 1)."""
+    return ((aborted.last_offset - aborted.first_offset).bit_length() - 1) // 2
+
+
+def aborted_items(
+    topic_id: str, partition: int, aborted: AbortedTransaction
+) -> Sequence[tuple[ItemKey, Mapping[str, ItemValue]]]:
+    """Return the items of an aborted transaction: one, and a second one of a long transaction."""
+    last_offset, length, value = aborted.last_offset, length_class(aborted), aborted_to_value(aborted)
+    item_keys = [keys.aborted_item(topic_id, partition, last_offset)]
+    if length >= LONG_CLASS:
+        item_keys.append(keys.long_aborted_item(topic_id, partition, length, last_offset))
+    return [(key, value) for key in item_keys]
 
 
 def aborted_to_value(aborted: AbortedTransaction) -> dict[str, Any]:

@@ -177,14 +177,13 @@ class Partition(PartitionMemory):
 
     # Waiting
 
-    def wait(self, state: PartitionState, until_ms: int) -> None:
+    def wait(self, state: PartitionState, until_ms: int, pause_ms: int = limits.POLL_FIRST_MS) -> None:
         """Return when the log may have moved beyond ``state``, at ``until_ms`` (monotonic), or when the process stops.
 
-        One waiter of a process looks at the store for all of them: after 50 ms, then ever more rarely, down to once
-        a second.
+        One waiter of a process looks at the store for all of them: after ``pause_ms``, then ever more rarely, down to
+        once a second.
         """
         runtime, stopping = self.context.runtime, self.context.stopping
-        pause_ms = limits.POLL_FIRST_MS
         while self.state is state and not stopping.is_set:
             left_ms = until_ms - runtime.monotonic_ms()
             if left_ms <= 0:

@@ -28,6 +28,7 @@ from fenceline.log.state import (
     ProducerState,
     advance,
     apply,
+    lowers_epoch,
 )
 from fenceline.log.topic_item import TopicItem, topic_from_item
 from fenceline.ports import Item, ItemKey
@@ -38,6 +39,7 @@ class Snapshot(NamedTuple):
 
     state: PartitionState
     producers: Mapping[int, ProducerState | None]
+    producers_dropped: int  # as ``PartitionMemory`` counts
 
 
 class PartitionMemory:
@@ -67,6 +69,9 @@ class PartitionMemory:
         self.overtaken = 0  # how often another process's checkpoint was seen
         self.versions: dict[int, int | None] = {}  # of the producers' items
         self._producers: dict[int, ProducerState | None] = {}  # None: the partition does not know it
+        # How often anything that this process knew of producers may have been dropped. While it stays the same, the
+        # states of producers have followed from each other, segment by segment.
+        self.producers_dropped = 0
         self._unloaded: dict[int, list[ProducerEvent]] = {}  # at or above `base`, of producers whose item was not read
         self.last_look: Instant | None = None  # when the last look at the items began
         self._topic: TopicItem | None = None  # as it was last read
@@ -154,6 +159,7 @@ class PartitionMemory:
         self.state, self.base = state, state.next_offset
         self.index.reach(state.next_offset)
         self._producers, self._unloaded, self.versions = {}, {}, {}
+        self.producers_dropped += 1
         self.aborted, self.touched = [], {}
         self.segments_since_checkpoint = 0
         self._bases += 1
@@ -255,7 +261,10 @@ class PartitionMemory:
         for producer_id, event in folded.events:
             self.touched[producer_id] = event.base_offset
             if producer_id in self._producers:
-                self._producers[producer_id] = advance(self._producers[producer_id], event)
+                known = self._producers[producer_id]
+                self._producers[producer_id] = advance(known, event)
+                if lowers_epoch(known, event):
+                    self.producers_dropped += 1
             else:
                 self._unloaded.setdefault(producer_id, []).append(event)
         self.index.add(segment.base_offset, segment.next_offset)
@@ -295,7 +304,7 @@ class PartitionMemory:
             wanted = set(producer_ids)
             if not wanted <= self._producers.keys():
                 return None
-            return Snapshot(self.state, {p: self._producers[p] for p in wanted})
+            return Snapshot(self.state, {p: self._producers[p] for p in wanted}, self.producers_dropped)
 
     def prune_producers(self) -> None:
         """Forget producers beyond the limit of one process, if the items hold all that is known of them."""
@@ -303,3 +312,4 @@ class PartitionMemory:
             if len(self._producers) > limits.PRODUCERS_CACHED_MAX:
                 kept = {p: self._producers[p] for p in self.touched if p in self._producers}
                 self._producers, self.versions = kept, {p: self.versions[p] for p in kept}
+                self.producers_dropped += 1

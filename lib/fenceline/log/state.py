@@ -118,6 +118,7 @@ class TentativeState:
 
     state: PartitionState
     producers: dict[int, ProducerState | None]
+    producers_dropped: int = 0  # as ``PartitionMemory`` counts
 
 
 class Folded(NamedTuple):
@@ -259,6 +260,11 @@ def advance(state: ProducerState | None, event: ProducerEvent) -> ProducerState:
         open_ = OpenTransaction(event.producer_epoch, event.base_offset, event.time)
     window = (*window, event)[-limits.PRODUCER_WINDOW_BATCHES :]
     return ProducerState(event.producer_epoch, event.last_sequence, window, event.time, open_)
+
+
+def lowers_epoch(state: ProducerState | None, event: ProducerEvent) -> bool:
+    """Return True if the event lowers its producer's epoch: the fold no longer shows that a higher one has ended."""
+    return state is not None and event.producer_epoch < state.producer_epoch
 
 
 def next_sequence(last_sequence: int) -> int:

@@ -12,14 +12,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from fenceline import limits
 from fenceline.errors import OffsetOutOfRangeError
-from fenceline.format import keys
-from fenceline.format.batch import BatchHeader
-from fenceline.log.checkpoint_items import aborted_from_value
 from fenceline.log.context import Instant
 from fenceline.log.partition import Partition, look_at
-from fenceline.log.state import AbortedTransaction, PartitionState
+from fenceline.log.state import PartitionState
 from fenceline.log.topic_item import TopicItem
 from fenceline.model.results import Bounds
 
@@ -102,30 +98,3 @@ def out_of_range(offset: int, bounds: Bounds) -> OffsetOutOfRangeError:
         log_start_offset=bounds.log_start_offset,
         next_offset=bounds.next_offset,
     )
-
-
-def is_aborted(header: BatchHeader, aborted: Sequence[AbortedTransaction]) -> bool:
-    """Return True if the batch belongs to one of these aborted transactions."""
-    return header.is_transactional and any(
-        transaction.producer_id == header.producer_id
-        and transaction.first_offset <= header.base_offset <= transaction.last_offset
-        for transaction in aborted
-    )
-
-
-def aborted_between(partition: Partition, start: int, end: int) -> list[AbortedTransaction]:
-    """Return the aborted transactions that overlap [start, end): from the items, and those since the checkpoint."""
-    with partition.lock:
-        found = {t.last_offset: t for t in partition.aborted if t.last_offset >= start}
-    after = keys.aborted_sort(start - 1) if start else ""
-    sort, prefix = keys.partition_items(partition.topic_id, partition.partition), keys.ABORTED_SORT
-    while True:
-        items = partition.context.items.query(sort, start_after=after, prefix=prefix, limit=limits.LIST_MAX)
-        for item in items:
-            transaction = aborted_from_value(item.value)
-            found[transaction.last_offset] = transaction
-            if transaction.last_stable_offset >= end:
-                return [found[last] for last in sorted(found)]
-        if len(items) < limits.LIST_MAX:
-            return [found[last] for last in sorted(found)]
-        after = items[-1].key.sort

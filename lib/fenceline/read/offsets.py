@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import TypeAlias, TypeVar
 
 from fenceline import limits
@@ -18,9 +18,10 @@ from fenceline.format.segment import SegmentMetadata
 from fenceline.log import state as log_state
 from fenceline.log.partition import Partition
 from fenceline.log.state import PartitionState
-from fenceline.log.tail import Tail, aborted_between, out_of_range, verified_tail, verified_tails
+from fenceline.log.tail import Tail, out_of_range, verified_tail, verified_tails
 from fenceline.model.results import AbortedTransaction, Offsets, PartitionList, SegmentEntry, SegmentList
 from fenceline.model.topic import Topic
+from fenceline.read.aborted import aborted_between, overlapping
 from fenceline.read.time_search import base_of, find_timestamp, metadata_of
 
 T = TypeVar("T")
@@ -80,7 +81,14 @@ def list_segments(partition: Partition, *, offset: int | None, limit: int, own_o
         page, base = _entries(partition, state, base, limit + 1 - len(entries), listed)
         entries += [entry for entry in page if not (own_only and entry.origin is not None)]
         ahead = None
-    return SegmentList(entries[:limit], len(entries) > limit, partition.topic_id, bounds)
+    shown = entries[: _fitting(entries[:limit])]
+    return SegmentList(shown, len(entries) > len(shown), partition.topic_id, bounds)
+
+
+def _fitting(entries: Sequence[SegmentEntry]) -> int:
+    """Return how many of these entries one answer takes: the first, and others while few transactions are listed."""
+    totals = accumulate(len(entry.aborted) for entry in entries)
+    return max(sum(total <= limits.SEGMENTS_ABORTED_MAX for total in totals), min(len(entries), 1))
 
 
 def _tail_and_listing(partition: Partition, offset: int | None, limit: int) -> tuple[Tail, _Lines | None]:
@@ -114,7 +122,7 @@ def _entries(
     described = _described(partition, state, sizes, bounds)
     aborted: Sequence[log_state.AbortedTransaction] = ()
     if not _is_all_records(metadata_of(partition, bounds[0]), bounds[0], state, state.next_offset):
-        aborted = aborted_between(partition, bounds[0], bounds[-1])
+        aborted = aborted_between(partition, bounds[0], bounds[-1], state)
     entries = [
         SegmentEntry(
             base_offset=first,
@@ -125,8 +133,7 @@ def _entries(
             records=records,
             aborted=[
                 AbortedTransaction(t.producer_id, t.first_offset, t.last_offset)
-                for t in aborted
-                if t.last_offset >= first and t.first_offset < end
+                for t in overlapping(aborted, first, end)
             ],
         )
         for (first, end), size, (records, origin) in zip(pairwise(bounds), sizes, described, strict=True)

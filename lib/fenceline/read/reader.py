@@ -20,10 +20,10 @@ from fenceline.format.segment import Segment
 from fenceline.format.unpacking import UnpackedBatches, Unpacking
 from fenceline.log.compacted_view import ViewFiles
 from fenceline.log.partition import Partition
-from fenceline.log.state import AbortedTransaction
-from fenceline.log.tail import Tail, aborted_between, is_aborted, out_of_range, verified_tail
+from fenceline.log.tail import Tail, out_of_range, verified_tail
 from fenceline.model.requests import ReadRequest
 from fenceline.model.results import BatchPage, Bounds, Page, ReadRecord
+from fenceline.read.aborted import Outcomes
 from fenceline.read.offset_ranges import NOTHING, Acknowledged
 from fenceline.read.time_search import find_timestamp
 
@@ -31,10 +31,16 @@ SinkT = TypeVar("SinkT", "RecordSink", "BatchSink")
 
 
 class Reader:
-    """A reader of one partition, a page at a time."""
+    """A reader of one partition, a page at a time.
 
-    def __init__(self, partition: Partition) -> None:
+    Args:
+        held: Called where a ``read_committed`` page has nothing but open transactions to wait for. It ends what is due
+            ("Meeting a transaction"), and returns True if it ended anything: the page is then read anew.
+    """
+
+    def __init__(self, partition: Partition, held: Callable[[Tail], bool] | None = None) -> None:
         self._partition = partition
+        self._held = held
         self._context = partition.context
 
     def page(self, request: ReadRequest, *, acknowledged: Acknowledged = NOTHING) -> Page:
@@ -58,27 +64,50 @@ class Reader:
         until_ms = runtime.monotonic_ms() + request.wait_ms
         tail = verified_tail(partition)
         start = self._start(request, tail)
+        has_met = False
         with self._context.poll() as poll:
             while True:
                 filled = sink(request)
                 position = self._fill(filled, start, tail, request)
                 if partition.is_young(tail.look):
-                    left_ms = until_ms - runtime.monotonic_ms()
-                    is_over = left_ms <= 0 or self._context.stopping.is_set
-                    if not filled.is_empty or position > start or is_over or not poll.may_wait(left_ms):
+                    if not filled.is_empty or position > start:
                         return filled, position, tail.bounds
-                    partition.wait(tail.state, until_ms)
+                    meet = self._held if _is_held(request, start, tail.bounds) else None
+                    has_ended = meet is not None and not has_met and meet(tail)
+                    has_met = has_met or meet is not None
+                    if not has_ended:
+                        left_ms = until_ms - runtime.monotonic_ms()
+                        if left_ms <= 0 or self._context.stopping.is_set or not poll.may_wait(left_ms):
+                            return filled, position, tail.bounds
+                        self._wait(tail, until_ms, meet)
                 # Otherwise the process was frozen, and what it read may have been collected meanwhile.
                 tail = verified_tail(partition)
                 start = self._kept(request, start, tail.bounds)
 
+    def _wait(self, tail: Tail, until_ms: int, meet: Callable[[Tail], bool] | None) -> None:
+        """Return when the log may have moved beyond ``tail``, or at ``until_ms``; call ``meet`` once a second."""
+        runtime, partition = self._context.runtime, self._partition
+        if meet is None:
+            partition.wait(tail.state, until_ms)
+            return
+        pause_ms = limits.POLL_FIRST_MS
+        while partition.state is tail.state and not self._context.stopping.is_set:
+            now_ms = runtime.monotonic_ms()
+            if now_ms >= until_ms:
+                return
+            partition.wait(tail.state, min(until_ms, now_ms + limits.POLL_LAST_MS), pause_ms)
+            pause_ms = limits.POLL_LAST_MS
+            if partition.state is tail.state and meet(tail):
+                return
+
     def _start(self, request: ReadRequest, tail: Tail) -> int:
         bounds = tail.bounds
         if request.tail_offset is not None:
-            return max(bounds.next_offset - request.tail_offset, bounds.log_start_offset)
+            return max(_end(request, bounds) - request.tail_offset, bounds.log_start_offset)
         if request.timestamp is not None:
             found = find_timestamp(self._partition, tail, request.timestamp)
-            return bounds.next_offset if found is None else found[0]
+            end = _end(request, bounds)
+            return end if found is None else min(found[0], end)
         return self._kept(request, request.offset or 0, bounds)
 
     def _kept(self, request: ReadRequest, start: int, bounds: Bounds) -> int:
@@ -92,7 +121,7 @@ class Reader:
     def _fill(self, sink: RecordSink | BatchSink, start: int, tail: Tail, request: ReadRequest) -> int:
         """Fill ``sink`` with what is shown from ``start`` on, and return where to read next."""
         bounds = tail.bounds
-        end = bounds.last_stable_offset if request.is_read_committed else bounds.next_offset
+        end = _end(request, bounds)
         if request.is_compacted:
             start, is_full = self._fill_compacted(sink, start, bounds)
             if is_full:
@@ -100,23 +129,22 @@ class Reader:
         position = start
         if start >= end:
             return position
-        aborted: Sequence[AbortedTransaction] = ()
-        if request.is_read_committed:
-            aborted = aborted_between(self._partition, start, end)
-        for segment in self._segments(start, bounds.next_offset, request):
-            if not segment.base_offset <= position < segment.next_offset:
-                raise self._partition.hole(position)
-            for at, header in segment.batches:
-                if header.next_offset <= position:
-                    continue
-                if position >= end:
-                    return position
-                if not header.is_control and not is_aborted(header, aborted):
+        for chunk in self._chunks(start, bounds.next_offset, request):
+            outcomes = Outcomes(self._partition, chunk, tail.state, position) if request.is_read_committed else None
+            for segment in chunk:
+                if not segment.base_offset <= position < segment.next_offset:
+                    raise self._partition.hole(position)
+                for at, header in segment.batches:
+                    if header.next_offset <= position:
+                        continue
+                    if position >= end:
+                        return position
+                    if header.is_control or (outcomes is not None and outcomes.is_aborted(header)):
+                        position = min(header.next_offset, end)
+                        continue
                     position, is_full = sink.add(segment, at, header, position, end)
                     if is_full:
                         return position
-                else:
-                    position = min(header.next_offset, end)
         return position
 
     def _fill_compacted(self, sink: RecordSink | BatchSink, start: int, bounds: Bounds) -> tuple[int, bool]:
@@ -148,8 +176,8 @@ class Reader:
                     return position, True
         return end, False
 
-    def _segments(self, start: int, next_offset: int, request: ReadRequest) -> Iterator[Segment]:
-        """Yield the segments from the one that holds ``start`` on, about as many as the page takes."""
+    def _chunks(self, start: int, next_offset: int, request: ReadRequest) -> Iterator[Sequence[Segment]]:
+        """Yield the segments from the one that holds ``start`` on, about as many as the page takes, in chunks."""
         partition = self._partition
         base = partition.index.find(start)
         if base is None:
@@ -163,7 +191,21 @@ class Reader:
             wanted.append(partition.segment_key(segment_base))
             size += segment_size
         for at in range(0, len(wanted), limits.FETCH_SEGMENTS):
-            yield from partition.fetch(wanted[at : at + limits.FETCH_SEGMENTS])
+            yield partition.fetch(wanted[at : at + limits.FETCH_SEGMENTS])
+
+
+def _end(request: ReadRequest, bounds: Bounds) -> int:
+    """Return the end of the log, as the request's isolation shows it."""
+    return bounds.last_stable_offset if request.is_read_committed else bounds.next_offset
+
+
+def _is_held(request: ReadRequest, position: int, bounds: Bounds) -> bool:
+    """Return True if an open transaction keeps the page from what comes next."""
+    return (
+        request.is_read_committed
+        and bounds.last_stable_offset < bounds.next_offset
+        and position >= _end(request, bounds)
+    )
 
 
 class RecordSink:

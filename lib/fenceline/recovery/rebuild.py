@@ -2,23 +2,25 @@
 
 Rule: it runs before anything is served, into an empty item store. An item there says that the rebuild is under way,
 from its first write to its last. From the objects come topics, heads, producers and aborted transactions. The id
-counter goes above every producer id that any state knows. Afterwards every incarnation that is not going can be
-reached. Where two have one name, since a lost topic was created again, the newest keeps the name, and the others get
-fresh ones.
+counter goes above every producer id that any state knows. A transaction that is open in a head gets items that decide
+it (``open_transactions``). Afterwards every incarnation that is not going can be reached. Where two have one name,
+since a lost topic was created again, the newest keeps the name, and the others get fresh ones.
 
-Not here: subscriptions, group offsets, sessions and ownerships. They are not in the log, and are gone.
+Not here: subscriptions, group offsets, sessions, ownerships and transactional ids. They are not in the log, and are
+gone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
+from functools import partial
+from itertools import count, islice
 
 from fenceline import limits
 from fenceline.errors import TopicAlreadyExistsError
 from fenceline.format import keys
-from fenceline.log.checkpoint_items import Head, aborted_to_value, producer_to_value
+from fenceline.log.checkpoint_items import Head, aborted_items, producer_to_value
 from fenceline.log.context import Context
 from fenceline.log.replay import Replay, begin, segments
 from fenceline.log.topic_item import TopicItem
@@ -26,6 +28,7 @@ from fenceline.log.topic_objects import read_topic
 from fenceline.model.topic import Topic
 from fenceline.ports import Change, Delete, ItemKey, ItemValue, Put, VersionMoved
 from fenceline.recovery.lost_items import Lost, lost_segments, newest_objects
+from fenceline.recovery.open_transactions import OpenTransactions
 
 NOT_EMPTY = (
     "rebuild writes only into an empty item store; end every server, and move items.sqlite3 away or name an empty table"
@@ -51,6 +54,7 @@ class Rebuilt:
     records: int
     namesakes: Sequence[Namesake] = ()
     lost: Sequence[Lost] = ()  # incarnations with segments, and nothing that names their topic
+    transactions: int = 0  # found open, and decided
 
 
 def rebuild(context: Context, *, on_progress: Callable[[str, int, int], object] = lambda *_: None) -> Rebuilt:
@@ -74,14 +78,17 @@ def rebuild(context: Context, *, on_progress: Callable[[str, int, int], object] 
     namesakes: list[Namesake] = []
     partitions = segment_count = records = 0
     producer_id_max = -1
+    open_ = OpenTransactions()
     for item in named.incarnations:
         topic, records_before = item.topic, records
         for partition in range(topic.partitions):
             replay = begin(context, topic.topic_id, partition)
             for _, segment in segments(context, topic.topic_id, partition, replay.state.next_offset):
                 replay.feed(segment, region=context.region)
+                open_.note_commits(segment)
                 on_progress(topic.name, partition, segment.next_offset)
                 segment_count += 1
+            open_.note_end(topic, partition, replay.state)
             _write(context, _partition_items(context, item, partition, replay))
             partitions += 1
             records += replay.state.records
@@ -89,6 +96,7 @@ def rebuild(context: Context, *, on_progress: Callable[[str, int, int], object] 
         name = named.renamed.get(topic.topic_id, topic.name)
         if name in shared:
             namesakes.append(Namesake(topic, name, records - records_before))
+    _write_each(context, open_.changes(context))
     first = producer_id_max + 1 + limits.PRODUCER_IDS_AFTER_REBUILD
     changes = [_put(context, keys.PRODUCER_ID_BLOCK, {"next": first})]
     # An incarnation that is going is gone: no request can reach it, and it waits to be collected.
@@ -96,7 +104,7 @@ def rebuild(context: Context, *, on_progress: Callable[[str, int, int], object] 
     changes += [_put(context, keys.topic_item(i.topic.name), i.to_value()) for i in named.incarnations]
     _write(context, [*changes, Delete(under_way.key, under_way.version)])
     lost = tuple(lost_segments(context))
-    return Rebuilt(len(named.incarnations), partitions, segment_count, records, tuple(namesakes), lost)
+    return Rebuilt(len(named.incarnations), partitions, segment_count, records, tuple(namesakes), lost, len(open_))
 
 
 def _check_empty(context: Context) -> None:
@@ -154,14 +162,16 @@ def _fresh_name(topic: Topic, taken: Container[str]) -> str:
 def _partition_items(context: Context, item: TopicItem, partition: int, replay: Replay) -> list[Change]:
     topic_id, state = item.topic.topic_id, replay.state
     changes = [
-        _put(context, keys.aborted_item(topic_id, partition, ended.last_offset), aborted_to_value(ended))
+        _put(context, key, value)
         for ended in replay.aborted
+        for key, value in aborted_items(topic_id, partition, ended)
     ]
     changes += [
         _put(context, keys.producer_item(topic_id, partition, p), producer_to_value(known, state.next_offset))
         for p, known in replay.producers.items()
     ]
-    changes.append(_put(context, keys.head_item(topic_id, partition), Head(state, replay.log_start).to_value()))
+    head = Head(state, replay.log_start, long_aborted_from=0)
+    changes.append(_put(context, keys.head_item(topic_id, partition), head.to_value()))
     return changes
 
 
@@ -169,7 +179,13 @@ def _put(context: Context, key: ItemKey, value: Mapping[str, ItemValue]) -> Chan
     return Put(key, value, context.runtime.fresh_version(), expected=None)
 
 
-def _write(context: Context, changes: list[Change]) -> None:
+def _write_each(context: Context, writes: Iterator[list[Put]]) -> None:
+    """Make many writes, some side by side: an item of a transaction may be so large that few fit one write."""
+    while chunk := list(islice(writes, limits.FETCH_SEGMENTS)):
+        context.runtime.gather([partial(_write, context, changes) for changes in chunk])
+
+
+def _write(context: Context, changes: Sequence[Change]) -> None:
     for at in range(0, len(changes), limits.TRANSACTION_ITEMS_MAX):
         try:
             context.items.write(changes[at : at + limits.TRANSACTION_ITEMS_MAX])

@@ -1,7 +1,8 @@
 """Verify: walks over a whole partition, and believes nothing but the bytes.
 
 Rule: it checks contiguity, CRCs, chain, counters and records of every segment. Then it compares the items with the
-state at exactly the offsets that they name (I2, I3, I5). It changes nothing, and may run beside appends.
+state at exactly the offsets that they name (I2, I3, I5). What is open at the end is held against the coordinators'
+items (``transaction_findings``). It changes nothing, and may run beside appends.
 
 Bodies are checked by ranges (``verify_ranges``), in parallel if the caller has threads or processes for that. Here
 only their headers are folded, in order, which costs much less.
@@ -9,8 +10,8 @@ only their headers are folded, in order, which costs much less.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
 
@@ -22,6 +23,7 @@ from fenceline.log.context import Context
 from fenceline.log.replay import Replay, begin
 from fenceline.model.topic import Topic
 from fenceline.ports import NotFound
+from fenceline.recovery.transaction_findings import findings
 from fenceline.recovery.verify_ranges import Checked, Range, check_range, ranges
 
 # Checks each range, in order, a few at a time.
@@ -30,7 +32,12 @@ CheckRanges: TypeAlias = Callable[[Iterator[Range]], Iterable[Checked]]
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What a walk found. ``broken_at`` is the first offset that is not as it should be, ``None`` if all is."""
+    """What a walk found.
+
+    Attributes:
+        broken_at: The first offset that is not as it should be; ``None`` if all is.
+        findings: What no coordinator will end, though every segment is as it should be (I12, I14).
+    """
 
     topic: str
     partition: int | None  # None: a whole topic, whose items are lost
@@ -40,6 +47,7 @@ class Verified:
     next_offset: int
     broken_at: int | None = None
     problem: str = ""
+    findings: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +110,16 @@ def verify_partition(
         problem, broken_at = error.detail, min(base, replay.state.next_offset)
     state = replay.state
     size = state.bytes - bytes_below
-    return Verified(topic.name, partition, count, state.records, size, state.next_offset, broken_at, problem)
+    found = Verified(topic.name, partition, count, state.records, size, state.next_offset, broken_at, problem)
+    return found if problem else _with_findings(context, topic, found, replay)
+
+
+def _with_findings(context: Context, topic: Topic, found: Verified, replay: Replay) -> Verified:
+    assert found.partition is not None
+    try:
+        return replace(found, findings=findings(context, topic, found.partition, replay))
+    except CorruptLogError as error:  # in a segment that was appended meanwhile
+        return replace(found, broken_at=replay.state.next_offset, problem=error.detail)
 
 
 def _is_unlisted(context: Context, topic: Topic, partition: int, offset: int, base: int) -> bool:

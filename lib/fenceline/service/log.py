@@ -7,6 +7,7 @@ request for another face imports that face: on Lambda every process begins cold,
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from fenceline import limits
@@ -18,10 +19,14 @@ from fenceline.service.produce import Producing
 from fenceline.service.resolver import PartitionResolver
 
 if TYPE_CHECKING:
+    from fenceline.log.partition import Partition
+    from fenceline.log.tail import Tail
     from fenceline.service.access import Access
     from fenceline.service.partitions import Partitions
     from fenceline.service.subscriptions import Subscriptions
     from fenceline.service.topics import Topics
+    from fenceline.service.transactions import Transactions
+    from fenceline.transactions.meeting import Meetings
 
 
 class Log:
@@ -69,7 +74,7 @@ class Log:
         """Reads, offsets, segments, trims, compactions and checkpoints of one partition."""
         from fenceline.service.partitions import Partitions
 
-        return Partitions(self._resolver)
+        return Partitions(self._resolver, self._held)
 
     @property
     def access(self) -> Access:
@@ -83,7 +88,28 @@ class Log:
         """Subscriptions and groups' offsets."""
         from fenceline.service.subscriptions import Subscriptions
 
-        return Subscriptions(self.context, self._resolver)
+        return Subscriptions(self.context, self._resolver, self._pending, self._held)
+
+    @property
+    def transactions(self) -> Transactions:
+        """Transactional ids, and what their transactions name."""
+        from fenceline.service.transactions import Transactions
+
+        return Transactions(self.context, self._resolver, lambda: self.producing.new_producer_id()[0], self._timeout_ms)
+
+    @cached_property
+    def _meetings(self) -> Meetings:
+        from fenceline.transactions.meeting import Meetings
+
+        return Meetings(self._resolver.appenders)
+
+    def _held(self, partition: Partition, tail: Tail) -> bool:
+        """End what is due of the transaction that holds a reader up, and return True if it should look anew."""
+        return self._meetings.held(partition, tail)
+
+    def _pending(self, producer_id: int) -> bool:
+        """End what is due of a transaction with a pending offset, and return True if the look should be repeated."""
+        return self._meetings.pending(producer_id)
 
     def close(self) -> None:
         """End long polls early: a server that stops calls this."""

@@ -7,6 +7,8 @@ Not here: appends (``produce``), and cursors (``subscriptions``).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fenceline import limits
@@ -19,32 +21,47 @@ from fenceline.service.resolver import PartitionResolver, translate_store_facts
 if TYPE_CHECKING:
     from fenceline.compaction.compact import OnProgress
     from fenceline.log.checkpoint_items import CompactedView
+    from fenceline.log.tail import Tail
     from fenceline.model.requests import ReadRequest
     from fenceline.model.results import BatchPage, Offsets, Page, PartitionList, SegmentList
+    from fenceline.model.transaction import ShownProducerState
+    from fenceline.read.reader import Reader
 
 
 class Partitions:
-    """The partitions of all topics. Safe to share between threads."""
+    """The partitions of all topics. Safe to share between threads.
 
-    def __init__(self, resolver: PartitionResolver) -> None:
+    Args:
+        held: Ends what is due of the transactions that hold a reader of a partition up; see ``Reader``.
+    """
+
+    def __init__(self, resolver: PartitionResolver, held: Callable[[Partition, Tail], bool] | None = None) -> None:
         self._resolver = resolver
+        self._held = held
+
+    def _reader(self, partition: Partition) -> Reader:
+        from fenceline.read.reader import Reader
+
+        return Reader(partition, None if self._held is None else partial(self._held, partition))
 
     def read(self, topic: str, partition: int, request: ReadRequest, *, principal: str = "") -> Page:
         """Return a page of records, if the session may read as its group; see ``Reader.page`` and ``guard_group``."""
         from fenceline.access.ownership.read_guard import guarded
-        from fenceline.read.reader import Reader
 
         return self._resolver.with_partition(
-            topic, partition, lambda found: guarded(found, request, principal, lambda: Reader(found).page(request))
+            topic,
+            partition,
+            lambda found: guarded(found, request, principal, lambda: self._reader(found).page(request)),
         )
 
     def read_batches(self, topic: str, partition: int, request: ReadRequest, *, principal: str = "") -> BatchPage:
         """Return a page of whole batches, if the session may read as its group; see ``Reader.batches``."""
         from fenceline.access.ownership.read_guard import guarded
-        from fenceline.read.reader import Reader
 
         return self._resolver.with_partition(
-            topic, partition, lambda found: guarded(found, request, principal, lambda: Reader(found).batches(request))
+            topic,
+            partition,
+            lambda found: guarded(found, request, principal, lambda: self._reader(found).batches(request)),
         )
 
     def offsets(self, topic: str, partition: int) -> Offsets:
@@ -94,6 +111,18 @@ class Partitions:
             partition,
             lambda found: list_segments(found, offset=offset, limit=limit, own_only=own_only),
         )
+
+    def producer_states(
+        self, topic: str, partition: int, *, start_after: int = -1, limit: int = limits.PRODUCER_STATES_MAX
+    ) -> tuple[Sequence[ShownProducerState], bool]:
+        """Return what is known of producers, by id, and whether there are more; see ``producers_at_tail``."""
+        from fenceline.read.producer_states import producers_at_tail
+
+        def states(found: Partition) -> tuple[Sequence[ShownProducerState], bool]:
+            expiration_ms = found.look().topic.setting("producer.id.expiration.ms")
+            return producers_at_tail(found, start_after, limit, expiration_ms)
+
+        return self._resolver.with_partition(topic, partition, states)
 
     def trim(self, topic: str, partition: int, before_offset: int) -> int:
         """Move the log start to ``before_offset``, and return where the log starts now; see ``trim.trim``."""

@@ -12,18 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from fenceline.access.admission import admit
 from fenceline.access.session_cache import Grants
 from fenceline.append.appender import Appender
 from fenceline.append.checks import AdmitFirst, SessionStatus, names_expectation
+from fenceline.append.coordinator_answer import AskCoordinator
 from fenceline.append.request import AppendRequest, BatchEntry, prepare
 from fenceline.errors import (
     FencelineError,
+    FixError,
     InvalidProducerEpochError,
-    InvalidTxnStateError,
+    InvalidRequestError,
     OutOfOrderSequenceNumberError,
     ProducerBusyError,
     ProducerFencedError,
@@ -48,6 +50,7 @@ from fenceline.transactions.producer_ids import ProducerIds
 if TYPE_CHECKING:
     from fenceline.model.record import Record
     from fenceline.service.by_key import Share, Shares
+    from fenceline.transactions.admission import Admissions
 
 
 class Sent(NamedTuple):
@@ -68,6 +71,13 @@ class Producing:
         self._timeout_ms = timeout_ms
         self._producer_ids = ProducerIds(context)
         self.grants = Grants(resolver.appenders)
+
+    @cached_property
+    def admissions(self) -> Admissions:
+        """Return the admissions of this process to transactions, made for the first batch that asks for one."""
+        from fenceline.transactions.admission import Admissions
+
+        return Admissions(self._resolver.appenders, self._producer_ids.take)
 
     def deadline(self) -> int:
         """Return when a request that begins now gives up, on the monotonic clock."""
@@ -95,6 +105,8 @@ class Producing:
         Raises:
             FencelineError: As API.md says under "Produce".
         """
+        if request.transactional_id is not None and acks != -1:
+            raise InvalidRequestError(f"a transactional batch needs acks -1: acks={acks}", field="acks")
         until_ms = self.deadline() if until_ms is None else until_ms
         for _ in range(INCARNATIONS_PER_REQUEST):
             known, is_new = translate_store_facts(partial(self._resolved, topic, partition, topic_id))
@@ -147,10 +159,8 @@ class Producing:
             topic_id=shares.topic.topic_id,
         )
 
-    def new_producer_id(self, transactional_id: str | None = None) -> tuple[int, int]:
+    def new_producer_id(self) -> tuple[int, int]:
         """Return a new (producer id, producer epoch) (KIP-98)."""
-        if transactional_id is not None:
-            raise InvalidTxnStateError("this service has no transactions yet; leave transactional_id out")
         return translate_store_facts(self._producer_ids.take), 0
 
     def _resolved(self, topic: str, partition: int, topic_id: str | None) -> tuple[Known, bool]:
@@ -221,21 +231,46 @@ class Producing:
         return answer
 
     def _append_admitted(self, appender: Appender, entry: BatchEntry, sent: Sent) -> Appended:
-        """Append a batch, after its admission where the log names an exclusive session."""
+        """Append a batch, after the admissions that its check asks for.
+
+        Where the log names an exclusive session, its end is written first. Where the batch would open a transaction
+        here, the coordinator must name the partition first ("Admission").
+        """
+        partition, is_verified = appender.partition, False
         while True:
+            known = partition.state
             answer = appender.append(entry, sent.until_ms)
             if isinstance(answer, AdmitFirst):
                 try:
-                    ended = admit(self._resolver.appenders, appender.partition, answer)
+                    ended = admit(self._resolver.appenders, partition, answer)
                 except ProducerBusyError:
-                    state = verified_tail(appender.partition).state
+                    state = verified_tail(partition).state
                     if (state.session_id, state.topic_epoch) == (answer.session_id, answer.topic_epoch):
                         raise
                     continue  # I4: a state that is out of date named that session
                 entry = replace(entry, terms=entry.terms._replace(ended=ended))
                 continue
+            if isinstance(answer, AskCoordinator):
+                try:
+                    entry = self._admitted(partition, entry, answer, sent.until_ms)
+                except FixError:
+                    # I4: the check that asked may have been made behind the log's end. What the log says comes first:
+                    # another writer, the batch itself, a marker.
+                    if is_verified or verified_tail(partition).state is known:
+                        raise
+                    is_verified = True
+                continue
             assert isinstance(answer, Appended)
             return answer
+
+    def _admitted(self, partition: Partition, entry: BatchEntry, asked: AskCoordinator, until_ms: int) -> BatchEntry:
+        from fenceline.model.transaction import ProducerPair
+
+        header, transactional_id = entry.batch.header, entry.terms.transactional_id
+        assert transactional_id is not None
+        pair = ProducerPair(header.producer_id, header.producer_epoch)
+        admission = self.admissions.admit(partition, transactional_id, pair, asked, until_ms)
+        return replace(entry, terms=entry.terms._replace(admission=admission))
 
 
 def _under(entry: BatchEntry, status: SessionStatus) -> BatchEntry:

@@ -3,24 +3,28 @@
 Rule: each request looks at its topics, and follows them into a new incarnation. A session that reads, acknowledges,
 seeks or commits is judged first, as the group of the subscription's name (DESIGN.md, "Reads and commits as a group").
 
-Not here: how cursors move (``subscriptions.cursors``), and the offsets of a group (``subscriptions.group_offsets``).
+Not here: how cursors move (``subscriptions.cursors``); the offsets of a group (``subscriptions.group_offsets``,
+``subscriptions.committed_offsets``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from fenceline import limits
 from fenceline.access.ownership import read_guard
 from fenceline.log.context import Context
+from fenceline.log.partition import Partition
+from fenceline.log.tail import Tail
 from fenceline.model.requests import Acknowledgement, ReadRequest
 from fenceline.model.results import Page
 from fenceline.model.subscription import GroupOffset, ShownSubscription, Subscription
 from fenceline.ports import Check
 from fenceline.service.resolver import PartitionResolver, in_incarnations
-from fenceline.subscriptions import cursors, group_offsets, lifecycle
+from fenceline.subscriptions import committed_offsets, cursors, group_offsets, lifecycle
 from fenceline.subscriptions import read as subscriptions_read
+from fenceline.subscriptions.committed_offsets import Asked, Meet
 from fenceline.subscriptions.cursors import LiveTopic
 
 
@@ -28,11 +32,23 @@ class Subscriptions:
     """The subscriptions of all topics, and the offsets of groups. Safe to share between threads.
 
     Errors are those of API.md, "Subscriptions". After any but `OutcomeUnknownError` no cursor has moved.
+
+    Args:
+        meet: Ends the transaction of a producer where that is due, before offsets are reported as unstable.
+        held: Ends what is due of the transaction that holds a reader of a partition up; see ``Reader``.
     """
 
-    def __init__(self, context: Context, resolver: PartitionResolver) -> None:
+    def __init__(
+        self,
+        context: Context,
+        resolver: PartitionResolver,
+        meet: Meet | None = None,
+        held: Callable[[Partition, Tail], bool] | None = None,
+    ) -> None:
         self._context = context
         self._resolver = resolver
+        self._meet = meet
+        self._held = held
 
     def live(self, name: str) -> LiveTopic:
         """Return the live topic of that name, from a look that began after the call."""
@@ -52,7 +68,7 @@ class Subscriptions:
         """Create a subscription, or change what is given, and return it, and whether it was created.
 
         Args:
-            is_latest: A new subscription begins at the end; if false, at the log start.
+            is_latest: A new subscription begins at the last stable offset; if false, at the log start.
         """
 
         def use() -> tuple[ShownSubscription, bool]:
@@ -97,13 +113,31 @@ class Subscriptions:
         """Delete a subscription; see ``lifecycle.delete``."""
         in_incarnations(lambda: lifecycle.delete(self.live(topic), name))
 
-    def read(self, topic: str, partition: int, name: str, request: ReadRequest, *, principal: str = "") -> Page:
-        """Return records that are not acknowledged; see ``read.read_unacknowledged``."""
+    def read(
+        self,
+        topic: str,
+        partition: int,
+        name: str,
+        request: ReadRequest,
+        *,
+        require_stable: bool = False,
+        principal: str = "",
+    ) -> Page:
+        """Return records that are not acknowledged; see ``read.read_unacknowledged``.
+
+        Args:
+            require_stable: Refuse while an offset is pending there; see ``committed_offsets.check_stable``.
+        """
 
         def use() -> Page:
             live = self.live(topic)
             judge = partial(self._judge, live, partition, name, request.session_id, principal)
-            return subscriptions_read.read_unacknowledged(live, partition, name, request, judge)
+            if require_stable:
+                live.partition(partition)
+                subscription = live.subscription(name)
+                judge()
+                committed_offsets.check_stable(live, subscription, partition, self._meet)
+            return subscriptions_read.read_unacknowledged(live, partition, name, request, judge, self._held)
 
         return in_incarnations(use)
 
@@ -167,6 +201,6 @@ class Subscriptions:
         start_after: tuple[str, int] | None = None,
         limit: int = limits.LIST_MAX,
     ) -> tuple[Sequence[GroupOffset], bool]:
-        """Return what a group has committed, and whether there is more; see ``group_offsets.committed``."""
-        asked = group_offsets.Asked(topic, partition, require_stable, start_after, limit)
-        return in_incarnations(lambda: group_offsets.committed(self._context, self.live, group, asked))
+        """Return what a group has committed, and whether there is more; see ``committed_offsets``."""
+        asked = Asked(topic, partition, require_stable, start_after, limit)
+        return in_incarnations(lambda: committed_offsets.committed(self._context, self.live, group, asked, self._meet))

@@ -29,6 +29,7 @@ class SealEntry:
     size: int = 0
     producer_id: int | None = None
     is_internal: bool = True
+    goes_alone: bool = True
     is_going_allowed: bool = True
 
     def check(self, tentative: TentativeState, now_ms: int) -> Stamped:

@@ -9,13 +9,13 @@ between two ends. Only around a marker are they counted by halving.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from fenceline import limits
 from fenceline.format.segment import Segment
 from fenceline.log.partition import Partition
-from fenceline.log.state import AbortedTransaction
-from fenceline.log.tail import Tail, aborted_between, is_aborted
+from fenceline.log.tail import Tail
+from fenceline.read.aborted import Outcomes
 from fenceline.read.offset_ranges import Acknowledged
 from fenceline.read.time_search import base_of
 
@@ -37,25 +37,20 @@ def slid(partition: Partition, tail: Tail, mark: int, acknowledged: Acknowledged
         if mark >= tail.state.data_next:
             return max(mark, bounds.next_offset)  # only markers follow
         segment = _segment(partition, mark)
-        mark = _slid_within(partition, segment, mark, acknowledged)
+        mark = _slid_within(partition, tail, segment, mark, acknowledged)
         if mark < segment.next_offset:
             return mark
     return mark
 
 
-def _slid_within(partition: Partition, segment: Segment, mark: int, acknowledged: Acknowledged) -> int:
-    aborted: Sequence[AbortedTransaction] | None = None
+def _slid_within(partition: Partition, tail: Tail, segment: Segment, mark: int, acknowledged: Acknowledged) -> int:
+    outcomes = Outcomes(partition, [segment], tail.state, mark)
     for _, header in segment.batches:
         mark = acknowledged.end_from(mark)
         if header.next_offset <= mark:
             continue
-        if not header.is_control:
-            if not header.is_transactional:
-                return mark
-            if aborted is None:
-                aborted = aborted_between(partition, mark, segment.next_offset)
-            if not is_aborted(header, aborted):
-                return mark
+        if not header.is_control and not outcomes.is_aborted(header):
+            return mark
         mark = header.next_offset
     return acknowledged.end_from(mark)
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 from fenceline import limits
@@ -41,11 +42,11 @@ _READS_MAX = 8  # of one cursor, which may move while its chunks are read
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A cursor as it was read. One that is absent is at offset 0."""
+    """A cursor as it was read. One that is absent is at offset 0, and is not set."""
 
     subscription: SubscriptionItem
     partition: int
-    cursor: Cursor = field(default_factory=Cursor)
+    cursor: Cursor = field(default_factory=partial(Cursor, is_set=False))
     chunks: Sequence[Chunk] = ()
     version: int | None = None
 

@@ -26,7 +26,7 @@ from fenceline.model.requests import Acknowledgement
 from fenceline.model.subscription import ShownCursor, ShownSubscription
 from fenceline.model.topic import Topic
 from fenceline.ports import Check
-from fenceline.read.offset_ranges import NOTHING, ranges_of
+from fenceline.read.offset_ranges import ranges_of
 from fenceline.read.time_search import find_timestamp
 from fenceline.subscriptions import backlog, cursor_store
 from fenceline.subscriptions.cursor_store import Stored
@@ -72,6 +72,10 @@ class LiveTopic:
         """Return the subscription's cursor in one partition."""
         (stored,) = cursor_store.read(self.context, subscription, [number])
         return stored
+
+
+Live: TypeAlias = Callable[[str], LiveTopic]
+"""What returns the live topic of a name, from a look that begins after the call."""
 
 
 def shown(
@@ -142,9 +146,13 @@ def acknowledge(
             raise out_of_range(request.highest, tail.bounds)
         cursor = acknowledged(stored.cursor, request, tail.bounds.log_start_offset)
         mark = backlog.slid(partition, tail, cursor.mark, cursor.acknowledged)
-        is_new = mark > max(stored.cursor.mark, tail.bounds.log_start_offset)
-        is_new = is_new or cursor.acknowledged != stored.cursor.acknowledged
-        return replace(cursor, mark=mark, acknowledged=cursor.acknowledged.from_(mark)) if is_new else None
+        before = max(stored.cursor.mark, tail.bounds.log_start_offset)
+        if mark == before and cursor.acknowledged == stored.cursor.acknowledged:
+            return None
+        cursor = replace(cursor, mark=mark, acknowledged=cursor.acknowledged.from_(mark), is_set=True)
+        if stored.cursor.pending:  # where the mark slides by itself, no commit was sent
+            before = backlog.slid(partition, tail, stored.cursor.mark, stored.cursor.acknowledged)
+        return cursor.numbered() if mark > before else cursor
 
     return _move(live, number, name, judge, moved)
 
@@ -173,8 +181,8 @@ def seek(
             mark = bounds.next_offset if found is None else found[0]
         if not bounds.log_start_offset <= mark <= bounds.next_offset:
             raise out_of_range(mark, bounds)
-        cursor = replace(stored.cursor, mark=mark, acknowledged=NOTHING, metadata="")
-        return None if cursor == stored.cursor and stored.version is not None else cursor
+        cursor = stored.cursor.committed(mark)
+        return None if cursor == stored.cursor else cursor
 
     return _move(live, number, name, judge, moved)
 

@@ -79,8 +79,8 @@ def with_segments(context: Context, topic_id: str, nexts: Mapping[int, int]) -> 
     return set[int]().union(*found)
 
 
-def ends(live: LiveTopic) -> list[int]:
-    """Return the next offset of each of a topic's partitions, all from verified tails.
+def stable_ends(live: LiveTopic) -> list[int]:
+    """Return the last stable offset of each of a topic's partitions, all from verified tails.
 
     Raises:
         StaleTopicId: The name no longer leads to this incarnation.
@@ -99,8 +99,13 @@ def ends(live: LiveTopic) -> list[int]:
         open_ = set(numbers)  # I4: what was absent may have been collected since the heads were read
     calls = [partial(verified_tail, live.partition(number)) for number in sorted(open_)]
     tails = zip(sorted(open_), context.runtime.gather(calls), strict=True)
-    nexts |= {number: tail.bounds.next_offset for number, tail in tails}
-    return [nexts[number] for number in numbers]
+    stable = {number: tail.bounds.last_stable_offset for number, tail in tails}
+    return [stable[number] if number in stable else _stable_end(heads[number]) for number in numbers]
+
+
+def _stable_end(head: Head | None) -> int:
+    """Return the last stable offset of a partition in which nothing follows the head."""
+    return 0 if head is None else head.state.last_stable_offset(head.log_start)
 
 
 def _has_segments(context: Context, topic_id: str, number: int, next_offset: int) -> set[int]:

@@ -18,10 +18,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, chain
 from operator import sub
-from typing import Any
+from typing import Any, NamedTuple
 
 from fenceline import limits
 from fenceline.model.subscription import Subscription
@@ -60,15 +60,72 @@ def subscription_from_item(item: Item) -> SubscriptionItem:
     )
 
 
+class PendingOffset(NamedTuple):
+    """An offset that an open transaction has sent: its outcome decides whether the offset takes effect."""
+
+    producer_epoch: int
+    number: int  # in the order in which commits were sent to the cursor
+    offset: int
+    metadata: str
+
+
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """A subscription's position in one partition."""
+    """A subscription's position in one partition.
+
+    Attributes:
+        acknowledged: What is acknowledged individually, above the mark.
+        metadata: That of the commit in force.
+        sent: How many commits were sent to the cursor: those of open transactions, and those in force at once.
+        settled: The number of the commit in force; it never decreases (I15).
+        is_set: False until the first mark is in force: only transactions have sent an offset.
+        pending: Offsets of open transactions, by producer id. Nothing else follows them (I14).
+        more: Members that this version does not know, kept as they are.
+    """
 
     mark: int = 0  # everything below it is acknowledged
-    acknowledged: Acknowledged = NOTHING  # individually, above the mark
-    metadata: str = ""  # of the last group commit
-    pending: Mapping[str, Any] = field(default_factory=dict)  # offsets of open transactions, by producer id
+    acknowledged: Acknowledged = NOTHING
+    metadata: str = ""
+    sent: int = 0
+    settled: int = 0
+    is_set: bool = True
+    pending: Mapping[int, PendingOffset] = field(default_factory=dict)
     more: Mapping[str, Any] = field(default_factory=dict)
+
+    def numbered(self) -> Cursor:
+        """Return the cursor with one more commit sent to it, which is in force at once."""
+        return replace(self, sent=self.sent + 1, settled=self.sent + 1, is_set=True)
+
+    def committed(self, mark: int, metadata: str = "") -> Cursor:
+        """Return the cursor after a commit that is in force at once; itself if there is nothing to write.
+
+        A commit that repeats the present mark still takes a number while something is pending: it was sent later.
+        """
+        cursor = replace(self, mark=mark, acknowledged=NOTHING, metadata=metadata, is_set=True)
+        return self if cursor == self and not self.pending else cursor.numbered()
+
+    def with_pending(self, producer_id: int, producer_epoch: int, offset: int, metadata: str) -> Cursor:
+        """Return the cursor with an offset of an open transaction, instead of what that transaction sent before."""
+        number = self.sent + 1
+        sent = PendingOffset(producer_epoch, number, offset, metadata)
+        return replace(self, sent=number, pending={**self.pending, producer_id: sent})
+
+    def ended(self, producer_id: int, producer_epoch: int, *, is_commit: bool) -> Cursor:
+        """Return the cursor after the end of a producer's transaction; itself if nothing of it is pending.
+
+        A committed offset takes effect unless a commit that was sent later is in force (I15).
+
+        Args:
+            producer_epoch: That of the markers, so above that of what the transaction has sent.
+        """
+        found = self.pending.get(producer_id)
+        if found is None or found.producer_epoch >= producer_epoch:
+            return self
+        left = replace(self, pending={key: one for key, one in self.pending.items() if key != producer_id})
+        if not is_commit or found.number <= self.settled:
+            return left
+        mark, metadata, number = found.offset, found.metadata, found.number
+        return replace(left, mark=mark, acknowledged=NOTHING, metadata=metadata, settled=number, is_set=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +137,7 @@ class Chunk:
     version: int | None = None  # of its item; None: still to be made
 
 
-_CURSOR = ("mark", "metadata", "pending", "ranges", "chunks")
+_CURSOR = ("mark", "metadata", "sent", "settled", "is_set", "pending", "ranges", "chunks")
 
 
 def cursor_to_value(cursor: Cursor, chunks: Sequence[Chunk]) -> dict[str, Any]:
@@ -89,7 +146,10 @@ def cursor_to_value(cursor: Cursor, chunks: Sequence[Chunk]) -> dict[str, Any]:
         **cursor.more,
         "mark": cursor.mark,
         "metadata": cursor.metadata,
-        "pending": dict(cursor.pending),
+        "sent": cursor.sent,
+        "settled": cursor.settled,
+        "is_set": cursor.is_set,
+        "pending": {str(producer_id): list(one) for producer_id, one in cursor.pending.items()},
         "ranges": b"" if chunks else pack(cursor.acknowledged),
         "chunks": [chunk.chunk_id for chunk in chunks],
     }
@@ -101,8 +161,17 @@ def cursor_from_value(value: Mapping[str, Any], chunks: Sequence[Chunk]) -> Curs
     if chunks:
         starts = tuple(chain.from_iterable(chunk.ranges.starts for chunk in chunks))
         acknowledged = Acknowledged(starts, tuple(chain.from_iterable(chunk.ranges.ends for chunk in chunks)))
-    more = {member: kept for member, kept in value.items() if member not in _CURSOR}
-    return Cursor(value["mark"], acknowledged, value["metadata"], value["pending"], more)
+    return Cursor(
+        value["mark"],
+        acknowledged,
+        value["metadata"],
+        # Absent in cursors from before transactions.
+        value.get("sent", 0),
+        value.get("settled", 0),
+        value.get("is_set", True),
+        {int(producer_id): PendingOffset(*one) for producer_id, one in value["pending"].items()},
+        {member: kept for member, kept in value.items() if member not in _CURSOR},
+    )
 
 
 def chunk_ids(value: Mapping[str, Any]) -> list[str]:

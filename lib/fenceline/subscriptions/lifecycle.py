@@ -99,10 +99,13 @@ def _create(live: LiveTopic, made: SubscriptionItem, *, is_latest: bool) -> None
 
 
 def _latest(live: LiveTopic, made: SubscriptionItem) -> list[Put]:
-    """Return the cursors of a subscription that begins at the end. A cursor at offset 0 needs none."""
+    """Return the cursors of a subscription that begins at the end. A cursor at offset 0 needs none.
+
+    It begins at the last stable offset ("Readers of transactions"): what is committed after it is not lost.
+    """
     return [
         cursor_store.move(live.context, Stored(made, number), Cursor(end)).cursor
-        for number, end in enumerate(heads.ends(live))
+        for number, end in enumerate(heads.stable_ends(live))
         if end
     ]
 

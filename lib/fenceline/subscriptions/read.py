@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from fenceline.errors import OffsetOutOfRangeError
 from fenceline.log.partition import Partition
-from fenceline.log.tail import out_of_range, verified_tail
+from fenceline.log.tail import Tail, out_of_range, verified_tail
 from fenceline.model.requests import ReadRequest
 from fenceline.model.results import Page
 from fenceline.read.offset_ranges import Acknowledged
@@ -27,19 +28,26 @@ _PAGES_MAX = 64  # read for one answer, which moves the position even if it is e
 
 
 def read_unacknowledged(
-    live: LiveTopic, number: int, name: str, request: ReadRequest, judge: Callable[[], object]
+    live: LiveTopic,
+    number: int,
+    name: str,
+    request: ReadRequest,
+    judge: Callable[[], object],
+    held: Callable[[Partition, Tail], bool] | None = None,
 ) -> Page:
     """Return a page of records.
 
     Args:
         request: Its ``offset`` is where to start; ``None`` is the mark.
         judge: Raises if the caller may not read; called at the start and before the answer.
+        held: As ``Reader`` calls it, with the partition.
 
     Raises:
         UnknownSubscriptionError: There is none.
         OffsetOutOfRangeError: ``offset`` lies below the mark or outside [log start, next offset].
     """
     partition, runtime = live.partition(number), live.context.runtime
+    reader = Reader(partition, None if held is None else partial(held, partition))
     until_ms = runtime.monotonic_ms() + request.wait_ms
     subscription = live.subscription(name)
     judge()
@@ -53,7 +61,7 @@ def read_unacknowledged(
         start = cursor.acknowledged.end_from(start)
         left_ms = max(until_ms - runtime.monotonic_ms(), 0)
         asked = replace(request, offset=start, wait_ms=left_ms)
-        page = _page(partition, asked, cursor.acknowledged, is_from_mark=request.offset is None)
+        page = _page(reader, asked, cursor.acknowledged, is_from_mark=request.offset is None)
         if page.records and request.wait_ms:
             cursor = live.cursor(live.subscription(name), number).cursor
             page = replace(page, records=[one for one in page.records if not _is_done(cursor, one.offset)])
@@ -68,13 +76,13 @@ def _is_done(cursor: Cursor, offset: int) -> bool:
     return offset < cursor.mark or offset in cursor.acknowledged
 
 
-def _page(partition: Partition, asked: ReadRequest, acknowledged: Acknowledged, *, is_from_mark: bool) -> Page:
+def _page(reader: Reader, asked: ReadRequest, acknowledged: Acknowledged, *, is_from_mark: bool) -> Page:
     """Return a page. A mark that the log start passes during a wait counts as the log start."""
     try:
-        return Reader(partition).page(asked, acknowledged=acknowledged)
+        return reader.page(asked, acknowledged=acknowledged)
     except OffsetOutOfRangeError as error:
         log_start = error.extra["log_start_offset"]
         if not is_from_mark or (asked.offset or 0) >= log_start:
             raise
         asked = replace(asked, offset=acknowledged.end_from(log_start))
-        return _page(partition, asked, acknowledged, is_from_mark=True)
+        return _page(reader, asked, acknowledged, is_from_mark=True)

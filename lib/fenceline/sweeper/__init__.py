@@ -4,7 +4,9 @@
 * ``deleted_topics`` deletes all that a deleted topic has left.
 * ``producer_expiry``, ``session_expiry`` and ``subscription_expiry`` delete items.
 * ``retention`` decides where a log start should be.
-* ``sweep`` is one run over everything, and ``position`` remembers where the next run continues.
+* ``transaction_meetings`` ends transactions that are due, and reports those that hang.
+* ``sweep`` is one run over everything, and ``position`` remembers where the next run continues. ``report`` says what it
+  did.
 
 Rule: each step is durable, and harmless beside every other process. A run has a budget of time and of deletions.
 

@@ -27,7 +27,7 @@ from fenceline.compaction import compact as compaction
 from fenceline.errors import CorruptLogError
 from fenceline.format import keys
 from fenceline.format.segment import base_of
-from fenceline.log.checkpoint_items import Head, aborted_from_value
+from fenceline.log.checkpoint_items import Head, aborted_from_value, aborted_items
 from fenceline.log.context import Context
 from fenceline.log.deletes import Budget, delete_items, delete_objects
 from fenceline.log.partition import Partition
@@ -167,8 +167,12 @@ def _delete_aborted(context: Context, topic_id: str, partition: int, end: int, b
     sort = keys.partition_items(topic_id, partition)
     while True:
         found = context.items.query(sort, prefix=keys.ABORTED_SORT, limit=limits.TRANSACTION_ITEMS_MAX)
-        going = [item for item in found if aborted_from_value(item.value).last_offset < end]
-        if not going or not delete_items(context, going, budget):
+        ended = [(item, aborted_from_value(item.value)) for item in found]
+        going = [(item, aborted) for item, aborted in ended if aborted.last_offset < end]
+        # Second items first: from the others a later run learns which there are.
+        seconds = [key for _, aborted in going for key, _ in aborted_items(topic_id, partition, aborted)[1:]]
+        items = [*context.items.get(seconds).values()] if seconds else []
+        if not going or not delete_items(context, [*items, *(item for item, _ in going)], budget):
             return
 
 

@@ -21,13 +21,15 @@ class Place(StrEnum):
     INCARNATIONS = "lives"
     TOPICS = "topics"
     SESSIONS = "sessions"
+    TRANSACTIONS = "transactions"
+    PRODUCER_IDS = "producer-ids"
     ORPHANS = "orphans"
     END = "end"
 
     @property
     def following(self) -> Place:
-        following = {Place.INCARNATIONS: Place.TOPICS, Place.TOPICS: Place.SESSIONS, Place.SESSIONS: Place.ORPHANS}
-        return following.get(self, Place.END)
+        places = list(Place)
+        return Place.END if self == Place.END else places[places.index(self) + 1]
 
 
 class Cursor:
@@ -41,6 +43,7 @@ class Cursor:
         self.after = ""  # the last key that is done in this place
         self.partition = 0  # of the topic after ``after``: the first that is not done
         self.is_thorough = False
+        self.has_producer_ids = False  # False: no producer id was given before this run, so no transactional id was
 
     @property
     def is_at_end(self) -> bool:
@@ -56,7 +59,9 @@ class Cursor:
         Raises:
             Unavailable, NoAnswer: The item store failed.
         """
-        item = self._context.items.get([keys.SWEEP_CURSOR]).get(keys.SWEEP_CURSOR)
+        found = self._context.items.get([keys.SWEEP_CURSOR, keys.PRODUCER_ID_BLOCK])
+        self.has_producer_ids = keys.PRODUCER_ID_BLOCK in found
+        item = found.get(keys.SWEEP_CURSOR)
         if item is not None:
             self._version, self._value = item.version, dict(item.value)
             self.place = Place(str(item.value["place"]))

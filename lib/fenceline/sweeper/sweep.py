@@ -5,9 +5,10 @@ DESIGN.md, "Deleting" and "The sweeper's round".
 Rule: each partition goes through these steps in this order:
 
 1. The checkpoint comes forward.
-2. The log start moves.
-3. The ``state/`` object of the log start is made.
-4. Objects go, only ``gc_grace`` after that.
+2. Open transactions that are due are ended.
+3. The log start moves.
+4. The ``state/`` object of the log start is made.
+5. Objects go, only ``gc_grace`` after that.
 
 Each step is durable, and harmless beside appends, readers and another sweeper. Each finds by itself what the step
 before has left: a run may die anywhere.
@@ -18,7 +19,7 @@ one listing shows which have segments.
 
 A round goes once over everything: deleted topics, then topics and their partitions by name. It may take several runs.
 The position says where the next run continues, and losing it costs a repetition. Once an hour a round is thorough: it
-also looks for lapsed producers, ended sessions and orphans.
+also looks for lapsed producers, ended sessions, every transaction, expired transactional ids, and orphans.
 
 What goes wrong with one partition is reported, and delays nothing else. Nor does a compaction in which a run dies:
 before it begins, the position after that partition is saved.
@@ -31,7 +32,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 
 from fenceline import limits
 from fenceline.compaction import compact as compaction
@@ -52,27 +52,11 @@ from fenceline.sweeper import collect
 from fenceline.sweeper.deleted_topics import collect_incarnation, collect_orphans
 from fenceline.sweeper.position import Cursor, Place
 from fenceline.sweeper.producer_expiry import expire_producers
+from fenceline.sweeper.report import Report
 from fenceline.sweeper.retention import Followed, Now, StoredSegments, retained_from, retention_of
 from fenceline.sweeper.session_expiry import sweep_producers, sweep_sessions
 from fenceline.sweeper.subscription_expiry import collect_unowned
-
-
-@dataclass(slots=True)
-class Report:
-    """What one run did."""
-
-    is_whole: bool = False  # False: the next run continues where this one stopped
-    is_thorough: bool = False
-    topics: int = 0
-    partitions: int = 0
-    checkpoints: int = 0  # brought forward
-    log_starts: int = 0  # moved by retention
-    states: int = 0  # objects made under state/
-    compactions: int = 0
-    objects: int = 0  # deleted
-    items: int = 0  # deleted
-    problems: list[str] = field(default_factory=list)
-    is_corrupt: bool = False  # stored data breaks an invariant: see ``problems``
+from fenceline.sweeper.transaction_meetings import TransactionMeetings
 
 
 def sweep(
@@ -126,6 +110,7 @@ class _Run:
         # Data is old when both clocks say so: one that is wrong by years deletes nothing.
         self._now_ms = min(store_now_ms, log.context.runtime.now_ms())
         self.report = Report()
+        self._transactions = TransactionMeetings(log.context, budget, self.report, self._reporting)
 
     def go_on(self) -> None:
         """Continue the round to its end, or to the end of the budget."""
@@ -135,6 +120,8 @@ class _Run:
             Place.INCARNATIONS: self._incarnations,
             Place.TOPICS: self._topics,
             Place.SESSIONS: self._sessions,
+            Place.TRANSACTIONS: self._every_transaction,
+            Place.PRODUCER_IDS: self._producer_ids,
             Place.ORPHANS: self._orphans,
         }
         for place, phase in phases.items():
@@ -257,7 +244,8 @@ class _Run:
         has_left_behind = head.log_start > 0 or head.view is not None
         is_kept = retention_of(topic) is None or head.next_offset == head.log_start
         is_compacted = topic.setting("cleanup.policy") != "compact" or not compaction.is_due(head)
-        return not has_left_behind and is_kept and is_compacted and not self._cursor.is_thorough
+        is_at_rest = not head.state.open_transactions and not self._cursor.is_thorough
+        return not has_left_behind and is_kept and is_compacted and is_at_rest
 
     def _sessions(self) -> None:
         if not self._cursor.is_thorough:
@@ -270,6 +258,20 @@ class _Run:
                 budget=self._budget,
                 reporting=self._reporting,
             )
+            self._cursor.after = after or self._cursor.after
+
+    def _every_transaction(self) -> None:
+        if not (self._cursor.is_thorough and self._cursor.has_producer_ids):
+            return  # what is open in a partition was met there
+        with self._reporting("transactions"):
+            after = self._transactions.meet_ids(self._cursor.after, now_ms=self._now_ms)
+            self._cursor.after = after or self._cursor.after
+
+    def _producer_ids(self) -> None:
+        if not (self._cursor.is_thorough and self._cursor.has_producer_ids):
+            return
+        with self._reporting("producer ids"):
+            after = self._transactions.expire_producer_ids(self._cursor.after, now_ms=self._now_ms)
             self._cursor.after = after or self._cursor.after
 
     def _orphans(self) -> None:
@@ -292,6 +294,8 @@ class _Run:
         is_at_end = self._bring_forward(partition, followed)
         if partition.head is None or budget.is_over():
             return
+        with self._reporting(f"topic={topic.name} partition={number}: open transactions"):
+            self._transactions.meet_open(partition)
         self._retain(partition, topic, followed)
         if partition.head.view is not None:
             compaction.note_in_force(partition)

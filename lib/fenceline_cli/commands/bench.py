@@ -35,7 +35,7 @@ def bench(
         str, typer.Option("--slow-endpoint", metavar="URL", help="The same S3 with 30 ms added to each request.")
     ] = "",
 ) -> None:
-    """Measure appends against bare creates, how cost grows, and access; on a bucket also reads, rivals and requests.
+    """Measure appends against bare creates, how cost grows, access, transactions; on a bucket reads, rivals, requests.
 
     The command takes a few minutes and needs no server. It removes what it wrote; on S3 a sweeper collects the rest.
     """
@@ -54,7 +54,7 @@ def bench(
         on_s3.run(on_part=report_part)
         _show(on_s3.rows, as_json=as_json)
         return
-    from fenceline_cli.benchmark import access
+    from fenceline_cli.benchmark import access, transactions
     from fenceline_cli.benchmark.run import Bench
 
     with tempfile.TemporaryDirectory(dir=directory) as scratch:
@@ -62,6 +62,8 @@ def bench(
         run.run(on_part=report_part)
         report_part("exclusive access")
         rows = [*run.rows, *access.measure(Path(scratch))]
+        report_part("transactions")
+        rows += transactions.measure(Path(scratch))
     _show(rows, as_json=as_json)
 
 

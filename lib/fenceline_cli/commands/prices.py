@@ -43,5 +43,5 @@ LAMBDA_GB = 1_769 / 1024
 APPEND_MS = {1: 25, 64: 30, 1024: 80}  # of a produce request by KiB: nearly all of it is S3's time
 READ_MS = 60  # of a page of 1 MiB
 LOG_BYTES = 1_100  # of a request: Lambda's three lines, the gateway's one, and the function's own
-METRICS, ALARMS = 10, 20
+METRICS, ALARMS = 12, 24
 SWEEP_MS = 300  # of a run of the sweeper over few partitions

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Awaitable, Callable, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeAlias
-from urllib.parse import unquote
+from urllib.parse import unquote_to_bytes
 
 from fenceline import limits
 from fenceline.adapters.sqlite.directory import SqliteObjectStore
@@ -128,8 +128,19 @@ def _may_wait(scope: Scope, body: bytes) -> bool:
 
 
 def _path(raw: str) -> str:
-    """Return a path decoded as a gateway does, except a slash within a name: it must not lead to another route."""
-    return "/".join(unquote(part).replace("/", "%2F") for part in raw.split("/"))
+    """Return a path decoded once, as a gateway does.
+
+    A slash within a name must not lead to another route, and what is not UTF-8 is no other name. Each becomes U+0000,
+    which no name has.
+    """
+    return "/".join(_name(part) for part in raw.split("/"))
+
+
+def _name(part: str) -> str:
+    try:
+        return unquote_to_bytes(part).replace(b"/", b"\0").decode()
+    except UnicodeDecodeError:
+        return "\0"
 
 
 def _event(scope: Scope, body: bytes, now_ms: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Topics, trims, compactions, producer ids, and the service itself."""
+"""Topics, trims, compactions, and the service itself."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fenceline_http import media_types, responses
 from fenceline_http.responses import Response
 
 if TYPE_CHECKING:
-    from fenceline_http.operations.admin import Listing, NewTopic, ProducerIdRequest, TopicChange, Trim
+    from fenceline_http.operations.admin import Listing, NewTopic, TopicChange, Trim
     from fenceline_http.request import Request
 
 
@@ -51,11 +51,6 @@ def trim(request: Request, wanted: Trim) -> Response:
 def compact(request: Request) -> Response:
     request.log.partitions.compact(*request.partition)
     return responses.empty(202)
-
-
-def new_producer_id(request: Request, wanted: ProducerIdRequest) -> Response:
-    producer_id, producer_epoch = request.log.producing.new_producer_id(wanted.transactional_id)
-    return responses.json({"producer_id": producer_id, "producer_epoch": producer_epoch})
 
 
 def health(request: Request) -> Response:

@@ -1,4 +1,4 @@
-"""Reads: pages of records or of whole batches, offsets of a partition or of a topic's, segments."""
+"""Reads: pages of records or of whole batches, offsets of a partition or of a topic's, segments, producers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fenceline_http.media_types import Media
 from fenceline_http.responses import Response
 
 if TYPE_CHECKING:
-    from fenceline_http.operations.read import Offsets, Read, Segments, TopicOffsets
+    from fenceline_http.operations.read import Offsets, ProducerStates, Read, Segments, TopicOffsets
     from fenceline_http.request import Request
 
 
@@ -68,3 +68,10 @@ def segments(request: Request, wanted: Segments) -> Response:
         *request.partition, offset=wanted.offset, limit=wanted.limit, own_only=wanted.origin is not None
     )
     return responses.json(responses.segments(listed, request.base_url))
+
+
+def producer_states(request: Request, wanted: ProducerStates) -> Response:
+    found, has_more = request.log.partitions.producer_states(
+        *request.partition, start_after=wanted.start_after, limit=wanted.limit
+    )
+    return responses.json(responses.listed("producers", map(responses.producer_state, found), has_more=has_more))

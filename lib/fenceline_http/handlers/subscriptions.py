@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
-from fenceline import limits
 from fenceline.errors import UnknownSubscriptionError
 from fenceline.model.requests import Acknowledgement as Acknowledged
 from fenceline.model.requests import ReadRequest
 from fenceline.model.subscription import GroupOffset
 from fenceline_http import record_page, responses
-from fenceline_http.fields import refuse
+from fenceline_http.fields import GROUP, LEGAL_GROUP, WANTED_GROUP
 from fenceline_http.responses import Response
 
 if TYPE_CHECKING:
@@ -28,10 +26,6 @@ if TYPE_CHECKING:
     from fenceline_http.request import Request
 
 
-_LEGAL_NAME = re.compile(rf"(?!\.\.?\Z)[A-Za-z0-9._-]{{1,{limits.SUBSCRIPTION_NAME_CHARS_MAX}}}", re.ASCII)
-_WANTED_NAME = f"1 to {limits.SUBSCRIPTION_NAME_CHARS_MAX} of A-Z a-z 0-9 . _ -, and neither . nor .."
-
-
 def _subscription(request: Request) -> str:
     """Return the path's subscription.
 
@@ -39,8 +33,8 @@ def _subscription(request: Request) -> str:
         UnknownSubscriptionError: It is no legal name, so there is no such subscription.
     """
     name = request.parameters["name"]
-    if not _LEGAL_NAME.fullmatch(name):
-        raise UnknownSubscriptionError(f"no such subscription; its name would be {_WANTED_NAME}")
+    if not LEGAL_GROUP.fullmatch(name):
+        raise UnknownSubscriptionError(f"no such subscription; its name would be {WANTED_GROUP}")
     return name
 
 
@@ -50,10 +44,7 @@ def _new_name(request: Request, parameter: str) -> str:
     Raises:
         InvalidRequestError: It is no legal name.
     """
-    name = request.parameters[parameter]
-    if not _LEGAL_NAME.fullmatch(name):
-        refuse(parameter, _WANTED_NAME)
-    return name
+    return GROUP.of_json(request.parameters[parameter], parameter)
 
 
 def put_subscription(request: Request, wanted: SubscriptionChange) -> Response:
@@ -99,7 +90,12 @@ def read(request: Request, wanted: ReadSubscription) -> Response:
         session_id=wanted.session_id,
     )
     found = request.log.subscriptions.read(
-        request.topic, wanted.partition, _subscription(request), page, principal=request.principal
+        request.topic,
+        wanted.partition,
+        _subscription(request),
+        page,
+        require_stable=wanted.require_stable,
+        principal=request.principal,
     )
     return responses.text(record_page.to_json(found, wanted.encoding))
 

@@ -1,4 +1,4 @@
-"""What the admin function takes and answers: topics and producer ids. `about` has the rest."""
+"""What the admin function takes and answers: topics. `about` has the rest."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fenceline import limits
-from fenceline.errors import InvalidTransactionTimeoutError
 from fenceline.model.topic_config import NAMES
 from fenceline_http.declared import Body, Members, Nothing, Query, optional, required
 from fenceline_http.fields import TEXT, Kind, integer, list_of, refuse, size
@@ -15,10 +14,7 @@ from fenceline_http.json_schema import integer as integer_schema
 from fenceline_http.operations import about
 from fenceline_http.operations.shared import KNOWN, LIMIT_TEXT, PARTITION, STORES, TOPIC, TOPIC_ID_EXAMPLE, WRITES
 from fenceline_http.route import Route
-from fenceline_http.schemas import INT16_MAX, OFFSET, TOPIC_NAME
-
-TRANSACTION_TIMEOUT_MS_MAX = 900_000
-
+from fenceline_http.schemas import OFFSET, TOPIC_NAME
 
 # Topics
 
@@ -92,35 +88,6 @@ class Trim(Body):
     before_offset: int = required(integer())
 
 
-# Producer ids
-
-
-class ProducerIdRequest(Body, is_optional=True):
-    """A producer id to give out. Without a transaction, the rest is judged by its form alone."""
-
-    transactional_id: str | None = optional(TEXT)
-    transaction_timeout_ms: int | None = optional(integer(-limits.INT64_MAX))
-    producer_id: int | None = optional(integer())
-    producer_epoch: int | None = optional(integer(0, INT16_MAX))
-
-    def check(self) -> None:
-        producer_id, timeout_ms = self.producer_id, self.transaction_timeout_ms
-        if (producer_id is None) != (self.producer_epoch is None):
-            refuse(
-                "producer_id" if producer_id is None else "producer_epoch",
-                "given: producer_id and producer_epoch go together",
-            )
-        if producer_id is not None and self.transactional_id is None:
-            refuse("producer_id", "left out without a transactional_id")
-        if self.transactional_id is None or timeout_ms is None:
-            return
-        if not 1 <= timeout_ms <= TRANSACTION_TIMEOUT_MS_MAX:
-            raise InvalidTransactionTimeoutError(
-                f"transaction_timeout_ms must be from 1 to {TRANSACTION_TIMEOUT_MS_MAX}: "
-                f"transaction_timeout_ms={timeout_ms}"
-            )
-
-
 # What is answered
 
 _TOPIC = Named(
@@ -141,7 +108,6 @@ _TOPIC = Named(
     ),
     "A topic.",
 )
-_PRODUCER_ID = obj({"producer_id": integer_schema(), "producer_epoch": integer_schema(0, INT16_MAX)})
 
 _TOPIC_EXAMPLE = {
     "name": "orders",
@@ -245,27 +211,6 @@ ROUTES = (
         takes=Nothing,
         answers={202: None},
         codes=(*KNOWN, *WRITES),
-    ),
-    Route(
-        "POST",
-        "/v1/producer-ids",
-        "admin.new_producer_id",
-        operation="createProducerId",
-        tag="Producers",
-        summary="Get a producer id",
-        description="Returns an id that no other producer has. With it and sequence numbers, a batch sent twice is "
-        "stored once.",
-        takes=ProducerIdRequest,
-        answers={200: Named("ProducerId", _PRODUCER_ID)},
-        codes=(
-            *WRITES,
-            "INVALID_TRANSACTION_TIMEOUT",
-            "INVALID_TXN_STATE",
-            "PRODUCER_FENCED",
-            "CONCURRENT_TRANSACTIONS",
-        ),
-        body={},
-        answer={"producer_id": 1_001, "producer_epoch": 0},
     ),
     *about.ROUTES,
 )

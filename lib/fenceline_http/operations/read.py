@@ -25,7 +25,7 @@ from fenceline_http.operations.shared import (
     PageQuery,
 )
 from fenceline_http.route import Route
-from fenceline_http.schemas import BOUNDS, EPOCH, OFFSET
+from fenceline_http.schemas import BOUNDS, EPOCH, INT16_MAX, OFFSET, page_of
 
 _AT_TIME = "Find the first record with this time or a later one, in milliseconds."
 
@@ -94,6 +94,15 @@ class Segments(Query):
     origin: str | None = optional(Kind(_own, {"const": "own"}), "`own` leaves replicated segments out.")
 
 
+class ProducerStates(Query):
+    """Producers of a partition after one."""
+
+    start_after: int = optional(integer(), "Continue after this producer id.", default=-1)
+    limit: int = optional(
+        size(limits.PRODUCER_STATES_MAX, limits.PRODUCER_STATES_MAX), LIMIT_TEXT, default=limits.PRODUCER_STATES_MAX
+    )
+
+
 _OFFSETS: Mapping[str, Schema] = {
     **BOUNDS,
     "topic_epoch": EPOCH,
@@ -125,6 +134,16 @@ _SEGMENT = Named(
         }
     ),
     "One object of a partition's log.",
+)
+
+_PRODUCER_STATE = obj(
+    {
+        "producer_id": integer_schema(),
+        "producer_epoch": integer_schema(0, INT16_MAX),
+        "last_sequence": integer_schema(-1, limits.INT32_MAX),
+        "last_timestamp": integer_schema(-1),
+        "current_txn_start_offset": integer_schema(-1),
+    }
 )
 
 ROUTES = (
@@ -231,6 +250,32 @@ ROUTES = (
             "has_more": False,
             "topic_id": TOPIC_ID_EXAMPLE,
             **BOUNDS_EXAMPLE,
+        },
+    ),
+    Route(
+        "GET",
+        f"{PARTITION}/producer-states",
+        "read.producer_states",
+        operation="listProducerStates",
+        tag="Producers",
+        summary="List what a partition knows of producer ids",
+        description="Lists the idempotent and transactional producers of a partition by producer id, without those "
+        "that have lapsed. `current_txn_start_offset` is -1 without an open transaction.",
+        takes=ProducerStates,
+        answers={200: Named("ProducerStates", page_of("producers", _PRODUCER_STATE))},
+        codes=(*KNOWN, *STORES, "CONTENDED"),
+        query={"limit": 100},
+        answer={
+            "producers": [
+                {
+                    "producer_id": 1_001,
+                    "producer_epoch": 0,
+                    "last_sequence": 0,
+                    "last_timestamp": 1_700_000_000_000,
+                    "current_txn_start_offset": -1,
+                }
+            ],
+            "has_more": False,
         },
     ),
 )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fenceline import limits
-from fenceline_http.declared import Query, optional
-from fenceline_http.fields import TEXT, choice, integer, size
+from fenceline_http.declared import Members, Query, optional, required
+from fenceline_http.fields import TEXT, Kind, choice, integer, refuse, size
 from fenceline_http.json_schema import STRING, TEXT_OR_NULL, Named, array, described, obj
 from fenceline_http.json_schema import integer as integer_schema
 from fenceline_http.schemas import BOUNDS, ENCODING, EPOCH, HEADERS, OFFSET
@@ -27,6 +27,22 @@ WAIT_MS = integer(0, limits.WAIT_MS_MAX)
 SESSION_EXAMPLE = "5f0c8a4e1d2b4c6f9a7e3b1d0c5f8a2e"
 TOPIC_ID_EXAMPLE = "0b6f1f8e5c8f4d0f8f5d1c9a7e3b2d4c"
 BOUNDS_EXAMPLE = {"log_start_offset": 0, "next_offset": 1, "last_stable_offset": 1}
+
+
+def _metadata(value: object, field: str) -> str:
+    text = TEXT.of_json(value, field)
+    if len(text.encode()) > limits.METADATA_BYTES_MAX:
+        refuse(field, f"text of at most {limits.METADATA_BYTES_MAX} bytes")
+    return text
+
+
+class CommittedOffset(Members):
+    """One partition's offset."""
+
+    metadata: str = optional(Kind(_metadata, {"type": "string", "maxLength": limits.METADATA_BYTES_MAX}), default="")
+    topic: str = required(TEXT)
+    partition: int = required(integer())
+    offset: int = required(integer())
 
 
 class NamePage(Query):

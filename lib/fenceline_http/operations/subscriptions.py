@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from fenceline import limits
 from fenceline.errors import InvalidRequestError
-from fenceline_http.declared import Body, Members, Nothing, Query, object_of, optional, required
+from fenceline_http.declared import Body, Nothing, Query, object_of, optional, required
 from fenceline_http.fields import FLAG, TEXT, Kind, choice, integer, list_of, refuse, size
 from fenceline_http.json_schema import BOOLEAN, STRING, Named, Schema, array, obj
 from fenceline_http.json_schema import integer as integer_schema
@@ -22,6 +22,7 @@ from fenceline_http.operations.shared import (
     SUBSCRIPTION,
     TOPIC,
     WRITES,
+    CommittedOffset,
     NamePage,
     PageQuery,
 )
@@ -57,11 +58,14 @@ class PartitionPage(Query):
 class ReadSubscription(PageQuery):
     """A page of what is not acknowledged."""
 
-    last_shown = ("session_id",)
+    last_shown = ("session_id", "require_stable")
 
     partition: int = optional(integer(), "The partition to read; the default is 0.", default=0)
     offset: int | None = optional(integer(), "Where to start, not below the mark; the default is the mark.")
     session_id: str | None = optional(TEXT, "The session that owns the partition for the group of this name.")
+    require_stable: bool = optional(
+        FLAG, "Whether to refuse to read while an open transaction holds a pending offset there.", default=False
+    )
 
 
 class Acknowledgement(Body):
@@ -92,22 +96,6 @@ class Seek(Body):
 
 
 # Groups
-
-
-def _metadata(value: object, field: str) -> str:
-    text = TEXT.of_json(value, field)
-    if len(text.encode()) > limits.METADATA_BYTES_MAX:
-        refuse(field, f"text of at most {limits.METADATA_BYTES_MAX} bytes")
-    return text
-
-
-class CommittedOffset(Members):
-    """One partition's offset."""
-
-    metadata: str = optional(Kind(_metadata, {"type": "string", "maxLength": limits.METADATA_BYTES_MAX}), default="")
-    topic: str = required(TEXT)
-    partition: int = required(integer())
-    offset: int = required(integer())
 
 
 class Commit(Body):
@@ -244,7 +232,15 @@ ROUTES = (
         description="Reads a page of the records that the subscription has not acknowledged, from its mark on.",
         takes=ReadSubscription,
         answers={200: PAGE},
-        codes=(*SUBSCRIBED, *WRITES, *OWNER, "OFFSET_OUT_OF_RANGE", "OWNER_FENCED", "MESSAGE_TOO_LARGE"),
+        codes=(
+            *SUBSCRIBED,
+            *WRITES,
+            *OWNER,
+            "OFFSET_OUT_OF_RANGE",
+            "OWNER_FENCED",
+            "MESSAGE_TOO_LARGE",
+            "UNSTABLE_OFFSET_COMMIT",
+        ),
         query={"partition": 0},
         answer=PAGE_EXAMPLE,
     ),

@@ -1,6 +1,6 @@
-"""Each rule of idempotence and the order in which they apply, a row for each.
+"""Each rule of idempotence and of transactions, and the order in which they apply, a row for each.
 
-Protocol: DESIGN.md, "Idempotence" and "Order of judgement".
+Protocol: DESIGN.md, "Idempotence", "Admission" and "Order of judgement"; I11 and I12.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fenceline import limits
 from fenceline.append.checks import Accepted, AdmitFirst, Duplicate, Refused, SessionStatus, Terms, check_append
+from fenceline.append.coordinator_answer import AskCoordinator
 from fenceline.errors import SessionExpiredError
 from fenceline.format.batch import BatchHeader
 from fenceline.log.state import BatchEvent, MarkerEvent, OpenTransaction, PartitionState, ProducerState, advance
@@ -30,6 +32,8 @@ OUT_OF_ORDER, OLD_EPOCH = "OUT_OF_ORDER_SEQUENCE_NUMBER", "INVALID_PRODUCER_EPOC
 TXN_STATE, MISMATCH = "INVALID_TXN_STATE", "OFFSET_MISMATCH"
 FENCED, EXPIRED = "PRODUCER_FENCED", "SESSION_EXPIRED"
 ADMIT_FIRST, APPEND_AND_SHARE = "ADMIT FIRST", "APPEND, back to shared"
+ASK, THROTTLED = "ASK THE COORDINATOR", "THROTTLED"
+SEEN = 5  # how often producers were dropped before the check
 
 
 def batch(
@@ -38,6 +42,11 @@ def batch(
     return BatchHeader(
         0, 100, -1, 2, 0, 0x10 if is_transactional else 0, count - 1, 0, 0, producer, epoch, first, count
     )
+
+
+def sent(first: int, count: int = 1, *, epoch: int = 2, producer: int = PRODUCER) -> BatchHeader:
+    """Return a transactional batch."""
+    return batch(first, count, epoch=epoch, producer=producer, is_transactional=True)
 
 
 PLAIN = BatchHeader(0, 100, -1, 2, 0, 0, 2, 0, 0, -1, -1, -1, 3)
@@ -62,6 +71,16 @@ AT_THE_END = producer((MAX - 1, 2))
 WRAPPED = producer((MAX - 1, 4))
 AFTER_MARKER = advance(TWO, MarkerEvent(50, 3, START_MS))
 OPEN = PartitionState(next_offset=NEXT, open_transactions={PRODUCER: OpenTransaction(2, 40, START_MS)})
+HANGING = PartitionState(next_offset=NEXT, open_transactions={PRODUCER: OpenTransaction(1, 40, START_MS)})
+ALMOST_FULL, FULL = (
+    PartitionState(
+        next_offset=NEXT, open_transactions=dict.fromkeys(range(1_000, 1_000 + count), OpenTransaction(0, 40, START_MS))
+    )
+    for count in (limits.OPEN_TRANSACTIONS_MAX - 1, limits.OPEN_TRANSACTIONS_MAX)
+)
+OPEN_IN_FULL = FULL._replace(
+    open_transactions={**ALMOST_FULL.open_transactions, PRODUCER: OpenTransaction(2, 40, START_MS)}
+)
 
 
 SHARED = PartitionState(next_offset=NEXT, topic_epoch=3)
@@ -76,6 +95,16 @@ def standing(
 
 
 @dataclass(frozen=True)
+class Answer:
+    """An answer of the coordinator that never becomes too old."""
+
+    seen: int
+
+    def holds(self, seen: int) -> bool:
+        return self.seen == seen
+
+
+@dataclass(frozen=True)
 class Row:
     rule: str
     verdict: str
@@ -86,16 +115,22 @@ class Row:
     is_checking: bool = True
     after_ms: int = 0
     session: SessionStatus | None = None
-    transactional_id: str | None = None
     ended: tuple[str, int] | None = None
+    admitted: int | None = None  # what an answer of the coordinator had seen
 
     def verdict_code(self) -> str:
-        terms = Terms(self.expected, self.is_checking, DAY_MS, self.transactional_id, self.session, self.ended)
-        verdict = check_append(self.state, self.known, self.header, terms, now_ms=START_MS + self.after_ms)
+        admission: Any = None if self.admitted is None else Answer(self.admitted)
+        terms = Terms(self.expected, self.is_checking, DAY_MS, "t", self.session, self.ended, admission)
+        verdict = check_append(
+            self.state, self.known, self.header, terms, now_ms=START_MS + self.after_ms, producers_dropped=SEEN
+        )
         if isinstance(verdict, Refused):
             return verdict.error.code
         if isinstance(verdict, AdmitFirst):
             return ADMIT_FIRST
+        if isinstance(verdict, AskCoordinator):
+            assert verdict.seen == SEEN
+            return ASK
         if isinstance(verdict, Duplicate):
             return DUPLICATE
         return APPEND_AND_SHARE if verdict.goes_back_to_shared else APPEND
@@ -132,15 +167,36 @@ ROWS = [
     Row("what came before a marker is too old", OLD_EPOCH, batch(5, 5), AFTER_MARKER),
     # Unknown producers, and lapsed ones
     Row("an unknown producer may start anywhere", APPEND, batch(123)),
-    Row("a transactional one at 0 only", OUT_OF_ORDER, batch(123, is_transactional=True)),
+    Row("a transactional one at 0 only", OUT_OF_ORDER, sent(123)),
     Row("a day old, a producer is still known", OUT_OF_ORDER, batch(99), TWO, after_ms=DAY_MS),
     Row("and its duplicates are", DUPLICATE, batch(5, 5), TWO, after_ms=DAY_MS),
     Row("then it lapses, and may start anywhere", APPEND, batch(99), TWO, after_ms=DAY_MS + 1),
     Row("also with a lower epoch", APPEND, batch(99, epoch=0), TWO, after_ms=DAY_MS + 1),
     Row("with an open transaction it never lapses", OUT_OF_ORDER, batch(99), TWO, OPEN, after_ms=9 * DAY_MS),
     # Transactions
-    Row("transactions are not served", TXN_STATE, batch(10, is_transactional=True), TWO),
-    Row("nor a transactional id", TXN_STATE, PLAIN, transactional_id="t"),
+    Row("the first batch of a transaction asks the coordinator", ASK, sent(0)),
+    Row("also of a known producer", ASK, sent(0, epoch=3), AFTER_MARKER),
+    Row("once admitted it is appended", APPEND, sent(0), admitted=SEEN),
+    Row("not by an answer from before what is known was dropped", ASK, sent(0), admitted=SEEN - 1),
+    Row("where its transaction is open nothing is asked", APPEND, sent(10), TWO, OPEN),
+    Row("whatever was dropped since", APPEND, sent(10), TWO, OPEN, admitted=SEEN - 1),
+    Row("there it never lapses", APPEND, sent(10), TWO, OPEN, after_ms=9 * DAY_MS),
+    Row("nor do its duplicates", DUPLICATE, sent(5, 5), TWO, OPEN, after_ms=9 * DAY_MS),
+    Row("where an earlier one is open the coordinator is asked first", ASK, sent(10), TWO, HANGING),
+    Row("then it is refused", TXN_STATE, sent(10), TWO, HANGING, admitted=SEEN),
+    Row("a higher epoch's, too", TXN_STATE, sent(0, epoch=3), TWO, OPEN, admitted=SEEN),
+    Row("behind its marker a late batch is refused", OLD_EPOCH, sent(5, 5), AFTER_MARKER, admitted=SEEN),
+    Row("lapsed or not", OLD_EPOCH, sent(0), AFTER_MARKER, after_ms=9 * DAY_MS, admitted=SEEN),
+    Row("a plain one is not held to that", APPEND, batch(0), AFTER_MARKER, after_ms=9 * DAY_MS),
+    Row("a lapse ends the sequence", OUT_OF_ORDER, sent(10), TWO, after_ms=9 * DAY_MS, admitted=SEEN),
+    Row("and the window", APPEND, sent(0, 5), TWO, after_ms=9 * DAY_MS, admitted=SEEN),
+    Row("a day old they are in force", DUPLICATE, sent(0, 5), TWO, after_ms=DAY_MS, admitted=SEEN),
+    Row("the next epoch begins at 0 after a lapse", ASK, sent(0, epoch=3), TWO, after_ms=9 * DAY_MS),
+    Row("and nowhere else", OUT_OF_ORDER, sent(1, epoch=3), TWO, after_ms=9 * DAY_MS),
+    Row("there is room for the last transaction", APPEND, sent(0), None, ALMOST_FULL, admitted=SEEN),
+    Row("and for no further one", THROTTLED, sent(0), None, FULL, admitted=SEEN),
+    Row("one that is open goes on", APPEND, sent(10), TWO, OPEN_IN_FULL),
+    Row("plain batches do, too", APPEND, batch(10), TWO, FULL),
     Row("a producer with an open transaction sends nothing else", TXN_STATE, batch(10), TWO, OPEN),
     Row("another producer's does not concern it", APPEND, batch(0, producer=8), None, OPEN),
     # Expectations (KIP-27)
@@ -180,7 +236,16 @@ ROWS = [
     Row("admission, too", ADMIT_FIRST, batch(5, 5), TWO, EXCLUSIVE, expected=3),
     Row("a duplicate carries no marker", DUPLICATE, batch(5, 5), TWO, EXCLUSIVE, ended=("s", 3)),
     Row("nor does a mismatch", MISMATCH, PLAIN, None, EXCLUSIVE, expected=3, ended=("s", 3)),
-    Row("duplicates before transactions", DUPLICATE, batch(5, 5), TWO, OPEN, transactional_id="t"),
+    Row("duplicates before transactions", DUPLICATE, batch(5, 5), TWO, OPEN),
+    Row("the end of a session before the coordinator", ADMIT_FIRST, sent(0), None, EXCLUSIVE),
+    Row("then the coordinator", ASK, sent(0), None, EXCLUSIVE, ended=("s", 3)),
+    Row("both, and it is appended", APPEND_AND_SHARE, sent(0), None, EXCLUSIVE, ended=("s", 3), admitted=SEEN),
+    Row("fencing before the coordinator", FENCED, sent(0), session=standing(epoch=2)),
+    Row("epochs before the coordinator", OLD_EPOCH, sent(0, epoch=1), TWO),
+    Row("sequences before the coordinator", OUT_OF_ORDER, sent(11), TWO),
+    Row("the coordinator before expectations", ASK, sent(0), expected=3),
+    Row("also where it refuses", TXN_STATE, sent(10), TWO, HANGING, expected=3, admitted=SEEN),
+    Row("expectations before the room", MISMATCH, sent(0), None, FULL, expected=3, admitted=SEEN),
     Row("duplicates before expectations", DUPLICATE, batch(5, 5), TWO, expected=3),
     Row("epochs before transactions", OLD_EPOCH, batch(10, epoch=1), TWO, OPEN),
     Row("sequences before transactions", OUT_OF_ORDER, batch(11), TWO, OPEN),

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from fenceline.format import control as format_control
 from fenceline.format.batch import MalformedBatch, decode, encode, headers, parse_header, stamp
-from fenceline.format.control import Marker, encode_marker, encode_transaction_marker, parse_marker
+from fenceline.format.control import Marker, encode_marker, encode_transaction_marker, parse_marker, type_of
 from fenceline.model.record import Record
 from tests.support.independent_codec import NOW, DefaultRecordBatch, forge, record
 
@@ -49,6 +49,27 @@ def test_a_marker_is_a_control_batch_of_one_record(body, attributes, producer_id
     assert (header.base_timestamp, header.max_timestamp, header.base_sequence) == (NOW, NOW, -1)
     assert (header.producer_id, header.producer_epoch) == (producer_id, producer_epoch)
     assert [(r.offset, r.timestamp) for r in decode(body)] == [(41, NOW)]
+
+
+@pytest.mark.parametrize(
+    ("body", "type_"),
+    [
+        (encode_transaction_marker(True, producer_id=77, producer_epoch=5, **STAMP), format_control.COMMIT),
+        (encode_transaction_marker(False, producer_id=77, producer_epoch=5, **STAMP), format_control.ABORT),
+        (encode_marker(format_control.ACCESS, ACCESS, **STAMP), format_control.ACCESS),
+        (encode_marker(format_control.SNAPSHOT, {"long": "x" * 500}, **STAMP), format_control.SNAPSHOT),
+        (control(b"\0\0\0\1more", bytes(6), attributes=0x30), format_control.COMMIT),
+    ],
+)
+def test_the_type_of_a_marker_is_read_without_its_value(body, type_):
+    padded = b"before" + body + b"after"
+    assert type_of(padded, 6, parse_header(padded, 6)) == type_ == parsed(body).type
+
+
+def test_a_batch_without_a_type_has_none():
+    for body in (control(b"\0"), stamp(encode([Record(b"v")], now_ms=NOW).body, base_offset=0, leader_epoch=0)):
+        with pytest.raises(MalformedBatch):
+            type_of(body, 0, parse_header(body))
 
 
 def test_a_marker_of_ours_is_compact_json_that_kafkas_tools_show_as_an_unknown_type():
@@ -140,7 +161,7 @@ def test_the_numbers_that_are_stored_stay_as_they_are():
     stored = {
         name: getattr(format_control, name)
         for name in dir(format_control)
-        if name.isupper() and not name.startswith("_") and name not in ("SHARED", "EXCLUSIVE")
+        if name.isupper() and not name.startswith("_") and name not in ("SHARED", "EXCLUSIVE", "HEADER_BYTES")
     }
     assert stored == {
         "ABORT": 0,

@@ -12,6 +12,7 @@ from fenceline.limits import ITEM_BYTES_MAX
 from fenceline.log.checkpoint_items import (
     Head,
     aborted_from_value,
+    aborted_items,
     aborted_to_value,
     producer_from_value,
     producer_to_value,
@@ -102,6 +103,26 @@ def test_a_producer_is_read_back_whole(items: SqliteItemStore, state: ProducerSt
 @given(st.builds(AbortedTransaction, OFFSETS, OFFSETS, OFFSETS, OFFSETS))
 def test_an_aborted_transaction_is_read_back_whole(items: SqliteItemStore, aborted: AbortedTransaction) -> None:
     assert aborted_from_value(stored(items, aborted_to_value(aborted))) == aborted
+
+
+@pytest.mark.parametrize(
+    ("length", "class_"), [(1, None), (1_023, None), (1_024, 5), (4_095, 5), (4_096, 6), (2**62 - 1, 30), (2**62, 31)]
+)
+def test_a_long_aborted_transaction_has_a_second_item_under_its_class_of_lengths(
+    length: int, class_: int | None
+) -> None:
+    aborted = AbortedTransaction(7, 3, 3 + length, 9)
+    keys_, values = zip(*aborted_items("t", 1, aborted), strict=True)
+    assert keys_[0] == keys.aborted_item("t", 1, 3 + length)
+    assert keys_[1:] == (() if class_ is None else (keys.long_aborted_item("t", 1, class_, 3 + length),))
+    assert {*map(str, values)} == {str(aborted_to_value(aborted))}
+
+
+def test_a_head_of_an_older_version_does_not_say_that_long_transactions_are_indexed() -> None:
+    value = Head(PartitionState(), 0, long_aborted_from=0).to_value()
+    assert Head.from_value(value).long_aborted_from == 0
+    del value["long_aborted_from"]
+    assert Head.from_value(value).long_aborted_from is None
 
 
 def test_a_thousand_open_transactions_are_far_from_the_limit_of_an_item() -> None:

@@ -71,7 +71,7 @@ def poll(service: Service, offset: int = 0) -> Page:
 
 def holds(monkeypatch: pytest.MonkeyPatch, hold: Callable[[], object]) -> None:
     """Let ``hold`` be what a reader waits by."""
-    monkeypatch.setattr(Partition, "wait", lambda partition, state, until_ms: hold())
+    monkeypatch.setattr(Partition, "wait", lambda partition, state, until_ms, *first: hold())
 
 
 def never() -> None:

@@ -11,7 +11,7 @@ from fenceline.format import keys
 from fenceline.service.log import Log
 from fenceline.subscriptions import heads
 from fenceline.subscriptions.cursors import LiveTopic
-from tests.support.service import TOPIC, Service, request, serve
+from tests.support.service import TOPIC, LogBuilder, Service, data, outcome, request, serve
 
 CALLS_AT_ONCE = 32
 LAMBDA_MS = 25_000  # with time left for the answer
@@ -62,7 +62,7 @@ def test_each_partition_s_end_is_found_wherever_its_checkpoint_is(service: Servi
     send(old, 4, 4)
     old.partitions.trim(TOPIC, 4, 4)
     send(old, 11)
-    assert heads.ends(live(service.another())) == [0, 1, 3, 4, 4, 0, 0, 0, 0, 0, 0, 1]
+    assert heads.stable_ends(live(service.another())) == [0, 1, 3, 4, 4, 0, 0, 0, 0, 0, 0, 1]
 
 
 def test_a_subscription_at_latest_is_shown_nothing_that_was_there(service: Service) -> None:
@@ -71,6 +71,25 @@ def test_a_subscription_at_latest_is_shown_nothing_that_was_there(service: Servi
     shown, _ = service.another().subscriptions.subscribe(TOPIC, "s")
     assert [cursor.mark_delete_offset for cursor in shown.cursors] == [0, 0, 3, 0]
     assert [cursor.backlog for cursor in shown.cursors] == [0] * 4
+
+
+@pytest.mark.parametrize("has_head", [True, False])
+def test_a_subscription_at_latest_begins_at_what_is_not_decided_yet(service: Service, has_head: bool) -> None:
+    """What is committed after its creation is not lost, also where nothing follows the head."""
+    service.log.topics.create(TOPIC, partitions=2)
+    log = LogBuilder(topic_id=service.topic_id())
+    log.add(data("0"))
+    log.add(data("1", producer=(7, 0, 0), is_transactional=True))
+    log.add(data("2"))
+    log.store(service.objects)
+    if has_head:
+        log.store_head(service.items)
+    shown, _ = service.another().subscriptions.subscribe(TOPIC, "s")
+    assert [(cursor.mark_delete_offset, cursor.backlog) for cursor in shown.cursors] == [(1, 2), (0, 0)]
+    log.add(outcome(7, 1, is_commit=True))
+    log.store(service.objects, 3)
+    shown, _ = service.another().subscriptions.subscribe(TOPIC, "late")
+    assert [cursor.mark_delete_offset for cursor in shown.cursors] == [4, 0]
 
 
 def test_what_was_acknowledged_before_the_call_is_below_the_end(service: Service) -> None:
@@ -86,7 +105,7 @@ def test_what_was_acknowledged_before_the_call_is_below_the_end(service: Service
             send(rival, 1)
 
     service.objects.on_call = meanwhile
-    assert heads.ends(reader) == [0, 1, 0]
+    assert heads.stable_ends(reader) == [0, 1, 0]
 
 
 def test_a_process_frozen_behind_the_heads_asks_each_partition_anew(service: Service) -> None:
@@ -106,7 +125,7 @@ def test_a_process_frozen_behind_the_heads_asks_each_partition_anew(service: Ser
             service.runtime.advance(3 * limits.GC_GRACE_MS, monotonic_ms=0)
 
     service.objects.on_call = meanwhile
-    assert heads.ends(reader) == [3, 0]
+    assert heads.stable_ends(reader) == [3, 0]
 
 
 def test_a_topic_that_is_going_has_no_ends(service: Service) -> None:
@@ -114,7 +133,7 @@ def test_a_topic_that_is_going_has_no_ends(service: Service) -> None:
     found = live(service.another())
     service.log.topics.delete(TOPIC)
     with pytest.raises(heads.StaleTopicId):
-        heads.ends(found)
+        heads.stable_ends(found)
 
 
 def test_partitions_with_segments_cost_a_listing_each_and_the_others_one_together(service: Service) -> None:

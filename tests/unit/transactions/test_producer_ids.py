@@ -21,11 +21,6 @@ def test_an_id_begins_with_epoch_0(service: Service) -> None:
     assert epoch == 0
 
 
-def test_a_transactional_id_is_refused_until_there_are_transactions(service: Service) -> None:
-    with pytest.raises(errors.InvalidTxnStateError):
-        service.log.producing.new_producer_id("t")
-
-
 def test_no_two_processes_get_the_same_id(service: Service) -> None:
     logs = [service.log, service.another(), service.another()]
     given = [one for _ in range(3) for log in logs for one in ids(log, PRODUCER_IDS_PER_BLOCK // 2)]

@@ -1,0 +1,70 @@
+"""COMMIT and ABORT as entries of the queue: what the end of a transaction appends to each partition that it names.
+
+Rule: a marker is checked at exactly the offset that it would get, and without lapses. Where its producer is open below
+its epoch it is appended. Where the log has reached that epoch it is done. Elsewhere the coordinator decides: the marker
+is appended only while the transaction is still prepared with this epoch ("Ending a transaction").
+
+Rule: that a marker is done without an append is answered from a verified tail only (I4). What a frozen process has
+folded may be its own late create, where the log start has passed.
+
+Not here: which partitions a transaction names, and what follows once each has its marker; see ``transactions``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from fenceline.append.coordinator_answer import AskCoordinator, CoordinatorAnswer
+from fenceline.append.entry import Marked, Stamped
+from fenceline.format import control
+from fenceline.format.batch import parse_header
+from fenceline.log.state import TentativeState
+
+
+@dataclass(frozen=True, slots=True)
+class EndEntry:
+    """The marker that ends a producer's transaction.
+
+    Args:
+        producer_epoch: The bumped one (KIP-890).
+        prepared: The coordinator's answer that the transaction is prepared with this epoch; ``None`` before it was
+            asked.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    is_commit: bool
+    prepared: CoordinatorAnswer | None = None
+    size: int = field(default=0, init=False)
+    is_internal: bool = field(default=True, init=False)
+    goes_alone: bool = field(default=False, init=False)
+    is_going_allowed: bool = field(default=False, init=False)
+
+    def check(self, tentative: TentativeState, now_ms: int) -> Stamped | Marked | AskCoordinator:
+        """Return the marker as it would be stored, that it is done, or that the coordinator must be asked first."""
+        state = tentative.state
+        opened = state.open_transactions.get(self.producer_id)
+        if opened is not None:
+            # I12: the transaction's item is prepared with this epoch until its marker is durable here.
+            is_due = opened.producer_epoch < self.producer_epoch
+            return self._stamped(tentative, now_ms) if is_due else Marked(state.next_offset)
+        known = tentative.producers.get(self.producer_id)
+        if known is not None and known.producer_epoch >= self.producer_epoch:
+            return Marked(state.next_offset)  # it is in the log already, or a later one is
+        # Once the producer's item has expired, a later marker may be forgotten here. Behind it this one would lower the
+        # producer's epoch (I12).
+        if self.prepared is None or not self.prepared.holds(tentative.producers_dropped):
+            return AskCoordinator(tentative.producers_dropped)
+        return self._stamped(tentative, now_ms)
+
+    def _stamped(self, tentative: TentativeState, now_ms: int) -> Stamped:
+        state = tentative.state
+        body = control.encode_transaction_marker(
+            self.is_commit,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            base_offset=state.next_offset,
+            leader_epoch=state.topic_epoch,
+            now_ms=now_ms,
+        )
+        return Stamped(body, parse_header(body), Marked(state.next_offset))

@@ -1,0 +1,227 @@
+"""Aborted transactions: which transactional batches a reader leaves out (DESIGN.md, "LSO", "Readers of transactions").
+
+Rule: a page costs what its own segments ask for, however many transactions were aborted. The next marker of a batch's
+producer says whether the batch was aborted. So items are read only for producers whose marker comes after the segments
+at hand. Of a partition's items only those are read that ended where such a transaction can have ended. Short ones end
+soon after they began; long ones are found by classes of lengths. Below the last stable offset an answer never changes.
+
+Not here: when the items are written; see ``log.checkpoint``.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from fenceline import limits
+from fenceline.errors import CorruptLogError
+from fenceline.format import control, keys
+from fenceline.format.batch import TRANSACTIONAL, BatchHeader, MalformedBatch
+from fenceline.format.segment import Segment
+from fenceline.log.checkpoint_items import LONG_CLASS, aborted_from_value
+from fenceline.log.partition import Partition
+from fenceline.log.state import AbortedTransaction, OpenTransaction, PartitionState
+from fenceline.log.tail import verified_tail
+
+_FIRST_ITEMS = 32  # read before it is known whether more are needed
+
+
+class Outcomes:
+    """The outcomes of the transactions in some neighbouring segments, looked up batch by batch, from ``start`` on.
+
+    The headers of the segments are passed once, and no further than to the markers that are asked for.
+
+    Args:
+        state: Of a verified tail. A batch that is undecided there is not aborted.
+    """
+
+    def __init__(self, partition: Partition, segments: Sequence[Segment], state: PartitionState, start: int) -> None:
+        self._partition = partition
+        self._segments = segments
+        self._state = state
+        self._ends = _ends(segments, start)
+        self._ahead: dict[int, deque[tuple[int, bool]]] = {}  # by producer: its markers that were passed, and if ABORT
+        self._later: set[int] | None = None
+
+    def is_aborted(self, header: BatchHeader) -> bool:
+        """Return True if the data batch was aborted; batches are asked for in the order of the log.
+
+        Raises:
+            StaleTopicId, CorruptLogError, Unavailable: As ``verified_tail``.
+        """
+        if not header.attributes & TRANSACTIONAL:
+            return False
+        producer_id, base = header.producer_id, header.base_offset
+        ends = self._ahead.setdefault(producer_id, deque())
+        while ends and ends[0][0] < base:
+            ends.popleft()
+        while not ends:
+            end = next(self._ends, None)
+            if end is None:
+                return self._is_aborted_later(producer_id, base)
+            offset, ended, is_abort = end
+            if offset > base or ended != producer_id:
+                self._ahead.setdefault(ended, deque()).append((offset, is_abort))
+        return ends[0][1]
+
+    def _is_aborted_later(self, producer_id: int, base: int) -> bool:
+        """Return True if an ABORT that comes after the segments ended the producer's last transaction in them."""
+        if _is_open(self._state.open_transactions.get(producer_id), base):
+            return False
+        if self._later is None:
+            self._later = self._aborted_later()
+        return producer_id in self._later
+
+    def _aborted_later(self) -> set[int]:
+        """Return the producers whose last transaction in the segments was aborted by a marker that comes later."""
+        lasts: dict[int, int | None] = {}  # by producer: its last batch, or ``None`` if a marker came after it
+        for segment in self._segments:
+            for _, header in segment.batches:
+                if header.attributes & TRANSACTIONAL:
+                    lasts[header.producer_id] = None if header.is_control else header.base_offset
+        open_ = self._state.open_transactions
+        left = {p: last for p, last in lasts.items() if last is not None and not _is_open(open_.get(p), last)}
+        if not left:
+            return set()
+        search = _Search(
+            self._partition, self._segments[-1].next_offset, max(left.values()) + 1, self._state.next_offset
+        )
+        return {transaction.producer_id for transaction in search.run(set(left))} & left.keys()
+
+
+def _ends(segments: Sequence[Segment], start: int) -> Iterator[tuple[int, int, bool]]:
+    """Yield (offset, producer id, whether it is an ABORT) of each marker that ends a transaction, from ``start`` on."""
+    for segment in segments:
+        if segment.next_offset <= start:
+            continue
+        for at, header in segment.batches:
+            if header.attributes & TRANSACTIONAL and header.is_control and header.base_offset >= start:
+                type_ = _type_of(segment, at, header)
+                if type_ in (control.ABORT, control.COMMIT):
+                    yield header.base_offset, header.producer_id, type_ == control.ABORT
+
+
+def _is_open(open_: OpenTransaction | None, offset: int) -> bool:
+    return open_ is not None and open_.first_offset <= offset
+
+
+def _type_of(segment: Segment, at: int, header: BatchHeader) -> int:
+    try:
+        return control.type_of(segment.body, at, header)
+    except MalformedBatch as error:
+        raise CorruptLogError(
+            f"a marker in the log cannot be read; restore it from a backup: {error!r} offset={header.base_offset}"
+        ) from error
+
+
+def aborted_between(partition: Partition, start: int, end: int, state: PartitionState) -> Sequence[AbortedTransaction]:
+    """Return, in the order in which they ended, the aborted transactions that overlap [start, end).
+
+    Args:
+        state: Of a verified tail; what ended below it is found.
+
+    Raises:
+        StaleTopicId, CorruptLogError, Unavailable: As ``verified_tail``.
+    """
+    return _Search(partition, start, end, state.next_offset).run()
+
+
+def overlapping(aborted: Sequence[AbortedTransaction], start: int, end: int) -> Iterator[AbortedTransaction]:
+    """Yield those of ``aborted`` that overlap [start, end); they are in the order in which they ended."""
+    for at in range(bisect_left(aborted, start, key=lambda t: t.last_offset), len(aborted)):
+        transaction = aborted[at]
+        if transaction.first_offset < end:
+            yield transaction
+        if transaction.last_stable_offset >= end:
+            return
+
+
+@dataclass(slots=True)
+class _Search:
+    """A search for the aborted transactions that ended at or after ``lowest_end`` and began below ``end``."""
+
+    partition: Partition
+    lowest_end: int
+    end: int
+    next_offset: int  # of the state below which all that ended is to be found
+
+    def run(self, producers: set[int] | None = None) -> list[AbortedTransaction]:
+        """Return them in the order in which they ended, and maybe others.
+
+        Args:
+            producers: Those that are asked for. Of each only its first transaction is needed.
+        """
+        found, base, indexed_from = self._of_memory()
+        if self.lowest_end < base:
+            scanned = self._scan(found, base, indexed_from, producers)
+            if scanned is not None:
+                self._read_classes(found, scanned + 1, base)
+        return [found[last] for last in sorted(found) if found[last].first_offset < self.end]
+
+    def _of_memory(self) -> tuple[dict[int, AbortedTransaction], int, int | None]:
+        """Return those that ended since the checkpoint, by their ends; where it is; and where long ones are indexed."""
+        partition = self.partition
+        while True:
+            with partition.lock:
+                if partition.state.next_offset >= self.next_offset:
+                    kept, head = partition.aborted, partition.head
+                    at = bisect_left(kept, self.lowest_end, key=lambda t: t.last_offset)
+                    found = {t.last_offset: t for t in kept[at:] if t.first_offset < self.end}
+                    return found, partition.base, None if head is None else head.long_aborted_from
+            verified_tail(partition)  # the log is being followed anew
+
+    def _scan(
+        self,
+        found: dict[int, AbortedTransaction],
+        base: int,
+        indexed_from: int | None,
+        producers: set[int] | None,
+    ) -> int | None:
+        """Read items in the order of their ends, and return the end of the last one; ``None`` if that was enough.
+
+        It was not, if a long transaction may have ended later. Then every short one is found.
+        """
+        last_of_short = self.end + 4**LONG_CLASS
+        for transaction in self._items(keys.ABORTED_SORT, keys.aborted_sort, self.lowest_end):
+            found[transaction.last_offset] = transaction
+            if producers is not None:
+                producers.discard(transaction.producer_id)
+            if transaction.last_stable_offset >= self.end or transaction.last_offset >= base or producers == set():
+                return None
+            if indexed_from is not None and transaction.last_offset >= max(last_of_short, indexed_from):
+                return transaction.last_offset
+        return None
+
+    def _read_classes(self, found: dict[int, AbortedTransaction], lowest_end: int, base: int) -> None:
+        """Add the long transactions that ended at or after ``lowest_end``: each class beside the others."""
+        lengths = range(LONG_CLASS, (self.next_offset.bit_length() - 1) // 2 + 1)
+        calls = [partial(self._read_class, length, lowest_end, base) for length in lengths]
+        for transactions in self.partition.context.runtime.gather(calls):
+            found.update((t.last_offset, t) for t in transactions)
+
+    def _read_class(self, length: int, lowest_end: int, base: int) -> list[AbortedTransaction]:
+        """Return those of one class of lengths: none that began below ``end`` ends later than its class allows."""
+        highest_end = self.end + 4 ** (length + 1)
+        transactions: list[AbortedTransaction] = []
+        prefix, sort_of = keys.long_aborted_prefix(length), partial(keys.long_aborted_sort, length)
+        for transaction in self._items(prefix, sort_of, lowest_end):
+            if transaction.last_offset >= min(highest_end, base):
+                break
+            transactions.append(transaction)
+            if transaction.last_stable_offset >= self.end:
+                break
+        return transactions
+
+    def _items(self, prefix: str, sort_of: Callable[[int], str], lowest_end: int) -> Iterator[AbortedTransaction]:
+        partition = self.partition
+        sort = keys.partition_items(partition.topic_id, partition.partition)
+        after, limit = sort_of(lowest_end - 1) if lowest_end else "", min(_FIRST_ITEMS, limits.LIST_MAX)
+        while True:
+            items = partition.context.items.query(sort, start_after=after, prefix=prefix, limit=limit)
+            yield from (aborted_from_value(item.value) for item in items)
+            if len(items) < limit:
+                return
+            after, limit = items[-1].key.sort, limits.LIST_MAX

@@ -1,0 +1,217 @@
+"""Transactions by transactional ids and by the names of topics (API.md, "Producer ids, coordinators, transactions").
+
+Rule: a request looks at the topics that it names. What an addition names is judged after its producer, and the offsets
+of a group before it (DESIGN.md, "The state machine"). Each method imports what it needs: on Lambda every process begins
+cold.
+Not here: how a transaction is decided and ended (``transactions``), and batches in one (``produce``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from fenceline import limits
+from fenceline.errors import (
+    FencelineError,
+    OperationNotAttemptedError,
+    TransactionalIdNotFoundError,
+    UnknownTopicOrPartitionError,
+)
+from fenceline.log.context import Context
+from fenceline.model.topic import unknown_partition
+from fenceline.service.resolver import PartitionResolver, in_incarnations, translate_store_facts
+
+if TYPE_CHECKING:
+    from fenceline.model.subscription import GroupOffset
+    from fenceline.model.topic import Topic
+    from fenceline.model.transaction import ProducerPair, TopicPartition, Transaction
+    from fenceline.ports import Check
+    from fenceline.subscriptions.cursors import LiveTopic
+    from fenceline.transactions.coordinator import Coordinator
+    from fenceline.transactions.item import TopicPartitions
+
+
+class Transactions:
+    """The transactions of one deployment. Safe to share between threads.
+
+    Errors are those of API.md. `OutcomeUnknownError` asks for the same request again.
+
+    Args:
+        take_producer_id: Returns a producer id that was never given.
+        timeout_ms: How long a request works before it gives up.
+    """
+
+    def __init__(
+        self, context: Context, resolver: PartitionResolver, take_producer_id: Callable[[], int], timeout_ms: int
+    ) -> None:
+        self._context = context
+        self._resolver = resolver
+        self._take_producer_id = take_producer_id
+        self._timeout_ms = timeout_ms
+
+    @property
+    def _coordinator(self) -> Coordinator:
+        from fenceline.transactions.coordinator import Coordinator
+
+        return Coordinator(self._resolver.appenders, self._take_producer_id)
+
+    def _deadline(self) -> int:
+        return self._context.runtime.monotonic_ms() + self._timeout_ms
+
+    # The producer's requests
+
+    def init(self, transactional_id: str, timeout_ms: int, pair: ProducerPair | None = None) -> ProducerPair:
+        """Return the next pair of a transactional id, and fence the pair before it; see ``Coordinator.init``."""
+        until_ms = self._deadline()
+        return translate_store_facts(lambda: self._coordinator.init(transactional_id, timeout_ms, pair, until_ms))
+
+    def add_partitions(
+        self, transactional_id: str, pair: ProducerPair, partitions: Sequence[TopicPartition]
+    ) -> Sequence[FencelineError | None]:
+        """Add partitions to a transaction, all of them or none; see ``Coordinator.add_partitions``.
+
+        Returns:
+            ``None`` for each partition, in their order, where all were added. Where one is unknown, its error, and
+            `OperationNotAttemptedError` for each of the others.
+
+        Raises:
+            FencelineError: The coordinator refused. Nothing was added.
+        """
+        until_ms = self._deadline()
+
+        def use() -> Sequence[FencelineError | None]:
+            found = self._look(sorted({one.topic for one in partitions}))
+            refused = [_unknown(found[one.topic], one) for one in partitions]
+            if any(refused):
+                self._check_producer(transactional_id, pair, until_ms)
+                others = "another partition of the request was refused, so nothing was added; send the others again"
+                return [error or OperationNotAttemptedError(others) for error in refused]
+            self._coordinator.add_partitions(transactional_id, pair, _places(found, partitions), until_ms)
+            return refused
+
+        return translate_store_facts(use)
+
+    def add_group(self, transactional_id: str, pair: ProducerPair, group: str) -> None:
+        """Add a group to a transaction; see ``Coordinator.add_group``."""
+        until_ms = self._deadline()
+        translate_store_facts(lambda: self._coordinator.add_group(transactional_id, pair, group, until_ms))
+
+    def send_offsets(
+        self,
+        transactional_id: str,
+        pair: ProducerPair,
+        group: str,
+        offsets: Sequence[GroupOffset],
+        *,
+        session_id: str | None = None,
+        principal: str = "",
+    ) -> None:
+        """Commit a group's offsets in a transaction, all of them or none; see ``pending_offsets.send``."""
+        from fenceline.access.ownership import read_guard
+        from fenceline.service.subscriptions import Subscriptions
+        from fenceline.transactions import pending_offsets
+
+        until_ms = self._deadline()
+        live = Subscriptions(self._context, self._resolver).live
+
+        def judge(topic: LiveTopic, partition: int) -> Sequence[Check]:
+            return read_guard.guard_group(self._context, topic.topic, partition, group, session_id, principal)
+
+        ongoing = partial(self._coordinator.ongoing, transactional_id, pair, group, until_ms)
+        in_incarnations(lambda: pending_offsets.send(self._context, live, group, offsets, judge, ongoing))
+
+    def end(self, transactional_id: str, pair: ProducerPair, is_commit: bool) -> ProducerPair:
+        """Commit or abort a transaction, and return the pair for the next one; see ``Coordinator.end``."""
+        until_ms = self._deadline()
+        return translate_store_facts(lambda: self._coordinator.end(transactional_id, pair, is_commit, until_ms))
+
+    # Looks, and damage
+
+    def get(self, transactional_id: str) -> Transaction:
+        """Return a transaction, once what is due of it is done; see ``Coordinator.get``."""
+        until_ms = self._deadline()
+        return translate_store_facts(lambda: self._coordinator.get(transactional_id, until_ms)).shown()
+
+    def list(
+        self,
+        *,
+        state: str | None = None,
+        producer_id: int | None = None,
+        longer_than_ms: int | None = None,
+        start_after: str = "",
+        limit: int = limits.LIST_DEFAULT,
+    ) -> tuple[Sequence[Transaction], bool]:
+        """Return transactions in byte order of their ids, and whether there are more; see ``list_transactions``."""
+        from fenceline.transactions.listing import list_transactions
+
+        return translate_store_facts(
+            lambda: list_transactions(
+                self._context,
+                states=() if state is None else (state,),
+                producer_id=producer_id,
+                longer_than_ms=longer_than_ms,
+                start_after=start_after,
+                limit=limit,
+            )
+        )
+
+    def abort_hanging(self, topic: str, partition: int, pair: ProducerPair) -> None:
+        """Abort what a producer has open in a partition where no coordinator knows of it; see ``abort_hanging``."""
+        from fenceline.transactions.hanging import abort_hanging
+
+        until_ms = self._deadline()
+        self._resolver.with_partition(
+            topic, partition, lambda found: abort_hanging(self._resolver.appenders, found, pair, until_ms)
+        )
+
+    # What an addition names
+
+    def _look(self, names: Sequence[str]) -> Mapping[str, Topic | UnknownTopicOrPartitionError]:
+        """Return the live topic of each name, or that there is none."""
+
+        def look(name: str) -> Topic | UnknownTopicOrPartitionError:
+            try:
+                return self._resolver.look(name).item.topic
+            except UnknownTopicOrPartitionError as error:
+                return error
+
+        return dict(zip(names, self._context.runtime.gather([partial(look, name) for name in names]), strict=True))
+
+    def _check_producer(self, transactional_id: str, pair: ProducerPair, until_ms: int) -> None:
+        """Judge the producer of an addition that will not be made. What is due of its transaction is done first.
+
+        Raises:
+            InvalidProducerIdMappingError, ProducerFencedError, ConcurrentTransactionsError: As for an addition.
+        """
+        from fenceline.transactions.decide import Add, decide
+
+        try:
+            item = self._coordinator.get(transactional_id, until_ms)
+        except TransactionalIdNotFoundError:
+            item = None
+        decide(item, Add(pair), self._context.runtime.now_ms())
+
+
+def _unknown(found: Topic | UnknownTopicOrPartitionError, wanted: TopicPartition) -> FencelineError | None:
+    """Return the error for a partition that does not exist, and ``None`` for one that does."""
+    if isinstance(found, UnknownTopicOrPartitionError):
+        return found
+    return None if wanted.partition < found.partitions else unknown_partition(found, wanted.partition)
+
+
+def _places(
+    found: Mapping[str, Topic | UnknownTopicOrPartitionError], wanted: Sequence[TopicPartition]
+) -> list[TopicPartitions]:
+    """Return the partitions by the incarnations that their topics' names lead to."""
+    from fenceline.transactions.item import TopicPartitions
+
+    numbers: dict[str, list[int]] = {}
+    for one in wanted:
+        numbers.setdefault(one.topic, []).append(one.partition)
+    return [
+        TopicPartitions(topic.topic_id, topic.name, tuple(sorted(numbers[name])))
+        for name, topic in found.items()
+        if not isinstance(topic, UnknownTopicOrPartitionError)
+    ]

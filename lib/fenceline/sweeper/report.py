@@ -1,0 +1,29 @@
+"""The report of one run of the sweeper: counts, and what went wrong.
+
+Rule: numbers and texts only. Schedules log it, and metrics are made of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Report:
+    """What one run did."""
+
+    is_whole: bool = False  # False: the next run continues where this one stopped
+    is_thorough: bool = False
+    topics: int = 0
+    partitions: int = 0
+    checkpoints: int = 0  # brought forward
+    log_starts: int = 0  # moved by retention
+    states: int = 0  # objects made under state/
+    compactions: int = 0
+    transactions: int = 0  # ended, since they were due
+    transactions_overdue: int = 0  # due for 5 minutes, and not ended by this run either
+    transactions_hanging: int = 0  # open in a partition, and no coordinator will end them: see ``problems``
+    objects: int = 0  # deleted
+    items: int = 0  # deleted
+    problems: list[str] = field(default_factory=list)
+    is_corrupt: bool = False  # stored data breaks an invariant: see ``problems``

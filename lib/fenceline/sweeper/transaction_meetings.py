@@ -1,0 +1,170 @@
+"""Transactions that the sweeper meets: those open in each partition, and hourly those of every id.
+
+DESIGN.md, "Meeting a transaction" and "Hanging transactions".
+
+Rule: what is due is ended: a transaction that is prepared, or past its time-out. A run works on each at most once, and
+for a bounded time. What goes wrong with one transaction is reported, and delays nothing else.
+
+Rule: what hangs is reported, and never ended. A transaction counts as hanging only where a look at the log after a look
+at the items shows it open (I12).
+
+Not here: the end itself (``transactions.finish``); which ids expire (``transactions.expiry``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from fenceline import limits
+from fenceline.append.appender import Appenders
+from fenceline.log.context import Context
+from fenceline.log.deletes import Budget
+from fenceline.log.partition import Partition
+from fenceline.log.state import OpenTransaction
+from fenceline.log.tail import verified_tail
+from fenceline.sweeper.report import Report
+from fenceline.sweeper.session_expiry import Reporting
+from fenceline.transactions import expiry
+from fenceline.transactions.finish import finish
+from fenceline.transactions.hanging import Found, find, is_due, is_hanging, is_overdue
+from fenceline.transactions.item import TransactionItem, transaction_from_item
+from fenceline.transactions.meeting import meet_producer
+
+
+class TransactionMeetings:
+    """The transactions that one run meets.
+
+    Args:
+        reporting: Reports what goes wrong with one transaction or one partition, and continues.
+    """
+
+    def __init__(self, context: Context, budget: Budget, report: Report, reporting: Reporting) -> None:
+        self._context = context
+        self._budget = budget
+        self._report = report
+        self._reporting = reporting
+        self._appenders = Appenders(context)
+        self._found: dict[int, Found] = {}  # a transaction is open in many partitions, and mostly not due
+        self._met: set[str] = set()  # by transactional id
+
+    # What is open in a partition
+
+    def meet_open(self, partition: Partition) -> None:
+        """End what is due of all that is open in the partition, and report what hangs there.
+
+        Args:
+            partition: At its checkpoint or beyond.
+
+        Raises:
+            Unavailable: The item store could not be asked.
+            StaleTopicId, CorruptLogError: The partition, which was looked at anew.
+        """
+        open_ = partition.state.open_transactions
+        found = self._find(open_)
+        place = partition.topic_id, partition.partition
+        for producer_id in self._in_turn(open_):
+            item = found[producer_id].item
+            if item is not None and item.producer_id == producer_id:
+                self._meet(item, first=place)
+            if self._budget.is_over():
+                return
+        suspects = {p: t for p, t in open_.items() if is_hanging(*found[p], t.producer_epoch)}
+        if suspects:
+            self._report_hanging(partition, suspects)
+
+    def _find(self, producer_ids: Iterable[int]) -> Mapping[int, Found]:
+        """Return what the producer ids lead to, as this run read it first."""
+        wanted = set(producer_ids)
+        if len(self._found.keys() | wanted) > limits.SWEEP_FOUND_MAX:
+            self._found = {}
+        self._found |= find(self._context, wanted - self._found.keys())
+        return self._found
+
+    def _in_turn(self, producer_ids: Iterable[int]) -> list[int]:
+        """Return the producer ids from a random one on, so that those in trouble are not always the first."""
+        ids = sorted(producer_ids)
+        at = int(self._context.runtime.random() * len(ids))
+        return ids[at:] + ids[:at]
+
+    def _report_hanging(self, partition: Partition, suspects: Mapping[int, OpenTransaction]) -> None:
+        found = find(self._context, suspects)
+        open_ = verified_tail(partition).state.open_transactions
+        hanging = [
+            (producer_id, suspect)
+            for producer_id, suspect in suspects.items()
+            if open_.get(producer_id) == suspect and is_hanging(*found[producer_id], suspect.producer_epoch)
+        ]
+        if not hanging:
+            return
+        self._report.transactions_hanging += len(hanging)
+        producer_id, first = min(hanging, key=lambda one: one[1].first_offset)
+        which = f"producer_id={producer_id} producer_epoch={first.producer_epoch} first_offset={first.first_offset}"
+        self._report.problems.append(
+            f"topic={partition.name} partition={partition.partition}: transactions hang, and no coordinator will end "
+            f"them; look at what they wrote, then abort them: count={len(hanging)} {which}"
+        )
+
+    # Every id
+
+    def meet_ids(self, after: str, *, now_ms: int) -> str | None:
+        """End what is due of all transactions after the place ``after``, and delete ids that have expired.
+
+        Args:
+            now_ms: The clock by which ids expire.
+
+        Returns:
+            The place to continue after; ``None`` at the end.
+
+        Raises:
+            Unavailable, NoAnswer: The item store failed. Some of the work may have happened.
+        """
+        start = after
+        while not self._budget.is_over():
+            page = expiry.transactions_after(self._context, after)
+            expiry.expire_transactions(self._context, page.items, now_ms=now_ms, budget=self._budget)
+            for item in page.items:
+                before, after = after, page.place(item)
+                self._meet(transaction_from_item(item))
+                if self._budget.is_over():
+                    # The next run begins with what this one may have cut off. If a run begins with a transaction, the
+                    # next one continues after it: one that can't be ended delays no other.
+                    return after if before == start else before
+            if page.following is None:
+                return None
+            after = page.following
+        return after
+
+    def expire_producer_ids(self, after: str, *, now_ms: int) -> str | None:
+        """Delete the items of earlier producer ids after the place ``after``; as ``meet_ids``."""
+        while not self._budget.is_over():
+            page = expiry.producer_ids_after(self._context, after)
+            expiry.expire_producer_ids(self._context, page.items, now_ms=now_ms, budget=self._budget)
+            if page.following is None:
+                return None
+            after = page.following
+        return after
+
+    # One transaction
+
+    def _meet(self, item: TransactionItem, *, first: tuple[str, int] | None = None) -> None:
+        """End a transaction that is due, unless this run has tried that already."""
+        runtime, name = self._context.runtime, item.transactional_id
+        now_ms = runtime.now_ms()
+        if name in self._met or not is_due(item, now_ms):
+            return
+        self._met.add(name)
+        until_ms = min(self._budget.until_ms, runtime.monotonic_ms() + limits.SWEEP_MEETING_MS)
+        is_open = True
+        with self._reporting(f"transaction of producer_id={item.producer_id}"):
+            is_ended = self._end(item, until_ms, first)
+            is_open = False
+            self._report.transactions += is_ended
+        if is_open and is_overdue(item, now_ms):
+            self._report.transactions_overdue += 1
+
+    def _end(self, item: TransactionItem, until_ms: int, first: tuple[str, int] | None) -> bool:
+        """End what is due; return False if another process was faster."""
+        if not item.is_prepared:
+            return meet_producer(self._appenders, item.producer_id, until_ms, first=first)
+        finish(self._appenders, item, until_ms, first=first)
+        return True

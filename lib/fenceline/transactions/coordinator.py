@@ -1,0 +1,156 @@
+"""The coordinator of transactions: requests of a producer over its transactional id's item ("The state machine").
+
+Rule: there is no resident coordinator. Each request reads the item, decides, and writes on the version that was read.
+Any process may serve any request.
+
+Rule: what a request meets prepared it finishes, for as long as its time lasts. Beyond that its answer is
+``CONCURRENT_TRANSACTIONS``, and the same request goes on from there.
+
+Not here: the decisions (``decide``), the end of a transaction (``finish``), the admission of batches (``admission``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from fenceline import limits
+from fenceline.append.appender import Appenders
+from fenceline.errors import (
+    ConcurrentTransactionsError,
+    ContendedError,
+    CorruptLogError,
+    InvalidTransactionTimeoutError,
+    StoreUnavailableError,
+)
+from fenceline.log.retry import Attempts
+from fenceline.model.transaction import ProducerPair
+from fenceline.transactions import item_store
+from fenceline.transactions.decide import Add, Decision, End, Init, Meet, Request, Send
+from fenceline.transactions.finish import finish, unfinished
+from fenceline.transactions.item import TopicPartitions, TransactionItem
+
+
+class Coordinator:
+    """The transactions that this process serves. Safe to share between threads.
+
+    Args:
+        take_producer_id: Returns a producer id that was never given.
+
+    Each method may raise, besides the errors that it names:
+        ConcurrentTransactionsError: What was met prepared is not finished yet; the same request goes on from there.
+        CorruptLogError: A partition of what was met prepared is damaged. The transaction stays prepared.
+        StoreUnavailableError, ContendedError: Nothing was written.
+        OutcomeUnknownError: The store did not answer; the same request again is right in either case.
+    """
+
+    def __init__(self, appenders: Appenders, take_producer_id: Callable[[], int]) -> None:
+        self._appenders = appenders
+        self._context = appenders.context
+        self._take_producer_id = take_producer_id
+
+    def init(self, transactional_id: str, timeout_ms: int, pair: ProducerPair | None, until_ms: int) -> ProducerPair:
+        """Return the next epoch of a transactional id, after the abort of what it has open (KIP-98, KIP-360).
+
+        An answer that was lost costs an epoch, unless the request names its pair: then it gets the same pair again.
+
+        Args:
+            pair: The one that the producer has, to keep its id; ``None`` fences every other instance.
+            until_ms: When the caller stops waiting, on the monotonic clock.
+
+        Raises:
+            InvalidTransactionTimeoutError: ``timeout_ms`` is not between 1 and 900000. Nothing was written.
+            ProducerFencedError: Another instance has the id. Nothing of it was aborted.
+        """
+        if not 1 <= timeout_ms <= limits.TRANSACTION_TIMEOUT_MS_MAX:
+            raise InvalidTransactionTimeoutError(
+                f"transaction_timeout_ms must be between 1 and {limits.TRANSACTION_TIMEOUT_MS_MAX}: "
+                f"transaction_timeout_ms={timeout_ms}"
+            )
+        return self._carry_out(transactional_id, Init(transactional_id, timeout_ms, pair), until_ms).pair
+
+    def add_partitions(
+        self, transactional_id: str, pair: ProducerPair, places: Sequence[TopicPartitions], until_ms: int
+    ) -> None:
+        """Add partitions to the transaction, which begins with the first addition. What is in it costs no write.
+
+        Raises:
+            InvalidProducerIdMappingError, ProducerFencedError: The producer must stop.
+            InvalidRequestError: The transaction would name too much. Nothing was added.
+        """
+        self._carry_out(transactional_id, Add(pair, places=places), until_ms)
+
+    def add_group(self, transactional_id: str, pair: ProducerPair, group: str, until_ms: int) -> None:
+        """Add a group, whose offsets may then be sent; see ``add_partitions``."""
+        self._carry_out(transactional_id, Add(pair, groups=(group,)), until_ms)
+
+    def ongoing(self, transactional_id: str, pair: ProducerPair, group: str, until_ms: int) -> TransactionItem:
+        """Return the transaction, to which offsets of ``group`` may be sent on the version that was read.
+
+        Raises:
+            InvalidProducerIdMappingError, ProducerFencedError: The producer must stop.
+            InvalidTxnStateError: No transaction is ongoing, or the group is not part of it.
+        """
+        return self._carry_out(transactional_id, Send(pair, group), until_ms)
+
+    def end(self, transactional_id: str, pair: ProducerPair, is_commit: bool, until_ms: int) -> ProducerPair:
+        """End the transaction, and return the pair of the next one.
+
+        On return every marker is durable and every pending offset is settled. The same request again gets the same
+        answer, until the next transaction begins.
+
+        Raises:
+            InvalidProducerIdMappingError, ProducerFencedError: The producer must stop.
+            InvalidTxnStateError: There is nothing to commit, or the outcome is the other one.
+        """
+        return self._carry_out(transactional_id, End(pair, is_commit), until_ms).pair
+
+    def get(self, transactional_id: str, until_ms: int) -> TransactionItem:
+        """Return the transaction, after the end of what is due. What cannot be ended now is returned as it is.
+
+        Raises:
+            TransactionalIdNotFoundError: No transaction has the id.
+        """
+        try:
+            return self._carry_out(transactional_id, Meet(), until_ms)
+        except (ConcurrentTransactionsError, CorruptLogError):
+            for attempt in Attempts(self._context.runtime, _WHAT):
+                with attempt:
+                    found = item_store.read(self._context, transactional_id)
+            if found is None:
+                raise
+            return found
+
+    def _carry_out(self, transactional_id: str, request: Request, until_ms: int) -> TransactionItem:
+        """Decide, finish what is prepared then, and judge again, until the request has its answer."""
+        is_behind_decision = False
+        while True:
+            try:
+                decision = self._decide(transactional_id, request)
+            except (StoreUnavailableError, ContendedError) as error:
+                if is_behind_decision:
+                    raise unfinished(error.detail) from error
+                raise
+            item = decision.item
+            if item.is_prepared:
+                is_behind_decision = True
+                item = finish(self._appenders, item, until_ms)
+            if decision.is_answer:
+                return item
+            if self._context.runtime.monotonic_ms() >= until_ms:
+                raise unfinished("other requests go on with it")
+
+    def _decide(self, transactional_id: str, request: Request) -> Decision:
+        """Decide and write, again where another request was faster, or where the store did not answer.
+
+        After an unanswered write the item is read again. An outcome that this pair has decided there is as good as this
+        request's own. A refusal of an end after it is unknown, because the outcome may have been decided by it. Every
+        other refusal is final: it says that the pair is not in force, so nothing of the earlier attempt is in effect.
+        """
+        is_final = not isinstance(request, End)
+        for attempt in Attempts(self._context.runtime, _WHAT, is_refusal_final=is_final):
+            with attempt:
+                return item_store.act(self._context, transactional_id, request, self._take_producer_id)
+        raise AssertionError
+
+
+_WHAT = "the transaction"

@@ -1,0 +1,337 @@
+"""What a request makes of a transaction: one pure decision over its item ("The state machine").
+
+Rule: a decision is one conditional write, or none. Only ``completed`` changes an item that is prepared, so no time-out
+and no request turns an outcome that is decided into another (I10).
+
+Rule: a pair is given to one request, its repeats apart. The epoch of a fencing abort is given to no producer (I13).
+
+Not here: the write itself (``item_store``), and what follows a write that prepares a transaction (``finish``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from fenceline import limits
+from fenceline.errors import (
+    InvalidProducerIdMappingError,
+    InvalidRequestError,
+    InvalidTxnStateError,
+    ProducerFencedError,
+    TransactionalIdNotFoundError,
+)
+from fenceline.format import item_size, keys
+from fenceline.model.transaction import (
+    COMPLETE_ABORT,
+    COMPLETE_COMMIT,
+    EMPTY,
+    ONGOING,
+    PREPARE_ABORT,
+    PREPARE_COMMIT,
+    ProducerPair,
+)
+from fenceline.transactions.item import TopicPartitions, TransactionItem
+
+
+@dataclass(frozen=True, slots=True)
+class Init:
+    """A request for the next epoch; with ``pair`` the producer keeps its id (KIP-360)."""
+
+    transactional_id: str
+    timeout_ms: int
+    pair: ProducerPair | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    """A request that adds partitions and groups, or one for an admission. It begins a transaction."""
+
+    pair: ProducerPair
+    places: Sequence[TopicPartitions] = ()
+    groups: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """A request that sends offsets of a group that was added."""
+
+    pair: ProducerPair
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """A request for an outcome."""
+
+    pair: ProducerPair
+    is_commit: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Meet:
+    """A look by a process that ends what is due: a GET, a reader or the sweeper ("Meeting a transaction")."""
+
+
+Request: TypeAlias = Init | Add | Send | End | Meet
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What becomes of the item. If it is prepared then, its transaction is finished before anything else.
+
+    Attributes:
+        item: As it is after this decision.
+        is_change: The item has to be written.
+        is_answer: The request is answered by this item. Otherwise it is judged again, from a fresh read.
+        given: The producer id that this write gives to the transactional id, if it gives a new one.
+    """
+
+    item: TransactionItem
+    is_change: bool = False
+    is_answer: bool = True
+    given: int | None = None
+
+
+def needs_producer_id(item: TransactionItem | None, request: Request) -> bool:
+    """Return True if the decision may take a new producer id: for an unknown id, or after the last epoch."""
+    return isinstance(request, Init | End) and (item is None or item.producer_epoch >= limits.PRODUCER_EPOCH_MAX)
+
+
+def decide(item: TransactionItem | None, request: Request, now_ms: int, *, spare: int | None = None) -> Decision:
+    """Return what ``request`` makes of the item; ``None`` is an unknown transactional id.
+
+    Args:
+        now_ms: The caller's clock. It only decides whether a time-out is tried (I9).
+        spare: A producer id that was never given, where ``needs_producer_id`` says so.
+
+    Raises:
+        InvalidProducerIdMappingError: The transactional id does not have the producer id. Nothing changes.
+        ProducerFencedError: The pair is not the one in force, or no pair is. Nothing changes.
+        InvalidTxnStateError: The transaction is in no state for the request. Nothing changes.
+        InvalidRequestError: The transaction would have more members than it may. Nothing changes.
+        TransactionalIdNotFoundError: ``Meet`` found no item.
+    """
+    match request:
+        case Init():
+            return _init(item, request, now_ms, spare)
+        case End():
+            return _end(item, request, now_ms, spare)
+        case Meet():
+            return _meet(item, now_ms)
+    found = _mapped(item, request.pair)
+    if found.is_out_of_time(now_ms):
+        return _fencing_abort(found, now_ms)
+    _check_epoch(found, request.pair)
+    if found.is_prepared:
+        return Decision(found, is_answer=False)
+    if isinstance(request, Send):
+        return _send(found, request)
+    return _add(found, request, now_ms)
+
+
+def completed(item: TransactionItem, now_ms: int) -> Decision:
+    """Return what a prepared transaction becomes once its markers are durable and its offsets are settled."""
+    following, given = item.pair, item.next_producer_id
+    if given is not None:
+        following = ProducerPair(given, 0)
+    state = COMPLETE_COMMIT if item.is_commit else COMPLETE_ABORT
+    return Decision(_emptied(item, following, state, now_ms), is_change=True, given=given)
+
+
+def check_limits(item: TransactionItem) -> TransactionItem:
+    """Return the item, if a transaction may have as many members.
+
+    Raises:
+        InvalidRequestError: It may not.
+    """
+    counts = (
+        ("partitions", sum(len(one.partitions) for one in item.partitions), limits.TRANSACTION_PARTITIONS_MAX),
+        ("groups", len(item.groups), limits.TRANSACTION_GROUPS_MAX),
+        ("cursors", sum(len(one.partitions) for one in item.cursors), limits.TRANSACTION_CURSORS_MAX),
+    )
+    for what, count, count_max in counts:
+        if count > count_max:
+            raise InvalidRequestError(
+                f"a transaction may have at most {count_max} {what}; end it, and go on in the next one: count={count}"
+            )
+    size = item_size.size_of(keys.transaction_item(item.transactional_id), item.to_value())
+    if size > limits.TRANSACTION_ITEM_BYTES_MAX:
+        raise InvalidRequestError(
+            f"what a transaction names takes at most {limits.TRANSACTION_ITEM_BYTES_MAX} bytes; "
+            f"end it, and go on in the next one: bytes={size}"
+        )
+    return item
+
+
+# Each request
+
+
+def _init(item: TransactionItem | None, request: Init, now_ms: int, spare: int | None) -> Decision:
+    pair = request.pair
+    if item is None:
+        assert spare is not None
+        made = TransactionItem(request.transactional_id, spare, 0, EMPTY, request.timeout_ms)
+        return Decision(replace(made, updated_at=now_ms, kept=pair), is_change=True, given=spare)
+    if item.is_out_of_time(now_ms):
+        return _fencing_abort(item, now_ms)
+    if pair is not None and pair == item.kept:
+        if item.state == EMPTY:
+            return Decision(item)  # this request was answered before
+    elif pair is not None and (pair != item.pair or item.is_fenced or item.is_prepared):
+        raise _fenced(item, pair)
+    if item.is_prepared:
+        return Decision(item, is_answer=False)
+    if item.state == ONGOING:
+        return _fencing_abort(item, now_ms, kept=pair)
+    following, given = _next_pair(item, spare)
+    changed = replace(
+        _emptied(item, following, EMPTY, now_ms),
+        transaction_timeout_ms=request.timeout_ms,
+        ended=None,
+        kept=pair,
+        is_fenced=False,
+    )
+    return Decision(changed, is_change=True, given=given)
+
+
+def _end(item: TransactionItem | None, request: End, now_ms: int, spare: int | None) -> Decision:
+    """Decide an outcome. Until another request meets its time-out, the transaction's own end may still win."""
+    if item is not None and item.ended == request.pair:
+        if request.is_commit != (item.state in (PREPARE_COMMIT, COMPLETE_COMMIT)):
+            raise _wrong_state(item, "it was ended with the other result")
+        return Decision(item)
+    found = _mapped(item, request.pair)
+    _check_epoch(found, request.pair)
+    if found.is_prepared:
+        raise _fenced(found, request.pair)  # no producer was given this epoch yet
+    if found.state == ONGOING:
+        state = PREPARE_COMMIT if request.is_commit else PREPARE_ABORT
+        is_last = found.producer_epoch == limits.PRODUCER_EPOCH_MAX
+        decided = replace(
+            found,
+            state=state,
+            producer_epoch=found.producer_epoch + 1,
+            decided_at=now_ms,
+            updated_at=now_ms,
+            ended=request.pair,
+            next_producer_id=spare if is_last else None,
+        )
+        return Decision(decided, is_change=True)
+    if request.is_commit:
+        raise _wrong_state(found, "there is nothing to commit")
+    following, given = _next_pair(found, spare)
+    changed = replace(_emptied(found, following, COMPLETE_ABORT, now_ms), ended=request.pair, kept=None)
+    return Decision(changed, is_change=True, given=given)
+
+
+def _meet(item: TransactionItem | None, now_ms: int) -> Decision:
+    if item is None:
+        raise TransactionalIdNotFoundError("no transaction has this transactional id; a producer begins with an epoch")
+    return _fencing_abort(item, now_ms, is_answer=True) if item.is_out_of_time(now_ms) else Decision(item)
+
+
+def _send(item: TransactionItem, request: Send) -> Decision:
+    if item.state != ONGOING or request.group not in item.groups:
+        raise _wrong_state(item, f"the group is no part of a transaction; add it first: group={request.group}")
+    return Decision(item)
+
+
+def _add(item: TransactionItem, request: Add, now_ms: int) -> Decision:
+    begun = item
+    if item.state != ONGOING:
+        begun = replace(
+            _emptied(item, item.pair, ONGOING, now_ms), started_at=now_ms, ended=None, kept=None, cursors=()
+        )
+    partitions = _merged(begun.partitions, request.places)
+    groups = tuple(dict.fromkeys((*begun.groups, *request.groups)))
+    added = replace(begun, partitions=partitions, groups=groups)
+    if added == item:
+        return Decision(item)
+    return Decision(check_limits(replace(added, updated_at=now_ms)), is_change=True)
+
+
+# What they share
+
+
+def _mapped(item: TransactionItem | None, pair: ProducerPair) -> TransactionItem:
+    if item is None or item.producer_id != pair.producer_id:
+        raise InvalidProducerIdMappingError(
+            "the transactional id does not have this producer id; ask for an id with the transactional id: "
+            f"producer_id={pair.producer_id}"
+        )
+    return item
+
+
+def _check_epoch(item: TransactionItem, pair: ProducerPair) -> None:
+    if item.is_fenced or item.producer_epoch != pair.producer_epoch:
+        raise _fenced(item, pair)
+
+
+def _fenced(item: TransactionItem, pair: ProducerPair) -> ProducerFencedError:
+    return ProducerFencedError(
+        "another instance of this producer came after, or the transaction timed out; this instance must stop: "
+        f"producer_id={pair.producer_id} epoch={pair.producer_epoch} in_force={item.producer_epoch}"
+    )
+
+
+def _wrong_state(item: TransactionItem, what: str) -> InvalidTxnStateError:
+    return InvalidTxnStateError(
+        f"the transaction is in no state for this request, {what}: state={item.state} epoch={item.producer_epoch}"
+    )
+
+
+def _fencing_abort(
+    item: TransactionItem, now_ms: int, *, kept: ProducerPair | None = None, is_answer: bool = False
+) -> Decision:
+    """Return the abort that leaves the epoch to the markers alone (I13).
+
+    After the last epoch it takes no new producer id: the next request for an id does.
+    """
+    aborted = replace(
+        item,
+        state=PREPARE_ABORT,
+        producer_epoch=item.producer_epoch + 1,
+        decided_at=now_ms,
+        updated_at=now_ms,
+        ended=None,
+        kept=kept,
+        is_fenced=True,
+    )
+    return Decision(aborted, is_change=True, is_answer=is_answer)
+
+
+def _next_pair(item: TransactionItem, spare: int | None) -> tuple[ProducerPair, int | None]:
+    """Return the pair of the next epoch, and its producer id if that is a new one."""
+    if item.producer_epoch < limits.PRODUCER_EPOCH_MAX:
+        return ProducerPair(item.producer_id, item.producer_epoch + 1), None
+    assert spare is not None
+    return ProducerPair(spare, 0), spare
+
+
+def _emptied(item: TransactionItem, pair: ProducerPair, state: str, now_ms: int) -> TransactionItem:
+    """Return the item in ``state`` with ``pair``, and with nothing in a transaction."""
+    return replace(
+        item,
+        producer_id=pair.producer_id,
+        producer_epoch=pair.producer_epoch,
+        state=state,
+        started_at=None,
+        decided_at=None,
+        updated_at=now_ms,
+        partitions=(),
+        groups=(),
+        cursors=(),
+        next_producer_id=None,
+    )
+
+
+def _merged(known: Sequence[TopicPartitions], added: Iterable[TopicPartitions]) -> tuple[TopicPartitions, ...]:
+    """Return the partitions of both, by incarnation; ``known`` itself if nothing is new."""
+    merged = {one.topic_id: one for one in known}
+    for one in added:
+        before = merged.get(one.topic_id)
+        numbers = {*one.partitions, *(() if before is None else before.partitions)}
+        merged[one.topic_id] = TopicPartitions(one.topic_id, one.topic, tuple(sorted(numbers)))
+    return tuple(merged.values())

@@ -1,0 +1,184 @@
+"""The end of a transaction whose outcome is decided: markers, pending offsets, then Complete* ("Ending a transaction").
+
+Rule: Complete* is written only once every marker is durable and every pending offset is settled (I12, I14). Only that
+write changes an item that is prepared (I10).
+
+Rule: no finisher needs a lease. A marker is judged at exactly its offset, a pending offset is settled once, and one
+Complete* wins. So several processes may finish one transaction, and one that thaws late changes nothing.
+
+Not here: the decision (``decide``), and which transaction is finished by which request (``coordinator``, ``meeting``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+from fenceline import limits
+from fenceline.append.appender import Appenders
+from fenceline.append.coordinator_answer import AskCoordinator, CoordinatorAnswer
+from fenceline.append.transaction_markers import EndEntry
+from fenceline.errors import ConcurrentTransactionsError, CorruptLogError, OutcomeUnknownError, RetryError
+from fenceline.log.context import Context, StaleTopicId
+from fenceline.log.retry import Attempts
+from fenceline.ports import Unavailable
+from fenceline.transactions import item_store
+from fenceline.transactions.decide import completed
+from fenceline.transactions.item import SubscriptionCursors, TopicPartitions, TransactionItem
+
+_Part = Callable[[], "Exception | None"]  # of what is to be done: it returns why it is not done
+
+
+def finish(
+    appenders: Appenders, item: TransactionItem, until_ms: int, *, first: tuple[str, int] | None = None
+) -> TransactionItem:
+    """Finish a prepared transaction, and return its item as it is then: Complete*.
+
+    Args:
+        item: As it was read or written, PrepareCommit or PrepareAbort.
+        until_ms: When the caller stops waiting, on the monotonic clock.
+        first: The (topic_id, partition) whose marker comes before the others.
+
+    Raises:
+        ConcurrentTransactionsError: Some of it is left, which the next finisher does.
+        CorruptLogError: A partition is damaged, and has no marker. The transaction stays prepared.
+    """
+    context = appenders.context
+    markers: list[_Part] = [
+        partial(_end, _Ending(appenders, item, until_ms), place, number) for place, number in _places(item, first)
+    ]
+    cursors: list[_Part] = [
+        partial(_settle, context, item, one, number) for one in item.cursors for number in one.partitions
+    ]
+    left = _make(context, [markers, cursors], until_ms)
+    for fact in left:
+        if isinstance(fact, CorruptLogError):
+            raise fact
+    if left:
+        raise unfinished(str(left[0])) from left[0]
+    return _complete(context, item)
+
+
+def unfinished(why: str) -> ConcurrentTransactionsError:
+    """Return the answer to a request whose time is over before the transaction is finished."""
+    return ConcurrentTransactionsError(
+        f"the previous transaction of this id is still being finished; send the same request again: {why}"
+    )
+
+
+def _places(item: TransactionItem, first: tuple[str, int] | None) -> Sequence[tuple[TopicPartitions, int]]:
+    places = [(one, number) for one in item.partitions for number in one.partitions]
+    return sorted(places, key=lambda place: (place[0].topic_id, place[1]) != first)
+
+
+def _make(context: Context, kinds: Sequence[Sequence[_Part]], until_ms: int) -> list[Exception]:
+    """Do the parts, those of each kind in order and 32 at a time, and return why some are not done.
+
+    A part that takes long holds up none of the others. None is begun with less time left than a create may take.
+    """
+    runtime, lock = context.runtime, context.runtime.lock()
+    left: list[Exception] = []
+
+    def work(parts: Iterator[_Part]) -> None:
+        while True:
+            with lock:
+                part = next(parts, None)
+            if part is None:
+                return
+            has_time = until_ms - runtime.monotonic_ms() > context.create_ms
+            fact = part() if has_time else unfinished("the request's time is over")
+            if fact is not None:
+                with lock:
+                    left.append(fact)
+
+    workers = [
+        partial(work, parts)
+        for kind in kinds
+        for parts in [iter(kind)]
+        for _ in range(min(len(kind), limits.MARKERS_AT_ONCE))
+    ]
+    runtime.gather(workers)
+    return left
+
+
+class _Ending:
+    """What the markers of one transaction have in common."""
+
+    def __init__(self, appenders: Appenders, item: TransactionItem, until_ms: int) -> None:
+        self.appenders = appenders
+        self.context = appenders.context
+        self.item = item
+        self.until_ms = until_ms
+        self.entry = EndEntry(item.producer_id, item.producer_epoch, item.is_commit)
+        self.is_past = False  # True once the item is no longer prepared with this outcome: then every part is done
+
+    def is_still_prepared(self) -> bool:
+        """Return True if the item still says so: then no marker of a later transaction is in any log."""
+        found = item_store.read(self.context, self.item.transactional_id)
+        self.is_past = found is None or not is_same_outcome(found, self.item)
+        return not self.is_past
+
+
+def is_same_outcome(found: TransactionItem, item: TransactionItem) -> bool:
+    """Return True if ``found`` is prepared with the pair and the outcome of ``item``: each is prepared once (I10)."""
+    return found.pair == item.pair and found.state == item.state
+
+
+def _end(ending: _Ending, place: TopicPartitions, number: int) -> Exception | None:
+    """Append the marker of one partition, unless it is there or the transaction is past; return why it is not done."""
+    context, entry = ending.context, ending.entry
+    appender = ending.appenders.of(place.topic, place.topic_id, number)
+    try:
+        while not ending.is_past:
+            answer = appender.append(entry, ending.until_ms)
+            if not isinstance(answer, AskCoordinator):
+                return None
+            # "Ending a transaction": the item is read after the fold that the marker was judged by. A later marker of
+            # this producer, whose item has expired there, must not be followed by this one (I12).
+            asked = context.instant()
+            if ending.is_still_prepared():
+                entry = replace(entry, prepared=CoordinatorAnswer(context, asked, answer.seen))
+        return None
+    except StaleTopicId:
+        return None  # the incarnation has ended, and nothing follows SEAL
+    except (RetryError, OutcomeUnknownError, CorruptLogError, Unavailable) as fact:
+        return fact
+
+
+def _settle(context: Context, item: TransactionItem, cursors: SubscriptionCursors, number: int) -> Exception | None:
+    """Settle one cursor; return why it is not done."""
+    # Only here: a batch whose admission meets a prepared transaction without offsets loads nothing of subscriptions.
+    from fenceline.transactions import pending_offsets
+
+    try:
+        pending_offsets.settle(
+            context, cursors, number, item.producer_id, item.producer_epoch, is_commit=item.is_commit
+        )
+    except (RetryError, OutcomeUnknownError, Unavailable) as fact:
+        return fact
+    return None
+
+
+def _complete(context: Context, item: TransactionItem) -> TransactionItem:
+    """Write Complete*, unless another finisher has; return the item as either has written it.
+
+    Raises:
+        ConcurrentTransactionsError: It may not be written yet.
+    """
+    prepared, is_read = item, True
+    try:
+        for attempt in Attempts(context.runtime, "the transaction"):
+            with attempt:
+                if not is_read:
+                    found = item_store.read(context, item.transactional_id)
+                    if found is None or not is_same_outcome(found, item):
+                        break  # another finisher has completed it
+                    prepared = found
+                is_read = False
+                # I12, I14: every part is done. A finisher that loses this write finds it completed.
+                return item_store.write(context, completed(prepared, context.runtime.now_ms())).item
+    except (RetryError, OutcomeUnknownError) as error:
+        raise unfinished(error.detail) from error
+    done = completed(prepared, context.runtime.now_ms()).item
+    return replace(done, version=None if prepared.version is None else prepared.version + 1)

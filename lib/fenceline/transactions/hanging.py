@@ -1,0 +1,158 @@
+"""Hanging transactions: open in a partition, and no coordinator will ever end them ("Hanging transactions").
+
+Rule: admission and the order of an ending make a hanging transaction impossible; damage may not. No program ends one by
+itself. Its batch may have come late, or its marker may be lost, and no program can tell which. The sweeper and
+``verify`` report it, and an operator may abort it.
+
+Rule: items are read first, then the log. Every marker is durable before its transaction is complete (I12). So what the
+items call past, and a later look at the log shows open, hangs.
+
+Not here: what is due, and is ended by each process that meets it (``meeting``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from fenceline import limits
+from fenceline.append.appender import Appenders
+from fenceline.append.coordinator_answer import AskCoordinator
+from fenceline.append.entry import Marked, Stamped
+from fenceline.append.transaction_markers import EndEntry
+from fenceline.errors import InvalidTxnStateError
+from fenceline.format import keys
+from fenceline.log.context import Context
+from fenceline.log.partition import Partition
+from fenceline.log.state import TentativeState
+from fenceline.log.tail import verified_tail
+from fenceline.model.transaction import ONGOING, ProducerPair
+from fenceline.transactions.finish import finish
+from fenceline.transactions.item import (
+    ProducerIdItem,
+    TransactionItem,
+    producer_id_from_item,
+    transaction_from_item,
+)
+
+
+class Found(NamedTuple):
+    """What a producer id leads to."""
+
+    known: ProducerIdItem | None  # the item of the producer id
+    item: TransactionItem | None  # of the transactional id that it was given to
+
+
+def find(context: Context, producer_ids: Iterable[int]) -> dict[int, Found]:
+    """Return what each of these producer ids leads to, up to 100 of them read in two calls.
+
+    Raises:
+        Unavailable: The item store could not be asked.
+    """
+    wanted = sorted(set(producer_ids))
+    items = context.read_items([keys.transactional_id_item(producer_id) for producer_id in wanted])
+    known = {item.producer_id: item for item in map(producer_id_from_item, items.values())}
+    ids = sorted({one.transactional_id for one in known.values()})
+    # Read after the items above: those never change, and this one shows what became of the transaction since.
+    found = context.read_items([keys.transaction_item(transactional_id) for transactional_id in ids])
+    transactions = {key.sort: transaction_from_item(item) for key, item in found.items()}
+    return {
+        producer_id: Found(one, None if one is None else transactions.get(one.transactional_id))
+        for producer_id, one in ((producer_id, known.get(producer_id)) for producer_id in wanted)
+    }
+
+
+def is_hanging(known: ProducerIdItem | None, item: TransactionItem | None, producer_epoch: int) -> bool:
+    """Return True if a transaction that is open in a partition hangs.
+
+    Args:
+        known: The item of the transaction's producer id; ``None`` if it is gone.
+        item: The item of the transactional id that ``known`` names; ``None`` if it is gone.
+        producer_epoch: The epoch that is open in the partition.
+    """
+    if known is None or item is None or item.producer_id != known.producer_id:
+        return True
+    is_past = item.producer_epoch > producer_epoch
+    return is_past and not (item.is_prepared and item.producer_epoch == producer_epoch + 1)
+
+
+def is_named(item: TransactionItem | None, producer_id: int, producer_epoch: int) -> bool:
+    """Return True if this item's transaction is the one of that epoch, and its ending is not complete (I12, I14)."""
+    if item is None or item.producer_id != producer_id:
+        return False
+    is_ongoing = item.state == ONGOING and item.producer_epoch == producer_epoch
+    return is_ongoing or (item.is_prepared and item.producer_epoch == producer_epoch + 1)
+
+
+def is_due(item: TransactionItem, now_ms: int) -> bool:
+    """Return True if a process that meets the transaction must end it: it is prepared, or past its time-out (I9)."""
+    return item.is_prepared or item.is_out_of_time(now_ms)
+
+
+def is_overdue(item: TransactionItem, now_ms: int) -> bool:
+    """Return True if the transaction has been due for 5 minutes: something keeps all that met it from ending it."""
+    if item.is_prepared:
+        return now_ms - (item.decided_at or 0) >= limits.TRANSACTION_OVERDUE_MS
+    return item.is_out_of_time(now_ms - limits.TRANSACTION_OVERDUE_MS)
+
+
+@dataclass(frozen=True, slots=True)
+class AbortEntry:
+    """The ABORT of a transaction that hangs, unless it is no longer open at the marker's offset."""
+
+    producer_id: int
+    producer_epoch: int  # the one that is open
+    size: int = field(default=0, init=False)
+    is_internal: bool = field(default=True, init=False)
+    goes_alone: bool = field(default=True, init=False)
+    is_going_allowed: bool = field(default=False, init=False)
+
+    def check(self, tentative: TentativeState, now_ms: int) -> Stamped | Marked | AskCoordinator | InvalidTxnStateError:
+        """Return the marker as it would be stored, or that nothing is open here."""
+        opened = tentative.state.open_transactions.get(self.producer_id)
+        if opened is None or opened.producer_epoch != self.producer_epoch:
+            return _not_open(self.producer_id, self.producer_epoch)
+        return EndEntry(self.producer_id, self.producer_epoch + 1, is_commit=False).check(tentative, now_ms)
+
+
+def _not_open(producer_id: int, producer_epoch: int) -> InvalidTxnStateError:
+    which = f"producer_id={producer_id} producer_epoch={producer_epoch}"
+    return InvalidTxnStateError(f"the partition has no open transaction of this producer and epoch: {which}")
+
+
+def abort_hanging(appenders: Appenders, partition: Partition, pair: ProducerPair, until_ms: int) -> None:
+    """Abort the transaction of this pair that hangs in a partition: an operator has judged what it wrote.
+
+    A transaction that is prepared is finished instead. What its end has left open here is then judged again.
+
+    Args:
+        until_ms: When the caller stops waiting, on the monotonic clock.
+
+    Raises:
+        InvalidTxnStateError: The pair has no open transaction here, or its coordinator will end it. No ABORT was
+            written.
+        ConcurrentTransactionsError: Out of time while a prepared transaction was finished.
+        OutcomeUnknownError: The ABORT may have been written.
+        StaleTopicId, CorruptLogError, Unavailable: The partition, or the items, could not be read.
+        StoreUnavailableError, ContendedError: Out of time. No ABORT was written.
+    """
+    context, (producer_id, epoch) = appenders.context, pair
+    while True:
+        opened = verified_tail(partition).state.open_transactions.get(producer_id)
+        if opened is None or opened.producer_epoch != epoch:
+            raise _not_open(producer_id, epoch)
+        known, item = find(context, [producer_id])[producer_id]
+        if item is not None and item.producer_id == producer_id and item.is_prepared:
+            finish(appenders, item, until_ms, first=(partition.topic_id, partition.partition))
+            continue
+        if not is_hanging(known, item, epoch):
+            raise InvalidTxnStateError(
+                "the transaction does not hang, and a marker here alone would tear it apart; wait for its time-out, "
+                f"or begin its id anew: producer_id={producer_id} producer_epoch={epoch}"
+            )
+        # I12: the items, which were read before this is judged, say that the transaction is past. So each of its
+        # markers is durable that will ever be, and what is still open here is not ended by any.
+        appender = appenders.of(partition.name, partition.topic_id, partition.partition)
+        appender.append(AbortEntry(producer_id, epoch), until_ms)
+        return

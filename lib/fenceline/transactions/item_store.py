@@ -1,0 +1,86 @@
+"""A transaction's item, read and written: the one line that decides is here.
+
+Rule: a write is conditional on the version that was read. A producer id is given in the same item transaction.
+
+Not here: what is written; see ``decide``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from fenceline.format import keys
+from fenceline.log.context import Context
+from fenceline.ports import Change
+from fenceline.transactions.decide import Decision, Request, decide, needs_producer_id
+from fenceline.transactions.item import (
+    ProducerIdItem,
+    TransactionItem,
+    producer_id_from_item,
+    transaction_from_item,
+)
+
+
+def read(context: Context, transactional_id: str) -> TransactionItem | None:
+    """Return the transaction of an id; ``None`` if the id is unknown.
+
+    Raises:
+        Unavailable: The item store could not be asked.
+    """
+    key = keys.transaction_item(transactional_id)
+    found = context.items.get([key]).get(key)
+    return None if found is None else transaction_from_item(found)
+
+
+def read_by_producer(context: Context, producer_id: int) -> TransactionItem | None:
+    """Return the transaction of the id that has this producer id now; ``None`` if there is none.
+
+    Raises:
+        Unavailable: The item store could not be asked.
+    """
+    key = keys.transactional_id_item(producer_id)
+    found = context.items.get([key]).get(key)
+    if found is None:
+        return None
+    item = read(context, producer_id_from_item(found).transactional_id)
+    return item if item is not None and item.producer_id == producer_id else None
+
+
+def act(
+    context: Context, transactional_id: str, request: Request, take_producer_id: Callable[[], int] | None = None
+) -> Decision:
+    """Read the item, decide, and write what was decided: one attempt.
+
+    Args:
+        take_producer_id: What returns a producer id that was never given; needed for ``Init`` and ``End``.
+
+    Raises:
+        FencelineError: The refusal, as ``decide``. Nothing was written.
+        VersionMoved: Another request changed the item first. Nothing was written.
+        Unavailable: Nothing was written.
+        NoAnswer: It may have been written. A fresh read shows it: the same decision of another request is as good.
+    """
+    item = read(context, transactional_id)
+    spare = None
+    if take_producer_id is not None and needs_producer_id(item, request):
+        spare = take_producer_id()
+    decision = decide(item, request, context.runtime.now_ms(), spare=spare)
+    return write(context, decision) if decision.is_change else decision
+
+
+def write(context: Context, decision: Decision) -> Decision:
+    """Write the decision's item on the version that was read, and return the decision with the item as it is stored.
+
+    Raises:
+        VersionMoved, Unavailable: Nothing was written.
+        NoAnswer: It may have been written.
+    """
+    runtime, item = context.runtime, decision.item
+    put = item.put(runtime)
+    changes: list[Change] = [put]
+    if decision.given is not None:
+        changes.append(ProducerIdItem(decision.given, item.transactional_id, runtime.now_ms()).put(runtime))
+    # I10: this write decides the outcome, where it prepares. A request that loses it wrote nothing, and judges anew.
+    context.items.write(changes)
+    return replace(decision, item=item.written(put))

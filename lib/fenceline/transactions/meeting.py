@@ -1,0 +1,120 @@
+"""Meeting a transaction: a process that meets an open one ends what is due ("Meeting a transaction").
+
+Rule: Ongoing past its time-out is aborted, on the version that was read, and what is prepared is finished. The clock
+only decides when that is tried (I9). One write decides (I10).
+
+Rule: a reader meets at most one transaction a second for each partition of this process, and works on it for 2 s. It
+leaves what is younger than 1 s: the producer's own request is likely at work.
+
+Not here: the requests of producers (``coordinator``), and what hangs, which no process ends by itself (``hanging``).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+
+from fenceline import limits
+from fenceline.append.appender import Appenders
+from fenceline.errors import CorruptLogError, OutcomeUnknownError, RetryError
+from fenceline.log.partition import Partition
+from fenceline.log.retry import Attempts
+from fenceline.log.tail import Tail
+from fenceline.ports import Unavailable
+from fenceline.transactions import item_store
+from fenceline.transactions.decide import Meet, decide
+from fenceline.transactions.finish import finish
+from fenceline.transactions.item import TransactionItem
+
+_PAUSE_MS = 1_000  # between two meetings of a partition's readers in one process
+_PAUSES_MAX = 10_000  # remembered: as many as a process remembers partitions
+
+
+def meet_producer(
+    appenders: Appenders,
+    producer_id: int,
+    until_ms: int,
+    *,
+    first: tuple[str, int] | None = None,
+    is_young: Callable[[TransactionItem], bool] = lambda _: False,
+) -> bool:
+    """End what is due of the transaction of a producer id, and return whether anything has ended.
+
+    Args:
+        until_ms: When the caller stops waiting, on the monotonic clock.
+        first: The (topic_id, partition) whose marker comes before the others.
+        is_young: Returns True for a transaction that is left to its producer.
+
+    Raises:
+        ConcurrentTransactionsError: Some of it is left, which the next process to meet it does.
+        CorruptLogError: A partition is damaged, and has no marker.
+        StoreUnavailableError, ContendedError, OutcomeUnknownError: The item store; what is due may not have begun.
+    """
+    context = appenders.context
+    for attempt in Attempts(context.runtime, "the transaction", is_refusal_final=True):
+        with attempt:
+            item = item_store.read_by_producer(context, producer_id)
+            if item is None or is_young(item):
+                return False
+            decision = decide(item, Meet(), context.runtime.now_ms())
+            if decision.is_change:
+                decision = item_store.write(context, decision)
+    if not decision.item.is_prepared:
+        return False
+    finish(appenders, decision.item, until_ms, first=first)
+    return True
+
+
+class Meetings:
+    """The transactions that the readers of this process meet. Safe to share between threads."""
+
+    def __init__(self, appenders: Appenders) -> None:
+        self._appenders = appenders
+        self._context = appenders.context
+        self._lock = self._context.runtime.lock()
+        self._met_at: OrderedDict[Hashable, int] = OrderedDict()  # on the monotonic clock, the oldest first
+
+    def held(self, partition: Partition, tail: Tail) -> bool:
+        """End what is due of the transaction at the LSO; return True if the reader should look at the partition anew.
+
+        What goes wrong here is no failure of the reader's request: its answer is right, and only ends at the LSO.
+        """
+        at_lso = min(tail.state.open_transactions.items(), key=lambda one: one[1].first_offset, default=None)
+        if at_lso is None or self._is_young(at_lso[1].time):
+            return False
+        place = (partition.topic_id, partition.partition)
+        return self._met(place, at_lso[0], first=place) or partition.state is not tail.state
+
+    def pending(self, producer_id: int) -> bool:
+        """End what is due of the transaction of a pending offset; return True if the reader should look anew."""
+        return self._met(producer_id, producer_id)
+
+    def _met(self, turn: Hashable, producer_id: int, *, first: tuple[str, int] | None = None) -> bool:
+        now = self._context.runtime.monotonic_ms()
+        if not self._takes_turn(turn, now):
+            return False
+        # No create is begun after this time. One that was begun before it may take as long as any.
+        until_ms = now + limits.MEETING_MS + self._context.create_ms
+        try:
+            return meet_producer(self._appenders, producer_id, until_ms, first=first, is_young=self._is_left)
+        except (RetryError, OutcomeUnknownError, CorruptLogError, Unavailable):
+            return False  # the next reader, or the sweeper, meets it again
+
+    def _takes_turn(self, turn: Hashable, now: int) -> bool:
+        """Return True if the last turn is a second ago: this one begins now."""
+        with self._lock:
+            last = self._met_at.get(turn)
+            if last is not None and now - last < _PAUSE_MS:
+                return False
+            self._met_at[turn] = now
+            self._met_at.move_to_end(turn)
+            while len(self._met_at) > _PAUSES_MAX:
+                self._met_at.popitem(last=False)
+            return True
+
+    def _is_left(self, item: TransactionItem) -> bool:
+        since = item.decided_at if item.is_prepared else item.started_at
+        return since is not None and self._is_young(since)
+
+    def _is_young(self, since_ms: int) -> bool:
+        return self._context.runtime.now_ms() - since_ms < limits.MEETING_AGE_MS

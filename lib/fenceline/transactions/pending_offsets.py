@@ -1,0 +1,179 @@
+"""Pending offsets: a group's offsets in a transaction, sent to the group's cursors, and settled by the outcome.
+
+DESIGN.md, "Offsets in a transaction".
+
+Rule: an offset is pending in a cursor only while the transaction's item is Ongoing or Prepare*, and names the cursor
+(I14). The outcome takes it out again. Of all commits to a cursor the one that was sent last takes effect, whichever
+transaction ends first (I15).
+
+Not here: which producer may send, and which outcome is decided (``coordinator``); commits that are in force at once
+(``subscriptions.group_offsets``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from fenceline import limits
+from fenceline.errors import ThrottledError
+from fenceline.format import keys
+from fenceline.format.item_size import size_of
+from fenceline.log.context import Context
+from fenceline.log.retry import Attempts
+from fenceline.model.subscription import GroupOffset
+from fenceline.ports import Change, Check, Put
+from fenceline.subscriptions import cursor_store, group_offsets
+from fenceline.subscriptions.cursor_store import Move, Stored
+from fenceline.subscriptions.cursors import Live
+from fenceline.subscriptions.group_offsets import Judge
+from fenceline.subscriptions.items import SubscriptionItem
+from fenceline.transactions.decide import check_limits
+from fenceline.transactions.item import SubscriptionCursors, TransactionItem
+
+# Sending
+
+
+def send(
+    context: Context,
+    live: Live,
+    group: str,
+    offsets: Sequence[GroupOffset],
+    judge: Judge,
+    item: Callable[[], TransactionItem],
+) -> None:
+    """Leave offsets of a group pending in a transaction, all of them or none. The same request again is right.
+
+    Args:
+        judge: Judges the session and the ownership, and returns what must hold at the write.
+        item: Judges the producer and its group, and returns the transaction as it was ongoing.
+
+    Raises:
+        InvalidRequestError: There are no offsets, more than 32, or two of one partition, or the transaction would name
+            too many cursors. Nothing was sent.
+        UnknownTopicOrPartitionError: A topic or partition does not exist. Nothing was sent.
+        OffsetOutOfRangeError: An offset lies beyond the next offset. Nothing was sent.
+        ThrottledError: A cursor has too many pending offsets, or the items are too large together. Nothing was sent.
+        ContendedError, StoreUnavailableError: Nothing was sent.
+        OutcomeUnknownError: All may have been sent, or none.
+        FencelineError: The refusals of ``judge`` and ``item``. Nothing was sent.
+    """
+    group_offsets.check_form(offsets)
+    attempts = Attempts(context.runtime, "the offsets of the transaction")
+    with group_offsets.ending_unknown(attempts, group):
+        for attempt in attempts:
+            with attempt:
+                _send(context, live, group, offsets, judge, item)
+
+
+def _send(
+    context: Context,
+    live: Live,
+    group: str,
+    offsets: Sequence[GroupOffset],
+    judge: Judge,
+    item: Callable[[], TransactionItem],
+) -> None:
+    places = group_offsets.judged(live, offsets, judge)
+    transaction = item()
+    group_offsets.check_range(context, places, offsets)
+    known: list[tuple[GroupOffset, Stored]] = []
+    also: list[Change] = [*places.checks]
+    for topic, some in places.by_topic(offsets):
+        found, conditions = group_offsets.cursors_of(topic, group, [one.partition for one in some])
+        known += zip(some, found, strict=True)
+        also += conditions
+    named = naming(transaction, [stored for _, stored in known])
+    also.append(_condition(context, transaction, named))
+    moves = [_pending(context, transaction, one, stored) for one, stored in known]
+    _check_size([*(move.cursor for move in moves), *also])
+    # I14: the item is in the transaction, on the version on which it was ongoing. A request that loses this write, to
+    # the outcome or to a new owner, judges again from a fresh read.
+    cursor_store.write(context, moves, also)
+
+
+def naming(item: TransactionItem, cursors: Sequence[Stored]) -> TransactionItem:
+    """Return the transaction with these cursors named in it; itself if it names them all.
+
+    Raises:
+        InvalidRequestError: It would name too much.
+    """
+    named = {(one.group, one.topic_id, one.subscription_id): set(one.partitions) for one in item.cursors}
+    for stored in cursors:
+        owner = stored.subscription
+        named.setdefault((owner.name, owner.topic_id, owner.subscription_id), set()).add(stored.partition)
+    merged = tuple(SubscriptionCursors(*key, tuple(sorted(partitions))) for key, partitions in named.items())
+    if merged == item.cursors:
+        return item
+    return check_limits(replace(item, cursors=merged))
+
+
+def _condition(context: Context, item: TransactionItem, named: TransactionItem) -> Change:
+    """Return the write that names the cursors, or the condition that the item, which names them, has not changed."""
+    if named is item:
+        return Check(keys.transaction_item(item.transactional_id), item.version)
+    return replace(named, updated_at=context.runtime.now_ms()).put(context.runtime)
+
+
+def _pending(context: Context, item: TransactionItem, offset: GroupOffset, stored: Stored) -> Move:
+    """Return the move of a cursor to which the transaction has sent an offset.
+
+    Raises:
+        ThrottledError: Offsets of too many other transactions are pending there.
+    """
+    pending = stored.cursor.pending
+    if item.producer_id not in pending and len(pending) >= limits.PENDING_OFFSETS_MAX:
+        raise ThrottledError(
+            "too many open transactions have sent an offset of this partition; send it again when one has ended: "
+            f"topic={offset.topic} partition={offset.partition} pending_max={limits.PENDING_OFFSETS_MAX}"
+        )
+    cursor = stored.cursor.with_pending(item.producer_id, item.producer_epoch, offset.offset, offset.metadata)
+    return cursor_store.move(context, stored, cursor)
+
+
+def _check_size(changes: Sequence[Change]) -> None:
+    """Judge the items of one request together: DynamoDB takes 4 MB in a transaction.
+
+    Raises:
+        ThrottledError: They are too large.
+    """
+    size = sum(size_of(change.key, change.value) for change in changes if isinstance(change, Put))
+    if size > limits.SENT_BYTES_MAX:
+        raise ThrottledError(
+            "the cursors hold too much to be written together; send the offsets of fewer partitions at a time: "
+            f"bytes={size} bytes_max={limits.SENT_BYTES_MAX}"
+        )
+
+
+# Settling
+
+
+def settle(
+    context: Context, cursors: SubscriptionCursors, number: int, producer_id: int, epoch: int, is_commit: bool
+) -> None:
+    """Settle what a producer's transaction has sent to one cursor. It is done once; a repeat finds nothing pending.
+
+    A cursor that is absent went with its subscription or its topic: it is done, and never made.
+
+    Args:
+        cursors: Those of which one is settled, as the transaction's item names them.
+        number: The cursor's partition.
+        epoch: That of the markers, so above that of what the transaction has sent.
+
+    Raises:
+        ContendedError, StoreUnavailableError: The offset is still pending.
+        OutcomeUnknownError: It may be.
+    """
+    owner = _owner(cursors)
+    for attempt in Attempts(context.runtime, "the offset of a transaction"):
+        with attempt:
+            (stored,) = cursor_store.read(context, owner, [number])
+            cursor = stored.cursor.ended(producer_id, epoch, is_commit=is_commit)
+            if stored.version is None or cursor == stored.cursor:
+                return
+            cursor_store.write(context, [cursor_store.move(context, stored, cursor)])
+
+
+def _owner(cursors: SubscriptionCursors) -> SubscriptionItem:
+    """Return what leads to these cursors. The subscription itself may be gone, and is not asked for."""
+    return SubscriptionItem("", cursors.topic_id, cursors.group, cursors.subscription_id, False, created_at=0)

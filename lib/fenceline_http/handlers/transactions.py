@@ -1,0 +1,106 @@
+"""Producer ids, coordinators, transactions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fenceline.format.partitioner import coordinator_shard
+from fenceline.model.subscription import GroupOffset
+from fenceline.model.transaction import ProducerPair, TopicPartition
+from fenceline_http import responses
+from fenceline_http.fields import GROUP, TRANSACTIONAL_ID
+from fenceline_http.responses import Response
+
+if TYPE_CHECKING:
+    from fenceline_http.operations.transactions import (
+        AbortTransaction,
+        AddGroup,
+        AddPartitions,
+        EndTransaction,
+        ProducerIdRequest,
+        SendOffsets,
+        TransactionList,
+    )
+    from fenceline_http.request import Request
+
+
+def _id(request: Request) -> str:
+    """Return the path's transactional id.
+
+    Raises:
+        InvalidRequestError: No transactional id can be this text.
+    """
+    return TRANSACTIONAL_ID.of_json(request.parameters["transactional_id"], "transactional_id")
+
+
+def new_producer_id(request: Request, wanted: ProducerIdRequest) -> Response:
+    if wanted.transactional_id is None:
+        producer_id, producer_epoch = request.log.producing.new_producer_id()
+        return responses.json(responses.pair(ProducerPair(producer_id, producer_epoch)))
+    pair = None
+    if wanted.producer_id is not None and wanted.producer_epoch is not None:
+        pair = ProducerPair(wanted.producer_id, wanted.producer_epoch)
+    given = request.log.transactions.init(wanted.transactional_id, wanted.transaction_timeout_ms, pair)
+    return responses.json(responses.pair(given))
+
+
+def group_coordinator(request: Request) -> Response:
+    return _coordinator(request, GROUP.of_json(request.parameters["key"], "key"))
+
+
+def transaction_coordinator(request: Request) -> Response:
+    return _coordinator(request, TRANSACTIONAL_ID.of_json(request.parameters["key"], "key"))
+
+
+def _coordinator(request: Request, key: str) -> Response:
+    region = request.service.settings.region
+    shown = {"key": key, "shard": coordinator_shard(key), "region": region, "endpoint": request.base_url}
+    return responses.json(shown)
+
+
+def add_partitions(request: Request, wanted: AddPartitions) -> Response:
+    places = [TopicPartition(one.topic, one.partition) for one in wanted.partitions]
+    became = request.log.transactions.add_partitions(_id(request), _pair(wanted), places)
+    return responses.results([(responses.place(*place), error) for place, error in zip(places, became, strict=True)])
+
+
+def add_group(request: Request, wanted: AddGroup) -> Response:
+    request.log.transactions.add_group(_id(request), _pair(wanted), wanted.group)
+    return responses.empty(204)
+
+
+def send_offsets(request: Request, wanted: SendOffsets) -> Response:
+    offsets = [GroupOffset(one.topic, one.partition, one.offset, one.metadata) for one in wanted.offsets]
+    request.log.transactions.send_offsets(
+        _id(request), _pair(wanted), wanted.group, offsets, session_id=wanted.session_id, principal=request.principal
+    )
+    return responses.json({})
+
+
+def end(request: Request, wanted: EndTransaction) -> Response:
+    is_commit = wanted.result == "commit"
+    return responses.json(responses.pair(request.log.transactions.end(_id(request), _pair(wanted), is_commit)))
+
+
+def list_transactions(request: Request, wanted: TransactionList) -> Response:
+    found, has_more = request.log.transactions.list(
+        state=wanted.state,
+        producer_id=wanted.producer_id,
+        longer_than_ms=wanted.longer_than_ms,
+        start_after=wanted.start_after,
+        limit=wanted.limit,
+    )
+    return responses.json(responses.listed("transactions", map(responses.transaction, found), has_more=has_more))
+
+
+def show_transaction(request: Request) -> Response:
+    return responses.json(responses.transaction(request.log.transactions.get(_id(request))))
+
+
+def abort_hanging(request: Request, wanted: AbortTransaction) -> Response:
+    request.log.transactions.abort_hanging(*request.partition, _pair(wanted))
+    return responses.empty(204)
+
+
+def _pair(wanted: AbortTransaction | AddGroup | AddPartitions | EndTransaction | SendOffsets) -> ProducerPair:
+    return ProducerPair(wanted.producer_id, wanted.producer_epoch)

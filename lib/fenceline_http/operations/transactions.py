@@ -1,0 +1,334 @@
+"""What the transactions function takes and answers: producer ids, coordinators, transactions.
+
+Rule: the form of a request is judged here, whole, before any store is asked. A transactional id in a path is judged by
+the handler.
+
+Not here: batches in a transaction (``produce_requests``), and the producers of a partition (``read``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from fenceline import limits
+from fenceline.errors import InvalidTransactionTimeoutError
+from fenceline.model.transaction import STATES
+from fenceline_http.declared import Body, Members, Nothing, Query, object_of, optional, required
+from fenceline_http.fields import GROUP, TEXT, TRANSACTIONAL_ID, choice, integer, list_of, refuse, size
+from fenceline_http.json_schema import STRING, Named, array, nullable, obj
+from fenceline_http.json_schema import integer as integer_schema
+from fenceline_http.operations.shared import KNOWN, LIMIT_TEXT, OWNER, PARTITION, STORES, WRITES, CommittedOffset
+from fenceline_http.route import Route
+from fenceline_http.schemas import INT16_MAX, PROBLEM, SUBSCRIPTION_NAME, TOPIC_NAME, page_of
+from fenceline_http.schemas import TRANSACTIONAL_ID as TRANSACTIONAL_ID_SCHEMA
+
+_TRANSACTIONS = "/v1/transactions"
+_TRANSACTION = f"{_TRANSACTIONS}/{{transactional_id}}"
+_EPOCH = integer(0, INT16_MAX)
+
+
+class ProducerIdRequest(Body, is_optional=True):
+    """A producer id to give out. Without a transactional id, the rest is judged by its form alone."""
+
+    transactional_id: str | None = optional(TRANSACTIONAL_ID)
+    transaction_timeout_ms: int = optional(
+        integer(-limits.INT64_MAX - 1), default=limits.TRANSACTION_TIMEOUT_MS_DEFAULT
+    )
+    producer_id: int | None = optional(integer())
+    producer_epoch: int | None = optional(_EPOCH)
+
+    def check(self) -> None:
+        producer_id, timeout_ms = self.producer_id, self.transaction_timeout_ms
+        if (producer_id is None) != (self.producer_epoch is None):
+            refuse(
+                "producer_id" if producer_id is None else "producer_epoch",
+                "given: producer_id and producer_epoch go together",
+            )
+        if producer_id is not None and self.transactional_id is None:
+            refuse("producer_id", "left out without a transactional_id")
+        if self.transactional_id is not None and not 1 <= timeout_ms <= limits.TRANSACTION_TIMEOUT_MS_MAX:
+            raise InvalidTransactionTimeoutError(
+                f"transaction_timeout_ms must be from 1 to {limits.TRANSACTION_TIMEOUT_MS_MAX}: "
+                f"transaction_timeout_ms={timeout_ms}"
+            )
+
+
+class _OfProducer(Members):
+    """The pair of the producer whose transaction it is."""
+
+    producer_id: int = required(integer())
+    producer_epoch: int = required(_EPOCH)
+
+
+class Place(Members):
+    """A partition to add."""
+
+    topic: str = required(TEXT)
+    partition: int = required(integer())
+
+
+class AddPartitions(_OfProducer, Body):
+    """Partitions to add to a transaction, all of them or none."""
+
+    partitions: Sequence[Place] = required(
+        list_of(object_of(Place, is_named=False), 1, limits.PARTITIONS_PER_ADDITION_MAX, of="partitions")
+    )
+
+    def check(self) -> None:
+        _refuse_twice("partitions", ((one.topic, one.partition) for one in self.partitions))
+
+
+class AddGroup(_OfProducer, Body):
+    """A group to add to a transaction, before the offsets that are committed for it."""
+
+    group: str = required(GROUP)
+
+
+class SendOffsets(_OfProducer, Body):
+    """Offsets of a group that take effect if the transaction commits: all of them or none."""
+
+    group: str = required(GROUP)
+    session_id: str | None = optional(TEXT)
+    offsets: Sequence[CommittedOffset] = required(
+        list_of(object_of(CommittedOffset, is_named=False), 1, limits.PARTITIONS_PER_COMMIT_MAX, of="offsets")
+    )
+
+    def check(self) -> None:
+        _refuse_twice("offsets", ((one.topic, one.partition) for one in self.offsets))
+
+
+class EndTransaction(_OfProducer, Body):
+    """How a transaction is to end."""
+
+    result: str = required(choice(("commit", "abort")))
+
+
+class AbortTransaction(_OfProducer, Body):
+    """The producer whose hanging transaction is to end."""
+
+
+class TransactionList(Query):
+    """Some of the transactions."""
+
+    state: str | None = optional(choice(STATES), "Only transactions in this state.")
+    producer_id: int | None = optional(integer(), "Only the transaction of this producer id.")
+    longer_than_ms: int | None = optional(
+        integer(), "Only transactions that are ongoing, or being finished, for longer than this, in milliseconds."
+    )
+    start_after: str = optional(TEXT, "Continue after this transactional id.", default="")
+    limit: int = optional(size(limits.LIST_DEFAULT, limits.LIST_MAX), LIMIT_TEXT, default=limits.LIST_DEFAULT)
+
+
+def _refuse_twice(member: str, places: Iterable[tuple[str, int]]) -> None:
+    seen = set()
+    for index, place in enumerate(places):
+        if place in seen:
+            refuse(f"{member}[{index}].partition", "named once in a request")
+        seen.add(place)
+
+
+# What is answered
+
+_PAIR = Named("ProducerId", obj({"producer_id": integer_schema(), "producer_epoch": integer_schema(0, INT16_MAX)}))
+_COORDINATOR = Named(
+    "Coordinator",
+    obj(
+        {
+            "key": TRANSACTIONAL_ID_SCHEMA,
+            "shard": integer_schema(0, 49),
+            "region": STRING,
+            "endpoint": {"type": "string", "format": "uri"},
+        }
+    ),
+    "Where a group or a transactional id is coordinated. Any function can do it, so the endpoint is this one.",
+)
+_PLACE = {"topic": TOPIC_NAME, "partition": integer_schema(0, limits.PARTITIONS_MAX - 1)}
+_TRANSACTION_SHOWN = Named(
+    "Transaction",
+    obj(
+        {
+            "transactional_id": TRANSACTIONAL_ID_SCHEMA,
+            "state": {"enum": [state for state in STATES if state != "Dead"]},
+            "producer_id": integer_schema(),
+            "producer_epoch": integer_schema(0, INT16_MAX),
+            "transaction_timeout_ms": integer_schema(1, limits.TRANSACTION_TIMEOUT_MS_MAX),
+            "started_at": nullable(integer_schema()),
+            "partitions": array(obj(_PLACE)),
+            "groups": array(SUBSCRIPTION_NAME),
+        }
+    ),
+    "The transaction of a transactional id. The lists are empty before it begins and after it is complete.",
+)
+
+_ID_EXAMPLE = "loader-1"
+_PAIR_EXAMPLE = {"producer_id": 1_001, "producer_epoch": 0}
+_PLACES_EXAMPLE = [{"topic": "orders", "partition": 0}]
+_EXAMPLE = {
+    "transactional_id": _ID_EXAMPLE,
+    "state": "Ongoing",
+    **_PAIR_EXAMPLE,
+    "transaction_timeout_ms": limits.TRANSACTION_TIMEOUT_MS_DEFAULT,
+    "started_at": 1_700_000_000_000,
+    "partitions": _PLACES_EXAMPLE,
+    "groups": ["billing"],
+}
+
+_OF_PRODUCER = ("INVALID_PRODUCER_ID_MAPPING", "PRODUCER_FENCED", "CONCURRENT_TRANSACTIONS")
+
+ROUTES = (
+    Route(
+        "POST",
+        "/v1/producer-ids",
+        "transactions.new_producer_id",
+        operation="createProducerId",
+        tag="Producers",
+        summary="Get a producer id",
+        description="Returns an id that no other producer has. With it and sequence numbers, a batch sent twice is "
+        "stored once. With a `transactional_id` it returns the id's next epoch, and fences the producer before it.",
+        takes=ProducerIdRequest,
+        answers={200: _PAIR},
+        codes=(*WRITES, "INVALID_TRANSACTION_TIMEOUT", "PRODUCER_FENCED", "CONCURRENT_TRANSACTIONS"),
+        body={"transactional_id": _ID_EXAMPLE, "transaction_timeout_ms": limits.TRANSACTION_TIMEOUT_MS_DEFAULT},
+        answer=_PAIR_EXAMPLE,
+    ),
+    Route(
+        "GET",
+        "/v1/coordinators/group/{key}",
+        "transactions.group_coordinator",
+        operation="findGroupCoordinator",
+        tag="Groups",
+        summary="Find a group's coordinator",
+        description="Returns the shard that coordinates a group, and where. Kafka places groups in the same way.",
+        answers={200: _COORDINATOR},
+        answer={"key": "billing", "shard": 39, "region": "us-east-1", "endpoint": "https://example.com"},
+    ),
+    Route(
+        "GET",
+        "/v1/coordinators/transaction/{key}",
+        "transactions.transaction_coordinator",
+        operation="findTransactionCoordinator",
+        tag="Transactions",
+        summary="Find a transactional id's coordinator",
+        description="Returns the shard that coordinates a transactional id, and where. Kafka places ids in the same "
+        "way.",
+        answers={200: _COORDINATOR},
+        answer={"key": _ID_EXAMPLE, "shard": 25, "region": "us-east-1", "endpoint": "https://example.com"},
+    ),
+    Route(
+        "POST",
+        f"{_TRANSACTION}/partitions",
+        "transactions.add_partitions",
+        operation="addTransactionPartitions",
+        tag="Transactions",
+        summary="Add partitions, all of them or none",
+        description="Adds partitions to a transaction, or begins one with them. Where one is unknown, none is added. "
+        "A produce adds its partition by itself.",
+        takes=AddPartitions,
+        answers={
+            200: Named(
+                "AddedPartitions",
+                obj({"results": array(obj({"topic": STRING, "partition": integer_schema()}, {"error": PROBLEM}))}),
+            )
+        },
+        codes=(*WRITES, *_OF_PRODUCER),
+        body={**_PAIR_EXAMPLE, "partitions": _PLACES_EXAMPLE},
+        answer={"results": _PLACES_EXAMPLE},
+    ),
+    Route(
+        "POST",
+        f"{_TRANSACTION}/groups",
+        "transactions.add_group",
+        operation="addTransactionGroup",
+        tag="Transactions",
+        summary="Add a group",
+        description="Adds a group to a transaction, or begins one with it. Its offsets can then be committed in the "
+        "transaction.",
+        takes=AddGroup,
+        answers={204: None},
+        codes=(*WRITES, *_OF_PRODUCER),
+        body={**_PAIR_EXAMPLE, "group": "billing"},
+    ),
+    Route(
+        "POST",
+        f"{_TRANSACTION}/offsets",
+        "transactions.send_offsets",
+        operation="commitTransactionOffsets",
+        tag="Transactions",
+        summary="Commit a group's offsets in the transaction",
+        description="Commits offsets of up to 32 partitions, all of them or none. They take effect if and when the "
+        "transaction commits.",
+        takes=SendOffsets,
+        answers={200: Nothing.schema()},
+        codes=(
+            *KNOWN,
+            *WRITES,
+            *OWNER,
+            *_OF_PRODUCER,
+            "INVALID_TXN_STATE",
+            "OWNER_FENCED",
+            "OFFSET_OUT_OF_RANGE",
+        ),
+        body={
+            **_PAIR_EXAMPLE,
+            "group": "billing",
+            "offsets": [{"topic": "orders", "partition": 0, "offset": 1}],
+        },
+        answer={},
+    ),
+    Route(
+        "POST",
+        f"{_TRANSACTION}/end",
+        "transactions.end",
+        operation="endTransaction",
+        tag="Transactions",
+        summary="Commit or abort",
+        description="Commits or aborts a transaction. The answer has the producer id and the epoch for the next one. "
+        "What was committed is in every `read_committed` read that begins after the answer.",
+        takes=EndTransaction,
+        answers={200: _PAIR},
+        codes=(*WRITES, *_OF_PRODUCER, "INVALID_TXN_STATE"),
+        body={**_PAIR_EXAMPLE, "result": "commit"},
+        answer={**_PAIR_EXAMPLE, "producer_epoch": 1},
+    ),
+    Route(
+        "GET",
+        _TRANSACTIONS,
+        "transactions.list_transactions",
+        operation="listTransactions",
+        tag="Transactions",
+        summary="List transactions by their ids",
+        description="Lists transactions in byte order of their transactional ids.",
+        takes=TransactionList,
+        answers={200: Named("Transactions", page_of("transactions", _TRANSACTION_SHOWN))},
+        codes=(*STORES, "CONTENDED"),
+        query={"state": "Ongoing"},
+        answer={"transactions": [_EXAMPLE], "has_more": False},
+    ),
+    Route(
+        "GET",
+        _TRANSACTION,
+        "transactions.show_transaction",
+        operation="getTransaction",
+        tag="Transactions",
+        summary="Show a transaction",
+        description="Shows the transaction of a transactional id. What is due of it is done first: it is aborted past "
+        "its time-out, and finished once it is decided.",
+        answers={200: _TRANSACTION_SHOWN},
+        codes=(*WRITES, "TRANSACTIONAL_ID_NOT_FOUND", "CONCURRENT_TRANSACTIONS"),
+        answer=_EXAMPLE,
+    ),
+    Route(
+        "POST",
+        f"{PARTITION}/abort-transaction",
+        "transactions.abort_hanging",
+        operation="abortTransaction",
+        tag="Transactions",
+        summary="Abort a hanging transaction in one partition",
+        description="Aborts what a producer has open in a partition, where no coordinator knows of it. It is for "
+        "damage: no transaction hangs otherwise.",
+        takes=AbortTransaction,
+        answers={204: None},
+        codes=(*KNOWN, *WRITES, "INVALID_TXN_STATE", "CONCURRENT_TRANSACTIONS"),
+        body=_PAIR_EXAMPLE,
+    ),
+)

@@ -1,0 +1,112 @@
+"""Offsets sent in a transaction are settled before it is complete (DESIGN.md, "Offsets in a transaction").
+
+Not here: the order of commits to one cursor, and its limits (``test_settled_offsets``).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fenceline.model.subscription import GroupOffset
+from fenceline.model.transaction import COMPLETE_COMMIT, PREPARE_COMMIT
+from fenceline.transactions import pending_offsets
+from tests.support.claiming import code_of
+from tests.support.service import TOPIC, Service, append, is_unavailable, loses_answer, never_arrives, slept_before
+from tests.support.transacting import ID, TIMEOUT_MS, Producer, committed, twin
+
+GROUP = "counters"
+
+
+@pytest.fixture
+def producer(wide: Service) -> Producer:
+    """Return a producer that has read 3 records, sent what it made of them, and added its group."""
+    append(wide.log, "a", "b", "c")
+    made = Producer(wide, wide.another())
+    made.begin()
+    made.send("made", 1)
+    made.coordinator.add_group(ID, made.pair, GROUP, made.until_ms)
+    return made
+
+
+def send(producer: Producer, offset: int, partition: int = 0) -> None:
+    pending_offsets.send(
+        producer.log.context,
+        producer.log.subscriptions.live,
+        GROUP,
+        [GroupOffset(TOPIC, partition, offset)],
+        lambda *_: (),
+        lambda: producer.coordinator.ongoing(ID, producer.pair, GROUP, producer.until_ms),
+    )
+
+
+def offsets(service: Service) -> list[int]:
+    """Return what the group has committed, by partition."""
+    return [one.offset for one in service.another().subscriptions.committed(GROUP, topic=TOPIC)[0]]
+
+
+@pytest.mark.parametrize(("is_commit", "expected"), [(True, [3]), (False, [])])
+def test_an_outcome_settles_what_was_sent(
+    wide: Service, producer: Producer, is_commit: bool, expected: list[int]
+) -> None:
+    send(producer, 3)
+    assert offsets(wide) == []
+    producer.end(is_commit=is_commit)
+    assert offsets(wide) == expected
+    assert producer.stored().cursors == ()
+
+
+def test_offsets_are_settled_before_the_transaction_is_complete(wide: Service, producer: Producer) -> None:
+    send(producer, 3)
+    wide.items.always("write", is_unavailable, wide.topic_id() + "/")
+    assert code_of(producer.outcome) == "CONCURRENT_TRANSACTIONS"
+    assert (producer.stored().state, committed(wide, 1)) == (PREPARE_COMMIT, ["made"])
+    wide.items.always("write", None)
+    producer.end()
+    assert (producer.stored().state, offsets(wide)) == (COMPLETE_COMMIT, [3])
+
+
+def test_an_end_beside_a_send_has_it_or_refuses_it(wide: Service, producer: Producer) -> None:
+    """I14: what is sent late meets another version of the item."""
+    other = twin(producer)
+    send(producer, 1)
+    wide.items.plan("write", slept_before(other.outcome))
+    assert code_of(lambda: send(producer, 3)) == "PRODUCER_FENCED"
+    assert offsets(wide) == [1]
+    producer.takes(other.outcome())
+    producer.coordinator.add_group(ID, producer.pair, GROUP, producer.until_ms)
+    other = twin(producer)
+    wide.items.plan("write", slept_before(lambda: send(other, 3, 0)))
+    producer.end()
+    assert offsets(wide) == [3]
+
+
+@pytest.mark.parametrize("fault", [loses_answer, never_arrives])
+@pytest.mark.parametrize("number", range(3))
+def test_a_write_of_an_end_that_was_not_answered_settles_once(
+    wide: Service, producer: Producer, fault: Any, number: int
+) -> None:
+    send(producer, 3)
+    wide.items.plan("write", *[lambda call: call()] * number, fault)
+    producer.end()
+    assert (producer.stored().state, offsets(wide)) == (COMPLETE_COMMIT, [3])
+
+
+def test_a_group_alone_is_a_transaction(wide: Service) -> None:
+    append(wide.log, "a", "b", "c")
+    producer = Producer(wide, wide.log)
+    producer.begin()
+    producer.coordinator.add_group(ID, producer.pair, GROUP, producer.until_ms)
+    send(producer, 2)
+    wide.runtime.advance(TIMEOUT_MS + 1)
+    producer.end()
+    assert offsets(wide) == [2]
+
+
+def test_a_subscription_that_was_deleted_is_done(wide: Service, producer: Producer) -> None:
+    send(producer, 3)
+    wide.another().subscriptions.unsubscribe(TOPIC, GROUP)
+    producer.end()
+    assert producer.stored().state == COMPLETE_COMMIT
+    assert offsets(wide) == []

@@ -1,0 +1,285 @@
+"""Each guard of transactions, switched off: the seeds find what it was there for, and pass with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fenceline import limits
+from fenceline.append import checks
+from fenceline.append.coordinator_answer import AskCoordinator, CoordinatorAnswer
+from fenceline.append.transaction_markers import EndEntry
+from fenceline.errors import CorruptLogError
+from fenceline.log.partition import Partition
+from fenceline.log.state import PartitionState
+from fenceline.ports import Check, Put
+from fenceline.service import subscriptions
+from fenceline.subscriptions.committed_offsets import Asked
+from fenceline.subscriptions.items import Cursor
+from fenceline.transactions import decide, finish, item_store, pending_offsets
+from fenceline.transactions.item import TransactionItem
+from tests.simulation.harness.stores import Faults
+from tests.simulation.log.truth import Violation
+from tests.simulation.transactions.scenario import FailedTransactions, TransactionPlan, draw_plan, run_seed
+
+pytestmark = pytest.mark.slow
+
+# Each guard is found by one seed of twelve, or more.
+SEEDS_MAX = 200
+
+Patch = pytest.MonkeyPatch
+
+
+# Admission (I12)
+
+
+def admits_without_asking(patch: Patch) -> None:
+    """Append a batch to a partition that its transaction does not name."""
+    judged = checks._check_transaction
+
+    def hasty(*told: Any) -> Any:
+        verdict = judged(*told)
+        return None if isinstance(verdict, AskCoordinator) else verdict
+
+    patch.setattr(checks, "_check_transaction", hasty)
+
+
+def admits_for_ever(patch: Patch) -> None:
+    """Let an admission hold however old it is, and whatever was forgotten since."""
+    patch.setattr(CoordinatorAnswer, "holds", lambda self, seen: True)
+
+
+def forgets_the_epoch_of_what_lapsed(patch: Patch) -> None:
+    """Let a lapse end a producer's epoch, too, to a transactional batch."""
+    unlapsed = checks._unlapsed
+
+    def forgetful(state: Any, producer: Any, header: Any, expiration_ms: int, now_ms: int) -> Any:
+        if producer is None or header.producer_id in state.open_transactions:
+            return producer
+        left = unlapsed(state, producer, header, expiration_ms, now_ms)
+        return left if now_ms - producer.time <= expiration_ms else None
+
+    patch.setattr(checks, "_unlapsed", forgetful)
+
+
+def takes_plain_batches_amid_a_transaction(patch: Patch) -> None:
+    """Append a plain batch of a producer that is open here, of any epoch (I11)."""
+    judged = checks._check_transaction
+
+    def blind(state: Any, header: Any, *told: Any) -> Any:
+        return judged(state, header, *told) if header.is_transactional else None
+
+    patch.setattr(checks, "_check_transaction", blind)
+
+
+# The end
+
+
+def completes_before_the_markers(patch: Patch) -> None:
+    """Complete a transaction whose markers are still to come (I12)."""
+    made = finish._make
+
+    def early(context: Any, kinds: Any, until_ms: int) -> Any:
+        made(context, [kinds[0][:1], kinds[1]], until_ms)
+        return []
+
+    patch.setattr(finish, "_make", early)
+
+
+def completes_before_the_cursors(patch: Patch) -> None:
+    """Complete a transaction whose offsets are still pending (I14)."""
+    made = finish._make
+    patch.setattr(finish, "_make", lambda context, kinds, until_ms: made(context, [kinds[0], []], until_ms))
+
+
+def appends_a_marker_without_a_read(patch: Patch) -> None:
+    """Append the marker of a producer that is not open, or unknown, without a read of its item (I12)."""
+    judged = EndEntry.check
+
+    def hasty(self: EndEntry, tentative: Any, now_ms: int) -> Any:
+        verdict = judged(self, tentative, now_ms)
+        return self._stamped(tentative, now_ms) if isinstance(verdict, AskCoordinator) else verdict
+
+    patch.setattr(EndEntry, "check", hasty)
+
+
+def appends_a_marker_again(patch: Patch) -> None:
+    """Append a marker also where the log has reached its epoch (I11, I12)."""
+    patch.setattr(EndEntry, "check", lambda self, tentative, now_ms: self._stamped(tentative, now_ms))
+
+
+def writes_over_another_decision(patch: Patch) -> None:
+    """Write a decision on whatever version the item has by now (I10)."""
+    wrote = item_store.write
+
+    def blind(context: Any, decision: Any) -> Any:
+        item = item_store.read(context, decision.item.transactional_id)
+        version = None if item is None else item.version
+        return wrote(context, replace(decision, item=replace(decision.item, version=version)))
+
+    patch.setattr(item_store, "write", blind)
+
+
+# Pairs (I13)
+
+
+def gives_a_fenced_epoch(patch: Patch) -> None:
+    """Take a request with the epoch that only the markers have."""
+    patch.setattr(decide, "_check_epoch", _epoch_alone(decide._check_epoch))
+
+
+def _epoch_alone(judged: Callable[..., None]) -> Callable[..., None]:
+    return lambda item, pair: judged(replace(item, is_fenced=False), pair)
+
+
+def forgets_which_end_decided(patch: Patch) -> None:
+    """Judge a repeated END_TXN as if it were another one."""
+    ended = decide._end
+    patch.setattr(decide, "_end", lambda item, *told: ended(None if item is None else replace(item, ended=None), *told))
+
+
+def forgets_the_pair_that_was_kept(patch: Patch) -> None:
+    """Judge a repeated request to keep the id as if it were another one."""
+    begun = decide._init
+    patch.setattr(decide, "_init", lambda item, *told: begun(None if item is None else replace(item, kept=None), *told))
+
+
+def gives_the_last_epoch(patch: Patch) -> None:
+    """Give a producer the epoch that is only ever a marker's."""
+
+    class Limits:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(limits, name) + 1 if name == "PRODUCER_EPOCH_MAX" else getattr(limits, name)
+
+    patch.setattr(decide, "limits", Limits())
+
+
+# Offsets (I14, I15)
+
+
+def sends_offsets_beside_the_item(patch: Patch) -> None:
+    """Send offsets on whatever version the transaction has by now."""
+    condition = pending_offsets._condition
+
+    def loose(context: Any, item: TransactionItem, named: TransactionItem) -> Any:
+        found = item_store.read(context, item.transactional_id)
+        version = None if found is None else found.version
+        change = condition(context, item, named)
+        return replace(change, expected=version) if isinstance(change, Put) else Check(change.key, version)
+
+    patch.setattr(pending_offsets, "_condition", loose)
+
+
+def settles_in_the_order_of_the_ends(patch: Patch) -> None:
+    """Let the transaction that ends last win, not the commit that was sent last."""
+    ended = Cursor.ended
+
+    def late(self: Cursor, *told: Any, **more: Any) -> Cursor:
+        return ended(replace(self, settled=-1), *told, **more) if self.pending else ended(self, *told, **more)
+
+    patch.setattr(Cursor, "ended", late)
+
+
+def begins_where_offsets_are_pending(patch: Patch) -> None:
+    """Answer a request for stable offsets with those in force (KIP-447)."""
+    patch.setattr(subscriptions, "Asked", _unstable)
+
+
+def _unstable(topic: Any, partition: Any, require_stable: bool, *told: Any) -> Asked:
+    return Asked(topic, partition, False, *told)
+
+
+# Readers
+
+
+def shows_what_was_aborted(patch: Patch) -> None:
+    """Leave out no aborted batch."""
+    patch.setattr("fenceline.read.reader.aborted_batches", lambda *told: ())
+
+
+def reads_on_past_open_transactions(patch: Patch) -> None:
+    """Take the log's end for the last stable offset."""
+    patch.setattr(PartitionState, "last_stable_offset", lambda self, log_start: max(self.next_offset, log_start))
+
+
+def answers_from_memory(patch: Patch) -> None:
+    """Take refusals, and what is done without a marker, from what is remembered (I4)."""
+    patch.setattr(Partition, "verified", lambda self: self.state)
+
+
+def anything(seed: int) -> TransactionPlan:
+    return draw_plan(seed)
+
+
+def zombies(seed: int) -> TransactionPlan:
+    """Draw producers that take one id from each other, in processes that work."""
+    casts = ("producer", "producer", "producer", "follower", "meddler")
+    return replace(
+        draw_plan(seed), faults=Faults(), breaks=False, casts=casts, ids=1, rounds=6, timeouts_ms=(500, 3_000)
+    )
+
+
+def lost_answers(seed: int) -> TransactionPlan:
+    faults = Faults(answer_lost=0.15, slow=0.05, call_lost=0.05)
+    return replace(
+        draw_plan(seed), faults=faults, casts=("producer", "producer", "processor", "feeder"), ids=2, rounds=6
+    )
+
+
+def processors(seed: int) -> TransactionPlan:
+    casts = ("processor", "processor", "processor", "feeder", "feeder")
+    faults = Faults(answer_lost=0.05, crash=0.01)
+    return replace(draw_plan(seed), faults=faults, casts=casts, rounds=6, patience_ms=3_000)
+
+
+def long_freezes(seed: int) -> TransactionPlan:
+    """Draw processes that freeze for longer than a transaction and a producer's state last."""
+    faults = Faults(freeze=0.02, freeze_ms=70_000, slow=0.03, lands_after_ms_max=30_000)
+    casts = ("producer", "producer", "producer", "sweeper", "sweeper", "follower")
+    plan = replace(draw_plan(seed), faults=faults, casts=casts, processes=3, rounds=6, ids=2, checkpoint_segments=1)
+    return replace(plan, timeouts_ms=(500, 3_000), expiration_ms=1, patience_ms=200_000, skew_ms=0)
+
+
+@pytest.mark.parametrize(
+    ("guard", "plan"),
+    [
+        (admits_without_asking, zombies),
+        (admits_for_ever, long_freezes),
+        (forgets_the_epoch_of_what_lapsed, long_freezes),
+        (takes_plain_batches_amid_a_transaction, zombies),
+        (completes_before_the_markers, zombies),
+        (completes_before_the_cursors, processors),
+        (appends_a_marker_without_a_read, long_freezes),
+        (appends_a_marker_again, lost_answers),
+        (writes_over_another_decision, zombies),
+        (gives_a_fenced_epoch, zombies),
+        (forgets_which_end_decided, lost_answers),
+        (forgets_the_pair_that_was_kept, lost_answers),
+        (gives_the_last_epoch, zombies),
+        (sends_offsets_beside_the_item, processors),
+        (settles_in_the_order_of_the_ends, processors),
+        (begins_where_offsets_are_pending, processors),
+        (shows_what_was_aborted, zombies),
+        (reads_on_past_open_transactions, zombies),
+        (answers_from_memory, zombies),
+    ],
+)
+def test_without_a_guard_a_seed_finds_what_it_was_there_for(
+    guard: Callable[[Patch], None], plan: Callable[[int], TransactionPlan]
+) -> None:
+    for seed in range(SEEDS_MAX):
+        with pytest.MonkeyPatch.context() as patch:
+            guard(patch)
+            try:
+                run_seed(seed, plan(seed))
+            except FailedTransactions as failure:
+                found: BaseException | None = failure.__cause__
+            else:
+                continue
+        assert isinstance(found, Violation | CorruptLogError | AssertionError), found
+        run_seed(seed, plan(seed))
+        return
+    pytest.fail("no seed found it")

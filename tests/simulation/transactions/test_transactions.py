@@ -1,0 +1,38 @@
+"""Transactions under races, faults, frozen processes and clocks that differ: seeds that must pass."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.simulation.transactions.scenario import run_seed
+
+FAST = 6  # seeds in `make check`
+CHUNK = 50
+SEEDS = 500
+MET = [
+    *((kind, "OK") for kind in ("init", "add", "add-group", "send-offsets", "send", "end", "committed", "read")),
+    *(("send", code) for code in ("PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")),
+    *(("end", code) for code in ("PRODUCER_FENCED", "INVALID_TXN_STATE")),
+    ("committed", "UNSTABLE_OFFSET_COMMIT"),
+]
+
+
+def test_some_seeds_of_transactions_pass() -> None:
+    kinds = {one.kind for seed in range(FAST) for one in run_seed(seed).history.operations if one.is_answered}
+    assert kinds >= {"init", "send", "end", "read"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+def test_a_transaction_is_all_or_nothing_whatever_its_processes_and_their_clocks_do(first: int) -> None:
+    """Promise 4 and I10 to I15 hold, and every answer is true at some moment.
+
+    A seed that fails prints the command that replays it.
+    """
+    told: Counter[tuple[str, str]] = Counter()
+    for seed in range(first, first + CHUNK):
+        for operation in run_seed(seed).history.operations:
+            told[operation.kind, operation.code or ("OK" if operation.is_answered else "")] += 1
+    assert [one for one in MET if not told[one]] == [], "some of it was never met: then nothing is shown of it"

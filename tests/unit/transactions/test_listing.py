@@ -1,0 +1,113 @@
+"""The listing of transactions over all coordinator shards."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fenceline.errors import InvalidRequestError
+from fenceline.log.context import Context
+from fenceline.model.transaction import EMPTY, ONGOING, PREPARE_ABORT, STATES, ProducerPair, TopicPartition, Transaction
+from fenceline.transactions.item import ProducerIdItem, TopicPartitions, TransactionItem
+from fenceline.transactions.listing import list_transactions
+from tests.support.service import START_MS, Service, serve
+
+PLACE = TopicPartitions("id", "orders", (0, 2))
+
+
+def put(context: Context, *items: TransactionItem) -> None:
+    for item in items:
+        given = ProducerIdItem(item.producer_id, item.transactional_id, 0).put(context.runtime)
+        context.items.write([item.put(context.runtime), given])
+
+
+def listed(context: Context, **asked: Any) -> list[str]:
+    found, _ = list_transactions(context, **{"limit": 100, **asked})
+    return [one.transactional_id for one in found]
+
+
+@pytest.fixture
+def context(service: Service) -> Context:
+    return service.log.context
+
+
+def test_there_may_be_none(context: Context) -> None:
+    assert list_transactions(context, limit=1) == ([], False)
+
+
+@given(
+    ids=st.sets(st.text(st.sampled_from("ab\u00e9\uff5e\U0001f600"), min_size=1, max_size=4), max_size=60),
+    limit=st.integers(1, 20),
+)
+def test_pages_have_every_id_once_in_byte_order(ids: set[str], limit: int) -> None:
+    service = serve()
+    put(service.log.context, *(TransactionItem(one, number, 0) for number, one in enumerate(ids)))
+    found: list[str] = []
+    has_more = True
+    while has_more:
+        page, has_more = list_transactions(service.log.context, start_after=found[-1] if found else "", limit=limit)
+        assert len(page) == limit or not has_more
+        found += [one.transactional_id for one in page]
+    assert found == sorted(ids, key=str.encode)
+    service.close()
+
+
+def test_many_ids_of_one_shard_are_read_in_turn(context: Context) -> None:
+    from fenceline.format.partitioner import coordinator_shard
+
+    ids = sorted(f"{n}" for n in range(4_000) if coordinator_shard(f"{n}") == 7)
+    put(context, *(TransactionItem(one, number, 0) for number, one in enumerate(ids)))
+    assert listed(context, limit=30) == ids[:30]
+    assert listed(context, limit=1_000) == ids
+    assert listed(context, limit=10, start_after=ids[-2]) == ids[-1:]
+    assert listed(context, start_after="9" * 5_000) == []
+
+
+def test_transactions_are_shown_with_what_they_name_while_they_are_open(context: Context) -> None:
+    item = TransactionItem("t", 7, 3, ONGOING, 60_000, started_at=5, partitions=(PLACE,), groups=("g",))
+    put(context, item, replace(item, transactional_id="u", producer_id=8, state=EMPTY))
+    places = [TopicPartition("orders", 0), TopicPartition("orders", 2)]
+    shown, has_more = list_transactions(context, limit=2)
+    assert list(shown) == [
+        Transaction("t", ONGOING, 7, 3, 60_000, 5, places, ("g",)),
+        Transaction("u", EMPTY, 8, 3, 60_000, None),
+    ]
+    assert not has_more
+
+
+def test_listings_by_state_by_producer_id_and_by_age(context: Context) -> None:
+    ages = {"young": 10, "old": 20}
+    for number, (name, age) in enumerate(ages.items()):
+        for state in (EMPTY, ONGOING, PREPARE_ABORT):
+            made = TransactionItem(
+                f"{name}-{state}", 10 * number + len(state), 0, state, 60_000, started_at=START_MS - age
+            )
+            put(context, made)
+    assert listed(context, states=[ONGOING]) == ["old-Ongoing", "young-Ongoing"]
+    assert listed(context, states=[ONGOING, EMPTY], limit=3) == ["old-Empty", "old-Ongoing", "young-Empty"]
+    assert listed(context, states=["Dead"]) == []
+    assert listed(context, longer_than_ms=10) == ["old-Ongoing", "old-PrepareAbort"]
+    assert listed(context, longer_than_ms=9, states=[PREPARE_ABORT]) == ["old-PrepareAbort", "young-PrepareAbort"]
+    assert listed(context, producer_id=len(ONGOING)) == ["young-Ongoing"]
+    assert listed(context, producer_id=len(ONGOING), start_after="young-Ongoing") == []
+    assert listed(context, producer_id=len(ONGOING), states=[EMPTY]) == []
+    assert listed(context, producer_id=99) == listed(context, producer_id=-1) == []
+    assert list_transactions(context, states=[ONGOING], limit=1)[1] is True
+    assert list_transactions(context, states=[ONGOING], limit=2)[1] is False
+
+
+def test_an_earlier_producer_id_lists_nothing(context: Context) -> None:
+    put(context, TransactionItem("t", 7, 3))
+    context.items.write([ProducerIdItem(6, "t", 0).put(context.runtime)])
+    assert listed(context, producer_id=6) == []
+    assert listed(context, producer_id=ProducerPair(7, 3).producer_id) == ["t"]
+
+
+def test_an_unknown_state_is_refused(context: Context) -> None:
+    assert listed(context, states=list(STATES)) == []
+    with pytest.raises(InvalidRequestError):
+        list_transactions(context, states=["ongoing"], limit=1)
