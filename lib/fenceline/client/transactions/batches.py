@@ -19,7 +19,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Hashable, Sequence
 from concurrent.futures import CancelledError
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 from fenceline import errors, limits
@@ -44,7 +43,8 @@ class Writes:
     sequences: dict[Hashable, int] = field(default_factory=dict)
     failure: BaseException | None = None  # the first one
     places: dict[tuple[str, int], Destination] = field(default_factory=dict)
-    adding: threading.Lock = field(default_factory=threading.Lock)
+    adding: threading.Lock = field(default_factory=threading.Lock)  # held during a request
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def to(self, topic: str, partition: int) -> Destination:
         found = self.places.get((topic, partition))
@@ -52,8 +52,18 @@ class Writes:
             found = self.places[topic, partition] = Destination(topic, partition, self)
         return found
 
-    def fail(self, error: BaseException) -> None:
-        self.failure = self.failure or error
+    def begin(self) -> None:
+        """Note that a request is about to open the transaction at the service; raises if it has failed."""
+        with self._lock:
+            if self.failure is not None:
+                raise _not_sent(self.failure) from self.failure
+            self.is_begun = True
+
+    def fail(self, error: BaseException) -> bool:
+        """Note that nothing more may be sent, and return whether anything was."""
+        with self._lock:
+            self.failure = self.failure or error
+            return self.is_begun
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +99,16 @@ class Sender:
         self._compression = compression
         self._max_in_flight = max_in_flight
         self._delivery_ms = delivery_ms
+        self._is_closed = False
         self._threads: list[threading.Thread] = []
+        self._left_behind = 0  # batches of an aborted transaction that keep as many threads
         self._accumulator: Accumulator[Destination] = Accumulator(
             client.runtime, linger_ms=linger_ms, batch_bytes=batch_bytes, buffer_bytes=buffer_bytes
         )
 
     def put(self, route: Route, place: Destination, records: Sequence[Record]) -> Delivery:
         """Queue records for a partition; waits while the buffer is full."""
-        if len(self._threads) < min(len(place.writes.places), self._max_in_flight):
+        if len(self._threads) < min(len(place.writes.places) + self._left_behind, self._max_in_flight):
             self._start_thread()
         batch_bytes = min(self._batch_bytes, route.batch_bytes_max)
         batch, index = self._accumulator.put(place, records, batch_bytes=batch_bytes)
@@ -107,15 +119,26 @@ class Sender:
         """Send all that was queued, and wait until each batch is acknowledged or failed."""
         for batch in self._accumulator.seal():
             if batch.place.writes is writes:
-                with suppress(CancelledError):
+                try:
                     batch.outcome.exception()  # kept in `writes.failure`
+                except CancelledError as error:
+                    writes.fail(error)
+        if self._is_closed:  # by another thread, which dropped what was not sent
+            writes.fail(RuntimeError("the producer was closed before each record was sent"))
 
-    def drop(self) -> None:
-        """Cancel what was not sent. A batch in flight goes on by itself, and changes nothing of a later transaction."""
+    def drop(self, writes: Writes) -> bool:
+        """Cancel what was not sent, and return whether a request was sent that may have opened the transaction.
+
+        A batch in flight goes on by itself, under an epoch that is over.
+        """
+        is_begun = writes.fail(CancelledError("the transaction was aborted before the record was sent"))
         self._accumulator.drop()
+        self._left_behind = len(self._accumulator.places())
+        return is_begun
 
     def close(self) -> None:
         """Send nothing more but what is in flight."""
+        self._is_closed = True
         self._accumulator.close(drop=True)
 
     def _start_thread(self) -> None:
@@ -131,9 +154,10 @@ class Sender:
             except errors.FencelineError as error:
                 self._fail(batch, error)
             except BaseException as error:
-                # A fault of this client: the waiting caller must get it, and then this thread ends.
-                self._accumulator.close(drop=True)
+                # A fault of this client: the waiting caller must get it. Then another thread takes this one's place.
                 self._fail(batch, error)
+                self._threads.remove(threading.current_thread())
+                self._start_thread()
                 raise
             else:
                 self._accumulator.settle(batch)
@@ -173,12 +197,10 @@ class Sender:
         """Add ``place`` to its transaction, with all others that have batches, unless its batch alone can do it."""
         writes = place.writes
         with writes.adding:
-            if writes.failure is not None:
-                raise _not_sent(writes.failure) from writes.failure
+            writes.begin()
             if place in writes.added:
                 return
             new = [one for one in self._accumulator.places() if one.writes is writes and one not in writes.added]
-            writes.is_begun = True
             try:
                 if len(new) > 1:
                     self._add_together(writes, [TopicPartition(one.topic, one.partition) for one in new])

@@ -28,7 +28,8 @@ from fenceline.model.transaction import ProducerPair
 
 ABORT_MS = 10_000  # for the tries of an abort: its time-out, or the next transaction, ends what it leaves open
 
-_State = Literal["ready", "aborting", "asking", "fenced"]
+# Whether the pair may begin a transaction; "open" has one that was not ended, as far as answers say.
+_State = Literal["ready", "open", "asking", "fenced"]
 
 
 class Instance:
@@ -70,6 +71,7 @@ class Instance:
         except BaseException:
             self.leave()
             raise
+        self._state = "open"  # until its end is answered: an interrupt may come at any line
         return self.pair
 
     def check_free(self) -> None:
@@ -82,13 +84,20 @@ class Instance:
         with self._lock:
             self._busy = None
 
-    def commit(self) -> None:
-        """Commit, or repeat a commit that was not answered.
+    def end_unsent(self) -> None:
+        """End a transaction of which no request was sent: its pair serves the next one."""
+        self._state = "ready"
+
+    def commit(self, pair: ProducerPair) -> None:
+        """Commit the transaction of ``pair``, or repeat its commit that was not answered.
 
         Raises:
+            RuntimeError: The pair's transaction is no longer the instance's last one.
             TransactionAbortedError, ProducerFencedError: Nothing was committed, and nothing will be.
             CommitOutcomeUnknownError: It may have been committed.
         """
+        if pair != self.pair:
+            raise RuntimeError(f"another transaction was begun since, so this one is over: {pair} {self.pair}")
         was_sent, self._is_commit_open = self._is_commit_open, True  # also if an interrupt ends the request
         try:
             self.pair = self._client.end_transaction(self.transactional_id, self.pair, "commit", retry_ms=self._end_ms)
@@ -100,18 +109,17 @@ class Instance:
                     self.fence(refusal)
                 raise self._unknown(error, is_fenced=is_fenced) from error
             # Each try was refused, or promised that it did nothing. Nothing but this request could have committed.
-            self._is_commit_open, self._state = False, "aborting"
+            self._is_commit_open = False
             if is_fenced:
                 raise self.fence(refusal) from error
             detail = f"the service refused to commit, so this transaction will be aborted: reason={error.detail}"
             raise TransactionAbortedError(detail) from error
-        self._is_commit_open = False
+        self._is_commit_open, self._state = False, "ready"
 
     def abort(self) -> None:
         """Abort. Without an answer, the next ``begin`` sends it again."""
-        if self._state != "ready":
+        if self._state != "open":
             return
-        self._state = "aborting"
         try:
             self._abort(min(ABORT_MS, self._end_ms), timeout_ms=ABORT_MS)
         except errors.FencelineError as error:
@@ -128,13 +136,14 @@ class Instance:
         return _fenced(error, self.transactional_id)
 
     def _make_ready(self) -> None:
+        self.check()
         if self._is_commit_open:
             raise CommitOutcomeUnknownError(
                 f"the last commit was not answered; call its commit() again, or make a new producer: "
                 f"transactional_id={self.transactional_id}",
                 is_fenced=False,
             )
-        if self._state == "aborting":
+        if self._state == "open":
             self._abort(self._end_ms)
         if self._state == "asking":
             self._take(

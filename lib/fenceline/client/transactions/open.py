@@ -149,7 +149,7 @@ class OpenTransaction:
         where = (self._instance.transactional_id, self._writes.pair, group)
         try:
             for at in range(0, len(entries), limits.PARTITIONS_PER_COMMIT_MAX):
-                self._writes.is_begun = True
+                self._writes.begin()
                 if group not in self._groups:
                     self._client.add_group_to_transaction(*where, retry_ms=self._delivery_ms)
                     self._groups.add(group)
@@ -191,7 +191,9 @@ class OpenTransaction:
         try:
             self.outcome = "unknown"  # until it is known, also if an interrupt comes
             if self._writes.is_begun:
-                self._instance.commit()
+                self._instance.commit(self._writes.pair)
+            else:
+                self._instance.end_unsent()
             self.outcome = "committed"
         except (TransactionAbortedError, errors.ProducerFencedError):
             self.outcome = "aborted"
@@ -208,9 +210,10 @@ class OpenTransaction:
         self._check_open()
         self.outcome = "aborted"  # whatever is answered: only `commit` could commit it
         try:
-            self._sender.drop()
-            if self._writes.is_begun:
+            if self._sender.drop(self._writes):
                 self._instance.abort()
+            else:
+                self._instance.end_unsent()
         finally:
             self._instance.leave()
 

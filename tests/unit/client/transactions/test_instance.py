@@ -47,6 +47,12 @@ def fences(service, first):
     return fault
 
 
+def interrupts(carry_out=lambda: None):
+    if callable(carry_out):
+        carry_out()
+    raise KeyboardInterrupt
+
+
 def test_a_commit_is_sent_again_until_it_is_answered():
     service = FakeTransactions()
     service.coordinator_faults["end"] = [loses_the_request, loses_the_answer, BUSY, AWAY]
@@ -195,11 +201,6 @@ def test_a_commit_that_is_repeated_and_then_refused_stays_unknown():
 
 def test_an_interrupt_during_a_commit_leaves_it_unknown_and_it_can_be_repeated():
     service = FakeTransactions()
-
-    def interrupts(carry_out):
-        carry_out()
-        raise KeyboardInterrupt
-
     service.coordinator_faults["end"] = [interrupts]
     with producer_of(service) as producer:
         with pytest.raises(KeyboardInterrupt), producer.transaction() as txn:
@@ -247,6 +248,37 @@ def test_an_abort_without_an_answer_is_given_up_soon_and_sent_again_before_the_n
 
     assert committed(service) == [b"b"]
     assert service.count("ids") == 1
+
+
+def test_an_interrupt_during_an_abort_leaves_it_to_the_next_transaction():
+    service = FakeTransactions()
+    service.coordinator_faults["end"] = [interrupts]
+    with producer_of(service) as producer:
+        with pytest.raises(KeyboardInterrupt):
+            block(producer.transaction(), sends_a, raises(KeyError()))
+        write(producer, b"b")
+
+    assert committed(service) == [b"b"]
+    assert results(service) == ["abort", "abort", "commit"]
+
+
+@pytest.mark.parametrize("end", ["commit", "abort"])
+def test_an_interrupt_just_before_an_end_is_sent_leaves_nothing_in_the_next_transaction(monkeypatch, end):
+    """Its epoch may be in use at the service, so it must not serve another transaction."""
+    service = FakeTransactions()
+    with producer_of(service) as producer:
+        with monkeypatch.context() as patched:
+            patched.setattr(producer._instance, end, interrupts)
+            txn = producer.transaction()
+            with pytest.raises(KeyboardInterrupt):
+                block(txn, sends_a, *([raises(KeyError())] if end == "abort" else []))
+        write(producer, b"b")
+        if end == "commit":
+            with pytest.raises(RuntimeError, match="another transaction was begun"):
+                txn.commit()
+
+    assert committed(service) == [b"b"]
+    assert results(service) == ["abort", "commit"]
 
 
 def test_an_instance_whose_id_is_no_longer_known_asks_by_its_pair():

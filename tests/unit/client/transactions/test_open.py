@@ -94,6 +94,37 @@ def test_what_was_not_sent_by_the_abort_is_never_sent():
     assert (service.produced, service.count("end")) == ([], 0)
 
 
+def test_a_batch_that_was_taken_but_not_sent_by_the_abort_is_never_sent(monkeypatch):
+    """The epoch of a transaction of which nothing was sent serves the next one: a late batch would be a part of it."""
+    service = FakeTransactions()
+    taken, opened, went_on = threading.Event(), threading.Event(), threading.Event()
+    with producer_of(service, linger_ms=0) as producer:
+        add = producer._sender._add
+
+        def slow(place):
+            taken.set()
+            assert opened.wait(PATIENCE_S)
+            try:
+                add(place)
+            finally:
+                went_on.set()
+
+        monkeypatch.setattr(producer._sender, "_add", slow)
+        with suppress(KeyError), producer.transaction() as txn:
+            late = txn.send("t", value=b"late")
+            assert taken.wait(PATIENCE_S)
+            raise KeyError
+        with producer.transaction() as txn:
+            opened.set()
+            assert went_on.wait(PATIENCE_S)
+            txn.send("t", value=b"next")
+        with pytest.raises(errors.InvalidTxnStateError, match="was not sent"):
+            late.result(60_000)
+
+    assert [value for _, value in service.committed] == [b"next"]
+    assert [one.header.producer_epoch for one in service.produced] == [0]
+
+
 def test_an_empty_transaction_costs_no_request():
     service = FakeTransactions()
     with producer_of(service) as producer:
@@ -167,17 +198,20 @@ def test_batches_of_many_partitions_are_in_flight_at_once():
 def test_a_batch_of_an_aborted_transaction_that_is_still_in_flight_neither_meets_nor_harms_the_next():
     """The fake service asserts that two batches of a partition never meet."""
     fault, opened = gate()
-    service = FakeTransactions(faults=[fault])
+    service = FakeTransactions(partitions=2, faults=[fault])
     with producer_of(service, linger_ms=0) as producer:
         with suppress(KeyError), producer.transaction() as txn:
-            late = txn.send("t", value=b"late")
+            late = txn.send("t", value=b"late", partition=0)
             wait_until(lambda: service.produced)
             raise KeyError
         with producer.transaction() as txn:
-            txn.send("t", value=b"next")
-            threading.Timer(0.05, opened.set).start()
+            txn.send("t", value=b"beside", partition=1)
+        with producer.transaction() as txn:
+            txn.send("t", value=b"next", partition=0)
+            txn.send("t", value=b"again", partition=1).result(60_000)
+            opened.set()
 
-    assert service.committed == [(("t", 0), b"next")]
+    assert [value for _, value in service.committed] == [b"beside", b"again", b"next"]
     with pytest.raises(errors.ProducerFencedError):
         late.result(60_000)
 
@@ -397,7 +431,26 @@ def test_a_fault_of_the_client_itself_reaches_the_block_instead_of_hanging_it(mo
         raise ZeroDivisionError
 
     service = FakeTransactions(faults=[breaks])
-    with producer_of(service) as producer, pytest.raises(ZeroDivisionError), producer.transaction() as txn:
-        txn.send("t", value=b"a")
+    with producer_of(service, batch_bytes=90) as producer:
+        with pytest.raises(ZeroDivisionError), producer.transaction() as txn:
+            txn.send_many("t", [Record(b"x" * 60)] * 3)  # three batches, one after the other
+        with producer.transaction() as txn:
+            txn.send("t", value=b"b")
 
-    assert service.committed == []
+    assert service.committed == [(("t", 0), b"b")]
+
+
+def test_a_record_that_another_thread_dropped_by_closing_is_not_left_out_of_a_commit():
+    service = FakeTransactions(partitions=2)
+    producer = producer_of(service, linger_ms=FOREVER_MS)
+    txn = producer.transaction()
+    with pytest.raises(RuntimeError, match="closed"):
+        block(
+            txn,
+            lambda txn: txn.send("t", value=b"a", partition=0),
+            lambda txn: txn.flush(),
+            lambda txn: txn.send("t", value=b"b", partition=1),
+            lambda _: in_another_thread(producer.close),
+        )
+
+    assert (txn.outcome, service.committed) == ("aborted", [])
