@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from fenceline.errors import FencelineError
 from fenceline_cli import inputs
-from fenceline_cli.commands.consume_lines import LINES
+from fenceline_cli.commands.consume_lines import LINES, Format
 from fenceline_cli.output import CommandError
 
 if TYPE_CHECKING:
     from fenceline.client import Reader
     from fenceline.format.batch import StoredRecord
     from fenceline.model.record import Record
-    from fenceline_cli.commands.transaction_run import Format
 
 _PARSERS: dict[Format, inputs.Parse] = {
     "value": inputs.value_only,

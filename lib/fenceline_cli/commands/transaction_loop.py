@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from fenceline.client.transactions.producer import TransactionalProducer
     from fenceline.client.types import CommittedOffset
     from fenceline.model.record import Record
-    from fenceline_cli.commands.transaction_run import Format
+    from fenceline_cli.commands.consume_lines import Format
     from fenceline_cli.commands.transaction_signals import Signals
 
 T = TypeVar("T")
