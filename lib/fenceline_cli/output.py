@@ -179,7 +179,8 @@ def print_rows(columns: Sequence[str], rows: Sequence[Sequence[object]], *, titl
     table = Table(title=title, title_justify="left")
     for n, column in enumerate(columns):
         is_number = bool(rows) and all(isinstance(row[n], int) for row in rows)
-        table.add_column(column, justify="right" if is_number else "left")
+        # Folded, since a name that is cut short can be given to no other command.
+        table.add_column(column, justify="right" if is_number else "left", overflow="fold")
     for row in rows:
         table.add_row(*(f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row))
     console.print(table)
