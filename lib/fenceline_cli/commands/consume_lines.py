@@ -30,7 +30,7 @@ class Lines:
     def __init__(
         self, format_: str, topic: str, *, max_records: int | None = None, pattern: re.Pattern[bytes] | None = None
     ) -> None:
-        self._line_of = _LINES.get(format_) or record_format.compiled(format_, topic)
+        self._line_of = LINES.get(format_) or record_format.compiled(format_, topic)
         self._left = max_records
         self._pattern = pattern
 
@@ -80,9 +80,9 @@ def _content(record: AnyRecord, text_of: Callable[[bytes], str]) -> dict[str, An
     return {"key": text(record.key), "value": text(record.value), "headers": headers}
 
 
-_LINES: dict[str, LineOf] = {
+LINES: dict[str, LineOf] = {
     "value": _value_line,
     "key-value": _key_value_line,
     "json": _json_line,
 }
-NAMES = tuple(_LINES)
+NAMES = tuple(LINES)
