@@ -38,8 +38,10 @@ Exit codes, each with its error's next_step:
   3    unavailable: nothing was done; try again (retry).
   4    outcome unknown: it may have been done; look before you try again (check).
   5    corrupt: stored data is damaged (stop).
-  75   'lock' did not get its lock in time, or lost it; else its command's exit code.
-  130  ended by Ctrl-C; 143 by SIGTERM."""
+  75   'lock' did not get its lock in time, or lost it.
+  130  ended by Ctrl-C; 143 by SIGTERM.
+
+'lock' and 'txn run' pass on the exit code of the command that they run; it is 127 if that cannot be run."""
 
 _EXIT_CODE_OF: Mapping[NextStep, int] = {
     "fix": EXIT_FAILED,
