@@ -26,33 +26,45 @@ from typing import Any as _Any
 if TYPE_CHECKING:
     from fenceline import errors as errors
     from fenceline.client import Client as Client
+    from fenceline.client import CommitOutcomeUnknownError as CommitOutcomeUnknownError
     from fenceline.client import CommittedOffset as CommittedOffset
     from fenceline.client import Delivered as Delivered
     from fenceline.client import Delivery as Delivery
+    from fenceline.client import OpenTransaction as OpenTransaction
     from fenceline.client import Owner as Owner
     from fenceline.client import Producer as Producer
     from fenceline.client import Reader as Reader
     from fenceline.client import Session as Session
     from fenceline.client import Subscriber as Subscriber
+    from fenceline.client import TransactionAbortedError as TransactionAbortedError
+    from fenceline.client import TransactionalProducer as TransactionalProducer
     from fenceline.model.record import Record as Record
     from fenceline.model.results import ProducerRef as ProducerRef
     from fenceline.model.results import SessionRef as SessionRef
+    from fenceline.model.transaction import ProducerPair as ProducerPair
+    from fenceline.model.transaction import TopicPartition as TopicPartition
 
     __version__: str
 
 __all__ = [
     "Client",
+    "CommitOutcomeUnknownError",
     "CommittedOffset",
     "Delivered",
     "Delivery",
+    "OpenTransaction",
     "Owner",
     "Producer",
+    "ProducerPair",
     "ProducerRef",
     "Reader",
     "Record",
     "Session",
     "SessionRef",
     "Subscriber",
+    "TopicPartition",
+    "TransactionAbortedError",
+    "TransactionalProducer",
     "__version__",
     "errors",
 ]
@@ -68,6 +80,8 @@ def __getattr__(name: str) -> _Any:
             return _import_module("fenceline.model.record").Record
         case "ProducerRef" | "SessionRef":
             return getattr(_import_module("fenceline.model.results"), name)
+        case "ProducerPair" | "TopicPartition":
+            return getattr(_import_module("fenceline.model.transaction"), name)
     if name in __all__:
         return getattr(_import_module("fenceline.client"), name)
     raise AttributeError(f"module 'fenceline' has no attribute {name!r}")

@@ -79,7 +79,7 @@ def test_help_loads_no_more_than_it_shows(arguments):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["produce", "consume", "offsets", "subscription", "own", "lock", "producers"])
+@pytest.mark.parametrize("name", ["produce", "consume", "offsets", "subscription", "own", "lock", "producers", "txn"])
 def test_help_of_a_command_that_asks_a_service_loads_no_client(name):
     modules, code = loaded_by(name, "--help")
     assert code == 0
@@ -108,12 +108,16 @@ def test_a_command_that_asks_a_service_loads_no_server_and_draws_nothing(argumen
         ["trim", "TOPIC", "0", "0", "--yes"],
         ["subscription", "list", "TOPIC"],
         ["producers", "list", "TOPIC"],
+        ["producers", "describe", "TOPIC"],
+        ["txn", "list"],
+        ["txn", "find-hanging"],
         ["own", "--show", "TOPIC/0"],
         ["lock", "a-resource", "--", sys.executable, "-c", "pass"],
         ["consume", "TOPIC", "--subscription", "billing"],
         ["consume", "TOPIC", "--compacted"],
         ["consume", "TOPIC", "--from", "earliest"],
         ["produce", "TOPIC"],
+        ["txn", "run", "--in", "TOPIC", "--out", "TOPIC", "--group", "g", "--once", "--", "cat"],
     ],
     ids=lambda arguments: " ".join(arguments[:2] if arguments[0] != "consume" else arguments),
 )
@@ -125,6 +129,7 @@ def test_a_command_that_is_answered_loads_no_more_of_the_log_than_it_shows(url, 
     assert code == 0
     assert not modules & {*NOT_FOR_A_CLIENT, *NOT_FOR_A_COMMAND}
     carries_batches = arguments in (["produce", "TOPIC"], ["consume", "TOPIC", "--from", "earliest"])
+    carries_batches = carries_batches or arguments[:2] == ["txn", "run"]
     assert modules & set(NOT_WITHOUT_RECORDS) == (set(NOT_WITHOUT_RECORDS) if carries_batches else set())
 
 

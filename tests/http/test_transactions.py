@@ -220,6 +220,7 @@ def test_the_producer_is_judged_before_the_partitions_that_it_adds() -> None:
     assert new.add(("nope", 0)).code == "INVALID_PRODUCER_ID_MAPPING"
 
 
+@pytest.mark.slow
 def test_no_names_are_too_many_or_too_long_for_an_answer() -> None:
     producer = Producer()
     places = [{"topic": "\x01" * 1_500 + str(one), "partition": 0} for one in range(500)]

@@ -1,4 +1,4 @@
-"""The two programs of several processes, as a stranger runs them, and proof that their comparisons can fail."""
+"""The programs of several processes, as a stranger runs them, and proof that their comparisons can fail."""
 
 import dataclasses
 import json
@@ -32,10 +32,17 @@ def job(monkeypatch):
     return single_reader_job
 
 
-def run(name, tmp_path):
-    ended = subprocess.run(
-        [sys.executable, EXAMPLES / name], cwd=tmp_path, capture_output=True, text=True, timeout=900, check=False
-    )
+@pytest.fixture
+def count(monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    import exactly_once_wordcount
+
+    return exactly_once_wordcount
+
+
+def run(name, tmp_path, *arguments):
+    command = [sys.executable, EXAMPLES / name, *arguments]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=900, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert ended.stderr == ""
     assert list(tmp_path.iterdir()) == []
@@ -70,7 +77,27 @@ def test_a_job_that_is_started_again_and_again_writes_each_total_once(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["replicated_kv.py", "single_reader_job.py"])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_words_are_counted_exactly_once_by_workers_that_are_killed_again_and_again(tmp_path, seed):
+    told = run("exactly_once_wordcount.py", tmp_path, "--inputs", "1000", "--seed", str(seed))
+
+    assert "1,000 words come into words-" in told
+    assert "committed effects: 1,000 of 1,000 words, each exactly once, in order, each total right\n" in told
+    assert "the group's offsets: at the end of each partition\n" in told
+    assert re.search(r"the workers: [1-9]\d* killed \(kill -9\), \d+ started twice; refusals: ", told)
+    assert re.search(r"records of aborted transactions: \d+, which no reader of committed ones saw\n", told)
+
+
+@pytest.mark.slow
+def test_the_word_count_has_5000_inputs_unless_it_is_told_otherwise():
+    command = [sys.executable, EXAMPLES / "exactly_once_wordcount.py", "--help"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
+
+    assert "How many words there are; 5000 if left out." in " ".join(ended.stdout.split())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["replicated_kv.py", "single_reader_job.py", "exactly_once_wordcount.py"])
 def test_a_service_that_is_not_there_is_told_in_one_line(name):
     command = [sys.executable, EXAMPLES / name, "--url", "http://127.0.0.1:1"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
@@ -153,3 +180,37 @@ def test_an_output_with_each_reading_once_compares_equal(job):
 def test_an_output_that_is_otherwise_does_not(job, totals, why):
     with pytest.raises(job.ComparisonError, match=why):
         job.compare(READINGS, totals)
+
+
+COUNTED = [(b"a", 1), (b"b", 1), (b"a", 2), (b"a", 3)]  # of each word in order: the word and its total
+WORDS = {0: [StoredRecord(n, 0, word, None, []) for n, (word, _) in enumerate(COUNTED)], 1: []}
+COUNTS = [
+    StoredRecord(3 * n, 0, word, json.dumps({"total": total, "word": n, "by": 1 + n // 2}).encode(), [])
+    for n, (word, total) in enumerate(COUNTED)
+]
+
+
+def counted(**members):
+    return json.dumps({"total": 2, "word": 2, "by": 2, **members}).encode()
+
+
+def test_a_count_with_each_word_once_compares_equal(count):
+    assert count.compare(WORDS, {0: COUNTS, 1: []}) == {b"a": 3, b"b": 1}
+
+
+@pytest.mark.parametrize(
+    ("totals", "why"),
+    [
+        ({0: COUNTS[:3], 1: []}, r"not counted: partition=0 offsets=\[3\]"),
+        ({0: [*COUNTS, COUNTS[1]], 1: []}, r"twice: partition=0 offsets=\[1\]"),
+        ({0: COUNTS, 1: COUNTS[:1]}, "that are not there: partition=1"),
+        ({0: [COUNTS[1], COUNTS[0], *COUNTS[2:]], 1: []}, "out of order"),
+        ({0: changed(COUNTS, 2, value=counted(total=3)), 1: []}, "a total is wrong"),
+        ({0: changed(COUNTS, 2, key=b"b"), 1: []}, "a total is wrong"),
+        ({0: changed(COUNTS, 2, value=counted(by=3)), 1: []}, "a worker wrote after a later start"),
+    ],
+    ids=["lost", "twice", "foreign", "order", "total", "word", "zombie"],
+)
+def test_a_count_that_is_otherwise_does_not(count, totals, why):
+    with pytest.raises(count.ComparisonError, match=why):
+        count.compare(WORDS, totals)

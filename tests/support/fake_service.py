@@ -3,7 +3,7 @@
 Rule: it speaks API.md's words, keeps batches in lists, and knows a producer's last batch. Each produce request takes
 one fault with it.
 
-Not here: sessions, claims, ownership and subscriptions (``fake_sessions``).
+Not here: sessions, claims, ownership and subscriptions (``fake_sessions``); transactions (``fake_transactions``).
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ class Produced:
     partition: int
     body: bytes
     header: BatchHeader
+    topic: str
 
 
 @dataclass
@@ -62,8 +63,9 @@ class FakeService:
     faults: list[Fault | None] = field(default_factory=list)  # of the next produce requests, in order
     produced: list[Produced] = field(default_factory=list)
     requests: list[httpx.Request] = field(default_factory=list)
-    in_flight: set[int] = field(default_factory=set)
+    in_flight: set[tuple[str, int]] = field(default_factory=set)
     log_start: int = 0
+    open_from: int | None = None  # where an open transaction begins, in each partition
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
@@ -92,7 +94,7 @@ class FakeService:
             return refused(errors.NotFoundError("no such path"))
         partition = int(found[2])
         if request.method == "POST":
-            return self._produce(request, partition)
+            return self._produce(request, found[1], partition)
         if found[3] == "offsets":
             return httpx.Response(200, json=self._offsets(partition))
         return self._read(request, partition)
@@ -115,23 +117,23 @@ class FakeService:
         """Return the values in the log."""
         return [record.value for body in self._logs.get(partition, []) for record in batch.decode(body)]
 
-    def _produce(self, request: httpx.Request, partition: int) -> httpx.Response:
+    def _produce(self, request: httpx.Request, topic: str, partition: int) -> httpx.Response:
         header = batch.parse_header(request.content)
         with self._lock:
-            assert partition not in self.in_flight, "two batches of one partition at once"
-            self.in_flight.add(partition)
-            self.produced.append(Produced(partition, request.content, header))
+            assert (topic, partition) not in self.in_flight, "two batches of one partition at once"
+            self.in_flight.add((topic, partition))
+            self.produced.append(Produced(partition, request.content, header, topic))
             fault = self.faults.pop(0) if self.faults else None
 
         def append() -> httpx.Response:
-            return self._append(partition, request.content, header)
+            return self._append(topic, partition, request.content, header)
 
         try:
             return append() if fault is None else fault(append)
         finally:
-            self.in_flight.discard(partition)
+            self.in_flight.discard((topic, partition))
 
-    def _append(self, partition: int, body: bytes, header: BatchHeader) -> httpx.Response:
+    def _append(self, topic: str, partition: int, body: bytes, header: BatchHeader) -> httpx.Response:
         who = (header.producer_id, partition)
         if header.has_producer:
             sequence, first, offset = self._last.get(who, (0, -1, -1))
@@ -156,7 +158,10 @@ class FakeService:
         offset, bounds = int(request.url.params["offset"]), self._bounds(partition)
         if not self.log_start <= offset <= bounds["next_offset"]:
             return refused(errors.OffsetOutOfRangeError("outside", **bounds))
-        kept = [body for body in self._logs.get(partition, []) if batch.parse_header(body).next_offset > offset]
+        is_committed = request.url.params["isolation"] == "read_committed"
+        end = bounds["last_stable_offset" if is_committed else "next_offset"]
+        headers_of = ((body, batch.parse_header(body)) for body in self._logs.get(partition, []))
+        kept = [body for body, header in headers_of if offset < header.next_offset <= end]
         body = kept[0] if kept else b""
         position = batch.parse_header(body).next_offset if body else offset
         numbers = {**bounds, "position": position}
@@ -165,7 +170,8 @@ class FakeService:
 
     def _bounds(self, partition: int) -> dict[str, int]:
         end = self.next_offset(partition)
-        return {"log_start_offset": self.log_start, "next_offset": end, "last_stable_offset": end}
+        stable = end if self.open_from is None else min(self.open_from, end)
+        return {"log_start_offset": self.log_start, "next_offset": end, "last_stable_offset": stable}
 
 
 def refused(error: errors.FencelineError) -> httpx.Response:

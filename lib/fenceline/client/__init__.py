@@ -21,20 +21,41 @@ if TYPE_CHECKING:
     from fenceline.client.reader import Reader
     from fenceline.client.session import Session
     from fenceline.client.subscriber import Subscriber
+    from fenceline.client.transactions.errors import CommitOutcomeUnknownError, TransactionAbortedError
+    from fenceline.client.transactions.open import OpenTransaction
+    from fenceline.client.transactions.producer import TransactionalProducer
     from fenceline.client.types import CommittedOffset
 
-__all__ = ["Client", "CommittedOffset", "Delivered", "Delivery", "Owner", "Producer", "Reader", "Session", "Subscriber"]
+__all__ = [
+    "Client",
+    "CommitOutcomeUnknownError",
+    "CommittedOffset",
+    "Delivered",
+    "Delivery",
+    "OpenTransaction",
+    "Owner",
+    "Producer",
+    "Reader",
+    "Session",
+    "Subscriber",
+    "TransactionAbortedError",
+    "TransactionalProducer",
+]
 
 _MODULES = {
     "Client": "client",
+    "CommitOutcomeUnknownError": "transactions.errors",
     "CommittedOffset": "types",
     "Delivered": "delivery",
     "Delivery": "delivery",
+    "OpenTransaction": "transactions.open",
     "Owner": "owner",
     "Producer": "producer",
     "Reader": "reader",
     "Session": "session",
     "Subscriber": "subscriber",
+    "TransactionAbortedError": "transactions.errors",
+    "TransactionalProducer": "transactions.producer",
 }
 
 

@@ -1,7 +1,8 @@
-"""Records that wait to be sent: one queue of batches for each partition.
+"""Records that wait to be sent: one queue of batches for each place.
 
-Rule: batches of one partition are taken in order, and the next only after the one before was settled. The bytes of all
-batches that are not settled stay below a bound: a caller that gives more waits.
+Rule: a place is one partition, by whatever name its producer has for it. Batches of one place are taken in order, and
+the next only after the one before was settled. The bytes of all batches that are not settled stay below a bound: a
+caller that gives more waits.
 
 Not here: HTTP, sequences and retries.
 """
@@ -10,9 +11,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from typing import Generic
 
 from fenceline import limits
-from fenceline.client.delivery import PendingBatch
+from fenceline.client.delivery import PendingBatch, Place
 from fenceline.client.problems import again
 from fenceline.errors import FencelineError
 from fenceline.model.record import Record
@@ -22,12 +24,12 @@ RECORD_OVERHEAD_BYTES = 24  # at least what a record takes in a batch beside its
 BATCH_RECORDS_MAX = limits.RECORDS_MAX  # of a larger batch each page would decode the rest again
 
 
-class Accumulator:
+class Accumulator(Generic[Place]):
     """The queues, and the batches in flight. Safe to share between threads.
 
     Args:
         linger_ms: How long a batch that is not full waits for more records.
-        batch_bytes: A batch of this size takes no further record.
+        batch_bytes: A batch of this size takes no further record, unless ``put`` names another.
         buffer_bytes: The bound of all batches that are not settled.
     """
 
@@ -37,21 +39,28 @@ class Accumulator:
         self._batch_bytes = batch_bytes
         self._buffer_bytes = buffer_bytes
         self._changed = runtime.condition()
-        self._queues: dict[int, deque[PendingBatch]] = {}  # without the empty ones, the one served longest ago first
-        self._in_flight: dict[int, PendingBatch] = {}
+        # Without the empty ones, and the one served longest ago first.
+        self._queues: dict[Place, deque[PendingBatch[Place]]] = {}
+        self._in_flight: dict[Place, PendingBatch[Place]] = {}
         self._bytes = 0
         self._is_closed = False
         self._failure: FencelineError | None = None  # given to `fail`
 
-    def put(self, partition: int, records: Iterable[Record]) -> tuple[PendingBatch, int]:
-        """Add records, in order, and return the batch that the last one is in and its place there.
+    def put(
+        self, place: Place, records: Iterable[Record], *, batch_bytes: int | None = None
+    ) -> tuple[PendingBatch[Place], int]:
+        """Add records, in order, and return the batch that the last one is in and its index there.
+
+        Args:
+            batch_bytes: The size of this place's batches, instead of the accumulator's.
 
         Raises:
             RuntimeError: The accumulator was closed. Records that are in no batch yet never will be.
             FencelineError: The accumulator was closed by ``fail``; the same holds for the records.
         """
+        bytes_max = self._batch_bytes if batch_bytes is None else batch_bytes
         with self._changed:
-            batch: PendingBatch | None = None
+            batch: PendingBatch[Place] | None = None
             for record in records:  # half of a sender's time for a record, hence few calls
                 size = RECORD_OVERHEAD_BYTES + len(record.key or b"") + len(record.value or b"")
                 if record.headers:
@@ -59,44 +68,50 @@ class Accumulator:
                 if self._bytes + size > self._buffer_bytes or self._is_closed:
                     self._wait_for_room(size)
                 if batch is None:
-                    batch = self._open_batch(partition)
-                if batch.is_sealed or (batch.bytes and batch.bytes + size > self._batch_bytes):
+                    batch = self._open_batch(place)
+                if batch.is_sealed or (batch.bytes and batch.bytes + size > bytes_max):
                     self._seal(batch)
-                    batch = self._open_batch(partition)
+                    batch = self._open_batch(place)
                 batch.records.append(record)
                 batch.bytes += size
                 self._bytes += size
-                if batch.bytes >= self._batch_bytes or len(batch.records) >= BATCH_RECORDS_MAX:
+                if batch.bytes >= bytes_max or len(batch.records) >= BATCH_RECORDS_MAX:
                     self._seal(batch)
             if batch is None:
                 raise ValueError("no records were given; give at least one")
             return batch, len(batch.records) - 1
 
-    def take(self) -> PendingBatch | None:
+    def take(self) -> PendingBatch[Place] | None:
         """Wait for a batch that is full or due, and return it to be settled; ``None`` once closed and empty."""
         with self._changed:
             while True:
                 now = self._runtime.monotonic_ms()
                 due_ms: int | None = None
-                for partition, queue in self._queues.items():
+                for place, queue in self._queues.items():
                     head = queue[0]
-                    if partition in self._in_flight:
+                    if place in self._in_flight:
                         continue
                     if head.is_sealed or self._is_closed or head.due_ms <= now:
-                        return self._take(partition)
+                        return self._take(place)
                     due_ms = head.due_ms if due_ms is None else min(due_ms, head.due_ms)
                 if self._is_closed and not self._queues:
                     return None
                 self._changed.wait(None if due_ms is None else (due_ms - now) / 1000)
 
-    def settle(self, batch: PendingBatch) -> None:
-        """Release a batch that was taken, stored or not: the next one of its partition may be taken."""
+    def places(self) -> list[Place]:
+        """Return each place that has a batch which is not settled, as its batch names it."""
         with self._changed:
-            del self._in_flight[batch.partition]
+            waiting = {place: queue[0].place for place, queue in self._queues.items()}
+            return [*({place: batch.place for place, batch in self._in_flight.items()} | waiting).values()]
+
+    def settle(self, batch: PendingBatch[Place]) -> None:
+        """Release a batch that was taken, stored or not: the next one of its place may be taken."""
+        with self._changed:
+            del self._in_flight[batch.place]
             self._bytes -= batch.bytes
             self._changed.notify_all()
 
-    def seal(self) -> list[PendingBatch]:
+    def seal(self) -> list[PendingBatch[Place]]:
         """Make all that waits due at once, and return every batch that is not settled."""
         with self._changed:
             waiting = [batch for queue in self._queues.values() for batch in queue]
@@ -110,11 +125,17 @@ class Accumulator:
         with self._changed:
             self._is_closed = True
             if drop:
-                for queue in self._queues.values():
-                    for batch in queue:
-                        batch.outcome.cancel()
-                        self._bytes -= batch.bytes
-                self._queues.clear()
+                self.drop()
+            self._changed.notify_all()
+
+    def drop(self) -> None:
+        """Cancel the batches that were not taken."""
+        with self._changed:
+            for queue in self._queues.values():
+                for batch in queue:
+                    batch.outcome.cancel()
+                    self._bytes -= batch.bytes
+            self._queues.clear()
             self._changed.notify_all()
 
     def fail(self, error: FencelineError) -> bool:
@@ -141,25 +162,25 @@ class Accumulator:
         if self._is_closed:
             raise RuntimeError("the producer was closed and takes no record; make a new one with Client.producer")
 
-    def _open_batch(self, partition: int) -> PendingBatch:
-        queue = self._queues.setdefault(partition, deque())
+    def _open_batch(self, place: Place) -> PendingBatch[Place]:
+        queue = self._queues.setdefault(place, deque())
         if queue and not queue[-1].is_sealed:
             return queue[-1]
-        queue.append(PendingBatch(partition, self._runtime.monotonic_ms() + self._linger_ms))
+        queue.append(PendingBatch(place, self._runtime.monotonic_ms() + self._linger_ms))
         self._changed.notify_all()
         return queue[-1]
 
-    def _seal(self, batch: PendingBatch) -> None:
+    def _seal(self, batch: PendingBatch[Place]) -> None:
         batch.is_sealed = True
         self._changed.notify_all()
 
-    def _take(self, partition: int) -> PendingBatch:
-        queue = self._queues.pop(partition)
+    def _take(self, place: Place) -> PendingBatch[Place]:
+        queue = self._queues.pop(place)
         batch = queue.popleft()
         batch.is_sealed = True
         if queue:
-            self._queues[partition] = queue
-        self._in_flight[partition] = batch
+            self._queues[place] = queue
+        self._in_flight[place] = batch
         return batch
 
 

@@ -14,12 +14,13 @@ import httpx
 from fenceline.client.requests.log import LogRequests
 from fenceline.client.requests.sessions import SessionRequests
 from fenceline.client.requests.subscriptions import SubscriptionRequests
+from fenceline.client.requests.transactions import TransactionRequests
 from fenceline.client.signing import SignedRequests
 from fenceline.client.transport import Transport
 from fenceline.runtime import Runtime, ThreadRuntime
 
 
-class ApiClient(LogRequests, SessionRequests, SubscriptionRequests):
+class ApiClient(LogRequests, SessionRequests, SubscriptionRequests, TransactionRequests):
     """The requests of the service at ``url``. Its arguments are those of ``Client``.
 
     Safe to share between threads; a context manager that closes its connections.

@@ -1,7 +1,8 @@
 """A fenceline service as a program sees it: its requests, and what lives on after one.
 
 Rule: a single request is a method of ``ApiClient`` (api.py). Here are the methods that return what lives on:
-``producer``, ``reader``, ``subscribe``, ``session``, ``own``, each made by a module of its own.
+``producer``, ``transactional_producer``, ``reader``, ``subscribe``, ``session`` and ``own``. Each is made by a module
+of its own.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from fenceline.client.producer import Producer
     from fenceline.client.reader import Reader, Start
     from fenceline.client.subscriber import Subscriber
+    from fenceline.client.transactions.producer import TransactionalProducer
     from fenceline.client.write_access import OnQueued, WriteAccess
     from fenceline.format.batch import Codec
 
@@ -139,6 +141,52 @@ class Client(ApiClient):
             access.holding.when_lost(on_fenced)
         return producer
 
+    def transactional_producer(
+        self,
+        transactional_id: str,
+        *,
+        timeout_ms: int = limits.TRANSACTION_TIMEOUT_MS_DEFAULT,
+        linger_ms: int = 5,
+        batch_bytes: int = BATCH_BYTES,
+        compression: Codec = "zstd",
+        max_in_flight: int = 32,
+        buffer_bytes: int = BUFFER_BYTES,
+        delivery_ms: int = DELIVERY_MS,
+        partitioner: Callable[[bytes, int], int] = partition_of,
+    ) -> TransactionalProducer:
+        """Return a producer of transactions; the caller closes it. See ``TransactionalProducer``.
+
+        Its first request fences every earlier instance of ``transactional_id``, and ends what that one left open. So
+        an id names one share of the work, such as a partition of the input, and is the same after each start.
+
+        Args:
+            timeout_ms: How long a transaction may be open, 1 to 900000. After that the service aborts it, and this
+                instance is fenced.
+            max_in_flight: How many batches, of as many partitions, are sent at once.
+            delivery_ms: How long a batch is sent again before its transaction fails, and an end until it is answered.
+                To this comes the time of the last try, at most the client's ``timeout_ms``.
+
+        The others are those of ``producer``.
+
+        Raises:
+            InvalidTransactionTimeoutError: ``timeout_ms`` is out of its bounds.
+            ConcurrentTransactionsError: The service is still finishing an earlier instance's transaction.
+        """
+        from fenceline.client.transactions.producer import TransactionalProducer
+
+        return TransactionalProducer(
+            self,
+            transactional_id,
+            timeout_ms=timeout_ms,
+            linger_ms=linger_ms,
+            batch_bytes=batch_bytes,
+            compression=compression,
+            max_in_flight=max_in_flight,
+            buffer_bytes=buffer_bytes,
+            delivery_ms=delivery_ms,
+            partitioner=partitioner,
+        )
+
     def reader(
         self,
         topic: str,
@@ -152,6 +200,10 @@ class Client(ApiClient):
         session_id: str | None = None,
     ) -> Reader:
         """Return a reader of ``partitions`` (left out: all that there are now); the caller closes it. See ``Reader``.
+
+        Args:
+            isolation: ``read_committed`` shows a transaction's records once it is committed, and never those of an
+                aborted one. Nothing after the first open transaction shows before that one ends.
 
         Raises:
             UnknownTopicOrPartitionError: There is no such topic or partition.
@@ -181,6 +233,7 @@ class Client(ApiClient):
         initial_position: InitialPosition = "latest",
         follow: bool = True,
         isolation: Isolation = "read_uncommitted",
+        require_stable: bool = False,
         session: Session | None = None,
         session_id: str | None = None,
         max_records: int = limits.RECORDS_DEFAULT,
@@ -192,6 +245,9 @@ class Client(ApiClient):
             partitions: Left out, all that there are now.
             initial_position: Where a new subscription begins.
             follow: Never end, and wait for new records.
+            isolation: As for ``reader``.
+            require_stable: Begin at the mark only once no open transaction has sent an offset for the partition. A
+                worker that takes a partition over from one with transactions begins so (KIP-447).
             session: The session that owns the partitions for the group of this name. If another process keeps it, give
                 its ``session_id`` instead.
             ack_every_ms: Gather acknowledgements for so long, and send them together. At 0 each is a request of its
@@ -215,6 +271,7 @@ class Client(ApiClient):
             partitions,
             is_following=follow,
             isolation=isolation,
+            require_stable=require_stable,
             session_id=session_id if session is None else session.session_id,
             max_records=max_records,
             ack_every_ms=ack_every_ms,

@@ -5,12 +5,15 @@ Rule: records of one batch share one outcome, so a delivery is a place in a batc
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
 
 from fenceline.model.record import Record
 from fenceline.model.results import Appended
+
+Place = TypeVar("Place", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +32,10 @@ class Delivered:
 
 
 @dataclass(slots=True, eq=False)
-class PendingBatch:
-    """Records of one partition that will be appended together."""
+class PendingBatch(Generic[Place]):
+    """Records of one partition that will be appended together. ``place`` is its producer's name for the partition."""
 
-    partition: int
+    place: Place
     due_ms: int  # sent then even if not full (monotonic clock)
     records: list[Record] = field(default_factory=list)
     bytes: int = 0
@@ -43,11 +46,12 @@ class PendingBatch:
 class Delivery:
     """A record on its way: like a future, it is done once the record was acknowledged or failed for good."""
 
-    __slots__ = ("_batch", "_index")
+    __slots__ = ("_batch", "_index", "_partition")
 
-    def __init__(self, batch: PendingBatch, index: int) -> None:
+    def __init__(self, batch: PendingBatch[Any], index: int, partition: int) -> None:
         self._batch = batch
         self._index = index
+        self._partition = partition
 
     @property
     def is_done(self) -> bool:
@@ -62,9 +66,7 @@ class Delivery:
             TimeoutError: The record is still on its way after ``timeout_ms``.
         """
         appended = self._batch.outcome.result(None if timeout_ms is None else timeout_ms / 1000)
-        return Delivered(
-            self._batch.partition, appended.base_offset + self._index, appended.duplicate, appended.next_offset
-        )
+        return Delivered(self._partition, appended.base_offset + self._index, appended.duplicate, appended.next_offset)
 
     def on_done(self, callback: Callable[[Delivery], None]) -> None:
         """Call ``callback`` with this delivery once it is done, in the thread that sent it. It should return soon."""

@@ -7,6 +7,7 @@ outcome unknown.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import httpx
@@ -43,6 +44,11 @@ def error_of(response: httpx.Response) -> errors.FencelineError:
             # A function may have run before the gateway gave up.
             return errors.OutcomeUnknownError(detail)
         return _BY_GATEWAY.get(response.status_code, errors.InvalidRequestError)(detail)
+    return error_in(problem)
+
+
+def error_in(problem: Mapping[str, Any]) -> errors.FencelineError:
+    """Return the error of a problem document: an answer, or a member of one."""
     code, detail = problem["code"], str(problem.get("detail", ""))
     if code in errors.TABLE:
         return errors.TABLE[code](detail, **{k: v for k, v in problem.items() if k not in _MEMBERS_OF_ALL})

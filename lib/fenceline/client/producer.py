@@ -20,17 +20,17 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import islice
 
 from fenceline import errors
 from fenceline.client.accumulator import Accumulator
 from fenceline.client.api import ApiClient
 from fenceline.client.delivery import Delivery, PendingBatch
-from fenceline.client.records import checked
+from fenceline.client.records import checked, in_chunks
+from fenceline.client.route import Route
 from fenceline.client.session import Held
 from fenceline.client.types import Claim
 from fenceline.client.write_access import FENCING, Grant, WriteAccess
@@ -41,7 +41,6 @@ from fenceline.model.results import Appended
 from fenceline.model.topic import Topic
 
 _SEQUENCES = 2**31
-_RECORDS_PER_PUT = 2_000
 
 
 @dataclass(slots=True)
@@ -92,25 +91,20 @@ class Producer:
         self._client = client
         self._runtime = client.runtime
         self._topic = topic
-        self._partitions = topic.partitions
         self._compression = compression
         self._delivery_ms = delivery_ms
-        self._partitioner = partitioner
         self._access = access
         self._expected_offsets = dict(expected_offsets or {})
-        self._held = sorted(range(topic.partitions) if access is None else access.topic_epochs)
+        self._route = Route(topic, partitioner, claimed=None if access is None else access.topic_epochs)
         self._is_idempotent = is_idempotent
         self._identity = self._new_identity()
         self._failure: BaseException | None = None  # first one since the last flush
-        self._keyless = self._held[0]
-        self._keyless_batch: PendingBatch | None = None
         self._acknowledged = 0
         self._lock = threading.Lock()
-        max_message_bytes = topic.setting("max.message.bytes")
-        self._accumulator = Accumulator(
+        self._accumulator: Accumulator[int] = Accumulator(
             client.runtime,
             linger_ms=linger_ms,
-            batch_bytes=min(batch_bytes, max_message_bytes * 15 // 16),  # room for what compression makes larger
+            batch_bytes=min(batch_bytes, self._route.batch_bytes_max),
             buffer_bytes=buffer_bytes,
         )
         self._threads = [
@@ -181,26 +175,16 @@ class Producer:
         if timestamp is None:
             timestamp = self._runtime.now_ms()
         record = checked(Record(value, key, headers, timestamp))
-        if partition is None:
-            partition = self._partition_of(record.key)
-        return self._put(self._known(partition), [record])
+        return self._put(self._route.partition_of(record.key) if partition is None else partition, [record])
 
     def send_many(self, records: Iterable[Record], *, partition: int | None = None) -> None:
         """Send many records in the background, each to its key's partition or all to ``partition``.
 
         There are no deliveries: ``flush`` raises the first failure, and ``acknowledged`` counts the stored records.
         """
-        for some in _chunks(records, _RECORDS_PER_PUT):
-            for record in some:
-                checked(record)
-            by_partition: dict[int, list[Record]] = defaultdict(list)
-            if partition is not None:
-                by_partition[partition] = some
-            else:
-                for record in some:
-                    by_partition[self._partition_of(record.key)].append(record)
-            for target, group in by_partition.items():
-                self._put(self._known(target), group)
+        for some in in_chunks(records):
+            for target, group in self._route.split(some, partition).items():
+                self._put(target, group)
 
     def flush(self) -> None:
         """Send all records given so far, and wait until each is acknowledged or failed.
@@ -250,31 +234,9 @@ class Producer:
             self._access.close()
 
     def _put(self, partition: int, records: Sequence[Record]) -> Delivery:
-        batch, index = self._accumulator.put(partition, records)
-        if partition == self._keyless:
-            self._keyless_batch = batch
-        return Delivery(batch, index)
-
-    def _partition_of(self, key: bytes | None) -> int:
-        if key is not None:
-            return self._partitioner(key, self._partitions)
-        if self._keyless_batch is not None and self._keyless_batch.is_sealed:
-            self._keyless = self._held[(self._held.index(self._keyless) + 1) % len(self._held)]
-            self._keyless_batch = None
-        return self._keyless
-
-    def _known(self, partition: int) -> int:
-        if not 0 <= partition < self._partitions:
-            raise errors.UnknownTopicOrPartitionError(
-                f"the topic has no such partition: topic={self._topic.name} partition={partition} "
-                f"partitions={self._partitions}"
-            )
-        if self._access is not None and partition not in self._access.topic_epochs:
-            raise ValueError(
-                f"this producer may not write to the partition; claim it, too: partition={partition} "
-                f"claimed={self._held}"
-            )
-        return partition
+        batch, index = self._accumulator.put(self._route.known(partition), records)
+        self._route.filled(partition, batch)
+        return Delivery(batch, index, partition)
 
     def _wait(self) -> None:
         for batch in self._accumulator.seal():
@@ -311,7 +273,7 @@ class Producer:
             with self._lock:
                 self._failure = self._failure or error
 
-    def _fail(self, batch: PendingBatch, error: BaseException) -> None:
+    def _fail(self, batch: PendingBatch[int], error: BaseException) -> None:
         with self._lock:
             self._failure = self._failure or error
         # After a lost answer a refusal proves nothing about this batch, but that the next ones would fail.
@@ -321,8 +283,8 @@ class Producer:
         self._accumulator.settle(batch)
         batch.outcome.set_exception(error)
 
-    def _deliver(self, batch: PendingBatch) -> Appended:
-        partition, identity = batch.partition, self._identity
+    def _deliver(self, batch: PendingBatch[int]) -> Appended:
+        partition, identity = batch.place, self._identity
         if (cause := identity.broken.get(partition)) is not None:
             detail = (
                 f"an earlier batch of the partition failed, so this one was not sent; call renew(): "
@@ -357,9 +319,3 @@ class Producer:
         if self._is_idempotent:
             identity.sequences[partition] = (sequence + len(batch.records)) % _SEQUENCES
         return appended
-
-
-def _chunks(records: Iterable[Record], size: int) -> Iterator[list[Record]]:
-    each = iter(records)
-    while some := list(islice(each, size)):
-        yield some

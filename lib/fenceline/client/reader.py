@@ -15,7 +15,7 @@ from fenceline.client.prefetch import Fetching
 from fenceline.client.requests.subscriptions import Isolation
 from fenceline.format import batch as record_batch
 from fenceline.format.batch import StoredRecord
-from fenceline.model.results import BatchPage
+from fenceline.model.results import BatchPage, Bounds
 
 Start = Literal["earliest", "latest"] | int | Mapping[int, int]
 
@@ -24,10 +24,12 @@ class Reader:
     """An iterator over records, made by ``Client.reader``, for one thread; a context manager that stops its fetches.
 
     Iterating yields ``(partition, record)``, and ``pages`` the same in lists, which is faster. Each goes on where the
-    other left off. A reader that does not follow ends at the next offsets of each partition's first answer.
+    other left off. A reader that does not follow ends at the next offsets of each partition's first answer. With
+    ``read_committed`` it ends at the last stable offsets.
 
     Args:
-        start: ``earliest``, ``latest``, an offset for every partition, or a mapping of partition to offset.
+        start: ``earliest``, ``latest``, an offset for every partition, or a mapping of partition to offset. ``latest``
+            is where a reader that does not follow would end now.
         is_following: Never end, and wait for new records.
         max_bytes: How much one page may hold, as stored.
         group, session_id: Read as this group, for which the session owns the partitions.
@@ -110,9 +112,8 @@ class Reader:
         if isinstance(page, BaseException):
             self._fetching.want(partition, offset)  # for a caller that goes on
             raise page
-        bounds = page.bounds
-        end = bounds.last_stable_offset if self._isolation == "read_committed" else bounds.next_offset
-        if self._is_following or page.position < self._ends.setdefault(partition, end):
+        end = self._ends.setdefault(partition, self._end_of(page.bounds))
+        if self._is_following or page.position < end:
             self._fetching.want(partition, page.position)  # fetched during this page's use
         else:
             self._open.remove(partition)
@@ -137,7 +138,11 @@ class Reader:
             return {partition: start[partition] for partition in partitions}
         found = self._client.topic_offsets(self._topic, partitions)
         bounds = {partition: found[partition].bounds for partition in partitions}
-        return {n: at.log_start_offset if start == "earliest" else at.next_offset for n, at in bounds.items()}
+        return {n: at.log_start_offset if start == "earliest" else self._end_of(at) for n, at in bounds.items()}
+
+    def _end_of(self, bounds: Bounds) -> int:
+        """Return the offset after the last record that this reader may see by now."""
+        return bounds.last_stable_offset if self._isolation == "read_committed" else bounds.next_offset
 
 
 def _records_from(body: bytes, start: int) -> list[StoredRecord]:

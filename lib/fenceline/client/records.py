@@ -6,9 +6,13 @@ it. Keys, values and header values are bytes; the caller encodes text.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
 from fenceline.limits import INT64_MAX
 from fenceline.model.record import Record
 
+_CHUNK_RECORDS = 2_000
 _OCTETS = (bytes, type(None))
 
 
@@ -33,3 +37,12 @@ def checked(record: Record) -> Record:
                 f"a record's header must be a name and a value of bytes or None: name={name!r} value={value!r}"
             )
     return record
+
+
+def in_chunks(records: Iterable[Record]) -> Iterator[list[Record]]:
+    """Yield ``records`` in lists, each record checked; raises as ``checked`` does."""
+    each = iter(records)
+    while some := list(islice(each, _CHUNK_RECORDS)):
+        for record in some:
+            checked(record)
+        yield some

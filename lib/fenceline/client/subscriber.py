@@ -48,6 +48,7 @@ class Subscriber:
         *,
         is_following: bool,
         isolation: Isolation,
+        require_stable: bool,
         session_id: str | None,
         max_records: int,
         ack_every_ms: int,
@@ -56,6 +57,7 @@ class Subscriber:
         self.topic = topic
         self.name = name
         self._isolation: Isolation = isolation
+        self._require_stable = require_stable
         self._session_id = session_id
         self._is_following = is_following
         self._max_records = max_records
@@ -111,6 +113,8 @@ class Subscriber:
             OwnerFencedError: Another session owns a partition for this group.
             SessionSeveredError, SessionExpiredError: The session is over.
             UnknownSubscriptionError: The subscription was deleted.
+            UnstableOffsetCommitError: An open transaction still has an offset for the partition, which matters to this
+                subscriber (``require_stable``). Iterate again.
             FencelineError: As ``acknowledge``, for what was gathered. No record is lost: iterate again.
         """
         while True:
@@ -194,6 +198,7 @@ class Subscriber:
                 max_records=self._max_records,
                 wait_ms=wait_ms,
                 isolation=self._isolation,
+                require_stable=self._require_stable and offset is None,  # later, its own transactions send offsets
                 session_id=self._session_id,
             )
 

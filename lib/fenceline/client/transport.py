@@ -7,6 +7,9 @@ Rule: a request whose answer was lost is sent again only if its effect (``Effect
 - ``repeatable``: twice has the effect of once (a trim, a batch with a sequence). The request is sent again. If a
   refusal follows, or no answer in time, the outcome is unknown: the lost request may have been carried out.
 
+- ``ends``: as ``repeatable``, for the end of a transaction. ``CONCURRENT_TRANSACTIONS`` may answer after the end was
+  decided. So a refusal that follows that answer leaves the outcome unknown, too.
+
 - ``once``: the request is never sent again after a lost answer. The outcome is unknown, and the caller checks.
 
 ``retry`` answers, and connections that were never made, promise that nothing was carried out. Such a request is sent
@@ -33,7 +36,7 @@ from fenceline import errors
 from fenceline.client.problems import error_of
 from fenceline.runtime import Runtime
 
-Effect = Literal["none", "repeatable", "once"]
+Effect = Literal["none", "repeatable", "ends", "once"]
 Param = str | int | bool
 
 PAUSE_FIRST_MS = 50
@@ -124,6 +127,7 @@ class Transport:
                 return self._send(request)
             except errors.RetryError as error:
                 last: errors.FencelineError = error
+                lost = _left_open(error, effect) or lost
                 if not self._is_reached and _is_refused(error):
                     give_up = min(give_up, began + FIRST_CONNECTION_MS)
             except errors.OutcomeUnknownError as error:
@@ -131,12 +135,8 @@ class Transport:
                     raise
                 last = lost = error
             except errors.FencelineError as error:
-                if lost is not None and effect == "repeatable":
-                    detail = (
-                        f"the service refused the request, but an earlier answer to it was lost: code={error.code} "
-                        f"detail={error.detail}"
-                    )
-                    raise errors.OutcomeUnknownError(detail) from error
+                if lost is not None and effect != "none":
+                    raise _refused_later(error) from error
                 raise
             wait_ms = self.runtime.random() * pause_ms
             if self._is_closed or self.runtime.monotonic_ms() + wait_ms >= give_up:
@@ -236,6 +236,20 @@ def _is_refused(error: BaseException | None) -> bool:
     while error is not None and not isinstance(error, ConnectionRefusedError):
         error = error.__cause__ or error.__context__
     return error is not None
+
+
+def _left_open(error: errors.FencelineError, effect: Effect) -> errors.OutcomeUnknownError | None:
+    """Return the unknown outcome of a request that was answered, but may have been carried out all the same."""
+    if effect == "ends" and isinstance(error, errors.ConcurrentTransactionsError):
+        return errors.OutcomeUnknownError(f"the transaction's end is not done yet: {error.detail}")
+    return None
+
+
+def _refused_later(error: errors.FencelineError) -> errors.OutcomeUnknownError:
+    return errors.OutcomeUnknownError(
+        "the service refused the request, but an earlier answer to it was lost, or left it open: "
+        f"code={error.code} detail={error.detail}"
+    )
 
 
 def _why(error: errors.FencelineError) -> str:

@@ -25,9 +25,10 @@ from fenceline.model.results import (
     SegmentList,
 )
 from fenceline.model.topic import Topic
+from fenceline.model.transaction import ProducerPair, ShownProducerState, TopicPartition, Transaction
 
 Answer = Mapping[str, Any]
-T = TypeVar("T", Topic, Appended, Bounds, AbortedTransaction)
+T = TypeVar("T", Topic, Appended, Bounds, AbortedTransaction, ShownProducerState)
 
 
 class OffsetAt(NamedTuple):
@@ -37,11 +38,13 @@ class OffsetAt(NamedTuple):
     timestamp: int
 
 
-class ProducerId(NamedTuple):
-    """A producer id that no other producer has, and its epoch (KIP-98)."""
+class Coordinator(NamedTuple):
+    """The place that serves a group or a transactional id: here every endpoint does, so it is always this service."""
 
-    producer_id: int
-    producer_epoch: int
+    key: str
+    shard: int
+    region: str
+    endpoint: str
 
 
 def topic_of(answer: Answer) -> Topic:
@@ -299,3 +302,28 @@ def committed_of(answer: Answer) -> CommittedOffset:
 def _cursor_of(answer: Answer) -> Cursor:
     ranges = [(start, end) for start, end in answer["individually_acknowledged"]]
     return Cursor(answer["partition"], answer["mark_delete_offset"], ranges, answer["backlog"])
+
+
+def pair_of(answer: Answer) -> ProducerPair:
+    return ProducerPair(answer["producer_id"], answer["producer_epoch"])
+
+
+def coordinator_of(answer: Answer) -> Coordinator:
+    return Coordinator(answer["key"], answer["shard"], answer["region"], answer["endpoint"])
+
+
+def transaction_of(answer: Answer) -> Transaction:
+    return Transaction(
+        transactional_id=answer["transactional_id"],
+        state=answer["state"],
+        producer_id=answer["producer_id"],
+        producer_epoch=answer["producer_epoch"],
+        transaction_timeout_ms=answer["transaction_timeout_ms"],
+        started_at=answer["started_at"],
+        partitions=[TopicPartition(one["topic"], one["partition"]) for one in answer["partitions"]],
+        groups=list(answer["groups"]),
+    )
+
+
+def producer_state_of(answer: Answer) -> ShownProducerState:
+    return _flat(ShownProducerState, answer)

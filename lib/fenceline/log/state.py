@@ -58,7 +58,7 @@ class PartitionState(NamedTuple):
     access_mode: str = "Shared"
     session_id: str | None = None  # the exclusive session's
     access_offset: int = -1  # of the ACCESS marker in force; -1 before the first
-    open_transactions: Mapping[int, OpenTransaction] = {}  # by producer id
+    open_transactions: Mapping[int, OpenTransaction] = {}  # by producer id, in the order of their first offsets
     origins: Mapping[str, Origin] = {}  # by region
     records: int = 0  # data records
     bytes: int = 0  # stored
@@ -70,8 +70,8 @@ class PartitionState(NamedTuple):
 
     def last_stable_offset(self, log_start: int) -> int:
         """Return the offset below which no transaction is open, never below ``log_start``."""
-        firsts = [transaction.first_offset for transaction in self.open_transactions.values()]
-        return max(min(firsts, default=self.next_offset), log_start)
+        oldest = next(iter(self.open_transactions.values()), None)
+        return max(self.next_offset if oldest is None else oldest.first_offset, log_start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,8 +211,10 @@ def _apply_marker(
     if marker.type in (control.ABORT, control.COMMIT):
         # The marker was checked at exactly this offset before it was appended: in the log, it is valid.
         ended = state.open_transactions.get(header.producer_id)
-        left = {p: t for p, t in state.open_transactions.items() if p != header.producer_id}
-        state = state._replace(open_transactions=left)
+        if ended is not None:
+            left = dict(state.open_transactions)
+            del left[header.producer_id]
+            state = state._replace(open_transactions=left)
         aborted: tuple[AbortedTransaction, ...] = ()
         if ended is not None and marker.type == control.ABORT:
             stable = state.last_stable_offset(0)

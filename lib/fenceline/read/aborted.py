@@ -61,19 +61,13 @@ class Outcomes:
         while not ends:
             end = next(self._ends, None)
             if end is None:
-                return self._is_aborted_later(producer_id, base)
+                if self._later is None:
+                    self._later = self._aborted_later()
+                return producer_id in self._later
             offset, ended, is_abort = end
             if offset > base or ended != producer_id:
                 self._ahead.setdefault(ended, deque()).append((offset, is_abort))
         return ends[0][1]
-
-    def _is_aborted_later(self, producer_id: int, base: int) -> bool:
-        """Return True if an ABORT that comes after the segments ended the producer's last transaction in them."""
-        if _is_open(self._state.open_transactions.get(producer_id), base):
-            return False
-        if self._later is None:
-            self._later = self._aborted_later()
-        return producer_id in self._later
 
     def _aborted_later(self) -> set[int]:
         """Return the producers whose last transaction in the segments was aborted by a marker that comes later."""

@@ -57,6 +57,7 @@ def _pattern(text: str | None) -> str | None:
     "Example: fenceline consume orders --from 2026-11-20T08:00Z --until -1h --grep 'paid|sent'\n\n"
     "Example: fenceline consume orders --follow --format '%t %p %o %k %s\\n'\n\n"
     "Example: fenceline consume orders --format json | fenceline produce copy --json-lines\n\n"
+    "Example: fenceline consume totals --isolation read_committed --follow\n\n"
     "Example: fenceline consume orders --subscription billing\n\n"
     "Example: fenceline consume orders --group billing --session 5bd5…  (of 'fenceline own')\n\n"
     "Example: fenceline consume ledger --compacted --format key-value"
@@ -103,7 +104,10 @@ def consume(
         ),
     ] = "value",
     isolation: Annotated[
-        Isolation, typer.Option(help="read_committed leaves out records that are not, or not yet, committed.")
+        Isolation,
+        typer.Option(
+            help="read_committed prints what is committed: it ends, or waits, where the first open transaction begins."
+        ),
     ] = "read_uncommitted",
     as_json: AsJson = False,
     url: Url = DEFAULT_URL,
@@ -131,8 +135,8 @@ def consume(
         if subscription is not None:
             _consume_subscription(client, topic, subscription, partitions, start, follow, isolation, session, lines)
             return
-        starts = {number: begin.offset_in(client, topic, number) for number in partitions}
-        ends = {number: Span.of(client, topic, number, end, is_following=follow) for number in partitions}
+        starts = {number: begin.offset_in(client, topic, number, isolation) for number in partitions}
+        ends = {number: Span.of(client, topic, number, end, isolation, is_following=follow) for number in partitions}
         if compacted:
             for number, offset in starts.items():
                 _consume_compacted(client, topic, number, offset, ends[number], isolation, lines)
@@ -216,7 +220,7 @@ def _consume_compacted(
         CommandError: A newer view replaced this one meanwhile. A key that the newer one left out may have been printed.
     """
     began = client.offsets(topic, partition)
-    end = began.bounds.last_stable_offset if isolation == "read_committed" else began.bounds.next_offset
+    end = places.end_of(began.bounds, isolation)
     if span.offset is not None:
         end = min(end, span.offset)
     while offset < end and not lines.is_done:

@@ -10,11 +10,12 @@ import re
 import sys
 from base64 import b64encode
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from fenceline_cli.commands import record_format
 from fenceline_cli.commands.record_format import AnyRecord
 
+Format = Literal["value", "key-value", "json"]  # those that have a name
 LineOf = Callable[[int, AnyRecord], bytes]
 
 
@@ -30,7 +31,7 @@ class Lines:
     def __init__(
         self, format_: str, topic: str, *, max_records: int | None = None, pattern: re.Pattern[bytes] | None = None
     ) -> None:
-        self._line_of = _LINES.get(format_) or record_format.compiled(format_, topic)
+        self._line_of = LINES.get(format_) or record_format.compiled(format_, topic)
         self._left = max_records
         self._pattern = pattern
 
@@ -80,9 +81,9 @@ def _content(record: AnyRecord, text_of: Callable[[bytes], str]) -> dict[str, An
     return {"key": text(record.key), "value": text(record.value), "headers": headers}
 
 
-_LINES: dict[str, LineOf] = {
+LINES: dict[str, LineOf] = {
     "value": _value_line,
     "key-value": _key_value_line,
     "json": _json_line,
 }
-NAMES = tuple(_LINES)
+NAMES = tuple(LINES)

@@ -10,10 +10,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fenceline_cli.commands.places import Place
+from fenceline_cli.commands.places import Place, end_of
 
 if TYPE_CHECKING:
     from fenceline.client import Client, Reader
+    from fenceline.client.requests.subscriptions import Isolation
     from fenceline.format.batch import StoredRecord
     from fenceline_cli.commands.consume_lines import Lines
 
@@ -35,16 +36,20 @@ class Span:
     is_there: bool = False
 
     @staticmethod
-    def of(client: Client, topic: str, partition: int, end: Place | None, *, is_following: bool) -> Span:
+    def of(
+        client: Client, topic: str, partition: int, end: Place | None, isolation: Isolation, *, is_following: bool
+    ) -> Span:
         if end is None:
             return Span()
         if end.kind == "time":
             found = client.offset_at(topic, partition, end.number)
-            if found is not None:
-                return Span(found[0], is_there=True)
-            return Span(time_ms=end.number) if is_following else Span()
-        offset = end.offset_in(client, topic, partition)
-        return Span(offset, is_there=offset <= client.offsets(topic, partition).bounds.next_offset)
+            if found is None:
+                return Span(time_ms=end.number) if is_following else Span()
+            offset = found[0]
+        else:
+            offset = end.offset_in(client, topic, partition, isolation)
+        # What is not decided yet is not there for a reader of committed records.
+        return Span(offset, is_there=offset <= end_of(client.offsets(topic, partition).bounds, isolation))
 
     def within(self, records: Sequence[StoredRecord]) -> Sequence[StoredRecord]:
         """Return the records that come before the end, in their order."""

@@ -16,6 +16,8 @@ from fenceline_cli.output import CommandError
 
 if TYPE_CHECKING:
     from fenceline.client import Client
+    from fenceline.client.requests.subscriptions import Isolation
+    from fenceline.model.results import Bounds
 
 HELP = (
     "earliest, latest, an offset, -5 (the last five), a time (2026-11-20T08:00Z, by default UTC) or -1h (an hour ago)"
@@ -38,8 +40,11 @@ class Place:
     kind: Literal["earliest", "latest", "offset", "tail", "time"]
     number: int = 0
 
-    def offset_in(self, client: Client, topic: str, partition: int) -> int:
-        """Return the offset of this place in ``partition``; for a time after all records, the next offset."""
+    def offset_in(self, client: Client, topic: str, partition: int, isolation: Isolation = "read_uncommitted") -> int:
+        """Return the offset of this place in ``partition``; for a time after all records, its end.
+
+        A partition ends at its next offset, or under read_committed at its last stable offset.
+        """
         if self.kind == "offset":
             return self.number
         if self.kind == "time":
@@ -49,9 +54,13 @@ class Place:
         bounds = client.offsets(topic, partition).bounds
         if self.kind == "earliest":
             return bounds.log_start_offset
-        if self.kind == "tail":
-            return max(bounds.log_start_offset, bounds.next_offset - self.number)
-        return bounds.next_offset
+        end = end_of(bounds, isolation)
+        return max(bounds.log_start_offset, end - self.number) if self.kind == "tail" else end
+
+
+def end_of(bounds: Bounds, isolation: Isolation) -> int:
+    """Return the offset where a reader's partition ends at present."""
+    return bounds.last_stable_offset if isolation == "read_committed" else bounds.next_offset
 
 
 def parse(text: str, what: str, verb: str = "takes") -> Place:

@@ -1,4 +1,4 @@
-"""``fenceline producers``: the producers that may write to a topic, and claiming it by hand."""
+"""``fenceline producers``: the producers that may write to a topic, those that its partitions know, and claiming it."""
 
 from __future__ import annotations
 
@@ -8,22 +8,26 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fenceline_cli.commands.holding import LeaseSeconds, WaitSeconds, ending_in_order, hold, in_ms
-from fenceline_cli.options import DEFAULT_URL, AccessMode, AsJson, TopicName, Url, connect
+from fenceline_cli.options import DEFAULT_URL, AccessMode, AsJson, TopicName, Url, connect, partitions_of
 from fenceline_cli.output import print_json, print_rows, utc
 
 if TYPE_CHECKING:
     from fenceline.client.types import Claim
+    from fenceline.model.transaction import ShownProducerState
 
 app = typer.Typer(
     name="producers",
     no_args_is_help=True,
-    help="List the producers of a topic that hold access, and claim it (PIP-68).",
-    epilog="Example: fenceline producers list orders",
+    help="List the producers of a topic, claim write access (PIP-68), and show what partitions know of producers.",
+    epilog="Example: fenceline producers list orders\n\nExample: fenceline producers describe orders",
 )
 
 COLUMNS = (
     "producer_name", "access_mode", "state", "queue_position", "topic_epochs", "next_offsets", "expires_at",
     "session_id", "client_name", "since",
+)  # fmt: skip
+STATE_COLUMNS = (
+    "partition", "producer_id", "producer_epoch", "last_sequence", "last_append", "current_txn_start_offset",
 )  # fmt: skip
 
 
@@ -94,6 +98,40 @@ def claim(
             who = f"producer_name={granted.producer_name} session_id={granted.session_id}"
             typer.echo(f"granted {topic} topic_epochs={epochs} next_offsets={offsets} {who}")
         hold(producer.held)
+
+
+@app.command(
+    epilog="Example: fenceline producers describe orders\n\n"
+    "Example: fenceline producers describe orders --partition 3 --json"
+)
+def describe(
+    topic: TopicName,
+    partition: Annotated[
+        int | None, typer.Option("--partition", "-p", min=0, help="Show only this partition; left out, all.")
+    ] = None,
+    as_json: AsJson = False,
+    url: Url = DEFAULT_URL,
+) -> None:
+    """Show what each partition knows of the idempotent and transactional producers that wrote to it.
+
+    The column last_sequence is that of the last record, and -1 right after the end of a transaction. The column
+    current_txn_start_offset is where the producer's open transaction begins, and empty without one; with --json it is
+    -1 then. Producers whose time is over (producer.id.expiration.ms) are left out.
+    """
+    with connect(url) as client:
+        numbers = partitions_of(client, topic, partition)
+        found = [(number, state) for number in numbers for state in client.producer_states(topic, number)]
+    if as_json:
+        print_json([{"partition": number, **asdict(state)} for number, state in found])
+        return
+    print_rows(STATE_COLUMNS, [_state_row(number, state) for number, state in found])
+
+
+def _state_row(partition: int, state: ShownProducerState) -> tuple[object, ...]:
+    start = state.current_txn_start_offset
+    # As text: a table would write ids with separators.
+    pair = (str(state.producer_id), state.producer_epoch)
+    return (partition, *pair, state.last_sequence, utc(state.last_timestamp), "" if start < 0 else start)
 
 
 def _row(claim: Claim) -> tuple[object, ...]:

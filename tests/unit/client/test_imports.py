@@ -26,6 +26,7 @@ OF_A_CLIENT = {
     "fenceline.model.results",
     "fenceline.model.topic",
     "fenceline.model.topic_config",
+    "fenceline.model.transaction",
     "fenceline.runtime",
 }
 OF_A_CODEC = {"fenceline.format.batch", "fenceline.format.compression", "fenceline.format.crc32c"}
@@ -51,7 +52,7 @@ TOPIC = {"name": "t", "topic_id": "0" * 32, "partitions": 1, "config": {}, "regi
 
 def answer(request):
     match request.method, request.url.path.split("/")[3:]:
-        case "POST", []:
+        case "POST", [] | [_, "end"]:
             return httpx.Response(200, json={"producer_id": 1, "producer_epoch": 0})
         case "POST", [*_, "records"]:
             return httpx.Response(200, json=APPENDED)
@@ -78,6 +79,9 @@ say("reader")
 with client.producer("t") as producer:
     producer.send(value=b"a value")
 say("producer")
+with client.transactional_producer("id") as producer, producer.transaction() as txn:
+    txn.send("t", value=b"a value")
+say("transactions")
 """
 
 
@@ -113,6 +117,7 @@ def test_a_client_that_was_only_imported_loads_no_producer_reader_or_subscriber(
         "requests.log",
         "requests.sessions",
         "requests.subscriptions",
+        "requests.transactions",
         "session",
         "signing",
         "transport",
@@ -120,7 +125,13 @@ def test_a_client_that_was_only_imported_loads_no_producer_reader_or_subscriber(
     }
 
 
-@pytest.mark.parametrize("step", ["reader", "producer"])
+@pytest.mark.parametrize("step", ["import", "topic", "subscriber", "reader", "producer"])
+def test_only_a_transaction_loads_what_makes_one(loaded: Mapping[str, set[str]], step: str) -> None:
+    assert not [name for name in loaded[step] if name.startswith("fenceline.client.transactions")]
+    assert "fenceline.client.transactions.open" in loaded["transactions"]
+
+
+@pytest.mark.parametrize("step", ["reader", "producer", "transactions"])
 def test_what_carries_batches_loads_their_format_at_first_use_and_nothing_of_the_log(
     loaded: Mapping[str, set[str]], step: str
 ) -> None:

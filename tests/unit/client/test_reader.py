@@ -50,6 +50,19 @@ def test_a_reader_begins_where_it_is_told_also_inside_a_batch(start, expected):
         assert [record.offset for _, record in reader] == list(range(expected, 20))
 
 
+@pytest.mark.parametrize(("isolation", "first"), [("read_uncommitted", 20), ("read_committed", 15)])
+def test_the_latest_offset_is_the_end_of_what_the_reader_may_see(isolation, first):
+    """Else a reader of what is committed would pass over what commits later."""
+    service, client = filled()
+    service.open_from = 15
+
+    with client.reader("t", start="latest", isolation=isolation) as reader:
+        assert reader.positions == {0: first}
+        assert list(reader) == []
+    asked = [one.url.params["isolation"] for one in service.requests if "isolation" in one.url.params]
+    assert set(asked) == {isolation}
+
+
 def test_the_earliest_record_is_the_first_one_kept():
     service, client = filled()
     service.log_start = 6

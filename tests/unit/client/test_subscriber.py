@@ -71,6 +71,18 @@ def test_acknowledgements_name_the_session_that_owns_the_partitions():
     assert service.bodies["GET records"][0]["session_id"] == "s1"
 
 
+def test_a_subscriber_that_takes_over_begins_at_a_stable_mark_and_then_goes_on():
+    """Later its own transactions have offsets pending: a look at them would hold it up."""
+    service, client = filled()
+    with client.subscribe(
+        "t", "s", follow=False, isolation="read_committed", require_stable=True, max_records=4
+    ) as subscriber:
+        assert len(list(subscriber)) == 10
+
+    asked = [(one.get("offset"), one["isolation"], one.get("require_stable")) for one in service.bodies["GET records"]]
+    assert asked == [(None, "read_committed", "true"), ("4", "read_committed", None), ("8", "read_committed", None)]
+
+
 @pytest.mark.parametrize("error", [errors.OwnerFencedError, errors.SessionSeveredError])
 def test_a_reader_that_was_severed_is_told_instead_of_shown_more(error):
     service, client = filled()

@@ -16,12 +16,13 @@ from fenceline.client.records import checked
 from fenceline.client.requests.base import Requests, given, topic_path
 from fenceline.client.requests.subscriptions import Isolation
 from fenceline.client.transport import Effect, Param, body_of
-from fenceline.client.types import OffsetAt, ProducerId
+from fenceline.client.types import OffsetAt
 from fenceline.errors import UnknownTopicOrPartitionError
 from fenceline.model.record import Record
 from fenceline.model.results import Appended, BatchPage, Offsets, Page, ProducerRef, SegmentList, SessionRef
 from fenceline.model.topic import Topic
 from fenceline.model.topic_config import ConfigValue
+from fenceline.model.transaction import ProducerPair
 
 if TYPE_CHECKING:
     from fenceline.format.batch import Codec
@@ -137,12 +138,14 @@ class LogRequests(Requests):
         effect: Effect = "once",
         expected_offset: int | Sequence[int] | None = None,
         session: SessionRef | None = None,
+        transactional_id: str | None = None,
         retry_ms: int | None = None,
     ) -> Appended:
         """Append an encoded record batch as it is.
 
         Args:
             effect: ``repeatable`` only if the batch carries a producer id and a sequence.
+            transactional_id: The id whose transaction the batch is of; the batch then has the transactional bit, too.
 
         Raises:
             OutcomeUnknownError: The answer was lost. It may have been written.
@@ -151,7 +154,7 @@ class LogRequests(Requests):
             expected: str | int | None = ",".join(map(str, expected_offset))
         else:
             expected = expected_offset
-        params: dict[str, Param | None] = {"expected_offset": expected}
+        params: dict[str, Param | None] = {"expected_offset": expected, "transactional_id": transactional_id}
         if session is not None:
             params |= {"session_id": session.session_id, "topic_epoch": session.topic_epoch}
         response = self._transport.request(
@@ -308,8 +311,7 @@ class LogRequests(Requests):
         """Ask for a compaction. It is done once ``compaction_horizon`` of ``offsets`` has reached the present end."""
         self._transport.request("POST", topic_path(topic, partition) + "/compact", effect="repeatable")
 
-    def producer_id(self) -> ProducerId:
-        """Return a producer id that no producer has had, and its epoch."""
+    def producer_id(self) -> ProducerPair:
+        """Return a producer id that no producer has had, and its epoch (KIP-98)."""
         # An id whose answer was lost is never used, so sending again does no harm.
-        answer = self._call("POST", "/v1/producer-ids", "none")
-        return ProducerId(answer["producer_id"], answer["producer_epoch"])
+        return types.pair_of(self._call("POST", "/v1/producer-ids", "none"))

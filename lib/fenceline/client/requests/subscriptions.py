@@ -80,12 +80,17 @@ class SubscriptionRequests(Requests):
         max_bytes: int = limits.BYTES_DEFAULT,
         wait_ms: int = 0,
         isolation: Isolation = "read_uncommitted",
+        require_stable: bool = False,
         session_id: str | None = None,
     ) -> Page:
         """Return records that are not acknowledged, from the mark or from ``offset`` on.
 
+        Args:
+            require_stable: Wait while an open transaction has sent an offset for this partition (KIP-447).
+
         Raises:
             OwnerFencedError: Another session owns this partition for this group.
+            UnstableOffsetCommitError: That transaction is still open; only with ``require_stable``.
         """
         params = {
             "partition": partition,
@@ -94,6 +99,7 @@ class SubscriptionRequests(Requests):
             "max_bytes": max_bytes,
             "wait_ms": wait_ms,
             "isolation": isolation,
+            "require_stable": True if require_stable else None,
             "encoding": "base64",  # exact for any bytes
             "session_id": session_id,
         }
@@ -138,7 +144,17 @@ class SubscriptionRequests(Requests):
     def committed_offsets(
         self, group: str, *, topic: str | None = None, partition: int | None = None, require_stable: bool = False
     ) -> Sequence[CommittedOffset]:
-        """Return what a group has committed: everywhere, on a topic, or in one partition of it."""
+        """Return what a group has committed: everywhere, on a topic, or in one partition of it.
+
+        An offset that a transaction sent shows once that transaction is committed, and never before.
+
+        Args:
+            require_stable: Wait until no transaction that sent an offset for these partitions is open. A reader that
+                takes partitions over begins so: else it repeats what is about to be committed (KIP-447).
+
+        Raises:
+            UnstableOffsetCommitError: Such a transaction is still open; only with ``require_stable``.
+        """
         params = {"topic": topic, "partition": partition, "require_stable": True if require_stable else None}
 
         def place(page: Mapping[str, Any]) -> str:
@@ -154,12 +170,16 @@ class SubscriptionRequests(Requests):
         Raises:
             OwnerFencedError: Another session owns one of the partitions for this group; nothing was committed.
         """
-        entries = [
-            {"topic": one.topic, "partition": one.partition, "offset": one.offset, "metadata": one.metadata}
-            for one in offsets
-        ]
-        body = given(offsets=entries, session_id=session_id)
+        body = given(offsets=offset_entries(offsets), session_id=session_id)
         self._transport.request("POST", f"/v1/groups/{part(group)}/offsets", effect="repeatable", body=body)
+
+
+def offset_entries(offsets: Iterable[CommittedOffset]) -> list[dict[str, Any]]:
+    """Return ``offsets`` as a body lists them."""
+    return [
+        {"topic": one.topic, "partition": one.partition, "offset": one.offset, "metadata": one.metadata}
+        for one in offsets
+    ]
 
 
 def _path(topic: str, name: str) -> str:

@@ -1,0 +1,192 @@
+"""Requests about transactions (API.md, "Producer ids, coordinators, transactions").
+
+Rule: each method is a single request, and keeps no state between two of them. All of them may be sent again after a
+lost answer: the service knows a repeat by its producer id and epoch.
+
+Not here: ``Client.transactional_producer``, which begins and ends transactions by these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Literal
+
+from fenceline import limits
+from fenceline.client import types
+from fenceline.client.problems import error_in
+from fenceline.client.requests.base import Answer, Requests, given, part, topic_path
+from fenceline.client.requests.subscriptions import offset_entries
+from fenceline.client.types import CommittedOffset, Coordinator
+from fenceline.errors import OperationNotAttemptedError
+from fenceline.model.transaction import ProducerPair, ShownProducerState, TopicPartition, Transaction
+
+Result = Literal["commit", "abort"]
+
+
+class TransactionRequests(Requests):
+    """The part of ``Client`` that is about transactions, their producers and their coordinators."""
+
+    def coordinator(self, kind: Literal["group", "transaction"], key: str) -> Coordinator:
+        """Return the place that serves a group, or a transactional id (FIND_COORDINATOR)."""
+        return types.coordinator_of(self._call("GET", f"/v1/coordinators/{kind}/{part(key)}", "none"))
+
+    def transactional_producer_id(
+        self,
+        transactional_id: str,
+        *,
+        timeout_ms: int = limits.TRANSACTION_TIMEOUT_MS_DEFAULT,
+        pair: ProducerPair | None = None,
+        retry_ms: int | None = None,
+    ) -> ProducerPair:
+        """Return the producer id of a transactional id, and an epoch that no instance had (INIT_PRODUCER_ID).
+
+        Every instance that got an earlier epoch is fenced from now on. A transaction that one of them left open is
+        aborted first; one whose end was decided is finished first.
+
+        Args:
+            timeout_ms: How long each transaction may stay open, 1 to 900000; after that it is aborted.
+            pair: The pair that the caller still has. The service then refuses unless it is the present one (KIP-360).
+
+        Raises:
+            ProducerFencedError: ``pair`` is no longer the present one.
+            InvalidTransactionTimeoutError: ``timeout_ms`` is out of its bounds.
+            ConcurrentTransactionsError: The service is still finishing the last transaction.
+        """
+        body = given(
+            transactional_id=transactional_id,
+            transaction_timeout_ms=timeout_ms,
+            producer_id=None if pair is None else pair.producer_id,
+            producer_epoch=None if pair is None else pair.producer_epoch,
+        )
+        # An epoch whose answer was lost is never used, and the same pair is answered the same: a refusal is true.
+        return types.pair_of(self._call("POST", "/v1/producer-ids", "none", body=body, retry_ms=retry_ms))
+
+    def add_partitions_to_transaction(
+        self,
+        transactional_id: str,
+        pair: ProducerPair,
+        partitions: Iterable[TopicPartition],
+        *,
+        retry_ms: int | None = None,
+    ) -> None:
+        """Name up to 500 partitions that the transaction will write to, all of them or none (ADD_PARTITIONS_TO_TXN).
+
+        Raises:
+            UnknownTopicOrPartitionError, NotAuthorizedError: One partition was refused; none was added.
+            ProducerFencedError: Another instance came after this one, or the transaction's time was over.
+        """
+        entries = [{"topic": topic, "partition": partition} for topic, partition in partitions]
+        body = {**pair._asdict(), "partitions": entries}
+        answer = self._call("POST", _path(transactional_id, "partitions"), "repeatable", body=body, retry_ms=retry_ms)
+        refusals = [error_in(result["error"]) for result in answer["results"] if result.get("error") is not None]
+        refusals.sort(key=lambda error: isinstance(error, OperationNotAttemptedError))
+        if refusals:
+            raise refusals[0]  # the one that the others were not attempted for
+
+    def add_group_to_transaction(
+        self, transactional_id: str, pair: ProducerPair, group: str, *, retry_ms: int | None = None
+    ) -> None:
+        """Name a group whose offsets the transaction will move (ADD_OFFSETS_TO_TXN).
+
+        Raises:
+            ProducerFencedError: Another instance came after this one, or the transaction's time was over.
+        """
+        body = {**pair._asdict(), "group": group}
+        path = _path(transactional_id, "groups")
+        self._transport.request("POST", path, effect="repeatable", body=body, retry_ms=retry_ms)
+
+    def send_offsets_to_transaction(
+        self,
+        transactional_id: str,
+        pair: ProducerPair,
+        group: str,
+        offsets: Iterable[CommittedOffset],
+        *,
+        session_id: str | None = None,
+        retry_ms: int | None = None,
+    ) -> None:
+        """Send 1 to 32 offsets of an added group, which take effect if the transaction commits (TXN_OFFSET_COMMIT).
+
+        Raises:
+            OwnerFencedError, SessionSeveredError, SessionExpiredError: The session does not own one of the partitions
+                for this group. Nothing was sent.
+            OffsetOutOfRangeError: An offset is beyond the log. Nothing was sent.
+            InvalidTxnStateError: No transaction is open that this group was added to.
+        """
+        body = {**pair._asdict(), **given(group=group, session_id=session_id), "offsets": offset_entries(offsets)}
+        path = _path(transactional_id, "offsets")
+        self._transport.request("POST", path, effect="repeatable", body=body, retry_ms=retry_ms)
+
+    def end_transaction(
+        self,
+        transactional_id: str,
+        pair: ProducerPair,
+        result: Result,
+        *,
+        retry_ms: int | None = None,
+        timeout_ms: int | None = None,
+    ) -> ProducerPair:
+        """Commit or abort, and return the pair of the next transaction (END_TXN).
+
+        The answer comes once every marker is durable and every offset has taken effect. The same request sent again is
+        answered the same, until the next transaction begins.
+
+        Raises:
+            ProducerFencedError: Another instance came after this one, or the transaction's time was over. This request
+                decided nothing.
+            OutcomeUnknownError: An answer was lost. If the service refused a later try, that refusal is the cause.
+        """
+        body = {**pair._asdict(), "result": result}
+        path = _path(transactional_id, "end")
+        answer = self._call("POST", path, "ends", body=body, retry_ms=retry_ms, timeout_ms=timeout_ms)
+        return types.pair_of(answer)
+
+    def transaction(self, transactional_id: str) -> Transaction:
+        """Return the transaction of an id as it is now, after ending what was due.
+
+        Raises:
+            TransactionalIdNotFoundError: No producer has had this id, or it expired.
+        """
+        return types.transaction_of(self._call("GET", _path(transactional_id), "none"))
+
+    def transactions(
+        self, *, state: str | None = None, producer_id: int | None = None, longer_than_ms: int | None = None
+    ) -> Iterator[Transaction]:
+        """Yield the transaction of every transactional id, by id in byte order.
+
+        Args:
+            state: Only those in this state, such as ``Ongoing``.
+            producer_id: Only that of this producer.
+            longer_than_ms: Only those that have been open for longer.
+        """
+        params = {"state": state, "producer_id": producer_id, "longer_than_ms": longer_than_ms}
+
+        def last_id(page: Answer) -> str:
+            return str(page["transactions"][-1]["transactional_id"])
+
+        for page in self._pages("/v1/transactions", last_id, params):
+            yield from map(types.transaction_of, page["transactions"])
+
+    def producer_states(self, topic: str, partition: int) -> Iterator[ShownProducerState]:
+        """Yield what a partition knows of each producer that wrote to it, by producer id (DESCRIBE_PRODUCERS)."""
+
+        def last_id(page: Answer) -> str:
+            return str(page["producers"][-1]["producer_id"])
+
+        for page in self._pages(topic_path(topic, partition) + "/producer-states", last_id):
+            yield from map(types.producer_state_of, page["producers"])
+
+    def abort_hanging_transaction(self, topic: str, partition: int, pair: ProducerPair) -> None:
+        """End a transaction in this partition that no coordinator knows any longer, as aborted (WRITE_TXN_MARKERS).
+
+        Raises:
+            InvalidTxnStateError: It is not open here with this epoch, or its coordinator still knows it: then its
+                time-out ends it, or ``transactional_producer_id`` of its id.
+        """
+        path = topic_path(topic, partition) + "/abort-transaction"
+        self._transport.request("POST", path, effect="repeatable", body=pair._asdict())
+
+
+def _path(transactional_id: str, what: str | None = None) -> str:
+    path = f"/v1/transactions/{part(transactional_id)}"
+    return path if what is None else f"{path}/{what}"

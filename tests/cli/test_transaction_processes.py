@@ -1,0 +1,254 @@
+"""``fenceline txn run`` as a process: killed, stopped, interrupted and taken over, at any moment.
+
+Rule: what is asserted holds whatever the moment was. Where a moment matters, the process is stopped there first.
+"""
+
+import itertools
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from fenceline.model.record import Record
+from tests.support.patience import PATIENCE_S, wait_until
+from tests.support.results import hears_ctrl_c, lines
+
+pytestmark = pytest.mark.slow
+
+COMMAND = [sys.executable, "-m", "fenceline_cli.main", "txn", "run"]
+NUMBERS = itertools.count()
+
+
+@pytest.fixture
+def target(client):
+    name = f"out-{next(NUMBERS)}"
+    client.create_topic(name, partitions=2)
+    return name
+
+
+@pytest.fixture
+def start(url, topic, target):
+    """Return a function that starts ``txn run`` as a process; each is ended with the test."""
+    processes = []
+
+    def start(*options, command=("cat",)):
+        process = subprocess.Popen(
+            [*COMMAND, "--in", topic, "--out", target, "--group", "g", *map(str, options), "--", *command],
+            env={**os.environ, "FENCELINE_URL": url},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=hears_ctrl_c,
+        )
+        processes.append(process)
+        return process
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.wait()
+        process.stdout.close()  # a command that it has left behind may hold the other end
+        process.stderr.close()
+
+
+@pytest.fixture
+def written(run, target):
+    """Return a function that returns the committed values of the output."""
+    return lambda: sorted(lines(run("consume", target, "--isolation", "read_committed")))
+
+
+def give(client, topic, count, start=0):
+    for partition in range(2):
+        records = [Record(b"%06d" % number) for number in range(start, start + count) if number % 2 == partition]
+        client.produce(topic, partition, records)
+
+
+def numbers(count):
+    return [f"{number:06}" for number in range(count)]
+
+
+def group_offsets(client, topic):
+    return {one.partition: one.offset for one in client.committed_offsets("g", topic=topic, require_stable=True)}
+
+
+def stopped_amid_a_transaction(client, process, target):
+    """Stop the process where its transaction is open: readers and time-outs may still end it."""
+
+    def is_stopped():
+        if not is_open(client, target):
+            return False
+        process.send_signal(signal.SIGSTOP)
+        if is_open(client, target):
+            return True
+        process.send_signal(signal.SIGCONT)
+        return False
+
+    wait_until(is_stopped)
+
+
+def is_open(client, target):
+    return any(one.transactional_id == f"g:{target}" for one in client.transactions(state="Ongoing"))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_killed_at_any_moment_and_started_again_it_repeats_nothing_and_leaves_nothing_out(
+    start, run, client, topic, target, written, seed
+):
+    chance = random.Random(seed)
+    give(client, topic, 600)
+    for _ in range(6):
+        before = len(written())
+        process = start("--batch", 20, command=["sh", "-c", "sleep 0.02; cat"])
+        wait_until(lambda before=before: len(written()) > before or before == 600)
+        try:
+            process.wait(chance.random() * 0.1)
+        except subprocess.TimeoutExpired:
+            process.kill()
+        process.wait()
+    lines(run("txn", "run", "--in", topic, "--out", target, "--group", "g", "--once", "--", "cat"))
+    assert written() == numbers(600)
+    assert group_offsets(client, topic) == {0: 300, 1: 300}
+
+
+def test_killed_amid_a_command_it_processes_the_batch_again_and_the_command_is_heard_no_more(
+    start, client, topic, written, tmp_path
+):
+    give(client, topic, 10)
+    begun, go, ended = (tmp_path / name for name in ("begun", "go", "ended"))
+    wait = f"cat; touch {begun}; while ! test -e {go}; do sleep 0.01; done; echo late; touch {ended}"
+    process = start("--batch", 5, command=["sh", "-c", wait])
+    wait_until(begun.exists)
+    process.kill()
+    process.wait()
+    assert written() == []
+    assert start("--once").wait(PATIENCE_S) == 0
+    go.touch()
+    wait_until(ended.exists)
+    assert written() == numbers(10)
+
+
+def test_killed_amid_a_transaction_nothing_of_it_shows(start, client, topic, target, written):
+    give(client, topic, 10)
+    process = start(command=["seq", "1000000", "1100000"])
+    stopped_amid_a_transaction(client, process, target)
+    process.kill()
+    process.wait()
+    assert start("--once").wait(PATIENCE_S) == 0
+    assert written() == numbers(10)
+    assert group_offsets(client, topic) == {0: 5, 1: 5}
+
+
+@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_aborts_the_open_transaction_at_once(start, client, topic, target, written, number, exit_code):
+    give(client, topic, 10)
+    process = start(command=["seq", "1000000", "1100000"])
+    stopped_amid_a_transaction(client, process, target)
+    process.send_signal(number)
+    process.send_signal(signal.SIGCONT)
+    out, err = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, out) == (exit_code, "")
+    assert err.startswith("interrupted: ")
+    assert not is_open(client, target)  # long before its time-out
+    committed = client.committed_offsets("g", topic=topic)
+    assert len(written()) == (100_001 if committed else 0)  # its commit may have begun already
+
+
+@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_a_run_that_waits_for_records(start, client, topic, written, number, exit_code):
+    give(client, topic, 4)
+    process = start()
+    wait_until(lambda: len(written()) == 4)
+    give(client, topic, 4, start=4)
+    wait_until(lambda: len(written()) == 8)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, out) == (exit_code, "")
+    assert err.endswith("8 records read and 8 written\n")
+
+
+@pytest.mark.parametrize("options", [[], ["--transactional-id", "another"]], ids=["same id", "another id"])
+def test_a_later_run_takes_over_from_one_that_waits(start, client, topic, target, written, options):
+    give(client, topic, 4)
+    earlier = start()
+    wait_until(lambda: len(written()) == 4)
+    later = start(*options)
+    _, told = earlier.communicate(timeout=PATIENCE_S)
+    assert earlier.returncode == 1
+    assert "(a later run has taken over" in told
+    assert len(told.splitlines()) == 1
+    give(client, topic, 4, start=4)
+    wait_until(lambda: len(written()) == 8)
+    later.terminate()
+    later.wait(PATIENCE_S)
+    assert written() == numbers(8)
+
+
+@pytest.mark.parametrize("options", [[], ["--transactional-id", "another"]], ids=["same id", "another id"])
+@pytest.mark.parametrize("where", ["amid its command", "amid its transaction"])
+def test_a_run_that_was_stopped_and_taken_over_writes_nothing_when_it_goes_on(
+    start, client, topic, target, written, tmp_path, where, options
+):
+    give(client, topic, 10)
+    mark = tmp_path / "begun"
+    if where == "amid its command":
+        earlier = start(command=["sh", "-c", f"cat; touch {mark}; sleep 0.1"])
+        wait_until(mark.exists)
+        earlier.send_signal(signal.SIGSTOP)
+    else:
+        earlier = start("--timeout", "1s", command=["seq", "1000000", "1100000"])
+        stopped_amid_a_transaction(client, earlier, target)
+    try:
+        later = start("--once", *options)
+        assert later.wait(PATIENCE_S) == 0
+    finally:
+        earlier.send_signal(signal.SIGCONT)
+    _, told = earlier.communicate(timeout=PATIENCE_S)
+    assert earlier.returncode == 1
+    assert "(a later run has taken over" in told
+    assert written() == numbers(10)
+
+
+def test_what_another_producer_has_not_committed_is_not_processed(start, client, topic, written):
+    with client.transactional_producer(f"{topic}-in") as producer:
+        for outcome in ("commit", "abort"):
+            with producer.transaction() as txn:
+                txn.send(topic, value=outcome.encode(), partition=0)
+                txn.flush()
+                assert start("--once").wait(PATIENCE_S) == 0
+                assert written() == (["commit"] if outcome == "abort" else [])
+                if outcome == "abort":
+                    txn.abort()
+            assert start("--once").wait(PATIENCE_S) == 0
+    assert written() == ["commit"]
+
+
+def test_what_a_command_says_on_stderr_is_seen(start, client, topic):
+    give(client, topic, 2)
+    process = start("--once", "--json", command=["sh", "-c", "echo careful >&2; cat"])
+    out, err = process.communicate(timeout=PATIENCE_S)
+    assert (json.loads(out)["written"], err) == (2, "careful\n")
+
+
+def test_a_server_that_is_away_ends_it_as_other_commands_and_it_goes_on_later(start, topic):
+    process = start("--once", "--url", "http://127.0.0.1:1")
+    _, told = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 3
+    assert "start a server with 'fenceline dev --data DIR'" in told
+
+
+def test_a_follower_of_committed_records_waits_for_what_is_not_decided(url, client, topic):
+    words = ["consume", topic, "--partition", "0", "--follow", "--until", "2", "--isolation", "read_committed"]
+    client.produce(topic, 0, [Record(b"a")])
+    with client.transactional_producer(f"{topic}-in") as producer, producer.transaction() as txn:
+        txn.send(topic, value=b"b", partition=0)
+        txn.flush()
+        process = subprocess.Popen(
+            [*COMMAND[:3], *words, "--url", url], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert process.stdout.readline() == "a\n"
+    assert process.communicate(timeout=PATIENCE_S) == ("b\n", "")
+    assert process.returncode == 0

@@ -1,0 +1,322 @@
+"""``fenceline txn run``: what is read, processed and committed, and how it ends; against a fake service."""
+
+import json
+import shlex
+import signal
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+from fenceline import errors
+from fenceline.client import Client
+from fenceline.model.record import Record
+from fenceline_cli import options
+from fenceline_cli.commands.transaction_signals import Signals
+from fenceline_cli.main import app
+from tests.cli.fake_run import FakeRun
+from tests.support.fake_service import QuickRuntime, answers, loses_the_answer, loses_the_request
+from tests.support.results import last_line, lines
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    fake = FakeRun()
+
+    def connect(url, **given):
+        return Client(url, http=httpx.MockTransport(fake.answer), runtime=QuickRuntime(), **given)
+
+    monkeypatch.setattr(options, "Client", connect, raising=False)
+    return fake
+
+
+@pytest.fixture(autouse=True)
+def heard():
+    """Let SIGINT be heard: a shell that runs the tests in the background makes them ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def run(*given, command="cat", target="u"):
+    """Process topic ``t`` for group ``g`` up to its present end."""
+    words = ["txn", "run", "--in", "t", "--out", target, "--group", "g", "--once", *map(str, given)]
+    return CliRunner().invoke(app, [*words, "--", *shlex.split(command)])
+
+
+def test_what_a_command_prints_is_committed_with_the_offsets_of_what_it_read(fake):
+    fake.give(0, [b"a", b"b"])
+    fake.give(1, [b"c"])
+    assert lines(run(command="tr a-z A-Z")) == ["1 transactions were committed, 3 records read and 3 written"]
+    assert sorted(fake.written()) == [b"A", b"B", b"C"]
+    assert fake.group() == {0: 2, 1: 1}
+    assert {one["group"] for one in fake.committed_offsets} == {"g"}
+
+
+def test_a_second_run_goes_on_where_the_first_one_ended(fake):
+    fake.give(0, [b"a", b"b"])
+    lines(run())
+    assert lines(run()) == ["0 transactions were committed, 0 records read and 0 written"]
+    fake.give(0, [b"c"])
+    told = json.loads(run("--json").stdout)
+    assert told == {"transactional_id": "g:u", "transactions": 1, "read": 1, "written": 1}
+    assert fake.written() == [b"a", b"b", b"c"]
+
+
+def test_batches_are_as_long_as_they_may_be_each_with_a_transaction_and_a_command(fake):
+    fake.give(0, [b"%d" % number for number in range(10)])
+    told = lines(run("--batch", 4, command="wc -l"))
+    assert told == ["3 transactions were committed, 10 records read and 3 written"]
+    assert [int(value) for value in fake.written()] == [4, 4, 2]
+    assert [one["offset"] for one in fake.committed_offsets] == [4, 8, 10]
+
+
+def test_a_batch_without_output_commits_its_offsets(fake):
+    fake.give(0, [b"a"])
+    assert lines(run(command="true")) == ["1 transactions were committed, 1 records read and 0 written"]
+    assert (fake.written(), fake.group()) == ([], {0: 1})
+
+
+def test_the_transactional_id_is_the_groups_and_the_outputs_unless_it_is_given(fake):
+    run()
+    run("--transactional-id", "mine")
+    assert list(fake.coordinated) == ["g:u", "mine"]
+
+
+def test_a_name_that_makes_no_transactional_id_is_refused(fake):
+    refused = CliRunner().invoke(
+        app, ["txn", "run", "--in", "t", "--out", "u", "--group", "a/b", "--once", "--", "cat"]
+    )
+    assert "give --transactional-id: a/b" in last_line(refused)
+    assert fake.requests == []
+
+
+def test_an_earlier_run_is_fenced_and_severed_before_the_offsets_are_looked_at(fake):
+    """KIP-447: what it sent before is decided, and what it sends later is refused."""
+    fake.unstable = 3
+    fake.give(0, [b"a"])
+    ended = run()
+    assert fake.order[:3] == ["/v1/producer-ids", "/v1/own", "stable offsets"]
+    assert ended.exit_code == 0
+    (owning,) = fake.bodies["own"]
+    assert owning["group"] == "g"
+    assert owning["resources"] == [{"resource": f"t/{n}", "generation": 0} for n in (0, 1)]
+    assert [body["session_id"] for what, body in fake.asked if what == "offsets"] == [owning["session_id"]]
+    assert fake.closed == [owning["session_id"]]
+
+
+def test_offsets_that_stay_pending_are_waited_for(fake):
+    fake.unstable = 30  # more than a single request tries
+    fake.give(0, [b"a"])
+    ended = run()
+    assert (ended.exit_code, fake.written()) == (0, [b"a"])
+    assert ended.stderr.splitlines() == ["waiting for the transaction of an earlier run to end: an offset is pending"]
+
+
+@pytest.mark.parametrize("start", ["earliest", "latest"])
+def test_a_group_without_an_offset_begins_where_it_was_said(fake, start):
+    fake.give(0, [b"a"])
+    lines(run("--from", start))
+    assert fake.written() == ([b"a"] if start == "earliest" else [])
+    fake.give(0, [b"b"])
+    lines(run("--from", "latest"))  # the first run has set where it begins
+    assert fake.written() == ([b"a", b"b"] if start == "earliest" else [b"b"])
+
+
+def test_only_committed_records_are_read(fake):
+    fake.give(0, [b"a"])
+    fake.open_from = 1
+    fake.give(0, [b"b"])
+    lines(run())
+    assert (fake.written(), fake.group()) == ([b"a"], {0: 1})
+
+
+# What a command does
+
+
+@pytest.mark.parametrize(
+    ("command", "exit_code", "told"),
+    [
+        ("sh -c 'cat; exit 3'", 3, "the command sh ended with exit code 3, so its batch was aborted"),
+        ("sh -c 'kill -9 $$'", 137, "the command sh ended with exit code 137, so its batch was aborted"),
+        ("/no/such/command", 127, "the command /no/such/command cannot be run: No such file or directory"),
+    ],
+)
+def test_a_command_that_fails_commits_nothing_and_passes_its_code_on(fake, command, exit_code, told):
+    fake.give(0, [b"a"])
+    assert last_line(run(command=command), exit_code).startswith(told)
+    assert (fake.written(), fake.group()) == ([], {})
+    lines(run())
+    assert fake.written() == [b"a"]
+
+
+def test_a_code_is_told_as_json_too(fake):
+    fake.give(0, [b"a"])
+    told = json.loads(last_line(run("--json", command="sh -c 'exit 2'"), 2))
+    assert (told["code"], told["exit_code"]) == ("COMMAND_FAILED", 2)
+
+
+def test_what_was_committed_before_a_failure_stays_and_is_told(fake, tmp_path):
+    fake.give(0, [b"a", b"b", b"c"])
+    command = f"sh -c 'cat; if test -e {tmp_path}/once; then exit 9; fi; touch {tmp_path}/once'"
+    told = last_line(run("--batch", 2, command=command), 9)
+    assert told.endswith("; 1 transactions were committed, 2 records read and 2 written before")
+    assert (fake.written(), fake.group()) == ([b"a", b"b"], {0: 2})
+
+
+@pytest.mark.parametrize("command", ["true", "sh -c 'echo x'", "sh -c 'exec <&-; echo x'"])
+def test_a_command_need_not_read_its_batch(fake, command):
+    fake.give(0, [b"y" * 1_000] * 900)
+    lines(run(command=command))
+    assert fake.written() == ([] if command == "true" else [b"x"])
+
+
+def test_output_may_be_far_larger_than_input(fake):
+    fake.give(0, [b"a"])
+    assert lines(run(command="seq 20000")) == ["1 transactions were committed, 1 records read and 20000 written"]
+    assert len(fake.written()) == 20_000
+
+
+# Formats
+
+
+WHOLE = [
+    Record(b"\xff\n", b"k", [("h", b"\xfe")], 1_000),
+    Record(None, b"k", [], 2_000),
+    Record(b"a\nb\r", None, [], 3_000),
+]
+
+
+def test_json_copies_every_record(fake):
+    fake.give(0, WHOLE)
+    lines(run("--format", "json"))
+    assert sorted(map(str, fake.written())) == sorted(str(record.value) for record in WHOLE)
+
+
+@pytest.mark.parametrize("record", WHOLE, ids=str)
+def test_what_no_line_can_carry_is_refused_and_nothing_of_its_batch_is_processed(fake, record, tmp_path):
+    fake.give(0, [b"a", record])
+    told = last_line(run(command=f"touch {tmp_path}/ran"))
+    assert "the record at offset 1 of t/0 " in told
+    assert told.endswith("use --format json, which carries every record")
+    assert (fake.written(), fake.group(), list(tmp_path.iterdir())) == ([], {}, [])
+
+
+def test_keys_pass_before_a_tab(fake):
+    fake.give(0, [Record(b"1", b"ann"), Record(b"2", b"bob")])
+    lines(run("--format", "key-value", command="awk -F'\\t' '{print $1 FS $2 * 2}'"))
+    assert sorted(fake.written()) == [b"2", b"4"]
+
+
+def test_output_that_is_no_record_aborts_its_transaction(fake):
+    fake.give(0, [b"a"])
+    command = """sh -c 'echo "{\\"value\\": \\"x\\"}"; echo nonsense'"""
+    assert "line 2: the line is not JSON" in last_line(run("--format", "json", command=command))
+    assert (fake.written(), fake.group()) == ([], {})
+
+
+# The service
+
+
+def test_a_lost_answer_to_a_commit_repeats_nothing(fake):
+    fake.give(0, [b"a"])
+    fake.coordinator_faults["end"] = [loses_the_answer, loses_the_request, loses_the_answer]
+    lines(run())
+    assert (fake.written(), fake.group()) == ([b"a"], {0: 1})
+
+
+@pytest.mark.parametrize(
+    ("what", "error", "exit_code", "told"),
+    [
+        ("ids", errors.InvalidTransactionTimeoutError("too long"), 1, "INVALID_TRANSACTION_TIMEOUT: too long"),
+        ("groups", errors.ProducerFencedError("another epoch"), 1, "PRODUCER_FENCED: "),
+        ("offsets", errors.SessionSeveredError("severed"), 1, "SESSION_SEVERED: severed (a later run has taken over"),
+        ("offsets", errors.OwnerFencedError("not owned"), 1, "OWNER_FENCED: not owned (a later run has taken over"),
+        ("end", errors.ProducerFencedError("another epoch"), 1, "PRODUCER_FENCED: "),
+        ("offsets", errors.CorruptLogError("damaged"), 5, "CORRUPT_LOG: damaged"),
+    ],
+)
+def test_a_refusal_ends_it_with_nothing_committed(fake, what, error, exit_code, told):
+    fake.give(0, [b"a"])
+    fake.coordinator_faults[what] = [answers(error)]
+    assert last_line(run(), exit_code).startswith(told)
+    assert (fake.written(), fake.group()) == ([], {})
+
+
+def test_records_that_retention_has_taken_are_told_and_not_passed_over(fake):
+    fake.give(0, [b"a", b"b"])
+    lines(run())
+    fake.give(0, [b"c", b"d"])
+    fake.log_start = 3
+    told = last_line(run())
+    assert told.startswith("OFFSET_OUT_OF_RANGE: ")
+    assert "'fenceline subscription seek t g earliest'" in told
+
+
+@pytest.mark.parametrize("given", [["--in", "none"], ["--out", "none"]], ids=" ".join)
+def test_a_topic_that_does_not_exist_takes_nothing_from_an_earlier_run(fake, given):
+    refused = run(*given)
+    assert refused.exit_code == 1
+    assert fake.order == []
+
+
+def test_a_topic_is_not_read_and_written_without_an_end(fake):
+    words = ["txn", "run", "--in", "t", "--out", "t", "--group", "g", "--", "cat"]
+    assert "it would read what it writes" in last_line(CliRunner().invoke(app, words))
+    fake.give(0, [b"a"])
+    lines(run(target="t"))  # with --once it ends
+
+
+# Signals
+
+
+@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_amid_a_transaction_aborts_it(fake, number, exit_code):
+    fake.give(0, [b"a"])
+    fake.coordinator_faults["offsets"] = [lambda carry_out: (carry_out(), signal.raise_signal(number))[0]]
+    ended = run()
+    assert (ended.exit_code, ended.stdout) == (exit_code, "")
+    assert ended.stderr == "interrupted: 0 transactions were committed, 0 records read and 0 written\n"
+    assert fake.coordinated["g:u"].state == "CompleteAbort"
+    assert (fake.written(), fake.group()) == ([], {})
+
+
+@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_commit_that_has_begun_is_carried_through(fake, number, exit_code):
+    fake.give(0, [b"a", b"b"])
+    fake.coordinator_faults["end"] = [lambda carry_out: (signal.raise_signal(number), carry_out())[1]]
+    ended = run("--batch", 1)
+    assert ended.exit_code == exit_code
+    assert ended.stderr == "interrupted: 1 transactions were committed, 1 records read and 1 written\n"
+    assert (fake.written(), fake.group()) == ([b"a"], {0: 1})
+
+
+def test_a_second_signal_amid_a_commit_ends_it_and_says_what_is_not_known(fake):
+    fake.give(0, [b"a"])
+
+    def interrupt_twice(carry_out):
+        answer = carry_out()
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        return answer
+
+    fake.coordinator_faults["end"] = [interrupt_twice]
+    ended = run()
+    assert ended.exit_code == 130
+    assert ended.stderr.rstrip().endswith("; one more may have been, since its answer did not come")
+    assert lines(run()) == ["0 transactions were committed, 0 records read and 0 written"]
+    assert fake.written() == [b"a"]
+
+
+def test_a_signal_amid_the_start_is_one_line_as_well(fake, monkeypatch):
+    hold_back = Signals.hold_back
+
+    def interrupted(signals):
+        hold_back(signals)
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(Signals, "hold_back", interrupted)
+    fake.give(0, [b"a"])
+    ended = run()
+    assert (ended.exit_code, len(ended.stderr.splitlines())) == (143, 1)
+    assert fake.written() == []

@@ -1,0 +1,186 @@
+"""The requests about transactions: what is asked, and what each answer becomes."""
+
+import json
+
+import httpx
+import pytest
+
+from fenceline import CommittedOffset, ProducerPair, TopicPartition, errors
+from fenceline.client import Client
+from fenceline.client.types import Coordinator
+from fenceline.model.transaction import ShownProducerState, Transaction
+from tests.support.fake_service import QuickRuntime, refused
+
+PAIR = ProducerPair(7, 3)
+SHOWN = {
+    "transactional_id": "a b/c",
+    "state": "Ongoing",
+    "producer_id": 7,
+    "producer_epoch": 3,
+    "transaction_timeout_ms": 60_000,
+    "started_at": 5,
+    "partitions": [{"topic": "t", "partition": 1}],
+    "groups": ["g"],
+}
+
+
+def client_of(*script):
+    """Return a client whose requests are answered by ``script`` in order; and what it asked."""
+    asked = []
+
+    def answer(request):
+        path = request.url.raw_path.decode()
+        asked.append((request.method, path, json.loads(request.content) if request.content else None))
+        return script[min(len(asked), len(script)) - 1]
+
+    return Client("http://fake", runtime=QuickRuntime(), http=httpx.MockTransport(answer)), asked
+
+
+def ok(body):
+    return httpx.Response(200, json=body)
+
+
+def test_the_id_request_names_the_pair_only_where_one_is_given():
+    client, asked = client_of(ok({"producer_id": 7, "producer_epoch": 4}))
+
+    assert client.transactional_producer_id("a") == ProducerPair(7, 4)
+    assert client.transactional_producer_id("a", timeout_ms=9, pair=PAIR) == ProducerPair(7, 4)
+    assert client.producer_id() == ProducerPair(7, 4)
+
+    plain = {"transactional_id": "a", "transaction_timeout_ms": 60_000}
+    paired = {"transactional_id": "a", "transaction_timeout_ms": 9, "producer_id": 7, "producer_epoch": 3}
+    assert [body for _, _, body in asked] == [plain, paired, None]
+
+
+def test_a_transactional_id_is_one_part_of_each_path():
+    client, asked = client_of(
+        ok({"results": []}), httpx.Response(204), ok({}), ok({"producer_id": 7, "producer_epoch": 4}), ok(SHOWN)
+    )
+    client.add_partitions_to_transaction("a b%c", PAIR, [TopicPartition("t", 1)])
+    client.add_group_to_transaction("a b%c", PAIR, "g")
+    client.send_offsets_to_transaction("a b%c", PAIR, "g", [CommittedOffset("t", 1, 9)], session_id="s")
+    assert client.end_transaction("a b%c", PAIR, "commit") == ProducerPair(7, 4)
+    client.transaction("a b%c")
+
+    pair = {"producer_id": 7, "producer_epoch": 3}
+    offset = {"topic": "t", "partition": 1, "offset": 9, "metadata": ""}
+    path = "/v1/transactions/a%20b%25c"
+    assert asked == [
+        ("POST", f"{path}/partitions", {**pair, "partitions": [{"topic": "t", "partition": 1}]}),
+        ("POST", f"{path}/groups", {**pair, "group": "g"}),
+        ("POST", f"{path}/offsets", {**pair, "group": "g", "session_id": "s", "offsets": [offset]}),
+        ("POST", f"{path}/end", {**pair, "result": "commit"}),
+        ("GET", path, None),
+    ]
+
+
+@pytest.mark.parametrize("name", ["", ".", ".."])
+def test_a_transactional_id_that_no_path_carries_is_refused_before_anything_is_sent(name):
+    client, asked = client_of(ok({}))
+
+    with pytest.raises(errors.InvalidRequestError):
+        client.end_transaction(name, PAIR, "abort")
+    assert asked == []
+
+
+def test_a_refused_partition_is_raised_and_not_those_that_were_not_attempted():
+    beside = errors.OperationNotAttemptedError("not attempted").problem()
+    unknown = errors.UnknownTopicOrPartitionError("no such topic").problem()
+    results = [{"topic": "t", "partition": n, "error": problem} for n, problem in enumerate([beside, unknown, beside])]
+    client, _ = client_of(ok({"results": results}))
+
+    with pytest.raises(errors.UnknownTopicOrPartitionError, match="no such topic"):
+        client.add_partitions_to_transaction("a", PAIR, [TopicPartition("t", n) for n in range(3)])
+
+
+def test_transactions_are_listed_page_by_page_by_what_is_asked_for():
+    second = {**SHOWN, "transactional_id": "b", "state": "Empty", "started_at": None, "partitions": [], "groups": []}
+    client, asked = client_of(
+        ok({"transactions": [SHOWN], "has_more": True}), ok({"transactions": [second], "has_more": False})
+    )
+
+    found = list(client.transactions(state="Ongoing", longer_than_ms=5))
+
+    assert found == [
+        Transaction("a b/c", "Ongoing", 7, 3, 60_000, 5, [TopicPartition("t", 1)], ["g"]),
+        Transaction("b", "Empty", 7, 3, 60_000, None, [], []),
+    ]
+    assert [path for _, path, _ in asked] == [
+        "/v1/transactions?state=Ongoing&longer_than_ms=5",
+        "/v1/transactions?state=Ongoing&longer_than_ms=5&start_after=a+b%2Fc",
+    ]
+
+
+def test_producers_of_a_partition_are_listed_page_by_page_by_their_ids():
+    states = [
+        {
+            "producer_id": n,
+            "producer_epoch": 2,
+            "last_sequence": -1,
+            "last_timestamp": 8,
+            "current_txn_start_offset": -1,
+        }
+        for n in (4, 9)
+    ]
+    client, asked = client_of(
+        ok({"producers": states[:1], "has_more": True}), ok({"producers": states[1:], "has_more": False})
+    )
+
+    assert list(client.producer_states("t", 1)) == [ShownProducerState(n, 2, -1, 8, -1) for n in (4, 9)]
+    assert [path for _, path, _ in asked] == [
+        "/v1/topics/t/partitions/1/producer-states",
+        "/v1/topics/t/partitions/1/producer-states?start_after=4",
+    ]
+
+
+def test_a_hanging_transaction_is_aborted_by_its_pair():
+    client, asked = client_of(httpx.Response(204))
+    client.abort_hanging_transaction("t", 1, PAIR)
+
+    body = {"producer_id": 7, "producer_epoch": 3}
+    assert asked == [("POST", "/v1/topics/t/partitions/1/abort-transaction", body)]
+
+
+def test_a_coordinator_is_looked_up_by_kind_and_key():
+    client, asked = client_of(ok({"key": "a/b", "shard": 9, "region": "local", "endpoint": "http://fake"}))
+
+    assert client.coordinator("transaction", "a/b") == Coordinator("a/b", 9, "local", "http://fake")
+    assert asked == [("GET", "/v1/coordinators/transaction/a%2Fb", None)]
+
+
+CALLS = {
+    "id": lambda client: client.transactional_producer_id("a", pair=PAIR),
+    "add": lambda client: client.add_partitions_to_transaction("a", PAIR, []),
+    "group": lambda client: client.add_group_to_transaction("a", PAIR, "g"),
+    "offsets": lambda client: client.send_offsets_to_transaction("a", PAIR, "g", []),
+    "end": lambda client: client.end_transaction("a", PAIR, "commit"),
+}
+UNDECIDED = refused(errors.ConcurrentTransactionsError("it is being finished"))
+LOST = httpx.Response(502)
+REFUSED = refused(errors.ProducerFencedError("another instance came"))
+
+
+@pytest.mark.parametrize(
+    ("call", "before", "expected"),
+    [
+        ("id", LOST, errors.ProducerFencedError),  # true of the instance, whatever became of the lost one
+        ("id", UNDECIDED, errors.ProducerFencedError),
+        ("add", LOST, errors.OutcomeUnknownError),
+        ("group", LOST, errors.OutcomeUnknownError),
+        ("offsets", LOST, errors.OutcomeUnknownError),
+        ("offsets", UNDECIDED, errors.ProducerFencedError),
+        ("end", LOST, errors.OutcomeUnknownError),
+        ("end", UNDECIDED, errors.OutcomeUnknownError),  # it may be decided, and another instance finished it
+        ("end", refused(errors.StoreUnavailableError("away")), errors.ProducerFencedError),
+    ],
+)
+def test_a_refusal_after_another_answer_says_as_much_as_can_be_known(call, before, expected):
+    client, asked = client_of(before, REFUSED)
+
+    with pytest.raises(errors.FencelineError) as caught:
+        CALLS[call](client)
+
+    assert type(caught.value) is expected
+    assert len(asked) == 2
+    if expected is errors.OutcomeUnknownError:
+        assert isinstance(caught.value.__cause__, errors.ProducerFencedError)

@@ -1,0 +1,456 @@
+"""What a program writes in a transaction: records, offsets, failures, misuse."""
+
+import threading
+from contextlib import suppress
+from functools import partial
+
+import pytest
+
+from fenceline import CommittedOffset, Record, TransactionAbortedError, errors
+from fenceline.format.partitioner import partition_of
+from tests.support.fake_service import answers, loses_the_answer, loses_the_request, refuses_the_connection
+from tests.support.fake_transactions import FakeTransactions, block, raises
+from tests.support.patience import PATIENCE_S, wait_until
+
+FOREVER_MS = 3_600_000
+TOO_LARGE = errors.MessageTooLargeError("too large", bytes_max=1)
+BUSY = answers(errors.ConcurrentTransactionsError("the last one is being finished"))
+
+
+def producer_of(service, **options):
+    return service.client().transactional_producer("id", **options)
+
+
+def aborted(step):
+    """Return a step of a program that expects ``step`` to say that the transaction failed, and goes on."""
+
+    def expects(txn):
+        with pytest.raises(TransactionAbortedError):
+            step(txn)
+
+    return expects
+
+
+def gate():
+    """Return a fault that holds its request back until the event is set, and the event."""
+    event = threading.Event()
+
+    def fault(append):
+        assert event.wait(PATIENCE_S)
+        return append()
+
+    return fault, event
+
+
+def test_a_block_commits_records_of_several_topics_and_offsets_together():
+    service = FakeTransactions(partitions=2)
+    with producer_of(service) as producer, producer.transaction() as txn:
+        sent = [txn.send(topic, value=b"%d" % n, partition=n) for topic in "tu" for n in range(2)]
+        txn.send_offsets("g", [CommittedOffset("v", 1, 7, "m")])
+        assert [delivery.result(60_000).partition for delivery in sent] == [0, 1, 0, 1]
+        assert (service.committed, txn.outcome) == ([], "open")
+
+    assert sorted(service.committed) == [((topic, n), b"%d" % n) for topic in "tu" for n in range(2)]
+    offset = {"topic": "v", "partition": 1, "offset": 7, "metadata": "m"}
+    assert service.committed_offsets == [{"group": "g", **offset}]
+    assert txn.outcome == "committed"
+
+
+def test_records_go_to_their_keys_partitions_in_order():
+    service = FakeTransactions(partitions=4)
+    sent = [Record(b"%d" % n, key=b"%d" % (n % 9)) for n in range(500)]
+    with producer_of(service, batch_bytes=500) as producer, producer.transaction() as txn:
+        txn.send_many("t", sent[:300])
+        for record in sent[300:]:
+            txn.send("t", key=record.key, value=record.value)
+
+    for partition in range(4):
+        values = [value for place, value in service.committed if place == ("t", partition)]
+        assert values == [record.value for record in sent if partition_of(record.key, 4) == partition]
+
+
+def test_an_exception_aborts_and_is_raised_as_it_was():
+    service = FakeTransactions()
+    with producer_of(service) as producer:
+        txn = producer.transaction()
+        with pytest.raises(KeyError, match="as it was"):
+            block(txn, lambda txn: txn.send("t", value=b"a").result(60_000), raises(KeyError("as it was")))
+        assert txn.outcome == "aborted"
+        with producer.transaction() as txn:
+            txn.send("t", value=b"b")
+
+    assert service.committed == [(("t", 0), b"b")]
+    assert [body["result"] for what, body in service.asked if what == "end"] == ["abort", "commit"]
+
+
+def test_what_was_not_sent_by_the_abort_is_never_sent():
+    service = FakeTransactions()
+    with producer_of(service, linger_ms=FOREVER_MS) as producer:
+        with suppress(KeyError), producer.transaction() as txn:
+            waiting = txn.send("t", value=b"a")
+            raise KeyError
+        assert waiting.is_done
+
+    assert (service.produced, service.count("end")) == ([], 0)
+
+
+def test_a_batch_that_was_taken_but_not_sent_by_the_abort_is_never_sent(monkeypatch):
+    """The epoch of a transaction of which nothing was sent serves the next one: a late batch would be a part of it."""
+    service = FakeTransactions()
+    taken, opened, went_on = threading.Event(), threading.Event(), threading.Event()
+    with producer_of(service, linger_ms=0) as producer:
+        add = producer._sender._add
+
+        def slow(place):
+            taken.set()
+            assert opened.wait(PATIENCE_S)
+            try:
+                add(place)
+            finally:
+                went_on.set()
+
+        monkeypatch.setattr(producer._sender, "_add", slow)
+        with suppress(KeyError), producer.transaction() as txn:
+            late = txn.send("t", value=b"late")
+            assert taken.wait(PATIENCE_S)
+            raise KeyError
+        with producer.transaction() as txn:
+            opened.set()
+            assert went_on.wait(PATIENCE_S)
+            txn.send("t", value=b"next")
+        with pytest.raises(errors.InvalidTxnStateError, match="was not sent"):
+            late.result(60_000)
+
+    assert [value for _, value in service.committed] == [b"next"]
+    assert [one.header.producer_epoch for one in service.produced] == [0]
+
+
+def test_an_empty_transaction_costs_no_request():
+    service = FakeTransactions()
+    with producer_of(service) as producer:
+        for _ in range(3):
+            with producer.transaction() as txn:
+                pass
+            assert txn.outcome == "committed"
+        with suppress(KeyError), producer.transaction():
+            raise KeyError
+
+    assert [what for what, _ in service.asked] == ["ids"]
+
+
+def test_sequences_begin_at_0_in_each_transaction_and_epochs_come_from_the_ends():
+    service = FakeTransactions()
+    with producer_of(service, linger_ms=FOREVER_MS, batch_bytes=90) as producer:
+        for n in range(3):
+            with producer.transaction() as txn:
+                txn.send_many("t", [Record(b"x" * 60)] * 3)
+                if n == 1:
+                    txn.flush()
+                    txn.abort()
+
+    headers = [(one.header.producer_epoch, one.header.base_sequence) for one in service.produced]
+    assert headers == [(epoch, sequence) for epoch in range(3) for sequence in range(3)]
+
+
+def test_the_last_epoch_is_followed_by_another_producer_id():
+    service = FakeTransactions()
+    with producer_of(service) as producer:
+        service.coordinated["id"].producer_epoch = 32765
+        first = producer.pair._replace(producer_epoch=32765)
+        producer._instance.pair = first
+        for n in range(3):
+            with producer.transaction() as txn:
+                txn.send("t", value=b"%d" % n)
+
+    assert [value for _, value in service.committed] == [b"0", b"1", b"2"]
+    assert [one.header.producer_epoch for one in service.produced] == [32765, 32766, 0]
+    assert producer.pair.producer_id != first.producer_id
+
+
+def test_partitions_that_are_new_together_are_added_by_one_request_and_a_single_one_by_its_batch():
+    service = FakeTransactions(partitions=8)
+    with producer_of(service, linger_ms=FOREVER_MS) as producer:
+        for partitions in (8, 1, 8):
+            with producer.transaction() as txn:
+                for n in range(partitions):
+                    txn.send("t", value=b"x", partition=n)
+
+    added = [[one["partition"] for one in body["partitions"]] for what, body in service.asked if what == "partitions"]
+    assert [sorted(one) for one in added] == [list(range(8))] * 2
+    assert len(service.produced) == 17
+
+
+def test_batches_of_many_partitions_are_in_flight_at_once():
+    meeting = threading.Barrier(8)
+
+    def meets(append):
+        meeting.wait(PATIENCE_S)
+        return append()
+
+    service = FakeTransactions(partitions=8, faults=[meets] * 8)
+    with producer_of(service) as producer, producer.transaction() as txn:
+        for n in range(8):
+            txn.send("t", value=b"x", partition=n)
+
+    assert len(service.committed) == 8
+
+
+def test_a_batch_of_an_aborted_transaction_that_is_still_in_flight_neither_meets_nor_harms_the_next():
+    """The fake service asserts that two batches of a partition never meet."""
+    fault, opened = gate()
+    service = FakeTransactions(partitions=2, faults=[fault])
+    with producer_of(service, linger_ms=0) as producer:
+        with suppress(KeyError), producer.transaction() as txn:
+            late = txn.send("t", value=b"late", partition=0)
+            wait_until(lambda: service.produced)
+            raise KeyError
+        with producer.transaction() as txn:
+            txn.send("t", value=b"beside", partition=1)
+        with producer.transaction() as txn:
+            txn.send("t", value=b"next", partition=0)
+            txn.send("t", value=b"again", partition=1).result(60_000)
+            opened.set()
+
+    assert [value for _, value in service.committed] == [b"beside", b"again", b"next"]
+    with pytest.raises(errors.ProducerFencedError):
+        late.result(60_000)
+
+
+@pytest.mark.parametrize("fault", [loses_the_answer, loses_the_request, refuses_the_connection, BUSY])
+def test_what_may_be_sent_again_is_sent_again(fault):
+    service = FakeTransactions(partitions=2, faults=[fault, fault])
+    service.coordinator_faults = {what: [fault] for what in ("ids", "partitions", "groups", "offsets", "end")}
+    with producer_of(service, linger_ms=FOREVER_MS) as producer, producer.transaction() as txn:
+        txn.send("t", value=b"a", partition=0)
+        txn.send("t", value=b"b", partition=1)
+        txn.send_offsets("g", [CommittedOffset("v", 0, 1)])
+
+    assert sorted(service.committed) == [(("t", 0), b"a"), (("t", 1), b"b")]
+    assert {one["offset"] for one in service.committed_offsets} == {1}
+    assert {what: service.count(what) for what in service.coordinator_faults} == dict.fromkeys(
+        service.coordinator_faults, 2
+    )
+
+
+def test_a_record_that_fails_aborts_at_the_blocks_end_and_the_producer_goes_on():
+    service = FakeTransactions(partitions=2, faults=[answers(TOO_LARGE)])
+    with producer_of(service, linger_ms=FOREVER_MS) as producer:
+        with pytest.raises(TransactionAbortedError, match="MESSAGE_TOO_LARGE") as caught, producer.transaction() as txn:
+            failed = txn.send("t", value=b"a", partition=0)
+        assert isinstance(caught.value.reason, errors.MessageTooLargeError)
+        with pytest.raises(errors.MessageTooLargeError):
+            failed.result()
+        assert txn.outcome == "aborted"
+        with producer.transaction() as txn:
+            txn.send("t", value=b"b", partition=0)
+
+    assert service.committed == [(("t", 0), b"b")]
+
+
+def test_a_block_that_goes_on_after_a_failure_sends_nothing_more_and_aborts():
+    service = FakeTransactions(partitions=2, faults=[answers(TOO_LARGE)])
+    with producer_of(service, linger_ms=0) as producer:
+        txn = producer.transaction()
+        with pytest.raises(TransactionAbortedError):
+            block(
+                txn,
+                lambda txn: txn.send("t", value=b"a", partition=0),
+                lambda txn: wait_until(lambda: txn._writes.failure is not None),
+                aborted(lambda txn: txn.send("t", value=b"b", partition=1)),
+                aborted(lambda txn: txn.send_many("t", [Record(b"b")])),
+                aborted(lambda txn: txn.send_offsets("g", [CommittedOffset("v", 0, 1)])),
+                aborted(lambda txn: txn.flush()),
+            )
+        assert txn.outcome == "aborted"
+
+    assert len(service.produced) == 1
+    assert [what for what, _ in service.asked] == ["ids", "end"]
+    assert service.committed == []
+
+
+def test_what_waits_behind_a_failure_is_not_sent():
+    fault, opened = gate()
+
+    def fails_late(append):
+        fault(lambda: None)
+        return answers(TOO_LARGE)(append)
+
+    service = FakeTransactions(faults=[fails_late])
+    waiting = []
+    with producer_of(service, linger_ms=0) as producer, pytest.raises(TransactionAbortedError):
+        block(
+            producer.transaction(),
+            lambda txn: txn.send("t", value=b"a"),
+            lambda txn: wait_until(lambda: service.produced),
+            lambda txn: waiting.append(txn.send("t", value=b"b")),
+            lambda txn: opened.set(),
+        )
+    with pytest.raises(errors.InvalidTxnStateError, match="this batch was not sent"):
+        waiting[0].result(60_000)
+
+    assert len(service.produced) == 1
+
+
+def test_a_partition_that_cannot_be_added_is_the_reason_and_not_those_beside_it():
+    service = FakeTransactions(partitions=3)
+    with producer_of(service, linger_ms=FOREVER_MS) as producer:
+        with producer.transaction() as txn:
+            txn.send("t", value=b"a")
+        service.partitions = 2  # another topic has the name
+        steps = [partial(lambda n, txn: txn.send("t", value=b"b", partition=n), n) for n in range(3)]
+        with pytest.raises(TransactionAbortedError) as caught:
+            block(producer.transaction(), *steps)
+
+    assert isinstance(caught.value.reason, errors.UnknownTopicOrPartitionError)
+    assert len(service.committed) == 1
+
+
+def test_a_topic_or_partition_that_is_not_there_is_refused_where_it_is_given_and_harms_nothing():
+    service = FakeTransactions(partitions=2)
+    with producer_of(service) as producer, producer.transaction() as txn:
+        with pytest.raises(errors.FixError):
+            txn.send("unknown", value=b"a")
+        with pytest.raises(errors.UnknownTopicOrPartitionError):
+            txn.send("t", value=b"a", partition=2)
+        with pytest.raises(TypeError):
+            txn.send("t", value="text")
+        txn.send("t", value=b"b", partition=1)
+
+    assert service.committed == [(("t", 1), b"b")]
+
+
+def test_offsets_add_their_group_once_and_come_32_at_a_time_under_the_session():
+    service = FakeTransactions()
+    with producer_of(service) as producer, producer.transaction() as txn:
+        txn.send_offsets("g", [CommittedOffset("v", n, n) for n in range(70)], session_id="s1")
+        txn.send_offsets("g", [CommittedOffset("v", 0, 9)])
+        txn.send_offsets("h", [])
+
+    sent = [body for what, body in service.asked if what == "offsets"]
+    assert [len(body["offsets"]) for body in sent] == [32, 32, 6, 1]
+    assert [body.get("session_id") for body in sent] == ["s1", "s1", "s1", None]
+    assert [body["group"] for what, body in service.asked if what == "groups"] == ["g"]
+    assert len(service.committed_offsets) == 71
+
+
+@pytest.mark.parametrize("error", [errors.OwnerFencedError, errors.SessionSeveredError, errors.OffsetOutOfRangeError])
+def test_offsets_that_are_refused_abort_with_their_reason(error):
+    service = FakeTransactions(coordinator_faults={"offsets": [answers(error("no"))]})
+    with producer_of(service) as producer:
+        with pytest.raises(TransactionAbortedError) as caught:
+            block(
+                producer.transaction(),
+                lambda txn: txn.send("t", value=b"a"),
+                lambda txn: txn.send_offsets("g", [CommittedOffset("v", 0, 1)]),
+            )
+        assert isinstance(caught.value.reason, error)
+        with producer.transaction() as txn:
+            txn.send("t", value=b"b")
+
+    assert service.committed == [(("t", 0), b"b")]
+
+
+def test_a_transaction_inside_another_is_refused_and_the_outer_one_goes_on():
+    service = FakeTransactions()
+    with producer_of(service) as producer, producer.transaction() as txn:
+        txn.send("t", value=b"a")
+        with pytest.raises(RuntimeError, match="open already"):
+            producer.transaction()
+        txn.send("t", value=b"b")
+
+    assert len(service.committed) == 2
+
+
+def test_a_transaction_is_used_between_its_beginning_and_its_end_only():
+    service = FakeTransactions()
+    with producer_of(service) as producer:
+        early = producer.transaction()
+        for use in (lambda: early.send("t", value=b"a"), early.commit, early.abort, early.flush):
+            with pytest.raises(RuntimeError, match="has not begun"):
+                use()
+        with producer.transaction() as txn:
+            txn.commit()
+            for use in (lambda: txn.send("t", value=b"a"), txn.commit, txn.abort, lambda: txn.send_offsets("g", [])):
+                with pytest.raises(RuntimeError, match="is over"):
+                    use()
+        with pytest.raises(RuntimeError, match="entered once"), txn:
+            pass
+
+    assert service.produced == []
+
+
+def test_a_closed_producer_begins_nothing_and_has_aborted_what_was_open():
+    service = FakeTransactions()
+    producer = producer_of(service)
+    txn = producer.transaction().__enter__()
+    txn.send("t", value=b"a").result(60_000)
+    producer.close()
+
+    assert txn.outcome == "aborted"
+    assert service.coordinated["id"].state == "CompleteAbort"
+    with pytest.raises(RuntimeError, match="closed"):
+        producer.transaction()
+    with pytest.raises(RuntimeError, match="is over"):
+        txn.send("t", value=b"b")
+
+
+def in_another_thread(call):
+    """Return what ``call`` raises in a thread of its own."""
+    raised = []
+
+    def run():
+        try:
+            call()
+        except RuntimeError as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join(PATIENCE_S)
+    return raised[0]
+
+
+def test_another_thread_is_refused_and_the_transaction_goes_on():
+    service = FakeTransactions()
+    with producer_of(service) as producer:
+        ready = producer.transaction()
+        with producer.transaction() as txn:
+            txn.send("t", value=b"a")
+            for use in (lambda: txn.send("t", value=b"b"), txn.commit, txn.abort, txn.flush):
+                assert "belongs to the thread" in str(in_another_thread(use))
+            for use in (producer.transaction, ready.__enter__):
+                assert "another thread has a transaction open" in str(in_another_thread(use))
+
+    assert service.committed == [(("t", 0), b"a")]
+
+
+def test_a_fault_of_the_client_itself_reaches_the_block_instead_of_hanging_it(monkeypatch):
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+
+    def breaks(append):
+        raise ZeroDivisionError
+
+    service = FakeTransactions(faults=[breaks])
+    with producer_of(service, batch_bytes=90) as producer:
+        with pytest.raises(ZeroDivisionError), producer.transaction() as txn:
+            txn.send_many("t", [Record(b"x" * 60)] * 3)  # three batches, one after the other
+        with producer.transaction() as txn:
+            txn.send("t", value=b"b")
+
+    assert service.committed == [(("t", 0), b"b")]
+
+
+def test_a_record_that_another_thread_dropped_by_closing_is_not_left_out_of_a_commit():
+    service = FakeTransactions(partitions=2)
+    producer = producer_of(service, linger_ms=FOREVER_MS)
+    txn = producer.transaction()
+    with pytest.raises(RuntimeError, match="closed"):
+        block(
+            txn,
+            lambda txn: txn.send("t", value=b"a", partition=0),
+            lambda txn: txn.flush(),
+            lambda txn: txn.send("t", value=b"b", partition=1),
+            lambda _: in_another_thread(producer.close),
+        )
+
+    assert (txn.outcome, service.committed) == ("aborted", [])
