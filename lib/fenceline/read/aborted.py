@@ -19,20 +19,28 @@ from functools import partial
 from fenceline import limits
 from fenceline.errors import CorruptLogError
 from fenceline.format import control, keys
-from fenceline.format.batch import TRANSACTIONAL, BatchHeader, MalformedBatch
+from fenceline.format.batch import CONTROL, HEADER_BYTES, TRANSACTIONAL, BatchHeader, MalformedBatch
 from fenceline.format.segment import Segment
 from fenceline.log.checkpoint_items import LONG_CLASS, aborted_from_value
 from fenceline.log.partition import Partition
 from fenceline.log.state import AbortedTransaction, OpenTransaction, PartitionState
 from fenceline.log.tail import verified_tail
 
+_MARKER = TRANSACTIONAL | CONTROL  # the attributes of COMMIT and ABORT
+# The record of each marker that ends a transaction, as this version writes it, and whether it is an ABORT.
+_PLAIN_ENDS = {
+    control.encode_transaction_marker(
+        is_commit, producer_id=0, producer_epoch=0, base_offset=0, leader_epoch=-1, now_ms=0
+    )[HEADER_BYTES:]: not is_commit
+    for is_commit in (True, False)
+}
 _FIRST_ITEMS = 32  # read before it is known whether more are needed
 
 
 class Outcomes:
     """The outcomes of the transactions in some neighbouring segments, looked up batch by batch, from ``start`` on.
 
-    The headers of the segments are passed once, and no further than to the markers that are asked for.
+    The headers of a segment are passed once, and no segment beyond the last marker that is asked for is passed.
 
     Args:
         state: Of a verified tail. A batch that is undecided there is not aborted.
@@ -42,8 +50,10 @@ class Outcomes:
         self._partition = partition
         self._segments = segments
         self._state = state
-        self._ends = _ends(segments, start)
-        self._ahead: dict[int, deque[tuple[int, bool]]] = {}  # by producer: its markers that were passed, and if ABORT
+        self._start = start
+        self._left = iter(segments)  # those whose markers were not passed yet
+        self._next: dict[int, tuple[int, bool]] = {}  # by producer: a marker that was passed, and if it is an ABORT
+        self._ahead: dict[int, deque[tuple[int, bool]]] = {}  # the markers that were passed after that one
         self._later: set[int] | None = None
 
     def is_aborted(self, header: BatchHeader) -> bool:
@@ -55,19 +65,38 @@ class Outcomes:
         if not header.attributes & TRANSACTIONAL:
             return False
         producer_id, base = header.producer_id, header.base_offset
-        ends = self._ahead.setdefault(producer_id, deque())
-        while ends and ends[0][0] < base:
-            ends.popleft()
-        while not ends:
-            end = next(self._ends, None)
-            if end is None:
+        while True:
+            end = self._next.get(producer_id)
+            if end is not None:
+                if end[0] > base:
+                    return end[1]
+                ahead = self._ahead.get(producer_id)
+                if ahead:
+                    self._next[producer_id] = ahead.popleft()
+                    continue
+                del self._next[producer_id]
+            segment = next(self._left, None)
+            if segment is None:
                 if self._later is None:
                     self._later = self._aborted_later()
                 return producer_id in self._later
-            offset, ended, is_abort = end
-            if offset > base or ended != producer_id:
-                self._ahead.setdefault(ended, deque()).append((offset, is_abort))
-        return ends[0][1]
+            self._pass(segment)
+
+    def _pass(self, segment: Segment) -> None:
+        """Note the markers of a segment that end a transaction, from ``start`` on."""
+        body, start, next_, plain = segment.body, self._start, self._next, _PLAIN_ENDS
+        for at, header in segment.batches:
+            if header.attributes & _MARKER != _MARKER or header.base_offset < start:
+                continue
+            is_abort = plain.get(body[at + HEADER_BYTES : at + header.size])
+            if is_abort is None:
+                type_ = _type_of(segment, at, header)
+                if type_ not in (control.ABORT, control.COMMIT):
+                    continue
+                is_abort = type_ == control.ABORT
+            producer_id, end = header.producer_id, (header.base_offset, is_abort)
+            if next_.setdefault(producer_id, end) is not end:
+                self._ahead.setdefault(producer_id, deque()).append(end)
 
     def _aborted_later(self) -> set[int]:
         """Return the producers whose last transaction in the segments was aborted by a marker that comes later."""
@@ -84,18 +113,6 @@ class Outcomes:
             self._partition, self._segments[-1].next_offset, max(left.values()) + 1, self._state.next_offset
         )
         return {transaction.producer_id for transaction in search.run(set(left))} & left.keys()
-
-
-def _ends(segments: Sequence[Segment], start: int) -> Iterator[tuple[int, int, bool]]:
-    """Yield (offset, producer id, whether it is an ABORT) of each marker that ends a transaction, from ``start`` on."""
-    for segment in segments:
-        if segment.next_offset <= start:
-            continue
-        for at, header in segment.batches:
-            if header.attributes & TRANSACTIONAL and header.is_control and header.base_offset >= start:
-                type_ = _type_of(segment, at, header)
-                if type_ in (control.ABORT, control.COMMIT):
-                    yield header.base_offset, header.producer_id, type_ == control.ABORT
 
 
 def _is_open(open_: OpenTransaction | None, offset: int) -> bool:

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TypeVar
 
 from fenceline import limits
-from fenceline.format.batch import BatchHeader
+from fenceline.format.batch import CONTROL, TRANSACTIONAL, BatchHeader
 from fenceline.format.segment import Segment
 from fenceline.format.unpacking import UnpackedBatches, Unpacking
 from fenceline.log.compacted_view import ViewFiles
@@ -146,12 +146,16 @@ class Reader:
                 if not segment.base_offset <= position < segment.next_offset:
                     raise self._partition.hole(position)
                 for at, header in segment.batches:
-                    if header.next_offset <= position:
+                    next_offset = header.next_offset
+                    if next_offset <= position:
                         continue
                     if position >= end:
                         return position
-                    if header.is_control or (outcomes is not None and outcomes.is_aborted(header)):
-                        position = min(header.next_offset, end)
+                    attributes = header.attributes
+                    if attributes & CONTROL or (
+                        outcomes is not None and attributes & TRANSACTIONAL and outcomes.is_aborted(header)
+                    ):
+                        position = next_offset if next_offset < end else end
                         continue
                     position, is_full = sink.add(segment, at, header, position, end)
                     if is_full:
