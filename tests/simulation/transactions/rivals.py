@@ -5,7 +5,7 @@ Rule: none of it may tear a transaction, whichever moment it meets.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -96,16 +96,19 @@ def commit(stage: Stage, name: str) -> None:
         offset, what = int(rng.random() * OFFSET_MAX), rng.random()
         if what < 0.4:
             offsets = [GroupOffset(TOPIC, INPUT, offset, stage.fresh(name))]
-            _try(stage, name, "commit", offset, lambda log, o=offsets: log.subscriptions.commit(OFFSETS, o))
+            _try(stage, name, "commit", offset, partial(_commit, offsets))
         elif what < 0.6:
-            run = partial(_seek, offset)
-            _try(stage, name, "seek", offset, run)
+            _try(stage, name, "seek", offset, partial(_seek, offset))
         elif what < 0.7:
             _try(stage, name, "acknowledge", offset, partial(_acknowledge, offset))
         elif what < 0.85:
             _try(stage, name, "committed", None, partial(_look, rng.random() < 0.5))
         else:
             _try(stage, name, "unsubscribe", None, lambda log: log.subscriptions.unsubscribe(TOPIC, OFFSETS))
+
+
+def _commit(offsets: Sequence[GroupOffset], log: Any) -> Any:
+    return log.subscriptions.commit(OFFSETS, offsets)
 
 
 def _seek(offset: int, log: Any) -> Any:
