@@ -57,7 +57,7 @@ def meddle(stage: Stage, name: str) -> None:
         with suppress(FencelineError, NoReply):
             if rng.random() < 0.5 and pair != other.pair:
                 # Of a size that no instance sends: else that instance's own batch would be a duplicate of it.
-                request = plain([f"{text}:{i}" for i in range(3)], ProducerRef(*pair, 0))
+                request = plain([f"{text}:{i}" for i in range(7)], ProducerRef(*pair, 0))
                 stage.tell(name, "guess", (pair, text), partial(append_plainly, partition, request), partition)
             elif pair != other.pair:
                 # Never with the present pair: that would be the instance itself.

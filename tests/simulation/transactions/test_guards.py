@@ -290,7 +290,9 @@ def stalled(seed: int) -> TransactionPlan:
 def stalled_for_long(seed: int) -> TransactionPlan:
     """Draw processes that freeze before an append, for longer than an admission holds, beside thorough sweeps."""
     casts = ("producer", "producer", "producer", "feeder", "feeder", "sweeper", "sweeper", "sweeper")
-    return replace(stalled(seed), casts=casts, faults=Faults(freeze_at_append=0.1, freeze_ms=90_000))
+    # An id that no other producer takes: what a partition knows of it goes while its process is frozen.
+    plan = replace(stalled(seed), casts=casts, ids=9, lapse_margin_ms=1_000)
+    return replace(plan, faults=Faults(freeze_at_append=0.15, freeze_ms=90_000))
 
 
 @pytest.mark.parametrize(

@@ -266,8 +266,8 @@ class TransactionTruth:
                 self._judge_batch(log, *transaction)
             if header.has_producer:
                 if header.producer_epoch < log.epochs.get(header.producer_id, -1):
-                    # A plain batch where the producer's state had lapsed: a finisher at work may append its marker
-                    # again, which is one of the present transaction all the same.
+                    # A plain batch, where the producer's state had lapsed. A finisher at work may append its marker
+                    # again: it is still one of the present transaction.
                     log.markers = Counter({key: n for key, n in log.markers.items() if key[0] != header.producer_id})
                 log.epochs[header.producer_id] = header.producer_epoch
             log.records += [
