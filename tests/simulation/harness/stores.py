@@ -44,6 +44,7 @@ class Faults:
     slow: float = 0  # no answer now; the call lands later, or never
     crash: float = 0
     freeze: float = 0  # a freeze of the process right before the call
+    freeze_at_append: float = 0  # the same, right before the creation of a segment
     freeze_ms: float = 120_000
     time_out_ms: float = 3_000
     lands_after_ms_max: float = 60_000
@@ -169,10 +170,13 @@ class _Line:
         self._world.pause()
         faults = self._faults()
         self._crash(faults, f"before {what} {detail}")
-        if self._strikes(faults.freeze):
+        self._freeze(faults, faults.freeze)
+        return faults
+
+    def _freeze(self, faults: Faults, rate: float) -> None:
+        if self._strikes(rate):
             self._process.freeze(faults.freeze_ms * (0.5 + self._world.rng.random()))
             self._world.pause()
-        return faults
 
     def _after(self, faults: Faults, what: str, detail: str, outcome: str) -> None:
         self._end(what, detail, outcome)
@@ -208,6 +212,8 @@ class FaultyObjectStore(_Line):
 
     def create(self, key: str, body: bytes, metadata: Mapping[str, str]) -> None:
         held = dict(metadata)
+        if key.startswith("log/"):
+            self._freeze(self._faults(), self._faults().freeze_at_append)
         self._change("create", key, lambda: self._inner.create(key, body, held), may_conflict=True)
 
     def get(self, key: str, start: int = 0, end: int | None = None) -> Object:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 from fenceline import limits
+from fenceline.transactions.item import TransactionItem
 from tests.simulation.harness.history import Operation, text_of
 from tests.simulation.log.truth import Violation
 from tests.simulation.transactions.clients import GROUP, INPUT
@@ -74,12 +76,16 @@ def check(truth: TransactionTruth, operations: Sequence[Operation], transactions
 def _found(truth: TransactionTruth) -> dict[str, Stored]:
     """Return every record by its value: each is stored at most once, whatever was sent again (exactly once)."""
     found: dict[str, Stored] = {}
-    for log in truth.logs.values():
+    gone: set[str] = set()
+    for log in sorted(truth.logs.values(), key=lambda log: truth.is_served(log.topic_id)):
         for one in log.records:
             if one.value.startswith("out|"):
                 continue  # of processors: an input is processed again after an abort
-            if one.value in found:
+            if not truth.is_served(log.topic_id):
+                gone.add(one.value)  # what was sent again may be in the topic that was created again
+            elif one.value in found and one.value not in gone:
                 raise Violation(f"stored twice: {one} and {found[one.value]}")
+            gone -= {one.value} if truth.is_served(log.topic_id) else set()
             found[one.value] = one
             if one.outcome == OPEN and truth.is_served(log.topic_id):
                 raise Violation(f"never decided: {one}")
@@ -138,25 +144,28 @@ def _check_pairs(operations: Sequence[Operation]) -> None:
 
 
 def _check_repeats(truth: TransactionTruth, operations: Sequence[Operation]) -> None:
-    """Check that a repeat is answered as long as nothing came after it (I13): an end by `ended`, an id by `kept`."""
+    """Check that no request is refused that is right, or is a repeat (I13): an end by `ended`, an id by `kept`."""
     for operation in operations:
         if operation.kind not in ("end", "init") or operation.error is None or operation.error.next_step != "fix":
             continue
         request = operation.request
         items = truth.items_between(request.transactional_id, operation.began, operation.ended)
-        if operation.kind == "end":
-            is_repeat = all(
-                item is not None
-                and item.ended == request.pair
-                and request.is_commit == (item.state in ("PrepareCommit", "CompleteCommit"))
-                for item in items
-            )
-        else:
-            is_repeat = request.pair is not None and all(
-                item is not None and item.kept == request.pair and item.state == "Empty" for item in items
-            )
-        if is_repeat:
-            raise Violation(f"{operation}: refused, though it was a repeat: {operation.error}")
+        takes = _takes_end if operation.kind == "end" else _takes_init
+        if all(item is not None and takes(item, request) for item in items):
+            raise Violation(f"{operation}: refused, though it was right all the time: {operation.error}")
+
+
+def _takes_end(item: TransactionItem, request: Any) -> bool:
+    """Return True if an END_TXN has to be taken, or answered again."""
+    if item.ended == request.pair:
+        return bool(request.is_commit == (item.state in ("PrepareCommit", "CompleteCommit")))
+    return item.state == "Ongoing" and item.pair == request.pair
+
+
+def _takes_init(item: TransactionItem, request: Any) -> bool:
+    """Return True if a request for an id has to be taken, or answered again."""
+    is_present = item.pair == request.pair and not item.is_fenced and not item.is_prepared
+    return request.pair is None or is_present or (item.kept == request.pair and item.state != "Ongoing")
 
 
 def _check_read(log: Log, operations: Sequence[Operation], operation: Operation) -> None:
@@ -190,7 +199,7 @@ def _tail(log: Log, operation: Operation, told: Sequence[tuple[int, str]]) -> in
         stable if request.is_read_committed else following
         for following, stable in log.bounds_between(operation.began, operation.ended)
     }
-    starts = {max(end - request.tail_offset, page.bounds.log_start_offset) for end in ends}
+    starts: set[int] = {max(end - request.tail_offset, page.bounds.log_start_offset) for end in ends}
     first = min([page.position, *(offset for offset, _ in told)])
     if not starts or min(starts) > first:
         raise Violation(f"{operation}: began before {starts}: {told}")

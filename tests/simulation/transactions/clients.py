@@ -21,6 +21,7 @@ from fenceline.model.subscription import GroupOffset
 from fenceline.model.transaction import ProducerPair, TopicPartition
 from tests.simulation.harness.world import NoReply
 from tests.simulation.log.clients import Field
+from tests.simulation.log.truth import Violation
 from tests.simulation.transactions.requests import OTHER, TOPIC, Asking, Batch, Ending, Sending, Transaction, plain
 
 INPUT = 0  # the partition that processors read
@@ -194,6 +195,14 @@ class Instance:
             stage.world.sleep(stage.rng.random() * 1_000)
         raise Lost
 
+    def end_again(self, transaction: Transaction, *, is_commit: bool) -> None:
+        """Repeat an END_TXN that was answered, or ask for the other outcome."""
+        ending = Ending(self.transactional_id, transaction.pair, is_commit)
+        with suppress(FencelineError, NoReply):
+            following = self.stage.tell(self.client, "end", ending, ending.made)
+            if following != self.pair:
+                raise Violation(f"a repeat was answered {following}, the end {self.pair}")
+
 
 def transact(stage: Stage, name: str, transactional_id: str) -> None:
     """Produce to several partitions in transactions, and commit or abort each."""
@@ -202,8 +211,8 @@ def transact(stage: Stage, name: str, transactional_id: str) -> None:
     keeps = False
     for _ in range(stage.rounds):
         try:
-            if instance.pair is None or keeps or rng.random() < 0.2:
-                instance.begin(keeps=keeps and rng.random() < 0.8)
+            if instance.pair is None or keeps or rng.random() < 0.3:
+                instance.begin(keeps=rng.random() < (0.8 if keeps else 0.6))
             _one(instance, is_commit=rng.random() < 0.7)
             keeps = False
         except Lost as lost:
@@ -235,15 +244,17 @@ def _one(instance: Instance, *, is_commit: bool) -> None:
             if rng.random() < 0.2:
                 stage.world.sleep(rng.random() * max(stage.timeouts_ms))
     except Lost:
-        if rng.random() < 0.7:  # abortable: end it, and begin anew
+        if rng.random() < 0.7:  # abortable: end it, and begin anew; or commit what may still be on its way
             with suppress(Lost):
-                instance.end(transaction, is_commit=False)
+                instance.end(transaction, is_commit=rng.random() < 0.2)
                 return
         raise
     if rng.random() < 0.1:
         instance.pair = None  # left open: a time-out, or the next instance, ends it
         return
     instance.end(transaction, is_commit=is_commit)
+    if rng.random() < 0.15:
+        instance.end_again(transaction, is_commit=is_commit if rng.random() < 0.5 else not is_commit)
 
 
 def process(stage: Stage, name: str, transactional_id: str) -> None:

@@ -5,7 +5,7 @@ Rule: none of it may tear a transaction, whichever moment it meets.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -57,7 +57,7 @@ def meddle(stage: Stage, name: str) -> None:
         with suppress(FencelineError, NoReply):
             if rng.random() < 0.5 and pair != other.pair:
                 # Of a size that no instance sends: else that instance's own batch would be a duplicate of it.
-                request = plain([f"{text}:{i}" for i in range(3)], ProducerRef(*pair, 0))
+                request = plain([f"{text}:{i}" for i in range(7)], ProducerRef(*pair, 0))
                 stage.tell(name, "guess", (pair, text), partial(append_plainly, partition, request), partition)
             elif pair != other.pair:
                 # Never with the present pair: that would be the instance itself.
@@ -96,16 +96,19 @@ def commit(stage: Stage, name: str) -> None:
         offset, what = int(rng.random() * OFFSET_MAX), rng.random()
         if what < 0.4:
             offsets = [GroupOffset(TOPIC, INPUT, offset, stage.fresh(name))]
-            _try(stage, name, "commit", offset, lambda log, o=offsets: log.subscriptions.commit(OFFSETS, o))
+            _try(stage, name, "commit", offset, partial(_commit, offsets))
         elif what < 0.6:
-            run = partial(_seek, offset)
-            _try(stage, name, "seek", offset, run)
+            _try(stage, name, "seek", offset, partial(_seek, offset))
         elif what < 0.7:
             _try(stage, name, "acknowledge", offset, partial(_acknowledge, offset))
         elif what < 0.85:
             _try(stage, name, "committed", None, partial(_look, rng.random() < 0.5))
         else:
             _try(stage, name, "unsubscribe", None, lambda log: log.subscriptions.unsubscribe(TOPIC, OFFSETS))
+
+
+def _commit(offsets: Sequence[GroupOffset], log: Any) -> Any:
+    return log.subscriptions.commit(OFFSETS, offsets)
 
 
 def _seek(offset: int, log: Any) -> Any:

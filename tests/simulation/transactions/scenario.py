@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
 from fenceline import limits
 from fenceline.model.requests import ReadRequest
@@ -40,6 +41,8 @@ class TransactionPlan(Plan):
     expiration_ms: int = 86_400_000  # of a producer's state
     skew_ms: float = SKEW_MS
     owns: bool = False  # each processor has an id of its own, and owns the input
+    lapse_margin_ms: int = limits.LAPSE_MARGIN_MS  # until a sweeper forgets a producer's state that has lapsed
+    id_ms: int = limits.TRANSACTIONAL_ID_MS  # until a transactional id expires
 
 
 class FailedTransactions(Failed):
@@ -96,6 +99,9 @@ def draw_plan(seed: int) -> TransactionPlan:
         expiration_ms=rng.choice((1, 2_000, 86_400_000)),
         skew_ms=rng.choice((0, SKEW_MS, SKEW_MS)),
         owns=rng.random() < 0.4,
+        # Never less than two clocks may differ by.
+        lapse_margin_ms=rng.choice((3 * SKEW_MS, limits.LAPSE_MARGIN_MS)),
+        id_ms=rng.choice((3 * SKEW_MS, limits.TRANSACTIONAL_ID_MS)),
     )
 
 
@@ -124,7 +130,7 @@ def run_seed(seed: int, plan: TransactionPlan | None = None) -> Run:
         truth.on_create(run.objects.created[-1])
 
     run.items.on_write, run.objects.on_create = on_write, on_create
-    with _limits(plan), _epochs(plan), subject.surround(world):
+    with _limits(plan), _short(plan), subject.surround(world):
         try:
             stage = _play(run, plan)
             _settle(run, plan, stage, truth)
@@ -136,7 +142,7 @@ def run_seed(seed: int, plan: TransactionPlan | None = None) -> Run:
             world.close()
             objects.close()
             items.close()
-    with _epochs(plan):
+    with _short(plan):
         try:
             check_recovered(run.objects.created, truth, seed)
         except Exception as failure:
@@ -145,14 +151,18 @@ def run_seed(seed: int, plan: TransactionPlan | None = None) -> Run:
 
 
 @contextmanager
-def _epochs(plan: TransactionPlan) -> Iterator[None]:
-    """Let epochs end early."""
-    before = limits.PRODUCER_EPOCH_MAX, limits.MARKER_EPOCH_MAX
-    limits.PRODUCER_EPOCH_MAX, limits.MARKER_EPOCH_MAX = plan.epoch_max, plan.epoch_max + 1
-    try:
+def _short(plan: TransactionPlan) -> Iterator[None]:
+    """Let epochs, states and ids end early."""
+    short = {
+        "PRODUCER_EPOCH_MAX": plan.epoch_max,
+        "MARKER_EPOCH_MAX": plan.epoch_max + 1,
+        "LAPSE_MARGIN_MS": plan.lapse_margin_ms,
+        "TRANSACTIONAL_ID_MS": plan.id_ms,
+    }
+    with ExitStack() as patched:
+        for name, value in short.items():
+            patched.enter_context(patch.object(limits, name, value))
         yield
-    finally:
-        limits.PRODUCER_EPOCH_MAX, limits.MARKER_EPOCH_MAX = before
 
 
 def _play(run: Run, plan: TransactionPlan) -> Stage:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fenceline import limits
+from fenceline.access.ownership import read_guard
 from fenceline.append import checks
 from fenceline.append.coordinator_answer import AskCoordinator, CoordinatorAnswer
 from fenceline.append.transaction_markers import EndEntry
@@ -16,10 +17,12 @@ from fenceline.errors import CorruptLogError
 from fenceline.log.partition import Partition
 from fenceline.log.state import PartitionState
 from fenceline.ports import Check, Put
+from fenceline.read.aborted import Outcomes
+from fenceline.recovery.open_transactions import OpenTransactions
 from fenceline.service import subscriptions
 from fenceline.subscriptions.committed_offsets import Asked
 from fenceline.subscriptions.items import Cursor
-from fenceline.transactions import decide, finish, item_store, pending_offsets
+from fenceline.transactions import decide, finish, hanging, item_store, pending_offsets
 from fenceline.transactions.item import TransactionItem
 from tests.simulation.harness.stores import Faults
 from tests.simulation.log.truth import Violation
@@ -197,7 +200,7 @@ def _unstable(topic: Any, partition: Any, require_stable: bool, *told: Any) -> A
 
 def shows_what_was_aborted(patch: Patch) -> None:
     """Leave out no aborted batch."""
-    patch.setattr("fenceline.read.reader.aborted_batches", lambda *told: ())
+    patch.setattr(Outcomes, "is_aborted", lambda self, header: False)
 
 
 def reads_on_past_open_transactions(patch: Patch) -> None:
@@ -210,8 +213,30 @@ def answers_from_memory(patch: Patch) -> None:
     patch.setattr(Partition, "verified", lambda self: self.state)
 
 
-def anything(seed: int) -> TransactionPlan:
-    return draw_plan(seed)
+# Beside transactions
+
+
+def takes_offsets_of_a_severed_owner(patch: Patch) -> None:
+    """Take what a session sends that another has severed (KIP-447)."""
+    patch.setattr(read_guard, "guard_group", lambda *told: ())
+
+
+def lets_a_commit_at_once_take_no_number(patch: Patch) -> None:
+    """Let an offset that was sent before a plain commit take effect after it (I15)."""
+    patch.setattr(Cursor, "numbered", lambda self: replace(self, is_set=True))
+
+
+def aborts_by_hand_what_lives(patch: Patch) -> None:
+    """Take each transaction for one that hangs."""
+    patch.setattr(hanging, "is_hanging", lambda *told: True)
+
+
+def forgets_the_commits_in_a_rebuild(patch: Patch) -> None:
+    """Abort in a rebuild what a partition has shown."""
+    patch.setattr(OpenTransactions, "note_commits", lambda *told: None)
+
+
+# Plans in which seeds meet what a guard is for
 
 
 def zombies(seed: int) -> TransactionPlan:
@@ -229,42 +254,73 @@ def lost_answers(seed: int) -> TransactionPlan:
     )
 
 
+def unanswered_keepers(seed: int) -> TransactionPlan:
+    """Draw producers that keep their ids, alone with each, on stores that lose answers."""
+    casts = ("producer", "producer", "producer", "producer")
+    return replace(
+        draw_plan(seed), faults=Faults(answer_lost=0.15), breaks=False, casts=casts, ids=4, rounds=6, patience_ms=60_000
+    )
+
+
 def processors(seed: int) -> TransactionPlan:
     casts = ("processor", "processor", "processor", "feeder", "feeder")
     faults = Faults(answer_lost=0.05, crash=0.01)
     return replace(draw_plan(seed), faults=faults, casts=casts, rounds=6, patience_ms=3_000)
 
 
-def long_freezes(seed: int) -> TransactionPlan:
-    """Draw processes that freeze for longer than a transaction and a producer's state last."""
-    faults = Faults(freeze=0.02, freeze_ms=70_000, slow=0.03, lands_after_ms_max=30_000)
+def owners(seed: int) -> TransactionPlan:
+    """Draw processors with ids of their own, which sever each other amid their transactions."""
+    return replace(processors(seed), owns=True, timeouts_ms=(3_000,))
+
+
+def rivals(seed: int) -> TransactionPlan:
+    """Draw commits of other kinds beside those of transactions, in processes that work."""
+    casts = ("producer", "producer", "producer", "committer", "committer", "aborter", "aborter")
+    return replace(draw_plan(seed), faults=Faults(), breaks=False, casts=casts, rounds=6, timeouts_ms=(60_000,))
+
+
+def stalled(seed: int) -> TransactionPlan:
+    """Draw processes that freeze before an append, for longer than a transaction, less long than an admission."""
     casts = ("producer", "producer", "producer", "sweeper", "sweeper", "follower")
-    plan = replace(draw_plan(seed), faults=faults, casts=casts, processes=3, rounds=6, ids=2, checkpoint_segments=1)
-    return replace(plan, timeouts_ms=(500, 3_000), expiration_ms=1, patience_ms=200_000, skew_ms=0)
+    plan = replace(draw_plan(seed), breaks=False, casts=casts, processes=3, rounds=6, ids=2, checkpoint_segments=1)
+    faults = Faults(freeze_at_append=0.2, freeze_ms=20_000)
+    return replace(plan, faults=faults, timeouts_ms=(500,), expiration_ms=1, patience_ms=200_000, skew_ms=0)
+
+
+def stalled_for_long(seed: int) -> TransactionPlan:
+    """Draw processes that freeze before an append, for longer than an admission holds, beside thorough sweeps."""
+    casts = ("producer", "producer", "producer", "feeder", "feeder", "sweeper", "sweeper", "sweeper")
+    # An id that no other producer takes: what a partition knows of it goes while its process is frozen.
+    plan = replace(stalled(seed), casts=casts, ids=9, lapse_margin_ms=1_000)
+    return replace(plan, faults=Faults(freeze_at_append=0.15, freeze_ms=90_000))
 
 
 @pytest.mark.parametrize(
     ("guard", "plan"),
     [
         (admits_without_asking, zombies),
-        (admits_for_ever, long_freezes),
-        (forgets_the_epoch_of_what_lapsed, long_freezes),
+        (admits_for_ever, stalled_for_long),
+        (forgets_the_epoch_of_what_lapsed, stalled),
         (takes_plain_batches_amid_a_transaction, zombies),
         (completes_before_the_markers, zombies),
         (completes_before_the_cursors, processors),
-        (appends_a_marker_without_a_read, long_freezes),
+        (appends_a_marker_without_a_read, stalled_for_long),
         (appends_a_marker_again, lost_answers),
         (writes_over_another_decision, zombies),
         (gives_a_fenced_epoch, zombies),
         (forgets_which_end_decided, lost_answers),
-        (forgets_the_pair_that_was_kept, lost_answers),
+        (forgets_the_pair_that_was_kept, unanswered_keepers),
         (gives_the_last_epoch, zombies),
         (sends_offsets_beside_the_item, processors),
-        (settles_in_the_order_of_the_ends, processors),
-        (begins_where_offsets_are_pending, processors),
+        (settles_in_the_order_of_the_ends, rivals),
+        (begins_where_offsets_are_pending, owners),
         (shows_what_was_aborted, zombies),
         (reads_on_past_open_transactions, zombies),
         (answers_from_memory, zombies),
+        (takes_offsets_of_a_severed_owner, owners),
+        (lets_a_commit_at_once_take_no_number, rivals),
+        (aborts_by_hand_what_lives, rivals),
+        (forgets_the_commits_in_a_rebuild, zombies),
     ],
 )
 def test_without_a_guard_a_seed_finds_what_it_was_there_for(
