@@ -3,9 +3,9 @@
 The tree::
 
     FencelineError: has a code, a status and a next step
-        FixError: nothing was written; the same request fails again
+        FixError: no record was written; the same request fails again
             InvalidRequestError … OffsetOutOfRangeError
-        RetryError: nothing was written; send it again
+        RetryError: no record was written; send it again
             ThrottledError, ContendedError, StoreUnavailableError …
         OutcomeUnknownError: it may have been written; check
         CorruptLogError: stored data breaks an invariant; stop

@@ -13,7 +13,7 @@ from queue import Queue
 
 import pytest
 
-from fenceline.errors import SessionSeveredError
+from fenceline.errors import SessionSeveredError, StoreUnavailableError
 from fenceline.format.batch import StoredRecord
 from fenceline_cli.commands import transaction_batch
 from fenceline_cli.commands.batch_command import BatchError, run_command
@@ -41,18 +41,19 @@ def page(partition, *offsets, position=None):
 
 
 class PagesReader:
-    """A reader that has the pages that a test gives it, then an error or an end."""
+    """A reader that has the pages and the errors that a test gives it, then an end."""
 
-    def __init__(self, *pages, error=None):
-        self._given, self._error = pages, error
+    def __init__(self, *given):
+        self._left = list(given)
         self.positions = {}
 
     def pages(self):
-        for one in self._given:
+        while self._left:
+            one = self._left.pop(0)
+            if isinstance(one, Exception):
+                raise one
             self.positions[one.partition] = one.position
             yield one.partition, one.records
-        if self._error is not None:
-            raise self._error
 
 
 def batches_of(*pages, records_max=1_000):
@@ -109,11 +110,22 @@ def test_a_reader_is_read_ahead_to_its_end():
 
 
 def test_an_error_of_the_reader_comes_after_what_it_had_read():
-    with Feed(PagesReader(page(0, 0), error=SessionSeveredError("severed")), 10) as feed:
+    with Feed(PagesReader(page(0, 0), SessionSeveredError("severed")), 10) as feed:
         each = feed.batches()
         assert next(each).offsets == {0: 1}
         with pytest.raises(SessionSeveredError):
             next(each)
+
+
+def test_a_service_that_is_away_is_tried_again_where_the_reading_was(monkeypatch):
+    monkeypatch.setattr(transaction_batch, "_PAUSE_S", 0.001)
+    away = StoreUnavailableError("no connection")
+    told = []
+    with Feed(PagesReader(page(0, 0), away, away, page(0, 1)), 1, on_away=told.append) as feed:
+        assert [batch.offsets for batch in feed.batches()] == [{0: 1}, {0: 2}]
+    assert told == [away, away]
+    with Feed(PagesReader(page(0, 0), away), 1) as feed, pytest.raises(StoreUnavailableError):
+        list(feed.batches())
 
 
 def test_a_loss_ends_a_feed_that_waits_and_one_that_has_more():

@@ -21,8 +21,8 @@ from fenceline_http import routes
 from fenceline_testing.service import in_memory
 from functions.telemetry import metric_names
 from tests.e2e.region import REGIONS, Region, Toolkit
-from tests.e2e.test_transactions import Producer, begun, offsets, values
-from tests.e2e.test_transactions import eventually as eventually_is
+from tests.e2e.test_blackbox_transactions import Producer, begun, offsets, values
+from tests.e2e.test_blackbox_transactions import eventually as eventually_is
 from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.deploy

@@ -79,7 +79,7 @@ def stranger(tmp_path: Path) -> Iterator[Stranger]:
 
 @pytest.mark.slow
 def test_the_readmes_commands_do_what_they_say(stranger: Stranger) -> None:
-    by_hand, over_http, copying, one_writer = (commands_of(COMMANDS[at]) for at in (1, 2, 3, 4))
+    by_hand, over_http, copying, one_writer, exactly_once = (commands_of(COMMANDS[at]) for at in (1, 2, 3, 4, 5))
 
     create, produce, consume, verify = map(stranger.run, by_hand[1:])
     assert "created orders partitions=4" in create
@@ -92,7 +92,7 @@ def test_the_readmes_commands_do_what_they_say(stranger: Stranger) -> None:
     assert '"error"' not in append
     assert '"position"' in read
 
-    created, _, shown = map(stranger.run, copying)
+    created, _, shown, _ = map(stranger.run, copying)
     assert "created copy partitions=4" in created
     lines = [line.split(" ", 3) for line in shown.splitlines() if line]  # topic, partition, offset, key and value
     assert sorted((topic, rest) for topic, _, _, rest in lines) == [
@@ -102,3 +102,7 @@ def test_the_readmes_commands_do_what_they_say(stranger: Stranger) -> None:
     ]
 
     assert stranger.run(one_writer[2]) == "reported\n"
+
+    stranger.run(exactly_once[0])
+    shouted = stranger.run(".venv/bin/fenceline consume shouted --from earliest --isolation read_committed")
+    assert sorted(shouted.split()) == ["1", "1", "2", "BOOK", "BOOK", "BOOKS"]

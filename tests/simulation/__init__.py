@@ -43,4 +43,19 @@ owners, waiters, and fenced clients that come back. Clocks differ by up to 20 s.
 - Refusals were true at some moment, by some process's clock (I4, I9): ``access.refusals``.
 
 ``access.test_guards`` shows that each of these can fail.
+
+``--scenario transactions`` plays transactions (``transactions.scenario``): producers that take one id from each other,
+processors that read, process and write, readers, sweepers, and clients that guess pairs. There:
+
+- I10, I13: ``transactions.truth.TransactionTruth._take_transaction`` at every write of an item, and
+  ``transactions.checker._check_end``, ``_check_pairs`` and ``_check_repeats`` for the answers.
+
+- I11, I12: ``transactions.truth.TransactionTruth._judge_batch``, ``_fold_marker`` and ``_judge_open`` at every create;
+  ``_judge_complete`` at every end.
+
+- I14, I15: ``transactions.truth.TransactionTruth._judge_pending`` and ``_take_cursor``, at every write of a cursor.
+
+- Promise 4, exactly once: ``transactions.checker._check_transaction``, ``_check_read`` and ``check_processed``.
+
+``transactions.test_guards`` shows that each of these can fail.
 """

@@ -60,9 +60,10 @@ def test_every_block_is_run_by_a_test() -> None:
             "examples/replicated_kv.py",
             "#",
         ],  # test_examples.py; the lock: test_readme.py of processes
+        [".venv/bin/fenceline", "txn", "run"],  # test_readme.py of processes; the example: test_examples.py
         ["npx", f"aws-cdk@{AWS_CDK}", "deploy"],  # tests/e2e
     ]
-    assert len(PYTHON) == 3
+    assert len(PYTHON) == 4
     assert len(re.findall(r"^```\w", TEXT, re.MULTILINE)) == len(COMMANDS) + len(PYTHON) + 1  # + 1: the picture
     assert len(re.findall(r"^```$", TEXT, re.MULTILINE)) == len(COMMANDS) + len(PYTHON) + 1
 
@@ -82,7 +83,7 @@ def test_each_request_says_what_it_sends() -> None:
 
 
 def test_what_is_shown_in_python_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    first, second, third = PYTHON
+    first, second, third, fourth = PYTHON
     with in_memory() as served:
         client = served.client
         client.create_topic("orders", partitions=4)  # as by the README's first commands
@@ -102,10 +103,17 @@ def test_what_is_shown_in_python_runs(monkeypatch: pytest.MonkeyPatch, capsys: p
         assert backlogs[0] == 0
         assert sum(backlogs.values()) == 1  # in ann's partition, another one
 
+        client.create_topic("copy", partitions=4)
+        exec(third, {"client": client, "CommittedOffset": fenceline.CommittedOffset})
+        paid = [record for _, record in client.reader("copy", start="earliest", isolation="read_committed")]
+        assert [(record.key, record.value) for record in paid] == [(b"ann", b"paid")]
+        (first_committed, *_) = client.committed_offsets("billing", topic="orders")
+        assert (first_committed.partition, first_committed.offset) == (0, 1)
+
     def send_order(client: fenceline.Client, order: str) -> None:
         client.produce("orders", 0, [Record(order.encode())])
 
     shown: dict[str, Any] = {"my_program": SimpleNamespace(send_order=send_order)}
-    exec(third, shown)
+    exec(fourth, shown)
     with in_memory() as served:
         shown["test_an_order_is_sent_once"](served)

@@ -10,11 +10,12 @@ import re
 import sys
 from base64 import b64encode
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from fenceline_cli.commands import record_format
 from fenceline_cli.commands.record_format import AnyRecord
 
+Format = Literal["value", "key-value", "json"]  # those that have a name
 LineOf = Callable[[int, AnyRecord], bytes]
 
 

@@ -7,22 +7,21 @@ where it is, and that ``--format json`` carries every record.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import Empty, Full, Queue
 from typing import TYPE_CHECKING, BinaryIO
 
-from fenceline.errors import FencelineError
+from fenceline.errors import FencelineError, RetryError
 from fenceline_cli import inputs
-from fenceline_cli.commands.consume_lines import LINES
+from fenceline_cli.commands.consume_lines import LINES, Format
 from fenceline_cli.output import CommandError
 
 if TYPE_CHECKING:
     from fenceline.client import Reader
     from fenceline.format.batch import StoredRecord
     from fenceline.model.record import Record
-    from fenceline_cli.commands.transaction_run import Format
 
 _PARSERS: dict[Format, inputs.Parse] = {
     "value": inputs.value_only,
@@ -33,6 +32,7 @@ PARTITIONS_MAX = 32  # in one batch: their offsets go in one request
 _BYTES_MAX = 8 * 1024 * 1024  # of a batch; a single page may exceed it
 _PAGES_AHEAD = 16
 _LOOK_S = 0.2  # at whether the feed was closed
+_PAUSE_S = 0.5  # between two tries to read from a service that is away
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +117,15 @@ class Feed:
 
     A batch begins with what has come, waits for nothing more, and is at most ``records_max`` long. So records are
     processed as soon as they come, and in larger batches while they come faster than they are processed.
+
+    Args:
+        on_away: Called each time the service cannot be read from, before it is tried again. Left out, that is an error.
     """
 
-    def __init__(self, reader: Reader, records_max: int) -> None:
+    def __init__(self, reader: Reader, records_max: int, on_away: Callable[[RetryError], None] | None = None) -> None:
         self._reader = reader
         self._records_max = records_max
+        self._on_away = on_away
         self._pages: Queue[Page | BaseException] = Queue(_PAGES_AHEAD)
         self._is_closed = threading.Event()
         self._thread = threading.Thread(target=self._read, name="fenceline-feed", daemon=True)
@@ -164,9 +168,8 @@ class Feed:
 
     def _read(self) -> None:
         try:
-            for partition, records in self._reader.pages():
-                if not self._put(Page(partition, records, self._reader.positions[partition])):
-                    return
+            while not self._is_read():
+                self._is_closed.wait(_PAUSE_S)
         except FencelineError as error:
             self._put(error)
         except BaseException as error:
@@ -175,6 +178,19 @@ class Feed:
             raise
         else:
             self._put(_Ended())
+
+    def _is_read(self) -> bool:
+        """Read to the reader's end, and return True; return False if it is to be tried again from there on."""
+        try:
+            for partition, records in self._reader.pages():
+                if not self._put(Page(partition, records, self._reader.positions[partition])):
+                    break
+        except RetryError as error:
+            if self._on_away is None:
+                raise
+            self._on_away(error)
+            return self._is_closed.is_set()
+        return True
 
     def _put(self, page: Page | BaseException) -> bool:
         """Wait for room, and return True unless the feed was closed."""

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
-from fenceline.errors import UnstableOffsetCommitError
+from fenceline.errors import RetryError, UnstableOffsetCommitError
 from fenceline_cli.commands.batch_command import run_command
 from fenceline_cli.commands.transaction_batch import Batch, Feed, read_records, write_lines
 from fenceline_cli.options import InitialPosition, partitions_of
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from fenceline.client.transactions.producer import TransactionalProducer
     from fenceline.client.types import CommittedOffset
     from fenceline.model.record import Record
-    from fenceline_cli.commands.transaction_run import Format
+    from fenceline_cli.commands.consume_lines import Format
     from fenceline_cli.commands.transaction_signals import Signals
 
 T = TypeVar("T")
@@ -85,6 +85,7 @@ class Run:
         self._job = job
         self._progress = progress
         self._signals = signals
+        self._is_away_told = False
 
     def go(self) -> None:
         """Process batch after batch: for ever, or up to the input's present end.
@@ -113,10 +114,11 @@ class Run:
                     isolation="read_committed",
                 )
             )
-            feed = held.enter_context(Feed(reader, job.records_max))
+            feed = held.enter_context(Feed(reader, job.records_max, on_away=None if job.is_once else self._wait))
             for owner in owners:
                 owner.when_lost(feed.fail)  # else a run that waits for records would not notice
             for batch in told(feed.batches(), self._progress):
+                self._is_away_told = False
                 self._process(batch, producer, session)
 
     def _owners(self, held: ExitStack, session: Session, partitions: Sequence[int]) -> list[Owner]:
@@ -153,6 +155,11 @@ class Run:
                 if not is_told:
                     typer.echo(f"waiting for the transaction of an earlier run to end: {error.detail}", err=True)
                 is_told = True
+
+    def _wait(self, error: RetryError) -> None:
+        if not self._is_away_told:
+            typer.echo(f"waiting for the server: {error.code}: {error.detail}; the command tries again", err=True)
+        self._is_away_told = True
 
     def _process(self, batch: Batch, producer: TransactionalProducer, session: Session) -> None:
         job = self._job

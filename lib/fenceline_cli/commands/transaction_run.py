@@ -5,7 +5,7 @@ Not here: the loop itself (``transaction_loop``).
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -22,12 +22,11 @@ from fenceline.errors import (
 from fenceline_cli.commands import units
 from fenceline_cli.commands.batch_command import BatchError
 from fenceline_cli.commands.codec_alone import load_codec
+from fenceline_cli.commands.consume_lines import Format
 from fenceline_cli.commands.holding import in_ms
 from fenceline_cli.commands.transaction_signals import Interrupted, Signals
 from fenceline_cli.options import DEFAULT_URL, AsJson, InitialPosition, Url, connect, topic_names
 from fenceline_cli.output import CommandError, describe, fail, print_json
-
-Format = Literal["value", "key-value", "json"]
 
 # To a run these say that a later one works for the group now, or has its transactional id.
 TAKEN_OVER = (ProducerFencedError, OwnerFencedError, SessionSeveredError)

@@ -82,6 +82,7 @@ def check_verified(scene: Scene) -> None:
         for partition in range(topic.partitions):
             verified = verify_partition(context, topic, partition)
             assert verified.broken_at is None, f"{topic.name}/{partition} at {verified.broken_at}: {verified.problem}"
+            assert not verified.findings, f"{topic.name}/{partition}: {verified.findings}"
             item = scene.items.get([keys.head_item(topic.topic_id, partition)])
             heads = [Head.from_value(found.value) for found in item.values()]
             assert all(head.log_start <= head.next_offset <= verified.next_offset for head in heads)

@@ -11,25 +11,28 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from unittest.mock import patch
 
 from fenceline import limits
 from fenceline.errors import FencelineError, OutcomeUnknownError, RetryError
+from fenceline.format import keys, partitioner
 from fenceline.ports import StoreFact
+from fenceline.transactions import expiry
 from tests.simulation.crash import checks
 from tests.simulation.crash.access_operations import ACCESS_OPERATIONS
 from tests.simulation.crash.operations import OPERATIONS, Operation
 from tests.simulation.crash.rows import Stored, explain, rows_of_design
 from tests.simulation.crash.scene import Died, Fate, Process, Scene
+from tests.simulation.crash.transaction_operations import TRANSACTION_OPERATIONS
 
 MINUTE_MS = 60_000
 PAUSES_MS = (MINUTE_MS, 120 * MINUTE_MS)
 """Between the death and the next process: the shortest that makes every look old, and one beyond ``gc_grace``."""
 
 
-ALL_OPERATIONS = [*OPERATIONS, *ACCESS_OPERATIONS]
+ALL_OPERATIONS = [*OPERATIONS, *ACCESS_OPERATIONS, *TRANSACTION_OPERATIONS]
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ def run_all(operation: Operation) -> Iterator[Strike]:
     Raises:
         AssertionError: Something that was promised does not hold; its notes name the cell.
     """
-    with _few_items_at_once(operation):
+    with _few(operation):
         calls, writes = _whole(operation)
         mended: set[str] = set()
         for at, call in enumerate(calls):
@@ -69,14 +72,20 @@ def run_all(operation: Operation) -> Iterator[Strike]:
 
 def deaths_behind_writes(operation: Operation) -> Iterator[Strike]:
     """Let the process die after each call that changes something, and mend nothing: all that can be left behind."""
-    with _few_items_at_once(operation):
+    with _few(operation):
         calls, writes = _whole(operation)
         for at in writes:
             yield _strike(operation, at, calls[at], Fate.DIES_AFTER, writes, None)
 
 
-def _few_items_at_once(operation: Operation) -> AbstractContextManager[object]:
-    return patch.object(limits, "TRANSACTION_ITEMS_MAX", operation.items_at_once)
+@contextmanager
+def _few(operation: Operation) -> Iterator[None]:
+    """Let few items go in one transaction, and coordinators have few shards, each of which a sweep asks for."""
+    with ExitStack() as patched:
+        patched.enter_context(patch.object(limits, "TRANSACTION_ITEMS_MAX", operation.items_at_once))
+        for module in (partitioner, keys, expiry):
+            patched.enter_context(patch.object(module, "COORDINATOR_SHARDS", 2))
+        yield
 
 
 def _whole(operation: Operation) -> tuple[list[str], list[int]]:

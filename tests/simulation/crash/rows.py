@@ -20,6 +20,7 @@ from fenceline.format.control import SEAL, parse_marker
 from fenceline.log.checkpoint_items import Head
 from fenceline.log.topic_item import TopicItem, topic_from_value
 from tests.simulation.crash.access_rows import ACCESS_ROWS, settled_access
+from tests.simulation.crash.transaction_rows import TRANSACTION_ROWS, settled_transactions
 
 Stored = Mapping[str, Any]
 
@@ -163,9 +164,11 @@ def _has_seal(difference: Difference, prefix: str) -> bool:
 
 
 def _some_of_a_rebuild(difference: Difference) -> set[str]:
-    made = set(difference.changed) - difference.before.keys()
-    is_under_way = any(place.startswith(f"{keys.REBUILDING.partition}#") for place in difference.left)
-    return made if is_under_way else set()
+    return set(difference.changed) - difference.before.keys() if _is_rebuilding(difference) else set()
+
+
+def _is_rebuilding(difference: Difference) -> bool:
+    return any(place.startswith(f"{keys.REBUILDING.partition}#") for place in difference.left)
 
 
 def _has_topic_items(difference: Difference) -> bool:
@@ -196,11 +199,9 @@ def _is_in_force(stored: Stored, key: str) -> bool:
 
 
 def _producer_ids(difference: Difference) -> set[str]:
-    return difference.changed_under(keys.PRODUCER_ID_BLOCK.partition) if _has_no_object(difference) else set()
-
-
-def _has_no_object(difference: Difference) -> bool:
-    return not any(key.startswith("topic/") for key in difference.left)
+    """Return the counter, unless a rebuild has written it."""
+    is_rebuilt = bool(difference.topics) or _is_rebuilding(difference)
+    return set() if is_rebuilt else difference.changed_under(f"{keys.PRODUCER_ID_BLOCK.partition}#")
 
 
 ROWS: Mapping[str, Callable[[Difference], set[str]]] = {
@@ -219,6 +220,7 @@ ROWS: Mapping[str, Callable[[Difference], set[str]]] = {
     "a step of the sweeper, before the next": _steps_of_a_sweep,
     "some deletions of a collection, before the others": _deleted,
     **ACCESS_ROWS,
+    **TRANSACTION_ROWS,
 }
 """By its first column: the changed keys that a row accounts for. Rows of further operations go here."""
 
@@ -233,6 +235,7 @@ def _settled(difference: Difference) -> set[str]:
     settled = {key for items in difference.heads for key in difference.changed_under(f"{items}#")}
     settled -= _items_ahead_of_the_head(difference)
     settled |= settled_access(difference)
+    settled |= settled_transactions(difference)
     settled |= {key for key in difference.changed_under("compacted/") if _is_in_force(difference.left, key)}
     settled |= {
         key for key in difference.changed_under("state/") & difference.left.keys() if _is_reached(difference, key)

@@ -192,9 +192,17 @@ class Scene:
         self.ledger = Ledger()
         self.is_closed = False
         self._lost_items: list[SqliteItemStore] = []
+        self._processes: list[Process] = []
 
     def process(self) -> Process:
-        return Process(self)
+        made = Process(self)
+        self._processes.append(made)
+        return made
+
+    def land(self) -> None:
+        """Let every call that is under way reach its store: after that no process of before does anything."""
+        for process in self._processes:
+            process.land()
 
     def lose_items(self) -> None:
         """Put an empty item store in the place of this one; processes made from now on use it."""
@@ -250,9 +258,9 @@ class Scene:
 
     def append(
         self, process: Process, name: str, partition: int, *values: str, expected: int | None = None,
-        producer: tuple[int, int, int] | None = None,
+        producer: tuple[int, int, int] | None = None, transactional_id: str | None = None,
     ) -> Appended:  # fmt: skip
-        request = request_of(*values, expected=expected, producer=producer)
+        request = request_of(*values, expected=expected, producer=producer, transactional_id=transactional_id)
         sent = {record.value or b"" for record in request.records}
         may_stand = sent & (self.ledger.unknown | self._acknowledged_values())  # by an earlier attempt
         self.ledger.unknown |= sent
@@ -303,12 +311,16 @@ class Scene:
             payload = (record.key, record.value, tuple(record.headers))
             assert payloads.setdefault(offset, payload) == payload, f"two records were acknowledged at {offset}"
             self.ledger.unknown.discard(record.value or b"")
-        if request.producer is not None:
+        # The end of a transaction ends what is a duplicate in it.
+        if request.producer is not None and request.transactional_id is None:
             self.ledger.batches[topic_id, partition, request.producer.producer_id] = (request, answer)
 
 
 def request_of(
-    *values: str, expected: int | None = None, producer: tuple[int, int, int] | None = None
+    *values: str,
+    expected: int | None = None,
+    producer: tuple[int, int, int] | None = None,
+    transactional_id: str | None = None,
 ) -> AppendRequest:
     """Return a request of one record per value, each with a header and a key.
 
@@ -316,7 +328,7 @@ def request_of(
     """
     records = [Record(v.encode(), key=v.split(":")[0].encode(), headers=[("h", v[:1].encode())]) for v in values]
     ref = None if producer is None else ProducerRef(*producer)
-    return AppendRequest.of_records(records, expected_offset=expected, producer=ref)
+    return AppendRequest.of_records(records, expected_offset=expected, producer=ref, transactional_id=transactional_id)
 
 
 def read_all(log: Log, name: str, partition: int, offset: int, *, is_compacted: bool = False) -> list[ReadRecord]:

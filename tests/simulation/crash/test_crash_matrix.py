@@ -6,6 +6,7 @@ Protocol: DESIGN.md, "What a crash leaves".
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,13 +14,17 @@ import pytest
 from fenceline.access import fence_markers
 from fenceline.access.claims.claim import Claiming
 from fenceline.access.ownership import own
+from fenceline.append import checks
 from fenceline.append.appender import Appender
+from fenceline.append.coordinator_answer import AskCoordinator
 from fenceline.append.queue import Group
 from fenceline.errors import ProducerFencedError
 from fenceline.format.segment import parse_segment
 from fenceline.log import checkpoint
 from fenceline.log.partition import Partition
 from fenceline.log.state import PartitionState
+from fenceline.recovery.open_transactions import OpenTransactions
+from fenceline.transactions import decide, finish
 from tests.simulation.crash import operations
 from tests.simulation.crash.matrix import ALL_OPERATIONS, deaths_behind_writes, run_all, table
 from tests.simulation.crash.operations import Operation
@@ -151,6 +156,43 @@ def test_a_grant_without_its_marker_is_found(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(Claiming, "_append_markers", lambda self, topic, pending, until_ms: {0: 3, 1: 2})
     with pytest.raises((AssertionError, ProducerFencedError)):
         list(run_all(BY_NAME["claim"]))
+
+
+def test_an_end_that_is_complete_before_its_markers_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = finish._make
+
+    def early(context: Any, kinds: Any, until_ms: int) -> Any:
+        made(context, [kinds[0][:1], kinds[1]], until_ms)
+        return []
+
+    monkeypatch.setattr(finish, "_make", early)
+    with pytest.raises(AssertionError):
+        list(run_all(BY_NAME["end: commit"]))
+
+
+def test_a_decision_that_its_own_repeat_does_not_find_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = decide._end
+    monkeypatch.setattr(decide, "_end", lambda item, *told: ended(item and replace(item, ended=None), *told))
+    with pytest.raises((AssertionError, ProducerFencedError)):
+        list(run_all(BY_NAME["end: commit"]))
+
+
+def test_a_rebuild_that_aborts_what_was_shown_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(OpenTransactions, "note_commits", lambda *_: None)
+    with pytest.raises(AssertionError, match="torn apart"):
+        list(run_all(BY_NAME["rebuild with transactions"]))
+
+
+def test_a_late_batch_that_no_admission_precedes_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged = checks._check_transaction
+
+    def hasty(*told: Any) -> Any:
+        verdict = judged(*told)
+        return None if isinstance(verdict, AskCoordinator) else verdict
+
+    monkeypatch.setattr(checks, "_check_transaction", hasty)
+    with pytest.raises(AssertionError):
+        list(run_all(BY_NAME["transactional append"]))
 
 
 def test_a_call_that_a_dead_process_makes_reaches_no_store() -> None:

@@ -19,21 +19,32 @@ from tests.simulation.transactions.truth import ABORTED, COMMITTED, OPEN, Log, S
 _STORES = {"STORE_UNAVAILABLE", "CONTENDED", "OUTCOME_UNKNOWN"}
 _MACHINE = {"INVALID_PRODUCER_ID_MAPPING", "PRODUCER_FENCED", "INVALID_TXN_STATE", "CONCURRENT_TRANSACTIONS"}
 _APPENDS = {"INVALID_PRODUCER_EPOCH", "OUT_OF_ORDER_SEQUENCE_NUMBER", "UNKNOWN_TOPIC_OR_PARTITION"}
+_OWNERS = {"SESSION_SEVERED", "SESSION_EXPIRED", "OWNER_FENCED"}
 CODES = {
     "create": {"TOPIC_ALREADY_EXISTS", *_STORES},
+    "delete": {"UNKNOWN_TOPIC_OR_PARTITION", *_STORES},
     "init": {"PRODUCER_FENCED", "CONCURRENT_TRANSACTIONS", *_STORES},
     "add": {*_MACHINE, *_STORES},
     "add-group": {*_MACHINE, *_STORES},
-    "send-offsets": {*_MACHINE, *_STORES, "THROTTLED", "OFFSET_OUT_OF_RANGE"},
-    "send": {*_MACHINE, *_APPENDS, *_STORES},
-    "plain": _STORES,
+    "send-offsets": {*_MACHINE, *_STORES, *_OWNERS, "THROTTLED", "OFFSET_OUT_OF_RANGE"},
+    "send": {*_MACHINE, *_APPENDS, *_STORES, "PRODUCER_BUSY"},
+    "plain": {"PRODUCER_FENCED", "PRODUCER_BUSY", *_STORES},
     "end": {*_MACHINE, *_STORES},
     "committed": {"UNSTABLE_OFFSET_COMMIT", *_STORES},
+    "commit": {"OFFSET_OUT_OF_RANGE", *_STORES},
+    "seek": {"OFFSET_OUT_OF_RANGE", "UNKNOWN_SUBSCRIPTION", *_STORES},
+    "acknowledge": {"OFFSET_OUT_OF_RANGE", "UNKNOWN_SUBSCRIPTION", *_STORES},
+    "unsubscribe": {"UNKNOWN_SUBSCRIPTION", *_STORES},
     "read": {"OFFSET_OUT_OF_RANGE", *_STORES},
     "offsets": _STORES,
     "trim": {"OFFSET_OUT_OF_RANGE", *_STORES},
     "sweep": _STORES,
-    "guess": {*_MACHINE, *_APPENDS, *_STORES},
+    "session": _STORES,
+    "own": {*_OWNERS, *_STORES, "STALE_GENERATION"},
+    "claim": {"PRODUCER_FENCED", *_STORES},
+    "close": {*_OWNERS, *_STORES},
+    "abort-by-hand": {"INVALID_TXN_STATE", "CONCURRENT_TRANSACTIONS", *_STORES},
+    "guess": {*_MACHINE, *_APPENDS, *_STORES, "PRODUCER_BUSY"},
 }
 
 
@@ -56,6 +67,8 @@ def check(truth: TransactionTruth, operations: Sequence[Operation], transactions
             _check_read(truth.logs[truth.live(TOPIC), operation.partition], operations, operation)
         if operation.kind == "end" and operation.is_answered:
             _check_end(truth, operation)
+        if operation.kind == "abort-by-hand" and operation.is_answered:
+            raise Violation(f"{operation}: aborted by hand, though nothing can hang")
 
 
 def _found(truth: TransactionTruth) -> dict[str, Stored]:
@@ -68,7 +81,7 @@ def _found(truth: TransactionTruth) -> dict[str, Stored]:
             if one.value in found:
                 raise Violation(f"stored twice: {one} and {found[one.value]}")
             found[one.value] = one
-            if one.outcome == OPEN:
+            if one.outcome == OPEN and truth.is_served(log.topic_id):
                 raise Violation(f"never decided: {one}")
     return found
 
@@ -89,7 +102,8 @@ def _check_transaction(transaction: Transaction, found: dict[str, Stored]) -> No
         for one in stored:
             if one.transaction != transaction.pair:
                 raise Violation(f"stored in another transaction: {transaction} {one}")
-            outcomes.add(one.outcome)
+            if one.outcome != OPEN:  # in a deleted topic, where nothing is decided any longer
+                outcomes.add(one.outcome)
     if len(outcomes) > 1:
         raise Violation(f"decided in two ways: {transaction} {outcomes}")
     expected = COMMITTED if transaction.asked else ABORTED
@@ -159,10 +173,7 @@ def _check_read(log: Log, operations: Sequence[Operation], operation: Operation)
     end = bounds.last_stable_offset if request.is_read_committed else bounds.next_offset
     start = request.offset
     if start is None:
-        start = max(end - request.tail_offset, bounds.log_start_offset)
-        if request.is_read_committed and request.wait_ms == 0 and told and told[0][0] < start:
-            raise Violation(f"{operation}: began before {start}: {told}")
-        start = min([start, *(offset for offset, _ in told)])
+        start = _tail(log, operation, told)
     if page.position > max(end, start):
         raise Violation(f"{operation}: position {page.position} beyond {end}")
     shown = log.data(start, page.position, is_committed=request.is_read_committed)
@@ -170,6 +181,20 @@ def _check_read(log: Log, operations: Sequence[Operation], operation: Operation)
         raise Violation(f"{operation}: answered {told}, but the log has {shown}")
     if page.position == start < end:
         raise Violation(f"{operation}: stays at {start}, and the end is {end}")
+
+
+def _tail(log: Log, operation: Operation, told: Sequence[tuple[int, str]]) -> int:
+    """Return where a read from the tail began: at an end that the log had meanwhile, for a reader may wait for one."""
+    page, request = operation.answer, operation.request
+    ends = {
+        stable if request.is_read_committed else following
+        for following, stable in log.bounds_between(operation.began, operation.ended)
+    }
+    starts = {max(end - request.tail_offset, page.bounds.log_start_offset) for end in ends}
+    first = min([page.position, *(offset for offset, _ in told)])
+    if not starts or min(starts) > first:
+        raise Violation(f"{operation}: began before {starts}: {told}")
+    return max(start for start in starts if start <= first)
 
 
 def check_processed(truth: TransactionTruth) -> None:

@@ -2,6 +2,8 @@
 
 Rule: several clients share a transactional id. Each takes it from the others, goes on with what it has, and remembers
 every transaction that it began.
+
+Not here: what goes on beside them (``transactions/rivals.py``).
 """
 
 from __future__ import annotations
@@ -14,20 +16,20 @@ from typing import Any
 
 from fenceline.append.request import AppendRequest
 from fenceline.errors import FencelineError, OffsetOutOfRangeError, ProducerFencedError
-from fenceline.model.requests import ReadRequest
-from fenceline.model.results import ProducerRef
+from fenceline.model.requests import OwnTarget, ReadRequest
 from fenceline.model.subscription import GroupOffset
 from fenceline.model.transaction import ProducerPair, TopicPartition
-from fenceline.ports import StoreFact
-from fenceline.sweeper.sweep import sweep
 from tests.simulation.harness.world import NoReply
 from tests.simulation.log.clients import Field
-from tests.simulation.transactions.requests import TOPIC, Asking, Batch, Ending, Sending, Transaction, plain
+from tests.simulation.transactions.requests import OTHER, TOPIC, Asking, Batch, Ending, Sending, Transaction, plain
 
 INPUT = 0  # the partition that processors read
 GROUP = "g"
+OFFSETS = "h"  # a group to which transactions and rivals commit any offsets
+OFFSET_MAX = 3  # of those
 TRIES_MAX = 5
 ENDS_MAX = 8
+LEASE_MS = 60_000
 
 
 class Lost(Exception):
@@ -40,10 +42,16 @@ class Stage(Field):
 
     partitions: int = 2
     timeouts_ms: tuple[int, ...] = (60_000,)
+    has_other: bool = False  # transactions go to a topic that is deleted and created again, too
+    has_rivals: bool = False  # transactions send offsets to a group that others commit to
+    owns: bool = False  # each processor has an id of its own, and owns the input instead (KIP-447)
+    generation: int = 0  # of the last request to own the input
     transactions: list[Transaction] = field(default_factory=list)
 
-    def tell(self, name: str, kind: str, request: Any, run: Callable[[Any], Any], partition: int = 0) -> Any:
-        return self.ask(name, kind, TOPIC, partition, request, run)
+    def tell(
+        self, name: str, kind: str, request: Any, run: Callable[[Any], Any], partition: int = 0, topic: str = TOPIC
+    ) -> Any:
+        return self.ask(name, kind, topic, partition, request, run)
 
 
 @dataclass
@@ -55,6 +63,7 @@ class Instance:
     transactional_id: str
     pair: ProducerPair | None = None
     name: str = ""
+    session_id: str | None = None
 
     def begin(self, *, keeps: bool = False) -> None:
         """Ask for the id: as a new instance, or as the same one that keeps its pair (KIP-360).
@@ -86,10 +95,22 @@ class Instance:
         self.stage.transactions.append(transaction)
         return transaction
 
-    def add(self, partitions: set[int]) -> None:
+    def own(self) -> None:
+        """Take the input for a session of this instance, and sever whichever instance had it.
+
+        Raises:
+            Lost: It was refused, or no try was answered.
+        """
+        made = self._tell("session", LEASE_MS, lambda log: log.access.create_session(lease_ms=LEASE_MS))
+        self.stage.generation += 1
+        session_id, wanted = made.session_id, [OwnTarget(f"{TOPIC}/{INPUT}", self.stage.generation)]
+        self._tell("own", session_id, lambda log: log.access.own(session_id, wanted, group=GROUP))
+        self.session_id = session_id
+
+    def add(self, partitions: set[tuple[str, int]]) -> None:
         """Name partitions before their first batches."""
         assert self.pair is not None
-        pair, places = self.pair, [TopicPartition(TOPIC, number) for number in sorted(partitions)]
+        pair, places = self.pair, [TopicPartition(*place) for place in sorted(partitions)]
         results = self._tell(
             "add", (pair, places), lambda log: log.transactions.add_partitions(self.transactional_id, pair, places)
         )
@@ -108,7 +129,8 @@ class Instance:
         for _ in range(TRIES_MAX):
             sending = Sending(self.transactional_id, self.pair, batch.sequence, batch.values)
             try:
-                stage.tell(self.client, "send", sending, partial(sending.made, batch.partition), batch.partition)
+                made = partial(sending.made, batch.topic, batch.partition)
+                stage.tell(self.client, "send", sending, made, batch.partition, batch.topic)
                 batch.is_acknowledged, batch.is_refused = True, False
                 return
             except FencelineError as error:
@@ -121,15 +143,18 @@ class Instance:
             stage.world.sleep(stage.rng.random() * 500)
         raise Lost
 
-    def send_offset(self, transaction: Transaction, offset: int) -> None:
+    def send_offset(self, transaction: Transaction, offset: int, group: str = GROUP) -> None:
         assert self.pair is not None
-        pair, tid = self.pair, self.transactional_id
-        self._tell("add-group", (tid, pair, GROUP), lambda log: log.transactions.add_group(tid, pair, GROUP))
+        pair, tid, session_id = self.pair, self.transactional_id, self.session_id
+        self._tell("add-group", (tid, pair, group), lambda log: log.transactions.add_group(tid, pair, group))
         offsets = [GroupOffset(TOPIC, INPUT, offset, self.name)]
-        self._tell(
-            "send-offsets", (tid, pair, offset), lambda log: log.transactions.send_offsets(tid, pair, GROUP, offsets)
-        )
-        transaction.offset = offset
+
+        def send(log: Any) -> None:
+            log.transactions.send_offsets(tid, pair, group, offsets, session_id=session_id)
+
+        self._tell("send-offsets", (tid, pair, group, offset), send)
+        if group == GROUP:
+            transaction.offset = offset
 
     def _tell(self, kind: str, request: Any, run: Callable[[Any], Any]) -> Any:
         for _ in range(TRIES_MAX):
@@ -192,17 +217,21 @@ def transact(stage: Stage, name: str, transactional_id: str) -> None:
 def _one(instance: Instance, *, is_commit: bool) -> None:
     stage, rng = instance.stage, instance.stage.rng
     transaction = instance.start()
-    partitions = {int(rng.random() * stage.partitions) for _ in range(rng.choice((1, 2, 3)))}
+    partitions = {(TOPIC, int(rng.random() * stage.partitions)) for _ in range(rng.choice((1, 2, 3)))}
+    if stage.has_other and rng.random() < 0.7:
+        partitions.add((OTHER, 0))
     try:
         if rng.random() < 0.4:
             instance.add(partitions)
-        for partition in sorted(partitions):
+        for topic, partition in sorted(partitions):
             sequence = 0
             for _ in range(rng.choice((1, 1, 2))):
                 text = stage.fresh(f"{instance.name}-")
-                batch = Batch(partition, sequence, tuple(f"{text}:{i}" for i in range(rng.choice((1, 2)))))
+                batch = Batch(partition, sequence, tuple(f"{text}:{i}" for i in range(rng.choice((1, 2)))), topic)
                 instance.send(transaction, batch)
                 sequence += len(batch.values)
+            if stage.has_rivals and rng.random() < 0.4:
+                instance.send_offset(transaction, int(rng.random() * OFFSET_MAX), OFFSETS)
             if rng.random() < 0.2:
                 stage.world.sleep(rng.random() * max(stage.timeouts_ms))
     except Lost:
@@ -220,10 +249,12 @@ def _one(instance: Instance, *, is_commit: bool) -> None:
 def process(stage: Stage, name: str, transactional_id: str) -> None:
     """Read, process, write: what partition ``INPUT`` has, exactly once, with the group's offset in the transaction."""
     rng = stage.rng
-    instance = Instance(stage, name, transactional_id)
+    instance = Instance(stage, name, own_id(stage, name, transactional_id))
     for _ in range(stage.rounds * 2):
         try:
             instance.begin()
+            if stage.owns:
+                instance.own()
             position = _committed(stage, name)
             for _ in range(rng.choice((1, 3))):
                 position = _process_some(instance, position)
@@ -235,13 +266,23 @@ def process(stage: Stage, name: str, transactional_id: str) -> None:
         stage.world.sleep(rng.random() * rng.choice((50, 1_000)))
 
 
+def own_id(stage: Stage, name: str, transactional_id: str) -> str:
+    return f"{transactional_id}-{name}" if stage.owns else transactional_id
+
+
 def finish_input(stage: Stage, name: str, transactional_id: str, end: int) -> None:
     """Process all that is left of the input, in calm."""
-    instance = Instance(stage, name, transactional_id)
-    instance.begin()
-    position = _committed(stage, name)
+    instance = Instance(stage, name, own_id(stage, name, transactional_id))
+    position = 0
     while position < end:
-        position = _process_some(instance, position)
+        # A meddler may have spoilt the first sequence of some epochs to come.
+        with suppress(Lost):
+            instance.begin()
+            if stage.owns:
+                instance.own()
+            position = _committed(stage, name)
+            while position < end:
+                position = _process_some(instance, position)
 
 
 def _committed(stage: Stage, name: str) -> int:
@@ -315,62 +356,9 @@ def feed(stage: Stage, name: str, partition: int) -> None:
         text = stage.fresh(f"{name}-")
         values = (f"{text}:0",)
         with suppress(FencelineError, NoReply):
-            stage.tell(name, "plain", values, partial(_append, partition, plain(values)), partition)
+            stage.tell(name, "plain", values, partial(append_plainly, partition, plain(values)), partition)
         stage.world.sleep(stage.rng.random() * 500)
 
 
-def _append(partition: int, request: AppendRequest, log: Any) -> Any:
+def append_plainly(partition: int, request: AppendRequest, log: Any) -> Any:
     return log.append(TOPIC, partition, request)
-
-
-def _trim_to(partition: int, before: int, log: Any) -> Any:
-    return log.partitions.trim(TOPIC, partition, before)
-
-
-def trim(stage: Stage, name: str, partition: int) -> None:
-    """Move the log start of an output partition, also past open transactions."""
-    for _ in range(stage.rounds):
-        stage.world.sleep(stage.rng.random() * 2_000)
-        with suppress(FencelineError, NoReply):
-            bounds = stage.bounds(name, TOPIC, partition)
-            before = bounds.log_start_offset + int(
-                stage.rng.random() * (bounds.next_offset - bounds.log_start_offset + 1)
-            )
-            stage.tell(name, "trim", before, partial(_trim_to, partition, before), partition)
-
-
-def meddle(stage: Stage, name: str) -> None:
-    """Send with pairs that other instances have, had, or will have: a plain batch, a transactional one, or an end."""
-    rng = stage.rng
-    for _ in range(stage.rounds * 3):
-        stage.world.sleep(rng.random() * 800)
-        if not stage.transactions:
-            continue
-        other = rng.choice(stage.transactions[-4:])
-        pair = ProducerPair(other.pair.producer_id, other.pair.producer_epoch + rng.choice((0, 1, 1, 2)))
-        partition, text = int(rng.random() * stage.partitions), stage.fresh(f"{name}-")
-        with suppress(FencelineError, NoReply):
-            if rng.random() < 0.5 and pair != other.pair:
-                # Of a size that no instance sends: else that instance's own batch would be a duplicate of it.
-                request = plain([f"{text}:{i}" for i in range(3)], ProducerRef(*pair, 0))
-                stage.tell(name, "guess", (pair, text), partial(_append, partition, request), partition)
-            elif pair != other.pair:
-                # Never with the present pair: that would be the instance itself.
-                stage.tell(name, "guess", (pair, "add"), partial(_add, other.transactional_id, pair, partition))
-
-
-def _add(transactional_id: str, pair: ProducerPair, partition: int, log: Any) -> Any:
-    return log.transactions.add_partitions(transactional_id, pair, [TopicPartition(TOPIC, partition)])
-
-
-def sweep_all(stage: Stage, name: str) -> None:
-    """Have any process sweep now and then, thoroughly or not."""
-
-    def run(log: Any) -> None:
-        with suppress(StoreFact, FencelineError):
-            sweep(log, duration_ms=20_000, is_thorough=stage.rng.random() < 0.5)
-
-    for _ in range(stage.rounds * 2):
-        stage.world.sleep(stage.rng.random() * 5_000)
-        with suppress(FencelineError, NoReply):
-            stage.tell(name, "sweep", None, run)

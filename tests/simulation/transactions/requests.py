@@ -12,6 +12,7 @@ from fenceline.model.results import ProducerRef
 from fenceline.model.transaction import ProducerPair
 
 TOPIC = "t"
+OTHER = "u"  # deleted and created again, where a seed has that
 
 
 @dataclass(frozen=True)
@@ -28,8 +29,8 @@ class Sending:
         producer = ProducerRef(*self.pair, self.sequence)
         return AppendRequest.of_records(records, producer=producer, transactional_id=self.transactional_id)
 
-    def made(self, partition: int, log: Any) -> Any:
-        return log.append(TOPIC, partition, self.request())
+    def made(self, topic: str, partition: int, log: Any) -> Any:
+        return log.append(topic, partition, self.request())
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ class Batch:
     partition: int
     sequence: int
     values: tuple[str, ...]
+    topic: str = TOPIC
     is_acknowledged: bool = False
     # Each sending was refused: none may be in the log.
     is_refused: bool = True

@@ -19,10 +19,11 @@ from tests.simulation.harness.stores import Faults, WatchedItemStore, WatchedObj
 from tests.simulation.harness.world import World
 from tests.simulation.log.scenario import PATIENT_MS, Failed, Plan, Run, _limits
 from tests.simulation.log.truth import Violation
-from tests.simulation.transactions import clients
+from tests.simulation.transactions import clients, rivals
 from tests.simulation.transactions.checker import check, check_processed
 from tests.simulation.transactions.clients import INPUT, Stage
-from tests.simulation.transactions.requests import TOPIC, Batch
+from tests.simulation.transactions.recovered import check_recovered
+from tests.simulation.transactions.requests import OTHER, TOPIC, Batch
 from tests.simulation.transactions.truth import TransactionTruth
 
 SKEW_MS = 10_000  # the most by which a process's clock is off, ahead or behind
@@ -38,6 +39,7 @@ class TransactionPlan(Plan):
     epoch_max: int = limits.PRODUCER_EPOCH_MAX
     expiration_ms: int = 86_400_000  # of a producer's state
     skew_ms: float = SKEW_MS
+    owns: bool = False  # each processor has an id of its own, and owns the input
 
 
 class FailedTransactions(Failed):
@@ -55,6 +57,8 @@ def draw_plan(seed: int) -> TransactionPlan:
     casts += ["follower"] * rng.choice((0, 1, 2)) + ["feeder"] * rng.choice((0, 1, 2))
     casts += ["trimmer"] * rng.choice((0, 0, 1)) + ["sweeper"] * rng.choice((0, 1))
     casts += ["meddler"] * rng.choice((0, 0, 0, 1))
+    casts += ["recreator"] * rng.choice((0, 0, 1)) + ["committer"] * rng.choice((0, 0, 1, 2))
+    casts += ["claimer"] * rng.choice((0, 0, 0, 1)) + ["aborter"] * rng.choice((0, 0, 1))
     if "processor" in casts and "feeder" not in casts:
         casts.append("feeder")
     level = rng.choice((0, 0.01, 0.03, 0.08))
@@ -91,6 +95,7 @@ def draw_plan(seed: int) -> TransactionPlan:
         epoch_max=rng.choice((3, 6, limits.PRODUCER_EPOCH_MAX)),
         expiration_ms=rng.choice((1, 2_000, 86_400_000)),
         skew_ms=rng.choice((0, SKEW_MS, SKEW_MS)),
+        owns=rng.random() < 0.4,
     )
 
 
@@ -131,6 +136,11 @@ def run_seed(seed: int, plan: TransactionPlan | None = None) -> Run:
             world.close()
             objects.close()
             items.close()
+    with _epochs(plan):
+        try:
+            check_recovered(run.objects.created, truth, seed)
+        except Exception as failure:
+            raise FailedTransactions(run) from failure
     return run
 
 
@@ -149,7 +159,16 @@ def _play(run: Run, plan: TransactionPlan) -> Stage:
     for number in range(plan.processes):
         _add_process(run, plan, f"p{number}")
     setup = Stage(
-        run.world, run.history, run.processes, PATIENT_MS, 1, partitions=plan.partitions, timeouts_ms=plan.timeouts_ms
+        run.world,
+        run.history,
+        run.processes,
+        PATIENT_MS,
+        1,
+        partitions=plan.partitions,
+        timeouts_ms=plan.timeouts_ms,
+        has_other="recreator" in plan.casts,
+        has_rivals="committer" in plan.casts,
+        owns=plan.owns,
     )
     config = {"producer.id.expiration.ms": plan.expiration_ms}
     run.do(
@@ -157,6 +176,7 @@ def _play(run: Run, plan: TransactionPlan) -> Stage:
             "setup", "create", config, lambda log: log.topics.create(TOPIC, partitions=plan.partitions, config=config)
         )
     )
+    run.do(lambda: setup.tell("setup", "create", None, lambda log: log.topics.create(OTHER), topic=OTHER))
     run.faults = plan.faults
     stage = replace(setup, patience_ms=plan.patience_ms, rounds=plan.rounds)
     tasks = [_task(stage, plan, cast, f"{cast}{number}") for number, cast in enumerate(plan.casts)]
@@ -174,9 +194,13 @@ def _task(stage: Stage, plan: TransactionPlan, cast: str, name: str) -> Callable
         "processor": partial(clients.process, stage, name, PROCESSOR),
         "follower": partial(clients.follow, stage, name, partition),
         "feeder": partial(clients.feed, stage, name, INPUT if "processor" in plan.casts else partition),
-        "trimmer": partial(clients.trim, stage, name, 1 + partition % (plan.partitions - 1)),
-        "sweeper": partial(clients.sweep_all, stage, name),
-        "meddler": partial(clients.meddle, stage, name),
+        "trimmer": partial(rivals.trim, stage, name, 1 + partition % (plan.partitions - 1)),
+        "sweeper": partial(rivals.sweep_all, stage, name),
+        "meddler": partial(rivals.meddle, stage, name),
+        "recreator": partial(rivals.recreate, stage, name),
+        "committer": partial(rivals.commit, stage, name),
+        "claimer": partial(rivals.claim, stage, name, partition),
+        "aborter": partial(rivals.abort_by_hand, stage, name),
     }
     return acts[cast]
 
@@ -209,13 +233,15 @@ def _settle(run: Run, plan: TransactionPlan, stage: Stage, truth: TransactionTru
     calm_ms = plan.faults.lands_after_ms_max + max(plan.timeouts_ms) + 2 * plan.skew_ms + 60_000
     run.do(lambda: run.world.sleep(calm_ms))
     _add_process(run, plan, "cold")
-    cold = replace(stage, processes=run.processes[-1:], patience_ms=PATIENT_MS)
+    cold = replace(stage, processes=run.processes[-1:], patience_ms=PATIENT_MS, timeouts_ms=(900_000,))
     run.do(partial(_sweep_thoroughly, cold))
     if truth.unfinished():
         raise Violation(f"not ended by a thorough sweep: {truth.unfinished()}")
+    if truth.still_open():
+        raise Violation(f"still open after a thorough sweep: {truth.still_open()}")
     topic_id = truth.live(TOPIC)
     for process in run.processes:
-        alone = replace(stage, processes=[process], patience_ms=PATIENT_MS)
+        alone = replace(stage, processes=[process], patience_ms=PATIENT_MS, timeouts_ms=(900_000,))
         for partition in range(plan.partitions):
             run.do(partial(_use, alone, f"last-{process.name}", partition))
     if "processor" in plan.casts and (topic_id, INPUT) in truth.logs:

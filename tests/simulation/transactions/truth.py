@@ -157,7 +157,7 @@ class TransactionTruth:
         """Judge that each part of it was done: the markers durable, the cursors settled."""
         for topic_id, number, log in self._named(prepared):
             found = log.state.open_transactions.get(prepared.producer_id)
-            if found is not None and found.producer_epoch < prepared.producer_epoch and self._is_served(topic_id):
+            if found is not None and found.producer_epoch < prepared.producer_epoch and self.is_served(topic_id):
                 raise Violation(f"I12: complete, but open in {topic_id}/{number}: {prepared} {found}")
         for key, value in self._cursors.items():
             for producer_id, (epoch, *_) in value.get("pending", {}).items():
@@ -169,7 +169,7 @@ class TransactionTruth:
             for number in one.partitions:
                 yield one.topic_id, number, self._log(one.topic_id, number)
 
-    def _is_served(self, topic_id: str) -> bool:
+    def is_served(self, topic_id: str) -> bool:
         return any(known == topic_id and not is_going for known, is_going in self._topics.values())
 
     def _of(self, producer_id: int) -> TransactionItem | None:
@@ -193,6 +193,31 @@ class TransactionTruth:
                     raise Violation(f"I15: {member} went back in {change.key}: {before} {value}")
         if value.get("settled", 0) > value.get("sent", 0):
             raise Violation(f"I15: settled beyond what was sent in {change.key}: {value}")
+        self._judge_order(change.key, before or {"mark": 0}, value)
+
+    def _judge_order(self, key: ItemKey, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+        """Judge one step of a cursor: what was sent last is in force, of what is decided."""
+        was, now = before.get("pending", {}), after.get("pending", {})
+        step = f"in {key}: {before} {after}"
+        new = [one for producer_id, one in now.items() if was.get(producer_id) != one]
+        gone = [(producer_id, one) for producer_id, one in was.items() if producer_id not in now]
+        sent = after.get("sent", 0) - before.get("sent", 0)
+        if new:
+            if [one[1] for one in new] != [after["sent"]] or gone or sent != 1:
+                raise Violation(f"I15: sent without a number of its own {step}")
+            if (after["mark"], after["settled"]) != (before["mark"], before.get("settled", 0)):
+                raise Violation(f"I15: a pending offset shows {step}")
+        elif gone:
+            [(producer_id, (epoch, number, offset, _))] = gone
+            item = self._of(int(producer_id))
+            if item is None or not item.is_prepared or item.producer_epoch <= epoch:
+                raise Violation(f"I14: taken out, though its outcome is not decided {step}: {item}")
+            is_in_force = item.is_commit and number > before.get("settled", 0)
+            expected = (offset, number) if is_in_force else (before["mark"], before.get("settled", 0))
+            if (after["mark"], after["settled"]) != expected:
+                raise Violation(f"I15: not the one that was sent last {step}: {item}")
+        elif (sent != 1 or after["settled"] != after["sent"]) and (was or after["mark"] != before["mark"]):
+            raise Violation(f"I15: a commit at once that takes no number {step}")
 
     def _judge_pending(self, key: ItemKey) -> None:
         value = self._cursors.get(key, {})
@@ -296,6 +321,14 @@ class TransactionTruth:
     def unfinished(self) -> list[TransactionItem]:
         """Return the transactions that still have something to be ended."""
         return [item for item in self._items.values() if item.state == "Ongoing" or item.is_prepared]
+
+    def still_open(self) -> list[tuple[str, int, dict[int, OpenTransaction]]]:
+        """Return the partitions that are served, and have something open."""
+        return [
+            (log.topic_id, log.partition, dict(log.state.open_transactions))
+            for log in self.logs.values()
+            if log.state.open_transactions and self.is_served(log.topic_id)
+        ]
 
     def items_between(self, transactional_id: str, start: int, end: int) -> list[TransactionItem | None]:
         """Return each version that an id's item had at some moment."""

@@ -1,7 +1,7 @@
 """Transactions seen from outside, by requests as API.md has them: in memory, on moto, on `fenceline dev`, deployed.
 
-Rule: where a test waits for a time-out, a slow machine may miss it before the test's requests are through. Then the
-test begins again with a longer one.
+Rule: this module runs before ``test_deployed``, whose last test destroys the region. Where a test waits for a time-out,
+a slow machine may miss it before the test's requests are through. Then the test begins again with a longer one.
 """
 
 from __future__ import annotations
