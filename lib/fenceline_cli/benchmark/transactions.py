@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import count
 from pathlib import Path
+from uuid import uuid4
 
 from fenceline import limits
 from fenceline.adapters.sqlite.directory import SqliteItemStore, SqliteObjectStore, open_directory
@@ -281,7 +282,7 @@ def _create(
     objects: SqliteObjectStore, topic_id: str, state: PartitionState, bodies: Sequence[bytes], now_ms: int
 ) -> PartitionState:
     body = b"".join(bodies)
-    metadata = SegmentMetadata(f"{state.next_offset:032x}", now_ms, "local", state.records, state.bytes, now_ms)
+    metadata = SegmentMetadata(uuid4().hex, now_ms, "local", state.records, state.bytes, now_ms)
     metadata = metadata.chained(state.chain, body)
     objects.create(segment_key(topic_id, 0, state.next_offset), body, metadata.to_strings())
     found = tuple(headers(body))
