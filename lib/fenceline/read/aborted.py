@@ -17,43 +17,33 @@ from dataclasses import dataclass
 from functools import partial
 
 from fenceline import limits
-from fenceline.errors import CorruptLogError
-from fenceline.format import control, keys
-from fenceline.format.batch import CONTROL, HEADER_BYTES, TRANSACTIONAL, BatchHeader, MalformedBatch
+from fenceline.format import keys
+from fenceline.format.batch import TRANSACTIONAL, BatchHeader
 from fenceline.format.segment import Segment
 from fenceline.log.checkpoint_items import LONG_CLASS, aborted_from_value
 from fenceline.log.partition import Partition
+from fenceline.log.segment_ends import Ends
 from fenceline.log.state import AbortedTransaction, OpenTransaction, PartitionState
 from fenceline.log.tail import verified_tail
 
-_MARKER = TRANSACTIONAL | CONTROL  # the attributes of COMMIT and ABORT
-# The record of each marker that ends a transaction, as this version writes it, and whether it is an ABORT.
-_PLAIN_ENDS = {
-    control.encode_transaction_marker(
-        is_commit, producer_id=0, producer_epoch=0, base_offset=0, leader_epoch=-1, now_ms=0
-    )[HEADER_BYTES:]: not is_commit
-    for is_commit in (True, False)
-}
 _FIRST_ITEMS = 32  # read before it is known whether more are needed
 
 
 class Outcomes:
-    """The outcomes of the transactions in some neighbouring segments, looked up batch by batch, from ``start`` on.
+    """The outcomes of the transactions in some neighbouring segments, looked up batch by batch.
 
-    The headers of a segment are passed once, and no segment beyond the last marker that is asked for is passed.
+    No segment is passed beyond the last marker that is asked for.
 
     Args:
         state: Of a verified tail. A batch that is undecided there is not aborted.
     """
 
-    def __init__(self, partition: Partition, segments: Sequence[Segment], state: PartitionState, start: int) -> None:
+    def __init__(self, partition: Partition, segments: Sequence[Segment], state: PartitionState) -> None:
         self._partition = partition
         self._segments = segments
         self._state = state
-        self._start = start
-        self._left = iter(segments)  # those whose markers were not passed yet
-        self._next: dict[int, tuple[int, bool]] = {}  # by producer: a marker that was passed, and if it is an ABORT
-        self._ahead: dict[int, deque[tuple[int, bool]]] = {}  # the markers that were passed after that one
+        self._left = iter(segments)  # those whose ends were not asked for yet
+        self._ahead: deque[Ends] = deque()  # of the others, as far as they are not behind the last batch
         self._later: set[int] | None = None
 
     def is_aborted(self, header: BatchHeader) -> bool:
@@ -64,39 +54,24 @@ class Outcomes:
         """
         if not header.attributes & TRANSACTIONAL:
             return False
-        producer_id, base = header.producer_id, header.base_offset
-        while True:
-            end = self._next.get(producer_id)
-            if end is not None:
-                if end[0] > base:
-                    return end[1]
-                ahead = self._ahead.get(producer_id)
-                if ahead:
-                    self._next[producer_id] = ahead.popleft()
-                    continue
-                del self._next[producer_id]
-            segment = next(self._left, None)
-            if segment is None:
-                if self._later is None:
-                    self._later = self._aborted_later()
-                return producer_id in self._later
-            self._pass(segment)
-
-    def _pass(self, segment: Segment) -> None:
-        """Note the markers of a segment that end a transaction, from ``start`` on."""
-        body, start, next_, plain = segment.body, self._start, self._next, _PLAIN_ENDS
-        for at, header in segment.batches:
-            if header.attributes & _MARKER != _MARKER or header.base_offset < start:
+        producer_id, base, ahead = header.producer_id, header.base_offset, self._ahead
+        while ahead and ahead[0].last_offset < base:
+            ahead.popleft()
+        for ends in ahead:
+            for offset, is_abort in ends.by_producer.get(producer_id, ()):
+                if offset > base:
+                    return is_abort
+        for segment in self._left:
+            ends = self._partition.context.ends.of(segment)
+            if not ends.by_producer:
                 continue
-            is_abort = plain.get(body[at + HEADER_BYTES : at + header.size])
-            if is_abort is None:
-                type_ = _type_of(segment, at, header)
-                if type_ not in (control.ABORT, control.COMMIT):
-                    continue
-                is_abort = type_ == control.ABORT
-            producer_id, end = header.producer_id, (header.base_offset, is_abort)
-            if next_.setdefault(producer_id, end) is not end:
-                self._ahead.setdefault(producer_id, deque()).append(end)
+            ahead.append(ends)
+            for offset, is_abort in ends.by_producer.get(producer_id, ()):
+                if offset > base:
+                    return is_abort
+        if self._later is None:
+            self._later = self._aborted_later()
+        return producer_id in self._later
 
     def _aborted_later(self) -> set[int]:
         """Return the producers whose last transaction in the segments was aborted by a marker that comes later."""
@@ -117,15 +92,6 @@ class Outcomes:
 
 def _is_open(open_: OpenTransaction | None, offset: int) -> bool:
     return open_ is not None and open_.first_offset <= offset
-
-
-def _type_of(segment: Segment, at: int, header: BatchHeader) -> int:
-    try:
-        return control.type_of(segment.body, at, header)
-    except MalformedBatch as error:
-        raise CorruptLogError(
-            f"a marker in the log cannot be read; restore it from a backup: {error!r} offset={header.base_offset}"
-        ) from error
 
 
 def aborted_between(partition: Partition, start: int, end: int, state: PartitionState) -> Sequence[AbortedTransaction]:

@@ -141,7 +141,7 @@ class Reader:
         if start >= end:
             return position
         for chunk in self._chunks(start, bounds.next_offset, request):
-            outcomes = Outcomes(self._partition, chunk, tail.state, position) if request.is_read_committed else None
+            outcomes = Outcomes(self._partition, chunk, tail.state) if request.is_read_committed else None
             for segment in chunk:
                 if not segment.base_offset <= position < segment.next_offset:
                     raise self._partition.hole(position)
