@@ -109,12 +109,14 @@ class _Step(NamedTuple):
     key: ItemKey
     remembered: Callable[[], Change | None]  # None: nothing is left to do
     anew: Callable[[Item | None], Change | None]
+    written: Callable[[Change], None] = lambda _: None  # notes the change that was written; the lock is held
 
 
 def _write(partition: Partition, steps: list[_Step], tries: int) -> None:
     made = [step.remembered() for step in steps]
     for left in reversed(range(tries)):
-        changes = [change for change in made if change is not None]
+        todo = [(step, change) for step, change in zip(steps, made, strict=True) if change is not None]
+        changes = [change for _, change in todo]
         if not changes:
             return
         if partition.head is None or any(_creates_head(partition, change) for change in changes):
@@ -127,7 +129,9 @@ def _write(partition: Partition, steps: list[_Step], tries: int) -> None:
             found = partition.context.items.get([step.key for step in steps])
             made = [step.anew(found.get(step.key)) for step in steps]
             continue
-        _note_written(partition, changes)
+        with partition.lock:
+            for step, change in todo:
+                step.written(change)
         return
 
 
@@ -142,17 +146,6 @@ def _while_alive(partition: Partition) -> Check:
     if item is None or item.value["topic_id"] != partition.topic_id:
         raise StaleTopicId
     return Check(key, item.version)
-
-
-def _note_written(partition: Partition, changes: list[Change]) -> None:
-    with partition.lock:
-        for change in changes:
-            if not isinstance(change, Put):
-                continue
-            if change.key.sort.startswith(keys.PRODUCER_SORT):
-                partition.versions[keys.parse_producer_item(change.key)] = change.version
-            elif change.key == keys.head_item(partition.topic_id, partition.partition):
-                partition.note_head(Head.from_value(change.value), change.version, is_own=True)
 
 
 def _aborted_steps(partition: Partition, aborted: AbortedTransaction) -> list[_Step]:
@@ -178,12 +171,17 @@ def _producer_step(
             return None
         return put(None if item is None else item.version)
 
+    def written(change: Change) -> None:
+        assert isinstance(change, Put)
+        partition.versions[producer_id] = change.version
+
     # The expected version is the one known when the state was taken, so a slow checkpoint never moves the item back.
-    return _Step(key, lambda: put(version), anew)
+    return _Step(key, lambda: put(version), anew, written)
 
 
 def _head_step(partition: Partition, state: PartitionState) -> _Step:
     key = keys.head_item(partition.topic_id, partition.partition)
+    made: dict[int, Head] = {}  # by the version that it is written with
 
     def put(head: Head | None, version: int | None) -> Change | None:
         if head is not None and (head.state.next_offset >= state.next_offset or head.fold_version > FOLD_VERSION):
@@ -193,12 +191,20 @@ def _head_step(partition: Partition, state: PartitionState) -> _Step:
             indexed_from = head.next_offset  # what ended below, an older version may have written
         moved = Head(state, 0) if head is None else replace(head, state=state, fold_version=FOLD_VERSION)
         moved = replace(moved, long_aborted_from=indexed_from)
-        return Put(key, moved.to_value(), _next_version(partition, version), version)
+        value = moved.to_value()
+        change = Put(key, value, _next_version(partition, version), version)
+        packed = (state.open_transactions, value["open_transactions"])
+        made[change.version] = replace(moved, packed_open=packed)
+        return change
 
     def anew(item: Item | None) -> Change | None:
         return put(*_noted(partition, item))
 
-    return _Step(key, lambda: put(partition.head, partition.head_version), anew)
+    def written(change: Change) -> None:
+        assert isinstance(change, Put)
+        partition.note_head(made[change.version], change.version, is_own=True)
+
+    return _Step(key, lambda: put(partition.head, partition.head_version), anew, written)
 
 
 def _next_version(partition: Partition, expected: int | None) -> int:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from fenceline.format import keys
@@ -80,6 +80,8 @@ class Head:
     compaction_wanted: int = 0  # the offset to which a caller asked for compaction
     # Every long transaction that was aborted from here on has its second item. ``None``: an older version wrote this.
     long_aborted_from: int | None = None
+    # What the stored form of some open transactions is: most checkpoints have those of the one before.
+    packed_open: tuple[Mapping[int, OpenTransaction], bytes] | None = field(default=None, compare=False, repr=False)
 
     @property
     def next_offset(self) -> int:
@@ -99,7 +101,7 @@ class Head:
             "access_mode": state.access_mode,
             "session_id": state.session_id,
             "access_offset": state.access_offset,
-            "open_transactions": b"".join([_OPEN.pack(p, *t) for p, t in state.open_transactions.items()]),
+            "open_transactions": self._packed_open(),
             "origins": b"".join(_pack_origin(region, origin) for region, origin in state.origins.items()),
             "records": state.records,
             "bytes": state.bytes,
@@ -109,6 +111,12 @@ class Head:
             "chain": state.chain,
             "is_sealed": state.is_sealed,
         }
+
+    def _packed_open(self) -> bytes:
+        open_, packed = self.state.open_transactions, self.packed_open
+        if packed is not None and packed[0] is open_:
+            return packed[1]
+        return b"".join([_OPEN.pack(p, *t) for p, t in open_.items()])
 
     @classmethod
     def from_value(cls, value: Mapping[str, Any]) -> Head:

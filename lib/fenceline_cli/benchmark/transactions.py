@@ -308,9 +308,9 @@ def _beside_open(log: Log) -> list[Row]:
         return limits.CHECKPOINT_SEGMENTS
 
     def reads(topic: str) -> int:
-        for _ in range(4):
+        for _ in range(10):
             log.partitions.read(topic, 0, ReadRequest(offset=0, is_read_committed=True))
-        return 4
+        return 10
 
     append, read = (_ratio(partial(calls, held), partial(calls, free)) for calls in (appends, reads))
     with ThreadPoolExecutor(PRODUCERS) as pool:

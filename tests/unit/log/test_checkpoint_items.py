@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -130,3 +131,12 @@ def test_a_thousand_open_transactions_are_far_from_the_limit_of_an_item() -> Non
     open_ = {producer_id: OpenTransaction(1, 2, 3) for producer_id in range(1_000)}
     value = Head(PartitionState(open_transactions=open_), 0).to_value()
     assert len(value["open_transactions"]) < ITEM_BYTES_MAX / 10
+
+
+def test_a_stored_form_counts_for_the_open_transactions_that_it_was_made_of_alone() -> None:
+    before, after = {7: OpenTransaction(1, 2, 3)}, {8: OpenTransaction(1, 2, 3)}
+    value = Head(PartitionState(open_transactions=before), 0).to_value()
+    head = Head(PartitionState(open_transactions=before), 0, packed_open=(before, value["open_transactions"]))
+    assert head.to_value() == value
+    moved = replace(head, state=PartitionState(open_transactions=after))
+    assert Head.from_value(moved.to_value()).state.open_transactions == after
