@@ -45,6 +45,7 @@ SEGMENT_CACHE_BYTES = 32 * MIB
 UNPACKED_CACHE_BYTES = 64 * MIB  # of decompressed batches inside which a page ended; the largest batch fits
 UNPACKED_BATCHES_MAX = 1_000
 UNPACKED_PLACES_MAX = 64  # remembered of one batch: places at which pages ended
+SEGMENT_ENDS_MAX = 20_000  # ends of transactions remembered of the segments that readers passed last, in 3 MB
 SEGMENT_CACHED_BYTES = 4_096  # counted for a cached segment beside its body: what Python needs for the smallest
 PAGE_SEGMENTS_MAX = 512  # read for one page
 INDEX_SEGMENTS_MAX = 20_000  # places remembered for each partition

@@ -14,7 +14,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
@@ -115,13 +115,23 @@ class ThreadRuntime:
         # A thread of the pool never waits for the pool: if all of them waited, none would be left to work.
         if self._pool is None or len(calls) < 2 or getattr(self._inside, "is_pool", False):
             return _one_by_one(calls)
-        futures = [self._pool.submit(call) for call in calls[1:]]
-        try:
-            first = calls[0]()
-        finally:
-            for future in futures:
-                future.exception()
-        return [first, *(future.result() for future in futures)]
+        begun = [self._pool.submit(call) for call in calls[1:]]
+        first = _made(calls[0])
+        # What the pool has not begun is made here. All of its threads may wait for what this one does next.
+        others = [_made(call) if future.cancel() else future for future, call in zip(begun, calls[1:], strict=True)]
+        for future in others:
+            future.exception()
+        return [future.result() for future in (first, *others)]
+
+
+def _made(call: Callable[[], T]) -> Future[T]:
+    """Make the call, and return its outcome."""
+    future, kept = Future[T](), _Kept()
+    with kept:
+        future.set_result(call())
+    for failure in kept.failures:
+        future.set_exception(failure)
+    return future
 
 
 def _one_by_one(calls: Sequence[Callable[[], T]]) -> list[T]:

@@ -38,8 +38,10 @@ Exit codes, each with its error's next_step:
   3    unavailable: nothing was done; try again (retry).
   4    outcome unknown: it may have been done; look before you try again (check).
   5    corrupt: stored data is damaged (stop).
-  75   'lock' did not get its lock in time, or lost it; else its command's exit code.
-  130  ended by Ctrl-C; 143 by SIGTERM."""
+  75   'lock' did not get its lock in time, or lost it.
+  130  ended by Ctrl-C; 143 by SIGTERM.
+
+'lock' and 'txn run' pass on the exit code of the command that they run; it is 127 if that cannot be run."""
 
 _EXIT_CODE_OF: Mapping[NextStep, int] = {
     "fix": EXIT_FAILED,
@@ -179,7 +181,8 @@ def print_rows(columns: Sequence[str], rows: Sequence[Sequence[object]], *, titl
     table = Table(title=title, title_justify="left")
     for n, column in enumerate(columns):
         is_number = bool(rows) and all(isinstance(row[n], int) for row in rows)
-        table.add_column(column, justify="right" if is_number else "left")
+        # Folded, since a name that is cut short can be given to no other command.
+        table.add_column(column, justify="right" if is_number else "left", overflow="fold")
     for row in rows:
         table.add_row(*(f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row))
     console.print(table)

@@ -47,7 +47,8 @@ def run(*given, command="cat", target="u"):
 def test_what_a_command_prints_is_committed_with_the_offsets_of_what_it_read(fake):
     fake.give(0, [b"a", b"b"])
     fake.give(1, [b"c"])
-    assert lines(run(command="tr a-z A-Z")) == ["1 transactions were committed, 3 records read and 3 written"]
+    (told,) = lines(run(command="tr a-z A-Z"))
+    assert told.endswith(" transactions were committed, 3 records read and 3 written")
     assert sorted(fake.written()) == [b"A", b"B", b"C"]
     assert fake.group() == {0: 2, 1: 1}
     assert {one["group"] for one in fake.committed_offsets} == {"g"}

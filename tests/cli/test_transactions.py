@@ -1,6 +1,7 @@
 """``fenceline txn`` and ``producers describe``: what they ask, what they print, and what hangs."""
 
 import json
+import sys
 
 import httpx
 import pytest
@@ -8,7 +9,7 @@ from typer.testing import CliRunner
 
 from fenceline import errors
 from fenceline.client import Client
-from fenceline_cli import options
+from fenceline_cli import options, output
 from fenceline_cli.main import app
 from tests.cli.fake_listings import FakeListings, producer, transaction
 from tests.support.results import error_line, last_line, lines
@@ -252,3 +253,11 @@ def test_what_is_not_open_is_refused_by_the_service_without_a_question(run, fake
     opened(fake, *state)
     fake.refusal = errors.InvalidTxnStateError("no such transaction is open here")
     assert last_line(run(*ABORT)).startswith("INVALID_TXN_STATE: ")
+
+
+def test_a_table_on_a_narrow_terminal_cuts_no_name_short(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "40")
+    output.print_rows(("transactional_id", "n"), [("x" * 100, 1)])
+    shown = capsys.readouterr().out
+    assert (shown.count("x"), "…" in shown) == (100, False)

@@ -132,6 +132,11 @@ def test_what_hangs_is_found_and_ended_by_the_command_that_is_printed(run, consu
             forget(data, keys.transaction_item(transactional_id), keys.transactional_id_item(producer.pair[0]))
             txn.outcome = "aborted"
 
+    verified = run("verify", topic, "--data", data, "--workers", 1)
+    assert verified.exit_code == 1
+    assert "\tFOUND: a transaction hangs, and no coordinator will end it" in verified.stdout
+    swept = run("sweep", "--data", data, "--json")
+    assert (swept.exit_code, json.loads(swept.stdout)["transactions_hanging"]) == (1, 1)
     found = run("txn", "find-hanging", "--json")
     assert found.exit_code == 1
     (one,) = json.loads(found.stdout)
@@ -144,6 +149,7 @@ def test_what_hangs_is_found_and_ended_by_the_command_that_is_printed(run, consu
     assert consume() == "kept"
     assert lines(run("txn", "find-hanging"))[1:] == []
     assert error_line(run(*words, "--yes")).startswith("INVALID_TXN_STATE: ")
+    assert run("verify", topic, "--data", data, "--workers", 1).exit_code == 0
 
 
 def forget(data, *items):

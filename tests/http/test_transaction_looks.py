@@ -78,6 +78,7 @@ def test_a_transaction_is_shown_in_each_of_its_states() -> None:
 def test_an_unknown_transactional_id_is_not_found() -> None:
     answer = call("GET", "/v1/transactions/nobody")
     assert (answer.status, answer.code) == (404, "TRANSACTIONAL_ID_NOT_FOUND")
+    assert "ask for a producer id with it" in answer.json["detail"]
 
 
 def test_a_look_at_one_transaction_ends_it_where_it_is_past_its_time_out_and_a_list_does_not(

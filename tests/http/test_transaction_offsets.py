@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fenceline import limits
 from fenceline_http import wiring
 from tests.support.http_events import Answer, call
 from tests.support.http_transactions import Producer, records
@@ -180,6 +181,20 @@ def test_more_than_32_offsets_pending_for_one_partition_are_throttled() -> None:
     assert pending[0].send_offset(GROUP, 2).status == 200
     pending[0].end("commit")
     assert pending[-1].send_offset(GROUP, 1).status == 200
+
+
+def test_a_transaction_has_a_bounded_number_of_offsets_and_its_refusal_calls_them_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "TRANSACTION_CURSORS_MAX", 1)
+    producer = ongoing()
+    assert producer.send_offset(GROUP, 1).status == 200
+    refused = producer.send_offset(GROUP, 0, partition=1)
+    assert (refused.status, refused.code) == (400, "INVALID_REQUEST")
+    assert "at most 1 offsets of groups" in refused.json["detail"]
+    assert producer.send_offset(GROUP, 2).status == 200
+    assert producer.end("commit").status == 200
+    assert offsets() == {("orders", 0): 2}
 
 
 def test_what_a_deleted_topic_had_pending_goes_with_it(service: wiring.Service) -> None:

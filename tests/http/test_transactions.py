@@ -174,7 +174,9 @@ def test_sequences_begin_at_0_and_a_repeat_is_a_duplicate_until_the_end() -> Non
     before = producer.pair
     producer.end("commit")
     after, producer.pair = producer.pair, before
-    assert producer.produce("a").code == "INVALID_PRODUCER_EPOCH"
+    late = producer.produce("a")
+    assert late.code == "INVALID_PRODUCER_EPOCH"
+    assert "the pair that its end answered" in late.json["detail"]  # not: a new producer id, which none here may take
     producer.pair = after
     producer._sequences[ZERO] = 1
     assert producer.produce("b").code == "OUT_OF_ORDER_SEQUENCE_NUMBER"

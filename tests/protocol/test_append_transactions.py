@@ -267,24 +267,35 @@ def test_an_admission_is_asked_for_again_once_a_plain_batch_has_lowered_the_epoc
     assert service.values() == [b"warm", b"plain"]
 
 
-def test_also_where_that_plain_batch_is_in_the_same_group(service: Service, txn: Coordinator) -> None:
+def lowers_in_the_next_group(service: Service, producer_id: int) -> None:
+    """Queue a plain batch that lowers the epoch of a producer, which has lapsed."""
+    service.runtime.advance(2_000)
+    appender = service.log._resolver.appenders.of(TOPIC, service.topic_id(), 0)
+    plain = request("plain", producer=(producer_id, 2, 50))
+    entry = service.log.producing.prepared(appender.partition, service.log.topics.get(TOPIC), plain, is_new=True)
+    appender._queue.append(Ticket(entry, 10**9))
+
+
+@pytest.mark.parametrize("is_asked_in_such_a_group", [False, True])
+def test_also_where_that_plain_batch_is_in_the_same_group(
+    service: Service, txn: Coordinator, is_asked_in_such_a_group: bool
+) -> None:
+    """What is asked behind a lower epoch within a group counts for no other group."""
     service.log.topics.alter(TOPIC, config={"producer.id.expiration.ms": 1_000})
     txn.epoch = 3
-    append(service.log, "warm")
-    appender = service.log._resolver.appenders.of(TOPIC, service.topic_id(), 0)
+    append(service.log, "warm", producer=(9, 5, 0))
 
     def ends_and_is_about_to_be_hidden() -> None:
         txn.end(service.log)
-        service.runtime.advance(2_000)
-        plain = request("plain", producer=(7, 2, 50))
-        entry = service.log.producing.prepared(appender.partition, service.log.topics.get(TOPIC), plain, is_new=True)
-        appender._queue.append(Ticket(entry, 10**9))
+        lowers_in_the_next_group(service, 7)
 
     txn.beside = ends_and_is_about_to_be_hidden
+    if is_asked_in_such_a_group:
+        lowers_in_the_next_group(service, 9)
     with pytest.raises(errors.ProducerFencedError):
         txn.send(service.log, "late")
     assert opened(service) == []
-    assert service.values() == [b"warm", b"plain"]
+    assert service.values() == [b"warm", *[b"plain"] * (1 + is_asked_in_such_a_group)]
 
 
 # Kafka's cases

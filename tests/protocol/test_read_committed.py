@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -19,7 +20,7 @@ from fenceline.service.log import Log
 from fenceline.service.partitions import Partitions
 from fenceline.subscriptions.read import read_unacknowledged
 from tests.support.patience import without_a_stall
-from tests.support.service import TOPIC, Service, data, outcome
+from tests.support.service import TOPIC, LogBuilder, Service, data, outcome
 from tests.support.transactional_logs import abort, commit, in_, made, store
 
 
@@ -51,6 +52,13 @@ def test_the_stable_offset_follows_the_open_transactions_of_two_producers(servic
         assert page.position == stable[-1]
     assert stable == [0, 3, 8]
     assert values(page) == ["d", "e", "f"]
+
+
+def test_what_another_open_transaction_holds_back_of_a_committed_one_follows_at_its_end(service: Service) -> None:
+    log = made(service, [in_(7, "a")], [in_(8, "held")], [in_(7, "b", sequence=1)], [commit(7)])
+    assert values(read(service.log)) == ["a"]
+    store(service, log, abort(8))
+    assert values(read(service.log)) == ["a", "b"]
 
 
 def test_of_one_producer_the_aborted_and_then_the_committed_stand_in_one_page(service: Service) -> None:
@@ -268,6 +276,51 @@ def test_a_long_poll_that_a_transaction_holds_up_looks_no_more_often_than_others
         assert service.objects.calls["get"] <= 2 + 4 + 5
 
     without_a_stall(attempt)
+
+
+def busy(service: Service, log: LogBuilder, count: int) -> list[int]:
+    """Let other processes append before every second one of the next looks; return what they have appended."""
+    appended: list[int] = []
+    looks = itertools.count()
+
+    def append(operation: str, _: str) -> None:
+        if operation == "get" and len(appended) < count and next(looks) % 2 == 0:
+            appended.append(len(appended))
+            store(service, log, data("p"))
+
+    service.objects.on_call = append
+    return appended
+
+
+def test_a_long_poll_meets_what_holds_it_up_in_a_busy_partition_too(
+    live_service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each look finds a segment. That delays no meeting."""
+    monkeypatch.setattr(limits, "POLL_FIRST_MS", 1)
+    monkeypatch.setattr(limits, "POLL_LAST_MS", 1)
+    service = live_service
+    log = made(service, [in_(7, "a")])
+    read(service.log)
+    appended = busy(service, log, 200)
+    meeting = Meeting(service, None, None, lambda: store(service, log, commit(7)))
+    page = committed_by(service, 0, meeting, wait_ms=600_000)
+    assert values(page)[:1] == ["a"]
+    assert len(appended) < 200
+
+
+def test_a_long_poll_that_is_held_up_in_a_busy_partition_reads_items_at_its_start_and_its_end(
+    live_service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "POLL_FIRST_MS", 1)
+    service = live_service
+    log = made(service, [in_(7, "a")])
+    read(service.log)
+    appended = busy(service, log, 50)
+    meeting = Meeting(service, None, lambda: store(service, log, commit(7)))
+    service.items.calls.clear()
+    page = committed_by(service, 0, meeting, wait_ms=600_000)
+    assert (values(page), len(appended)) == (["a", *["p"] * 50], 50)
+    assert service.items.calls["get"] <= 4
 
 
 def committed_by(service: Service, offset: int, held: Callable[..., bool], **options: Any) -> Page:

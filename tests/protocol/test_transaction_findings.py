@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from fenceline import errors
 from fenceline.format import keys
 from fenceline.log.context import Context
+from fenceline.model.subscription import GroupOffset
 from fenceline.model.transaction import COMPLETE_COMMIT, EMPTY, ONGOING, PREPARE_ABORT, PREPARE_COMMIT
 from fenceline.ports import Put
 from fenceline.recovery.verify import Verified, verify_partition
@@ -168,6 +170,22 @@ def test_a_pending_offset_that_no_transaction_will_decide_is_reported(
     (finding,) = verified(service).findings
     assert finding.endswith("group=group producer_id=7 producer_epoch=3")
     assert verified(service, 1).findings == []
+
+
+def test_a_pending_offset_goes_with_its_subscription_and_with_no_commit(service: Service, subscription: str) -> None:
+    """As the finding says: another commit leaves it where it is, and the group's offsets unstable."""
+    build(service, data("v"))
+    send(service, subscription)
+    subscriptions, anew = service.log.subscriptions, [GroupOffset(TOPIC, 0, 1, "")]
+    subscriptions.commit("group", anew)
+    (finding,) = verified(service).findings
+    assert "delete its subscription" in finding
+    with pytest.raises(errors.UnstableOffsetCommitError):
+        subscriptions.committed("group", require_stable=True)
+    subscriptions.unsubscribe(TOPIC, "group")
+    subscriptions.commit("group", anew)
+    assert verified(service).findings == []
+    assert subscriptions.committed("group", require_stable=True) == (anew, False)
 
 
 def test_a_pending_offset_that_was_decided_while_verify_ran_is_no_finding(service: Service, subscription: str) -> None:

@@ -33,6 +33,7 @@ from tests.support.service import (
     slept_before,
 )
 from tests.support.transacting import (
+    ID,
     PARTITIONS,
     Producer,
     appenders_of,
@@ -119,7 +120,10 @@ def test_a_finisher_that_thaws_after_its_producer_has_expired_everywhere_adds_no
     before = [outcomes(wide, partition) for partition in PARTITIONS]
     for partition in PARTITIONS:
         expire(producer, partition)
+    reads: list[str] = []
+    wide.items.on_call = lambda operation, key: reads.extend([key] * (operation == "get" and key == ID))
     assert finish_late(producer, prepared).state == COMPLETE_COMMIT
+    assert len(reads) == 2, "before its first marker, and once its completion is lost"
     assert [outcomes(wide, partition) for partition in PARTITIONS] == before
 
 

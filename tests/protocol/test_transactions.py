@@ -12,10 +12,11 @@ from fenceline import errors, limits
 from fenceline.format import keys
 from fenceline.model.transaction import COMPLETE_ABORT, COMPLETE_COMMIT, EMPTY, ONGOING, PREPARE_COMMIT, ProducerPair
 from fenceline.transactions import item_store
+from fenceline.transactions.coordinator import Coordinator
 from fenceline.transactions.item import TransactionItem
 from tests.support.claiming import code_of
-from tests.support.service import TOPIC, Service, is_unavailable
-from tests.support.transacting import ID, TIMEOUT_MS, Producer, committed, opened, outcomes
+from tests.support.service import TOPIC, Service, is_unavailable, loses_answer
+from tests.support.transacting import ID, TIMEOUT_MS, Producer, appenders_of, committed, opened, outcomes
 
 
 @pytest.fixture
@@ -210,6 +211,25 @@ def test_a_time_out_at_the_last_epoch_leaves_the_next_id_to_the_next_request(wid
     producer.send("b")
     producer.end()
     assert committed(wide) == ["b"]
+
+
+def test_an_id_request_that_may_have_aborted_is_not_reported_as_one_that_wrote_nothing(
+    wide: Service, producer: Producer
+) -> None:
+    """The store did not answer the abort, and then there is no new producer id to be had."""
+    at_epoch(producer, limits.PRODUCER_EPOCH_MAX)
+    producer.send("a")
+    left = iter([100])
+
+    def take() -> int:
+        for spare in left:
+            return spare
+        raise errors.StoreUnavailableError("the counter is away, and nothing was written")
+
+    coordinator = Coordinator(appenders_of(producer.log), take)
+    wide.items.plan("write", loses_answer)
+    assert code_of(lambda: coordinator.init(ID, TIMEOUT_MS, None, producer.until_ms)) == "OUTCOME_UNKNOWN"
+    assert producer.get().state == COMPLETE_ABORT
 
 
 # Time-outs

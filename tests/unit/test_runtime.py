@@ -35,6 +35,26 @@ def test_a_gather_inside_a_gather_never_waits_for_the_pool() -> None:
         assert waiting.result(PATIENCE_S) == [[10 * n, 10 * n + 1, 10 * n + 2] for n in range(outer)]
 
 
+def test_a_gather_goes_on_where_each_thread_of_the_pool_waits_for_its_caller() -> None:
+    """Markers that wait in a partition's queue fill the pool, while the request that leads there fetches segments."""
+    runtime = ThreadRuntime(2)
+    all_wait, has_led = threading.Barrier(4), threading.Event()
+
+    def follow() -> bool:
+        all_wait.wait(PATIENCE_S)
+        return has_led.wait(PATIENCE_S)
+
+    with ThreadPoolExecutor(2) as requests:
+        followers = requests.submit(runtime.gather, [follow] * 3)
+        all_wait.wait(PATIENCE_S)
+        leader = requests.submit(runtime.gather, [lambda n=n: n for n in range(3)])  # type: ignore[misc]
+        try:
+            assert leader.result(PATIENCE_S / 2) == [0, 1, 2]
+        finally:
+            has_led.set()
+        assert followers.result(PATIENCE_S) == [True] * 3
+
+
 @pytest.mark.parametrize("parallel", [4, 1])
 def test_the_first_failure_in_order_is_told_once_all_were_made(parallel: int) -> None:
     runtime = ThreadRuntime(parallel)

@@ -90,6 +90,23 @@ class Appender(GroupCommit):
             raise outcome
         return outcome
 
+    def question(self, entry: Entry) -> AskCoordinator | None:
+        """Return what the coordinator must be asked, if ``entry`` would wait here and only then be told so.
+
+        The check is that of the queue, at the state that this process has folded: whatever it misses, the queue's own
+        check finds. So a transaction's first batch asks while the group before it is created, not after that.
+        """
+        with self._lock:
+            is_waiting = self._is_led or self._group is not None
+        if not is_waiting or entry.producer_id is None or not self.partition.is_fresh:
+            return None
+        snapshot = self.partition.snapshot([entry.producer_id])
+        if snapshot is None or snapshot.state.is_sealed:
+            return None
+        tentative = TentativeState(snapshot.state, dict(snapshot.producers), snapshot.producers_dropped)
+        verdict = entry.check(tentative, self._context.runtime.now_ms())
+        return verdict if isinstance(verdict, AskCoordinator) else None
+
     def _step(self, leader: Ticket) -> None:
         """Do one thing for the queue: form a group, or bring the present one a step further."""
         if self._group is None and not self._has_marker():

@@ -175,9 +175,14 @@ def _check_sequence(producer: ProducerState | None, header: BatchHeader) -> Verd
             return Refused(_out_of_order(header, 0))
         return None
     if header.producer_epoch < producer.producer_epoch:
+        step = (
+            "go on with the pair that its end answered, or ask for one with the transactional id"
+            if header.is_transactional
+            else "take a new producer id"
+        )
         return Refused(
             InvalidProducerEpochError(
-                "a newer epoch of this producer is in this partition's log; take a new producer id: "
+                f"a newer epoch of this producer is in this partition's log; {step}: "
                 f"producer_id={header.producer_id} epoch={header.producer_epoch} current={producer.producer_epoch}"
             )
         )

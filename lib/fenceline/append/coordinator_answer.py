@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from fenceline import limits
 from fenceline.log.context import Context, Instant
 
+LOWERED = -1  # in the place of ``seen``, once a batch of the same group has lowered a producer's epoch
+
 
 @dataclass(frozen=True, slots=True)
 class AskCoordinator:
@@ -44,5 +46,9 @@ class CoordinatorAnswer:
     seen: int
 
     def holds(self, seen: int) -> bool:
-        """Return True if the answer still counts for a check with this ``seen`` (I12)."""
-        return self.seen == seen and self.context.is_within(limits.ADMISSION_MS, self.asked)
+        """Return True if the answer still counts for a check with this ``seen`` (I12).
+
+        Behind a batch that lowered an epoch within its group a check has ``LOWERED``, for which no answer counts. The
+        number says nothing of what another group saw.
+        """
+        return self.seen == seen != LOWERED and self.context.is_within(limits.ADMISSION_MS, self.asked)

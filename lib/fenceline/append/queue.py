@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from fenceline import limits
 from fenceline.append.checks import AdmitFirst
-from fenceline.append.coordinator_answer import AskCoordinator
+from fenceline.append.coordinator_answer import LOWERED, AskCoordinator
 from fenceline.append.entry import Entry, Outcome, Stamped
 from fenceline.errors import ContendedError, OutcomeUnknownError, StoreUnavailableError
 from fenceline.format.batch import BatchHeader
@@ -110,7 +110,7 @@ def _add(tentative: TentativeState, stamped: Stamped, metadata: SegmentMetadata)
         known = tentative.producers.get(producer_id)
         tentative.producers[producer_id] = advance(known, event)
         if lowers_epoch(known, event):
-            tentative.producers_dropped = -1  # no answer of the coordinator has this number
+            tentative.producers_dropped = LOWERED
     return folded
 
 

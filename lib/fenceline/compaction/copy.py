@@ -121,7 +121,7 @@ def _committed(partition: Partition, source: Source, end: int, on_read: OnRead) 
     """
     start = source.start
     for chunk in _chunks(partition, start, end):
-        outcomes = Outcomes(partition, chunk, source.state, start)
+        outcomes = Outcomes(partition, chunk, source.state)
         for segment in chunk:
             for at, header in segment.batches:
                 if header.base_offset >= end:

@@ -36,7 +36,7 @@ _I32, _U32, _I64 = struct.Struct(">i"), struct.Struct(">I"), struct.Struct(">q")
 _CODEC_MASK = 0x07
 _LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
-_CONTROL = 0x20
+CONTROL = 0x20
 _BEYOND = INT64_MAX + 1
 
 
@@ -92,7 +92,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_control(self) -> bool:
-        return bool(self.attributes & _CONTROL)
+        return bool(self.attributes & CONTROL)
 
     @property
     def has_producer(self) -> bool:
@@ -218,7 +218,7 @@ def stamp(body: bytes, *, base_offset: int, leader_epoch: int, append_time: int 
 def stamp_control(body: bytearray, *, base_offset: int, leader_epoch: int) -> bytes:
     """Return the batch as a control batch of the log (aiokafka builds none itself)."""
     view = memoryview(body)
-    view[_ATTRIBUTES_AT + 1] |= _CONTROL
+    view[_ATTRIBUTES_AT + 1] |= CONTROL
     _I64.pack_into(view, _BASE_OFFSET_AT, base_offset)
     _I32.pack_into(view, _LEADER_EPOCH_AT, leader_epoch)
     _stamp_crc(view)

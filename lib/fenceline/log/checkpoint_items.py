@@ -99,9 +99,7 @@ class Head:
             "access_mode": state.access_mode,
             "session_id": state.session_id,
             "access_offset": state.access_offset,
-            "open_transactions": b"".join(
-                _OPEN.pack(p, t.producer_epoch, t.first_offset, t.time) for p, t in state.open_transactions.items()
-            ),
+            "open_transactions": b"".join([_OPEN.pack(p, *t) for p, t in state.open_transactions.items()]),
             "origins": b"".join(_pack_origin(region, origin) for region, origin in state.origins.items()),
             "records": state.records,
             "bytes": state.bytes,

@@ -17,6 +17,7 @@ from fenceline import limits
 from fenceline.format.segment import Segment, read_segment
 from fenceline.format.unpacking import UnpackedBatches
 from fenceline.log import polls
+from fenceline.log.segment_ends import SegmentEnds
 from fenceline.ports import Item, ItemKey, ItemStore, ObjectStore
 from fenceline.runtime import Runtime
 
@@ -96,12 +97,14 @@ class Context:
     cache: SegmentCache = field(init=False)
     events: EventClock = field(init=False)
     unpacked: UnpackedBatches = field(init=False)
+    ends: SegmentEnds = field(init=False)
     stopping: Stopping = field(default_factory=Stopping, init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cache", SegmentCache(self.runtime))
         object.__setattr__(self, "events", EventClock(self.runtime))
         object.__setattr__(self, "unpacked", UnpackedBatches(self.runtime))
+        object.__setattr__(self, "ends", SegmentEnds(self.runtime))
 
     def read_items(self, item_keys: Sequence[ItemKey]) -> dict[ItemKey, Item]:
         """Return those of the items that exist, however many are asked for. They are not read at one moment.

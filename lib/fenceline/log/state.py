@@ -22,8 +22,7 @@ from fenceline.format.segment import Segment, SegmentMetadata
 FOLD_VERSION = 2  # stored with each checkpoint; raise it when the state gains a member or a meaning
 
 
-@dataclass(frozen=True, slots=True)
-class OpenTransaction:
+class OpenTransaction(NamedTuple):
     """A transaction that its producer has not ended in this partition."""
 
     producer_epoch: int

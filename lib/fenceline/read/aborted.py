@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from fenceline import limits
-from fenceline.errors import CorruptLogError
-from fenceline.format import control, keys
-from fenceline.format.batch import TRANSACTIONAL, BatchHeader, MalformedBatch
+from fenceline.format import keys
+from fenceline.format.batch import TRANSACTIONAL, BatchHeader
 from fenceline.format.segment import Segment
 from fenceline.log.checkpoint_items import LONG_CLASS, aborted_from_value
 from fenceline.log.partition import Partition
+from fenceline.log.segment_ends import Ends
 from fenceline.log.state import AbortedTransaction, OpenTransaction, PartitionState
 from fenceline.log.tail import verified_tail
 
@@ -30,20 +30,20 @@ _FIRST_ITEMS = 32  # read before it is known whether more are needed
 
 
 class Outcomes:
-    """The outcomes of the transactions in some neighbouring segments, looked up batch by batch, from ``start`` on.
+    """The outcomes of the transactions in some neighbouring segments, looked up batch by batch.
 
-    The headers of the segments are passed once, and no further than to the markers that are asked for.
+    No segment is passed beyond the last marker that is asked for.
 
     Args:
         state: Of a verified tail. A batch that is undecided there is not aborted.
     """
 
-    def __init__(self, partition: Partition, segments: Sequence[Segment], state: PartitionState, start: int) -> None:
+    def __init__(self, partition: Partition, segments: Sequence[Segment], state: PartitionState) -> None:
         self._partition = partition
         self._segments = segments
         self._state = state
-        self._ends = _ends(segments, start)
-        self._ahead: dict[int, deque[tuple[int, bool]]] = {}  # by producer: its markers that were passed, and if ABORT
+        self._left = iter(segments)  # those whose ends were not asked for yet
+        self._ahead: deque[Ends] = deque()  # of the others, as far as they are not behind the last batch
         self._later: set[int] | None = None
 
     def is_aborted(self, header: BatchHeader) -> bool:
@@ -54,20 +54,24 @@ class Outcomes:
         """
         if not header.attributes & TRANSACTIONAL:
             return False
-        producer_id, base = header.producer_id, header.base_offset
-        ends = self._ahead.setdefault(producer_id, deque())
-        while ends and ends[0][0] < base:
-            ends.popleft()
-        while not ends:
-            end = next(self._ends, None)
-            if end is None:
-                if self._later is None:
-                    self._later = self._aborted_later()
-                return producer_id in self._later
-            offset, ended, is_abort = end
-            if offset > base or ended != producer_id:
-                self._ahead.setdefault(ended, deque()).append((offset, is_abort))
-        return ends[0][1]
+        producer_id, base, ahead = header.producer_id, header.base_offset, self._ahead
+        while ahead and ahead[0].last_offset < base:
+            ahead.popleft()
+        for ends in ahead:
+            for offset, is_abort in ends.by_producer.get(producer_id, ()):
+                if offset > base:
+                    return is_abort
+        for segment in self._left:
+            ends = self._partition.context.ends.of(segment)
+            if not ends.by_producer:
+                continue
+            ahead.append(ends)
+            for offset, is_abort in ends.by_producer.get(producer_id, ()):
+                if offset > base:
+                    return is_abort
+        if self._later is None:
+            self._later = self._aborted_later()
+        return producer_id in self._later
 
     def _aborted_later(self) -> set[int]:
         """Return the producers whose last transaction in the segments was aborted by a marker that comes later."""
@@ -86,29 +90,8 @@ class Outcomes:
         return {transaction.producer_id for transaction in search.run(set(left))} & left.keys()
 
 
-def _ends(segments: Sequence[Segment], start: int) -> Iterator[tuple[int, int, bool]]:
-    """Yield (offset, producer id, whether it is an ABORT) of each marker that ends a transaction, from ``start`` on."""
-    for segment in segments:
-        if segment.next_offset <= start:
-            continue
-        for at, header in segment.batches:
-            if header.attributes & TRANSACTIONAL and header.is_control and header.base_offset >= start:
-                type_ = _type_of(segment, at, header)
-                if type_ in (control.ABORT, control.COMMIT):
-                    yield header.base_offset, header.producer_id, type_ == control.ABORT
-
-
 def _is_open(open_: OpenTransaction | None, offset: int) -> bool:
     return open_ is not None and open_.first_offset <= offset
-
-
-def _type_of(segment: Segment, at: int, header: BatchHeader) -> int:
-    try:
-        return control.type_of(segment.body, at, header)
-    except MalformedBatch as error:
-        raise CorruptLogError(
-            f"a marker in the log cannot be read; restore it from a backup: {error!r} offset={header.base_offset}"
-        ) from error
 
 
 def aborted_between(partition: Partition, start: int, end: int, state: PartitionState) -> Sequence[AbortedTransaction]:

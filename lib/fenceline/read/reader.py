@@ -11,11 +11,12 @@ Not here: whether a group's reader may read; see ``access``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
 from fenceline import limits
-from fenceline.format.batch import BatchHeader
+from fenceline.format.batch import CONTROL, TRANSACTIONAL, BatchHeader
 from fenceline.format.segment import Segment
 from fenceline.format.unpacking import UnpackedBatches, Unpacking
 from fenceline.log.compacted_view import ViewFiles
@@ -85,20 +86,30 @@ class Reader:
                 start = self._kept(request, start, tail.bounds)
 
     def _wait(self, tail: Tail, until_ms: int, meet: Callable[[Tail], bool] | None) -> None:
-        """Return when the log may have moved beyond ``tail``, or at ``until_ms``; call ``meet`` once a second."""
+        """Return when the log may have moved beyond ``tail``, or at ``until_ms``.
+
+        With ``meet``, return only when the last stable offset may have moved. ``meet`` is called once a second, however
+        often others append meanwhile. The log is followed without a look at the items.
+        """
         runtime, partition = self._context.runtime, self._partition
         if meet is None:
             partition.wait(tail.state, until_ms)
             return
-        pause_ms = limits.POLL_FIRST_MS
-        while partition.state is tail.state and not self._context.stopping.is_set:
-            now_ms = runtime.monotonic_ms()
-            if now_ms >= until_ms:
-                return
-            partition.wait(tail.state, min(until_ms, now_ms + limits.POLL_LAST_MS), pause_ms)
+        state, pause_ms = tail.state, limits.POLL_FIRST_MS
+        meet_ms = runtime.monotonic_ms() + limits.POLL_LAST_MS
+        while not self._context.stopping.is_set and runtime.monotonic_ms() < until_ms:
+            partition.wait(state, min(until_ms, meet_ms), pause_ms)
             pause_ms = limits.POLL_LAST_MS
-            if partition.state is tail.state and meet(tail):
-                return
+            if partition.state is not state:
+                if not partition.is_fresh:
+                    return
+                state, pause_ms = partition.verified(), limits.POLL_FIRST_MS
+                if state.last_stable_offset(0) > tail.bounds.last_stable_offset:
+                    return
+            if runtime.monotonic_ms() >= meet_ms:
+                if meet(replace(tail, state=state)):
+                    return
+                meet_ms = runtime.monotonic_ms() + limits.POLL_LAST_MS
 
     def _start(self, request: ReadRequest, tail: Tail) -> int:
         bounds = tail.bounds
@@ -130,17 +141,21 @@ class Reader:
         if start >= end:
             return position
         for chunk in self._chunks(start, bounds.next_offset, request):
-            outcomes = Outcomes(self._partition, chunk, tail.state, position) if request.is_read_committed else None
+            outcomes = Outcomes(self._partition, chunk, tail.state) if request.is_read_committed else None
             for segment in chunk:
                 if not segment.base_offset <= position < segment.next_offset:
                     raise self._partition.hole(position)
                 for at, header in segment.batches:
-                    if header.next_offset <= position:
+                    next_offset = header.next_offset
+                    if next_offset <= position:
                         continue
                     if position >= end:
                         return position
-                    if header.is_control or (outcomes is not None and outcomes.is_aborted(header)):
-                        position = min(header.next_offset, end)
+                    attributes = header.attributes
+                    if attributes & CONTROL or (
+                        outcomes is not None and attributes & TRANSACTIONAL and outcomes.is_aborted(header)
+                    ):
+                        position = next_offset if next_offset < end else end
                         continue
                     position, is_full = sink.add(segment, at, header, position, end)
                     if is_full:

@@ -97,7 +97,8 @@ def _pending(context: Context, topic: Topic, partition: int) -> Iterator[str]:
     still = _read_pending(context, cursors) if suspects else set()
     for one in sorted(suspects & still):
         yield (
-            "an offset stays pending, and no transaction will decide it; commit that group's offset anew: "
+            "no transaction will decide a pending offset; note the group's offsets on this topic, delete its "
+            "subscription here, and commit them anew: "
             f"group={one.group} producer_id={one.producer_id} producer_epoch={one.producer_epoch}"
         )
 

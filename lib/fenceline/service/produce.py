@@ -237,6 +237,8 @@ class Producing:
         here, the coordinator must name the partition first ("Admission").
         """
         partition, is_verified = appender.partition, False
+        if entry.terms.transactional_id is not None:
+            entry = self._admitted_early(appender, entry, sent.until_ms)
         while True:
             known = partition.state
             answer = appender.append(entry, sent.until_ms)
@@ -262,6 +264,19 @@ class Producing:
                 continue
             assert isinstance(answer, Appended)
             return answer
+
+    def _admitted_early(self, appender: Appender, entry: BatchEntry, until_ms: int) -> BatchEntry:
+        """Return the batch with its admission, where it is asked for while the batch would wait in the queue.
+
+        A refusal is left to the queue's check: what is created meanwhile may be the batch itself.
+        """
+        asked = appender.question(entry)
+        if asked is None:
+            return entry
+        try:
+            return self._admitted(appender.partition, entry, asked, until_ms)
+        except FixError:
+            return entry
 
     def _admitted(self, partition: Partition, entry: BatchEntry, asked: AskCoordinator, until_ms: int) -> BatchEntry:
         from fenceline.model.transaction import ProducerPair

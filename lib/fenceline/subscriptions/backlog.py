@@ -44,7 +44,7 @@ def slid(partition: Partition, tail: Tail, mark: int, acknowledged: Acknowledged
 
 
 def _slid_within(partition: Partition, tail: Tail, segment: Segment, mark: int, acknowledged: Acknowledged) -> int:
-    outcomes = Outcomes(partition, [segment], tail.state, mark)
+    outcomes = Outcomes(partition, [segment], tail.state)
     for _, header in segment.batches:
         mark = acknowledged.end_from(mark)
         if header.next_offset <= mark:

@@ -20,6 +20,7 @@ from fenceline.errors import (
     ContendedError,
     CorruptLogError,
     InvalidTransactionTimeoutError,
+    OutcomeUnknownError,
     StoreUnavailableError,
 )
 from fenceline.log.retry import Attempts
@@ -146,10 +147,18 @@ class Coordinator:
         request's own. A refusal of an end after it is unknown, because the outcome may have been decided by it. Every
         other refusal is final: it says that the pair is not in force, so nothing of the earlier attempt is in effect.
         """
-        is_final = not isinstance(request, End)
-        for attempt in Attempts(self._context.runtime, _WHAT, is_refusal_final=is_final):
-            with attempt:
-                return item_store.act(self._context, transactional_id, request, self._take_producer_id)
+        attempts = Attempts(self._context.runtime, _WHAT, is_refusal_final=not isinstance(request, End))
+        try:
+            for attempt in attempts:
+                with attempt:
+                    return item_store.act(self._context, transactional_id, request, self._take_producer_id)
+        except (StoreUnavailableError, ContendedError) as error:
+            if not attempts.is_unknown:
+                raise
+            # There is no new producer id to be had, and that refuses nothing of the earlier attempt.
+            raise OutcomeUnknownError(
+                f"the store did not answer, and may have changed {_WHAT}; send the same request again: {error.detail}"
+            ) from error
         raise AssertionError
 
 

@@ -149,7 +149,7 @@ def check_limits(item: TransactionItem) -> TransactionItem:
     counts = (
         ("partitions", sum(len(one.partitions) for one in item.partitions), limits.TRANSACTION_PARTITIONS_MAX),
         ("groups", len(item.groups), limits.TRANSACTION_GROUPS_MAX),
-        ("cursors", sum(len(one.partitions) for one in item.cursors), limits.TRANSACTION_CURSORS_MAX),
+        ("offsets of groups", sum(len(one.partitions) for one in item.cursors), limits.TRANSACTION_CURSORS_MAX),
     )
     for what, count, count_max in counts:
         if count > count_max:
@@ -228,7 +228,7 @@ def _end(item: TransactionItem | None, request: End, now_ms: int, spare: int | N
 
 def _meet(item: TransactionItem | None, now_ms: int) -> Decision:
     if item is None:
-        raise TransactionalIdNotFoundError("no transaction has this transactional id; a producer begins with an epoch")
+        raise TransactionalIdNotFoundError("no transaction has this transactional id; ask for a producer id with it")
     return _fencing_abort(item, now_ms, is_answer=True) if item.is_out_of_time(now_ms) else Decision(item)
 
 

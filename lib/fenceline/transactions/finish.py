@@ -45,9 +45,8 @@ def finish(
         CorruptLogError: A partition is damaged, and has no marker. The transaction stays prepared.
     """
     context = appenders.context
-    markers: list[_Part] = [
-        partial(_end, _Ending(appenders, item, until_ms), place, number) for place, number in _places(item, first)
-    ]
+    ending = _Ending(appenders, item, until_ms)
+    markers: list[_Part] = [partial(_end, ending, place, number) for place, number in _places(item, first)]
     cursors: list[_Part] = [
         partial(_settle, context, item, one, number) for one in item.cursors for number in one.partitions
     ]
@@ -116,7 +115,8 @@ class _Ending:
     def is_still_prepared(self) -> bool:
         """Return True if the item still says so: then no marker of a later transaction is in any log."""
         found = item_store.read(self.context, self.item.transactional_id)
-        self.is_past = found is None or not is_same_outcome(found, self.item)
+        if found is None or not is_same_outcome(found, self.item):
+            self.is_past = True
         return not self.is_past
 
 

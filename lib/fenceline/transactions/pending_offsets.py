@@ -140,7 +140,7 @@ def _check_size(changes: Sequence[Change]) -> None:
     size = sum(size_of(change.key, change.value) for change in changes if isinstance(change, Put))
     if size > limits.SENT_BYTES_MAX:
         raise ThrottledError(
-            "the cursors hold too much to be written together; send the offsets of fewer partitions at a time: "
+            "too much is pending for these partitions to be written at once; send the offsets of fewer at a time: "
             f"bytes={size} bytes_max={limits.SENT_BYTES_MAX}"
         )
 

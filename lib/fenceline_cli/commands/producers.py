@@ -130,7 +130,7 @@ def describe(
 def _state_row(partition: int, state: ShownProducerState) -> tuple[object, ...]:
     start = state.current_txn_start_offset
     # As text: a table would write ids with separators.
-    pair = (str(state.producer_id), state.producer_epoch)
+    pair = (str(state.producer_id), str(state.producer_epoch))
     return (partition, *pair, state.last_sequence, utc(state.last_timestamp), "" if start < 0 else start)
 
 

@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 def counted(things: Sequence[T], what: str) -> Iterator[T]:
     """Yield the things, and show how many were done."""
-    if not sys.stderr.isatty():
+    if not things or not sys.stderr.isatty():
         yield from things
         return
     from rich.console import Console  # only here: loading it takes longer than most commands

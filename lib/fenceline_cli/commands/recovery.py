@@ -47,9 +47,10 @@ def verify(
 ) -> None:
     """Check every segment: contiguity, CRCs, chain and counts, and the items against the segments' state.
 
-    The command also looks for topics in the objects that no item knows: their items were lost. It changes nothing, and
-    may run beside a server. It must be allowed to write to a directory, since SQLite's readers do. The exit code is 1
-    if anything is broken or lost. The first broken offset of each partition is printed.
+    The command also looks for topics in the objects that no item knows: their items were lost. It looks for open
+    transactions, and pending offsets, that nothing will end. It changes nothing, and may run beside a server. It must
+    be allowed to write to a directory, since SQLite's readers do. The exit code is 1 if anything is broken, lost or
+    found. The first broken offset of each partition is printed.
     """
     settings = chosen(data, objects, items, region=region)
     with opened(data, region, objects, items) as context, Workers(settings, context, workers) as pool:
@@ -64,12 +65,14 @@ def verify(
         print_json([{name: getattr(row, name) for name in Verified.__slots__} for row in rows])
     else:
         print_rows(COLUMNS, [_row(row) for row in rows])
-    if any(row.broken_at is not None for row in rows):
+    if any(row.broken_at is not None or row.findings for row in rows):
         raise typer.Exit(EXIT_FAILED)
 
 
 def _row(found: Verified) -> tuple[object, ...]:
-    result = "ok" if found.broken_at is None else f"BROKEN at offset {found.broken_at}: {found.problem}"
+    result = f"FOUND: {'; '.join(found.findings)}" if found.findings else "ok"
+    if found.broken_at is not None:
+        result = f"BROKEN at offset {found.broken_at}: {found.problem}"
     return (
         found.topic,
         "all" if found.partition is None else found.partition,
@@ -101,7 +104,8 @@ def rebuild(data: Data = None, objects: Objects = "", items: Items = "", region:
     End every server on these stores first. The command checks this for a directory, and cannot check it for a bucket
     and a table. Move away items that still exist: rebuild writes only into an empty item store.
 
-    Topics, offsets, producers and transactions are then as the log says. Subscriptions, group offsets, sessions and
+    Topics, offsets, producers and transactions are then as the log says. A transaction that is open in the log is
+    decided: as committed if any partition has its commit, else as aborted. Subscriptions, group offsets, sessions and
     ownerships are not in the log, and are gone: only a backup of the items has them. If a lost topic was created again
     meanwhile, the newer one keeps the name, and the older one comes back as NAME.recovered-ID.
     """
@@ -111,6 +115,8 @@ def rebuild(data: Data = None, objects: Objects = "", items: Items = "", region:
     typer.echo(
         f"rebuilt topics={found.topics} partitions={found.partitions} segments={found.segments} records={found.records}"
     )
+    if found.transactions:
+        typer.echo(f"decided transactions={found.transactions} (found open; the next server on these stores ends them)")
     typer.echo(NOT_IN_THE_LOG)
     for one in found.namesakes:
         topic = one.topic

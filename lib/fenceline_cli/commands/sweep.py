@@ -25,6 +25,9 @@ COUNTS = (
     "log_starts",
     "states",
     "compactions",
+    "transactions",
+    "transactions_overdue",
+    "transactions_hanging",
     "objects",
     "items",
 )
@@ -57,8 +60,11 @@ def sweep(
     """Move log starts by retention, and delete what has not been needed for an hour or longer.
 
     The command goes once over everything. It also brings checkpoints forward, compacts what is due, finishes deletions
-    of topics, and expires producers. It may run beside servers and other sweepers, and be ended at any time. The
-    columns count what was done; "objects" and "items" are those deleted. The exit code is 1 if anything went wrong.
+    of topics, and expires producers. It ends transactions that are decided, or whose time-out is over, and reports
+    those that hang. It may run beside servers and other sweepers, and be ended at any time.
+
+    The columns count what was done; "objects" and "items" are those deleted, and "transactions" those ended. The exit
+    code is 1 if anything went wrong, or hangs.
     """
     with opened(data, region, objects, items) as context:
         log = Log(context.objects, context.items, context.runtime, region=region)

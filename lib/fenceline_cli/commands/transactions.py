@@ -221,7 +221,7 @@ def _open_since(client: Client, topic: str, partition: int, producer_id: int, pr
 def _row(one: Transaction) -> tuple[object, ...]:
     started_at = "" if one.started_at is None else utc(one.started_at)
     # As text: a table would write ids with separators.
-    pair = (str(one.producer_id), one.producer_epoch)
+    pair = (str(one.producer_id), str(one.producer_epoch))
     times = (units.shown(one.transaction_timeout_ms, "ms"), started_at)
     return one.transactional_id, one.state, *pair, *times, len(one.partitions), len(one.groups)
 
@@ -253,7 +253,7 @@ def _print_hanging(found: list[Hanging], url: str) -> None:
 
 
 def _hanging_row(one: Hanging) -> tuple[object, ...]:
-    pair = (str(one.producer_id), one.producer_epoch)
+    pair = (str(one.producer_id), str(one.producer_epoch))
     return (
         one.topic,
         one.partition,
