@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from fenceline import limits
@@ -27,6 +27,8 @@ from tests.simulation.log.scenario import PATIENT_MS, Plan, Run, Subject
 from tests.simulation.log.truth import Life, StoredBatch, Violation
 
 REGION = "here"
+EXPIRATION_MS = 86_400_000  # of a producer's state, where a plan has no other
+SKEW_MS = 30_000  # more than two clocks differ by
 
 
 def subject() -> Subject:
@@ -158,7 +160,17 @@ class Index:
         """Return an index of the same log for other items."""
         other = Index(self._run)
         other._folds, other._events = self._folds, self._events
+        other._lapsed = {*self._lapsed, *self._all_lapsed()}
         return other
+
+    def _all_lapsed(self) -> Iterator[tuple[tuple[str, int], int]]:
+        """Yield the producers whose state has lapsed by some process's clock: a state object may leave them out."""
+        lasts_ms = getattr(self._run.plan, "expiration_ms", EXPIRATION_MS) + limits.LAPSE_MARGIN_MS
+        latest: dict[tuple[tuple[str, int], int], int] = {}
+        for where, events in self._events.items():
+            latest |= {(where, producer_id): event.time for producer_id, event in events}
+        now_ms = EPOCH_MS + self._run.world.now
+        yield from (one for one, time_ms in latest.items() if now_ms - time_ms > lasts_ms - SKEW_MS)
 
     @property
     def producer_id_max(self) -> int:

@@ -76,20 +76,19 @@ def check(truth: TransactionTruth, operations: Sequence[Operation], transactions
 def _found(truth: TransactionTruth) -> dict[str, Stored]:
     """Return every record by its value: each is stored at most once, whatever was sent again (exactly once)."""
     found: dict[str, Stored] = {}
-    gone: set[str] = set()
-    for log in sorted(truth.logs.values(), key=lambda log: truth.is_served(log.topic_id)):
+    gone: dict[str, Stored] = {}
+    for log in truth.logs.values():
+        is_served = truth.is_served(log.topic_id)
         for one in log.records:
             if one.value.startswith("out|"):
                 continue  # of processors: an input is processed again after an abort
-            if not truth.is_served(log.topic_id):
-                gone.add(one.value)  # what was sent again may be in the topic that was created again
-            elif one.value in found and one.value not in gone:
+            if is_served and one.value in found:
                 raise Violation(f"stored twice: {one} and {found[one.value]}")
-            gone -= {one.value} if truth.is_served(log.topic_id) else set()
-            found[one.value] = one
-            if one.outcome == OPEN and truth.is_served(log.topic_id):
+            if is_served and one.outcome == OPEN:
                 raise Violation(f"never decided: {one}")
-    return found
+            # What was in a topic that was deleted may be sent again, to the one that was created again.
+            (found if is_served else gone)[one.value] = one
+    return {**gone, **found}
 
 
 def _check_transaction(transaction: Transaction, found: dict[str, Stored]) -> None:

@@ -62,6 +62,8 @@ def draw_plan(seed: int) -> TransactionPlan:
     casts += ["meddler"] * rng.choice((0, 0, 0, 1))
     casts += ["recreator"] * rng.choice((0, 0, 1)) + ["committer"] * rng.choice((0, 0, 1, 2))
     casts += ["claimer"] * rng.choice((0, 0, 0, 1)) + ["aborter"] * rng.choice((0, 0, 1))
+    is_brisk = rng.random() < 0.15  # what is trimmed is collected while processes are frozen
+    casts += ["trimmer", "sweeper", "sweeper"] if is_brisk else []
     if "processor" in casts and "feeder" not in casts:
         casts.append("feeder")
     level = rng.choice((0, 0.01, 0.03, 0.08))
@@ -77,6 +79,7 @@ def draw_plan(seed: int) -> TransactionPlan:
         slow=rate(),
         crash=rate() / 4,
         freeze=rate() / 4,
+        freeze_at_append=0.1 if is_brisk else 0,
         freeze_ms=rng.choice((3_000, 70_000, 3_600_000)),
         time_out_ms=rng.choice((300, 3_000)),
         lands_after_ms_max=rng.choice((3_000, 30_000)),
@@ -93,6 +96,7 @@ def draw_plan(seed: int) -> TransactionPlan:
         pace_ms=rng.choice((2_000, 8_000)),
         item_age_ms=rng.choice((0, 60_000)),
         checkpoint_segments=rng.choice((1, 5, 16)),
+        is_brisk=is_brisk,
         timeouts_ms=rng.choice(((500, 3_000), (3_000,), (10_000, 60_000), (900_000,))),
         ids=rng.choice((1, 1, 2, 3)),
         epoch_max=rng.choice((3, 6, limits.PRODUCER_EPOCH_MAX)),

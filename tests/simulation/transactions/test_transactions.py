@@ -11,11 +11,14 @@ from tests.simulation.transactions.scenario import run_seed
 FAST = 6  # seeds in `make check`
 CHUNK = 50
 SEEDS = 500
+OK = ("init", "add", "add-group", "send-offsets", "send", "end", "committed", "read", "commit", "seek", "own", "claim")
 MET = [
-    *((kind, "OK") for kind in ("init", "add", "add-group", "send-offsets", "send", "end", "committed", "read")),
-    *(("send", code) for code in ("PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")),
-    *(("end", code) for code in ("PRODUCER_FENCED", "INVALID_TXN_STATE")),
+    *((kind, "OK") for kind in OK),
+    *(("send", code) for code in ("PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "UNKNOWN_TOPIC_OR_PARTITION")),
+    *(("send-offsets", code) for code in ("PRODUCER_FENCED", "SESSION_SEVERED")),
+    *(("end", code) for code in ("PRODUCER_FENCED", "INVALID_TXN_STATE", "INVALID_PRODUCER_ID_MAPPING")),
     ("committed", "UNSTABLE_OFFSET_COMMIT"),
+    ("abort-by-hand", "INVALID_TXN_STATE"),
 ]
 
 

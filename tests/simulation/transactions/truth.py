@@ -59,6 +59,14 @@ class Log:
     state: PartitionState = field(default_factory=PartitionState)
     epochs: dict[int, int] = field(default_factory=dict)  # of each producer, as the log says
     markers: Counter[tuple[int, int]] = field(default_factory=Counter)
+    ended: dict[int, int] = field(default_factory=dict)  # the highest epoch of each producer's markers
+
+    def forget(self, producer_id: int) -> None:
+        """Note that a process may no longer know which markers of a producer are here.
+
+        A finisher at work may append its marker again. It is still one of the present transaction.
+        """
+        self.markers = Counter({key: n for key, n in self.markers.items() if key[0] != producer_id})
 
     def bounds_between(self, start: int, end: int) -> set[tuple[int, int]]:
         """Return each (next offset, LSO) that the log had at some moment."""
@@ -117,6 +125,9 @@ class TransactionTruth:
             self._take_cursor(change)
         elif place.startswith("transactions/"):
             self._take_transaction(change)
+        elif isinstance(change, Delete) and change.key.sort.startswith(keys.PRODUCER_SORT):
+            _, topic_id, number = place.split("/")
+            self._log(topic_id, int(number)).forget(keys.parse_producer_item(change.key))
 
     def _take_transaction(self, change: Put | Delete) -> None:
         before = self._items.get(change.key)
@@ -266,9 +277,7 @@ class TransactionTruth:
                 self._judge_batch(log, *transaction)
             if header.has_producer:
                 if header.producer_epoch < log.epochs.get(header.producer_id, -1):
-                    # A plain batch, where the producer's state had lapsed. A finisher at work may append its marker
-                    # again: it is still one of the present transaction.
-                    log.markers = Counter({key: n for key, n in log.markers.items() if key[0] != header.producer_id})
+                    log.forget(header.producer_id)  # a plain batch, where the producer's state had lapsed
                 log.epochs[header.producer_id] = header.producer_epoch
             log.records += [
                 Stored(
@@ -295,8 +304,8 @@ class TransactionTruth:
         is_prepared = item.is_prepared and item.producer_epoch == epoch + 1
         if not is_ongoing and not is_prepared:
             raise Violation(f"I12: a batch after its transaction: {where}: {item}")
-        if log.epochs.get(producer_id, -1) > epoch:
-            raise Violation(f"I12: a batch behind a marker: {where}: {log.epochs[producer_id]}")
+        if log.ended.get(producer_id, -1) > epoch:
+            raise Violation(f"I12: a batch behind a marker: {where}: {log.ended[producer_id]}")
 
     def _fold_marker(self, log: Log, segment: Segment, position: int) -> None:
         header = next(header for at, header in segment.batches if at == position)
@@ -309,6 +318,7 @@ class TransactionTruth:
             raise Violation(f"I12: a marker lowers an epoch: {where}: {log.epochs[producer_id]}")
         log.epochs[producer_id] = epoch
         log.markers[producer_id, epoch] += 1
+        log.ended[producer_id] = max(epoch, log.ended.get(producer_id, -1))
         if log.markers[producer_id, epoch] > 1:
             raise Violation(f"I12: a marker twice: {where}")
         item = self._of(producer_id)
