@@ -56,6 +56,7 @@ check: setup ## lint, types and the fast tests, in under two minutes
 simulate: setup ## search: the simulation over SEEDS seeds (1000), and the properties on fresh examples
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
 	$(BIN)/python -m tests.simulation --scenario access --seeds $(SEEDS)
+	$(BIN)/python -m tests.simulation --scenario transactions --seeds $(SEEDS)
 	$(BIN)/python -m pytest -n 2 -m 'not slow' --hypothesis-profile fresh
 
 bench: setup ## measure, as ratios in one run: embedded, on real S3 and DynamoDB servers, the functions' cold start
