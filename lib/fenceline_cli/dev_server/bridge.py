@@ -17,7 +17,7 @@ from urllib.parse import unquote_to_bytes
 
 from fenceline import limits
 from fenceline.adapters.sqlite.directory import SqliteObjectStore
-from fenceline.errors import RecordListTooLargeError
+from fenceline.errors import FencelineError, OutcomeUnknownError, RecordListTooLargeError, StoreUnavailableError
 from fenceline_cli.dev_server import object_urls
 from fenceline_cli.dev_server.web_origin import WebOrigins
 from fenceline_http import dispatch, responses
@@ -53,7 +53,10 @@ class Bridge:
         pool = self._polls if _may_wait(scope, body) else self._calls
         answer = self._met_at_the_door(scope, body)
         if answer is None:
-            answer = await asyncio.get_running_loop().run_in_executor(pool, self._answer, scope, body)
+            try:
+                answer = await asyncio.get_running_loop().run_in_executor(pool, self._answer, scope, body)
+            except asyncio.CancelledError:
+                answer = responses.problem(_cut_off(scope))
         headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers.items()]
         content = answer.body.encode() if isinstance(answer.body, str) else answer.body
         headers += self._origins.headers(scope)
@@ -112,6 +115,13 @@ async def _body(scope: Scope, receive: Receive) -> tuple[bytes, bool]:
         if not message.get("more_body", False):
             return chunks[0] if len(chunks) == 1 else b"".join(chunks), True
     return b"".join(chunks), False
+
+
+def _cut_off(scope: Scope) -> FencelineError:
+    """Return the answer to a request that the server's end did not wait for: its thread may still carry it out."""
+    if scope["method"] == "GET":
+        return StoreUnavailableError("the server stopped before it had the answer; send the request again")
+    return OutcomeUnknownError("the server stopped before it had the answer; the request may have been carried out")
 
 
 def _announced_bytes(scope: Scope) -> int:
