@@ -32,7 +32,10 @@ if TYPE_CHECKING:
 app = typer.Typer(
     name="txn",
     no_args_is_help=True,
-    help="List, describe and end transactions, and run a command in transactions.",
+    help="List, describe and end transactions, and run a command in transactions.\n\n"
+    "Readers with read_committed wait at last_stable_offset ('fenceline offsets') until the transaction that is open "
+    "there ends. 'fenceline producers describe' shows its producer_id. 'list --producer-id' then shows its "
+    "transactional id, and 'fence' ends it at once. If it hangs, 'find-hanging' shows it, and 'abort' ends it.",
     epilog="Example: fenceline txn list --state Ongoing\n\n"
     "Example: fenceline txn run --in orders --out totals --group totals -- ./totals.py",
 )
