@@ -43,7 +43,7 @@ class OpenTransaction:
     or offset, so an empty transaction costs no request.
 
     Attributes:
-        outcome: ``not begun``, ``open``, ``committed``, ``aborted``, or ``unknown`` after a commit that was not answered.
+        outcome: ``not begun``, ``open``, ``committed``, ``aborted``; ``unknown`` after a commit that was not answered.
     """
 
     def __init__(
