@@ -26,7 +26,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "trim": ("partitions", "Delete every record of a partition below an offset."),
     "subscription": ("subscriptions", "Create, list, seek and delete subscriptions."),
     "producers": ("producers", "List a topic's producers, and claim write access (PIP-68)."),
-    "txn": ("transactions", "List, describe and end transactions, and run a command in them."),
+    "txn": ("transactions", "List, describe and end transactions; run a command in them."),
     "own": ("own", "Own resources, or show their owners."),
     "lock": ("lock", "Run a command while holding a lock."),
     # Commands that work on the stores themselves, without a service.

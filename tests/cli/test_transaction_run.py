@@ -48,7 +48,7 @@ def test_what_a_command_prints_is_committed_with_the_offsets_of_what_it_read(fak
     fake.give(0, [b"a", b"b"])
     fake.give(1, [b"c"])
     (told,) = lines(run(command="tr a-z A-Z"))
-    assert told.endswith(" transactions were committed, 3 records read and 3 written")
+    assert told.endswith(" committed, 3 records read and 3 written")
     assert sorted(fake.written()) == [b"A", b"B", b"C"]
     assert fake.group() == {0: 2, 1: 1}
     assert {one["group"] for one in fake.committed_offsets} == {"g"}
@@ -74,7 +74,7 @@ def test_batches_are_as_long_as_they_may_be_each_with_a_transaction_and_a_comman
 
 def test_a_batch_without_output_commits_its_offsets(fake):
     fake.give(0, [b"a"])
-    assert lines(run(command="true")) == ["1 transactions were committed, 1 records read and 0 written"]
+    assert lines(run(command="true")) == ["1 transaction was committed, 1 record read and 0 written"]
     assert (fake.written(), fake.group()) == ([], {0: 1})
 
 
@@ -161,7 +161,7 @@ def test_what_was_committed_before_a_failure_stays_and_is_told(fake, tmp_path):
     fake.give(0, [b"a", b"b", b"c"])
     command = f"sh -c 'cat; if test -e {tmp_path}/once; then exit 9; fi; touch {tmp_path}/once'"
     told = last_line(run("--batch", 2, command=command), 9)
-    assert told.endswith("; 1 transactions were committed, 2 records read and 2 written before")
+    assert told.endswith("; 1 transaction was committed, 2 records read and 2 written before")
     assert (fake.written(), fake.group()) == ([b"a", b"b"], {0: 2})
 
 
@@ -174,7 +174,7 @@ def test_a_command_need_not_read_its_batch(fake, command):
 
 def test_output_may_be_far_larger_than_input(fake):
     fake.give(0, [b"a"])
-    assert lines(run(command="seq 20000")) == ["1 transactions were committed, 1 records read and 20000 written"]
+    assert lines(run(command="seq 20000")) == ["1 transaction was committed, 1 record read and 20000 written"]
     assert len(fake.written()) == 20_000
 
 
@@ -212,7 +212,9 @@ def test_keys_pass_before_a_tab(fake):
 def test_output_that_is_no_record_aborts_its_transaction(fake):
     fake.give(0, [b"a"])
     command = """sh -c 'echo "{\\"value\\": \\"x\\"}"; echo nonsense'"""
-    assert "line 2: the line is not JSON" in last_line(run("--format", "json", command=command))
+    told = last_line(run("--format", "json", command=command))
+    assert told.startswith("in the command's output, line 2: the line is not JSON")
+    assert told.endswith("; its batch was aborted")
     assert (fake.written(), fake.group()) == ([], {})
 
 
@@ -288,7 +290,7 @@ def test_a_commit_that_has_begun_is_carried_through(fake, number, exit_code):
     fake.coordinator_faults["end"] = [lambda carry_out: (signal.raise_signal(number), carry_out())[1]]
     ended = run("--batch", 1)
     assert ended.exit_code == exit_code
-    assert ended.stderr == "interrupted: 1 transactions were committed, 1 records read and 1 written\n"
+    assert ended.stderr == "interrupted: 1 transaction was committed, 1 record read and 1 written\n"
     assert (fake.written(), fake.group()) == ([b"a"], {0: 1})
 
 

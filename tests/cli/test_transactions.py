@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from fenceline import errors
 from fenceline.client import Client
 from fenceline_cli import options, output
+from fenceline_cli.commands import transactions
 from fenceline_cli.main import app
 from tests.cli.fake_listings import FakeListings, producer, transaction
 from tests.support.results import error_line, last_line, lines
@@ -98,7 +99,7 @@ def test_a_transaction_is_described_with_its_end_and_its_partitions(run, listed)
         ("a", "before=Empty: it had no open transaction"),
         (
             "b",
-            "before=Ongoing: its transaction of 2 partitions and 1 groups, begun at 1970-01-01T00:16:40Z, is aborted",
+            "before=Ongoing: its transaction of 2 partitions and 1 group, begun at 1970-01-01T00:16:40Z, is aborted",
         ),
         ("d", "before=CompleteCommit: it had no open transaction"),
     ],
@@ -145,10 +146,16 @@ def opened(fake, *states, place=("t", 0), ends=(0, 20, 12)):
     ("owner", "why"),
     [
         (None, "no transactional id has its producer id"),
-        (transaction("b", "CompleteAbort", 1007, 4), "its transactional id is past it: CompleteAbort at epoch 4"),
-        (transaction("b", "Empty", 1007, 5), "its transactional id is past it: Empty at epoch 5"),
-        (transaction("b", "Ongoing", 1007, 4), "its transactional id is past it: Ongoing at epoch 4"),
-        (transaction("b", "PrepareCommit", 1007, 5), "its transactional id is past it: PrepareCommit at epoch 5"),
+        (
+            transaction("b", "CompleteAbort", 1007, 4),
+            "its transactional id went on: CompleteAbort at epoch 4",
+        ),
+        (transaction("b", "Empty", 1007, 5), "its transactional id went on: Empty at epoch 5"),
+        (transaction("b", "Ongoing", 1007, 4), "its transactional id went on: Ongoing at epoch 4"),
+        (
+            transaction("b", "PrepareCommit", 1007, 5),
+            "its transactional id went on: PrepareCommit at epoch 5",
+        ),
         (transaction("b", "Ongoing", 1007, 3), None),
         (transaction("b", "PrepareCommit", 1007, 4), None),
         (transaction("b", "PrepareAbort", 1007, 4), None),
@@ -261,3 +268,9 @@ def test_a_table_on_a_narrow_terminal_cuts_no_name_short(monkeypatch, capsys):
     output.print_rows(("transactional_id", "n"), [("x" * 100, 1)])
     shown = capsys.readouterr().out
     assert (shown.count("x"), "…" in shown) == (100, False)
+
+
+def test_a_terminal_is_told_that_nothing_hangs(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    transactions._print_hanging([], "http://there:1")
+    assert capsys.readouterr().out == "no transaction hangs\n"

@@ -60,7 +60,7 @@ def test_every_block_is_run_by_a_test() -> None:
             "examples/replicated_kv.py",
             "#",
         ],  # test_examples.py; the lock: test_readme.py of processes
-        [".venv/bin/fenceline", "txn", "run"],  # test_readme.py of processes; the example: test_examples.py
+        [".venv/bin/fenceline", "topic", "create"],  # test_readme.py of processes; the example: test_examples.py
         ["npx", f"aws-cdk@{AWS_CDK}", "deploy"],  # tests/e2e
     ]
     assert len(PYTHON) == 4

@@ -228,7 +228,9 @@ def _end(item: TransactionItem | None, request: End, now_ms: int, spare: int | N
 
 def _meet(item: TransactionItem | None, now_ms: int) -> Decision:
     if item is None:
-        raise TransactionalIdNotFoundError("no transaction has this transactional id; ask for a producer id with it")
+        raise TransactionalIdNotFoundError(
+            "no transaction has this transactional id, or the id expired; a producer that asks for an id makes one"
+        )
     return _fencing_abort(item, now_ms, is_answer=True) if item.is_out_of_time(now_ms) else Decision(item)
 
 
@@ -278,7 +280,7 @@ def _fenced(item: TransactionItem, pair: ProducerPair) -> ProducerFencedError:
 
 def _wrong_state(item: TransactionItem, what: str) -> InvalidTxnStateError:
     return InvalidTxnStateError(
-        f"the transaction is in no state for this request, {what}: state={item.state} epoch={item.producer_epoch}"
+        f"the request does not fit the transaction: {what}: state={item.state} epoch={item.producer_epoch}"
     )
 
 

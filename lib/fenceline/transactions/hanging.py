@@ -148,8 +148,8 @@ def abort_hanging(appenders: Appenders, partition: Partition, pair: ProducerPair
             continue
         if not is_hanging(known, item, epoch):
             raise InvalidTxnStateError(
-                "the transaction does not hang, and a marker here alone would tear it apart; wait for its time-out, "
-                f"or begin its id anew: producer_id={producer_id} producer_epoch={epoch}"
+                "the transaction does not hang, so it ends in all its partitions at once; wait for its time-out, or "
+                f"fence its transactional id: producer_id={producer_id} producer_epoch={epoch}"
             )
         # I12: the items, which were read before this is judged, say that the transaction is past. So each of its
         # markers is durable that will ever be, and what is still open here is not ended by any.

@@ -96,7 +96,7 @@ def _why(one: _Open, owner: Transaction | None) -> str | None:
         owner.state in (states.PREPARE_COMMIT, states.PREPARE_ABORT) and owner.producer_epoch == one.producer_epoch + 1
     )
     if owner.producer_epoch > one.producer_epoch and not is_being_ended:
-        return f"its transactional id is past it: {owner.state} at epoch {owner.producer_epoch}"
+        return f"its transactional id went on: {owner.state} at epoch {owner.producer_epoch}"
     return None
 
 

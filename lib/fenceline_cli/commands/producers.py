@@ -107,7 +107,8 @@ def claim(
 def describe(
     topic: TopicName,
     partition: Annotated[
-        int | None, typer.Option("--partition", "-p", min=0, help="Show only this partition; left out, all.")
+        int | None,
+        typer.Option("--partition", "-p", metavar="N", min=0, help="Show only this partition; left out, all."),
     ] = None,
     as_json: AsJson = False,
     url: Url = DEFAULT_URL,

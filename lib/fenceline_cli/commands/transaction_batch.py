@@ -103,9 +103,12 @@ def read_records(printed: Iterable[bytes], format_: Format) -> Iterator[list[Rec
     """Yield the records of printed lines, the last of which needs no line break.
 
     Raises:
-        CommandError: A line is no record.
+        CommandError: A line is no record. The error says whose line it is, since the command's caller wrote none.
     """
-    return inputs.records_of(printed, _PARSERS[format_])
+    try:
+        yield from inputs.records_of(printed, _PARSERS[format_])
+    except CommandError as error:
+        raise CommandError(f"in the command's output, {error}; its batch was aborted") from error
 
 
 class _Ended(Exception):

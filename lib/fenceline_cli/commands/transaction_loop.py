@@ -74,7 +74,9 @@ class Progress:
     is_committing: bool = False
 
     def __str__(self) -> str:
-        return f"{self.transactions} transactions were committed, {self.read} records read and {self.written} written"
+        were = "1 transaction was" if self.transactions == 1 else f"{self.transactions} transactions were"
+        read = "1 record" if self.read == 1 else f"{self.read} records"
+        return f"{were} committed, {read} read and {self.written} written"
 
 
 class Run:

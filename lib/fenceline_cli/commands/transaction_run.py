@@ -72,13 +72,14 @@ def run(
         typer.Option(
             metavar="DURATION",
             parser=units.seconds,
+            show_default="1m",
             help="How long a transaction may be open, up to 15m: only as long as output is being written.",
         ),
     ] = limits.TRANSACTION_TIMEOUT_MS_DEFAULT / 1_000,
     as_json: AsJson = False,
     url: Url = DEFAULT_URL,
 ) -> None:
-    """Process a topic by a command, exactly once: read a batch, run the command, and commit what it prints.
+    """Process a topic by a command, exactly once.
 
     The command is started once for each batch. Its stdin has a line for each record, and then ends. Each line that it
     prints is a record for --out, in the partition of its key. If it ends with 0, its output and the group's offsets are

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from collections.abc import Sized
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -31,7 +32,10 @@ if TYPE_CHECKING:
 app = typer.Typer(
     name="txn",
     no_args_is_help=True,
-    help="List, describe and end transactions, and run a command in transactions.",
+    help="List, describe and end transactions, and run a command in transactions.\n\n"
+    "Readers with read_committed wait at last_stable_offset ('fenceline offsets') until the transaction that is open "
+    "there ends. 'fenceline producers describe' shows its producer_id. 'list --producer-id' then shows its "
+    "transactional id, and 'fence' ends it at once. If it hangs, 'find-hanging' shows it, and 'abort' ends it.",
     epilog="Example: fenceline txn list --state Ongoing\n\n"
     "Example: fenceline txn run --in orders --out totals --group totals -- ./totals.py",
 )
@@ -133,7 +137,7 @@ def _what_became_of(before: Transaction) -> str:
 
     if before.state == states.ONGOING:
         assert before.started_at is not None
-        places = f"{len(before.partitions)} partitions and {len(before.groups)} groups"
+        places = f"{_counted(before.partitions, 'partition')} and {_counted(before.groups, 'group')}"
         # Between the look and the request its producer may have ended it.
         return (
             f"its transaction of {places}, begun at {utc(before.started_at)}, is aborted, unless it ended just before"
@@ -145,6 +149,10 @@ def _what_became_of(before: Transaction) -> str:
     return "it had no open transaction"
 
 
+def _counted(many: Sized, what: str) -> str:
+    return f"{len(many)} {what}" if len(many) == 1 else f"{len(many)} {what}s"
+
+
 @app.command(
     "find-hanging",
     epilog="Example: fenceline txn find-hanging\n\nExample: fenceline txn find-hanging orders --partition 3 --json",
@@ -154,15 +162,18 @@ def find(
         str | None,
         typer.Argument(metavar="[TOPIC]", help="Look only at this topic.", autocompletion=topic_names),
     ] = None,
-    partition: Annotated[int | None, typer.Option("--partition", "-p", min=0, help="Look only at this one.")] = None,
+    partition: Annotated[
+        int | None, typer.Option("--partition", "-p", metavar="N", min=0, help="Look only at this one.")
+    ] = None,
     as_json: AsJson = False,
     url: Url = DEFAULT_URL,
 ) -> None:
-    """Find open transactions that no producer and no time-out can end any longer, and print what ends each.
+    """Find transactions that hang, and print what ends each.
 
-    A transaction hangs in a partition if it is open there, and its transactional id is gone, or is past it. That is a
-    sign of damage. Readers with read_committed, compaction and retention wait for it until 'fenceline txn abort' ends
-    it. The command only looks; its exit code is 1 if anything hangs.
+    A transaction hangs if it is open in a partition, but no producer and no time-out can end it. Its transactional id
+    no longer exists then, or has a later epoch. That is a sign of damage. Readers with read_committed, compaction and
+    retention wait for it until 'fenceline txn abort' ends it. The command only looks; its exit code is 1 if anything
+    hangs.
     """
     if topic is None and partition is not None:
         raise CommandError("--partition needs a topic; give TOPIC, too")
@@ -179,7 +190,7 @@ def find(
 @app.command(epilog="Example: fenceline txn abort orders -p 3 --producer-id 7003 --producer-epoch 12 --yes")
 def abort(
     topic: TopicName,
-    partition: Annotated[int, typer.Option("--partition", "-p", min=0, help="The partition where it hangs.")],
+    partition: Annotated[int, typer.Option("--partition", "-p", metavar="N", min=0, help="Where it hangs.")],
     producer_id: Annotated[int, typer.Option(metavar="N", min=0, help="Its producer id.")],
     producer_epoch: Annotated[int, typer.Option(metavar="N", min=0, help="Its producer epoch.")],
     is_sure: IsSure = False,
@@ -246,6 +257,9 @@ def _print_hanging(found: list[Hanging], url: str) -> None:
         print_rows(
             (*HANGING_COLUMNS, "command"), [(*row, _command(one, url)) for row, one in zip(rows, found, strict=True)]
         )
+        return
+    if not found:
+        typer.echo("no transaction hangs")
         return
     print_rows(HANGING_COLUMNS, rows)
     for one in found:  # outside the table, which would break the lines

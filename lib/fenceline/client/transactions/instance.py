@@ -186,8 +186,8 @@ class Instance:
 
 def _fenced(error: BaseException, transactional_id: str) -> errors.ProducerFencedError:
     return errors.ProducerFencedError(
-        "this instance is fenced: another one has its transactional id, or its transaction was open for too long; "
-        f"make a new producer: transactional_id={transactional_id} reason={error}"
+        "this instance is fenced for good; end, or begin with a new producer: "
+        f"transactional_id={transactional_id} reason={error}"
     )
 
 

@@ -43,7 +43,7 @@ class OpenTransaction:
     or offset, so an empty transaction costs no request.
 
     Attributes:
-        outcome: ``unknown`` after a commit that was not answered.
+        outcome: ``not begun``, ``open``, ``committed``, ``aborted``; ``unknown`` after a commit that was not answered.
     """
 
     def __init__(
@@ -56,6 +56,7 @@ class OpenTransaction:
         self._delivery_ms = delivery_ms
         self._groups: set[str] = set()
         self._thread = -1
+        self._is_cut_short = False
         self._writes = Writes(ProducerPair(-1, -1))
         self.outcome: Outcome = "not begun"
 
@@ -71,6 +72,8 @@ class OpenTransaction:
         self, kind: type[BaseException] | None, exception: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self.outcome != "open":
+            if self._is_cut_short and exception is None:
+                raise RuntimeError("the producer was closed inside the block, so nothing of it was committed")
             return
         if exception is None:
             self.commit()
@@ -216,6 +219,11 @@ class OpenTransaction:
                 self._instance.end_unsent()
         finally:
             self._instance.leave()
+
+    def abort_by_close(self) -> None:
+        """Abort as ``abort`` does; the block's end then raises, since its caller expects a commit."""
+        self._is_cut_short = True
+        self.abort()
 
     def _flush_or_abort(self) -> None:
         try:

@@ -23,8 +23,13 @@ class TransactionalProducer:
 
     Read, process, write, each input's effect exactly once, however often the worker is killed and started again::
 
-        with client.transactional_producer("worker-3") as producer:
-            while records := next_records():
+        with (
+            client.transactional_producer("worker-3") as producer,
+            client.own("input/3", group="workers", wait_ms=None) as owner,
+        ):
+            done = client.committed_offsets("workers", topic="input", partition=3, require_stable=True)
+            start = done[0].offset if done else "earliest"
+            for _, records in client.reader("input", [3], start=start, isolation="read_committed").pages():
                 with producer.transaction() as txn:
                     for record in records:
                         txn.send("output", key=record.key, value=work(record))
@@ -41,8 +46,9 @@ class TransactionalProducer:
     - *Unknown.* ``CommitOutcomeUnknownError``: the commit was not answered in time. Call the transaction's ``commit``
       again. If the error's ``is_fenced`` is true, look at the committed offsets with ``require_stable``.
 
-    A program that takes over the work of another begins in this order. It makes its producer, which ends what the other
-    one left open. It owns the partitions. Then it reads the committed offsets with ``require_stable``.
+    A program that takes over the work of another begins in this order, too. It makes its producer, which ends what the
+    other one left open. It owns the partitions. Then it reads the committed offsets with ``require_stable``. With a
+    ``generation`` it takes them at once; without one it waits until the other's lease is over.
 
     One thread uses a producer at a time.
     """
@@ -116,10 +122,10 @@ class TransactionalProducer:
         return self._last
 
     def close(self) -> None:
-        """Begin no further transaction, and abort the one that is open."""
+        """Begin no further transaction, and abort the one that is open: its block then ends with a ``RuntimeError``."""
         self._is_closed = True
         try:
             if self._last is not None and self._last.outcome == "open":
-                self._last.abort()
+                self._last.abort_by_close()
         finally:
             self._sender.close()

@@ -454,3 +454,19 @@ def test_a_record_that_another_thread_dropped_by_closing_is_not_left_out_of_a_co
         )
 
     assert (txn.outcome, service.committed) == ("aborted", [])
+
+
+def test_a_block_whose_producer_is_closed_in_it_does_not_end_as_if_it_had_committed():
+    service = FakeTransactions()
+    producer = producer_of(service)
+    txn = producer.transaction()
+    with pytest.raises(RuntimeError, match="nothing of it was committed"):
+        block(txn, lambda txn: txn.send("t", value=b"a").result(60_000), lambda _: producer.close())
+
+    assert (txn.outcome, service.committed) == ("aborted", [])
+
+
+def test_an_error_in_a_block_whose_producer_was_closed_stays_that_error():
+    producer = producer_of(FakeTransactions())
+    with pytest.raises(ValueError, match="mine"):
+        block(producer.transaction(), lambda _: producer.close(), raises(ValueError("mine")))
