@@ -352,7 +352,7 @@ def test_a_fencing_abort_at_the_last_epoch_takes_no_producer_id() -> None:
 
 
 def test_a_look_ends_what_is_due_and_nothing_else() -> None:
-    with pytest.raises(FencelineError, match="no producer has had"):
+    with pytest.raises(FencelineError, match="no transaction has this"):
         decide(None, Meet(), NOW)
     for state in (*CALM, ONGOING, *PREPARED):
         assert decide(item(state), Meet(), NOW) == Decision(item(state))
