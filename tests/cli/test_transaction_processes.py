@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from fenceline.client import Client
 from fenceline.model.record import Record
+from fenceline_cli.commands import transaction_loop
 from fenceline_cli.dev_server.process import ServerProcess
 from fenceline_cli.main import app
 from tests.support.patience import PATIENCE_S, wait_until
@@ -175,7 +176,8 @@ def test_a_signal_aborts_the_open_transaction_at_once(start, client, topic, targ
     count = sum(one.offset for one in client.committed_offsets("g", topic=topic))
     assert len(written()) == count * LENGTH
     if "may have been" not in err:  # else its commit was not answered in time
-        assert err.endswith(f"{count} transactions were committed, {count} records read and {count * LENGTH} written\n")
+        told = transaction_loop.Progress(transactions=count, read=count, written=count * LENGTH)
+        assert err.endswith(f"{told}\n")
 
 
 @pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
