@@ -27,7 +27,7 @@ from tests.support.service import REGION, FakeRuntime
 Pair = tuple[int, int]
 
 
-def check_recovered(created: Sequence[Creation], truth: TransactionTruth, seed: int) -> None:
+def check_recovered(created: Sequence[Creation], truth: TransactionTruth, seed: str) -> None:
     """Rebuild as of a random moment, end what was open, and check that each transaction is all or nothing.
 
     Raises:

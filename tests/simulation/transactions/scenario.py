@@ -43,6 +43,7 @@ class TransactionPlan(Plan):
     owns: bool = False  # each processor has an id of its own, and owns the input
     lapse_margin_ms: int = limits.LAPSE_MARGIN_MS  # until a sweeper forgets a producer's state that has lapsed
     id_ms: int = limits.TRANSACTIONAL_ID_MS  # until a transactional id expires
+    rebuilds: int = 1  # each as of another moment
 
 
 class FailedTransactions(Failed):
@@ -148,7 +149,8 @@ def run_seed(seed: int, plan: TransactionPlan | None = None) -> Run:
             items.close()
     with _short(plan):
         try:
-            check_recovered(run.objects.created, truth, seed)
+            for number in range(plan.rebuilds):
+                check_recovered(run.objects.created, truth, f"{seed} {number}")
         except Exception as failure:
             raise FailedTransactions(run) from failure
     return run

@@ -279,6 +279,14 @@ def rivals(seed: int) -> TransactionPlan:
     return replace(draw_plan(seed), faults=Faults(), breaks=False, casts=casts, rounds=6, timeouts_ms=(60_000,))
 
 
+def rebuilt(seed: int) -> TransactionPlan:
+    """Draw producers to many partitions, and rebuilds of many moments: some are between two markers of a commit."""
+    plan = replace(
+        draw_plan(seed), faults=Faults(), breaks=False, casts=("producer", "producer"), timeouts_ms=(60_000,)
+    )
+    return replace(plan, partitions=3, rounds=6, ids=2, rebuilds=10)
+
+
 def contenders(seed: int) -> TransactionPlan:
     """Draw producers that take one id from each other amid what they send to one group."""
     casts = ("producer", "producer", "producer", "producer", "committer")
@@ -326,7 +334,7 @@ def stalled_for_long(seed: int) -> TransactionPlan:
         (takes_offsets_of_a_severed_owner, owners),
         (lets_a_commit_at_once_take_no_number, rivals),
         (aborts_by_hand_what_lives, rivals),
-        (forgets_the_commits_in_a_rebuild, zombies),
+        (forgets_the_commits_in_a_rebuild, rebuilt),
     ],
 )
 def test_without_a_guard_a_seed_finds_what_it_was_there_for(
