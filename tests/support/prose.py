@@ -25,6 +25,8 @@ HIDDEN = re.compile(
 _ABBREVIATION = re.compile(r"\b(?:e\.g|i\.e|etc|vs|cf|approx)\.")
 _END = re.compile(r"(?<=[.!?])[)\"*_]*\s+(?=[\"'(*_`A-Z0-9])|\s*\n\s*\n\s*")
 _LABEL = re.compile(r"^\s*\w+( \([^)]*\))?: |^\s*(Args|Raises|Returns|Yields):\s*$", re.MULTILINE)
+# A literal block, after two colons: lines that are indented more than the paragraph before it.
+_LITERAL = re.compile(r"(?<=[a-z])::\n\n(?P<indent> +)\S.*(?:\n(?:(?P=indent).*)?)*(?:\n|$)")
 _ITEM = re.compile(r"^\s*- ", re.MULTILINE)
 _BLOCK = re.compile(r"^([-*]|\d+\.|#+|>)\s+")
 _PROGRAM = re.compile(r"^(import|from|def) |^\s*\w+(, \w+)* = |\{ \w+: |</?\w+>", re.MULTILINE)  # a string that is code
@@ -78,7 +80,8 @@ def of_python(text: str) -> Iterator[Finding]:
     tree = ast.parse(text)
     docstrings = list(_docstrings(tree))
     for node in docstrings:
-        paragraphs = _ITEM.sub("\n\n", _LABEL.sub("\n\n", str(node.value)))
+        text_alone = _LITERAL.sub(":\n\n", str(node.value))
+        paragraphs = _ITEM.sub("\n\n", _LABEL.sub("\n\n", text_alone))
         yield from ((node.lineno, found) for found in findings(paragraphs))
     for line, said in _strings(tree, {id(node) for node in docstrings}):
         if said.count(" ") >= SPACES_MIN and not _PROGRAM.search(said):
