@@ -229,7 +229,7 @@ def _end(item: TransactionItem | None, request: End, now_ms: int, spare: int | N
 def _meet(item: TransactionItem | None, now_ms: int) -> Decision:
     if item is None:
         raise TransactionalIdNotFoundError(
-            "no transaction has this transactional id, or the id expired; a producer that asks for an id makes one"
+            "no transaction has this transactional id, or the id expired; ask for a producer id with it"
         )
     return _fencing_abort(item, now_ms, is_answer=True) if item.is_out_of_time(now_ms) else Decision(item)
 
