@@ -5,7 +5,7 @@ A marker lands while its transaction is prepared with its epoch, or it is judged
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,7 +15,6 @@ from fenceline.append.access_markers import GrantEntry
 from fenceline.append.appender import Appender
 from fenceline.append.coordinator_answer import AskCoordinator
 from fenceline.append.entry import Entry, Marked
-from fenceline.append.marker_round import Marker, append_each
 from fenceline.append.queue import Outcome, Ticket
 from fenceline.append.transaction_markers import EndEntry
 from fenceline.format import control, keys
@@ -375,23 +374,3 @@ def test_an_end_in_a_topic_that_was_deleted_finds_that_it_has_ended(service: Ser
     service.log.topics.create(TOPIC)
     with pytest.raises(StaleTopicId):
         service.another()._resolver.appenders.of(TOPIC, topic_id, 0).append(EndEntry(7, 1, True), 10**9)
-
-
-def test_each_marker_of_a_round_has_its_own_outcome(service: Service) -> None:
-    service.log.topics.alter(TOPIC, partitions=3)
-    others(service, 7)
-    topic_id = service.topic_id()
-    entry = EndEntry(7, 1, is_commit=True)
-    places: Sequence[tuple[str, int]] = [(topic_id, 0), (topic_id, 1), ("0" * 32, 2)]
-    markers = [Marker(TOPIC, one, partition, entry) for one, partition in places]
-    found = append_each(service.log._resolver.appenders, markers, service.runtime.monotonic_ms() + 10_000)
-    assert found[0] == 2
-    assert isinstance(found[1], AskCoordinator)
-    assert isinstance(found[2], StaleTopicId)
-    service.objects.always("create", never_arrives)
-    (unknown,) = append_each(
-        service.another()._resolver.appenders,
-        [Marker(TOPIC, topic_id, 0, GrantEntry("s", 0))],
-        service.runtime.monotonic_ms() + 1_000,
-    )
-    assert isinstance(unknown, errors.OutcomeUnknownError)

@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from functools import partial
 
 from fenceline.append.appender import Appenders
-from fenceline.append.coordinator_answer import AskCoordinator
 from fenceline.append.entry import Entry, Marked
 from fenceline.errors import CorruptLogError, FencelineError, OutcomeUnknownError, ProducerFencedError
 from fenceline.log.context import StaleTopicId
@@ -67,7 +66,8 @@ def append_markers(appenders: Appenders, markers: Sequence[Marker], until_ms: in
         CorruptLogError: A log is damaged. Other markers may be in their logs.
         FencelineError: A marker was not appended. Other markers may be in their logs.
     """
-    outcomes = append_each(appenders, markers, until_ms)
+    calls = [partial(_append, appenders, marker, until_ms) for marker in markers]
+    outcomes = appenders.context.runtime.gather(calls)
     ended = {m.topic_id for m, outcome in zip(markers, outcomes, strict=True) if isinstance(outcome, StaleTopicId)}
     for marker, outcome in zip(markers, outcomes, strict=True):
         if isinstance(outcome, OutcomeUnknownError) and marker.topic_id not in ended:
@@ -81,30 +81,11 @@ def append_markers(appenders: Appenders, markers: Sequence[Marker], until_ms: in
     return [outcome for outcome in outcomes if isinstance(outcome, int)]
 
 
-def append_each(
-    appenders: Appenders, markers: Sequence[Marker], until_ms: int
-) -> list[int | FencelineError | StaleTopicId | AskCoordinator]:
-    """Append every marker that is not in its log yet, side by side, and return what became of each, in order.
-
-    Args:
-        until_ms: When the caller stops waiting, on the monotonic clock.
-
-    Returns:
-        For each marker the offset after it, its error, or that the coordinator must be asked first.
-    """
-    calls = [partial(_append, appenders, marker, until_ms) for marker in markers]
-    return appenders.context.runtime.gather(calls)
-
-
-def _append(
-    appenders: Appenders, marker: Marker, until_ms: int
-) -> int | FencelineError | StaleTopicId | AskCoordinator:
+def _append(appenders: Appenders, marker: Marker, until_ms: int) -> int | FencelineError | StaleTopicId:
     appender = appenders.of(marker.topic, marker.topic_id, marker.partition)
     try:
         answer = appender.append(marker.entry, until_ms)
     except (FencelineError, StaleTopicId) as error:
         return error
-    if isinstance(answer, AskCoordinator):
-        return answer
     assert isinstance(answer, Marked)
     return answer.offset + 1
