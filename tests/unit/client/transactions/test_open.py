@@ -425,7 +425,8 @@ def test_another_thread_is_refused_and_the_transaction_goes_on():
 
 
 def test_a_fault_of_the_client_itself_reaches_the_block_instead_of_hanging_it(monkeypatch):
-    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    reported = []
+    monkeypatch.setattr(threading, "excepthook", lambda fault: reported.append((fault.exc_type, fault.thread)))
 
     def breaks(append):
         raise ZeroDivisionError
@@ -438,6 +439,10 @@ def test_a_fault_of_the_client_itself_reaches_the_block_instead_of_hanging_it(mo
             txn.send("t", value=b"b")
 
     assert service.committed == [(("t", 0), b"b")]
+    # The block has the fault before its thread ends, and a thread that ends after the test would fail another one.
+    wait_until(lambda: reported)
+    assert [one for one, _ in reported] == [ZeroDivisionError]
+    reported[0][1].join(PATIENCE_S)
 
 
 def test_a_record_that_another_thread_dropped_by_closing_is_not_left_out_of_a_commit():
