@@ -1,5 +1,5 @@
 from __future__ import annotations
 
-from tests.http.conftest import service, topic
+from tests.http.conftest import runtime, service, topic
 
-__all__ = ["service", "topic"]
+__all__ = ["runtime", "service", "topic"]

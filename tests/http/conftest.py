@@ -21,8 +21,14 @@ def service_in_memory(runtime: ThreadRuntime | None = None) -> wiring.Service:
 
 
 @pytest.fixture
-def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[wiring.Service]:
-    made = service_in_memory()
+def runtime() -> ThreadRuntime:
+    """The runtime of ``service``; a module whose tests move its clock has another one."""
+    return ThreadRuntime()
+
+
+@pytest.fixture
+def service(monkeypatch: pytest.MonkeyPatch, runtime: ThreadRuntime) -> Iterator[wiring.Service]:
+    made = service_in_memory(runtime)
     monkeypatch.setattr(wiring, "service", lambda: made)
     yield made
     made.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,6 @@ import pytest
 from fenceline.format import keys
 from fenceline.ports import Conflict, ItemTooLarge, NoAnswer, Unavailable, VersionMoved
 from fenceline_http import wiring
-from tests.http.conftest import service_in_memory
 from tests.support.http_events import Answer, call
 from tests.support.http_transactions import ID, AheadRuntime, Producer, init, records, values
 
@@ -38,11 +37,8 @@ STEPS = {"STORE_UNAVAILABLE", "CONTENDED", "OUTCOME_UNKNOWN", "CONCURRENT_TRANSA
 
 
 @pytest.fixture
-def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[wiring.Service]:
-    made = service_in_memory(AheadRuntime())
-    monkeypatch.setattr(wiring, "service", lambda: made)
-    yield made
-    made.close()
+def runtime() -> AheadRuntime:
+    return AheadRuntime()
 
 
 @pytest.fixture

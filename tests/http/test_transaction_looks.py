@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,7 +9,6 @@ import pytest
 from fenceline.format import keys
 from fenceline.ports import Delete
 from fenceline_http import responses, wiring
-from tests.http.conftest import service_in_memory
 from tests.support.http_events import Answer, call
 from tests.support.http_transactions import ID, AheadRuntime, Producer, read, records, values
 
@@ -21,14 +19,6 @@ ABORT = "/v1/topics/orders/partitions/0/abort-transaction"
 @pytest.fixture
 def runtime() -> AheadRuntime:
     return AheadRuntime()
-
-
-@pytest.fixture
-def service(monkeypatch: pytest.MonkeyPatch, runtime: AheadRuntime) -> Iterator[wiring.Service]:
-    made = service_in_memory(runtime)
-    monkeypatch.setattr(wiring, "service", lambda: made)
-    yield made
-    made.close()
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,6 @@ API.md, "Producer ids, coordinators, transactions".
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,7 +13,6 @@ import pytest
 from fenceline.format import keys
 from fenceline.ports import Put
 from fenceline_http import wiring
-from tests.http.conftest import service_in_memory
 from tests.support.http_events import Answer, call
 from tests.support.http_transactions import ID, AheadRuntime, Producer, init, read, records, values
 
@@ -24,14 +22,6 @@ ZERO, ONE = ("orders", 0), ("orders", 1)
 @pytest.fixture
 def runtime() -> AheadRuntime:
     return AheadRuntime()
-
-
-@pytest.fixture
-def service(monkeypatch: pytest.MonkeyPatch, runtime: AheadRuntime) -> Iterator[wiring.Service]:
-    made = service_in_memory(runtime)
-    monkeypatch.setattr(wiring, "service", lambda: made)
-    yield made
-    made.close()
 
 
 @pytest.fixture(autouse=True)

@@ -15,27 +15,12 @@ from hypothesis import strategies as st
 from fenceline import limits
 from fenceline.log import checkpoint, checkpoint_items
 from fenceline.log.checkpoint_items import Head
-from fenceline.model.requests import ReadRequest
-from fenceline.model.results import AbortedTransaction, Page
+from fenceline.model.results import AbortedTransaction
 from fenceline.read import aborted as read_aborted
 from fenceline.service.log import Log
 from tests.support.service import TOPIC, LogBuilder, Part, Service, data, marker, outcome, serve
-from tests.support.transactional_logs import abort, commit, in_, made, store
+from tests.support.transactional_logs import abort, commit, in_, made, read, store, values
 from tests.support.tries import tries
-
-
-def read(log: Log, offset: int | None = 0, **options: Any) -> Page:
-    options = {"is_read_committed": True, **options}
-    return log.partitions.read(TOPIC, 0, ReadRequest(offset=offset, **options))
-
-
-def values(page: Page) -> list[str]:
-    return [(record.value or b"").decode() for record in page.records]
-
-
-def offsets(page: Page) -> list[int]:
-    return [record.offset for record in page.records]
-
 
 # What a page costs
 

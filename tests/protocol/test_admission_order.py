@@ -15,13 +15,6 @@ from tests.support.service import TOPIC, Service, append
 HOUR_MS = 3_600_000
 
 
-@pytest.fixture
-def txn(service: Service) -> Coordinator:
-    made = Coordinator(service)
-    made.serves(service.log)
-    return made
-
-
 # Beside exclusive access
 
 

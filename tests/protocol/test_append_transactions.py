@@ -40,13 +40,6 @@ from tests.support.service import (
 HOUR_MS = 3_600_000
 
 
-@pytest.fixture
-def txn(service: Service) -> Coordinator:
-    made = Coordinator(service)
-    made.serves(service.log)
-    return made
-
-
 def partition_of(service: Service, log: Log) -> Partition:
     return log._resolver.appenders.of(TOPIC, service.topic_id(), 0).partition
 

@@ -28,7 +28,7 @@ from fenceline.ports import Check, Item, ItemKey, Put
 from fenceline.service.log import Log
 from tests.support.owning import lapse, start, wanted
 from tests.support.patience import PATIENCE_S
-from tests.support.service import Gate, Service, is_unavailable, loses_answer, moves, never_arrives, request
+from tests.support.service import Gate, Service, is_unavailable, loses_answer, moves, never_arrives
 
 GROUP = "g"
 OTHER = "clicks"
@@ -47,17 +47,6 @@ def committed(log: Log, **which: Any) -> list[tuple[str, int, int]]:
 
 def marks(log: Log, topic: str = TOPIC) -> list[int]:
     return [one.mark_delete_offset for one in log.subscriptions.get(topic, GROUP).cursors]
-
-
-@pytest.fixture
-def topics(service: Service) -> Service:
-    """Return two topics of three partitions, each with ten records."""
-    service.log.topics.alter(TOPIC, partitions=3)
-    service.log.topics.create(OTHER, partitions=3)
-    for topic in (TOPIC, OTHER):
-        for partition in range(3):
-            service.log.append(topic, partition, request(*map(str, range(10))))
-    return service
 
 
 def test_a_commit_makes_a_subscription_at_it_and_at_earliest_elsewhere(topics: Service) -> None:

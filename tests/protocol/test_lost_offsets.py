@@ -24,22 +24,10 @@ from tests.support.service import (
     lost_behind,
     moves,
     never_arrives,
-    request,
 )
 
 OTHER = "clicks"
 PLACE = (TOPIC, 0)
-
-
-@pytest.fixture
-def topics(service: Service) -> Service:
-    """Return two topics of three partitions, each with ten records."""
-    service.log.topics.alter(TOPIC, partitions=3)
-    service.log.topics.create(OTHER, partitions=3)
-    for topic in (TOPIC, OTHER):
-        for partition in range(3):
-            service.log.append(topic, partition, request(*map(str, range(10))))
-    return service
 
 
 def committed(service: Service) -> list[tuple[str, int, int]]:

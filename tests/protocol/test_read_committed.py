@@ -16,26 +16,11 @@ from fenceline.log.partition import Partition
 from fenceline.log.tail import Tail
 from fenceline.model.requests import Acknowledgement, ReadRequest
 from fenceline.model.results import Page
-from fenceline.service.log import Log
 from fenceline.service.partitions import Partitions
 from fenceline.subscriptions.read import read_unacknowledged
 from tests.support.patience import without_a_stall
 from tests.support.service import TOPIC, LogBuilder, Service, data, outcome
-from tests.support.transactional_logs import abort, commit, in_, made, store
-
-
-def read(log: Log, offset: int | None = 0, **options: Any) -> Page:
-    options = {"is_read_committed": True, **options}
-    return log.partitions.read(TOPIC, 0, ReadRequest(offset=offset, **options))
-
-
-def values(page: Page) -> list[str]:
-    return [(record.value or b"").decode() for record in page.records]
-
-
-def offsets(page: Page) -> list[int]:
-    return [record.offset for record in page.records]
-
+from tests.support.transactional_logs import abort, commit, in_, made, offsets, read, store, values
 
 # What is shown (Kafka's cases)
 

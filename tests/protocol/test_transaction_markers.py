@@ -37,13 +37,6 @@ from tests.support.service import (
 HOUR_MS = 3_600_000
 
 
-@pytest.fixture
-def txn(service: Service) -> Coordinator:
-    made = Coordinator(service)
-    made.serves(service.log)
-    return made
-
-
 def others(service: Service, *producer_ids: int) -> list[Coordinator]:
     """Return producers with an open transaction each."""
     made = [Coordinator(service, producer_id=producer_id) for producer_id in producer_ids]

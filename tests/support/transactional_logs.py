@@ -1,4 +1,4 @@
-"""Logs with transactions, made without an appender and without a coordinator: a test says what stands where.
+"""Logs with transactions, made without an appender and without a coordinator, and what readers are shown of them.
 
 Not here: the parts of such a log that have no transaction; see ``service``.
 """
@@ -6,8 +6,12 @@ Not here: the parts of such a log that have no transaction; see ``service``.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from tests.support.service import LogBuilder, Part, Service, data, outcome
+from fenceline.model.requests import ReadRequest
+from fenceline.model.results import Page
+from fenceline.service.log import Log
+from tests.support.service import TOPIC, LogBuilder, Part, Service, data, outcome
 
 
 def in_(producer: int, *named: str, epoch: int = 0, sequence: int = 0) -> Part:
@@ -34,3 +38,17 @@ def store(service: Service, log: LogBuilder, *parts: Part) -> None:
     """Put one more segment at the log's end."""
     log.add(*parts)
     log.store(service.objects, len(log.segments) - 1)
+
+
+def read(log: Log, offset: int | None = 0, **options: Any) -> Page:
+    """Return a page of what is committed; ``options`` are those of a ``ReadRequest``."""
+    options = {"is_read_committed": True, **options}
+    return log.partitions.read(TOPIC, 0, ReadRequest(offset=offset, **options))
+
+
+def values(page: Page) -> list[str]:
+    return [(record.value or b"").decode() for record in page.records]
+
+
+def offsets(page: Page) -> list[int]:
+    return [record.offset for record in page.records]

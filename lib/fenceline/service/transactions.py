@@ -183,7 +183,7 @@ class Transactions:
         """Judge the producer of an addition that will not be made. What is due of its transaction is done first.
 
         Raises:
-            InvalidProducerIdMappingError, ProducerFencedError, ConcurrentTransactionsError: As for an addition.
+            InvalidProducerIdMappingError, ProducerFencedError: As for an addition.
         """
         from fenceline.transactions.decide import Add, decide
 

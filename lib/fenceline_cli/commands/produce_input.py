@@ -13,11 +13,12 @@ from collections.abc import Iterator
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING
 
+from fenceline_cli.commands.signal_handlers import SignalHandlers
+
 if TYPE_CHECKING:
     from fenceline_cli.inputs import Source
 
 GRACE_S = 2.0
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class StoppedReading(Exception):
@@ -28,31 +29,24 @@ class GraceOver(KeyboardInterrupt):
     """The end of the time after a signal, with records that were read and not sent."""
 
 
-class Stop:
+class Stop(SignalHandlers):
     """A switch that stops the reading, thrown by signals and by ``now``; a context manager, for the main thread.
 
     Attributes:
         signal: The number of the signal that came, if one did.
     """
 
+    HEARD = (signal.SIGINT, signal.SIGTERM)
+
     def __init__(self) -> None:
         self.signal: int | None = None
         self._is_stopped = False
         self._read_end, self._write_end = os.pipe()
 
-    def __enter__(self) -> Stop:
-        # A signal that is ignored stays so: a shell ignores them for commands in the background.
-        heard = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-        self._before = {number: signal.signal(number, self._on_signal) for number in heard}
-        self._before[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._on_alarm)
-        return self
-
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+        super().__exit__(kind, error, trace)
         os.close(self._read_end)
         os.close(self._write_end)
 
@@ -79,12 +73,12 @@ class Stop:
             yield block
         raise StoppedReading
 
-    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+    def _hear(self, number: int, _frame: FrameType | None) -> None:
         if self.signal is not None:
             raise GraceOver
         self.signal = number
         signal.setitimer(signal.ITIMER_REAL, GRACE_S)
         self.now()
 
-    def _on_alarm(self, _number: int, _frame: FrameType | None) -> None:
+    def _end(self, _number: int, _frame: FrameType | None) -> None:
         raise GraceOver

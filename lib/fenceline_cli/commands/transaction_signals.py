@@ -7,10 +7,11 @@ cut short, for ``GRACE_S`` at most: else nothing could be said of its outcome. A
 from __future__ import annotations
 
 import signal
-from types import FrameType, TracebackType
+from types import FrameType
+
+from fenceline_cli.commands.signal_handlers import SignalHandlers
 
 GRACE_S = 5.0
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupted(KeyboardInterrupt):
@@ -21,30 +22,18 @@ class Interrupted(KeyboardInterrupt):
         self.number = number
 
 
-class Signals:
+class Signals(SignalHandlers):
     """A context manager, for the main thread, in which these signals raise ``Interrupted``.
 
     Attributes:
         number: The number of the signal that came first, if one did.
     """
 
+    HEARD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
     def __init__(self) -> None:
         self.number: int | None = None
         self._is_held_back = False
-
-    def __enter__(self) -> Signals:
-        # A signal that is ignored stays so: a shell ignores them for commands in the background.
-        heard = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-        self._before = {number: signal.signal(number, self._hear) for number in heard}
-        self._before[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._end)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
 
     def hold_back(self) -> None:
         """Let a signal wait until ``let_go``, for ``GRACE_S`` at most."""
