@@ -146,6 +146,25 @@ MEETING_MS = 2_000  # spent by a reader on the transaction that holds it up
 MEETING_AGE_MS = 1_000  # of the transaction, and of its decision, before a reader ends what is due
 TRANSACTIONAL_ID_MS = 604_800_000  # after which an id without a request expires: 7 days, as in Kafka
 
+# Regions
+ORIGINS_MAX = 64  # regions of which one log ever took records, and that a marker may name
+REPLICATED_BYTES_MAX = 1 * MIB  # of one segment with another region's batches, unless one batch is larger
+REPLICATED_AHEAD_BYTES = 32 * MIB  # of a source's segments, fetched before their create
+SOURCE_SEGMENTS_LOOKED_AT = 1_000  # by one request for the segments of one origin
+SNAPSHOTS_UNDER_WAY_MAX = 8  # in one partition, of each region that asks
+SNAPSHOTS_KEPT_MAX = 30  # in the state, and in a cursor
+SNAPSHOT_MS = 1_000  # between two that a region asks for by itself
+SNAPSHOT_REPEAT_MS_MAX = 60_000  # between two, where nothing has come but the last was not final
+SNAPSHOT_UNANSWERED_MS = 30_000  # between two, while one lacks answers
+SNAPSHOTS_UNANSWERED_MAX = 4  # that lack answers, after which a region asks for none by itself
+SNAPSHOT_REQUEST_MS = 1_000_000  # after which a REQUEST is given up, when another comes
+REGION_MARKER_BYTES_MAX = 64 * 1024
+UPDATES_PER_MARKER_MAX = 100
+LINK_LEASE_MS = 30_000
+LINK_RUN_MS = 60_000  # of one run of the replicator, after which it leaves the rest to the next one
+PEER_TIMEOUT_MS = 2_000  # for a peer to be asked whether it is connected
+CONNECTED_MS = 10_000  # since a peer's last answer, for which it counts as connected
+
 # Subscriptions
 SUBSCRIPTION_NAME_CHARS_MAX = 249  # of a group's name, too
 ACKNOWLEDGED_PER_REQUEST_MAX = 100_000

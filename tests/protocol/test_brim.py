@@ -23,7 +23,8 @@ from fenceline.format import keys
 from fenceline.format.control import EXCLUSIVE, SHARED
 from fenceline.format.item_size import size_of
 from fenceline.log.checkpoint_items import CompactedView, Head, aborted_to_value, producer_to_value
-from fenceline.log.state import AbortedTransaction, BatchEvent, OpenTransaction, Origin, PartitionState, ProducerState
+from fenceline.log.region_state import Origin
+from fenceline.log.state import AbortedTransaction, BatchEvent, OpenTransaction, PartitionState, ProducerState
 from fenceline.log.topic_item import TopicItem
 from fenceline.model.access import GRANTED
 from fenceline.model.requests import OwnTarget

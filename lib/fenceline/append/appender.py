@@ -157,7 +157,9 @@ class Appender(GroupCommit):
                 self._end_incarnation(tickets)
                 return None
             tentative = TentativeState(snapshot.state, dict(snapshot.producers), snapshot.producers_dropped)
-            self._group, unadmitted = check_group(tickets, tentative, self._metadata(snapshot.state))
+            self._group, unadmitted = check_group(
+                tickets, tentative, self._metadata(snapshot.state), region=self._context.region
+            )
             self._deliver(unadmitted)
             self._unqueue(tickets)
             return self._group
@@ -171,6 +173,7 @@ class Appender(GroupCommit):
             records=base.records,
             bytes=base.bytes,
             max_timestamp=base.max_timestamp,
+            own_records=base.own_records,
         )
 
 

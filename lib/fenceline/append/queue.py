@@ -69,11 +69,14 @@ class GroupResult(NamedTuple):
     unadmitted: Sequence[tuple[Ticket, AdmitFirst | AskCoordinator]]
 
 
-def check_group(tickets: Sequence[Ticket], tentative: TentativeState, metadata: SegmentMetadata) -> GroupResult:
+def check_group(
+    tickets: Sequence[Ticket], tentative: TentativeState, metadata: SegmentMetadata, *, region: str
+) -> GroupResult:
     """Check each ticket in order, and make the segment of those that may be appended.
 
     Args:
         metadata: The segment's, without its chain value.
+        region: The own region; the segment's origin may be another one.
     """
     base = tentative.state
     unadmitted: list[tuple[Ticket, AdmitFirst | AskCoordinator]] = []
@@ -89,7 +92,7 @@ def check_group(tickets: Sequence[Ticket], tentative: TentativeState, metadata: 
             continue
         if isinstance(verdict, Stamped):
             for part in (verdict,) if verdict.marker is None else (verdict, verdict.marker):
-                folded = _add(tentative, part, metadata)
+                folded = _add(tentative, part, metadata, region)
                 events += folded.events
                 aborted += folded.aborted
                 stamped.append(part)
@@ -99,12 +102,12 @@ def check_group(tickets: Sequence[Ticket], tentative: TentativeState, metadata: 
     if not answers:
         return GroupResult(None, unadmitted)
     segment = _segment(base, stamped, metadata)
-    state = base if segment is None else close_segment(tentative.state, segment.metadata)
+    state = base if segment is None else close_segment(tentative.state, segment.metadata, segment.base_offset)
     return GroupResult(Group(base, answers, appended, segment, Folded(state, events, aborted)), unadmitted)
 
 
-def _add(tentative: TentativeState, stamped: Stamped, metadata: SegmentMetadata) -> Folded:
-    folded = apply_batch(tentative.state, stamped.header, stamped.body, 0, metadata=metadata, region=metadata.origin)
+def _add(tentative: TentativeState, stamped: Stamped, metadata: SegmentMetadata, region: str) -> Folded:
+    folded = apply_batch(tentative.state, stamped.header, stamped.body, 0, metadata=metadata, region=region)
     tentative.state = folded.state
     for producer_id, event in folded.events:
         known = tentative.producers.get(producer_id)

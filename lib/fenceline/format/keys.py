@@ -10,6 +10,7 @@ Not here: what is stored at a key.
   (access).
 - The items of access: ``access.session``, ``access.producer`` (named), ``access.claims.snapshot`` (tickets).
 - The items of ownership: ``access.ownership.rules`` (ownership, lock).
+- The item of a partition's links to other regions: ``regions.link_item``.
 - The items of subscriptions: ``subscriptions.items`` (subscription, cursor, chunk).
 - The item of cursors without a subscription: ``subscriptions.lifecycle`` (unowned).
 - The items of transactions: ``transactions.item`` (transaction, producer id).
@@ -221,6 +222,11 @@ def lock_item(group: str | None, resource: str) -> ItemKey:
 def access_item(topic_id: str, partition: int) -> ItemKey:
     """Return the key of a partition's access: its holders, its waiters, and the highest epoch ever reserved."""
     return ItemKey(partition_items(topic_id, partition), "access")
+
+
+def link_item(topic_id: str, partition: int) -> ItemKey:
+    """Return the key of what a replicator remembers of a partition: its lease, and what it saw of the peers."""
+    return ItemKey(partition_items(topic_id, partition), "link")
 
 
 SESSION_SHARDS = "0123456789abcdef"

@@ -29,7 +29,8 @@ class Replicated:
 
     topic_id: str  # the source's
     next_offset: int  # the source offset to read next
-    count: int  # how many of the source's own batches were taken so far
+    count: int  # the own number of the last record taken ("Own numbers")
+    chain: str = ""  # of the source's segment that holds next_offset - 1; "" if it is not known
 
 
 class SegmentMetadata(NamedTuple):
@@ -43,7 +44,13 @@ class SegmentMetadata(NamedTuple):
     max_timestamp: int  # the highest record timestamp, -1 for none
     chain: str = ""  # SHA-256 in hexadecimal digits
     replicated: Replicated | None = None
+    own_records: int | None = None  # data records of this region; None in a segment from before regions
     unknown: tuple[tuple[str, str], ...] = ()  # members that this version does not know
+
+    @property
+    def own_records_below(self) -> int:
+        """Return how many data records of this region lie below the base. Before regions, all were its own."""
+        return self.records if self.own_records is None else self.own_records
 
     def to_strings(self) -> dict[str, str]:
         """Return the metadata as it is stored."""
@@ -56,10 +63,14 @@ class SegmentMetadata(NamedTuple):
             "bytes": str(self.bytes),
             "max-timestamp": str(self.max_timestamp),
         }
+        if self.own_records is not None:
+            strings["own-records"] = str(self.own_records)
         if self.replicated is not None:
             strings["origin-topic"] = self.replicated.topic_id
             strings["origin-next"] = str(self.replicated.next_offset)
             strings["origin-count"] = str(self.replicated.count)
+            if self.replicated.chain:
+                strings["origin-chain"] = self.replicated.chain
         if self.chain:
             strings["chain"] = self.chain
         return strings
@@ -74,7 +85,13 @@ class SegmentMetadata(NamedTuple):
         """
         replicated = None
         if "origin-topic" in strings:
-            replicated = Replicated(strings["origin-topic"], int(strings["origin-next"]), int(strings["origin-count"]))
+            replicated = Replicated(
+                strings["origin-topic"],
+                int(strings["origin-next"]),
+                int(strings["origin-count"]),
+                strings.get("origin-chain", ""),
+            )
+        own_records = strings.get("own-records")
         known = cls(
             write_id=strings["write-id"],
             appended_at=int(strings["appended-at"]),
@@ -84,6 +101,7 @@ class SegmentMetadata(NamedTuple):
             max_timestamp=int(strings["max-timestamp"]),
             chain=strings["chain"],
             replicated=replicated,
+            own_records=None if own_records is None else int(own_records),
         )
         names = {"chain", *known.to_strings()}
         unknown = tuple(sorted(member for member in strings.items() if member[0] not in names))
@@ -106,7 +124,7 @@ class SegmentMetadata(NamedTuple):
     def _chain(self, previous: str, body: Body) -> str:
         members = self.to_strings()
         members.pop("chain", None)
-        lines = "".join(f"\n{name}={value}" for name, value in sorted(members.items()))
+        lines = "".join([f"\n{name}={value}" for name, value in sorted(members.items())])
         digest = hashlib.sha256(f"{previous}{lines}\n\n".encode())
         digest.update(body)
         return digest.hexdigest()

@@ -19,12 +19,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fenceline.format import keys
+from fenceline.log import region_state
+from fenceline.log.region_state import Origin
 from fenceline.log.state import (
     FOLD_VERSION,
     AbortedTransaction,
     BatchEvent,
     OpenTransaction,
-    Origin,
     PartitionState,
     ProducerState,
 )
@@ -110,6 +111,9 @@ class Head:
             "data_next": state.data_next,
             "chain": state.chain,
             "is_sealed": state.is_sealed,
+            "own_next": state.own_next,
+            "lives_from": state.lives_from,
+            "regions": region_state.packed(state.regions, state.origins),
         }
 
     def _packed_open(self) -> bytes:
@@ -130,7 +134,7 @@ class Head:
                 p: OpenTransaction(epoch, first, time)
                 for p, epoch, first, time in _OPEN.iter_unpack(value["open_transactions"])
             },
-            origins=dict(_unpack_origins(value["origins"])),
+            origins=region_state.with_more(_unpack_origins(value["origins"]), value.get("regions", b"")),
             records=value["records"],
             bytes=value["bytes"],
             max_timestamp=value["max_timestamp"],
@@ -138,6 +142,10 @@ class Head:
             data_next=value["data_next"],
             chain=value["chain"],
             is_sealed=value["is_sealed"],
+            # Absent in version 2, to which no other region's records came.
+            own_next=value.get("own_next", value["data_next"]),
+            lives_from=value.get("lives_from", 0),
+            regions=region_state.unpacked(value.get("regions", b"")),
         )
         view = value.get("compacted_view")  # absent in an older head
         return cls(

@@ -94,6 +94,7 @@ class Context:
     region: str
     create_ms: int = 0  # how long a create may take; with less time left none is begun
     poll_slots: polls.Slots = field(default_factory=polls.Unbounded)
+    peers: frozenset[str] = frozenset()  # the names of the other regions that this one is configured with
     cache: SegmentCache = field(init=False)
     events: EventClock = field(init=False)
     unpacked: UnpackedBatches = field(init=False)

@@ -76,11 +76,8 @@ class Replay:
         """
         state, metadata = self.state, segment.metadata
         self.check_next(segment.base_offset)
-        if (metadata.records, metadata.bytes, metadata.max_timestamp) != (
-            state.records,
-            state.bytes,
-            state.max_timestamp,
-        ):
+        counters = metadata.records, metadata.own_records_below, metadata.bytes, metadata.max_timestamp
+        if counters != (state.records, state.own_records, state.bytes, state.max_timestamp):
             what = "its counters are not those of the log below it"
             raise corrupt(f"offset={segment.base_offset}", segment.base_offset, what)
         folded = apply(state, segment, region=region)

@@ -18,8 +18,10 @@ from fenceline.errors import CorruptLogError
 from fenceline.format import control
 from fenceline.format.batch import BatchHeader, MalformedBatch
 from fenceline.format.segment import Segment, SegmentMetadata
+from fenceline.log import region_state
+from fenceline.log.region_state import Origin, RegionState
 
-FOLD_VERSION = 2  # stored with each checkpoint; raise it when the state gains a member or a meaning
+FOLD_VERSION = 3  # stored with each checkpoint; raise it when the state gains a member or a meaning
 
 
 class OpenTransaction(NamedTuple):
@@ -28,15 +30,6 @@ class OpenTransaction(NamedTuple):
     producer_epoch: int
     first_offset: int
     time: int  # ms, appended-at of its first batch
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """The position up to which another region's log was taken."""
-
-    topic_id: str
-    next_offset: int
-    count: int  # of the source's own batches
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +59,9 @@ class PartitionState(NamedTuple):
     data_next: int = 0  # the offset after the last data batch
     chain: str = ""
     is_sealed: bool = False
+    own_next: int = 0  # the offset after the last own batch that travels
+    lives_from: int = 0  # base of the last segment with another life of an origin, of which records had been taken
+    regions: RegionState = region_state.NOTHING
 
     def last_stable_offset(self, log_start: int) -> int:
         """Return the offset below which no transaction is open, never below ``log_start``."""
@@ -146,7 +142,7 @@ def apply(state: PartitionState, segment: Segment, *, region: str) -> Folded:
         state = folded.state
         events += folded.events
         aborted += folded.aborted
-    return Folded(close_segment(state, segment.metadata), events, aborted)
+    return Folded(close_segment(state, segment.metadata, segment.base_offset), events, aborted)
 
 
 def apply_batch(
@@ -154,20 +150,25 @@ def apply_batch(
 ) -> Folded:
     """Fold one batch of a segment. After its last batch ``close_segment`` must follow."""
     if header.is_control:
-        state = state._replace(next_offset=header.next_offset, bytes=state.bytes + header.size)
+        before, state = state, state._replace(next_offset=header.next_offset, bytes=state.bytes + header.size)
         try:
+            marker_type = control.type_of(body, position, header)
+            if not control.changes_state(marker_type):
+                return Folded(_apply_region_marker(before, state, header, body, position, metadata, region), (), ())
             return _apply_marker(state, header, control.parse_marker(body, position, header), metadata)
         except (MalformedBatch, KeyError, TypeError, ValueError) as error:
             raise CorruptLogError(
                 f"a marker in the log cannot be read; restore it from a backup: {error!r} offset={header.base_offset}"
             ) from error
+    is_own = metadata.origin == region
     state = state._replace(
         next_offset=header.next_offset,
         bytes=state.bytes + header.size,
         records=state.records + header.count,
-        own_records=state.own_records + (header.count if metadata.origin == region else 0),
+        own_records=state.own_records + (header.count if is_own else 0),
         max_timestamp=max(state.max_timestamp, header.max_timestamp),
         data_next=header.next_offset,
+        own_next=header.next_offset if is_own else state.own_next,
     )
     if header.producer_id < 0:
         return Folded(state, (), ())
@@ -193,14 +194,58 @@ def batch_event(header: BatchHeader, appended_at: int) -> BatchEvent:
     )
 
 
-def close_segment(state: PartitionState, metadata: SegmentMetadata) -> PartitionState:
+def close_segment(state: PartitionState, metadata: SegmentMetadata, base_offset: int) -> PartitionState:
     """End a segment whose batches are folded: take over its chain value, and its source position if replicated."""
     replicated = metadata.replicated
-    origins = state.origins
     if replicated is not None:
-        origin = Origin(replicated.topic_id, replicated.next_offset, replicated.count)
-        origins = {**origins, metadata.origin: origin}
-    return state._replace(chain=metadata.chain, origins=origins)
+        known = state.origins.get(metadata.origin)
+        is_new = known is None or known.topic_id != replicated.topic_id
+        brought = state.records - metadata.records
+        start = replicated.count - brought if known is None or is_new else known.start
+        origin = Origin(replicated.topic_id, replicated.next_offset, replicated.count, replicated.chain, start)
+        is_next_life = known is not None and is_new and known.count > 0
+        state = state._replace(
+            origins={**state.origins, metadata.origin: origin},
+            lives_from=base_offset if is_next_life else state.lives_from,
+        )
+    state = state._replace(chain=metadata.chain)
+    if not state.regions.asked:
+        return state
+    return state._replace(regions=region_state.reached(state.regions, state.origins, state.next_offset))
+
+
+def _apply_region_marker(
+    before: PartitionState,
+    state: PartitionState,
+    header: BatchHeader,
+    body: bytes,
+    position: int,
+    metadata: SegmentMetadata,
+    region: str,
+) -> PartitionState:
+    """Fold a marker that changes nothing but what the log says about regions. One that cannot be read is passed over.
+
+    Args:
+        before: The state at the marker's own offset.
+    """
+    marker_type = control.type_of(body, position, header)
+    replicated = metadata.replicated
+    if replicated is None and control.travels(marker_type):
+        state = state._replace(own_next=header.next_offset)
+    try:
+        value = control.parse_marker(body, position, header).value
+    except MalformedBatch:
+        return state
+    place = region_state.Place(
+        offset=header.base_offset,
+        time=metadata.appended_at,
+        records=before.records,
+        origins=before.origins,
+        region=region,
+        origin=None if replicated is None else metadata.origin,
+        origin_topic_id=None if replicated is None else replicated.topic_id,
+    )
+    return state._replace(regions=region_state.fold(state.regions, marker_type, value, place))
 
 
 def _apply_marker(
@@ -231,7 +276,9 @@ def _apply_marker(
     elif marker.type == control.SEAL:
         state = state._replace(is_sealed=True)
     elif marker.type == control.SKIP:
-        state = state._replace(origins={**state.origins, marker.value["origin"]: _skipped(state, marker.value)})
+        skipped = state.regions._replace(skipped=state.regions.skipped + int(marker.value["count"]))
+        origins = {**state.origins, marker.value["origin"]: _skipped(state, marker.value)}
+        state = state._replace(origins=origins, regions=skipped)
     elif control.changes_state(marker.type):
         raise CorruptLogError(
             "a newer fenceline wrote this log; upgrade this one before using it: "
@@ -243,7 +290,8 @@ def _apply_marker(
 def _skipped(state: PartitionState, value: Mapping[str, int | str]) -> Origin:
     known = state.origins.get(str(value["origin"]))
     count = known.count if known is not None and known.topic_id == value["origin_topic"] else 0
-    return Origin(str(value["origin_topic"]), int(value["to"]), count + int(value["count"]))
+    count += int(value["count"])
+    return Origin(str(value["origin_topic"]), int(value["to"]), count, start=count)
 
 
 def advance(state: ProducerState | None, event: ProducerEvent) -> ProducerState:

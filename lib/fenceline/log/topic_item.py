@@ -7,7 +7,7 @@ Not here: how an item is changed; see ``topics``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fenceline.model.topic import Topic
@@ -22,6 +22,7 @@ class TopicItem(NamedTuple):
     is_going: bool
     version: int
     object_n: int = -1  # of the newest topic object that is known to exist
+    suspended: Sequence[str] = ()  # regions that an operator suspended here
 
     def to_value(self) -> dict[str, Any]:
         topic = self.topic
@@ -32,6 +33,7 @@ class TopicItem(NamedTuple):
             "config": dict(topic.config),
             "regions": list(topic.regions),
             "created_at": topic.created_at,
+            "suspended": list(self.suspended),
             "n": self.n,
             "is_going": self.is_going,
             "object_n": self.object_n,
@@ -48,7 +50,8 @@ def topic_from_value(value: Mapping[str, Any], version: int) -> TopicItem:
         regions=tuple(value["regions"]),
         created_at=value["created_at"],
     )
-    return TopicItem(topic, value["n"], value["is_going"], version, value.get("object_n", value["n"]))
+    suspended = tuple(value.get("suspended", ()))  # absent in a topic from before regions
+    return TopicItem(topic, value["n"], value["is_going"], version, value.get("object_n", value["n"]), suspended)
 
 
 def topic_from_item(item: Item) -> TopicItem:

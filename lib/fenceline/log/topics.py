@@ -335,7 +335,7 @@ def _with_object(context: Context, item: TopicItem) -> TopicItem:
             said = read_topic(context, key)
         except NotFound:
             raise Conflict(f"the sweeper deleted the topic object meanwhile: key={key}") from fact
-        if (said.topic, said.n, said.is_going) != (item.topic, item.n, item.is_going):
+        if said._replace(version=item.version, object_n=item.object_n) != item:
             return _renumbered(context, item)
     return item
 

@@ -62,6 +62,26 @@ class AbortedTransaction:
 
 
 @dataclass(frozen=True, slots=True)
+class OriginEntry:
+    """What a region that pulls must know of a segment beside the rest ("Pulling").
+
+    Attributes:
+        own_records: Data records of the asked region's own below the segment's base.
+        appended_at: When it was appended there, in ms.
+        chain: Its chain value.
+        topic_id, next_offset, count, chain_there: Of a replicated segment its ``origin-*`` metadata, else ``None``.
+    """
+
+    own_records: int
+    appended_at: int
+    chain: str
+    topic_id: str | None = None
+    next_offset: int | None = None
+    count: int | None = None
+    chain_there: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class SegmentEntry:
     """One segment, for a reader that fetches the object itself. ``url`` is absolute, or a path on this server."""
 
@@ -72,6 +92,7 @@ class SegmentEntry:
     origin: str | None
     records: int
     aborted: Sequence[AbortedTransaction]
+    of_origin: OriginEntry | None = None  # only where the segments of one origin were asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +103,10 @@ class SegmentList(Bounded):
     has_more: bool
     topic_id: str
     bounds: Bounds
+    region: str = ""
+    position: int = 0  # ask there next
+    log_start_own_records: int = 0  # own data records below the first batch that is kept
+    stable_own_records: int = 0  # own data records below the last stable offset
 
 
 @dataclass(frozen=True, slots=True)

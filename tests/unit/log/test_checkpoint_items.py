@@ -18,7 +18,8 @@ from fenceline.log.checkpoint_items import (
     producer_from_value,
     producer_to_value,
 )
-from fenceline.log.state import AbortedTransaction, BatchEvent, OpenTransaction, Origin, PartitionState, ProducerState
+from fenceline.log.region_state import Origin
+from fenceline.log.state import AbortedTransaction, BatchEvent, OpenTransaction, PartitionState, ProducerState
 from fenceline.ports import Put
 from tests.support.tries import tries
 

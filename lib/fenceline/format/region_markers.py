@@ -1,0 +1,211 @@
+"""The values of the markers between regions: REQUEST, RESPONSE, SNAPSHOT, UPDATE, SKIP ("Markers between regions").
+
+Rule: ``from_value`` returns ``None`` for a value that cannot be used, or that has another round. The fold passes such a
+marker over: a peer's mistake never stops a log. Stored names are never renamed.
+
+Not here: what a marker does to the state (``log.region_state``), and when one is due (``regions.snapshots``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, TypeVar
+
+from fenceline import limits
+
+T = TypeVar("T")
+
+Positions: TypeAlias = Mapping[str, tuple[str, int]]  # by region: (topic id, offset there)
+
+ROUND = 1  # the only one; markers of another are passed over
+
+
+def _lenient(parse: Callable[[Mapping[str, Any]], T], value: Mapping[str, Any]) -> T | None:
+    try:
+        return parse(value)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A region asks others for a snapshot."""
+
+    snapshot_id: str
+    topic_id: str  # the asker's
+    regions: tuple[str, ...]  # that must answer
+
+    def to_value(self) -> dict[str, Any]:
+        return {"id": self.snapshot_id, "round": ROUND, "topic_id": self.topic_id, "regions": list(self.regions)}
+
+    @classmethod
+    def from_value(cls, value: Mapping[str, Any]) -> Request | None:
+        return _lenient(cls._parsed, value)
+
+    @classmethod
+    def _parsed(cls, value: Mapping[str, Any]) -> Request:
+        _check_round(value)
+        return cls(_text(value["id"]), _text(value["topic_id"]), _names(value["regions"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A region answers a REQUEST: where it has it, and what it had of the others there."""
+
+    snapshot_id: str
+    to: str
+    topic_id: str  # the answerer's
+    position: int  # the REQUEST's offset in the answerer's log
+    origins: Positions  # by region: (topic id, count)
+
+    def to_value(self) -> dict[str, Any]:
+        return {
+            "id": self.snapshot_id,
+            "round": ROUND,
+            "to": self.to,
+            "topic_id": self.topic_id,
+            "position": self.position,
+            "origins": _lists(self.origins),
+        }
+
+    @classmethod
+    def from_value(cls, value: Mapping[str, Any]) -> Response | None:
+        return _lenient(cls._parsed, value)
+
+    @classmethod
+    def _parsed(cls, value: Mapping[str, Any]) -> Response:
+        _check_round(value)
+        position = _number(value["position"])
+        return cls(_text(value["id"]), _text(value["to"]), _text(value["topic_id"]), position, _pairs(value["origins"]))
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotMark:
+    """A completed snapshot: what lies below ``positions`` elsewhere lies below ``local`` here (I21)."""
+
+    snapshot_id: str
+    local: int
+    positions: Positions
+    starts: Positions  # by origin: (topic id, the number up to which its records are not here)
+    is_final: bool
+
+    def to_value(self) -> dict[str, Any]:
+        return {
+            "id": self.snapshot_id,
+            "local": self.local,
+            "positions": _lists(self.positions),
+            "from": _lists(self.starts),
+            "final": self.is_final,
+        }
+
+    @classmethod
+    def from_value(cls, value: Mapping[str, Any]) -> SnapshotMark | None:
+        return _lenient(cls._parsed, value)
+
+    @classmethod
+    def _parsed(cls, value: Mapping[str, Any]) -> SnapshotMark:
+        local, is_final = _number(value["local"]), value["final"] is True
+        return cls(_text(value["id"]), local, _pairs(value["positions"]), _pairs(value["from"]), is_final)
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """One subscription's move. Without positions it only says that the subscription exists."""
+
+    subscription: str
+    snapshot_id: str = ""
+    positions: Positions = field(default_factory=dict)
+    starts: Positions = field(default_factory=dict)
+    active_region: str | None = None  # advice for clients that move by themselves
+
+    def to_value(self) -> dict[str, Any]:
+        return {
+            "subscription": self.subscription,
+            "id": self.snapshot_id,
+            "positions": _lists(self.positions),
+            "from": _lists(self.starts),
+            "active_region": self.active_region,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Updates:
+    """What one SUBSCRIPTION_UPDATE says, of up to 100 subscriptions."""
+
+    updates: Sequence[Update]
+
+    def to_value(self) -> dict[str, Any]:
+        return {"updates": [update.to_value() for update in self.updates]}
+
+    @classmethod
+    def from_value(cls, value: Mapping[str, Any]) -> Updates | None:
+        return _lenient(cls._parsed, value)
+
+    @classmethod
+    def _parsed(cls, value: Mapping[str, Any]) -> Updates:
+        return cls([_update(one) for one in value["updates"][: limits.UPDATES_PER_MARKER_MAX]])
+
+
+def _update(value: Mapping[str, Any]) -> Update:
+    active = value.get("active_region")
+    return Update(
+        _text(value["subscription"]),
+        str(value.get("id", "")),
+        _pairs(value["positions"]),
+        _pairs(value["from"]),
+        None if active is None else _text(active),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """An operator gives up what a source no longer keeps. It is a marker that changes the state: 66 SKIP."""
+
+    origin: str
+    origin_topic: str
+    from_offset: int
+    to_offset: int
+    count: int  # records given up
+
+    def to_value(self) -> dict[str, Any]:
+        return {
+            "origin": self.origin,
+            "origin_topic": self.origin_topic,
+            "from": self.from_offset,
+            "to": self.to_offset,
+            "count": self.count,
+        }
+
+
+def _check_round(value: Mapping[str, Any]) -> None:
+    if value["round"] != ROUND:
+        raise ValueError(value["round"])
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not 0 < len(value) <= limits.SUBSCRIPTION_NAME_CHARS_MAX:
+        raise ValueError(value)
+    return value
+
+
+def _number(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= limits.INT64_MAX:
+        raise ValueError(value)
+    return value
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or len(value) > limits.REGIONS_MAX:
+        raise ValueError(value)
+    return tuple(_text(one) for one in value)
+
+
+def _pairs(value: Any) -> dict[str, tuple[str, int]]:
+    if not isinstance(value, dict) or len(value) > limits.ORIGINS_MAX:
+        raise ValueError(value)
+    return {_text(region): (_text(topic_id), _number(number)) for region, (topic_id, number) in value.items()}
+
+
+def _lists(pairs: Positions) -> dict[str, list[str | int]]:
+    return {region: list(pair) for region, pair in pairs.items()}

@@ -1,0 +1,320 @@
+"""The part of a partition's state that concerns regions: positions in other logs, snapshots, updates ("Regions").
+
+Rule: these functions are pure. A partition's positions in other regions' logs are part of the fold. So the create that
+brings batches also moves the position, and nothing else does (I18). But for origins, what is kept here may be lost:
+that costs one snapshot.
+
+Rule: the segment says which region sent a marker, and in which life of its topic. A marker whose body contradicts that
+is passed over.
+
+Not here: what is due by this state; see ``regions.snapshots``. The markers' values: see ``format.region_markers``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeAlias
+
+from fenceline import limits
+from fenceline.format import control
+from fenceline.format.region_markers import Positions, Request, Response, SnapshotMark
+
+Counts: TypeAlias = Mapping[str, tuple[str, int]]  # by region: (topic id, an own number of its records)
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The position up to which another region's log was taken.
+
+    Attributes:
+        topic_id: The life of the source's topic in which the position counts (I20).
+        next_offset: The source offset to read next.
+        count: The own number of the last record taken.
+        chain: The chain value of the source's segment that holds ``next_offset - 1``; "" if it is not known.
+        start: Records of this life with numbers up to this one are not here: it came late, or skipped a gap (I17).
+    """
+
+    topic_id: str
+    next_offset: int
+    count: int
+    chain: str = ""
+    start: int = 0
+
+
+class Answer(NamedTuple):
+    """One region's answer to a REQUEST: its position in its own log, and what it had of others there."""
+
+    topic_id: str
+    position: int
+    origins: Counts
+
+
+class Asked(NamedTuple):
+    """An own REQUEST that no SNAPSHOT has completed.
+
+    Attributes:
+        records: The data records below it.
+        origins: What this region had of each other one there.
+        local: The first offset at which all that the answers had is here, too; None until then.
+        starts: Each origin's ``start`` at ``local``.
+    """
+
+    snapshot_id: str
+    time: int
+    records: int
+    origins: Counts
+    regions: tuple[str, ...]
+    answers: Mapping[str, Answer] = MappingProxyType({})
+    local: int | None = None
+    starts: Counts = MappingProxyType({})
+
+    @property
+    def is_final(self) -> bool:
+        """Return True if each answer had all that this region had of third ones: another snapshot would say no more."""
+        return all(
+            _has(answer.origins, origin, life, count)
+            for region, answer in self.answers.items()
+            for origin, (life, count) in self.origins.items()
+            if origin != region
+        )
+
+
+class Unanswered(NamedTuple):
+    """Another region's REQUEST that this one has not answered: its offset here, and what was here at that offset."""
+
+    origin: str
+    topic_id: str
+    snapshot_id: str
+    position: int
+    origins: Counts
+
+
+class CompletedSnapshot(NamedTuple):
+    """A snapshot: what lies below ``positions`` in the other regions lies below ``local`` here (I21)."""
+
+    snapshot_id: str
+    local: int
+    positions: Positions
+    starts: Counts
+    is_final: bool
+    time: int
+
+
+class RegionState(NamedTuple):
+    """What a log says about regions, but for its positions in other logs."""
+
+    asked: tuple[Asked, ...] = ()
+    unanswered: tuple[Unanswered, ...] = ()
+    snapshots: tuple[CompletedSnapshot, ...] = ()
+    requested_at: int = 0  # ms, of the newest own REQUEST
+    requested_records: int = 0  # the data records below it
+    covered: int = 0  # the data records below the REQUEST of the last final snapshot
+    repeats: int = 0  # the snapshots since then that were not final
+    update_next: int = 0  # the offset after the newest UPDATE of another region
+    skipped: int = 0  # records that an operator gave up
+
+
+NOTHING = RegionState()
+
+
+class Place(NamedTuple):
+    """Where a marker lies, and what lies below it."""
+
+    offset: int
+    time: int  # ms, appended-at of its segment
+    records: int
+    origins: Mapping[str, Origin]
+    region: str  # this one
+    origin: str | None  # the region that sent it; None: this one
+    origin_topic_id: str | None  # that region's
+
+
+def fold(state: RegionState, marker_type: int, value: Mapping[str, Any], place: Place) -> RegionState:
+    """Fold a marker of a type that changes nothing else."""
+    match marker_type:
+        case control.SNAPSHOT_REQUEST:
+            request = Request.from_value(value)
+            if request is None:
+                return state
+            return _requested(state, request, place) if place.origin is None else _asked_by(state, request, place)
+        case control.SNAPSHOT_RESPONSE:
+            response = Response.from_value(value)
+            return state if response is None else _answered(state, response, place)
+        case control.SNAPSHOT if place.origin is None:
+            mark = SnapshotMark.from_value(value)
+            return state if mark is None else _completed(state, mark, place)
+        case control.SUBSCRIPTION_UPDATE if place.origin is not None:
+            return state._replace(update_next=place.offset + 1)
+    return state
+
+
+def _requested(state: RegionState, request: Request, place: Place) -> RegionState:
+    young = [asked for asked in state.asked if place.time - asked.time < limits.SNAPSHOT_REQUEST_MS]
+    asked = Asked(request.snapshot_id, place.time, place.records, counts(place.origins), request.regions)
+    return state._replace(
+        asked=(*young, asked)[-limits.SNAPSHOTS_UNDER_WAY_MAX :],
+        requested_at=place.time,
+        requested_records=place.records,
+    )
+
+
+def _asked_by(state: RegionState, request: Request, place: Place) -> RegionState:
+    origin, topic_id = place.origin, place.origin_topic_id
+    if origin is None or topic_id is None or request.topic_id != topic_id or place.region not in request.regions:
+        return state
+    others = [one for one in state.unanswered if one.origin != origin]
+    same = [one for one in state.unanswered if one.origin == origin and one.topic_id == topic_id]
+    new = Unanswered(origin, topic_id, request.snapshot_id, place.offset, counts(place.origins))
+    return state._replace(unanswered=(*others, *same[1 - limits.SNAPSHOTS_UNDER_WAY_MAX :], new))
+
+
+def _answered(state: RegionState, response: Response, place: Place) -> RegionState:
+    if place.origin is None:
+        question = response.to, response.snapshot_id
+        left = tuple(one for one in state.unanswered if (one.origin, one.snapshot_id) != question)
+        return state._replace(unanswered=left)
+    if response.to != place.region or response.topic_id != place.origin_topic_id:
+        return state
+    # What it had of this region lies below the REQUEST here.
+    third = {origin: one for origin, one in response.origins.items() if origin != place.region}
+    answer = Answer(response.topic_id, response.position, third)
+    return state._replace(asked=tuple(_with(asked, response, place.origin, answer) for asked in state.asked))
+
+
+def _with(asked: Asked, response: Response, region: str, answer: Answer) -> Asked:
+    is_awaited = asked.snapshot_id == response.snapshot_id and region in asked.regions
+    if not is_awaited or region in asked.answers:  # the first answer counts
+        return asked
+    return asked._replace(answers={**asked.answers, region: answer})
+
+
+def _completed(state: RegionState, mark: SnapshotMark, place: Place) -> RegionState:
+    """Fold a SNAPSHOT: it completes its REQUEST, and replaces all older ones."""
+    at = next((at for at, asked in enumerate(state.asked) if asked.snapshot_id == mark.snapshot_id), None)
+    done = CompletedSnapshot(mark.snapshot_id, mark.local, mark.positions, mark.starts, mark.is_final, place.time)
+    state = state._replace(snapshots=(*state.snapshots, done)[-limits.SNAPSHOTS_KEPT_MAX :])
+    if at is None:
+        return state
+    if mark.is_final:
+        state = state._replace(covered=max(state.covered, state.asked[at].records), repeats=0)
+    else:
+        state = state._replace(repeats=state.repeats + 1)
+    return state._replace(asked=state.asked[at + 1 :])
+
+
+def reached(state: RegionState, origins: Mapping[str, Origin], end: int) -> RegionState:
+    """Return the state at the end of a segment: it is the local offset of each snapshot whose answers are matched."""
+    if all(asked.local is not None or len(asked.answers) < len(asked.regions) for asked in state.asked):
+        return state
+    here = counts(origins)
+    starts = {region: (origin.topic_id, origin.start) for region, origin in origins.items()}
+    matched = (
+        asked._replace(local=end, starts=starts) if asked.local is None and _is_matched(asked, here) else asked
+        for asked in state.asked
+    )
+    return state._replace(asked=tuple(matched))
+
+
+def _is_matched(asked: Asked, here: Counts) -> bool:
+    """Return True if each region has answered, and all that it had of third regions is here, too (I21)."""
+    return all(
+        region in asked.answers
+        and all(_has(here, origin, life, count) for origin, (life, count) in asked.answers[region].origins.items())
+        for region in asked.regions
+    )
+
+
+def _has(known: Counts, origin: str, life: str, count: int) -> bool:
+    known_life, known_count = known.get(origin, ("", -1))
+    return known_life == life and known_count >= count
+
+
+def counts(origins: Mapping[str, Origin]) -> Counts:
+    """Return what is here of each other region."""
+    return {region: (origin.topic_id, origin.count) for region, origin in origins.items()}
+
+
+# Stored in the head, and under state/: never rename
+
+
+def packed(state: RegionState, origins: Mapping[str, Origin]) -> bytes:
+    """Return what a head holds of regions, but for what older versions read of ``origins``."""
+    more = {region: [origin.chain, origin.start] for region, origin in origins.items() if origin.chain or origin.start}
+    if state == NOTHING and not more:
+        return b""
+    value = {
+        "origins": more,
+        "asked": [
+            {
+                **one._asdict(),
+                "origins": _lists(one.origins),
+                "starts": _lists(one.starts),
+                "answers": {
+                    region: [answer.topic_id, answer.position, _lists(answer.origins)]
+                    for region, answer in one.answers.items()
+                },
+            }
+            for one in state.asked
+        ],
+        "unanswered": [{**one._asdict(), "origins": _lists(one.origins)} for one in state.unanswered],
+        "snapshots": [
+            {**one._asdict(), "positions": _lists(one.positions), "starts": _lists(one.starts)}
+            for one in state.snapshots
+        ],
+        **{name: getattr(state, name) for name in _NUMBERS},
+    }
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode()
+
+
+_NUMBERS = ("requested_at", "requested_records", "covered", "repeats", "update_next", "skipped")
+
+
+def unpacked(data: bytes) -> RegionState:
+    """Return what ``packed`` made; nothing of an older head."""
+    if not data:
+        return NOTHING
+    value = json.loads(data)
+    return RegionState(
+        asked=tuple(
+            Asked(
+                **{
+                    **one,
+                    "origins": _counts(one["origins"]),
+                    "regions": tuple(one["regions"]),
+                    "starts": _counts(one["starts"]),
+                    "answers": {
+                        region: Answer(topic_id, position, _counts(origins))
+                        for region, (topic_id, position, origins) in one["answers"].items()
+                    },
+                }
+            )
+            for one in value["asked"]
+        ),
+        unanswered=tuple(Unanswered(**{**one, "origins": _counts(one["origins"])}) for one in value["unanswered"]),
+        snapshots=tuple(
+            CompletedSnapshot(**{**one, "positions": _counts(one["positions"]), "starts": _counts(one["starts"])})
+            for one in value["snapshots"]
+        ),
+        **{name: value[name] for name in _NUMBERS},
+    )
+
+
+def with_more(origins: Iterable[tuple[str, Origin]], data: bytes) -> dict[str, Origin]:
+    """Return the origins that older versions read, too, with what is kept beside them."""
+    more: dict[str, list[Any]] = json.loads(data)["origins"] if data else {}
+    known = {region: (str(chain), int(start)) for region, (chain, start) in more.items()}
+    return {
+        region: replace(origin, chain=known[region][0], start=known[region][1]) if region in known else origin
+        for region, origin in origins
+    }
+
+
+def _lists(pairs: Counts) -> dict[str, list[str | int]]:
+    return {region: list(pair) for region, pair in pairs.items()}
+
+
+def _counts(value: Mapping[str, list[Any]]) -> dict[str, tuple[str, int]]:
+    return {region: (topic_id, number) for region, (topic_id, number) in value.items()}

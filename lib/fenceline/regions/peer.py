@@ -1,0 +1,70 @@
+"""Another region as a replicator sees it: its topics, the segments of one origin, and their bodies ("Pulling").
+
+Rule: a peer is asked, and never written to. Its answer is believed about its own records only, under the name that it
+is configured with. Whatever goes wrong with it is a ``PeerProblem``, whose text an operator reads.
+
+Not here: the peer over HTTP (``adapters.peer_http``), and what is taken from an answer (``regions.packing``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from fenceline.model.results import SegmentList
+
+
+class PeerProblem(Exception):
+    """A peer is away, slow, or answers something that cannot be used. Nothing of that answer was taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerTopic:
+    """A topic as a peer shows it."""
+
+    topic_id: str
+    partitions: int
+    regions: tuple[str, ...]
+
+
+class Peer(Protocol):
+    """One other region. Safe to share between threads. Each call ends within a bounded time."""
+
+    @property
+    def name(self) -> str:
+        """The name that this region is configured with for it."""
+
+    def topic(self, name: str) -> PeerTopic | None:
+        """Return the topic of that name; ``None`` if it has none.
+
+        Raises:
+            PeerProblem: It gave no usable answer.
+        """
+
+    def segments(
+        self, topic: str, partition: int, *, origin: str, offset: int | None, limit: int
+    ) -> SegmentList | None:
+        """Return segments of one origin, as its ``GET segments``; ``None`` if it has no such topic or partition.
+
+        Args:
+            origin: "own", or the name of a third region.
+            offset: Where to begin; ``None``: at its log start.
+
+        Raises:
+            PeerProblem: It gave no usable answer, or another region's.
+        """
+
+    def body(self, url: str, size: int) -> bytes:
+        """Return a segment's body, by the URL of its entry.
+
+        Args:
+            size: What the entry announced; not one byte more is read.
+
+        Raises:
+            PeerProblem: It gave no body, or one of another size.
+        """
+
+
+Peers: TypeAlias = Mapping[str, Peer]
+"""The configured peers by name."""
