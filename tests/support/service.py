@@ -407,9 +407,18 @@ class LogBuilder:
         self.folded: list[Folded] = []
 
     def make(
-        self, *parts: Part, origin: str | None = None, replicated: Replicated | None = None, after_ms: int = 1
+        self,
+        *parts: Part,
+        origin: str | None = None,
+        replicated: Replicated | None = None,
+        after_ms: int = 1,
+        is_old: bool = False,
     ) -> Segment:
-        """Return the segment of ``parts`` at the log's end, without folding it."""
+        """Return the segment of ``parts`` at the log's end, without folding it.
+
+        Args:
+            is_old: Whether it is one from before regions.
+        """
         self.now_ms += after_ms
         offset, bodies = self.state.next_offset, []
         for part in parts:
@@ -425,6 +434,7 @@ class LogBuilder:
             bytes=self.state.bytes,
             max_timestamp=self.state.max_timestamp,
             replicated=replicated,
+            own_records=None if is_old else self.state.own_records,
         ).chained(self.state.chain, body)
         return Segment(self.state.next_offset, offset, body, metadata, tuple(batch.headers(body)))
 
