@@ -73,7 +73,7 @@ class Asked(NamedTuple):
 
     @property
     def is_final(self) -> bool:
-        """Return True if each answer had all that this region had of third ones: so that no other snapshot is needed for them."""
+        """Return True if each answer had all that this region had of third regions at the REQUEST."""
         return all(
             _has(answer.origins, origin, life, count)
             for region, answer in self.answers.items()
