@@ -12,7 +12,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """A subscription of one incarnation of a topic."""
+    """A subscription of one incarnation of a topic.
+
+    Attributes:
+        active_region: Where its consumers should read: advice for those that move between regions by themselves.
+    """
 
     topic: str
     topic_id: str
@@ -20,6 +24,7 @@ class Subscription:
     subscription_id: str
     replicate_subscription_state: bool
     created_at: int  # ms
+    active_region: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
