@@ -67,7 +67,7 @@ _OF_REGIONS = ("told", "active", "active_region")
 
 
 def subscription_from_item(item: Item) -> SubscriptionItem:
-    value = item.value
+    value: Mapping[str, Any] = item.value
     known: dict[str, Any] = {member: value[member] for member in _SUBSCRIPTION}
     active_n, active_region = value.get("active_region", (0, None))
     return SubscriptionItem(

@@ -25,6 +25,9 @@ from fenceline.log.region_state import CompletedSnapshot
 LAGGING_SNAPSHOTS = 16  # considered at once for a mark that passes none of them
 
 
+_PAIR_BYTES = 40  # of a name and a pair in an item, beside the name and the topic id
+
+
 class CachedSnapshot(NamedTuple):
     """A snapshot as a cursor remembers it. Origins of which nothing is missing here are left out of ``starts``."""
 
@@ -32,6 +35,13 @@ class CachedSnapshot(NamedTuple):
     local: int
     positions: Positions
     starts: Positions
+
+    @property
+    def size(self) -> int:
+        """Return about how many bytes of an item it takes, rather too many."""
+        pairs = [*self.positions.items(), *self.starts.items()]
+        named = sum(len(region.encode()) + len(topic_id) + _PAIR_BYTES for region, (topic_id, _) in pairs)
+        return named + len(self.snapshot_id) + _PAIR_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +96,8 @@ class SnapshotCache:
         return replace(self, snapshots=left, due=newest, update_sent=newest.local)
 
     def _spread(self) -> SnapshotCache:
-        if len(self.snapshots) <= limits.SNAPSHOTS_KEPT_MAX:
-            return self
-        return replace(self, snapshots=spread(self.snapshots))
+        kept = spread(self.snapshots)
+        return self if len(kept) == len(self.snapshots) else replace(self, snapshots=kept)
 
     def moved_here(self, *, is_replicated: bool) -> SnapshotCache:
         """Return the cache after a consumer of this region moved the mark."""
@@ -118,11 +127,16 @@ NOTHING = SnapshotCache()
 
 
 def spread(snapshots: Sequence[CachedSnapshot]) -> Sequence[CachedSnapshot]:
-    """Return at most 30 of the snapshots: the first, the last, and those between that lie farthest apart."""
-    left = list(snapshots)
-    while len(left) > limits.SNAPSHOTS_KEPT_MAX:
+    """Return at most 30 of the snapshots: the first, the last, and those between that lie farthest apart.
+
+    With very many regions there are fewer, so that the cursor's item has room for what else it holds.
+    """
+    if len(snapshots) <= 2:
+        return snapshots
+    left, size = list(snapshots), sum(one.size for one in snapshots)
+    while len(left) > 2 and (len(left) > limits.SNAPSHOTS_KEPT_MAX or size > limits.CURSOR_SNAPSHOTS_BYTES_MAX):
         gone = min(range(1, len(left) - 1), key=lambda at: left[at + 1].local - left[at - 1].local)
-        del left[gone]
+        size -= left.pop(gone).size
     return tuple(left)
 
 
