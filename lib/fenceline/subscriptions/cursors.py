@@ -244,7 +244,7 @@ def noted(partition: Partition, tail: Tail, cursor: Cursor) -> Cursor:
         return cursor
     mark = -1
     if cursor.mark >= tail.bounds.log_start_offset:
-        mark = backlog.slid(partition, tail, cursor.mark, cursor.acknowledged)
+        mark = backlog.slid_far(partition, tail, cursor.mark, cursor.acknowledged)
     return replace(cursor, cache=cache.noted(snapshots, mark))
 
 

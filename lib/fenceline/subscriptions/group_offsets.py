@@ -70,8 +70,8 @@ def _commit(context: Context, live: Live, group: str, offsets: Sequence[GroupOff
                 due.append((topic, stored))
     # A request that loses this write, to another move or to a new owner, judges again from a fresh read.
     cursor_store.write(context, moves, also)
-    for topic, stored in due:
-        topic.on_due(stored.subscription, stored.partition)
+    if due:
+        context.runtime.gather([partial(topic.on_due, stored.subscription, stored.partition) for topic, stored in due])
 
 
 # What every commit of a group does, also one in a transaction
