@@ -16,6 +16,7 @@ class Subscription:
 
     Attributes:
         active_region: Where its consumers should read: advice for those that move between regions by themselves.
+        active_n: How often ``active_region`` was set anywhere, as far as is known here: the highest number is the last.
     """
 
     topic: str
@@ -25,6 +26,7 @@ class Subscription:
     replicate_subscription_state: bool
     created_at: int  # ms
     active_region: str | None = None
+    active_n: int = 0
 
 
 @dataclass(frozen=True, slots=True)

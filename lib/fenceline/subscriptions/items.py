@@ -38,14 +38,12 @@ class SubscriptionItem(Subscription):
     Attributes:
         told: The regions to which an UPDATE has said that the subscription exists.
         is_active: False if it was created by another region's UPDATE. Then a cursor that never moved is not active.
-        active_n: How often ``active_region`` was set anywhere, as far as is known here: the highest number is the last.
     """
 
     version: int = 0
     more: Mapping[str, Any] = field(default_factory=dict)
     told: Sequence[str] = ()
     is_active: bool = True
-    active_n: int = 0
 
     def to_value(self) -> dict[str, Any]:
         return {
