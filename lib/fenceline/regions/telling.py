@@ -1,9 +1,9 @@
-"""Telling: how the other regions learn that a subscription exists, before a failover could need it.
+"""Telling: an UPDATE from which the other regions learn that a subscription exists, before a failover could need it.
 
 DESIGN.md, "Cursors in several regions".
 
-Rule: an UPDATE without positions says it, in partition 0. Only then the subscription's item names the regions that were
-told (I23). So each region of the topic is told at least once, also one that is added later.
+Rule: an UPDATE without positions says it, in partition 0. Only after its append does the subscription's item name the
+regions that it is for (I23). So each region of the topic hears of it at least once, also one that is added later.
 
 Not here: what another region does with it (``applying``).
 """
@@ -23,11 +23,11 @@ from fenceline.regions.work import Work
 from fenceline.subscriptions.items import SubscriptionItem
 from fenceline.subscriptions.lifecycle import change_of
 
-PARTITION = 0  # whose log tells of subscriptions
+PARTITION = 0  # the one with these UPDATEs
 
 
 def untold(work: Work, subscriptions: Sequence[SubscriptionItem]) -> Sequence[SubscriptionItem]:
-    """Return those of the replicated subscriptions that some region of the topic was not told of."""
+    """Return those of the replicated subscriptions of which some region of the topic may not have heard."""
     if work.partition.partition != PARTITION:
         return ()
     others = set(work.others)
@@ -35,12 +35,12 @@ def untold(work: Work, subscriptions: Sequence[SubscriptionItem]) -> Sequence[Su
 
 
 def tell(work: Work, subscriptions: Sequence[SubscriptionItem]) -> None:
-    """Tell all other regions that these subscriptions exist.
+    """Append that these subscriptions exist, and note for which regions that is.
 
     Raises:
-        FencelineError: As ``Work.append``. It is told by the next tick.
+        FencelineError: As ``Work.append``. The next tick says it.
         StaleTopicId: The log is sealed, or the name leads elsewhere.
-        Unavailable: It was told, and is told once more.
+        Unavailable: The log says it, and the next tick says it once more.
     """
     left = list(subscriptions)
     for page in pages([update_of(one) for one in subscriptions]):
@@ -53,5 +53,5 @@ def tell(work: Work, subscriptions: Sequence[SubscriptionItem]) -> None:
 
 def _note(work: Work, subscription: SubscriptionItem) -> None:
     told = replace(subscription, told=tuple(work.others))
-    with suppress(VersionMoved, NoAnswer):  # changed meanwhile: the next tick tells it as it is then
+    with suppress(VersionMoved, NoAnswer):  # changed meanwhile: the next tick says how it is then
         work.context.items.write([change_of(subscription, told)])

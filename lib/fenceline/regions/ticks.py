@@ -37,7 +37,7 @@ class Due:
         has_answers: Whether a RESPONSE or a SNAPSHOT is due.
         moves: Cursors to be written, because they passed snapshots, or lag behind many.
         cursors: Those of which an UPDATE is due.
-        untold: Subscriptions that some region was not told of.
+        untold: Subscriptions of which some region may not have heard.
         request_in: In how many ms a REQUEST is due; ``None`` if none is, or if a region is not connected.
     """
 
@@ -110,7 +110,7 @@ def _is_active(stored: Stored) -> bool:
 
 
 def _moves(work: Work, tail: Tail, found: Sequence[Stored]) -> list[tuple[Stored, Cursor]]:
-    """Return the cursors that newer snapshots concern: whose mark has passed one, or lags behind sixteen of them.
+    """Return the cursors that newer snapshots concern: each has passed one, or lags behind sixteen of them.
 
     A cursor that an UPDATE moved last sends nothing: all regions have that UPDATE.
     """
