@@ -163,6 +163,7 @@ UPDATES_PER_MARKER_MAX = 100
 LINK_LEASE_MS = 30_000
 LINK_RUN_MS = 60_000  # of one run of the replicator, after which it leaves the rest to the next one
 PEER_TIMEOUT_MS = 2_000  # for a peer to be asked whether it is connected
+REPLICATION_PARTITIONS_MAX = 100  # in one answer about replication, which so has at most 3.5 MB
 CONNECTED_MS = 10_000  # since a peer's last answer, for which it counts as connected
 
 # Subscriptions

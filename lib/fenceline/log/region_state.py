@@ -73,13 +73,20 @@ class Asked(NamedTuple):
 
     @property
     def is_final(self) -> bool:
-        """Return True if each answer had all that this region had of third ones: so that no other snapshot is needed for them."""
+        """Return True if each answer had all that this region had of third ones at its REQUEST.
+
+        Then no further snapshot is needed for what was here.
+        """
         return all(
             _has(answer.origins, origin, life, count)
             for region, answer in self.answers.items()
             for origin, (life, count) in self.origins.items()
             if origin != region
         )
+
+    def is_young(self, now_ms: int) -> bool:
+        """Return True if it is not given up yet, should another REQUEST come now."""
+        return now_ms - self.time < limits.SNAPSHOT_REQUEST_MS
 
 
 class Unanswered(NamedTuple):
@@ -152,7 +159,7 @@ def fold(state: RegionState, marker_type: int, value: Mapping[str, Any], place: 
 
 
 def _requested(state: RegionState, request: Request, place: Place) -> RegionState:
-    young = [asked for asked in state.asked if place.time - asked.time < limits.SNAPSHOT_REQUEST_MS]
+    young = [asked for asked in state.asked if asked.is_young(place.time)]
     asked = Asked(request.snapshot_id, place.time, place.records, counts(place.origins), request.regions)
     return state._replace(
         asked=(*young, asked)[-limits.SNAPSHOTS_UNDER_WAY_MAX :],
