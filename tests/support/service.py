@@ -425,6 +425,7 @@ class LogBuilder:
             bytes=self.state.bytes,
             max_timestamp=self.state.max_timestamp,
             replicated=replicated,
+            own_records=self.state.own_records,
         ).chained(self.state.chain, body)
         return Segment(self.state.next_offset, offset, body, metadata, tuple(batch.headers(body)))
 
