@@ -245,7 +245,6 @@ class Observability(Construct):
         )
         return dashboard
 
-
     def _graphs_of_replication(self, queues: Queues) -> None:
         waiting = [
             queue.metric_approximate_number_of_messages_visible(label=name)

@@ -62,7 +62,7 @@ class Peer:
     """A peer, as one stack refers to it.
 
     Args:
-        settings: What the functions are told of it.
+        settings: What the functions know of it.
         account: Its account.
         queue: The ARN of its queue ``pull``.
         role: The ARN of the role to take there.

@@ -1,9 +1,9 @@
 """What a region with peers has beside the rest: two queues, a role for the peers, and the address that they read.
 
-Rule: a new segment is news. The bucket reports it to the queue ``news`` of its own region, since S3 reports nowhere else.
-The notifier turns it into one message per partition for the queue ``pull`` of each peer, and for its own. The replicator
-reads ``pull``. A message that fails five times becomes a dead letter. A lost message costs a minute: the schedule finds
-what is due ("Triggers").
+Rule: a new segment is news. The bucket reports it to the queue ``news`` of its own region, since S3 reports nowhere
+else. The notifier turns it into one message per partition for the queue ``pull`` of each peer, and for its own. The
+replicator reads ``pull``. A message that fails five times becomes a dead letter. A lost message costs time, and no
+record: the schedule finds what is due ("Triggers").
 
 The queues promise no order and may deliver twice. Nothing depends on either: what was taken is said by the log (I18).
 
@@ -59,7 +59,8 @@ class Queues(Construct):
         accept(self.dead_letters, "SQS3", "it is where dead letters go; they have nowhere further to go")
         self.news = self._queue("News", "notifier")
         self.pull = self._queue("Pull", "replicator", f"{stack}-{peers.PULL}")
-        # The policy can't name the bucket, which can't be made before S3 may send here. The notifier reads only its own.
+        # The policy can't name the bucket, which can't be made before S3 may send here. The notifier passes over what
+        # other buckets report.
         self.news.add_to_resource_policy(
             iam.PolicyStatement(
                 sid="NewsOfTheBucket",

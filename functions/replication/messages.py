@@ -1,7 +1,7 @@
 """The messages of the two queues: news of the bucket, and partitions to look at.
 
-Rule: a message is a hint. It says where to look, and never what was written. So an old, lost or repeated message changes
-nothing that is stored (I18).
+Rule: a message is a hint. It says where to look, and never what was written. So an old, lost or repeated message
+changes nothing that is stored (I18).
 
 Not here: the queues themselves (``fenceline.adapters.aws.sqs``).
 """
@@ -31,18 +31,21 @@ class Queue(Protocol):
     """A queue that messages are sent to."""
 
     def send(self, bodies: Sequence[str], *, delay_s: int = 0) -> None:
-        """Send messages.
+        """Send messages, which arrive after ``delay_s``.
 
         Raises:
             Unavailable: Some may not have been sent.
         """
 
 
-class Queues(NamedTuple):
+class Queues(Protocol):
     """The queues ``pull``: this region's own, and by name those of its peers."""
 
-    own: Queue
-    peers: Mapping[str, Queue]
+    @property
+    def own(self) -> Queue: ...
+
+    @property
+    def peers(self) -> Mapping[str, Queue]: ...
 
 
 def sent_ms(event: Event) -> int:
@@ -67,21 +70,22 @@ def from_body(body: str) -> Place:
         ValueError: It is no such message.
     """
     value = json.loads(body)
-    if not isinstance(value, dict):
-        raise ValueError("a message is a JSON object")
-    topic, partition = value.get("topic"), value.get("partition")
-    if not isinstance(topic, str) or not LEGAL_NAME.fullmatch(topic):
-        raise ValueError("a message names a topic")
-    if type(partition) is not int or not 0 <= partition < limits.PARTITIONS_MAX:
-        raise ValueError("a message names a partition")
-    return Place(topic, partition)
+    match value:
+        case {"topic": str(topic), "partition": int(partition)} if _is_possible(topic, partition):
+            return Place(topic, partition)
+    raise ValueError("a message names a topic and a partition")
+
+
+def _is_possible(topic: str, partition: int) -> bool:
+    is_number = not isinstance(partition, bool)
+    return LEGAL_NAME.fullmatch(topic) is not None and is_number and 0 <= partition < limits.PARTITIONS_MAX
 
 
 def segments_in(body: str, bucket: str) -> set[tuple[str, int]]:
     """Return the partitions (topic_id, partition) that S3 reports new segments of.
 
-    Other objects, and other buckets of the account, are passed over. So is the message that S3 sends when the setting is
-    made.
+    Other objects, and other buckets of the account, are passed over. So is the message that S3 sends when the setting
+    is made.
 
     Raises:
         ValueError: It is no message of S3.

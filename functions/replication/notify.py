@@ -43,7 +43,7 @@ class Notifier:
         self._topics: dict[str, Known] = {}
         self._failed: dict[str, Instant] = {}  # by peer, when its queue failed last
 
-    def run(self, event: Event, context: object, service: Service) -> dict[str, Any]:
+    def run(self, event: Event, _context: object, service: Service) -> dict[str, Any]:
         """Inform of the segments that a batch of messages reports, and return the messages that failed.
 
         Raises:

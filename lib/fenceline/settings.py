@@ -20,6 +20,7 @@ _PREFIX = "FENCELINE_"
 _OBJECTS = re.compile(r"s3://([a-zA-Z0-9][a-zA-Z0-9.\-_]*)(?:/(.*))?")
 _ITEMS = re.compile(r"dynamodb://([a-zA-Z0-9.\-_]+)")
 _NOT_YET = "${"  # begins a placeholder: infrastructure uses one for a name that does not exist yet
+_PARAMETER = "ssm:"
 _REGION = re.compile(r"[a-z0-9-]{1,63}", re.ASCII)
 _URL = re.compile(r"https?://[^\s/?#@]+(/[^\s?#]*)?|ssm:/[A-Za-z0-9.\-_/]+")
 
@@ -30,8 +31,8 @@ class PeerSettings:
 
     Args:
         name: Its name, which it gives itself, too.
-        url: Where its service is: an address, or ``ssm:`` and the name of the parameter of AWS, in the region that has
-            the peer's name, in which the peer publishes its address.
+        url: Where its service is: an address, or ``ssm:`` and the name of a parameter of AWS. The peer publishes its
+            address in that parameter, in the region that has its name.
         role: The role that this region takes to ask it, and "" if it needs no signature. Requests are signed for the
             region of AWS that has the peer's name.
         queue: The URL of its queue ``pull``, to which this region reports news; "" if it has none.
@@ -52,6 +53,11 @@ class PeerSettings:
             raise ValueError(f"the peer {self.name} has no URL; write {self.name}=http://HOST:PORT")
         if _NOT_YET not in self.url and not _URL.fullmatch(self.url):
             raise ValueError(f"the URL of the peer {self.name} must begin with http:// or https://, not {self.url!r}")
+
+    @property
+    def parameter(self) -> str:
+        """The name of the parameter in which the peer publishes its address; "" where ``url`` is the address."""
+        return self.url.removeprefix(_PARAMETER) if self.url.startswith(_PARAMETER) else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,7 @@ from fenceline.model.results import SegmentList
 from fenceline.regions.scan_notes import ScanNote
 
 
-def gap_of(
-    partition: int, region: str, position: Origin, note: ScanNote | None, answer: SegmentList
-) -> Gap | None:
+def gap_of(partition: int, region: str, position: Origin, note: ScanNote | None, answer: SegmentList) -> Gap | None:
     """Return the gap after a position, as the source's answer shows it.
 
     The records of a gap are counted from the last record taken, aborted ones included. So a SKIP by this number reaches

@@ -1,6 +1,6 @@
 """A queue of SQS to which messages are sent. Lambda takes the messages.
 
-Rule: a message that was sent twice harms nobody, so a failed request is repeated once. What still fails is left to the
+Rule: a message may arrive twice, so a failed request is repeated once. What still fails is left to the
 caller, and its error says so: a queue may be in another region, which may be away.
 
 Not here: what the messages say (``functions.replication.messages``).
@@ -15,7 +15,7 @@ from typing import Any
 from fenceline.adapters.aws.client import Failure, make_client
 from fenceline.ports import Unavailable
 
-AT_ONCE = 10  # SQS takes no more in one request
+AT_ONCE = 10  # of one request; a larger one is refused
 DELAY_S_MAX = 900  # SQS delays a message for no longer
 _TRIES = 2
 _CONNECT_MS = 1_000
