@@ -50,6 +50,7 @@ SEGMENT_CACHED_BYTES = 4_096  # counted for a cached segment beside its body: wh
 PAGE_SEGMENTS_MAX = 512  # read for one page
 INDEX_SEGMENTS_MAX = 20_000  # places remembered for each partition
 INDEX_METADATA_MAX = 1_000  # segments' metadata remembered for each partition
+INDEX_OWN_RECORDS_MAX = 8  # offsets of each partition with the number of own records below them
 FETCH_SEGMENTS = 32  # fetched side by side
 
 # Topics
@@ -148,6 +149,8 @@ TRANSACTIONAL_ID_MS = 604_800_000  # after which an id without a request expires
 
 # Regions
 ORIGINS_MAX = 64  # regions of which one log ever took records, and that a marker may name
+ORIGIN_LIVES_MAX = 4  # earlier lives remembered of one region's topic
+REGION_STATE_UNITS_MAX = 1_600  # of what a head holds of regions, at most 128 bytes each (``region_state``)
 REPLICATED_BYTES_MAX = 1 * MIB  # of one segment with another region's batches, unless one batch is larger
 REPLICATED_AHEAD_BYTES = 32 * MIB  # of a source's segments, fetched before their create
 SOURCE_SEGMENTS_LOOKED_AT = 1_000  # by one request for the segments of one origin
@@ -163,6 +166,7 @@ UPDATES_PER_MARKER_MAX = 100
 LINK_LEASE_MS = 30_000
 LINK_RUN_MS = 60_000  # of one run of the replicator, after which it leaves the rest to the next one
 PEER_TIMEOUT_MS = 2_000  # for a peer to be asked whether it is connected
+REPLICATION_PARTITIONS_MAX = 100  # in one answer about replication, which so has at most 3.5 MB
 CONNECTED_MS = 10_000  # since a peer's last answer, for which it counts as connected
 
 # Subscriptions

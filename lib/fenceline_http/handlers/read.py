@@ -65,7 +65,7 @@ def topic_offsets(request: Request, wanted: TopicOffsets) -> Response:
 
 def segments(request: Request, wanted: Segments) -> Response:
     listed = request.log.partitions.segments(
-        *request.partition, offset=wanted.offset, limit=wanted.limit, own_only=wanted.origin is not None
+        *request.partition, offset=wanted.offset, limit=wanted.limit, origin=wanted.origin
     )
     return responses.json(responses.segments(listed, request.base_url))
 
