@@ -93,17 +93,17 @@ def build(operations: Sequence[Any], log: RegionLog) -> RegionLog:
     return log
 
 
-def add_plain(log: RegionLog, operation: Any, n: int, *, is_old: bool = False) -> None:
+def add_plain(log: RegionLog, operation: Any, n: int, *, knows_regions: bool = True) -> None:
     match operation:
         case ("own", count):
-            log.add(data(*["o"] * count), is_old=is_old)
+            log.add(data(*["o"] * count), knows_regions=knows_regions)
         case ("transaction", is_commit):
             begun = data("t", producer=(n, 0, 0), is_transactional=True)
-            log.add(begun, outcome(n, 1, is_commit=is_commit), is_old=is_old)
+            log.add(begun, outcome(n, 1, is_commit=is_commit), knows_regions=knows_regions)
         case ("access",):
-            log.add(access("session", n), is_old=is_old)
+            log.add(access("session", n), knows_regions=knows_regions)
         case ("unknown",):
-            log.add(marker(0x90, {}), is_old=is_old)
+            log.add(marker(0x90, {}), knows_regions=knows_regions)
 
 
 def as_version_2(state: PartitionState) -> dict[str, Any]:
