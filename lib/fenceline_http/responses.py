@@ -316,11 +316,12 @@ def _segment(entry: SegmentEntry, base_url: str) -> dict[str, Any]:
 
 
 def subscription_entry(shown: Subscription) -> dict[str, Any]:
-    return {
+    entry = {
         "name": shown.name,
         "topic": shown.topic,
         "replicate_subscription_state": shown.replicate_subscription_state,
     }
+    return {**entry, "active_region": shown.active_region} if shown.active_n else entry
 
 
 def subscription(shown: ShownSubscription) -> dict[str, Any]:

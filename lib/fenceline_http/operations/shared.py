@@ -105,7 +105,8 @@ PAGE = Named(
             "encoding": ENCODING,
             "position": described(OFFSET, "The offset to read next, past records that are not shown."),
             **BOUNDS,
-        }
+        },
+        {"active_region": described(STRING, "Of a subscription: the other region in which it should be read.")},
     ),
     "Records, and where to read next.",
 )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from fenceline import limits
 from fenceline.errors import InvalidRequestError
 from fenceline_http.declared import Body, Nothing, Query, object_of, optional, required
 from fenceline_http.fields import FLAG, TEXT, Kind, choice, integer, list_of, refuse, size
-from fenceline_http.json_schema import BOOLEAN, STRING, Named, Schema, array, obj
+from fenceline_http.json_schema import BOOLEAN, STRING, TEXT_OR_NULL, Named, Schema, array, obj
 from fenceline_http.json_schema import integer as integer_schema
 from fenceline_http.operations.shared import (
     KNOWN,
@@ -41,6 +42,14 @@ class SubscriptionChange(Body, is_optional=True):
 
     initial_position: str = optional(choice(("latest", "earliest")), default="latest")
     replicate_subscription_state: bool | None = optional(FLAG)
+    active_region: str | None = optional(TEXT)
+    sets_active_region: bool = False  # null ends an earlier one, and a member that is left out changes nothing
+
+    @classmethod
+    def of_json(cls, tree: Any, path: str = "") -> SubscriptionChange:
+        made = super().of_json(tree, path)
+        made.sets_active_region = "active_region" in tree
+        return made
 
 
 class PartitionPage(Query):
@@ -142,6 +151,7 @@ _ENTRY: Mapping[str, Schema] = {
     "topic": TOPIC_NAME,
     "replicate_subscription_state": BOOLEAN,
 }
+_ADVICE: Mapping[str, Schema] = {"active_region": TEXT_OR_NULL}
 _CURSOR = Named(
     "Cursor",
     obj(
@@ -156,7 +166,7 @@ _CURSOR = Named(
 )
 _SUBSCRIPTION = Named(
     "Subscription",
-    obj({**_ENTRY, "partitions": array(_CURSOR), "has_more": BOOLEAN}),
+    obj({**_ENTRY, "partitions": array(_CURSOR), "has_more": BOOLEAN}, _ADVICE),
     "A named cursor in each partition of a topic.",
 )
 _MARK = Named("Mark", obj({"mark_delete_offset": OFFSET}))
@@ -179,7 +189,7 @@ ROUTES = (
         summary="List a topic's subscriptions by name",
         description="Lists the subscriptions of a topic in byte order of their names, without their cursors.",
         takes=NamePage,
-        answers={200: Named("Subscriptions", obj({"subscriptions": array(obj(_ENTRY)), "has_more": BOOLEAN}))},
+        answers={200: Named("Subscriptions", obj({"subscriptions": array(obj(_ENTRY, _ADVICE)), "has_more": BOOLEAN}))},
         codes=(*KNOWN, *STORES),
         answer={"subscriptions": [_ENTRY_EXAMPLE], "has_more": False},
     ),
