@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from fenceline import limits
 from fenceline.log.polls import OwnSlots, SharedSlots, Slots
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from fenceline.adapters.aws.dynamodb import DynamoItemStore
     from fenceline.adapters.aws.s3 import S3ObjectStore
+    from fenceline.adapters.aws.sqs import SqsQueue
     from fenceline.adapters.sqlite.directory import SqliteItemStore, SqliteObjectStore
     from fenceline.regions.peer import Peer
 
@@ -142,6 +143,22 @@ def _signer(peer: PeerSettings) -> httpx.Auth | None:
     return RoleSigner(peer.role, peer.name)
 
 
+def _peer_of(peer: PeerSettings) -> Peer:
+    from fenceline.adapters.peer_http import HttpPeer  # Only here: it loads a client of HTTP.
+
+    auth = _signer(peer)
+    if not peer.parameter:
+        return HttpPeer(peer.name, peer.url, auth=auth)
+    from fenceline.adapters.aws.published_peer import (  # Only here: an extra.
+        Published,
+        PublishedPeer,
+        parameter_reader,
+    )
+
+    read = parameter_reader(peer.parameter, peer.name)
+    return PublishedPeer(Published(peer.name, lambda url: HttpPeer(peer.name, url, auth=auth), read))
+
+
 class _LazyPeers(Mapping[str, "Peer"]):
     """The configured peers by name. A peer is made when it is first asked for: most functions ask none."""
 
@@ -152,10 +169,7 @@ class _LazyPeers(Mapping[str, "Peer"]):
     def __getitem__(self, name: str) -> Peer:
         found = self._made.get(name)
         if found is None:
-            from fenceline.adapters.peer_http import HttpPeer  # Only here: it loads a client of HTTP.
-
-            peer = self._settings[name]
-            found = self._made.setdefault(name, HttpPeer(peer.name, peer.url, auth=_signer(peer)))
+            found = self._made.setdefault(name, _peer_of(self._settings[name]))
         return found
 
     def __iter__(self) -> Iterator[str]:
@@ -163,3 +177,18 @@ class _LazyPeers(Mapping[str, "Peer"]):
 
     def __len__(self) -> int:
         return len(self._settings)
+
+
+class PullQueues(NamedTuple):
+    """The queues of partitions to look at: this region's own, and by name those of its peers."""
+
+    own: SqsQueue
+    peers: Mapping[str, SqsQueue]
+
+
+def queues_of(settings: Settings) -> PullQueues:
+    """Return the queues that ``settings`` names. None is asked anything yet."""
+    from fenceline.adapters.aws.sqs import SqsQueue  # Only here: few functions send messages.
+
+    peers = {peer.name: SqsQueue(peer.queue, region=peer.name) for peer in settings.peers}
+    return PullQueues(SqsQueue(settings.queue), peers)
