@@ -45,7 +45,7 @@ def compare_regions(own: ComparedRegion, peer: ComparedRegion, topic: str | None
 
 def _topics(own: ComparedRegion, peer: ComparedRegion, name: str | None) -> Iterator[Topic]:
     if own.region == peer.region:
-        raise CommandError(f"both services are region {own.region}; give the URL of another region as --peer")
+        raise typer.BadParameter(f"both services are region {own.region}; give the URL of another region as --peer")
     if name is None:
         yield from (one for one in own.topics() if peer.region in one.regions)
         return
