@@ -18,7 +18,7 @@ from fenceline.errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from fenceline.model.requests import ReadRequest
 from fenceline.model.results import SegmentList
 from fenceline.ports import NotFound
-from fenceline.regions.peer import Peer, PeerProblem, Peers, PeerTopic
+from fenceline.regions.peer import BeyondEnd, Peer, PeerProblem, Peers, PeerTopic
 from fenceline.service.log import Log
 from tests.support.service import TOPIC, FakeRuntime, Service, request, serve
 
@@ -77,7 +77,7 @@ class PeerInProcess:
         except UnknownTopicOrPartitionError:
             return None
         except OffsetOutOfRangeError as error:
-            raise PeerProblem(f"the peer {self.name} refused: {error}") from error
+            raise BeyondEnd(f"the peer {self.name} refused: {error}") from error
         return self.segments_seen(answer)
 
     def body(self, url: str, size: int) -> bytes:

@@ -162,9 +162,7 @@ class HttpPeer:
             for chunk in response.iter_raw():
                 content += chunk
                 if len(content) > bytes_max:
-                    raise self._problem(
-                        f"it sent more than {bytes_max} bytes: status={response.status_code}"
-                    )
+                    raise self._problem(f"it sent more than {bytes_max} bytes: status={response.status_code}")
                 if time.monotonic() > until:
                     raise self._problem(f"it did not answer in time: ms={self._answer_ms}")
             return response, bytes(content)

@@ -5,12 +5,15 @@ create then brings the batches and moves the position at once (I18). So of two s
 appends them and the other finds its entry outdated.
 
 Rule: the topic's configuration, its writers and their sequences are not consulted: the source accepted these batches.
+What a region could do to this log by wrong batches is checked when an entry is made, in its caller's thread. So no
+other caller of the queue fails because of it.
 
 Not here: which batches are taken, and in which segments; see ``regions``.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -18,10 +21,15 @@ from typing import ClassVar
 from fenceline import limits
 from fenceline.append.entry import Marked, Outdated, SegmentOrigin, Stamped
 from fenceline.errors import InvalidRequestError
-from fenceline.format.batch import parse_header, stamp
+from fenceline.format import control
+from fenceline.format.batch import has_right_crc, parse_header, stamp
+from fenceline.format.region_markers import LEGAL_ID
 from fenceline.format.segment import Replicated
 from fenceline.log.region_state import Origin
 from fenceline.log.state import TentativeState
+from fenceline.model.topic import LEGAL_REGION
+
+_CHAIN = re.compile(r"[0-9a-f]{0,64}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +41,9 @@ class ReplicatedEntry:
         position: The position from which they were taken; ``None`` if nothing of that region was taken before.
         source: The position after them.
         batches: At least one, as ``replicated_batch.stripped`` returns them, in the source's order.
+
+    Raises:
+        ValueError: The batches cannot be those between the two positions, or must not be in this log.
     """
 
     region: str
@@ -44,6 +55,20 @@ class ReplicatedEntry:
     goes_alone: ClassVar = True
     is_urgent: ClassVar = False  # they come as often as local batches, and take turns with those
     is_going_allowed: ClassVar = False
+
+    def __post_init__(self) -> None:
+        known, source = self.position, self.source
+        is_legal = LEGAL_REGION.fullmatch(self.region) and LEGAL_ID.fullmatch(source.topic_id)
+        if not is_legal or not _CHAIN.fullmatch(source.chain):
+            raise ValueError(f"no region, topic id or chain value: {self.region} {source.topic_id} {source.chain}")
+        if known is not None and source.topic_id in known.former:
+            raise ValueError(f"an earlier life of the topic, which a later one has followed: {source.topic_id}")
+        below = source.count - sum(map(_checked, self.batches))
+        is_same = known is not None and known.topic_id == source.topic_id
+        count, next_offset = (known.count, known.next_offset) if known is not None and is_same else (0, -1)
+        # Numbers are dense, and none is taken twice (I17).
+        if not self.batches or below < count or not next_offset < source.next_offset <= limits.INT64_MAX:
+            raise ValueError(f"batches that do not come after the position: {known} {source} below={below}")
 
     @property
     def size(self) -> int:
@@ -72,3 +97,22 @@ class ReplicatedEntry:
             parts.append(Stamped(body, parse_header(body), answer))
             offset = parts[-1].header.next_offset
         return parts[0]._replace(more=parts[1:])
+
+
+def _checked(batch: bytes) -> int:
+    """Return how many data records a batch holds.
+
+    Raises:
+        ValueError: It is damaged, or it would do more in this log than to add records.
+    """
+    header = parse_header(batch)
+    is_whole = header.size == len(batch) and header.magic == 2 and 0 < header.count == header.last_offset_delta + 1
+    if not is_whole or not has_right_crc(batch, 0, header):
+        raise ValueError(f"a damaged batch: {header}")
+    if header.is_control:
+        if not control.travels(control.type_of(batch, 0, header)):
+            raise ValueError(f"a marker that does not travel: {header}")
+        return 0
+    if header.is_transactional or header.has_producer:
+        raise ValueError(f"a batch that names its producer: {header}")
+    return header.count

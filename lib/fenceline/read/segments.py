@@ -1,7 +1,7 @@
 """Lists of segments, for readers that fetch the objects themselves, and for other regions (API.md, "Read"; "Pulling").
 
-Rule: what is listed joins up. The sizes of the listed segments are compared with the bytes that metadata counts, so a
-segment that is missing is reported, and never passed over.
+Rule: what is listed joins up. The sizes of the listed segments are compared with the bytes that metadata counts. So a
+missing segment is reported, and never passed over.
 
 Rule: one answer looks at a bounded number of segments for those of one origin. Its ``position`` says how far it looked.
 
@@ -17,6 +17,7 @@ from itertools import accumulate, pairwise
 from typing import NamedTuple, TypeAlias
 
 from fenceline import limits
+from fenceline.errors import InvalidRequestError
 from fenceline.format.segment import SegmentMetadata
 from fenceline.log import state as log_state
 from fenceline.log.partition import Partition
@@ -53,12 +54,13 @@ def list_segments(partition: Partition, *, offset: int | None, limit: int, origi
             log start is the log start. Own segments at the end of the log may be left out if nothing in them travels.
 
     Raises:
+        InvalidRequestError: No region of that name is configured, and none of its records were taken.
         OffsetOutOfRangeError: ``offset`` lies outside [log start, next offset].
         StaleTopicId, CorruptLogError, Unavailable: As ``verified_tail``.
     """
     if origin is None:
         return _list_all(partition, offset, limit)
-    return _list_of(partition, "" if origin in (OWN, partition.context.region) else origin, offset, limit)
+    return _list_of(partition, origin, offset, limit)
 
 
 def _list_all(partition: Partition, offset: int | None, limit: int) -> SegmentList:
@@ -80,19 +82,22 @@ def _list_all(partition: Partition, offset: int | None, limit: int) -> SegmentLi
 
 
 def _list_of(partition: Partition, origin: str, offset: int | None, limit: int) -> SegmentList:
-    """Return segments of one origin, "" for the own one."""
     tail = verified_tail(partition)
     state, bounds = tail.state, tail.bounds
+    if origin in (OWN, partition.context.region):
+        origin = ""
+    elif origin not in partition.context.peers and origin not in state.origins:
+        raise InvalidRequestError(f"origin must be {OWN}, or the name of a region that is known here", field="origin")
     start = max(offset or 0, bounds.log_start_offset)
     if start > bounds.next_offset:
         raise out_of_range(start, bounds)
     base = start if start in (0, bounds.next_offset) else base_of(partition, start)
-    # Behind the last segment of the origin, as far as the state says where that is, only the one at the start is looked
-    # at: a puller compares its chain value.
+    # The state says after which offset the origin has nothing more. Of what follows there, only the segment at the
+    # start is looked at, because a puller compares its chain value.
     last = state.own_next if not origin else state.next_offset if origin in state.origins else 0
-    walk = _Walk(partition, state, origin, base)
     end = min(max(last, start + 1), state.next_offset)
-    walk.run(end, limit + 1)
+    walk = _Walk(partition, state, origin, base, end, limits.SOURCE_SEGMENTS_LOOKED_AT)
+    walk.run(limit + 1)
     position = state.next_offset if walk.base >= end else walk.base
     entries = _entries(partition, state, walk.found)
     shown = entries[: _fitting(entries[:limit])]
@@ -212,26 +217,26 @@ class _Walk:
     state: PartitionState
     origin: str
     base: int  # where the next segment to look at begins
-    left: int = limits.SOURCE_SEGMENTS_LOOKED_AT
+    end: int  # of the look: no segment at or after it is looked at
+    left: int  # how many segments may still be looked at
     found: list[_Described] = field(default_factory=list)
 
-    def run(self, end: int, wanted: int) -> None:
-        """Look until ``wanted`` segments are found, the look is as long as it may be, or ``end`` is reached."""
-        index = self.partition.index
+    def run(self, wanted: int) -> None:
+        """Look until ``wanted`` segments are found, the look is as long as it may be, or its end is reached."""
+        index, page = self.partition.index, wanted
         while len(self.found) < wanted:
-            self.base, passed = index.pass_others(self.base, self.origin, end, self.left)
+            self.base, passed = index.pass_others(self.base, self.origin, self.end, self.left)
             self.left -= passed
-            if self.base >= end or not self.left:
+            if self.base >= self.end or not self.left:
                 return
-            looked = limits.SOURCE_SEGMENTS_LOOKED_AT - self.left
-            count = max(wanted - len(self.found), looked)  # a longer listing each time that little was found
-            self._look(min(count, self.left, limits.LIST_MAX - 1), wanted)
+            self._look(min(max(wanted - len(self.found), page), self.left, limits.LIST_MAX - 1), wanted)
+            page *= 2  # so that few listings show many segments of others
 
     def _look(self, limit: int, wanted: int) -> None:
         """Look at up to ``limit`` segments of one listing."""
         partition, state = self.partition, self.state
         ends, sizes = _listed(partition, state, self.base, limit)
-        theirs, read = self._are_theirs(ends[:-1])
+        theirs, read = self._are_theirs([base for base in ends[:-1] if base < self.end])
         count = _up_to(theirs, wanted - len(self.found))
         ends, sizes, theirs = ends[: count + 1], sizes[:count], theirs[:count]
         at = [n for n, is_theirs in enumerate(theirs) if is_theirs]
@@ -246,8 +251,8 @@ class _Walk:
             assert isinstance(meta, SegmentMetadata)
             place = ends[n], ends[n + 1], sizes[n]
             self.found.append(_described_by(partition, place, meta, below[ends[n + 1]]))
-        for base, end in pairwise(ends):  # whose each segment is: the sizes show that none is missing between them
-            if base in read:
+        for base, end in pairwise(ends):
+            if base in read:  # the sizes show that no segment is missing before its end
                 partition.index.add(base, end, read[base])
         self.base, self.left = ends[-1], self.left - count
 

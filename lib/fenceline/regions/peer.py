@@ -19,6 +19,10 @@ class PeerProblem(Exception):
     """A peer is away, slow, or answers something that cannot be used. Nothing of that answer was taken."""
 
 
+class BeyondEnd(PeerProblem):
+    """The peer was asked for segments from an offset beyond its log's end."""
+
+
 @dataclass(frozen=True, slots=True)
 class PeerTopic:
     """A topic as a peer shows it."""
@@ -55,6 +59,7 @@ class Peer(Protocol):
             offset: Where to begin; ``None``: at its log start.
 
         Raises:
+            BeyondEnd: Its log ends before ``offset``.
             PeerProblem: It gave no usable answer, or another region's.
         """
 

@@ -1,8 +1,9 @@
 """The batches of one source segment: checked against its entry, numbered, and sorted into taken and left ("Pulling").
 
-Rule: a body must be what its entry says: offsets, size, CRCs, count of records. Of a body that is not, nothing is used.
+Rule: a body must be what its entry says: offsets, size, CRCs, count of records. Of another body nothing is used.
 
-Rule: batches are whole, and below the source's last stable offset. Aborted ones are left, and markers that do not travel.
+Rule: batches are whole, and below the source's last stable offset. Aborted ones are left, and so are markers that do
+not travel.
 
 Not here: which batches share a segment; see ``packing``.
 """
@@ -96,27 +97,30 @@ def looked_at(
         yield Looked(batch, 0 if header.is_control else header.count, counted, header.next_offset)
 
 
-def passed_on(entry: SegmentEntry, body: bytes, *, count: int) -> list[bytes]:
-    """Return the batches of another region's segment that lie after its record with the own number ``count``.
+def passed_on(entry: SegmentEntry, body: bytes, *, count: int) -> tuple[list[bytes], int]:
+    """Return the batches of another region's segment after its record with the own number ``count``, and their records.
 
     Raises:
         PeerProblem: The body is not what the entry says, or ``count`` lies within a batch.
     """
     assert entry.of_origin is not None
-    number = (entry.of_origin.count or 0) - entry.records
+    number, taken = (entry.of_origin.count or 0) - entry.records, 0
+    if number < 0:
+        raise _unlike(entry, f"it has more records than its numbers allow: records={entry.records}")
     found: list[bytes] = []
     for at, header in checked(entry, body):
         records = 0 if header.is_control else header.count
         number += records
-        if not records:
-            _marker_type(entry, body, at, header)
+        if not records and not control.travels(_marker_type(entry, body, at, header)):
+            raise _unlike(entry, f"a marker in it does not travel: offset={header.base_offset}")
         if records and number <= count:
             found.clear()  # the markers before it are here, too
             continue
         if records and number - records < count:
             raise _unlike(entry, f"the number lies within a batch: number={count}")
-        found.append(body[at : at + header.size])
-    return found
+        found.append(stripped(body, at, header))
+        taken += records
+    return found, taken
 
 
 def _is_taken(entry: SegmentEntry, body: bytes, at: int, header: BatchHeader) -> bool:

@@ -31,7 +31,7 @@ class Standing(NamedTuple):
 
     Attributes:
         start: The source offset from which batches are looked at.
-        count: The own number of the last record taken; of another life, the number below ``start``.
+        taken: The own number of the last record taken; of another life, the number below ``start``.
         number: The own number of the last data record below ``start``. It is ``None`` if ``start`` lies within a
             segment whose body was not read.
         entries: The segments with something to look at, below the last stable offset.
@@ -39,7 +39,7 @@ class Standing(NamedTuple):
     """
 
     start: int
-    count: int
+    taken: int
     number: int | None
     entries: Sequence[SegmentEntry]
     end: int
@@ -83,11 +83,11 @@ def standing(
         if position is not None and answer.log_start_own_records < position.count:
             raise PeerProblem(f"the source's numbers contradict each other: number={answer.log_start_own_records}")
         start, number = log_start, answer.log_start_own_records
-    count = position.count if position is not None else number or 0
+    taken = position.count if position is not None else number or 0
     end = max(min(answer.position, stable), start)
     entries = [entry for entry in answer.segments if start < min(entry.next_offset, stable) > entry.base_offset]
     _check(answer, entries, start, number)
-    return Standing(start, count, number, entries, end)
+    return Standing(start, taken, number, entries, end)
 
 
 def _place(position: Origin | None, note: ScanNote | None, answer: SegmentList) -> tuple[int, int | None]:

@@ -22,12 +22,14 @@ if TYPE_CHECKING:
     from fenceline.log.partition import Partition
     from fenceline.log.tail import Tail
     from fenceline.regions.peer import Peers
+    from fenceline.regions.updates import Announcer
     from fenceline.service.access import Access
     from fenceline.service.partitions import Partitions
     from fenceline.service.replication import Replication
     from fenceline.service.subscriptions import Subscriptions
     from fenceline.service.topics import Topics
     from fenceline.service.transactions import Transactions
+    from fenceline.subscriptions.items import SubscriptionItem
     from fenceline.transactions.meeting import Meetings
 
 
@@ -94,7 +96,7 @@ class Log:
         """Subscriptions and groups' offsets."""
         from fenceline.service.subscriptions import Subscriptions
 
-        return Subscriptions(self.context, self._resolver, self._pending, self._held)
+        return Subscriptions(self.context, self._resolver, self._pending, self._held, self._announce)
 
     @property
     def transactions(self) -> Transactions:
@@ -102,6 +104,16 @@ class Log:
         from fenceline.service.transactions import Transactions
 
         return Transactions(self.context, self._resolver, lambda: self.producing.new_producer_id()[0], self._timeout_ms)
+
+    @cached_property
+    def _announcer(self) -> Announcer:
+        from fenceline.regions.updates import Announcer
+
+        return Announcer(self.context, self._resolver.appenders)
+
+    def _announce(self, subscription: SubscriptionItem, partition: int) -> None:
+        """Send what is due to other regions of a cursor, unless that was done less than a second ago."""
+        self._announcer.announce(subscription, partition)
 
     @cached_property
     def replication(self) -> Replication:
