@@ -383,7 +383,11 @@ def test_the_schedule_runs_each_minute(template: Mapping[str, Any]) -> None:
 # The rules of others
 
 
-@pytest.mark.parametrize("options", [OPTIONS, {"peers": {"us-west-2": OTHER}, "tracing": True}], ids=["all", "one"])
+@pytest.mark.parametrize(
+    "options",
+    [OPTIONS, {"peers": {"us-west-2": OTHER}, "tracing": True}, {**OPTIONS, "account": "111111111111"}],
+    ids=["all", "one", "a known account"],
+)
 def test_aws_solutions_and_cfn_lint_find_nothing(
     stacks: ModuleType, make: Callable[..., Any], tmp_path: Path, options: dict[str, Any]
 ) -> None:
