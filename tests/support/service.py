@@ -407,9 +407,18 @@ class LogBuilder:
         self.folded: list[Folded] = []
 
     def make(
-        self, *parts: Part, origin: str | None = None, replicated: Replicated | None = None, after_ms: int = 1
+        self,
+        *parts: Part,
+        origin: str | None = None,
+        replicated: Replicated | None = None,
+        after_ms: int = 1,
+        knows_regions: bool = True,
     ) -> Segment:
-        """Return the segment of ``parts`` at the log's end, without folding it."""
+        """Return the segment of ``parts`` at the log's end, without folding it.
+
+        Args:
+            knows_regions: Whether the version that makes it counts own records.
+        """
         self.now_ms += after_ms
         offset, bodies = self.state.next_offset, []
         for part in parts:
@@ -425,6 +434,7 @@ class LogBuilder:
             bytes=self.state.bytes,
             max_timestamp=self.state.max_timestamp,
             replicated=replicated,
+            own_records=self.state.own_records if knows_regions else None,
         ).chained(self.state.chain, body)
         return Segment(self.state.next_offset, offset, body, metadata, tuple(batch.headers(body)))
 

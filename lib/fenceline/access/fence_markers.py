@@ -18,7 +18,7 @@ from functools import partial
 from fenceline import limits
 from fenceline.access.session import SEVERED, Fence, SessionItem, session_from_item
 from fenceline.append.appender import Appenders
-from fenceline.append.entry import Marked, Stamped
+from fenceline.append.entry import Marked, SegmentOrigin, Stamped
 from fenceline.format import control, keys
 from fenceline.format.batch import parse_header
 from fenceline.format.control import EXCLUSIVE, SHARED
@@ -51,6 +51,8 @@ class FenceEntry:
     producer_id: int | None = None
     is_internal: bool = True
     goes_alone: bool = True
+    is_urgent: bool = True
+    origin: SegmentOrigin | None = None
     is_going_allowed: bool = False
 
     def check(self, tentative: TentativeState, now_ms: int) -> Stamped | Marked:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from fenceline.append.entry import Marked, Stamped
+from fenceline.append.entry import Marked, SegmentOrigin, Stamped
 from fenceline.errors import ProducerFencedError
 from fenceline.format import control
 from fenceline.format.batch import parse_header
@@ -29,6 +29,8 @@ class GrantEntry:
     producer_id: int | None = field(default=None, init=False)
     is_internal: bool = field(default=True, init=False)
     goes_alone: bool = field(default=True, init=False)
+    is_urgent: bool = field(default=True, init=False)
+    origin: SegmentOrigin | None = field(default=None, init=False)
     is_going_allowed: bool = field(default=False, init=False)
 
     def check(self, tentative: TentativeState, now_ms: int) -> Stamped | Marked | ProducerFencedError:
@@ -51,6 +53,8 @@ class ShareEntry:
     producer_id: int | None = field(default=None, init=False)
     is_internal: bool = field(default=True, init=False)
     goes_alone: bool = field(default=True, init=False)
+    is_urgent: bool = field(default=True, init=False)
+    origin: SegmentOrigin | None = field(default=None, init=False)
     is_going_allowed: bool = field(default=False, init=False)
 
     def check(self, tentative: TentativeState, now_ms: int) -> Stamped | Marked | ProducerFencedError:

@@ -21,7 +21,7 @@ from fenceline import limits
 from fenceline.append.checks import AdmitFirst
 from fenceline.append.commit import GroupCommit
 from fenceline.append.coordinator_answer import AskCoordinator
-from fenceline.append.entry import Entry, Marked
+from fenceline.append.entry import Entry, Marked, Outdated
 from fenceline.append.queue import Group, Ticket, check_group
 from fenceline.format.segment import SegmentMetadata
 from fenceline.log.checkpoint import keep_checkpoint
@@ -48,7 +48,7 @@ class Appender(GroupCommit):
         super().__init__(partition, keep)
         self._overtaken = 0  # as it was last seen
 
-    def append(self, entry: Entry, until_ms: int) -> Appended | Marked | AdmitFirst | AskCoordinator:
+    def append(self, entry: Entry, until_ms: int) -> Appended | Marked | Outdated | AdmitFirst | AskCoordinator:
         """Append ``entry``, refuse it, or return what must be asked for before it can be appended.
 
         Args:
@@ -158,21 +158,23 @@ class Appender(GroupCommit):
                 return None
             tentative = TentativeState(snapshot.state, dict(snapshot.producers), snapshot.producers_dropped)
             self._group, unadmitted = check_group(
-                tickets, tentative, self._metadata(snapshot.state), region=self._context.region
+                tickets, tentative, self._metadata(snapshot.state, tickets[0].entry), region=self._context.region
             )
             self._deliver(unadmitted)
             self._unqueue(tickets)
             return self._group
 
-    def _metadata(self, base: PartitionState) -> SegmentMetadata:
+    def _metadata(self, base: PartitionState, first: Entry) -> SegmentMetadata:
         runtime = self._context.runtime
+        origin = first.origin  # an entry that brings one goes alone
         return SegmentMetadata(
             write_id=runtime.fresh_id(),
             appended_at=runtime.now_ms(),
-            origin=self._context.region,
+            origin=self._context.region if origin is None else origin.region,
             records=base.records,
             bytes=base.bytes,
             max_timestamp=base.max_timestamp,
+            replicated=None if origin is None else origin.replicated,
             own_records=base.own_records,
         )
 

@@ -79,7 +79,9 @@ class GroupCommit(AppendQueue):
             # It was collected meanwhile. So what was known of the log start is too old, and the object may have been
             # ours.
             self.partition.forget()
-            self._give_up(group, is_unknown=was_unknown)
+            # The log's own position says whether a replicated group is in it: it is checked again (I18).
+            is_replicated = group.segment.metadata.replicated is not None
+            self._give_up(group, is_unknown=was_unknown and not is_replicated)
             return
         if found.metadata.write_id == group.segment.metadata.write_id:
             group.is_created = True
@@ -89,7 +91,7 @@ class GroupCommit(AppendQueue):
         self._trouble.losses += 1
         self._dissolve(group)
         self.partition.fold(found)
-        now, is_urgent = runtime.monotonic_ms(), group.appended[0].entry.goes_alone
+        now, is_urgent = runtime.monotonic_ms(), group.appended[0].entry.is_urgent
         pause_ms = self._backoff.lose(now, now - self._try_at, 0 if is_urgent else runtime.random())
         waiting = [ticket.until_ms for ticket, _ in group.answers if ticket.outcome is None]
         left_ms = min(waiting, default=now) - now

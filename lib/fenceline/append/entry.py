@@ -7,6 +7,7 @@ Not here: how a group of entries is formed and committed; see ``queue`` and ``co
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
@@ -17,11 +18,12 @@ from fenceline.format.batch import BatchHeader
 from fenceline.log.context import StaleTopicId
 
 if TYPE_CHECKING:
+    from fenceline.format.segment import Replicated
     from fenceline.log.state import TentativeState
     from fenceline.model.results import Appended
 
 
-Outcome: TypeAlias = "Appended | Marked | AdmitFirst | AskCoordinator | FencelineError | StaleTopicId"
+Outcome: TypeAlias = "Appended | Marked | Outdated | AdmitFirst | AskCoordinator | FencelineError | StaleTopicId"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +33,25 @@ class Marked:
     offset: int
 
 
+@dataclass(frozen=True, slots=True)
+class Outdated:
+    """The answer to an entry that was made for a state that the log has left: nothing of it was written."""
+
+
+class SegmentOrigin(NamedTuple):
+    """What a segment with another region's batches says of them."""
+
+    region: str
+    replicated: Replicated
+
+
 class Stamped(NamedTuple):
     """A batch as the log would store it, and the answer that its sender gets if the group is committed."""
 
     body: bytes
     header: BatchHeader
     answer: Outcome
-    marker: Stamped | None = None  # appended with it, after its records
+    more: Sequence[Stamped] = ()  # appended with it, after it; their answers are not given
 
 
 class Entry(Protocol):
@@ -49,14 +63,22 @@ class Entry(Protocol):
     def producer_id(self) -> int | None: ...
     @property
     def is_internal(self) -> bool:
-        """Return True if it is a marker: no batch shares its segment."""
+        """Return True if it is no producer's batch: none shares its segment, and it may be checked a second time."""
 
     @property
     def goes_alone(self) -> bool:
-        """Return True if it is a marker that shares no segment, and does not wait for rivals.
+        """Return True if it shares no segment."""
+
+    @property
+    def is_urgent(self) -> bool:
+        """Return True if it is a marker that does not wait for rivals.
 
         The end of a transaction is none: such markers come as often as batches, and take turns as those do.
         """
+
+    @property
+    def origin(self) -> SegmentOrigin | None:
+        """Return where its batches were produced, if that is another region. Such an entry goes alone."""
 
     @property
     def is_going_allowed(self) -> bool:

@@ -91,7 +91,7 @@ def check_group(
             unadmitted.append((ticket, verdict))  # a group waits for no request's admission
             continue
         if isinstance(verdict, Stamped):
-            for part in (verdict,) if verdict.marker is None else (verdict, verdict.marker):
+            for part in (verdict, *verdict.more):
                 folded = _add(tentative, part, metadata, region)
                 events += folded.events
                 aborted += folded.aborted
@@ -249,14 +249,14 @@ class AppendQueue:
     def _has_marker(self) -> bool:
         """Return True if a marker waits that leaves nothing to rivals."""
         with self._lock:
-            return any(ticket.entry.goes_alone for ticket in self._queue)
+            return any(ticket.entry.is_urgent for ticket in self._queue)
 
     def _fitting(self) -> list[Ticket]:
-        """Return the first tickets in line that fit into one segment: batches, ends of transactions, or one marker.
+        """Return the first tickets in line that fit into one segment: batches, markers that share one, or one entry.
 
-        Batches and ends of transactions pass over each other: in a busy partition both share segments then. Requests
-        that wait at the same time have no order between them, and the first in line always goes. Nothing passes over
-        another marker.
+        Batches and such markers pass over each other: in a busy partition both share segments then. Requests that wait
+        at the same time have no order between them, and the first in line always goes. Nothing passes over an entry
+        that goes alone.
         """
         tickets: list[Ticket] = []
         size, is_internal = 0, False

@@ -123,6 +123,8 @@ class BatchEntry:
     is_log_append_time: bool
     is_internal: ClassVar = False
     goes_alone: ClassVar = False
+    is_urgent: ClassVar = False
+    origin: ClassVar = None
     is_going_allowed: ClassVar = False
 
     @property
@@ -156,20 +158,20 @@ class BatchEntry:
             self.batch.body, base_offset=state.next_offset, leader_epoch=state.topic_epoch, append_time=append_time
         )
         stamped = parse_header(body)
-        marker = None
+        more: tuple[Stamped, ...] = ()
         if verdict.goes_back_to_shared:
             # The marker follows the records, and from it on the exclusive session that has ended is fenced.
-            marker = shared_marker(state._replace(next_offset=stamped.next_offset), now_ms)
+            more = (shared_marker(state._replace(next_offset=stamped.next_offset), now_ms),)
         answer = Appended(
             base_offset=stamped.base_offset,
-            next_offset=stamped.next_offset if marker is None else marker.header.next_offset,
+            next_offset=(more[-1].header if more else stamped).next_offset,
             count=stamped.count,
             duplicate=False,
             topic_epoch=stamped.leader_epoch,
             expected_offset_checked=self.terms.is_expecting,
             timestamp=-1 if append_time is None else append_time,
         )
-        return Stamped(body, stamped, answer, marker)
+        return Stamped(body, stamped, answer, more)
 
 
 def prepare(topic: Topic, request: AppendRequest, now_ms: int) -> BatchEntry:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from fenceline.append.coordinator_answer import AskCoordinator, CoordinatorAnswer
-from fenceline.append.entry import Marked, Stamped
+from fenceline.append.entry import Marked, SegmentOrigin, Stamped
 from fenceline.format import control
 from fenceline.format.batch import parse_header
 from fenceline.log.state import TentativeState
@@ -38,6 +38,8 @@ class EndEntry:
     size: int = field(default=0, init=False)
     is_internal: bool = field(default=True, init=False)
     goes_alone: bool = field(default=False, init=False)
+    is_urgent: bool = field(default=False, init=False)
+    origin: SegmentOrigin | None = field(default=None, init=False)
     is_going_allowed: bool = field(default=False, init=False)
 
     def check(self, tentative: TentativeState, now_ms: int) -> Stamped | Marked | AskCoordinator:

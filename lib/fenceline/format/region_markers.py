@@ -1,24 +1,28 @@
 """The values of the markers between regions: REQUEST, RESPONSE, SNAPSHOT, UPDATE, SKIP ("Markers between regions").
 
 Rule: ``from_value`` returns ``None`` for a value that cannot be used, or that has another round. The fold passes such a
-marker over: a peer's mistake never stops a log. Stored names are never renamed.
+marker over: a peer's mistake never stops a log. Names and ids are short and plain, so that what a head holds of them is
+bounded. Stored names are never renamed.
 
 Not here: what a marker does to the state (``log.region_state``), and when one is due (``regions.snapshots``).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
 from fenceline import limits
+from fenceline.model.topic import LEGAL_REGION
 
 T = TypeVar("T")
 
 Positions: TypeAlias = Mapping[str, tuple[str, int]]  # by region: (topic id, offset there)
 
 ROUND = 1  # the only one; markers of another are passed over
+LEGAL_ID = re.compile(r"[A-Za-z0-9_-]{1,32}", re.ASCII)  # of a topic, or of a snapshot
 
 
 def _lenient(parse: Callable[[Mapping[str, Any]], T], value: Mapping[str, Any]) -> T | None:
@@ -46,7 +50,7 @@ class Request:
     @classmethod
     def _parsed(cls, value: Mapping[str, Any]) -> Request:
         _check_round(value)
-        return cls(_text(value["id"]), _text(value["topic_id"]), _names(value["regions"]))
+        return cls(_id(value["id"]), _id(value["topic_id"]), _names(value["regions"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +81,8 @@ class Response:
     def _parsed(cls, value: Mapping[str, Any]) -> Response:
         _check_round(value)
         position = _number(value["position"])
-        return cls(_text(value["id"]), _text(value["to"]), _text(value["topic_id"]), position, _pairs(value["origins"]))
+        origins = _pairs(value["origins"])
+        return cls(_id(value["id"]), _region(value["to"]), _id(value["topic_id"]), position, origins)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +111,7 @@ class SnapshotMark:
     @classmethod
     def _parsed(cls, value: Mapping[str, Any]) -> SnapshotMark:
         local, is_final = _number(value["local"]), value["final"] is True
-        return cls(_text(value["id"]), local, _pairs(value["positions"]), _pairs(value["from"]), is_final)
+        return cls(_id(value["id"]), local, _pairs(value["positions"]), _pairs(value["from"]), is_final)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +123,7 @@ class Update:
     positions: Positions = field(default_factory=dict)
     starts: Positions = field(default_factory=dict)
     active_region: str | None = None  # advice for clients that move by themselves
+    active_n: int = 0  # how often it was set; the advice with the highest number is the last
 
     def to_value(self) -> dict[str, Any]:
         return {
@@ -126,6 +132,7 @@ class Update:
             "positions": _lists(self.positions),
             "from": _lists(self.starts),
             "active_region": self.active_region,
+            "active_n": self.active_n,
         }
 
 
@@ -151,10 +158,11 @@ def _update(value: Mapping[str, Any]) -> Update:
     active = value.get("active_region")
     return Update(
         _text(value["subscription"]),
-        str(value.get("id", "")),
+        _id(value["id"]) if value.get("id") else "",
         _pairs(value["positions"]),
         _pairs(value["from"]),
-        None if active is None else _text(active),
+        None if active is None else _region(active),
+        _number(value.get("active_n", 0)),
     )
 
 
@@ -189,6 +197,18 @@ def _text(value: Any) -> str:
     return value
 
 
+def _id(value: Any) -> str:
+    if not isinstance(value, str) or not LEGAL_ID.fullmatch(value):
+        raise ValueError(value)
+    return value
+
+
+def _region(value: Any) -> str:
+    if not isinstance(value, str) or not LEGAL_REGION.fullmatch(value):
+        raise ValueError(value)
+    return value
+
+
 def _number(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= limits.INT64_MAX:
         raise ValueError(value)
@@ -198,13 +218,16 @@ def _number(value: Any) -> int:
 def _names(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list) or len(value) > limits.REGIONS_MAX:
         raise ValueError(value)
-    return tuple(_text(one) for one in value)
+    names = tuple(_region(one) for one in value)
+    if len(set(names)) < len(names):
+        raise ValueError(value)
+    return names
 
 
 def _pairs(value: Any) -> dict[str, tuple[str, int]]:
     if not isinstance(value, dict) or len(value) > limits.ORIGINS_MAX:
         raise ValueError(value)
-    return {_text(region): (_text(topic_id), _number(number)) for region, (topic_id, number) in value.items()}
+    return {_region(region): (_id(topic_id), _number(number)) for region, (topic_id, number) in value.items()}
 
 
 def _lists(pairs: Positions) -> dict[str, list[str | int]]:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fenceline.format import keys
-from fenceline.log import region_state
+from fenceline.log import region_state_items
 from fenceline.log.region_state import Origin
 from fenceline.log.state import (
     FOLD_VERSION,
@@ -113,7 +113,7 @@ class Head:
             "is_sealed": state.is_sealed,
             "own_next": state.own_next,
             "lives_from": state.lives_from,
-            "regions": region_state.packed(state.regions, state.origins),
+            "regions": region_state_items.packed(state.regions, state.origins),
         }
 
     def _packed_open(self) -> bytes:
@@ -134,7 +134,7 @@ class Head:
                 p: OpenTransaction(epoch, first, time)
                 for p, epoch, first, time in _OPEN.iter_unpack(value["open_transactions"])
             },
-            origins=region_state.with_more(_unpack_origins(value["origins"]), value.get("regions", b"")),
+            origins=region_state_items.with_more(_unpack_origins(value["origins"]), value.get("regions", b"")),
             records=value["records"],
             bytes=value["bytes"],
             max_timestamp=value["max_timestamp"],
@@ -145,7 +145,7 @@ class Head:
             # Absent in version 2, to which no other region's records came.
             own_next=value.get("own_next", value["data_next"]),
             lives_from=value.get("lives_from", 0),
-            regions=region_state.unpacked(value.get("regions", b"")),
+            regions=region_state_items.unpacked(value.get("regions", b"")),
         )
         view = value.get("compacted_view")  # absent in an older head
         return cls(

@@ -7,13 +7,13 @@ that costs one snapshot.
 Rule: the segment says which region sent a marker, and in which life of its topic. A marker whose body contradicts that
 is passed over.
 
-Not here: what is due by this state; see ``regions.snapshots``. The markers' values: see ``format.region_markers``.
+Not here: what is due by this state; see ``regions.snapshots``. How it is stored; see ``region_state_items``. The
+markers' values; see ``format.region_markers``.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, TypeAlias
 from fenceline import limits
 from fenceline.format import control
 from fenceline.format.region_markers import Positions, Request, Response, SnapshotMark
+from fenceline.format.segment import Replicated
 
 Counts: TypeAlias = Mapping[str, tuple[str, int]]  # by region: (topic id, an own number of its records)
 
@@ -35,6 +36,7 @@ class Origin:
         count: The own number of the last record taken.
         chain: The chain value of the source's segment that holds ``next_offset - 1``; "" if it is not known.
         start: Records of this life with numbers up to this one are not here: it came late, or skipped a gap (I17).
+        former: The lives before this one, the latest last. Nothing of them is taken any longer.
     """
 
     topic_id: str
@@ -42,6 +44,29 @@ class Origin:
     count: int
     chain: str = ""
     start: int = 0
+    former: tuple[str, ...] = ()
+
+
+def moved(known: Origin | None, source: Replicated, brought: int) -> Origin:
+    """Return the position after a segment that brought ``brought`` records of its region, with dense numbers."""
+    position = Origin(source.topic_id, source.next_offset, source.count, source.chain, source.count - brought)
+    if known is None:
+        return position
+    if known.topic_id == source.topic_id:
+        return replace(position, start=known.start, former=known.former)
+    return replace(position, former=(*known.former, known.topic_id)[-limits.ORIGIN_LIVES_MAX :])
+
+
+def ends_life(known: Origin | None, topic_id: str) -> bool:
+    """Return True if the life ``topic_id`` follows one of which records had been taken."""
+    return known is not None and known.topic_id != topic_id and known.count > 0
+
+
+def skipped(known: Origin | None, topic_id: str, to_offset: int, count: int) -> Origin:
+    """Return the position after a SKIP of ``count`` records."""
+    if known is not None and known.topic_id == topic_id:
+        count += known.count
+    return replace(moved(known, Replicated(topic_id, to_offset, count), 0), start=count)
 
 
 class Answer(NamedTuple):
@@ -73,13 +98,20 @@ class Asked(NamedTuple):
 
     @property
     def is_final(self) -> bool:
-        """Return True if each answer had all that this region had of third ones: so that no other snapshot is needed for them."""
+        """Return True if each answer had all that this region had of third ones at its REQUEST.
+
+        Then no further snapshot is needed for what was here.
+        """
         return all(
             _has(answer.origins, origin, life, count)
             for region, answer in self.answers.items()
             for origin, (life, count) in self.origins.items()
             if origin != region
         )
+
+    def is_young(self, now_ms: int) -> bool:
+        """Return True if it is not given up yet, should another REQUEST come now."""
+        return now_ms - self.time < limits.SNAPSHOT_REQUEST_MS
 
 
 class Unanswered(NamedTuple):
@@ -134,6 +166,10 @@ class Place(NamedTuple):
 
 def fold(state: RegionState, marker_type: int, value: Mapping[str, Any], place: Place) -> RegionState:
     """Fold a marker of a type that changes nothing else."""
+    return _bounded(_folded(state, marker_type, value, place))
+
+
+def _folded(state: RegionState, marker_type: int, value: Mapping[str, Any], place: Place) -> RegionState:
     match marker_type:
         case control.SNAPSHOT_REQUEST:
             request = Request.from_value(value)
@@ -152,7 +188,7 @@ def fold(state: RegionState, marker_type: int, value: Mapping[str, Any], place: 
 
 
 def _requested(state: RegionState, request: Request, place: Place) -> RegionState:
-    young = [asked for asked in state.asked if place.time - asked.time < limits.SNAPSHOT_REQUEST_MS]
+    young = [asked for asked in state.asked if asked.is_young(place.time)]
     asked = Asked(request.snapshot_id, place.time, place.records, counts(place.origins), request.regions)
     return state._replace(
         asked=(*young, asked)[-limits.SNAPSHOTS_UNDER_WAY_MAX :],
@@ -215,7 +251,7 @@ def reached(state: RegionState, origins: Mapping[str, Origin], end: int) -> Regi
         asked._replace(local=end, starts=starts) if asked.local is None and _is_matched(asked, here) else asked
         for asked in state.asked
     )
-    return state._replace(asked=tuple(matched))
+    return _bounded(state._replace(asked=tuple(matched)))
 
 
 def _is_matched(asked: Asked, here: Counts) -> bool:
@@ -228,8 +264,9 @@ def _is_matched(asked: Asked, here: Counts) -> bool:
 
 
 def _has(known: Counts, origin: str, life: str, count: int) -> bool:
+    """Return True if ``known`` has the records of ``origin`` up to ``count``: for none at all it need not know it."""
     known_life, known_count = known.get(origin, ("", -1))
-    return known_life == life and known_count >= count
+    return count == 0 or (known_life == life and known_count >= count)
 
 
 def counts(origins: Mapping[str, Origin]) -> Counts:
@@ -237,84 +274,38 @@ def counts(origins: Mapping[str, Origin]) -> Counts:
     return {region: (origin.topic_id, origin.count) for region, origin in origins.items()}
 
 
-# Stored in the head, and under state/: never rename
+def _bounded(state: RegionState) -> RegionState:
+    """Drop what is oldest, snapshots first, where a head would hold too much: that costs a snapshot.
+
+    Eight regions that keep the rules come to this only if all their names are long.
+    """
+    while _size(state) > limits.REGION_STATE_BYTES_MAX:
+        if len(state.snapshots) > 1:
+            state = state._replace(snapshots=state.snapshots[1:])
+        elif state.unanswered:
+            state = state._replace(unanswered=state.unanswered[1:])
+        elif len(state.asked) > 1:
+            state = state._replace(asked=state.asked[1:])
+        else:
+            break
+    return state
 
 
-def packed(state: RegionState, origins: Mapping[str, Origin]) -> bytes:
-    """Return what a head holds of regions, but for what older versions read of ``origins``."""
-    more = {region: [origin.chain, origin.start] for region, origin in origins.items() if origin.chain or origin.start}
-    if state == NOTHING and not more:
-        return b""
-    value = {
-        "origins": more,
-        "asked": [
-            {
-                **one._asdict(),
-                "origins": _lists(one.origins),
-                "starts": _lists(one.starts),
-                "answers": {
-                    region: [answer.topic_id, answer.position, _lists(answer.origins)]
-                    for region, answer in one.answers.items()
-                },
-            }
-            for one in state.asked
-        ],
-        "unanswered": [{**one._asdict(), "origins": _lists(one.origins)} for one in state.unanswered],
-        "snapshots": [
-            {**one._asdict(), "positions": _lists(one.positions), "starts": _lists(one.starts)}
-            for one in state.snapshots
-        ],
-        **{name: getattr(state, name) for name in _NUMBERS},
-    }
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode()
+# What is dropped depends on these two, so a change of them raises ``FOLD_VERSION``.
+_ENTRY_BYTES = 256
+_PAIR_BYTES = 32  # beside the names
 
 
-_NUMBERS = ("requested_at", "requested_records", "covered", "repeats", "update_next", "skipped")
+def _size(state: RegionState) -> int:
+    """Return the size in which a head stores these tuples, at most."""
+    entries = len(state.asked) + len(state.unanswered) + len(state.snapshots)
+    size = _ENTRY_BYTES * entries + sum(_size_of(one.origins) for one in state.unanswered)
+    for asked in state.asked:
+        answered = {region: (answer.topic_id, answer.position) for region, answer in asked.answers.items()}
+        size += _PAIR_BYTES * len(asked.regions) + sum(map(len, asked.regions))
+        size += _size_of(asked.origins, asked.starts, answered, *(answer.origins for answer in asked.answers.values()))
+    return size + sum(_size_of(done.positions, done.starts) for done in state.snapshots)
 
 
-def unpacked(data: bytes) -> RegionState:
-    """Return what ``packed`` made; nothing of an older head."""
-    if not data:
-        return NOTHING
-    value = json.loads(data)
-    return RegionState(
-        asked=tuple(
-            Asked(
-                **{
-                    **one,
-                    "origins": _counts(one["origins"]),
-                    "regions": tuple(one["regions"]),
-                    "starts": _counts(one["starts"]),
-                    "answers": {
-                        region: Answer(topic_id, position, _counts(origins))
-                        for region, (topic_id, position, origins) in one["answers"].items()
-                    },
-                }
-            )
-            for one in value["asked"]
-        ),
-        unanswered=tuple(Unanswered(**{**one, "origins": _counts(one["origins"])}) for one in value["unanswered"]),
-        snapshots=tuple(
-            CompletedSnapshot(**{**one, "positions": _counts(one["positions"]), "starts": _counts(one["starts"])})
-            for one in value["snapshots"]
-        ),
-        **{name: value[name] for name in _NUMBERS},
-    )
-
-
-def with_more(origins: Iterable[tuple[str, Origin]], data: bytes) -> dict[str, Origin]:
-    """Return the origins that older versions read, too, with what is kept beside them."""
-    more: dict[str, list[Any]] = json.loads(data)["origins"] if data else {}
-    known = {region: (str(chain), int(start)) for region, (chain, start) in more.items()}
-    return {
-        region: replace(origin, chain=known[region][0], start=known[region][1]) if region in known else origin
-        for region, origin in origins
-    }
-
-
-def _lists(pairs: Counts) -> dict[str, list[str | int]]:
-    return {region: list(pair) for region, pair in pairs.items()}
-
-
-def _counts(value: Mapping[str, list[Any]]) -> dict[str, tuple[str, int]]:
-    return {region: (topic_id, number) for region, (topic_id, number) in value.items()}
+def _size_of(*pairs: Counts) -> int:
+    return sum(_PAIR_BYTES + len(region) + len(topic_id) for each in pairs for region, (topic_id, _) in each.items())

@@ -199,14 +199,10 @@ def close_segment(state: PartitionState, metadata: SegmentMetadata, base_offset:
     replicated = metadata.replicated
     if replicated is not None:
         known = state.origins.get(metadata.origin)
-        is_new = known is None or known.topic_id != replicated.topic_id
         brought = state.records - metadata.records
-        start = replicated.count - brought if known is None or is_new else known.start
-        origin = Origin(replicated.topic_id, replicated.next_offset, replicated.count, replicated.chain, start)
-        is_next_life = known is not None and is_new and known.count > 0
         state = state._replace(
-            origins={**state.origins, metadata.origin: origin},
-            lives_from=base_offset if is_next_life else state.lives_from,
+            origins={**state.origins, metadata.origin: region_state.moved(known, replicated, brought)},
+            lives_from=base_offset if region_state.ends_life(known, replicated.topic_id) else state.lives_from,
         )
     state = state._replace(chain=metadata.chain)
     if not state.regions.asked:
@@ -276,22 +272,20 @@ def _apply_marker(
     elif marker.type == control.SEAL:
         state = state._replace(is_sealed=True)
     elif marker.type == control.SKIP:
-        skipped = state.regions._replace(skipped=state.regions.skipped + int(marker.value["count"]))
-        origins = {**state.origins, marker.value["origin"]: _skipped(state, marker.value)}
-        state = state._replace(origins=origins, regions=skipped)
+        origin, topic_id = str(marker.value["origin"]), str(marker.value["origin_topic"])
+        known, count = state.origins.get(origin), int(marker.value["count"])
+        after = region_state.skipped(known, topic_id, int(marker.value["to"]), count)
+        state = state._replace(
+            origins={**state.origins, origin: after},
+            lives_from=header.base_offset if region_state.ends_life(known, topic_id) else state.lives_from,
+            regions=state.regions._replace(skipped=state.regions.skipped + count),
+        )
     elif control.changes_state(marker.type):
         raise CorruptLogError(
             "a newer fenceline wrote this log; upgrade this one before using it: "
             f"marker={marker.type} offset={header.base_offset}"
         )
     return Folded(state, (), ())
-
-
-def _skipped(state: PartitionState, value: Mapping[str, int | str]) -> Origin:
-    known = state.origins.get(str(value["origin"]))
-    count = known.count if known is not None and known.topic_id == value["origin_topic"] else 0
-    count += int(value["count"])
-    return Origin(str(value["origin_topic"]), int(value["to"]), count, start=count)
 
 
 def advance(state: ProducerState | None, event: ProducerEvent) -> ProducerState:

@@ -19,6 +19,7 @@ from fenceline.model import topic_config as configs
 from fenceline.model.topic_config import ConfigValue
 
 LEGAL_NAME = re.compile(r"(?!\.\.?\Z)[A-Za-z0-9._-]{1,249}", re.ASCII)  # matches all of a name that is legal
+LEGAL_REGION = re.compile(r"[a-z0-9-]{1,63}", re.ASCII)
 
 
 @dataclass(frozen=True)  # without slots, so that the settings are made once

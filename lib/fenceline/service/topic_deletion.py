@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from fenceline.append.entry import Marked, Stamped
+from fenceline.append.entry import Marked, SegmentOrigin, Stamped
 from fenceline.format import control
 from fenceline.format.batch import parse_header
 from fenceline.log import topics
@@ -30,6 +30,8 @@ class SealEntry:
     producer_id: int | None = None
     is_internal: bool = True
     goes_alone: bool = True
+    is_urgent: bool = True
+    origin: SegmentOrigin | None = None
     is_going_allowed: bool = True
 
     def check(self, tentative: TentativeState, now_ms: int) -> Stamped:

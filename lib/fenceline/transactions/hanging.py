@@ -19,7 +19,7 @@ from typing import NamedTuple
 from fenceline import limits
 from fenceline.append.appender import Appenders
 from fenceline.append.coordinator_answer import AskCoordinator
-from fenceline.append.entry import Marked, Stamped
+from fenceline.append.entry import Marked, SegmentOrigin, Stamped
 from fenceline.append.transaction_markers import EndEntry
 from fenceline.errors import InvalidTxnStateError
 from fenceline.format import keys
@@ -106,6 +106,8 @@ class AbortEntry:
     size: int = field(default=0, init=False)
     is_internal: bool = field(default=True, init=False)
     goes_alone: bool = field(default=True, init=False)
+    is_urgent: bool = field(default=True, init=False)
+    origin: SegmentOrigin | None = field(default=None, init=False)
     is_going_allowed: bool = field(default=False, init=False)
 
     def check(self, tentative: TentativeState, now_ms: int) -> Stamped | Marked | AskCoordinator | InvalidTxnStateError:

@@ -342,7 +342,7 @@ def test_a_replicated_segment_moves_its_sources_position_and_is_not_ours() -> No
     log.add(marker(control.SNAPSHOT_REQUEST), origin="ap", replicated=Replicated("ap-topic", 1, 0))
     assert log.state.origins == {"us": Origin("us-topic", 20, 3), "ap": Origin("ap-topic", 1, 0)}
     log.add(data("e"), origin="us", replicated=Replicated("us-topic-2", 1, 1))
-    assert log.state.origins["us"] == Origin("us-topic-2", 1, 1), "another incarnation of the source begins anew"
+    assert log.state.origins["us"] == Origin("us-topic-2", 1, 1, former=("us-topic",)), "another life begins anew"
 
 
 def test_a_skip_moves_the_position_over_the_gap_and_counts_what_is_lost() -> None:
@@ -351,7 +351,7 @@ def test_a_skip_moves_the_position_over_the_gap_and_counts_what_is_lost() -> Non
     log.add(marker(control.SKIP, {"origin": "us", "origin_topic": "us-topic", "from": 10, "to": 30, "count": 6}))
     assert log.state.origins == {"us": Origin("us-topic", 30, 10, start=10)}, "what was given up is not here"
     log.add(marker(control.SKIP, {"origin": "us", "origin_topic": "next", "from": 0, "to": 3, "count": 2}))
-    assert log.state.origins == {"us": Origin("next", 3, 2, start=2)}
+    assert log.state.origins == {"us": Origin("next", 3, 2, start=2, former=("us-topic",))}
     assert log.state.regions.skipped == 8
 
 

@@ -1,0 +1,143 @@
+"""The markers between regions as entries of the queue ("Markers between regions").
+
+Rule: a marker is checked at exactly the offset that it would get, by what the log says below it. So each is appended
+once, however many sessions find it due. An UPDATE is always appended: a second one changes nothing.
+
+Not here: when a marker is due (``regions``), and what it does to the state (``log.region_state``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from fenceline import limits
+from fenceline.append.entry import Marked, Outdated, Stamped
+from fenceline.errors import ThrottledError
+from fenceline.format import control
+from fenceline.format.batch import parse_header
+from fenceline.format.region_markers import Request, Response, Skip, SnapshotMark, Updates
+from fenceline.log.region_state import Asked, Origin, Unanswered
+from fenceline.log.state import PartitionState, TentativeState
+
+
+@dataclass(frozen=True, slots=True)
+class _RegionMarkerEntry:
+    """What the entries of all these markers share. Several of them may share a segment."""
+
+    size: ClassVar = limits.REGION_MARKER_BYTES_MAX  # at most
+    producer_id: ClassVar = None
+    is_internal: ClassVar = True
+    goes_alone: ClassVar = False
+    is_urgent: ClassVar = False
+    origin: ClassVar = None
+    is_going_allowed: ClassVar = False
+
+
+@dataclass(frozen=True, slots=True)
+class RequestEntry(_RegionMarkerEntry):
+    """The REQUEST that begins a snapshot."""
+
+    request: Request
+
+    def check(self, tentative: TentativeState, now_ms: int) -> Stamped | Marked | Outdated | ThrottledError:
+        """Return the marker as it would be stored, that the log has it, or that too many are under way."""
+        state = tentative.state
+        if state.is_sealed:
+            return Outdated()
+        snapshot_id, regions = self.request.snapshot_id, state.regions
+        known = {asked.snapshot_id for asked in regions.asked} | {done.snapshot_id for done in regions.snapshots}
+        if snapshot_id in known:
+            return Marked(state.next_offset)
+        under_way = [asked for asked in regions.asked if asked.is_young(now_ms)]
+        if len(under_way) >= limits.SNAPSHOTS_UNDER_WAY_MAX:
+            return ThrottledError(
+                "too many snapshots of the partition wait for answers; ask again once one of them is complete: "
+                f"under_way={len(under_way)}"
+            )
+        return _stamped(state, control.SNAPSHOT_REQUEST, self.request.to_value(), now_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseEntry(_RegionMarkerEntry):
+    """The RESPONSE to another region's REQUEST: it says what was here at that REQUEST's offset.
+
+    Args:
+        topic_id: This region's.
+    """
+
+    unanswered: Unanswered
+    topic_id: str
+
+    def check(self, tentative: TentativeState, now_ms: int) -> Stamped | Outdated:
+        """Return the marker as it would be stored, or that the REQUEST needs no answer."""
+        state, asked = tentative.state, self.unanswered
+        if state.is_sealed or asked not in state.regions.unanswered:
+            return Outdated()
+        answer = Response(asked.snapshot_id, asked.origin, self.topic_id, asked.position, asked.origins)
+        return _stamped(state, control.SNAPSHOT_RESPONSE, answer.to_value(), now_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotEntry(_RegionMarkerEntry):
+    """The SNAPSHOT that completes a REQUEST, once the log has what the answers of the other regions name."""
+
+    snapshot_id: str
+
+    def check(self, tentative: TentativeState, now_ms: int) -> Stamped | Marked | Outdated:
+        """Return the marker as it would be stored, that the log has it, or that it is not due."""
+        state, regions = tentative.state, tentative.state.regions
+        if state.is_sealed:
+            return Outdated()
+        if any(done.snapshot_id == self.snapshot_id for done in regions.snapshots):
+            return Marked(state.next_offset)
+        asked = next((asked for asked in regions.asked if asked.snapshot_id == self.snapshot_id), None)
+        if asked is None or asked.local is None:
+            return Outdated()
+        return _stamped(state, control.SNAPSHOT, _completed(asked, asked.local).to_value(), now_ms)
+
+
+def _completed(asked: Asked, local: int) -> SnapshotMark:
+    positions = {region: (answer.topic_id, answer.position) for region, answer in asked.answers.items()}
+    return SnapshotMark(asked.snapshot_id, local, positions, asked.starts, asked.is_final)
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateEntry(_RegionMarkerEntry):
+    """The subscriptions' moves, as other regions get them."""
+
+    updates: Updates
+
+    def check(self, tentative: TentativeState, now_ms: int) -> Stamped | Outdated:
+        """Return the marker as it would be stored."""
+        state = tentative.state
+        if state.is_sealed:
+            return Outdated()
+        return _stamped(state, control.SUBSCRIPTION_UPDATE, self.updates.to_value(), now_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class SkipEntry(_RegionMarkerEntry):
+    """The SKIP by which an operator gives up what a region no longer keeps.
+
+    Args:
+        position: The position before what is given up.
+    """
+
+    skip: Skip
+    position: Origin
+
+    def check(self, tentative: TentativeState, now_ms: int) -> Stamped | Outdated:
+        """Return the marker as it would be stored, or that the position has moved since."""
+        state, skip, position = tentative.state, self.skip, self.position
+        begins = (position.topic_id, position.next_offset) == (skip.origin_topic, skip.from_offset)
+        if state.is_sealed or not begins or state.origins.get(skip.origin) != position:  # I18
+            return Outdated()
+        return _stamped(state, control.SKIP, skip.to_value(), now_ms)
+
+
+def _stamped(state: PartitionState, marker_type: int, value: Mapping[str, Any], now_ms: int) -> Stamped:
+    offset = state.next_offset
+    body = control.encode_marker(marker_type, value, base_offset=offset, leader_epoch=state.topic_epoch, now_ms=now_ms)
+    return Stamped(body, parse_header(body), Marked(offset))

@@ -1,0 +1,28 @@
+"""A batch as another region takes it over ("Pulling").
+
+Rule: a source's producers, their sequences and transactions count in the source's log alone. So they are removed from
+the batch's header. The records' bytes stay as their producer encoded them.
+
+Not here: the base offset and the epoch in the target's log, which are stamped at each attempt; see
+``append.replicated``.
+"""
+
+from __future__ import annotations
+
+from fenceline.format.batch import HEADER_BYTES, TRANSACTIONAL, BatchHeader, assemble
+
+
+def stripped(body: bytes, at: int, header: BatchHeader) -> bytes:
+    """Return the batch at ``at`` without its producer and its transaction, with a CRC that fits. It is never decoded.
+
+    A marker is returned as it is.
+
+    Args:
+        header: That batch's, already parsed.
+    """
+    if header.is_control or not (header.is_transactional or header.has_producer or header.base_sequence >= 0):
+        return body[at : at + header.size]
+    plain = header._replace(
+        attributes=header.attributes & ~TRANSACTIONAL, producer_id=-1, producer_epoch=-1, base_sequence=-1
+    )
+    return assemble(plain, memoryview(body)[at + HEADER_BYTES : at + header.size])

@@ -1,0 +1,107 @@
+"""What a head and an object under state/ hold of regions, as it is stored.
+
+Rule: stored names and layouts are never renamed. A head of an older version holds nothing of it.
+
+Not here: what it means; see ``region_state``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from fenceline.log.region_state import (
+    NOTHING,
+    Answer,
+    Asked,
+    CompletedSnapshot,
+    Counts,
+    Origin,
+    RegionState,
+    Unanswered,
+)
+
+
+def packed(state: RegionState, origins: Mapping[str, Origin]) -> bytes:
+    """Return what a head holds of regions, but for what older versions read of ``origins``."""
+    more = {
+        region: [origin.chain, origin.start, *origin.former]
+        for region, origin in origins.items()
+        if origin.chain or origin.start or origin.former
+    }
+    if state == NOTHING and not more:
+        return b""
+    value = {
+        "origins": more,
+        "asked": [
+            {
+                **one._asdict(),
+                "origins": _lists(one.origins),
+                "starts": _lists(one.starts),
+                "answers": {
+                    region: [answer.topic_id, answer.position, _lists(answer.origins)]
+                    for region, answer in one.answers.items()
+                },
+            }
+            for one in state.asked
+        ],
+        "unanswered": [{**one._asdict(), "origins": _lists(one.origins)} for one in state.unanswered],
+        "snapshots": [
+            {**one._asdict(), "positions": _lists(one.positions), "starts": _lists(one.starts)}
+            for one in state.snapshots
+        ],
+        **{name: getattr(state, name) for name in _NUMBERS},
+    }
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode()
+
+
+_NUMBERS = ("requested_at", "requested_records", "covered", "repeats", "update_next", "skipped")
+
+
+def unpacked(data: bytes) -> RegionState:
+    """Return what ``packed`` made; nothing of an older head."""
+    if not data:
+        return NOTHING
+    value = json.loads(data)
+    return RegionState(
+        asked=tuple(
+            Asked(
+                **{
+                    **one,
+                    "origins": _counts(one["origins"]),
+                    "regions": tuple(one["regions"]),
+                    "starts": _counts(one["starts"]),
+                    "answers": {
+                        region: Answer(topic_id, position, _counts(origins))
+                        for region, (topic_id, position, origins) in one["answers"].items()
+                    },
+                }
+            )
+            for one in value["asked"]
+        ),
+        unanswered=tuple(Unanswered(**{**one, "origins": _counts(one["origins"])}) for one in value["unanswered"]),
+        snapshots=tuple(
+            CompletedSnapshot(**{**one, "positions": _counts(one["positions"]), "starts": _counts(one["starts"])})
+            for one in value["snapshots"]
+        ),
+        **{name: value[name] for name in _NUMBERS},
+    )
+
+
+def with_more(origins: Iterable[tuple[str, Origin]], data: bytes) -> dict[str, Origin]:
+    """Return the origins that older versions read, too, with what is kept beside them."""
+    more: dict[str, list[Any]] = json.loads(data)["origins"] if data else {}
+    known = {region: (chain, start, tuple(former)) for region, (chain, start, *former) in more.items()}
+    return {
+        region: Origin(origin.topic_id, origin.next_offset, origin.count, *known.get(region, ()))
+        for region, origin in origins
+    }
+
+
+def _lists(pairs: Counts) -> dict[str, list[str | int]]:
+    return {region: list(pair) for region, pair in pairs.items()}
+
+
+def _counts(value: Mapping[str, list[Any]]) -> dict[str, tuple[str, int]]:
+    return {region: (topic_id, number) for region, (topic_id, number) in value.items()}

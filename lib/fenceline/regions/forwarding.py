@@ -1,0 +1,258 @@
+"""The records of a region that an operator suspended, taken from a peer that has them ("Lost and suspended regions").
+
+Rule: this is done only while that region is suspended here (I19). The records are appended with the position that the
+peer's segment names. So the region's own link later goes on from there, and none of them comes twice.
+
+Rule: records are taken only if the peer's segments reach down to the last one that is here. Where its numbers leave some
+out, they were aborted, or an operator skipped them there. A SKIP lies between the two segments in the peer's log, and
+is looked for. Beyond a SKIP nothing is taken: what it gave up must not be lost unnoticed (I17).
+
+Not here: which region is suspended; see ``replicator``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from fenceline import limits
+from fenceline.append.appender import Appender
+from fenceline.format import control
+from fenceline.format.batch import MalformedBatch
+from fenceline.log.region_state import Origin
+from fenceline.model.results import OriginEntry, SegmentEntry, SegmentList
+from fenceline.regions.contacts import Contacts, Place
+from fenceline.regions.packing import Packer
+from fenceline.regions.peer import Peer, PeerProblem
+from fenceline.regions.peer_topics import topic_of
+from fenceline.regions.scan_notes import NOTHING_TAKEN, ScanNote
+from fenceline.regions.source_batches import checked, passed_on
+from fenceline.regions.taking import Taken, Taking
+
+ANSWERS_PER_LOOK = 8
+_NO_SEGMENT = -1
+
+
+class Missing(NamedTuple):
+    """Segments of one answer with records, or with markers after them, that are not here.
+
+    Attributes:
+        position: The one in the region's log.
+        topic_id: The region's life that they are of.
+        count: The own number of the last record that is here.
+        note: What to remember once all of these were taken, but for the position's part.
+        is_long: Whether there is more in the peer's log after what was looked at.
+    """
+
+    position: Origin | None
+    topic_id: str
+    count: int
+    entries: list[SegmentEntry]
+    note: ScanNote
+    is_long: bool
+
+
+@dataclass(slots=True)
+class Forwarding:
+    """What one peer has of one suspended region."""
+
+    appender: Appender
+    peer: Peer
+    region: str
+    contacts: Contacts
+
+    @property
+    def place(self) -> Place:
+        partition = self.appender.partition
+        return Place(partition.topic_id, partition.partition)
+
+    @property
+    def position(self) -> Origin | None:
+        """Return the position in the suspended region's log, by what this process has folded."""
+        return self.appender.partition.state.origins.get(self.region)
+
+    def look(self) -> Missing | None:
+        """Ask the peer, and return what is missing here; ``None`` for nothing, or a problem, which is noted."""
+        position = self.position
+        try:
+            return self._look(position)
+        except PeerProblem as problem:
+            self.contacts.fail(self.place, self.peer.name, str(problem), position)
+            return None
+
+    def take(self, missing: Missing, keep: Callable[[], bool]) -> Taken:
+        """Append what was found, and note how far the peer was looked at.
+
+        Args:
+            keep: Returns True while this process may go on.
+
+        Raises:
+            FencelineError, StaleTopicId: As ``Appender.append``.
+        """
+        packer = Packer(missing.topic_id, missing.count)
+
+        def pack(entry: SegmentEntry, body: bytes) -> None:
+            there = _there(entry)
+            batches, records = passed_on(entry, body, count=missing.count)
+            if batches:
+                packer.take(batches, records=records, number=there.count or 0)
+            packer.pass_by(there.next_offset or 0, there.chain_there or "")
+
+        taking = Taking(self.appender, self.peer, self.region, missing.position, packer, pack, keep)
+        taken = taking.run(missing.entries)
+        if taken.problem is not None:
+            self.contacts.fail(self.place, self.peer.name, str(taken.problem), self.position)
+        elif taken.is_whole:
+            self._keep(missing.note, taking.position)
+        return taken
+
+    def _look(self, position: Origin | None) -> Missing | None:
+        topic = topic_of(self.appender.partition, self.peer, self.contacts)
+        walk = _Walk(self, position, *self._place(topic.topic_id, position))
+        for answers_left in reversed(range(ANSWERS_PER_LOOK)):
+            answer = self._segments(self.region, walk.offset)
+            if answer is None:
+                return None
+            if answer.topic_id != topic.topic_id:
+                raise PeerProblem("the peer shows two lives of its topic; it is asked again")
+            is_long = answer.has_more and answer.position > (walk.offset or 0)
+            walk.run(answer)
+            note = ScanNote(_lives(topic.topic_id, position), NOTHING_TAKEN, walk.offset or 0, walk.end)
+            if walk.found or walk.is_ended or (is_long and not answers_left):
+                if not walk.found and walk.is_ended:
+                    return None
+                return Missing(position, walk.topic_id, walk.least, walk.found, note, is_long and not walk.is_ended)
+            self._keep(note, position)
+            if not is_long:
+                return None
+        raise AssertionError
+
+    def _place(self, topic_id: str, position: Origin | None) -> tuple[int | None, int]:
+        """Return where to go on in the peer's log, and where the last segment of the region before it ends there."""
+        note = self.contacts.note_of(self.place, (self.region, self.peer.name))
+        if note is None or position is None:
+            return None, _NO_SEGMENT
+        if (note.topic_id, note.next_offset) != (_lives(topic_id, position), position.next_offset):
+            return None, _NO_SEGMENT
+        return note.to, note.number
+
+    def _keep(self, note: ScanNote, position: Origin | None) -> None:
+        """Remember how far the peer was looked at, for this position. Before the first, it is looked at anew."""
+        if position is not None and note.topic_id == _lives(note.topic_id.partition("/")[0], position):
+            kept = note._replace(next_offset=position.next_offset)
+            self.contacts.keep_note(self.place, (self.region, self.peer.name), kept)
+
+    def _segments(self, origin: str, offset: int | None, limit: int = limits.SEGMENTS_MAX) -> SegmentList | None:
+        return self.peer.segments(
+            self.appender.partition.name, self.place.partition, origin=origin, offset=offset, limit=limit
+        )
+
+    def has_skip(self, start: int, end: int) -> bool:
+        """Return True if the peer skipped some of the region's records, by its own markers in [start, end) of its log.
+
+        Raises:
+            PeerProblem: It gave no usable answer.
+        """
+        offset = start
+        while offset < end:
+            answer = self._segments("own", offset)
+            if answer is None or answer.log_start_offset > start:
+                return True  # it cannot be known any longer
+            for entry in answer.segments:
+                if entry.base_offset >= end:
+                    return False
+                if entry.next_offset - entry.base_offset > entry.records and self._skips(entry):
+                    return True
+            if not answer.has_more:
+                return False
+            if answer.position <= offset:
+                raise PeerProblem(f"the peer's answers do not advance: position={answer.position}")
+            offset = answer.position
+        return False
+
+    def _skips(self, entry: SegmentEntry) -> bool:
+        body = self.peer.body(entry.url, entry.bytes)
+        for at, header in checked(entry, body):
+            try:
+                if header.is_control and control.type_of(body, at, header) == control.SKIP:
+                    return control.parse_marker(body, at, header).value.get("origin") == self.region
+            except MalformedBatch as error:
+                raise PeerProblem(f"a marker of the peer cannot be read: offset={header.base_offset}") from error
+        return False
+
+
+@dataclass(slots=True)
+class _Walk:
+    """A walk along the segments of one region in the peer's log, for those that reach beyond what is here.
+
+    Attributes:
+        offset: Where the next answer begins in the peer's log; ``None``: at its log start.
+        end: Where the last segment that was passed ends there.
+        is_ended: Whether a record is missing there, so that nothing after it may be taken.
+    """
+
+    of: Forwarding
+    position: Origin | None
+    offset: int | None
+    end: int
+    found: list[SegmentEntry]
+    topic_id: str
+    least: int
+    _count: int
+    is_ended: bool
+
+    def __init__(self, of: Forwarding, position: Origin | None, offset: int | None, end: int) -> None:
+        self.of, self.position, self.offset, self.end = of, position, offset, end
+        self.found, self.is_ended = [], False
+        self.topic_id = "" if position is None else position.topic_id
+        self.least = self._count = 0 if position is None else position.count
+
+    def run(self, answer: SegmentList) -> None:
+        """Pass the segments of one answer, up to where something is missing."""
+        if self.end < answer.log_start_offset:
+            self.end = _NO_SEGMENT  # what came after it may be trimmed
+        for entry in answer.segments:
+            there = _there(entry)
+            if entry.origin != self.of.region or entry.base_offset < self.end:
+                raise PeerProblem(f"the peer lists a segment that was not asked for: segment={entry.base_offset}")
+            self.topic_id = self.topic_id or there.topic_id or ""
+            if there.topic_id != self.topic_id:
+                continue
+            if self._is_beyond(there):
+                if not self._joins(entry, there):
+                    self.is_ended = True
+                    return
+                self.found.append(entry)
+                self._count = there.count or 0
+            self.end = entry.next_offset
+        self.offset = answer.position
+
+    def _is_beyond(self, there: OriginEntry) -> bool:
+        count, next_offset = there.count or 0, there.next_offset or 0
+        known = NOTHING_TAKEN if self.position is None else self.position.next_offset
+        return bool(self.found) or count > self._count or (count == self._count and next_offset > known)
+
+    def _joins(self, entry: SegmentEntry, there: OriginEntry) -> bool:
+        """Return True if no record is missing between what is here, or was found, and this segment."""
+        below = (there.count or 0) - entry.records
+        if below <= self._count:
+            return True
+        return self.end != _NO_SEGMENT and not self.of.has_skip(self.end, entry.base_offset)
+
+
+def _there(entry: SegmentEntry) -> OriginEntry:
+    """Return what a replicated segment's entry says of its source.
+
+    Raises:
+        PeerProblem: It says nothing.
+    """
+    there = entry.of_origin
+    if there is None or there.topic_id is None or there.count is None or there.next_offset is None:
+        raise PeerProblem(f"the peer does not say where a segment comes from: segment={entry.base_offset}")
+    return there
+
+
+def _lives(topic_id: str, position: Origin | None) -> str:
+    """Return the lives for which a note counts: the peer's, and the suspended region's."""
+    return f"{topic_id}/{'' if position is None else position.topic_id}"
