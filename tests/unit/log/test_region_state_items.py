@@ -174,6 +174,13 @@ def test_a_head_of_version_2_anywhere_gives_what_folding_whole_gives(before: Any
     assert replayed_after(log, as_version_2(at)) == log.state
 
 
+def test_the_end_of_what_travels_is_that_of_the_data_in_a_head_of_version_2() -> None:
+    log = RegionLog()
+    log.add(data("x"), is_old=True)
+    log.add(access("session", 1), is_old=True)
+    assert Head.from_value(as_version_2(log.state)).state == log.state
+
+
 def test_a_head_without_regions_says_nothing_of_them() -> None:
     assert packed(NOTHING, {}) == b""
     assert packed(NOTHING, {"b": Origin("t", 1, 1)}) == b"", "older versions read this position"
