@@ -4,6 +4,7 @@ import fenceline.access.ownership.read_guard
 import fenceline.read.offsets
 import fenceline.read.producer_states
 import fenceline.read.reader
+import fenceline.read.segments
 import fenceline.service.partitions
 import fenceline_http.handlers.read
 import fenceline_http.operations.read

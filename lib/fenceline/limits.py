@@ -50,6 +50,7 @@ SEGMENT_CACHED_BYTES = 4_096  # counted for a cached segment beside its body: wh
 PAGE_SEGMENTS_MAX = 512  # read for one page
 INDEX_SEGMENTS_MAX = 20_000  # places remembered for each partition
 INDEX_METADATA_MAX = 1_000  # segments' metadata remembered for each partition
+INDEX_OWN_RECORDS_MAX = 8  # offsets of each partition with the number of own records below them
 FETCH_SEGMENTS = 32  # fetched side by side
 
 # Topics
@@ -155,6 +156,7 @@ REPLICATED_AHEAD_BYTES = 32 * MIB  # of a source's segments, fetched before thei
 SOURCE_SEGMENTS_LOOKED_AT = 1_000  # by one request for the segments of one origin
 SNAPSHOTS_UNDER_WAY_MAX = 8  # in one partition, of each region that asks
 SNAPSHOTS_KEPT_MAX = 30  # in the state, and in a cursor
+CURSOR_SNAPSHOTS_BYTES_MAX = 32 * 1024  # of those in a cursor; more than eight regions of 30 snapshots take
 SNAPSHOT_MS = 1_000  # between two that a region asks for by itself
 SNAPSHOT_REPEAT_MS_MAX = 60_000  # between two, where nothing has come but the last was not final
 SNAPSHOT_UNANSWERED_MS = 30_000  # between two, while one lacks answers
@@ -162,9 +164,18 @@ SNAPSHOTS_UNANSWERED_MAX = 4  # that lack answers, after which a region asks for
 SNAPSHOT_REQUEST_MS = 1_000_000  # after which a REQUEST is given up, when another comes
 REGION_MARKER_BYTES_MAX = 64 * 1024
 UPDATES_PER_MARKER_MAX = 100
+UPDATE_MS = 1_000  # between two UPDATEs that acknowledgements send to one partition, in one process
+UPDATE_SEGMENTS_LOOKED_AT = 1_000  # for others' UPDATEs in one tick, and for the first records after one mark
 LINK_LEASE_MS = 30_000
+LINK_APPEND_MS = 20_000  # for one append of a run, which may end by so much later
+LINKS_CACHED_MAX = 20_000  # partitions of which one process remembers what peers answered
+PEER_PAUSE_MS = 1_000  # before a peer with a problem is asked again, doubled each time
+PEER_PAUSE_MS_MAX = 30_000
 LINK_RUN_MS = 60_000  # of one run of the replicator, after which it leaves the rest to the next one
 PEER_TIMEOUT_MS = 2_000  # for a peer to be asked whether it is connected
+STATUS_AGE_MS = 2_000  # of a peer's answer that is shown without asking anew
+STATUS_MS = 10_000  # for one peer to be asked for all partitions, in one request
+REPLICATION_PARTITIONS_MAX = 100  # in one answer about replication, which so has at most 3.5 MB
 CONNECTED_MS = 10_000  # since a peer's last answer, for which it counts as connected
 
 # Subscriptions

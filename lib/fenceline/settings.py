@@ -8,10 +8,11 @@ Not here: what a setting does.
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 from fenceline import limits
 
@@ -19,6 +20,44 @@ _PREFIX = "FENCELINE_"
 _OBJECTS = re.compile(r"s3://([a-zA-Z0-9][a-zA-Z0-9.\-_]*)(?:/(.*))?")
 _ITEMS = re.compile(r"dynamodb://([a-zA-Z0-9.\-_]+)")
 _NOT_YET = "${"  # begins a placeholder: infrastructure uses one for a name that does not exist yet
+_PARAMETER = "ssm:"
+_REGION = re.compile(r"[a-z0-9-]{1,63}", re.ASCII)
+_URL = re.compile(r"https?://[^\s/?#@]+(/[^\s?#]*)?|ssm:/[A-Za-z0-9.\-_/]+")
+
+
+@dataclass(frozen=True, slots=True)
+class PeerSettings:
+    """Another region that this one works with.
+
+    Args:
+        name: Its name, which it gives itself, too.
+        url: Where its service is: an address, or ``ssm:`` and the name of a parameter of AWS. The peer publishes its
+            address in that parameter, in the region that has its name.
+        role: The role that this region takes to ask it, and "" if it needs no signature. Requests are signed for the
+            region of AWS that has the peer's name.
+        queue: The URL of its queue ``pull``, to which this region reports news; "" if it has none.
+
+    Raises:
+        ValueError: The name or the URL makes no sense. The message says what to do.
+    """
+
+    name: str
+    url: str
+    role: str = ""
+    queue: str = ""
+
+    def __post_init__(self) -> None:
+        if not _REGION.fullmatch(self.name):
+            raise ValueError(f"a region's name must be 1 to 63 of the characters a-z 0-9 -, not {self.name!r}")
+        if not self.url:
+            raise ValueError(f"the peer {self.name} has no URL; write {self.name}=http://HOST:PORT")
+        if _NOT_YET not in self.url and not _URL.fullmatch(self.url):
+            raise ValueError(f"the URL of the peer {self.name} must begin with http:// or https://, not {self.url!r}")
+
+    @property
+    def parameter(self) -> str:
+        """The name of the parameter in which the peer publishes its address; "" where ``url`` is the address."""
+        return self.url.removeprefix(_PARAMETER) if self.url.startswith(_PARAMETER) else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +77,12 @@ class Settings:
         poll_slots: How many polls the function holds at once, all of its processes together. 0 is for a single process,
             which holds as many as it has threads for.
         aws_sdk: The library that makes the stores' clients: "boto3", or "botocore", which starts sooner.
+        peers: The other regions that topics may name, and from which they are replicated.
+        queue: The URL of this region's own queue ``pull``; "" if it has none.
 
     Raises:
-        ValueError: The settings do not name one pair of stores. The message says what to do.
+        ValueError: The settings do not name one pair of stores, or the peers make no sense. The message says what to
+            do.
     """
 
     data_dir: str = ""
@@ -54,6 +96,8 @@ class Settings:
     function: str = ""
     poll_slots: int = 0
     aws_sdk: Literal["boto3", "botocore"] = "boto3"
+    peers: tuple[PeerSettings, ...] = ()
+    queue: str = ""
 
     def __post_init__(self) -> None:
         if bool(self.objects) != bool(self.items):
@@ -65,6 +109,7 @@ class Settings:
             raise ValueError(f"aws_sdk must be boto3 or botocore, not {self.aws_sdk}")
         if self.objects and _NOT_YET not in self.objects + self.items:
             _ = self.bucket_and_prefix, self.table
+        _check_peers(self.region, [peer.name for peer in self.peers])
 
     @property
     def is_embedded(self) -> bool:
@@ -86,22 +131,51 @@ class Settings:
 
     def to_env(self) -> dict[str, str]:
         """Return every setting as an environment variable, with "" for no value."""
-        return {_variable(name): str(value) for name, value in dataclasses.asdict(self).items()}
+        fields = {**dataclasses.asdict(self), "peers": _peers_text(self.peers)}
+        return {_variable(name): str(value) for name, value in fields.items()}
 
     @classmethod
     def from_env(cls, environment: Mapping[str, str]) -> Settings:
         """Return the settings that ``to_env`` wrote; a missing one has its default.
 
         Raises:
-            ValueError: ``item_age_ms`` or ``poll_slots`` is no number, or the stores are not named.
+            ValueError: ``item_age_ms`` or ``poll_slots`` is no number, the stores are not named, or the peers make no
+                sense.
         """
         names = [field.name for field in dataclasses.fields(cls)]
         given = {name: environment[_variable(name)] for name in names if _variable(name) in environment}
+        peers = _peers_in(given.pop("peers", ""))
         item_age_ms = int(given.pop("item_age_ms", limits.ITEM_AGE_MS_MAX))
         poll_slots = int(given.pop("poll_slots", 0))
         tracing = given.pop("tracing", str(False)) == str(True)
         aws_sdk = cast(Literal["boto3", "botocore"], given.pop("aws_sdk", "boto3"))
-        return cls(**given, item_age_ms=item_age_ms, poll_slots=poll_slots, tracing=tracing, aws_sdk=aws_sdk)
+        return cls(
+            **given, item_age_ms=item_age_ms, poll_slots=poll_slots, tracing=tracing, aws_sdk=aws_sdk, peers=peers
+        )
+
+
+def _check_peers(region: str, names: Sequence[str]) -> None:
+    for at, name in enumerate(names):
+        if name == region:
+            raise ValueError(f"a region is no peer of its own; leave {name} out, or name this region otherwise")
+        if name in names[:at]:
+            raise ValueError(f"the peer {name} is named twice; name it once")
+    if len(names) >= limits.REGIONS_MAX:
+        raise ValueError(f"a region has at most {limits.REGIONS_MAX - 1} peers, not {len(names)}")
+
+
+def _peers_text(peers: Sequence[PeerSettings]) -> str:
+    found = {peer.name: {"url": peer.url, "role": peer.role, "queue": peer.queue} for peer in peers}
+    return json.dumps(found, separators=(",", ":")) if found else ""
+
+
+def _peers_in(text: str) -> tuple[PeerSettings, ...]:
+    """Return the peers that ``_peers_text`` wrote: ``{NAME: {"url", "role", "queue"}}``; none for an empty text."""
+    try:
+        found: dict[str, dict[str, Any]] = json.loads(text) if text else {}
+        return tuple(PeerSettings(name, **members) for name, members in found.items())
+    except (TypeError, AttributeError, json.JSONDecodeError) as error:
+        raise ValueError(f"{_variable('peers')} must be JSON: a name to url, role and queue, for each peer") from error
 
 
 def _variable(field: str) -> str:

@@ -26,7 +26,10 @@ def to_json(page: Page, encoding: str) -> str:
     records = page.records
     text, count, encoding = (*_as_base64(records), "base64") if encoding == "base64" else _as_text(records)
     position = page.position if count == len(records) else records[count].offset
-    rest = responses.to_json({"encoding": encoding, "position": position, **responses.bounds(page.bounds)})
+    shown = {"encoding": encoding, "position": position, **responses.bounds(page.bounds)}
+    if page.active_region is not None:
+        shown["active_region"] = page.active_region
+    rest = responses.to_json(shown)
     return f'{{"records":{text},{rest[1:]}'
 
 
@@ -77,6 +80,8 @@ def _row(record: ReadRecord, to_text: ToText) -> dict[str, Any]:
     }
     if record.origin is not None:
         row["origin"] = record.origin
+    if record.number is not None:
+        row |= {"origin_topic_id": record.origin_topic_id, "number": record.number}
     return row
 
 

@@ -17,7 +17,7 @@ from fenceline_http.media_types import BATCH_TYPE, HTML_TYPE, JSON_TYPE, PROBLEM
 
 if TYPE_CHECKING:
     from fenceline.model.access import OwnedResource, Ownership, Producer, ProducerPage, Session
-    from fenceline.model.results import Appended, BatchPage, Bounds, Offsets, PartitionList, SegmentEntry, SegmentList
+    from fenceline.model.results import Appended, BatchPage, Bounds, Offsets, PartitionList
     from fenceline.model.subscription import GroupOffset, ShownCursor, ShownSubscription, Subscription
     from fenceline.model.topic import Topic
     from fenceline.model.transaction import ProducerPair, ShownProducerState, Transaction
@@ -288,39 +288,16 @@ def partition_list(shown: PartitionList[T], to_members: Callable[[T], dict[str, 
     }
 
 
-def segments(shown: SegmentList, base_url: str) -> dict[str, Any]:
-    """Show segments; ``base_url`` is this server's, for URLs that are paths on it."""
-    return {
-        **listed("segments", (_segment(entry, base_url) for entry in shown.segments), has_more=shown.has_more),
-        "topic_id": shown.topic_id,
-        **bounds(shown.bounds),
-    }
-
-
-def _segment(entry: SegmentEntry, base_url: str) -> dict[str, Any]:
-    return {
-        "base_offset": entry.base_offset,
-        "next_offset": entry.next_offset,
-        "bytes": entry.bytes,
-        "url": base_url + entry.url if entry.url.startswith("/") else entry.url,
-        "origin": entry.origin,
-        "records": entry.records,
-        "aborted": [
-            {"producer_id": one.producer_id, "first_offset": one.first_offset, "last_offset": one.last_offset}
-            for one in entry.aborted
-        ],
-    }
-
-
 # Subscriptions
 
 
 def subscription_entry(shown: Subscription) -> dict[str, Any]:
-    return {
+    entry = {
         "name": shown.name,
         "topic": shown.topic,
         "replicate_subscription_state": shown.replicate_subscription_state,
     }
+    return {**entry, "active_region": shown.active_region} if shown.active_n else entry
 
 
 def subscription(shown: ShownSubscription) -> dict[str, Any]:

@@ -38,6 +38,7 @@ TRANSACTIONAL_ID: Schema = {
     "type": "string",
     "pattern": rf"^(?!\.{{1,2}}$)[^/\u0000-\u001f\u007f]{{1,{limits.TRANSACTIONAL_ID_BYTES_MAX}}}$",
 }
+REGION_NAME: Schema = {"type": "string", "pattern": "^[a-z0-9-]{1,63}$"}
 SESSION_ID: Schema = {"type": "string", "pattern": "^[0-9a-f]{32}$"}
 
 BOUNDS: Mapping[str, Schema] = {"log_start_offset": OFFSET, "next_offset": OFFSET, "last_stable_offset": OFFSET}
@@ -52,6 +53,7 @@ HEADERS = array({"type": "array", "prefixItems": [STRING, TEXT_OR_NULL], "minIte
 PATH_PARAMETERS: Mapping[str, tuple[str, Schema, object]] = {
     "topic": ("The topic's name.", TOPIC_NAME, "orders"),
     "partition": ("The partition's number, from 0.", integer(0, limits.PARTITIONS_MAX - 1), 0),
+    "region": ("The other region's name.", REGION_NAME, "b"),
     "name": ("The subscription's name.", SUBSCRIPTION_NAME, "billing"),
     "group": ("The group's name.", SUBSCRIPTION_NAME, "billing"),
     "session_id": ("The session's id.", SESSION_ID, "5f0c8a4e1d2b4c6f9a7e3b1d0c5f8a2e"),

@@ -20,9 +20,11 @@ from fenceline.adapters.sqlite.lock import NAME
 from fenceline.format import keys
 from fenceline.ports import Change
 from fenceline.recovery.lost_items import lost_topics
+from fenceline.regions.peer import Peers
 from fenceline.runtime import ThreadRuntime
 from fenceline.service.log import Log
 from fenceline_cli.main import app
+from tests.support.peers import peers_named
 from tests.support.results import error_line
 from tests.support.service import TOPIC, append
 from tests.support.sweeping import Died
@@ -38,11 +40,11 @@ def fenceline(monkeypatch: pytest.MonkeyPatch) -> Fenceline:
 
 
 @contextmanager
-def opened(directory: Path, region: str = "local") -> Iterator[Log]:
+def opened(directory: Path, region: str = "local", *, peers: Peers | None = None) -> Iterator[Log]:
     runtime = ThreadRuntime()
     objects, items = open_directory(directory, now_ms=runtime.now_ms)
     with closing(objects), closing(items):
-        yield Log(objects, items, runtime, region=region, item_age_ms=0)
+        yield Log(objects, items, runtime, region=region, item_age_ms=0, peers=peers)
 
 
 def stored(directory: Path, topic_id: str) -> tuple[Any, Any]:
@@ -122,8 +124,8 @@ def test_a_server_does_not_start_on_what_is_left_of_a_rebuild(
 
 
 def test_a_topic_may_name_other_regions(fenceline: Fenceline, tmp_path: Path) -> None:
-    with opened(tmp_path) as log:
-        log.topics.create(TOPIC, regions=["eu-west-1"])
+    with opened(tmp_path, peers=peers_named("eu-west-1")) as log:
+        log.topics.create(TOPIC, regions=["local", "eu-west-1"])
         append(log, "a")
     assert fenceline("dev", "--data", tmp_path).stdout == "serves\n"
     assert fenceline("verify", "--data", tmp_path).exit_code == 0

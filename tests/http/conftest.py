@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from fenceline.adapters.sqlite.directory import SqliteItemStore, SqliteObjectStore
+from fenceline.regions.peer import Peers
 from fenceline.runtime import ThreadRuntime
 from fenceline.service.log import Log
 from fenceline.settings import Settings
@@ -12,11 +13,11 @@ from fenceline_http import wiring
 from tests.support.http_events import call
 
 
-def service_in_memory(runtime: ThreadRuntime | None = None) -> wiring.Service:
+def service_in_memory(runtime: ThreadRuntime | None = None, peers: Peers | None = None) -> wiring.Service:
     runtime = runtime or ThreadRuntime()
     objects = SqliteObjectStore(":memory:", now_ms=runtime.now_ms)
     items = SqliteItemStore(":memory:")
-    log = Log(objects, items, runtime, region="local", item_age_ms=0)
+    log = Log(objects, items, runtime, region="local", item_age_ms=0, peers=peers)
     return wiring.Service(Settings(":memory:", item_age_ms=0), log, objects, items, ThreadRuntime(4), "0.0.0")
 
 
@@ -27,8 +28,14 @@ def runtime() -> ThreadRuntime:
 
 
 @pytest.fixture
-def service(monkeypatch: pytest.MonkeyPatch, runtime: ThreadRuntime) -> Iterator[wiring.Service]:
-    made = service_in_memory(runtime)
+def peers() -> Peers:
+    """The other regions that ``service`` is configured with: none, unless a test has others."""
+    return {}
+
+
+@pytest.fixture
+def service(monkeypatch: pytest.MonkeyPatch, runtime: ThreadRuntime, peers: Peers) -> Iterator[wiring.Service]:
+    made = service_in_memory(runtime, peers)
     monkeypatch.setattr(wiring, "service", lambda: made)
     yield made
     made.close()

@@ -9,6 +9,7 @@ import pytest
 from fenceline.ports import Change, NoAnswer
 from fenceline_http import wiring
 from tests.support.http_events import call
+from tests.support.peers import peers_named
 
 pytestmark = pytest.mark.usefixtures("topic")
 
@@ -111,8 +112,14 @@ def test_a_change_that_may_have_been_made_is_504_and_never_400(
     assert call("GET", "/v1/topics/orders").json["config"] == {"retention.ms": 7}
 
 
+_SEVEN = [f"region-{n}" for n in range(7)]
+
+
+@pytest.mark.parametrize(
+    "peers", [peers_named(*_SEVEN, "one-more", *(f"{n:063d}" for n in range(8_000)))], ids=["many"]
+)
 def test_a_topic_has_at_most_eight_regions() -> None:
-    eight = [f"region-{n}" for n in range(8)]
+    eight = ["local", *_SEVEN]
     for regions in ([*eight, "one-more"], [f"{n:063d}" for n in range(8_000)], []):
         created = call("POST", "/v1/topics", value={"name": "far", "regions": regions})
         changed = call("PATCH", "/v1/topics/orders", value={"regions": regions})

@@ -121,7 +121,7 @@ def test_segments_are_told_with_what_a_reader_needs_to_fetch_them(service: Servi
     assert (found.has_more, found.topic_id, found.bounds) == (False, service.topic_id(), Bounds(0, 5, 5))
     for listed, segment in zip(found.segments, log.segments, strict=True):
         assert keys.segment_key(service.topic_id(), 0, segment.base_offset) in listed.url
-    own = service.log.partitions.segments(TOPIC, 0, own_only=True)
+    own = service.log.partitions.segments(TOPIC, 0, origin="own")
     assert [s.base_offset for s in own.segments] == [0, 4]
 
 
@@ -229,8 +229,8 @@ def test_segments_begin_with_the_one_that_holds_the_offset(service: Service) -> 
         assert (refusal.value.log_start_offset, refusal.value.next_offset) == (4, 12)
 
 
-@pytest.mark.parametrize("own_only", [False, True])
-def test_pages_of_segments_join_and_say_whether_there_are_more(service: Service, own_only: bool) -> None:
+@pytest.mark.parametrize("origin", [None, "own"])
+def test_pages_of_segments_join_and_say_whether_there_are_more(service: Service, origin: str | None) -> None:
     log = log_of(service)
     for n in range(25):
         if n % 5 in (1, 2, 3):
@@ -238,10 +238,10 @@ def test_pages_of_segments_join_and_say_whether_there_are_more(service: Service,
         else:
             log.add(data("o", "o"))
     log.store(service.objects)
-    expected = [s for s in log.segments if not (own_only and s.metadata.replicated is not None)]
+    expected = [s for s in log.segments if not (origin and s.metadata.replicated is not None)]
     found, offset = [], 0
     while True:
-        page = service.log.partitions.segments(TOPIC, 0, offset=offset, limit=3, own_only=own_only)
+        page = service.log.partitions.segments(TOPIC, 0, offset=offset, limit=3, origin=origin)
         found += page.segments
         assert page.has_more == (len(found) < len(expected))
         if not page.has_more:

@@ -14,6 +14,7 @@ from fenceline.format.control import SEAL, parse_marker
 from fenceline.format.segment import parse_segment
 from fenceline.log.topic_item import topic_from_value
 from fenceline.model.requests import ReadRequest
+from tests.support.peers import peers_named
 from tests.support.service import (
     REGION,
     START_MS,
@@ -215,7 +216,8 @@ def test_a_topic_that_is_going_is_in_no_list_and_shortens_no_page(service: Servi
 def test_a_change_keeps_what_it_does_not_name(service: Service) -> None:
     service.log.topics.alter(TOPIC, config={"retention.ms": 5, "cleanup.policy": "compact"})
     service.log.topics.alter(TOPIC, partitions=4)
-    service.log.topics.alter(TOPIC, regions=["us", REGION])
+    log = service.another(peers=peers_named("us"))
+    log.topics.alter(TOPIC, regions=["us", REGION])
     changed = service.log.topics.alter(TOPIC, config={"retention.ms": None})
     assert (changed.partitions, changed.config, [*changed.regions]) == (
         4,

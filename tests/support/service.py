@@ -412,12 +412,12 @@ class LogBuilder:
         origin: str | None = None,
         replicated: Replicated | None = None,
         after_ms: int = 1,
-        is_old: bool = False,
+        knows_regions: bool = True,
     ) -> Segment:
         """Return the segment of ``parts`` at the log's end, without folding it.
 
         Args:
-            is_old: Whether it is one from before regions.
+            knows_regions: Whether the version that makes it counts own records.
         """
         self.now_ms += after_ms
         offset, bodies = self.state.next_offset, []
@@ -434,7 +434,7 @@ class LogBuilder:
             bytes=self.state.bytes,
             max_timestamp=self.state.max_timestamp,
             replicated=replicated,
-            own_records=None if is_old else self.state.own_records,
+            own_records=self.state.own_records if knows_regions else None,
         ).chained(self.state.chain, body)
         return Segment(self.state.next_offset, offset, body, metadata, tuple(batch.headers(body)))
 

@@ -105,7 +105,7 @@ def _completed(asked: Asked, local: int) -> SnapshotMark:
 
 @dataclass(frozen=True, slots=True)
 class UpdateEntry(_RegionMarkerEntry):
-    """What other regions are told of subscriptions."""
+    """The subscriptions' moves, as other regions get them."""
 
     updates: Updates
 

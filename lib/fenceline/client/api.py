@@ -12,6 +12,7 @@ from typing import Self
 import httpx
 
 from fenceline.client.requests.log import LogRequests
+from fenceline.client.requests.regions import RegionRequests
 from fenceline.client.requests.sessions import SessionRequests
 from fenceline.client.requests.subscriptions import SubscriptionRequests
 from fenceline.client.requests.transactions import TransactionRequests
@@ -20,7 +21,7 @@ from fenceline.client.transport import Transport
 from fenceline.runtime import Runtime, ThreadRuntime
 
 
-class ApiClient(LogRequests, SessionRequests, SubscriptionRequests, TransactionRequests):
+class ApiClient(LogRequests, SessionRequests, SubscriptionRequests, TransactionRequests, RegionRequests):
     """The requests of the service at ``url``. Its arguments are those of ``Client``.
 
     Safe to share between threads; a context manager that closes its connections.

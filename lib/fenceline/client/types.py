@@ -19,6 +19,7 @@ from fenceline.model.results import (
     BatchPage,
     Bounds,
     Offsets,
+    OriginEntry,
     Page,
     ReadRecord,
     SegmentEntry,
@@ -58,7 +59,7 @@ def appended_of(answer: Answer) -> Appended:
 def page_of(answer: Answer) -> Page:
     is_base64 = answer["encoding"] == "base64"
     records = [_record_of(record, is_base64) for record in answer["records"]]
-    return Page(records, answer["position"], _flat(Bounds, answer))
+    return Page(records, answer["position"], _flat(Bounds, answer), answer.get("active_region"))
 
 
 def batch_page_of(response: httpx.Response) -> BatchPage:
@@ -92,10 +93,35 @@ def segments_of(answer: Answer) -> SegmentList:
             origin=entry["origin"],
             records=entry["records"],
             aborted=[_flat(AbortedTransaction, aborted) for aborted in entry["aborted"]],
+            of_origin=_origin_entry_of(entry),
         )
         for entry in answer["segments"]
     ]
-    return SegmentList(entries, answer["has_more"], answer["topic_id"], _flat(Bounds, answer))
+    # A service of before regions gives none of the last four.
+    return SegmentList(
+        entries,
+        answer["has_more"],
+        answer["topic_id"],
+        _flat(Bounds, answer),
+        region=answer.get("region", ""),
+        position=answer.get("position", entries[-1].next_offset if entries else 0),
+        log_start_own_records=answer.get("log_start_own_records", 0),
+        stable_own_records=answer.get("stable_own_records", 0),
+    )
+
+
+def _origin_entry_of(entry: Answer) -> OriginEntry | None:
+    if "own_records" not in entry:  # one origin's segments were not asked for
+        return None
+    return OriginEntry(
+        own_records=entry["own_records"],
+        appended_at=entry["appended_at"],
+        chain=entry["chain"],
+        topic_id=entry["origin_topic_id"],
+        next_offset=entry["origin_next_offset"],
+        count=entry["origin_count"],
+        chain_there=entry["origin_chain"],
+    )
 
 
 def _flat(shape: type[T], answer: Answer) -> T:
@@ -116,6 +142,8 @@ def _record_of(record: Answer, is_base64: bool) -> ReadRecord:
         headers=[(name, octets(value)) for name, value in record["headers"]],
         topic_epoch=record["topic_epoch"],
         origin=record.get("origin"),
+        origin_topic_id=record.get("origin_topic_id"),
+        number=record.get("number"),
     )
 
 
@@ -274,6 +302,7 @@ class Subscription:
     topic: str
     replicate_subscription_state: bool
     partitions: Sequence[Cursor]
+    active_region: str | None = None  # where its subscribers should read; None: anywhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,6 +321,7 @@ def subscription_of(answer: Answer, cursors: Sequence[Answer]) -> Subscription:
         answer["topic"],
         answer["replicate_subscription_state"],
         [_cursor_of(cursor) for cursor in cursors],
+        answer.get("active_region"),
     )
 
 

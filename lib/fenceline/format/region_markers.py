@@ -123,6 +123,7 @@ class Update:
     positions: Positions = field(default_factory=dict)
     starts: Positions = field(default_factory=dict)
     active_region: str | None = None  # advice for clients that move by themselves
+    active_n: int = 0  # how often it was set; the advice with the highest number is the last
 
     def to_value(self) -> dict[str, Any]:
         return {
@@ -131,6 +132,7 @@ class Update:
             "positions": _lists(self.positions),
             "from": _lists(self.starts),
             "active_region": self.active_region,
+            "active_n": self.active_n,
         }
 
 
@@ -160,6 +162,7 @@ def _update(value: Mapping[str, Any]) -> Update:
         _pairs(value["positions"]),
         _pairs(value["from"]),
         None if active is None else _region(active),
+        _number(value.get("active_n", 0)),
     )
 
 

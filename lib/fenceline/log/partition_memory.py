@@ -143,6 +143,7 @@ class PartitionMemory:
             if is_stale:
                 # A segment folded since the last look may be a late create of a frozen process, at a key that the log
                 # start has passed. Only the head, and the segments after it, are known to be the log.
+                self.index.forget(self.base)
                 self._reset(PartitionState())
             if item is None:
                 return
@@ -267,7 +268,7 @@ class PartitionMemory:
                     self.producers_dropped += 1
             else:
                 self._unloaded.setdefault(producer_id, []).append(event)
-        self.index.add(segment.base_offset, segment.next_offset)
+        self.index.add(segment.base_offset, segment.next_offset, segment.metadata)
         self.index.reach(segment.next_offset)
         self.changed.notify_all()
 

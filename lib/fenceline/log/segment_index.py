@@ -8,7 +8,7 @@ Not here: reading segments; see ``context`` and ``partition``.
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -27,21 +27,81 @@ class SegmentIndex:
         self._prefix = keys.log_prefix(topic_id, partition)
         self._bases: list[int] = []  # sorted
         self._ends: dict[int, int] = {}
+        # By base: the region whose records a segment holds, "" for this one. It is known only of segments that were
+        # folded, or whose place was checked against their neighbours.
+        self._origins: dict[int, str] = {}
         self._metadata: dict[int, SegmentMetadata] = {}  # as it was read last
+        self._own_records: dict[int, int] = {}  # by offset; see ``own_records``
         self._reached = 0  # every segment below this offset exists
 
-    def add(self, base: int, end: int) -> None:
-        """Remember that a segment covers [base, end)."""
+    def add(self, base: int, end: int, metadata: SegmentMetadata | None = None) -> None:
+        """Remember that a segment covers [base, end).
+
+        Args:
+            metadata: The segment's, where its place is certain. Then its origin is remembered, too.
+        """
         with self._lock:
-            if base in self._ends:
+            is_known = base in self._ends
+            if metadata is not None:
+                self._origins[base] = "" if metadata.replicated is None else metadata.origin
+            elif is_known:
+                return
+            self._ends[base] = end
+            if is_known:
                 return
             insort(self._bases, base)
-            self._ends[base] = end
             if len(self._bases) > limits.INDEX_SEGMENTS_MAX:
                 half = len(self._bases) // 2
                 for dropped in self._bases[:half]:
                     del self._ends[dropped]
+                    self._origins.pop(dropped, None)
                 del self._bases[:half]
+
+    def forget(self, offset: int) -> None:
+        """Drop what is remembered of the segments whose base is at or after ``offset``."""
+        with self._lock:
+            at = bisect_left(self._bases, offset)
+            for dropped in self._bases[at:]:
+                del self._ends[dropped]
+                self._origins.pop(dropped, None)
+            del self._bases[at:]
+            self._own_records.clear()
+            self._reached = min(self._reached, offset)
+
+    def origin(self, base: int) -> str | None:
+        """Return the region of the segment at ``base``, "" for this one; ``None`` if it is not remembered."""
+        with self._lock:
+            return self._origins.get(base)
+
+    def pass_others(self, base: int, origin: str, end: int, limit: int) -> tuple[int, int]:
+        """Return the first offset after ``base`` at which a segment of ``origin`` may begin, without a store call.
+
+        Args:
+            base: Where a segment begins.
+            end: Where to stop.
+            limit: How many segments may be passed.
+
+        Returns:
+            The offset, and how many segments were passed.
+        """
+        passed = 0
+        with self._lock:
+            while base < end and passed < limit and self._origins.get(base, origin) != origin:
+                base = self._ends[base]
+                passed += 1
+        return base, passed
+
+    def own_records(self, offset: int) -> int | None:
+        """Return how many own data records lie below ``offset``, if that is remembered; see ``read.own_records``."""
+        with self._lock:
+            return self._own_records.get(offset)
+
+    def add_own_records(self, offset: int, count: int) -> None:
+        """Remember how many own data records lie below ``offset``, until newer ones take their place."""
+        with self._lock:
+            self._own_records[offset] = count
+            if len(self._own_records) > limits.INDEX_OWN_RECORDS_MAX:
+                del self._own_records[next(iter(self._own_records))]
 
     def reach(self, offset: int) -> None:
         """Remember that every segment below ``offset`` exists.

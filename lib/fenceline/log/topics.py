@@ -10,7 +10,6 @@ Not here: appending the SEAL markers; see ``service.topic_deletion``.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -29,14 +28,13 @@ from fenceline.errors import (
 from fenceline.format import keys
 from fenceline.log.retry import Attempts
 from fenceline.log.topic_item import TopicItem, topic_from_item
+from fenceline.log.topic_regions import checked_regions
 from fenceline.model import topic_config as configs
 from fenceline.model.topic import LEGAL_NAME, Topic, unknown_topic
 from fenceline.ports import AlreadyExists, Check, Conflict, Delete, NoAnswer, NotFound, Put, StoreFact, VersionMoved
 
 if TYPE_CHECKING:
     from fenceline.log.context import Context
-
-_LEGAL_REGION = re.compile(r"[a-z0-9-]{1,63}", re.ASCII)
 
 
 def create(
@@ -58,7 +56,7 @@ def create(
         topic_id="",  # a fresh one for each attempt
         partitions=partitions,
         config=configs.merged({}, config),
-        regions=_checked_regions(context, regions),
+        regions=checked_regions(context, regions),
         created_at=context.runtime.now_ms(),
     )
     unanswered: list[TopicItem] = []
@@ -226,11 +224,12 @@ def alter(
                 topic,
                 partitions=topic.partitions if partitions is None else partitions,
                 config=configs.merged(topic.config, config or {}),
-                regions=topic.regions if regions is None else _checked_regions(context, regions),
+                regions=topic.regions if regions is None else checked_regions(context, regions),
             )
             if changed != topic:
-                return _change(context, found, topic=changed, is_going=False).topic
-            return _make_whole(context, found).topic
+                suspended = tuple(name for name in found.suspended if name in changed.regions)
+                return change(context, found, topic=changed, suspended=suspended).topic
+            return make_whole(context, found).topic
     raise AssertionError
 
 
@@ -253,8 +252,8 @@ def mark_going(context: Context, name: str) -> TopicItem | None:
                 raise unknown_topic(name)
             met = found.topic.topic_id
             if not found.is_going:
-                return _change(context, found, topic=found.topic, is_going=True)
-            return _make_whole(context, found)
+                return change(context, found, is_going=True)
+            return make_whole(context, found)
     raise AssertionError
 
 
@@ -271,16 +270,22 @@ def free_name(context: Context, going: TopicItem) -> None:
             context.items.write([Delete(keys.topic_item(going.topic.name), found.version), put])
 
 
-def _change(context: Context, found: TopicItem, *, topic: Topic, is_going: bool) -> TopicItem:
+def change(context: Context, found: TopicItem, **members: Any) -> TopicItem:
+    """Change members of a topic's item, and make its object.
+
+    Raises:
+        VersionMoved: Another request changed the item first; read it again.
+        OutcomeUnknownError: The object may be missing.
+    """
     found = make_object(context, found)
     version = context.runtime.fresh_version()
-    changed = found._replace(topic=topic, is_going=is_going, n=found.n + 1, version=version)
-    put = Put(keys.topic_item(topic.name), changed.to_value(), version, expected=found.version)
-    context.items.write([put])  # a request that loses this write reads the item again
-    return _make_whole(context, changed)
+    changed = found._replace(**members)._replace(n=found.n + 1, version=version)
+    put = Put(keys.topic_item(found.topic.name), changed.to_value(), version, expected=found.version)
+    context.items.write([put])
+    return make_whole(context, changed)
 
 
-def _make_whole(context: Context, changed: TopicItem) -> TopicItem:
+def make_whole(context: Context, changed: TopicItem) -> TopicItem:
     """Make the object of an item that is written already, by this request or by one that was cut off.
 
     Raises:
@@ -376,13 +381,3 @@ def _changed_meanwhile(item: TopicItem) -> ContendedError:
 def _check_partitions(partitions: int) -> None:
     if not 1 <= partitions <= limits.PARTITIONS_MAX:
         raise InvalidRequestError(f"partitions must be from 1 to {limits.PARTITIONS_MAX}", field="partitions")
-
-
-def _checked_regions(context: Context, regions: Sequence[str] | None) -> tuple[str, ...]:
-    if regions is None:
-        return (context.region,)
-    is_count_legal = 1 <= len(regions) <= limits.REGIONS_MAX
-    if not is_count_legal or len(set(regions)) < len(regions) or not all(map(_LEGAL_REGION.fullmatch, regions)):
-        most = limits.REGIONS_MAX
-        raise InvalidRequestError(f"regions must be a list of 1 to {most} different region names", field="regions")
-    return tuple(regions)

@@ -150,6 +150,9 @@ class ReadRecord:
     headers: Sequence[tuple[str, bytes | None]]
     topic_epoch: int
     origin: str | None  # None if it was produced in this region
+    # The identity, the same in every region: these two and ``origin``, always given where identities are asked for.
+    origin_topic_id: str | None = None
+    number: int | None = None  # own number in that incarnation of the origin's topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +162,7 @@ class Page(Bounded):
     records: Sequence[ReadRecord]
     position: int
     bounds: Bounds
+    active_region: str | None = None  # of a subscription: the other region in which it should be read
 
 
 @dataclass(frozen=True, slots=True)

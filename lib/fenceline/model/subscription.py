@@ -12,7 +12,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """A subscription of one incarnation of a topic."""
+    """A subscription of one incarnation of a topic.
+
+    Attributes:
+        active_region: Where its consumers should read: advice for those that move between regions by themselves.
+        active_n: How often ``active_region`` was set anywhere, as far as is known here: the highest number is the last.
+    """
 
     topic: str
     topic_id: str
@@ -20,6 +25,8 @@ class Subscription:
     subscription_id: str
     replicate_subscription_state: bool
     created_at: int  # ms
+    active_region: str | None = None
+    active_n: int = 0
 
 
 @dataclass(frozen=True, slots=True)

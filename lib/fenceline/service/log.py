@@ -21,11 +21,15 @@ from fenceline.service.resolver import PartitionResolver
 if TYPE_CHECKING:
     from fenceline.log.partition import Partition
     from fenceline.log.tail import Tail
+    from fenceline.regions.peer import Peers
+    from fenceline.regions.updates import Announcer
     from fenceline.service.access import Access
     from fenceline.service.partitions import Partitions
+    from fenceline.service.replication import Replication
     from fenceline.service.subscriptions import Subscriptions
     from fenceline.service.topics import Topics
     from fenceline.service.transactions import Transactions
+    from fenceline.subscriptions.items import SubscriptionItem
     from fenceline.transactions.meeting import Meetings
 
 
@@ -38,6 +42,7 @@ class Log:
         timeout_ms: How long a request works before it gives up.
         create_ms: The longest time that one create may take; no create begins with less time left.
         poll_slots: How many polls are held at once; ``None`` sets no bound.
+        peers: The other regions by name; topics may name these, and are replicated from them.
 
     All errors are of errors.py; store facts never leave the service.
     """
@@ -53,8 +58,11 @@ class Log:
         timeout_ms: int = 20_000,
         create_ms: int = 0,
         poll_slots: Slots | None = None,
+        peers: Peers | None = None,
     ) -> None:
-        self.context = Context(objects, items, runtime, region, create_ms, poll_slots or Unbounded())
+        self._peers: Peers = {} if peers is None else peers
+        slots = poll_slots or Unbounded()
+        self.context = Context(objects, items, runtime, region, create_ms, slots, frozenset(self._peers))
         self._timeout_ms = timeout_ms
         self._resolver = PartitionResolver(self.context, item_age_ms)
         self.producing = Producing(self.context, self._resolver, item_age_ms, timeout_ms)
@@ -88,7 +96,7 @@ class Log:
         """Subscriptions and groups' offsets."""
         from fenceline.service.subscriptions import Subscriptions
 
-        return Subscriptions(self.context, self._resolver, self._pending, self._held)
+        return Subscriptions(self.context, self._resolver, self._pending, self._held, self._announce)
 
     @property
     def transactions(self) -> Transactions:
@@ -96,6 +104,23 @@ class Log:
         from fenceline.service.transactions import Transactions
 
         return Transactions(self.context, self._resolver, lambda: self.producing.new_producer_id()[0], self._timeout_ms)
+
+    @cached_property
+    def _announcer(self) -> Announcer:
+        from fenceline.regions.updates import Announcer
+
+        return Announcer(self.context, self._resolver.appenders)
+
+    def _announce(self, subscription: SubscriptionItem, partition: int) -> None:
+        """Send what is due to other regions of a cursor, unless that was done less than a second ago."""
+        self._announcer.announce(subscription, partition)
+
+    @cached_property
+    def replication(self) -> Replication:
+        """Topics in several regions: what is replicated, snapshots, suspended regions, gaps."""
+        from fenceline.service.replication import Replication
+
+        return Replication(self.context, self._resolver, self._peers, self._timeout_ms)
 
     @cached_property
     def _meetings(self) -> Meetings:

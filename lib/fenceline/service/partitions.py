@@ -101,15 +101,19 @@ class Partitions:
         *,
         offset: int | None = None,
         limit: int = limits.SEGMENTS_MAX,
-        own_only: bool = False,
+        origin: str | None = None,
     ) -> SegmentList:
-        """Return segments by offset, each with a URL; see ``offsets.list_segments``."""
-        from fenceline.read.offsets import list_segments
+        """Return segments by offset, each with a URL: all, or only those of one origin; see ``list_segments``.
+
+        Args:
+            origin: ``own``, or the name of a region.
+        """
+        from fenceline.read.segments import list_segments
 
         return self._resolver.with_partition(
             topic,
             partition,
-            lambda found: list_segments(found, offset=offset, limit=limit, own_only=own_only),
+            lambda found: list_segments(found, offset=offset, limit=limit, origin=origin),
         )
 
     def producer_states(

@@ -14,6 +14,7 @@ from functools import partial
 
 from fenceline import limits
 from fenceline.access.ownership import read_guard
+from fenceline.errors import InvalidRequestError
 from fenceline.log.context import Context
 from fenceline.log.partition import Partition
 from fenceline.log.tail import Tail
@@ -26,6 +27,7 @@ from fenceline.subscriptions import committed_offsets, cursors, group_offsets, l
 from fenceline.subscriptions import read as subscriptions_read
 from fenceline.subscriptions.committed_offsets import Asked, Meet
 from fenceline.subscriptions.cursors import LiveTopic
+from fenceline.subscriptions.items import SubscriptionItem
 
 
 class Subscriptions:
@@ -36,6 +38,7 @@ class Subscriptions:
     Args:
         meet: Ends the transaction of a producer where that is due, before offsets are reported as unstable.
         held: Ends what is due of the transaction that holds a reader of a partition up; see ``Reader``.
+        announce: Sends what is due to other regions of a cursor; it raises nothing.
     """
 
     def __init__(
@@ -44,16 +47,19 @@ class Subscriptions:
         resolver: PartitionResolver,
         meet: Meet | None = None,
         held: Callable[[Partition, Tail], bool] | None = None,
+        announce: Callable[[SubscriptionItem, int], None] = lambda *_: None,
     ) -> None:
         self._context = context
         self._resolver = resolver
         self._meet = meet
         self._held = held
+        self._announce = announce
 
     def live(self, name: str) -> LiveTopic:
         """Return the live topic of that name, from a look that began after the call."""
         topic = self._resolver.look(name).item.topic
-        return LiveTopic(self._context, topic, lambda number: self._resolver.appender(topic, number).partition)
+        partitions = self._resolver.appender
+        return LiveTopic(self._context, topic, lambda number: partitions(topic, number).partition, self._announce)
 
     def _judge(
         self, live: LiveTopic, partition: int, name: str, session_id: str | None, principal: str
@@ -63,22 +69,46 @@ class Subscriptions:
     # Subscriptions
 
     def subscribe(
-        self, topic: str, name: str, *, is_latest: bool = True, replicate_subscription_state: bool | None = None
+        self,
+        topic: str,
+        name: str,
+        *,
+        is_latest: bool = True,
+        replicate_subscription_state: bool | None = None,
+        active_region: Sequence[str | None] = (),
     ) -> tuple[ShownSubscription, bool]:
         """Create a subscription, or change what is given, and return it, and whether it was created.
 
         Args:
             is_latest: A new subscription begins at the last stable offset; if false, at the log start.
+            active_region: Where its consumers should read from now on; ``[None]`` ends an earlier advice.
+
+        Raises:
+            InvalidRequestError: ``active_region`` is no region of the topic. Nothing was created or changed.
         """
 
         def use() -> tuple[ShownSubscription, bool]:
             live = self.live(topic)
             made, is_new = lifecycle.ensure(
-                live, name, is_latest=is_latest, replicate_subscription_state=replicate_subscription_state
+                live,
+                name,
+                is_latest=is_latest,
+                replicate_subscription_state=replicate_subscription_state,
+                active_region=self._advice(live, active_region),
             )
             return cursors.shown(live, made, 0, limits.CURSORS_SHOWN_DEFAULT), is_new
 
         return in_incarnations(use)
+
+    def _advice(self, live: LiveTopic, wanted: Sequence[str | None]) -> lifecycle.Advice | None:
+        for region in wanted:
+            if region not in (None, self._context.region, *live.topic.regions):
+                raise InvalidRequestError(
+                    f"the topic has no such region; name one of its own: regions={','.join(live.topic.regions)}",
+                    field="active_region",
+                )
+            return lifecycle.Advice(region)
+        return None
 
     def list(
         self, topic: str, *, start_after: str = "", limit: int = limits.LIST_MAX

@@ -19,6 +19,8 @@ from fenceline.read.aborted import Outcomes
 from fenceline.read.offset_ranges import Acknowledged
 from fenceline.read.time_search import base_of
 
+_SLIDES_MAX = 16
+
 
 def slid(partition: Partition, tail: Tail, mark: int, acknowledged: Acknowledged) -> int:
     """Return the first offset at or after ``mark`` that is still to be acknowledged.
@@ -40,6 +42,19 @@ def slid(partition: Partition, tail: Tail, mark: int, acknowledged: Acknowledged
         mark = _slid_within(partition, tail, segment, mark, acknowledged)
         if mark < segment.next_offset:
             return mark
+    return mark
+
+
+def slid_far(partition: Partition, tail: Tail, mark: int, acknowledged: Acknowledged) -> int:
+    """Return what ``slid`` returns after several requests: up to 1,024 segments further.
+
+    Raises:
+        CorruptLogError, Unavailable: As ``Partition.fetch``.
+    """
+    for _ in range(_SLIDES_MAX):
+        before, mark = mark, slid(partition, tail, mark, acknowledged)
+        if mark == before:
+            break
     return mark
 
 

@@ -73,19 +73,24 @@ def find(context: Context, topic_id: str, name: str) -> SubscriptionItem | None:
 
 
 def read(context: Context, subscription: SubscriptionItem, partitions: Sequence[int]) -> list[Stored]:
-    """Return the subscription's cursors of these partitions, in their order.
+    """Return the subscription's cursors of these partitions, in their order; as ``read_each``."""
+    return read_each(context, [Stored(subscription, partition) for partition in partitions])
+
+
+def read_each(context: Context, places: Sequence[Stored]) -> list[Stored]:
+    """Return the cursors at these places, in their order; they may be of several subscriptions.
 
     Raises:
         VersionMoved: One of them moved at each of several reads.
         Unavailable: The item store could not be asked.
     """
-    found: dict[int, Stored] = {}
+    found: dict[ItemKey, Stored] = {}
     for _ in range(_READS_MAX):
-        wanted = [Stored(subscription, partition) for partition in partitions if partition not in found]
+        wanted = [empty for empty in places if empty.key not in found]
         items = context.read_items([empty.key for empty in wanted])
         chunk_keys = {
-            empty.partition: [
-                keys.chunk_item(subscription.subscription_id, empty.partition, chunk_id)
+            empty.key: [
+                keys.chunk_item(empty.subscription.subscription_id, empty.partition, chunk_id)
                 for chunk_id in chunk_ids(items[empty.key].value)
             ]
             for empty in wanted
@@ -93,13 +98,13 @@ def read(context: Context, subscription: SubscriptionItem, partitions: Sequence[
         }
         chunks = context.read_items([key for several in chunk_keys.values() for key in several])
         for empty in wanted:
-            item, its_keys = items.get(empty.key), chunk_keys.get(empty.partition, [])
+            item, its_keys = items.get(empty.key), chunk_keys.get(empty.key, [])
             if item is None:
-                found[empty.partition] = empty
+                found[empty.key] = empty
             elif all(key in chunks for key in its_keys):
-                found[empty.partition] = _stored(empty, item, [chunks[key] for key in its_keys])
-        if len(found) == len(set(partitions)):
-            return [found[partition] for partition in partitions]
+                found[empty.key] = _stored(empty, item, [chunks[key] for key in its_keys])
+        if all(empty.key in found for empty in places):
+            return [found[empty.key] for empty in places]
     raise VersionMoved(wanted[-1].key)
 
 

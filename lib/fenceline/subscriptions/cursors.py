@@ -43,6 +43,7 @@ class LiveTopic:
     context: Context
     topic: Topic
     opened: Callable[[int], Partition]
+    on_due: Callable[[SubscriptionItem, int], None] = lambda *_: None  # a move of the cursor here is due elsewhere
 
     def partition(self, number: int) -> Partition:
         """Return a partition.
@@ -204,12 +205,47 @@ def _move(
             tail = verified_tail(partition)
             cursor = moved(stored, tail)
             if cursor is not None:
+                cursor = moved_here(partition, tail, subscription, cursor)
                 # A request that loses this write, to another move or to a new owner, judges again from a fresh read.
                 change = cursor_store.move(live.context, stored, cursor)
                 cursor_store.write(live.context, [change], [*checks, *exists(stored)])
+                if cursor.cache.due is not None:
+                    live.on_due(subscription, number)
             at = cursor or stored.cursor
             return backlog.slid(partition, tail, at.mark, at.acknowledged)
     raise AssertionError
+
+
+def moved_here(partition: Partition, tail: Tail, subscription: SubscriptionItem, cursor: Cursor) -> Cursor:
+    """Return a cursor that a consumer of this region has moved, with what is due to be sent of it (I23).
+
+    The write that moves the cursor notes it. Without replication it costs no store call.
+
+    Raises:
+        CorruptLogError, Unavailable: As ``Partition.fetch``.
+    """
+    is_replicated = subscription.replicate_subscription_state
+    cache = cursor.cache.moved_here(is_replicated=is_replicated)
+    if is_replicated:
+        cache = noted(partition, tail, replace(cursor, cache=cache)).cache
+    return cursor if cache is cursor.cache else replace(cursor, cache=cache)
+
+
+def noted(partition: Partition, tail: Tail, cursor: Cursor) -> Cursor:
+    """Return the cursor of a replicated subscription after the log's snapshots were considered.
+
+    A mark that the log start has overtaken passes none until a consumer acknowledges again.
+
+    Raises:
+        CorruptLogError, Unavailable: As ``Partition.fetch``.
+    """
+    cache, snapshots = cursor.cache, tail.state.regions.snapshots
+    if not cache.snapshots and not cache.unseen(snapshots):
+        return cursor
+    mark = -1
+    if cursor.mark >= tail.bounds.log_start_offset:
+        mark = backlog.slid_far(partition, tail, cursor.mark, cursor.acknowledged)
+    return replace(cursor, cache=cache.noted(snapshots, mark))
 
 
 def exists(stored: Stored) -> Sequence[Check]:

@@ -19,12 +19,12 @@ from fenceline.errors import InvalidRequestError, OutcomeUnknownError
 from fenceline.log.context import Context, StaleTopicId
 from fenceline.log.partition import Partition
 from fenceline.log.retry import Attempts
-from fenceline.log.tail import out_of_range, verified_tail
+from fenceline.log.tail import Tail, out_of_range, verified_tail
 from fenceline.model.subscription import GroupOffset
 from fenceline.ports import Change, Check
 from fenceline.subscriptions import cursor_store
 from fenceline.subscriptions.cursor_store import Move, Stored
-from fenceline.subscriptions.cursors import Live, LiveTopic, exists
+from fenceline.subscriptions.cursors import Live, LiveTopic, exists, moved_here
 from fenceline.subscriptions.lifecycle import creation, new_subscription
 
 Judge = Callable[[LiveTopic, int], Sequence[Check]]
@@ -51,20 +51,27 @@ def commit(context: Context, live: Live, group: str, offsets: Sequence[GroupOffs
 
 def _commit(context: Context, live: Live, group: str, offsets: Sequence[GroupOffset], judge: Judge) -> None:
     places = judged(live, offsets, judge)
-    check_range(context, places, offsets)
+    tails = check_range(context, places, offsets)
     moves: list[Move] = []
+    due: list[tuple[LiveTopic, Stored]] = []
     also: list[Change] = [*places.checks]
     for topic, some in places.by_topic(offsets):
         known, conditions = cursors_of(topic, group, [one.partition for one in some])
         also += conditions
         for one, stored in zip(some, known, strict=True):
             cursor = stored.cursor.committed(one.offset, one.metadata)
-            if cursor != stored.cursor:
-                moves.append(cursor_store.move(context, stored, cursor))
-            else:
+            if cursor == stored.cursor:
                 also.append(Check(stored.key, stored.version))
+                continue
+            partition, tail = tails[one.topic, one.partition]
+            cursor = moved_here(partition, tail, stored.subscription, cursor)
+            moves.append(cursor_store.move(context, stored, cursor))
+            if cursor.cache.due is not None:
+                due.append((topic, stored))
     # A request that loses this write, to another move or to a new owner, judges again from a fresh read.
     cursor_store.write(context, moves, also)
+    if due:
+        context.runtime.gather([partial(topic.on_due, stored.subscription, stored.partition) for topic, stored in due])
 
 
 # What every commit of a group does, also one in a transaction
@@ -121,8 +128,10 @@ def judged(live: Live, offsets: Sequence[GroupOffset], judge: Judge) -> Places:
     return Places(topics, partitions, checks)
 
 
-def check_range(context: Context, places: Places, offsets: Sequence[GroupOffset]) -> None:
-    """Judge the offsets by verified tails.
+def check_range(
+    context: Context, places: Places, offsets: Sequence[GroupOffset]
+) -> Mapping[tuple[str, int], tuple[Partition, Tail]]:
+    """Judge the offsets by verified tails, and return these by topic and partition.
 
     Raises:
         OffsetOutOfRangeError: One lies beyond the next offset.
@@ -131,6 +140,8 @@ def check_range(context: Context, places: Places, offsets: Sequence[GroupOffset]
     for one, tail in zip(offsets, tails, strict=True):
         if one.offset > tail.bounds.next_offset:
             raise out_of_range(one.offset, tail.bounds)
+    found = zip(places.partitions, tails, strict=True)
+    return {(one.topic, one.partition): place for one, place in zip(offsets, found, strict=True)}
 
 
 def cursors_of(live: LiveTopic, group: str, partitions: Sequence[int]) -> tuple[Sequence[Stored], Sequence[Change]]:

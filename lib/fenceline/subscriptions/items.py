@@ -27,14 +27,23 @@ from fenceline import limits
 from fenceline.model.subscription import Subscription
 from fenceline.ports import Item
 from fenceline.read.offset_ranges import NOTHING, Acknowledged
+from fenceline.subscriptions import snapshot_cache
+from fenceline.subscriptions.snapshot_cache import SnapshotCache
 
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionItem(Subscription):
-    """A subscription as it is stored."""
+    """A subscription as it is stored.
+
+    Attributes:
+        told: The regions to which an UPDATE has said that the subscription exists.
+        is_active: False if it was created by another region's UPDATE. Then a cursor that never moved is not active.
+    """
 
     version: int = 0
     more: Mapping[str, Any] = field(default_factory=dict)
+    told: Sequence[str] = ()
+    is_active: bool = True
 
     def to_value(self) -> dict[str, Any]:
         return {
@@ -44,19 +53,30 @@ class SubscriptionItem(Subscription):
             "subscription_id": self.subscription_id,
             "replicate_subscription_state": self.replicate_subscription_state,
             "created_at": self.created_at,
+            # What says nothing is left out.
+            **({"told": list(self.told)} if self.told else {}),
+            **({} if self.is_active else {"active": False}),
+            **({"active_region": [self.active_n, self.active_region]} if self.active_n else {}),
         }
 
 
 _SUBSCRIPTION = ("topic", "topic_id", "subscription_id", "replicate_subscription_state", "created_at")
+_OF_REGIONS = ("told", "active", "active_region")
 
 
 def subscription_from_item(item: Item) -> SubscriptionItem:
-    known: dict[str, Any] = {member: item.value[member] for member in _SUBSCRIPTION}
+    value: Mapping[str, Any] = item.value
+    known: dict[str, Any] = {member: value[member] for member in _SUBSCRIPTION}
+    active_n, active_region = value.get("active_region", (0, None))
     return SubscriptionItem(
         **known,
         name=item.key.sort,
         version=item.version,
-        more={member: value for member, value in item.value.items() if member not in _SUBSCRIPTION},
+        more={member: kept for member, kept in value.items() if member not in (*_SUBSCRIPTION, *_OF_REGIONS)},
+        told=tuple(value.get("told", ())),
+        is_active=value.get("active", True),
+        active_region=active_region,
+        active_n=active_n,
     )
 
 
@@ -81,6 +101,7 @@ class Cursor:
         is_set: False until the first mark is in force: only transactions have sent an offset.
         pending: Offsets of open transactions, by producer id. Nothing else follows them (I14).
         more: Members that this version does not know, kept as they are.
+        cache: What concerns other regions.
     """
 
     mark: int = 0  # everything below it is acknowledged
@@ -91,6 +112,7 @@ class Cursor:
     is_set: bool = True
     pending: Mapping[int, PendingOffset] = field(default_factory=dict)
     more: Mapping[str, Any] = field(default_factory=dict)
+    cache: SnapshotCache = snapshot_cache.NOTHING
 
     def numbered(self) -> Cursor:
         """Return the cursor with one more commit sent to it, which is in force at once."""
@@ -125,7 +147,22 @@ class Cursor:
         if not is_commit or found.number <= self.settled:
             return left
         mark, metadata, number = found.offset, found.metadata, found.number
-        return replace(left, mark=mark, acknowledged=NOTHING, metadata=metadata, settled=number, is_set=True)
+        # Whether the subscription is replicated was asked when the offset was sent. A tick looks for what is due.
+        cache = self.cache.moved_here(is_replicated=False).to_be_looked_at()
+        return replace(
+            left, mark=mark, acknowledged=NOTHING, metadata=metadata, settled=number, is_set=True, cache=cache
+        )
+
+    def moved_elsewhere(self, mark: int) -> Cursor:
+        """Return the cursor after another region's UPDATE has moved it forward to ``mark``.
+
+        It takes no number: a pending offset is decided by its transaction alone. What a consumer of this region has
+        acknowledged above the mark, or left pending, is still to be sent.
+        """
+        acknowledged = self.acknowledged.from_(mark)
+        is_active = bool(len(acknowledged) or self.pending) and self.cache.is_active is not False
+        cache = self.cache.moved_elsewhere(mark, is_active=is_active)
+        return replace(self, mark=mark, acknowledged=acknowledged, metadata="", is_set=True, cache=cache)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +174,7 @@ class Chunk:
     version: int | None = None  # of its item; None: still to be made
 
 
-_CURSOR = ("mark", "metadata", "sent", "settled", "is_set", "pending", "ranges", "chunks")
+_CURSOR = ("mark", "metadata", "sent", "settled", "is_set", "pending", "ranges", "chunks", *snapshot_cache.MEMBERS)
 
 
 def cursor_to_value(cursor: Cursor, chunks: Sequence[Chunk]) -> dict[str, Any]:
@@ -152,6 +189,7 @@ def cursor_to_value(cursor: Cursor, chunks: Sequence[Chunk]) -> dict[str, Any]:
         "pending": {str(producer_id): list(one) for producer_id, one in cursor.pending.items()},
         "ranges": b"" if chunks else pack(cursor.acknowledged),
         "chunks": [chunk.chunk_id for chunk in chunks],
+        **snapshot_cache.to_value(cursor.cache),
     }
 
 
@@ -171,6 +209,7 @@ def cursor_from_value(value: Mapping[str, Any], chunks: Sequence[Chunk]) -> Curs
         value.get("is_set", True),
         {int(producer_id): PendingOffset(*one) for producer_id, one in value["pending"].items()},
         {member: kept for member, kept in value.items() if member not in _CURSOR},
+        snapshot_cache.from_value(value),
     )
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
+from typing import NamedTuple
 
 from fenceline import limits
 from fenceline.errors import UnknownSubscriptionError
@@ -33,7 +34,9 @@ _TIDY_DELETES = 100_000
 def new_subscription(context: Context, topic: Topic, name: str, *, is_replicated: bool = False) -> SubscriptionItem:
     runtime = context.runtime
     now_ms, version = runtime.now_ms(), runtime.fresh_version()
-    return SubscriptionItem(topic.name, topic.topic_id, name, runtime.fresh_id(), is_replicated, now_ms, version)
+    return SubscriptionItem(
+        topic.name, topic.topic_id, name, runtime.fresh_id(), is_replicated, now_ms, version=version
+    )
 
 
 def creation(made: SubscriptionItem) -> Put:
@@ -41,8 +44,19 @@ def creation(made: SubscriptionItem) -> Put:
     return Put(keys.subscription_item(made.topic_id, made.name), made.to_value(), made.version, expected=None)
 
 
+class Advice(NamedTuple):
+    """Where the consumers of a subscription should read; ``None`` ends an earlier advice."""
+
+    region: str | None
+
+
 def ensure(
-    live: LiveTopic, name: str, *, is_latest: bool, replicate_subscription_state: bool | None
+    live: LiveTopic,
+    name: str,
+    *,
+    is_latest: bool,
+    replicate_subscription_state: bool | None,
+    active_region: Advice | None = None,
 ) -> tuple[SubscriptionItem, bool]:
     """Create a subscription, or change what is given of the one that exists. Return True with it if it was created.
 
@@ -58,23 +72,44 @@ def ensure(
                 made = new_subscription(
                     live.context, live.topic, name, is_replicated=bool(replicate_subscription_state)
                 )
+                made = _advised(made, active_region)
                 tried.add(made.subscription_id)
                 _create(live, made, is_latest=is_latest)
                 return made, True
             if found.subscription_id in tried:  # ours, by an attempt that was not answered
                 return found, True
-            return _changed(live.context, found, replicate_subscription_state), False
+            changed = _advised(_switched(found, replicate_subscription_state), active_region)
+            if changed == found:
+                return found, False
+            change = change_of(found, changed)
+            live.context.items.write([change])
+            return replace(changed, version=change.version), False
     raise AssertionError
 
 
-def _changed(context: Context, found: SubscriptionItem, replicate_subscription_state: bool | None) -> SubscriptionItem:
+def _switched(found: SubscriptionItem, replicate_subscription_state: bool | None) -> SubscriptionItem:
+    """Return the subscription replicated or not. Once it is switched on, the other regions hear of it anew."""
     if replicate_subscription_state in (None, found.replicate_subscription_state):
         return found
-    version = found.version + 1
-    changed = replace(found, replicate_subscription_state=bool(replicate_subscription_state), version=version)
+    return replace(
+        found,
+        replicate_subscription_state=bool(replicate_subscription_state),
+        told=(),
+        is_active=found.is_active or bool(replicate_subscription_state),
+    )
+
+
+def _advised(found: SubscriptionItem, advice: Advice | None) -> SubscriptionItem:
+    """Return the subscription with an advice. The other regions hear of it with the next UPDATE, which is due then."""
+    if advice is None or advice.region == found.active_region:
+        return found
+    return replace(found, active_region=advice.region, active_n=found.active_n + 1, told=())
+
+
+def change_of(found: SubscriptionItem, changed: SubscriptionItem) -> Put:
+    """Return the write that changes a subscription that was found."""
     key = keys.subscription_item(found.topic_id, found.name)
-    context.items.write([Put(key, changed.to_value(), version, found.version)])
-    return changed
+    return Put(key, changed.to_value(), found.version + 1, found.version)
 
 
 def _create(live: LiveTopic, made: SubscriptionItem, *, is_latest: bool) -> None:

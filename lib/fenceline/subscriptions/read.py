@@ -63,13 +63,15 @@ def read_unacknowledged(
         asked = replace(request, offset=start, wait_ms=left_ms)
         page = _page(reader, asked, cursor.acknowledged, is_from_mark=request.offset is None)
         if page.records and request.wait_ms:
-            cursor = live.cursor(live.subscription(name), number).cursor
+            subscription = live.subscription(name)
+            cursor = live.cursor(subscription, number).cursor
             page = replace(page, records=[one for one in page.records if not _is_done(cursor, one.offset)])
         if page.records or page.position == start or live.context.stopping.is_set:
             break
         start = page.position
     judge()
-    return page
+    elsewhere = subscription.active_region
+    return page if elsewhere in (None, live.context.region) else replace(page, active_region=elsewhere)
 
 
 def _is_done(cursor: Cursor, offset: int) -> bool:

@@ -128,6 +128,8 @@ def _pending(context: Context, item: TransactionItem, offset: GroupOffset, store
             f"topic={offset.topic} partition={offset.partition} pending_max={limits.PENDING_OFFSETS_MAX}"
         )
     cursor = stored.cursor.with_pending(item.producer_id, item.producer_epoch, offset.offset, offset.metadata)
+    is_replicated = stored.subscription.replicate_subscription_state
+    cursor = replace(cursor, cache=cursor.cache.moved_here(is_replicated=is_replicated))
     return cursor_store.move(context, stored, cursor)
 
 

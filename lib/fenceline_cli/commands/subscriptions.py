@@ -35,17 +35,34 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The subscription's na
 CURSOR_COLUMNS = ("partition", "mark_delete_offset", "individually_acknowledged", "backlog")
 
 
-@app.command(epilog="Example: fenceline subscription create orders billing --from earliest")
+@app.command(
+    epilog="Example: fenceline subscription create orders billing --from earliest\n\n"
+    "Example: fenceline subscription create orders billing --replicated --from earliest"
+)
 def create(
     topic: TopicName,
     name: Name,
     start: Annotated[InitialPosition, typer.Option("--from", help="Where the subscription begins.")] = "latest",
+    replicated: Annotated[
+        bool | None,
+        typer.Option(
+            "--replicated/--not-replicated",
+            show_default=False,
+            help="Move the subscription in the topic's other regions, too, as it is acknowledged here (PIP-33), so that"
+            " a consumer can go on in another region. Left out, a new one is not replicated, and an existing one stays"
+            " as it is.",
+        ),
+    ] = None,
     as_json: AsJson = False,
     url: Url = DEFAULT_URL,
 ) -> None:
-    """Create a subscription; an existing one stays where it is."""
+    """Create a subscription; an existing one stays where it is.
+
+    A replicated one appears in the other regions by itself. Create it in one region only, and with --from earliest
+    where others already read: what lies before latest is done with in every region.
+    """
     with connect(url) as client:
-        client.create_subscription(topic, name, initial_position=start)
+        client.create_subscription(topic, name, initial_position=start, replicate_subscription_state=replicated)
         rows = [(one.partition, one.mark_delete_offset) for one in client.subscription(topic, name).partitions]
     if as_json:
         print_json({"name": name, "topic": topic, "mark_delete_offsets": dict(rows)})

@@ -11,6 +11,7 @@ import typer
 from fenceline.model.topic_config import NAMES, ConfigValue
 from fenceline_cli.commands import settings_text
 from fenceline_cli.commands.partitions import OFFSET_COLUMNS, offset_rows
+from fenceline_cli.commands.region_options import Regions, names_of
 from fenceline_cli.options import DEFAULT_URL, AsJson, IsSure, TopicName, Url, confirm, connect
 from fenceline_cli.output import CommandError, print_json, print_rows, utc
 
@@ -34,22 +35,30 @@ Config = Annotated[
 @app.command(
     epilog="Example: fenceline topic create orders --partitions 8 --config retention.ms=7d\n\n"
     "Example: fenceline topic create prices --config cleanup.policy=compact --config max.message.bytes=2MiB\n\n"
+    "Example: fenceline topic create orders --regions a,b --url http://127.0.0.1:8080   (then the same at b's URL)\n\n"
     + settings_text.help_text()
 )
 def create(
     topic: TopicName,
     partitions: Annotated[int, typer.Option(min=1, help="How many partitions; they can only grow.")] = 1,
     config: Config = None,
+    regions: Regions = None,
     as_json: AsJson = False,
     url: Url = DEFAULT_URL,
 ) -> None:
-    """Create a topic."""
+    """Create a topic.
+
+    With --regions its records are taken to the other regions, and theirs come here. The others need a topic of the same
+    name that lists this region, so run the command once for each region, with its --url.
+    """
+    listed = None if regions is None else names_of(regions)
     with connect(url) as client:
-        created = client.create_topic(topic, partitions=partitions, config=settings_text.parse(config))
+        created = client.create_topic(topic, partitions=partitions, config=settings_text.parse(config), regions=listed)
     if as_json:
         print_json(asdict(created))
         return
-    typer.echo(f"created {created.name} partitions={created.partitions} topic_id={created.topic_id}")
+    shared = "" if regions is None else f" regions={','.join(created.regions)}"
+    typer.echo(f"created {created.name} partitions={created.partitions} topic_id={created.topic_id}{shared}")
 
 
 @app.command("list", epilog="Example: fenceline topic list --prefix orders")
@@ -91,7 +100,7 @@ def describe(topic: TopicName, as_json: AsJson = False, url: Url = DEFAULT_URL) 
 @app.command(
     epilog="Example: fenceline topic alter orders --partitions 16\n\n"
     "Example: fenceline topic alter orders --config retention.ms=1h --unset compression.type --yes\n\n"
-    + settings_text.help_text()
+    "Example: fenceline topic alter orders --regions a,b,c   (in each region, to add c)\n\n" + settings_text.help_text()
 )
 def alter(
     topic: TopicName,
@@ -102,24 +111,29 @@ def alter(
     unset: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Return a setting to its default; repeat for more.")
     ] = None,
+    regions: Regions = None,
     is_sure: IsSure = False,
     as_json: AsJson = False,
     url: Url = DEFAULT_URL,
 ) -> None:
-    """Add partitions to a topic, or change its settings; what is not named stays as it is.
+    """Add partitions to a topic, or change its settings or its regions; what is not named stays as it is.
 
-    The command asks before it sets a shorter retention, which deletes records.
+    The command asks before it sets a shorter retention, which deletes records. With --regions it replaces the whole
+    list, in this region alone. Before you remove a region, suspend it, and wait until no other lacks what one has.
     """
     changes: dict[str, ConfigValue | None] = {**settings_text.parse(config), **dict.fromkeys(unset or [])}
-    if partitions is None and not changes:
-        raise CommandError("nothing to alter; give --partitions, --config NAME=VALUE or --unset NAME")
+    listed = None if regions is None else names_of(regions)
+    if partitions is None and listed is None and not changes:
+        raise CommandError("nothing to alter; give --partitions, --config NAME=VALUE, --unset NAME or --regions A,B")
     with connect(url) as client:
         _confirm_loss(client, client.topic(topic), changes, is_sure)
-        altered = client.alter_topic(topic, partitions=partitions, config=changes or None)
+        altered = client.alter_topic(topic, partitions=partitions, config=changes or None, regions=listed)
     if as_json:
         print_json(asdict(altered))
         return
-    typer.echo(f"altered {altered.name} partitions={altered.partitions} config={_config_line(altered) or '(defaults)'}")
+    shared = "" if listed is None else f" regions={','.join(altered.regions)}"
+    in_force = _config_line(altered) or "(defaults)"
+    typer.echo(f"altered {altered.name} partitions={altered.partitions} config={in_force}{shared}")
 
 
 @app.command(epilog="Example: fenceline topic delete orders --yes")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -13,15 +14,19 @@ _END_S = 60  # before it is killed
 
 
 class ServerProcess:
-    """A process of ``fenceline dev`` on a free port of this machine; a context manager that ends it.
+    """A process of ``fenceline dev`` on this machine; a context manager that ends it.
+
+    Args:
+        port: 0 takes a free one.
+        options: Further options of ``fenceline dev``.
 
     Raises:
         RuntimeError: The server did not start; the message is what it printed.
     """
 
-    def __init__(self, directory: Path, *, workers: int = 1) -> None:
-        self._command = [sys.executable, "-m", "fenceline_cli.main", "dev", "--data", str(directory), "--port", "0"]
-        self._command += ["--workers", str(workers)]
+    def __init__(self, directory: Path, *, workers: int = 1, port: int = 0, options: Sequence[str] = ()) -> None:
+        self._command = [sys.executable, "-m", "fenceline_cli.main", "dev", "--data", str(directory)]
+        self._command += ["--port", str(port), "--workers", str(workers), *options]
         self.url = ""
 
     def __enter__(self) -> ServerProcess:

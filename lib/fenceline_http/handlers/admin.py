@@ -1,14 +1,15 @@
-"""Topics, trims, compactions, and the service itself."""
+"""Topics, trims, compactions, topics in several regions, and the service itself."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fenceline_http import media_types, responses
+from fenceline_http import media_types, region_responses, responses
 from fenceline_http.responses import Response
 
 if TYPE_CHECKING:
     from fenceline_http.operations.admin import Listing, NewTopic, TopicChange, Trim
+    from fenceline_http.operations.replication import GapSkip, ReplicationPage
     from fenceline_http.request import Request
 
 
@@ -51,6 +52,30 @@ def trim(request: Request, wanted: Trim) -> Response:
 def compact(request: Request) -> Response:
     request.log.partitions.compact(*request.partition)
     return responses.empty(202)
+
+
+def show_replication(request: Request, wanted: ReplicationPage) -> Response:
+    shown = request.log.replication.status(request.topic, start_partition=wanted.start_partition, limit=wanted.limit)
+    return responses.json(region_responses.replication(shown))
+
+
+def start_snapshot(request: Request) -> Response:
+    return responses.json({"snapshot_id": request.log.replication.snapshot(request.topic)}, 202)
+
+
+def suspend_region(request: Request) -> Response:
+    shown = request.log.replication.suspend(request.topic, request.parameters["region"])
+    return responses.json(region_responses.region(shown))
+
+
+def resume_region(request: Request) -> Response:
+    shown = request.log.replication.resume(request.topic, request.parameters["region"])
+    return responses.json(region_responses.region(shown))
+
+
+def skip_gap(request: Request, wanted: GapSkip) -> Response:
+    skipped = request.log.replication.skip(*request.partition, wanted.region, wanted.to_offset)
+    return responses.json({"skipped_records": skipped})
 
 
 def health(request: Request) -> Response:

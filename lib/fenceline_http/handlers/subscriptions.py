@@ -54,6 +54,7 @@ def put_subscription(request: Request, wanted: SubscriptionChange) -> Response:
         name,
         is_latest=wanted.initial_position == "latest",
         replicate_subscription_state=wanted.replicate_subscription_state,
+        active_region=[wanted.active_region] if wanted.sets_active_region else (),
     )
     return responses.json(responses.subscription(made), 201 if is_new else 200)
 
@@ -88,6 +89,7 @@ def read(request: Request, wanted: ReadSubscription) -> Response:
         wait_ms=wanted.wait_ms,
         is_read_committed=wanted.isolation == "read_committed",
         session_id=wanted.session_id,
+        is_identified=wanted.identity,
     )
     found = request.log.subscriptions.read(
         request.topic,

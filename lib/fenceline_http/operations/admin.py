@@ -1,4 +1,4 @@
-"""What the admin function takes and answers: topics. `about` has the rest."""
+"""What the admin function takes and answers: topics. `replication` and `about` have the rest."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from fenceline_http.declared import Body, Members, Nothing, Query, optional, req
 from fenceline_http.fields import TEXT, Kind, integer, list_of, refuse, size
 from fenceline_http.json_schema import BOOLEAN, STRING, Named, Schema, array, described, nullable, obj
 from fenceline_http.json_schema import integer as integer_schema
-from fenceline_http.operations import about
+from fenceline_http.operations import about, replication
 from fenceline_http.operations.shared import KNOWN, LIMIT_TEXT, PARTITION, STORES, TOPIC, TOPIC_ID_EXAMPLE, WRITES
 from fenceline_http.route import Route
-from fenceline_http.schemas import OFFSET, TOPIC_NAME
+from fenceline_http.schemas import OFFSET, REGION_NAME, TOPIC_NAME
 
 # Topics
 
@@ -49,7 +49,7 @@ _CONFIG = Kind(
 )
 _PARTITIONS = integer().shown(integer_schema(1, limits.PARTITIONS_MAX))
 _REGIONS = list_of(
-    TEXT.shown({"type": "string", "pattern": "^[a-z0-9-]{1,63}$"}),
+    TEXT.shown(REGION_NAME),
     minItems=1,
     maxItems=limits.REGIONS_MAX,
     uniqueItems=True,
@@ -212,5 +212,6 @@ ROUTES = (
         answers={202: None},
         codes=(*KNOWN, *WRITES),
     ),
+    *replication.ROUTES,
     *about.ROUTES,
 )

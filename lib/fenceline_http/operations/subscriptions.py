@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from fenceline import limits
 from fenceline.errors import InvalidRequestError
 from fenceline_http.declared import Body, Nothing, Query, object_of, optional, required
 from fenceline_http.fields import FLAG, TEXT, Kind, choice, integer, list_of, refuse, size
-from fenceline_http.json_schema import BOOLEAN, STRING, Named, Schema, array, obj
+from fenceline_http.json_schema import BOOLEAN, STRING, TEXT_OR_NULL, Named, Schema, array, obj
 from fenceline_http.json_schema import integer as integer_schema
 from fenceline_http.operations.shared import (
+    IDENTITY_TEXT,
     KNOWN,
     LIMIT_TEXT,
     OWNER,
@@ -41,6 +43,14 @@ class SubscriptionChange(Body, is_optional=True):
 
     initial_position: str = optional(choice(("latest", "earliest")), default="latest")
     replicate_subscription_state: bool | None = optional(FLAG)
+    active_region: str | None = optional(TEXT)
+    sets_active_region: bool = False  # null ends an earlier one, and a member that is left out changes nothing
+
+    @classmethod
+    def of_json(cls, tree: Any, path: str = "") -> SubscriptionChange:
+        made = super().of_json(tree, path)
+        made.sets_active_region = "active_region" in tree
+        return made
 
 
 class PartitionPage(Query):
@@ -58,7 +68,7 @@ class PartitionPage(Query):
 class ReadSubscription(PageQuery):
     """A page of what is not acknowledged."""
 
-    last_shown = ("session_id", "require_stable")
+    last_shown = ("session_id", "require_stable", "identity")
 
     partition: int = optional(integer(), "The partition to read; the default is 0.", default=0)
     offset: int | None = optional(integer(), "Where to start, not below the mark; the default is the mark.")
@@ -66,6 +76,7 @@ class ReadSubscription(PageQuery):
     require_stable: bool = optional(
         FLAG, "Whether to refuse to read while an open transaction holds a pending offset there.", default=False
     )
+    identity: bool = optional(FLAG, IDENTITY_TEXT, default=False)
 
 
 class Acknowledgement(Body):
@@ -142,6 +153,7 @@ _ENTRY: Mapping[str, Schema] = {
     "topic": TOPIC_NAME,
     "replicate_subscription_state": BOOLEAN,
 }
+_ADVICE: Mapping[str, Schema] = {"active_region": TEXT_OR_NULL}
 _CURSOR = Named(
     "Cursor",
     obj(
@@ -156,7 +168,7 @@ _CURSOR = Named(
 )
 _SUBSCRIPTION = Named(
     "Subscription",
-    obj({**_ENTRY, "partitions": array(_CURSOR), "has_more": BOOLEAN}),
+    obj({**_ENTRY, "partitions": array(_CURSOR), "has_more": BOOLEAN}, _ADVICE),
     "A named cursor in each partition of a topic.",
 )
 _MARK = Named("Mark", obj({"mark_delete_offset": OFFSET}))
@@ -179,7 +191,7 @@ ROUTES = (
         summary="List a topic's subscriptions by name",
         description="Lists the subscriptions of a topic in byte order of their names, without their cursors.",
         takes=NamePage,
-        answers={200: Named("Subscriptions", obj({"subscriptions": array(obj(_ENTRY)), "has_more": BOOLEAN}))},
+        answers={200: Named("Subscriptions", obj({"subscriptions": array(obj(_ENTRY, _ADVICE)), "has_more": BOOLEAN}))},
         codes=(*KNOWN, *STORES),
         answer={"subscriptions": [_ENTRY_EXAMPLE], "has_more": False},
     ),

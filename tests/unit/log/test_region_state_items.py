@@ -93,17 +93,17 @@ def build(operations: Sequence[Any], log: RegionLog) -> RegionLog:
     return log
 
 
-def add_plain(log: RegionLog, operation: Any, n: int, *, is_old: bool = False) -> None:
+def add_plain(log: RegionLog, operation: Any, n: int, *, knows_regions: bool = True) -> None:
     match operation:
         case ("own", count):
-            log.add(data(*["o"] * count), is_old=is_old)
+            log.add(data(*["o"] * count), knows_regions=knows_regions)
         case ("transaction", is_commit):
             begun = data("t", producer=(n, 0, 0), is_transactional=True)
-            log.add(begun, outcome(n, 1, is_commit=is_commit), is_old=is_old)
+            log.add(begun, outcome(n, 1, is_commit=is_commit), knows_regions=knows_regions)
         case ("access",):
-            log.add(access("session", n), is_old=is_old)
+            log.add(access("session", n), knows_regions=knows_regions)
         case ("unknown",):
-            log.add(marker(0x90, {}), is_old=is_old)
+            log.add(marker(0x90, {}), knows_regions=knows_regions)
 
 
 def as_version_2(state: PartitionState) -> dict[str, Any]:
@@ -166,7 +166,7 @@ def test_a_head_of_version_2_anywhere_gives_what_folding_whole_gives(before: Any
     """Below it all records were own, and no segment said how many."""
     log = RegionLog()
     for n, operation in enumerate(before):
-        add_plain(log, operation, 1_000 + n, is_old=True)
+        add_plain(log, operation, 1_000 + n, knows_regions=False)
     cut = draw.draw(st.integers(0, len(log.segments)), label="checkpoint after")
     at = log.folded[cut - 1].state if cut else PartitionState()
     build(after, log)

@@ -163,7 +163,7 @@ def test_chunks_always_hold_all_ranges_in_order(data: st.DataObject) -> None:
 
 
 def test_members_of_a_newer_fenceline_are_kept() -> None:
-    old = {"mark": 1, "metadata": "", "pending": {}, "ranges": b"", "chunks": [], "snapshots": [1]}
+    old = {"mark": 1, "metadata": "", "pending": {}, "ranges": b"", "chunks": [], "later": [1]}
     numbers = {"sent": 2, "settled": 1, "is_set": False}
     value = {**old, **numbers, "pending": {"7": [0, 2, 5, ""]}}
     assert cursor_to_value(cursor_from_value(value, []), []) == value

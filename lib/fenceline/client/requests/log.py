@@ -35,9 +35,9 @@ BATCH_TYPE = "application/vnd.apache.kafka.records; version=2"
 class LogRequests(Requests):
     """The part of ``Client`` that is about topics and records."""
 
-    def health(self) -> Mapping[str, Any]:
+    def health(self, *, retry_ms: int | None = None, timeout_ms: int | None = None) -> Mapping[str, Any]:
         """Return ``status``, ``region`` and ``version`` of the service."""
-        return self._call("GET", "/v1/health", "none")
+        return self._call("GET", "/v1/health", "none", retry_ms=retry_ms, timeout_ms=timeout_ms)
 
     def create_topic(
         self,
@@ -61,9 +61,10 @@ class LogRequests(Requests):
         for page in self._pages("/v1/topics", lambda page: page["topics"][-1]["name"], {"prefix": prefix or None}):
             yield from map(types.topic_of, page["topics"])
 
-    def topic(self, name: str) -> Topic:
+    def topic(self, name: str, *, retry_ms: int | None = None, timeout_ms: int | None = None) -> Topic:
         """Return a topic, or raise ``UnknownTopicOrPartitionError``."""
-        return types.topic_of(self._call("GET", topic_path(name), "none"))
+        answer = self._call("GET", topic_path(name), "none", retry_ms=retry_ms, timeout_ms=timeout_ms)
+        return types.topic_of(answer)
 
     def alter_topic(
         self,
@@ -181,12 +182,15 @@ class LogRequests(Requests):
         wait_ms: int = 0,
         isolation: Isolation = "read_uncommitted",
         compacted: bool = False,
+        identity: bool = False,
         group: str | None = None,
         session_id: str | None = None,
     ) -> Page:
         """Return a page of records from an offset, from a time on, or from ``tail_offset`` before the end.
 
         Args:
+            identity: Give each record its ``origin``, ``origin_topic_id`` and ``number``, which are the same in every
+                region. Not with ``compacted``.
             group, session_id: Read as this group, for which the session owns the partition.
 
         Raises:
@@ -204,6 +208,7 @@ class LogRequests(Requests):
             "isolation": isolation,
             "encoding": "base64",  # exact for any bytes
             "compacted": True if compacted else None,
+            "identity": True if identity else None,
             "group": group,
             "session_id": session_id,
         }
@@ -294,10 +299,15 @@ class LogRequests(Requests):
         *,
         offset: int | None = None,
         limit: int = limits.SEGMENTS_MAX,
-        own_only: bool = False,
+        origin: str | None = None,
     ) -> SegmentList:
-        """Return the segments from ``offset`` on, each with a URL that serves it without this service."""
-        params = {"offset": offset, "limit": limit, "origin": "own" if own_only else None}
+        """Return the segments from ``offset`` on, each with a URL that serves it without this service.
+
+        Args:
+            origin: Only the segments of one region's records: ``own`` for the region that is asked, or the name of
+                another one. Each entry then has ``of_origin``, and an ``offset`` below the log start is the log start.
+        """
+        params = {"offset": offset, "limit": limit, "origin": origin}
         return types.segments_of(self._call("GET", topic_path(topic, partition) + "/segments", "none", params=params))
 
     def trim(self, topic: str, partition: int, before_offset: int) -> int:

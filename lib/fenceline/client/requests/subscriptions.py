@@ -30,9 +30,27 @@ class SubscriptionRequests(Requests):
         *,
         initial_position: InitialPosition = "latest",
         replicate_subscription_state: bool | None = None,
+        retry_ms: int | None = None,
+        timeout_ms: int | None = None,
     ) -> Subscription:
-        """Create a subscription, or return the existing one, unmoved."""
+        """Create a subscription, or return the existing one, unmoved.
+
+        Args:
+            replicate_subscription_state: Move the subscription in the topic's other regions, too, after what is
+                acknowledged here (PIP-33). ``None`` leaves it as it is; a new one is then not replicated.
+        """
         body = given(initial_position=initial_position, replicate_subscription_state=replicate_subscription_state)
+        path = _path(topic, name)
+        answer = self._call("PUT", path, "repeatable", body=body, retry_ms=retry_ms, timeout_ms=timeout_ms)
+        return types.subscription_of(answer, answer.get("partitions", []))
+
+    def set_active_region(self, topic: str, name: str, region: str | None) -> Subscription:
+        """Set the region in which the subscribers of a replicated subscription should read; ``None`` ends that.
+
+        It is advice: a subscriber of several regions moves there at its next page, any other ignores it. It travels to
+        the other regions. A missing subscription is created at earliest.
+        """
+        body = {"initial_position": "earliest", "active_region": region}
         answer = self._call("PUT", _path(topic, name), "repeatable", body=body)
         return types.subscription_of(answer, answer.get("partitions", []))
 
@@ -81,12 +99,17 @@ class SubscriptionRequests(Requests):
         wait_ms: int = 0,
         isolation: Isolation = "read_uncommitted",
         require_stable: bool = False,
+        identity: bool = False,
         session_id: str | None = None,
+        retry_ms: int | None = None,
+        timeout_ms: int | None = None,
     ) -> Page:
         """Return records that are not acknowledged, from the mark or from ``offset`` on.
 
         Args:
             require_stable: Wait while an open transaction has sent an offset for this partition (KIP-447).
+            identity: Give each record its ``origin``, ``origin_topic_id`` and ``number``, which are the same in every
+                region.
 
         Raises:
             OwnerFencedError: Another session owns this partition for this group.
@@ -100,10 +123,21 @@ class SubscriptionRequests(Requests):
             "wait_ms": wait_ms,
             "isolation": isolation,
             "require_stable": True if require_stable else None,
+            "identity": True if identity else None,
             "encoding": "base64",  # exact for any bytes
             "session_id": session_id,
         }
-        return types.page_of(self._call("GET", _path(topic, name) + "/records", "none", params=params, hold_ms=wait_ms))
+        return types.page_of(
+            self._call(
+                "GET",
+                _path(topic, name) + "/records",
+                "none",
+                params=params,
+                hold_ms=wait_ms,
+                retry_ms=retry_ms,
+                timeout_ms=timeout_ms,
+            )
+        )
 
     def acknowledge(
         self,

@@ -1,0 +1,37 @@
+"""Answers about the regions of a topic, as values of ``model.region`` (API.md, "Regions").
+
+Rule: an unknown member is ignored, as in ``types``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any, TypeVar
+
+from fenceline.model.region import Gap, PendingSnapshot, RegionStatus, ReplicationStatus, ShownSnapshot
+
+Answer = Mapping[str, Any]
+T = TypeVar("T", RegionStatus, Gap, ShownSnapshot, PendingSnapshot)
+
+
+def replication_of(pages: Sequence[Answer]) -> ReplicationStatus:
+    """Return the pages of one status as a whole. What is the topic's, and no partition's, is that of the first page."""
+    first = pages[0]
+    return ReplicationStatus(
+        region=first["region"],
+        regions=[region_of(one) for one in first["regions"]],
+        gaps=[_flat(Gap, one) for page in pages for one in page["gaps"]],
+        skipped_records=first["skipped_records"],
+        snapshots=[_flat(ShownSnapshot, one) for page in pages for one in page["snapshots"]],
+        pending=[_flat(PendingSnapshot, one) for page in pages for one in page["pending"]],
+        has_more=False,
+    )
+
+
+def region_of(answer: Answer) -> RegionStatus:
+    return _flat(RegionStatus, answer)
+
+
+def _flat(shape: type[T], answer: Answer) -> T:
+    return shape(**{field.name: answer[field.name] for field in fields(shape)})

@@ -1,0 +1,184 @@
+"""Applying: how a cursor follows another region's UPDATE (DESIGN.md, "Cursors in several regions").
+
+Rule: an UPDATE moves a cursor forward only, and never over a record that was offered in neither region (I22). It passes
+no record of an earlier life of an origin, and none that the sender never had. Where the log cannot show that, the cursor
+stays, and waits for a consumer here.
+
+Rule: UPDATEs are applied in the order of the log, and only then is that remembered. To apply one twice changes nothing.
+
+Not here: how an UPDATE is sent (``updates``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from fenceline import limits
+from fenceline.format import control
+from fenceline.format.batch import MalformedBatch
+from fenceline.format.region_markers import Update, Updates
+from fenceline.format.segment import Segment
+from fenceline.log.partition import Partition
+from fenceline.log.retry import Attempts
+from fenceline.log.tail import Tail
+from fenceline.ports import Change
+from fenceline.read.time_search import base_of
+from fenceline.regions.work import Work
+from fenceline.subscriptions import backlog, cursor_store
+from fenceline.subscriptions.cursor_store import Stored
+from fenceline.subscriptions.cursors import exists
+from fenceline.subscriptions.items import Cursor, SubscriptionItem
+from fenceline.subscriptions.lifecycle import change_of, creation, new_subscription
+
+
+class Found(NamedTuple):
+    """An UPDATE of another region, and the offset of its marker here."""
+
+    update: Update
+    offset: int
+
+
+def apply_all(work: Work, tail: Tail) -> bool:
+    """Apply the other regions' UPDATEs that were not applied, of up to 1,000 segments. Return True if those were all.
+
+    Raises:
+        FencelineError, StoreFact: Some were not applied. The next call begins with the first that was not remembered.
+        StaleTopicId: The name leads elsewhere.
+    """
+    partition, end = work.partition, tail.state.regions.update_next
+    start = max(work.link.applied_to, tail.bounds.log_start_offset)
+    for looked_at, segment in enumerate(_segments(partition, start, end)):
+        if looked_at == limits.UPDATE_SEGMENTS_LOOKED_AT:
+            return False
+        for found in _updates_in(segment):
+            if found.offset >= work.link.applied_to:
+                _apply(work, tail, found)
+        work.link.applied(segment.next_offset)
+    work.link.applied(max(end, work.link.applied_to))
+    return True
+
+
+def _segments(partition: Partition, start: int, end: int) -> Iterator[Segment]:
+    """Yield the segments that hold [start, end), all of which are kept."""
+    base = base_of(partition, start) if start < end else end
+    while base < end:
+        listed = partition.index.list(base, limits.FETCH_SEGMENTS)
+        keys = [partition.segment_key(found) for found, _ in listed if found < end]
+        if not keys:
+            raise partition.hole(base)
+        for segment in partition.fetch(keys):
+            if segment.base_offset != base:
+                raise partition.hole(base)
+            yield segment
+            base = segment.next_offset
+
+
+def _updates_in(segment: Segment) -> Iterator[Found]:
+    if segment.metadata.replicated is None:
+        return
+    for at, header in segment.batches:
+        if not header.is_control:
+            continue
+        try:
+            if control.type_of(segment.body, at, header) != control.SUBSCRIPTION_UPDATE:
+                continue
+            updates = Updates.from_value(control.parse_marker(segment.body, at, header).value)
+        except MalformedBatch:  # a peer's mistake stops nothing
+            continue
+        for update in () if updates is None else updates.updates:
+            yield Found(update, header.base_offset)
+
+
+def _apply(work: Work, tail: Tail, found: Found) -> None:
+    """Apply one update: create the subscription if it is missing, move its cursor, take over the advice."""
+    context, update = work.context, found.update
+    partition = work.partition
+    for attempt in Attempts(context.runtime, "the cursor that another region has moved"):
+        with attempt:
+            known = cursor_store.find(context, partition.topic_id, update.subscription)
+            if known is not None and not known.replicate_subscription_state:
+                return
+            owner = _created(work, update) if known is None else known
+            stored = Stored(owner, partition.partition)
+            if known is not None:
+                (stored,) = cursor_store.read(context, owner, [partition.partition])
+            cursor = moved(partition, tail, stored.cursor, found)
+            moves = [] if cursor is None else [cursor_store.move(context, stored, cursor)]
+            also = _of_subscription(known, owner, update) or (exists(stored) if moves else ())
+            if moves or also:
+                # The cursor and a subscription that is created come into being together.
+                cursor_store.write(context, moves, also)
+
+
+def _created(work: Work, update: Update) -> SubscriptionItem:
+    """Return a subscription as another region's UPDATE creates it: at earliest, told to all by that region."""
+    made = new_subscription(work.context, work.topic.topic, update.subscription, is_replicated=True)
+    advice, n = update.active_region, update.active_n
+    return replace(made, told=tuple(work.others), is_active=False, active_region=advice, active_n=n)
+
+
+def _of_subscription(known: SubscriptionItem | None, owner: SubscriptionItem, update: Update) -> Sequence[Change]:
+    if known is None:
+        return [creation(owner)]
+    if (update.active_n, update.active_region or "") <= (known.active_n, known.active_region or ""):
+        return ()
+    return [change_of(known, replace(known, active_region=update.active_region, active_n=update.active_n))]
+
+
+def moved(partition: Partition, tail: Tail, cursor: Cursor, found: Found) -> Cursor | None:
+    """Return the cursor as an UPDATE moves it; ``None`` if it does not.
+
+    Raises:
+        CorruptLogError, Unavailable: As ``Partition.fetch``.
+    """
+    topic_id, position = found.update.positions.get(partition.context.region, ("", 0))
+    if topic_id != partition.topic_id or not cursor.mark < position <= found.offset:  # I20
+        return None
+    mark = backlog.slid(partition, tail, cursor.mark, cursor.acknowledged)
+    if mark >= position:
+        return cursor.moved_elsewhere(position)
+    if mark < tail.state.lives_from or not _has_all(partition, tail, mark, position, found.update.starts):
+        return None
+    return cursor.moved_elsewhere(position)
+
+
+def _has_all(partition: Partition, tail: Tail, mark: int, position: int, starts: Mapping[str, tuple[str, int]]) -> bool:
+    """Return True if the sender had what lies in [mark, position): of each origin no number up to its ``start``.
+
+    Numbers grow along the log. So the first record of an origin decides.
+    """
+    lives = {region: origin.topic_id for region, origin in tail.state.origins.items()}
+    lives[partition.context.region] = partition.topic_id
+    left = {region: start for region, (life, start) in starts.items() if start and lives.get(region) == life}
+    if not left:
+        return True
+    for looked_at, segment in enumerate(_segments(partition, mark, position)):
+        if looked_at == limits.UPDATE_SEGMENTS_LOOKED_AT:
+            return False
+        origin = segment.metadata.origin
+        number = _first_number(segment, mark) if origin in left else None
+        if number is None:
+            continue
+        if number <= left[origin]:
+            return False
+        del left[origin]
+        if not left:
+            break
+    return True
+
+
+def _first_number(segment: Segment, mark: int) -> int | None:
+    """Return the own number of the first data record of a segment at or after ``mark``; ``None`` if there is none."""
+    data = [header for _, header in segment.batches if not header.is_control]
+    replicated = segment.metadata.replicated
+    if replicated is None:
+        below = segment.metadata.own_records_below
+    else:
+        below = replicated.count - sum(header.count for header in data)  # its numbers are dense
+    for header in data:
+        if mark < header.next_offset:
+            return below + max(mark - header.base_offset, 0) + 1
+        below += header.count
+    return None

@@ -1,0 +1,99 @@
+"""Snapshots: when a REQUEST, a RESPONSE or a SNAPSHOT is due in a partition (PIP-33; DESIGN.md, "Snapshots").
+
+Rule: what is due is said by the log alone (I23). A clock says only how often REQUESTs come. No snapshot is complete
+before its SNAPSHOT is in the log, and none completes without an answer of each region that it asked (I21).
+
+Rule: silence ends in silence (I24). No REQUEST is due without new data, or a consumer that moved a cursor here. A
+snapshot that is not final is repeated, ever more slowly.
+
+Not here: how answers are folded (``log.region_state``), and how cursors use snapshots (``subscriptions``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fenceline import limits
+from fenceline.append.entry import Outdated
+from fenceline.append.region_markers import RequestEntry, ResponseEntry, SnapshotEntry
+from fenceline.errors import InvalidRequestError
+from fenceline.format.region_markers import Request
+from fenceline.log.context import StaleTopicId
+from fenceline.log.region_state import Asked, RegionState
+from fenceline.log.state import PartitionState
+from fenceline.regions.work import Work
+
+
+def request_in(state: PartitionState, now_ms: int) -> int | None:
+    """Return in how many ms the log lets a REQUEST be due; ``None`` if it needs none: the last final one covers all."""
+    regions = state.regions
+    if state.records <= regions.covered:
+        return None
+    waiting = _waiting(regions, now_ms)
+    if len(waiting) >= limits.SNAPSHOTS_UNANSWERED_MAX:
+        return waiting[0].time + limits.SNAPSHOT_REQUEST_MS - now_ms
+    since_ms = now_ms - regions.requested_at
+    if since_ms < 0:  # by a clock that was wrong, then or now: early, and right from then on
+        return 0
+    return max(_pause_ms(state, has_waiting=bool(waiting)) - since_ms, 0)
+
+
+def _waiting(regions: RegionState, now_ms: int) -> Sequence[Asked]:
+    """Return the own REQUESTs, not given up, whose answers, or what these name, are not all here."""
+    return [
+        asked for asked in regions.asked if asked.local is None and now_ms - asked.time >= 0 and asked.is_young(now_ms)
+    ]
+
+
+def _pause_ms(state: PartitionState, *, has_waiting: bool) -> int:
+    regions = state.regions
+    if has_waiting:
+        return limits.SNAPSHOT_UNANSWERED_MS
+    if state.records <= regions.requested_records and regions.repeats:
+        # Nothing has come since: it is due only because the last one was not final.
+        doubled = limits.SNAPSHOT_MS << min(regions.repeats - 1, 16)
+        return min(doubled, limits.SNAPSHOT_REPEAT_MS_MAX)
+    return limits.SNAPSHOT_MS
+
+
+def completed(regions: RegionState) -> str | None:
+    """Return the newest REQUEST whose SNAPSHOT is due. It replaces all older ones, so local offsets only grow."""
+    return next((asked.snapshot_id for asked in reversed(regions.asked) if asked.local is not None), None)
+
+
+def answer(work: Work, regions: RegionState) -> None:
+    """Append each RESPONSE, and the SNAPSHOT, that are due; they may share a segment.
+
+    Raises:
+        FencelineError: As ``Work.append``.
+        StaleTopicId: The log is sealed, or the name leads elsewhere.
+    """
+    done, topic_id = completed(regions), work.topic.topic.topic_id
+    entries: list[ResponseEntry | SnapshotEntry] = [ResponseEntry(one, topic_id) for one in regions.unanswered]
+    if done is not None:
+        entries.append(SnapshotEntry(done))
+    work.context.runtime.gather([lambda entry=entry: work.append(entry) for entry in entries])  # type: ignore[misc]
+
+
+def start(work: Work, *, snapshot_id: str | None = None) -> str:
+    """Append a REQUEST to all other regions that are not suspended, and return its id. No condition is asked for.
+
+    Args:
+        snapshot_id: The id that several partitions share; ``None`` for a fresh one.
+
+    Raises:
+        InvalidRequestError: There is no region to ask.
+        ThrottledError: Too many REQUESTs wait for answers.
+        FencelineError: As ``Work.append``.
+        StaleTopicId: The log is sealed, or the name leads elsewhere.
+    """
+    if not work.asked:
+        raise InvalidRequestError(
+            "the topic has no other region to ask, or all are suspended; add a region, or resume one: topic="
+            + work.topic.topic.name
+        )
+    snapshot_id = snapshot_id or work.context.runtime.fresh_id()
+    outcome = work.append(RequestEntry(Request(snapshot_id, work.topic.topic.topic_id, tuple(work.asked))))
+    if isinstance(outcome, Outdated):
+        raise StaleTopicId
+    return snapshot_id

@@ -1,0 +1,57 @@
+"""Telling: an UPDATE from which the other regions learn that a subscription exists, before a failover could need it.
+
+DESIGN.md, "Cursors in several regions".
+
+Rule: an UPDATE without positions says it, in partition 0. Only after its append does the subscription's item name the
+regions that it is for (I23). So each region of the topic hears of it at least once, also one that is added later.
+
+Not here: what another region does with it (``applying``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from fenceline.append.entry import Outdated
+from fenceline.append.region_markers import UpdateEntry
+from fenceline.log.context import StaleTopicId
+from fenceline.ports import NoAnswer, VersionMoved
+from fenceline.regions.updates import pages, update_of
+from fenceline.regions.work import Work
+from fenceline.subscriptions.items import SubscriptionItem
+from fenceline.subscriptions.lifecycle import change_of
+
+PARTITION = 0  # the one with these UPDATEs
+
+
+def untold(work: Work, subscriptions: Sequence[SubscriptionItem]) -> Sequence[SubscriptionItem]:
+    """Return those of the replicated subscriptions of which some region of the topic may not have heard."""
+    if work.partition.partition != PARTITION:
+        return ()
+    others = set(work.others)
+    return [one for one in subscriptions if not others <= set(one.told)]
+
+
+def tell(work: Work, subscriptions: Sequence[SubscriptionItem]) -> None:
+    """Append that these subscriptions exist, and note for which regions that is.
+
+    Raises:
+        FencelineError: As ``Work.append``. The next tick says it.
+        StaleTopicId: The log is sealed, or the name leads elsewhere.
+        Unavailable: The log says it, and the next tick says it once more.
+    """
+    left = list(subscriptions)
+    for page in pages([update_of(one) for one in subscriptions]):
+        if isinstance(work.append(UpdateEntry(page)), Outdated):
+            raise StaleTopicId
+        count = len(page.updates)
+        work.context.runtime.gather([lambda one=one: _note(work, one) for one in left[:count]])  # type: ignore[misc]
+        left = left[count:]
+
+
+def _note(work: Work, subscription: SubscriptionItem) -> None:
+    told = replace(subscription, told=tuple(work.others))
+    with suppress(VersionMoved, NoAnswer):  # changed meanwhile: the next tick says how it is then
+        work.context.items.write([change_of(subscription, told)])

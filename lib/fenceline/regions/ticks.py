@@ -1,0 +1,163 @@
+"""Ticks: what is due in one partition beside its batches, found and done (DESIGN.md, "Snapshots").
+
+A tick answers other regions, asks them, moves cursors by what they say, and says where the cursors of this one are.
+
+Rule: ``look`` finds what is due from the log and the items, and writes nothing. ``tick`` does it. So a partition with
+nothing due costs reads alone, whichever process looks, and whatever an earlier one has left is found (I23).
+
+Not here: which process ticks, and when (``regions.replicator``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from fenceline import limits
+from fenceline.errors import ThrottledError
+from fenceline.format import keys
+from fenceline.log.tail import Tail, verified_tail
+from fenceline.ports import VersionMoved
+from fenceline.regions import applying, snapshots, telling, updates
+from fenceline.regions.work import APPEND_MS, Work
+from fenceline.subscriptions import cursor_store
+from fenceline.subscriptions.cursor_store import Stored
+from fenceline.subscriptions.cursors import exists, noted
+from fenceline.subscriptions.items import Cursor, SubscriptionItem, subscription_from_item
+from fenceline.subscriptions.snapshot_cache import LAGGING_SNAPSHOTS
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """What is due in a partition.
+
+    Attributes:
+        has_updates: Whether other regions' UPDATEs were not applied.
+        has_answers: Whether a RESPONSE or a SNAPSHOT is due.
+        moves: Cursors to be written, because they passed snapshots, or lag behind many.
+        cursors: Those of which an UPDATE is due.
+        untold: Subscriptions of which some region may not have heard.
+        request_in: In how many ms a REQUEST is due; ``None`` if none is, or if a region is not connected.
+    """
+
+    tail: Tail | None = None
+    has_updates: bool = False
+    has_answers: bool = False
+    moves: Sequence[tuple[Stored, Cursor]] = ()
+    cursors: Sequence[Stored] = ()
+    untold: Sequence[SubscriptionItem] = ()
+    request_in: int | None = None
+
+    @property
+    def is_now(self) -> bool:
+        """Return True if anything is due now."""
+        some = self.has_updates or self.has_answers or self.moves or self.cursors or self.untold
+        return bool(some) or self.request_in == 0
+
+
+NOTHING = Due()
+
+
+def is_due(work: Work) -> bool:
+    """Return True if a tick would do anything; as ``look``."""
+    return look(work).is_now
+
+
+def look(work: Work) -> Due:
+    """Return what is due in a partition, by a verified tail and the items. Nothing is written.
+
+    Raises:
+        StaleTopicId: The name no longer leads to this incarnation.
+        CorruptLogError: The log is damaged.
+        VersionMoved, Unavailable: A store could not be asked, or something moved at each of several reads.
+    """
+    if not work.others:
+        return NOTHING
+    tail = verified_tail(work.partition)
+    state = tail.state
+    request_in = None
+    if work.asked and all(map(work.connected, work.asked)):
+        request_in = snapshots.request_in(state, work.context.runtime.now_ms())
+    needs_cursors = bool(state.regions.snapshots) or request_in is not None
+    known = _replicated(work) if needs_cursors or work.partition.partition == telling.PARTITION else []
+    found = _cursors(work, known) if needs_cursors else []
+    is_active = any(map(_is_active, found))
+    return Due(
+        tail,
+        has_updates=state.regions.update_next > max(work.link.applied_to, tail.bounds.log_start_offset),
+        has_answers=bool(state.regions.unanswered) or snapshots.completed(state.regions) is not None,
+        moves=_moves(work, tail, found),
+        cursors=[stored for stored in found if stored.cursor.cache.due is not None],
+        untold=telling.untold(work, known),
+        request_in=request_in if is_active else None,
+    )
+
+
+def _replicated(work: Work) -> list[SubscriptionItem]:
+    items = cursor_store.query(work.context, keys.subscription_items(work.partition.topic_id))
+    return [one for one in map(subscription_from_item, items) if one.replicate_subscription_state]
+
+
+def _cursors(work: Work, known: Sequence[SubscriptionItem]) -> list[Stored]:
+    return cursor_store.read_each(work.context, [Stored(one, work.partition.partition) for one in known])
+
+
+def _is_active(stored: Stored) -> bool:
+    """Return True if a consumer of this region moved the cursor, or may have, since an UPDATE last did."""
+    is_active = stored.cursor.cache.is_active
+    return stored.subscription.is_active if is_active is None else is_active
+
+
+def _moves(work: Work, tail: Tail, found: Sequence[Stored]) -> list[tuple[Stored, Cursor]]:
+    """Return the cursors that newer snapshots concern: each has passed one, or lags behind sixteen of them.
+
+    A cursor that an UPDATE moved last sends nothing: all regions have that UPDATE.
+    """
+    completed = tail.state.regions.snapshots
+    moves: list[tuple[Stored, Cursor]] = []
+    for stored in found:
+        before = stored.cursor.cache
+        if not before.unseen(completed) or not _is_active(stored):
+            continue
+        cursor = noted(work.partition, tail, stored.cursor)
+        if cursor.cache.due != before.due or before.unseen(completed) >= LAGGING_SNAPSHOTS:
+            moves.append((stored, cursor))
+    return moves
+
+
+def tick(work: Work) -> int | None:
+    """Do all that is due in a partition now. Return in how many ms more is due by time; ``None`` if nothing will be.
+
+    Raises:
+        FencelineError, StoreFact: The rest is left to the next tick. Nothing is lost by that.
+        StaleTopicId: The name no longer leads to this incarnation, or the log is sealed.
+    """
+    due = look(work)
+    if due.tail is None or not due.is_now:
+        return due.request_in
+    has_all = not due.has_updates or applying.apply_all(work, due.tail)
+    if due.has_answers:
+        snapshots.answer(work, due.tail.state.regions)
+    if due.has_updates or due.has_answers:
+        due = look(work)
+    written = [_write(work, stored, cursor) for stored, cursor in due.moves]
+    kept = [stored for stored in due.cursors if all(stored is not old for old, _ in due.moves)]
+    updates.send(work.context, work.appender, [*kept, *filter(None, written)], APPEND_MS + work.context.create_ms)
+    if due.untold:
+        telling.tell(work, due.untold)
+    next_ms = due.request_in
+    if next_ms == 0:
+        with suppress(ThrottledError):
+            snapshots.start(work)
+        next_ms = limits.SNAPSHOT_UNANSWERED_MS
+    return next_ms if has_all else 0
+
+
+def _write(work: Work, stored: Stored, cursor: Cursor) -> Stored | None:
+    """Write what became due of a cursor, and return it as it is then; ``None`` if a consumer moved it meanwhile."""
+    move = cursor_store.move(work.context, stored, cursor)
+    with suppress(VersionMoved):  # that move has noted what is due itself
+        cursor_store.write(work.context, [move], exists(stored))
+        return Stored(stored.subscription, stored.partition, cursor, stored.chunks, move.cursor.version)
+    return None

@@ -1,0 +1,81 @@
+"""The work of one partition that its ticks do: the partition, its topic, and what is known of the other regions.
+
+Rule: values only. Any process may tick, at any time, and several may at once. Each write is let in by the log, or by the
+version of an item.
+
+Not here: which process works (``regions.replicator``), and what is due (``regions.ticks``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from fenceline.append.appender import Appender
+from fenceline.append.entry import Entry, Marked, Outdated
+from fenceline.append.region_markers import RequestEntry, ResponseEntry, SnapshotEntry, UpdateEntry
+from fenceline.log.context import Context
+from fenceline.log.partition import Partition
+from fenceline.log.topic_item import TopicItem
+
+APPEND_MS = 10_000  # for one marker to be appended
+
+MarkerEntry = RequestEntry | ResponseEntry | SnapshotEntry | UpdateEntry
+
+
+class Link(Protocol):
+    """What a replicator remembers of a partition between two ticks. It may be lost."""
+
+    @property
+    def applied_to(self) -> int:
+        """The offset below which each UPDATE of another region was applied."""
+
+    def applied(self, offset: int) -> None:
+        """Remember that each UPDATE of another region below ``offset`` was applied."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One partition to tick.
+
+    Attributes:
+        topic: As it was looked at for this work.
+        connected: Returns True if the region of that name answered for this topic less than 10 s ago.
+    """
+
+    context: Context
+    appender: Appender
+    topic: TopicItem
+    link: Link
+    connected: Callable[[str], bool]
+
+    @property
+    def partition(self) -> Partition:
+        return self.appender.partition
+
+    @property
+    def others(self) -> Sequence[str]:
+        """Return the topic's other regions."""
+        return [region for region in self.topic.topic.regions if region != self.context.region]
+
+    @property
+    def asked(self) -> Sequence[str]:
+        """Return the regions that a REQUEST asks: the topic's others, but for the suspended ones."""
+        return [region for region in self.others if region not in self.topic.suspended]
+
+    def append(self, entry: MarkerEntry) -> Marked | Outdated:
+        """Append a marker; see ``append_marker``."""
+        return append_marker(self.appender, entry, APPEND_MS + self.context.create_ms)
+
+
+def append_marker(appender: Appender, entry: Entry, wait_ms: int) -> Marked | Outdated:
+    """Append a marker, or learn that it is in the log, or no longer due.
+
+    Raises:
+        FencelineError: As ``Appender.append``.
+        StaleTopicId: The log is sealed, or the name leads elsewhere. Nothing was written.
+    """
+    outcome = appender.append(entry, appender.partition.context.runtime.monotonic_ms() + wait_ms)
+    assert isinstance(outcome, Marked | Outdated)
+    return outcome

@@ -1,0 +1,86 @@
+"""Options that name regions: a topic's list ``a,b``, and a region with its service's URL, ``a=URL``.
+
+Rule: a text of another form is refused as misuse, before any request is sent.
+
+Not here: whether a region is a peer of the service, which the service judges.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+from urllib.parse import urlsplit
+
+import typer
+
+if TYPE_CHECKING:
+    from fenceline.client import Client
+
+
+class RegionUrl(NamedTuple):
+    """A region, and the URL of the service there."""
+
+    region: str
+    url: str
+
+
+def names(text: str | None) -> str | None:
+    """Check a list of regions.
+
+    Raises:
+        BadParameter: A name is missing, or given twice.
+    """
+    if text is None:
+        return None
+    listed = names_of(text)
+    if not all(listed):
+        raise typer.BadParameter(f"takes names with commas between them, as in eu-west-1,us-east-1: {text!r}")
+    twice = next((name for name in listed if listed.count(name) > 1), None)
+    if twice is not None:
+        raise typer.BadParameter(f"takes each region once; leave out one {twice}: {text!r}")
+    return text
+
+
+def names_of(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",")]
+
+
+def region_url(text: str | RegionUrl) -> RegionUrl:
+    """Parse ``REGION=URL``.
+
+    Raises:
+        BadParameter: The text has another form.
+    """
+    if isinstance(text, RegionUrl):
+        return text
+    region, _, url = text.partition("=")
+    parts = urlsplit(url)
+    if not region or parts.scheme not in ("http", "https") or not parts.netloc:
+        raise typer.BadParameter(f"takes REGION=URL, as in b=http://127.0.0.1:8081: {text!r}")
+    return RegionUrl(region, url)
+
+
+def check_region(client: Client, named: RegionUrl, option: str) -> None:
+    """Return if the service at a URL is in the region that was named.
+
+    Raises:
+        BadParameter: It is in another region.
+    """
+    region = client.health()["region"]
+    if region != named.region:
+        raise typer.BadParameter(
+            f"the service at {named.url} is region {region}, not {named.region}; give {option} {region}={named.url}, or"
+            f" the URL of {named.region}"
+        )
+
+
+Regions = Annotated[
+    str | None,
+    typer.Option(
+        "--regions",
+        metavar="A,B,…",
+        callback=names,
+        help="The regions that exchange the topic's records, the service's own among them; the others must be peers"
+        " of the service. A topic is created in each region by itself: records travel once both sides list each"
+        " other. Left out, only the own region.",
+    ),
+]
