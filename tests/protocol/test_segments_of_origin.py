@@ -242,6 +242,18 @@ def test_at_the_end_of_the_log_nothing_is_looked_at_that_does_not_travel(service
     assert bases(asked(reader, 31)) == [31], "the one at the offset itself is shown: a puller compares its chain value"
 
 
+def test_a_skip_is_listed_though_it_does_not_travel(service: Service) -> None:
+    """A region that takes another one's records from here must see which of them were given up."""
+    log = log_of(service)
+    add_theirs(log)
+    log.add(marker(control.SKIP, {"origin": "us", "origin_topic": "us-topic", "from": 10, "to": 30, "count": 4}))
+    add_theirs(log, count=6)
+    log.add(access("s", 1))
+    log.store(service.objects)
+    assert bases(asked(service.log)) == [1]
+    assert bases(asked(service.another(), 1)) == [1]
+
+
 def test_a_quiet_region_beside_a_busy_one_costs_no_call_for_what_was_folded(service: Service) -> None:
     log = log_of(service)
     log.add(data("a"))
