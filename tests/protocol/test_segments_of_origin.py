@@ -150,6 +150,25 @@ def test_at_the_end_of_the_log_nothing_is_looked_at_that_does_not_travel(service
     assert bases(asked(reader, 31)) == [31], "the one at the offset itself is shown: a puller compares its chain value"
 
 
+def test_a_full_answer_looks_no_further(service: Service) -> None:
+    """So a puller that compares one chain value costs the source little, however many segments of others follow."""
+    log = log_of(service)
+    log.add(data("a"))
+    for n in range(30):
+        add_theirs(log, count=n + 1)
+    log.add(data("z"))
+    log.store(service.objects)
+    log.store_head(service.items)
+    reader = service.another()
+    reader.partitions.offsets(TOPIC, 0)
+    before = service.count()
+    page = asked(reader, 0, limit=1)
+    assert (bases(page), page.position, page.has_more) == ([0], 1, True)
+    assert service.count() - before == {"items.get": 1, "objects.get": 3, "objects.list": 1}
+    page = asked(reader, page.position, limit=1)
+    assert (bases(page), page.position, page.has_more) == ([31], 32, False)
+
+
 def test_a_skip_is_listed_though_it_does_not_travel(service: Service) -> None:
     """A region that takes another one's records from here must see which of them were given up."""
     log = log_of(service)

@@ -98,10 +98,10 @@ def _list_of(partition: Partition, origin: str, offset: int | None, limit: int) 
     last = state.next_offset if origin else state.own_next
     end = min(max(last, start + 1), state.next_offset)
     walk = _Walk(partition, state, origin, base, end, limits.SOURCE_SEGMENTS_LOOKED_AT)
-    walk.run(limit + 1)
+    walk.run(limit)
     position = state.next_offset if walk.base >= end else walk.base
     entries = _entries(partition, state, walk.found)
-    shown = entries[: _fitting(entries[:limit])]
+    shown = entries[: _fitting(entries)]
     if len(shown) < len(entries):
         position = entries[len(shown)].base_offset
     return _answer(partition, tail, shown, has_more=position < bounds.next_offset, position=position)
@@ -231,7 +231,7 @@ class _Walk:
             if self.base >= self.end or not self.left:
                 return
             self._look(min(page, self.left, limits.LIST_MAX - 1), wanted)
-            page *= 2  # so that few listings show many segments of others
+            page *= 4  # so that few listings show many segments of others
 
     def _look(self, limit: int, wanted: int) -> None:
         """Look at up to ``limit`` segments of one listing."""
