@@ -154,7 +154,8 @@ class _Reporter:
         )
         counts = {name: report[member] for member, name in metric_names.OF_REPORTS.items() if member in report}
         for name, count in counts.items():
-            self._metrics.add_metric(name, MetricUnit.Count, count)
+            unit = MetricUnit.Milliseconds if name.endswith("Ms") else MetricUnit.Count
+            self._metrics.add_metric(name, unit, count)
         if counts:
             self._metrics.flush_metrics()
 

@@ -15,6 +15,7 @@ from fenceline.format import control, keys
 from fenceline.format.segment import Replicated, Segment
 from fenceline.model.results import OriginEntry, SegmentEntry, SegmentList
 from fenceline.service.log import Log
+from tests.support.regions import PeerInProcess
 from tests.support.service import REGION, TOPIC, LogBuilder, Part, Service, access, append, data, marker, outcome, serve
 from tests.support.tries import tries
 
@@ -83,8 +84,18 @@ def test_an_entry_says_what_a_puller_must_know(service: Service) -> None:
     assert (entry.base_offset, entry.origin, entry.records) == (3, "us", 1)
     assert entry.of_origin == OriginEntry(2, theirs.appended_at, theirs.chain, "us-topic", 40, 4, f"{4:064x}")
     assert bases(asked(service.log, origin=REGION)) == [0, 4], "the own region may be asked for by its name"
-    nothing = asked(service.log, origin="elsewhere")
-    assert (bases(nothing), nothing.position, nothing.has_more) == ([], 6, False)
+
+
+def test_of_a_region_that_is_configured_nothing_may_be_here(service: Service) -> None:
+    append(service.log, "a", "b")
+    append(service.log, "c")
+    log = service.another(peers={"ap": PeerInProcess("ap", service, "ap", service.log)})
+    page = asked(log, 1, origin="ap")
+    assert (bases(page), page.position, page.has_more) == ([], 3, False)
+    for unknown in ("elsewhere", ""):
+        with pytest.raises(errors.InvalidRequestError) as refusal:
+            asked(log, origin=unknown)
+        assert refusal.value.field == "origin"
 
 
 def test_without_an_origin_the_answer_has_the_new_members_and_its_entries_do_not(service: Service) -> None:
@@ -326,7 +337,7 @@ def test_every_segment_that_travels_is_shown_once_whatever_the_log_start(
                 log.add(*parts)
             else:
                 add_theirs(log, *parts, origin=origin, count=n + 1)
-        half = draw.draw(st.integers(0, len(made)), label="folded by the follower")
+        is_asked_for_others_first = draw.draw(st.booleans(), label="asked for others first")
         log.store(service.objects)
         if draw.draw(st.booleans(), label="head"):
             log.store_head(service.items)
@@ -336,9 +347,9 @@ def test_every_segment_that_travels_is_shown_once_whatever_the_log_start(
         limit = draw.draw(st.integers(1, 4), label="limit")
         start = max(offset or 0, log_start)
         for process in (service.another(), service.log):
-            for origin in ("own", "us"):
-                if half % 2:
-                    asked(process, origin="us" if origin == "own" else "own")
+            for origin in ("own", *(name for name in log.state.origins if name == "us")):
+                if is_asked_for_others_first:
+                    asked(process, origin="ap" if "ap" in log.state.origins else "own", limit=2)
                 expected = [s for s in log.segments if _has(s, origin) and s.next_offset > start]
                 found = shown(process, offset, origin=origin, limit=limit)
                 own = {entry.base_offset for entry in found}

@@ -17,6 +17,7 @@ from itertools import accumulate, pairwise
 from typing import NamedTuple, TypeAlias
 
 from fenceline import limits
+from fenceline.errors import InvalidRequestError
 from fenceline.format.segment import SegmentMetadata
 from fenceline.log import state as log_state
 from fenceline.log.partition import Partition
@@ -53,12 +54,13 @@ def list_segments(partition: Partition, *, offset: int | None, limit: int, origi
             log start is the log start. Own segments at the end of the log may be left out if nothing in them travels.
 
     Raises:
+        InvalidRequestError: No region of that name is configured, and none of its records were taken.
         OffsetOutOfRangeError: ``offset`` lies outside [log start, next offset].
         StaleTopicId, CorruptLogError, Unavailable: As ``verified_tail``.
     """
     if origin is None:
         return _list_all(partition, offset, limit)
-    return _list_of(partition, "" if origin in (OWN, partition.context.region) else origin, offset, limit)
+    return _list_of(partition, origin, offset, limit)
 
 
 def _list_all(partition: Partition, offset: int | None, limit: int) -> SegmentList:
@@ -80,9 +82,12 @@ def _list_all(partition: Partition, offset: int | None, limit: int) -> SegmentLi
 
 
 def _list_of(partition: Partition, origin: str, offset: int | None, limit: int) -> SegmentList:
-    """Return segments of one origin, "" for the own one."""
     tail = verified_tail(partition)
     state, bounds = tail.state, tail.bounds
+    if origin in (OWN, partition.context.region):
+        origin = ""
+    elif origin not in partition.context.peers and origin not in state.origins:
+        raise InvalidRequestError(f"origin must be {OWN}, or the name of a region that is known here", field="origin")
     start = max(offset or 0, bounds.log_start_offset)
     if start > bounds.next_offset:
         raise out_of_range(start, bounds)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from fenceline.log.region_state import Origin
 from fenceline.model.results import SegmentEntry, SegmentList
 
+ANOTHER_HISTORY = "the source shows another history"  # begins each problem of this kind
 _WHAT_TO_DO = "create its topic anew, or restore the log from which records were taken"
 
 
@@ -20,7 +21,7 @@ def shortened(position: Origin, next_offset: int) -> str | None:
     if next_offset >= position.next_offset:
         return None
     return (
-        f"the source shows another history: its log ends before what was taken from it; {_WHAT_TO_DO}: "
+        f"{ANOTHER_HISTORY}: its log ends before what was taken from it; {_WHAT_TO_DO}: "
         f"next_offset={next_offset} taken={position.next_offset}"
     )
 
@@ -39,7 +40,7 @@ def replaced(position: Origin, answer: SegmentList) -> str | None:
         return None
     found = None if holder is None or holder.of_origin is None else holder.of_origin.chain
     return (
-        f"the source shows another history: another segment holds an offset that was taken; {_WHAT_TO_DO}: "
+        f"{ANOTHER_HISTORY}: another segment holds an offset that was taken; {_WHAT_TO_DO}: "
         f"offset={last} chain={found} taken={position.chain}"
     )
 

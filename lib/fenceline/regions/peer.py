@@ -39,6 +39,9 @@ class Peer(Protocol):
     def name(self) -> str:
         """The name that this region is configured with for it."""
 
+    def within(self, answer_ms: int) -> Peer:
+        """Return the same peer, with calls that take at most ``answer_ms``."""
+
     def topic(self, name: str) -> PeerTopic | None:
         """Return the topic of that name; ``None`` if it has none.
 
