@@ -92,6 +92,8 @@ class HttpPeer:
         if answer is None:
             return None
         said = answer.get("region")
+        if said is None:
+            raise self._problem("its answer names no region; run the same version there")
         if said != self._name:
             raise self._problem(f"it says that it is another region: {_shown(said)}")
         found: SegmentList = self._parsed(peer_answers.segments, answer)

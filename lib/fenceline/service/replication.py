@@ -6,7 +6,7 @@ Not here: how records are taken from peers (``regions.replicator``), and what a 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TypeVar
 
@@ -16,6 +16,7 @@ from fenceline.append.entry import Marked, Outdated
 from fenceline.append.region_markers import RequestEntry, SkipEntry
 from fenceline.errors import InvalidRequestError, StoreUnavailableError, ThrottledError
 from fenceline.format.region_markers import Request, Skip
+from fenceline.log import topics
 from fenceline.log.context import Context, StaleTopicId
 from fenceline.log.region_state import Origin
 from fenceline.log.tail import verified_tail
@@ -27,6 +28,7 @@ from fenceline.model.topic import unknown_partition
 from fenceline.regions.contacts import Contacts, Place
 from fenceline.regions.own_link import OwnLink
 from fenceline.regions.peer import Peers
+from fenceline.regions.replicator import Replicator, Run
 from fenceline.regions.status import Shown
 from fenceline.service.resolver import (
     INCARNATIONS_PER_REQUEST,
@@ -53,6 +55,7 @@ class Replication:
         self._peers = peers
         self._timeout_ms = timeout_ms
         self._contacts = Contacts(context.runtime)
+        self._replicator = Replicator(context, resolver.appenders, peers, self._contacts)
 
     def status(
         self, topic: str, *, start_partition: int = 0, limit: int = limits.REPLICATION_PARTITIONS_MAX
@@ -137,6 +140,44 @@ class Replication:
         if contact.gap is None and contact.problem is not None:
             raise StoreUnavailableError(f"the gap cannot be compared with the region's log: {contact.problem}")
         return position, contact.gap
+
+    # What replicates
+
+    def partitions(self) -> Iterator[tuple[str, int]]:
+        """Yield each partition of the topics that other regions have, too, as (topic, partition).
+
+        Raises:
+            StoreUnavailableError: The topics could not be listed.
+        """
+        start_after, has_more = "", True
+        while has_more:
+            after = start_after
+            found, has_more = translate_store_facts(
+                lambda: topics.list_topics(self._context, prefix="", start_after=after, limit=limits.LIST_MAX)  # noqa: B023
+            )
+            for topic in found:
+                if any(name != self._context.region for name in topic.regions):
+                    yield from ((topic.name, number) for number in range(topic.partitions))
+            start_after = found[-1].name if found else ""
+
+    def run(self, topic: str, partition: int, *, until_ms: int | None = None) -> Run:
+        """Take what is missing in a partition, and do what is due there; see ``Replicator.run``."""
+        return translate_store_facts(lambda: self._replicator.run(topic, partition, until_ms=until_ms))
+
+    def memory_of(self, topic: str, partition: int) -> object:
+        """Return what this process remembers of a partition's end: another object once its log has moved."""
+        appender = self._resolver.remembered(topic, partition)
+        return None if appender is None else appender.partition.state
+
+    def problems(self, topic: str, partition: int) -> Mapping[str, str]:
+        """Return what was wrong with each peer when it was last asked for a partition.
+
+        Raises:
+            UnknownTopicOrPartitionError: No such topic or partition.
+        """
+        known, _ = translate_store_facts(lambda: self._resolver.resolve(topic, partition))
+        contacts = self._contacts.contacts(Place(known.item.topic.topic_id, partition))
+        return {peer: contact.problem for peer, contact in contacts.items() if contact.problem is not None}
 
     def _append(self, appender: Appender, entry: RequestEntry | SkipEntry) -> Marked | Outdated:
         outcome = appender.append(entry, self._context.runtime.monotonic_ms() + self._timeout_ms)
