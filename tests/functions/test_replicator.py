@@ -210,7 +210,8 @@ def test_gaps_other_histories_lag_and_damage_are_metrics(
     replication.found = {("orders", 0): Measured(1, 0, 400_000), ("orders", 2): Measured(0, 2, 7)}
     replication.runs = raises(errors.CorruptLogError("damaged"))
     handler = running("replicator", replicating.run, service)
-    handler(event(*(body(partition=number) for number in range(3))), _Context())
+    report = handler(event(*(body(partition=number) for number in range(3))), _Context())
+    assert metric_names.OF_REPLICATION.keys() <= report.keys()
     told: dict[str, Any] = {}
     for line in capsys.readouterr().out.splitlines():
         told |= json.loads(line)
