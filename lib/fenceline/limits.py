@@ -173,6 +173,8 @@ PEER_PAUSE_MS = 1_000  # before a peer with a problem is asked again, doubled ea
 PEER_PAUSE_MS_MAX = 30_000
 LINK_RUN_MS = 60_000  # of one run of the replicator, after which it leaves the rest to the next one
 PEER_TIMEOUT_MS = 2_000  # for a peer to be asked whether it is connected
+STATUS_AGE_MS = 2_000  # of a peer's answer that is shown without asking anew
+STATUS_MS = 10_000  # for one peer to be asked for all partitions, in one request
 REPLICATION_PARTITIONS_MAX = 100  # in one answer about replication, which so has at most 3.5 MB
 CONNECTED_MS = 10_000  # since a peer's last answer, for which it counts as connected
 

@@ -43,6 +43,7 @@ class FakeRegion:
     partitions: int = 2
     regions: tuple[str, ...] = ("a", "b")
     is_down: bool = False
+    missing: bool = False  # the topic
     cursors: dict[str, dict[int, tuple[int, int]]] = field(default_factory=dict)
     replicated: set[str] = field(default_factory=set)
     active: dict[str, str | None] = field(default_factory=dict)
@@ -72,7 +73,7 @@ class FakeRegion:
             return _found({"status": "ok", "region": self.name, "version": "0"})
         if path == "/v1/topics":
             return self._topics(request.method, body)
-        if not path.startswith("/v1/topics/t"):
+        if self.missing or not path.startswith("/v1/topics/t"):
             return refused(errors.UnknownTopicOrPartitionError("there is no such topic"))
         return self._of_topic(request.method, path.removeprefix("/v1/topics/t").strip("/").split("/"), body)
 

@@ -55,6 +55,9 @@ class PeerInProcess:
     body_bytes: int = 0  # of all bodies so far
     asked: list[tuple[str, int | None]] = field(default_factory=list)  # (origin, offset) of each question for segments
 
+    def within(self, answer_ms: int) -> PeerInProcess:
+        return self
+
     def topic(self, name: str) -> PeerTopic | None:
         self._begin("topic")
         try:
@@ -190,4 +193,5 @@ class RegionWorld:
 
 def _with_peers(log: Log, peers: Mapping[str, PeerInProcess]) -> Log:
     object.__setattr__(log.context, "peers", frozenset(peers))
+    log._peers = peers
     return log

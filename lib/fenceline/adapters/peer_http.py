@@ -23,7 +23,7 @@ from fenceline import limits
 from fenceline.adapters import peer_answers
 from fenceline.adapters.peer_answers import Refused
 from fenceline.model.results import SegmentList
-from fenceline.regions.peer import PeerProblem, PeerTopic
+from fenceline.regions.peer import BeyondEnd, PeerProblem, PeerTopic
 
 CONNECT_MS = 2_000
 ANSWER_MS = 10_000  # for the whole of an answer
@@ -92,6 +92,8 @@ class HttpPeer:
         if answer is None:
             return None
         said = answer.get("region")
+        if said is None:
+            raise self._problem("its answer names no region; run the same version there")
         if said != self._name:
             raise self._problem(f"it says that it is another region: {_shown(said)}")
         found: SegmentList = self._parsed(peer_answers.segments, answer)
@@ -129,10 +131,13 @@ class HttpPeer:
             return answer
         if response.status_code == 404 and answer.get("code") == "UNKNOWN_TOPIC_OR_PARTITION":
             return None
-        raise self._problem(
+        refusal = (
             f"it refused: status={response.status_code} code={_shown(answer.get('code'))} "
             f"detail={_shown(answer.get('detail'))}"
         )
+        if response.status_code == 416 and answer.get("code") == "OFFSET_OUT_OF_RANGE":
+            raise BeyondEnd(str(self._problem(refusal)))
+        raise self._problem(refusal)
 
     def _get(
         self, url: str, params: Mapping[str, str | int], *, bytes_max: int, auth: httpx.Auth | None

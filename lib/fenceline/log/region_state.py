@@ -103,7 +103,7 @@ class Asked(NamedTuple):
         Then no further snapshot is needed for what was here.
         """
         return all(
-            _has(answer.origins, origin, life, count)
+            has(answer.origins, origin, life, count)
             for region, answer in self.answers.items()
             for origin, (life, count) in self.origins.items()
             if origin != region
@@ -258,12 +258,12 @@ def _is_matched(asked: Asked, here: Counts) -> bool:
     """Return True if each region has answered, and all that it had of third regions is here, too (I21)."""
     return all(
         region in asked.answers
-        and all(_has(here, origin, life, count) for origin, (life, count) in asked.answers[region].origins.items())
+        and all(has(here, origin, life, count) for origin, (life, count) in asked.answers[region].origins.items())
         for region in asked.regions
     )
 
 
-def _has(known: Counts, origin: str, life: str, count: int) -> bool:
+def has(known: Counts, origin: str, life: str, count: int) -> bool:
     """Return True if ``known`` has the records of ``origin`` up to ``count``: for none at all it need not know it."""
     known_life, known_count = known.get(origin, ("", -1))
     return count == 0 or (known_life == life and known_count >= count)

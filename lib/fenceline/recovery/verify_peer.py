@@ -114,7 +114,7 @@ def compare(partition: int, own: Side, peer: Side, *, on_progress: OnProgress = 
 
 
 def _scan(side: Side, on_progress: OnProgress) -> dict[Life, _Kept]:
-    """Return what a side keeps, up to its present last stable offset."""
+    """Return what a side keeps, at least up to its present last stable offset."""
     bounds = side.bounds()
     offset, end = bounds.log_start_offset, bounds.last_stable_offset
     found: dict[Life, _Kept] = {}
@@ -128,8 +128,7 @@ def _scan(side: Side, on_progress: OnProgress) -> dict[Life, _Kept]:
             found, offset = {}, start
             continue
         for record in page.records:
-            if record.offset < end:
-                _add(found, record)
+            _add(found, record)
         if page.position <= offset:
             break  # only an open transaction is left
         on_progress(min(page.position, end) - offset)

@@ -9,12 +9,13 @@ Not here: what of this is stored for other processes; see ``link_item``.
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from fenceline import limits
 from fenceline.log.region_state import Origin
 from fenceline.model.region import Gap
+from fenceline.regions.link_item import LinkValue
 from fenceline.regions.peer import PeerTopic
 from fenceline.regions.scan_notes import ScanNote, counts_for, further
 from fenceline.runtime import Runtime
@@ -159,6 +160,26 @@ class Contacts:
         with self._lock:
             return dict(self._known(place).contacts)
 
+    def link_of(self, place: Place) -> LinkValue | None:
+        """Return the link item as this process last read or wrote it; ``None`` before the first time."""
+        with self._lock:
+            return self._known(place).link
+
+    def keep_link(self, place: Place, value: LinkValue) -> None:
+        """Remember the link item."""
+        with self._lock:
+            self._known(place).link = value
+
+    def learn(self, place: Place, value: LinkValue) -> None:
+        """Take over what other processes noted in the link item."""
+        with self._lock:
+            known = self._known(place)
+            known.link = value
+            for of, note in value.notes.items():
+                kept = further(known.notes.get(of), note)
+                if kept is not None:
+                    known.notes[of] = kept
+
     def is_done(self, place: Place, what: str) -> bool:
         """Return True if ``what``, which is done once in a process, was done."""
         with self._lock:
@@ -172,14 +193,16 @@ class Contacts:
     def _known(self, place: Place) -> _Known:
         known = self._partitions.get(place)
         if known is None:
-            known = self._partitions[place] = _Known({}, {}, set())
+            known = self._partitions[place] = _Known()
             if len(self._partitions) > limits.LINKS_CACHED_MAX:
                 self._partitions.popitem(last=False)
         self._partitions.move_to_end(place)
         return known
 
 
-class _Known(NamedTuple):
-    contacts: dict[str, Contact]
-    notes: dict[tuple[str, str], ScanNote]
-    done: set[str]
+@dataclass(slots=True)
+class _Known:
+    contacts: dict[str, Contact] = field(default_factory=dict)
+    notes: dict[tuple[str, str], ScanNote] = field(default_factory=dict)
+    done: set[str] = field(default_factory=set)
+    link: LinkValue | None = None

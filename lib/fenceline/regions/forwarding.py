@@ -3,9 +3,9 @@
 Rule: this is done only while that region is suspended here (I19). The records are appended with the position that the
 peer's segment names. So the region's own link later goes on from there, and none of them comes twice.
 
-Rule: records are taken only if the peer's segments reach down to the last one that is here. Where its numbers leave some
-out, they were aborted, or an operator skipped them there. A SKIP lies between the two segments in the peer's log, and
-is looked for. Beyond a SKIP nothing is taken: what it gave up must not be lost unnoticed (I17).
+Rule: records are taken only if the peer's segments reach down to the last one that is here. Where its numbers leave
+some out, they were aborted, or an operator skipped them there. A SKIP lies between the two segments in the peer's log,
+and is looked for. Beyond a SKIP nothing is taken: what it gave up must not be lost unnoticed (I17).
 
 Not here: which region is suspended; see ``replicator``.
 """
@@ -13,7 +13,7 @@ Not here: which region is suspended; see ``replicator``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass, field
 from typing import NamedTuple
 
 from fenceline import limits
@@ -34,22 +34,36 @@ ANSWERS_PER_LOOK = 8
 _NO_SEGMENT = -1
 
 
+class _Place(NamedTuple):
+    """How far a peer's log was looked at for the region's segments.
+
+    Attributes:
+        life: The peer's topic.
+        to: Where the next look begins there; ``None``: at its log start.
+        end: Where the last segment of the region before that ends there.
+    """
+
+    life: str
+    to: int | None
+    end: int
+
+
 class Missing(NamedTuple):
     """Segments of one answer with records, or with markers after them, that are not here.
 
     Attributes:
         position: The one in the region's log.
         topic_id: The region's life that they are of.
-        count: The own number of the last record that is here.
-        note: What to remember once all of these were taken, but for the position's part.
+        taken: The own number of the last record that is here.
+        note: What to remember once all of these were taken.
         is_long: Whether there is more in the peer's log after what was looked at.
     """
 
     position: Origin | None
     topic_id: str
-    count: int
+    taken: int
     entries: list[SegmentEntry]
-    note: ScanNote
+    note: _Place
     is_long: bool
 
 
@@ -68,6 +82,11 @@ class Forwarding:
         return Place(partition.topic_id, partition.partition)
 
     @property
+    def name(self) -> str:
+        """Return the name under which its problems are remembered."""
+        return forwarding_name(self.region, self.peer.name)
+
+    @property
     def position(self) -> Origin | None:
         """Return the position in the suspended region's log, by what this process has folded."""
         return self.appender.partition.state.origins.get(self.region)
@@ -78,7 +97,7 @@ class Forwarding:
         try:
             return self._look(position)
         except PeerProblem as problem:
-            self.contacts.fail(self.place, self.peer.name, str(problem), position)
+            self.contacts.fail(self.place, self.name, str(problem), position)
             return None
 
     def take(self, missing: Missing, keep: Callable[[], bool]) -> Taken:
@@ -90,11 +109,11 @@ class Forwarding:
         Raises:
             FencelineError, StaleTopicId: As ``Appender.append``.
         """
-        packer = Packer(missing.topic_id, missing.count)
+        packer = Packer(missing.topic_id, missing.taken)
 
         def pack(entry: SegmentEntry, body: bytes) -> None:
             there = _there(entry)
-            batches, records = passed_on(entry, body, count=missing.count)
+            batches, records = passed_on(entry, body, count=missing.taken)
             if batches:
                 packer.take(batches, records=records, number=there.count or 0)
             packer.pass_by(there.next_offset or 0, there.chain_there or "")
@@ -102,46 +121,50 @@ class Forwarding:
         taking = Taking(self.appender, self.peer, self.region, missing.position, packer, pack, keep)
         taken = taking.run(missing.entries)
         if taken.problem is not None:
-            self.contacts.fail(self.place, self.peer.name, str(taken.problem), self.position)
+            self.contacts.fail(self.place, self.name, str(taken.problem), self.position)
         elif taken.is_whole:
             self._keep(missing.note, taking.position)
         return taken
 
     def _look(self, position: Origin | None) -> Missing | None:
         topic = topic_of(self.appender.partition, self.peer, self.contacts)
-        walk = _Walk(self, position, *self._place(topic.topic_id, position))
+        walk = _Walk(self, position, self._known(topic.topic_id, position))
         for answers_left in reversed(range(ANSWERS_PER_LOOK)):
-            answer = self._segments(self.region, walk.offset)
+            begun = walk.offset
+            answer = self._segments(self.region, begun)
             if answer is None:
                 return None
             if answer.topic_id != topic.topic_id:
+                topic_of(self.appender.partition, self.peer, self.contacts, is_asked_anew=True)
                 raise PeerProblem("the peer shows two lives of its topic; it is asked again")
-            is_long = answer.has_more and answer.position > (walk.offset or 0)
             walk.run(answer)
-            note = ScanNote(_lives(topic.topic_id, position), NOTHING_TAKEN, walk.offset or 0, walk.end)
-            if walk.found or walk.is_ended or (is_long and not answers_left):
-                if not walk.found and walk.is_ended:
-                    return None
-                return Missing(position, walk.topic_id, walk.least, walk.found, note, is_long and not walk.is_ended)
-            self._keep(note, position)
+            if walk.is_ended and not walk.found:
+                raise PeerProblem(
+                    f"the peer lacks records of the suspended region, which is to be asked again: count={walk.taken}"
+                )
+            self.contacts.change(self.place, self.name, problem=None, failures=0)
+            place = _Place(topic.topic_id, walk.offset, walk.end)
+            is_long = not walk.is_ended and answer.has_more and answer.position > (begun or 0)
+            if walk.found or (is_long and not answers_left):
+                return Missing(position, walk.topic_id, walk.taken, walk.found, place, is_long)
+            self._keep(place, position)
             if not is_long:
                 return None
         raise AssertionError
 
-    def _place(self, topic_id: str, position: Origin | None) -> tuple[int | None, int]:
-        """Return where to go on in the peer's log, and where the last segment of the region before it ends there."""
+    def _known(self, life: str, position: Origin | None) -> _Place:
+        """Return how far the peer was looked at for this position. Before the first, it is looked at from its start."""
         note = self.contacts.note_of(self.place, (self.region, self.peer.name))
         if note is None or position is None:
-            return None, _NO_SEGMENT
-        if (note.topic_id, note.next_offset) != (_lives(topic_id, position), position.next_offset):
-            return None, _NO_SEGMENT
-        return note.to, note.number
+            return _Place(life, None, _NO_SEGMENT)
+        if (note.topic_id, note.next_offset) != (_lives(life, position), position.next_offset):
+            return _Place(life, None, _NO_SEGMENT)
+        return _Place(life, note.to, note.number)
 
-    def _keep(self, note: ScanNote, position: Origin | None) -> None:
-        """Remember how far the peer was looked at, for this position. Before the first, it is looked at anew."""
-        if position is not None and note.topic_id == _lives(note.topic_id.partition("/")[0], position):
-            kept = note._replace(next_offset=position.next_offset)
-            self.contacts.keep_note(self.place, (self.region, self.peer.name), kept)
+    def _keep(self, place: _Place, position: Origin | None) -> None:
+        if position is not None and place.to is not None:
+            note = ScanNote(_lives(place.life, position), position.next_offset, place.to, place.end)
+            self.contacts.keep_note(self.place, (self.region, self.peer.name), note)
 
     def _segments(self, origin: str, offset: int | None, limit: int = limits.SEGMENTS_MAX) -> SegmentList | None:
         return self.peer.segments(
@@ -194,19 +217,19 @@ class _Walk:
 
     of: Forwarding
     position: Origin | None
-    offset: int | None
-    end: int
-    found: list[SegmentEntry]
-    topic_id: str
-    least: int
-    _count: int
-    is_ended: bool
+    known: InitVar[_Place]
+    offset: int | None = field(init=False)
+    end: int = field(init=False)
+    found: list[SegmentEntry] = field(default_factory=list, init=False)
+    topic_id: str = field(init=False)
+    taken: int = field(init=False)
+    is_ended: bool = field(default=False, init=False)
+    _count: int = field(init=False)
 
-    def __init__(self, of: Forwarding, position: Origin | None, offset: int | None, end: int) -> None:
-        self.of, self.position, self.offset, self.end = of, position, offset, end
-        self.found, self.is_ended = [], False
-        self.topic_id = "" if position is None else position.topic_id
-        self.least = self._count = 0 if position is None else position.count
+    def __post_init__(self, known: _Place) -> None:
+        self.offset, self.end = known.to, known.end
+        self.topic_id = "" if self.position is None else self.position.topic_id
+        self.taken = self._count = 0 if self.position is None else self.position.count
 
     def run(self, answer: SegmentList) -> None:
         """Pass the segments of one answer, up to where something is missing."""
@@ -214,8 +237,10 @@ class _Walk:
             self.end = _NO_SEGMENT  # what came after it may be trimmed
         for entry in answer.segments:
             there = _there(entry)
-            if entry.origin != self.of.region or entry.base_offset < self.end:
+            if entry.origin != self.of.region:
                 raise PeerProblem(f"the peer lists a segment that was not asked for: segment={entry.base_offset}")
+            if entry.base_offset < self.end:
+                continue  # it was passed before
             self.topic_id = self.topic_id or there.topic_id or ""
             if there.topic_id != self.topic_id:
                 continue
@@ -253,6 +278,11 @@ def _there(entry: SegmentEntry) -> OriginEntry:
     return there
 
 
-def _lives(topic_id: str, position: Origin | None) -> str:
+def forwarding_name(region: str, peer: str) -> str:
+    """Return the name of a contact for what a peer has of a suspended region."""
+    return f"{region}/{peer}"
+
+
+def _lives(life: str, position: Origin) -> str:
     """Return the lives for which a note counts: the peer's, and the suspended region's."""
-    return f"{topic_id}/{'' if position is None else position.topic_id}"
+    return f"{life}/{position.topic_id}"

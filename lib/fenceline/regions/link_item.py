@@ -94,6 +94,11 @@ class Link:
         self._renewed_at = 0  # monotonic
 
     @property
+    def is_held(self) -> bool:
+        """Return True if this process has the lease, by what it last read or wrote."""
+        return self.value.holder == self._me
+
+    @property
     def applied_to(self) -> int:
         """Return the offset below which UPDATEs of other regions were applied."""
         return self.value.applied_to

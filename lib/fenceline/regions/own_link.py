@@ -64,6 +64,11 @@ class OwnLink:
         return Place(partition.topic_id, partition.partition)
 
     @property
+    def name(self) -> str:
+        """Return the name under which its problems are remembered."""
+        return self.peer.name
+
+    @property
     def position(self) -> Origin | None:
         """Return the position in the peer's log, by what this process has folded."""
         return self.appender.partition.state.origins.get(self.peer.name)

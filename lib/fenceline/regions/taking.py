@@ -19,6 +19,7 @@ from fenceline import limits
 from fenceline.append.appender import Appender
 from fenceline.append.entry import Marked, Outdated
 from fenceline.append.replicated import ReplicatedEntry
+from fenceline.errors import InvalidRequestError
 from fenceline.log.region_state import Origin
 from fenceline.model.results import SegmentEntry
 from fenceline.regions.packing import Packed, Packer
@@ -78,14 +79,15 @@ class Taking:
             following = windows[at + 1] if at + 1 < len(windows) and problem is None else []
             if not following:
                 self.packer.close()
-            calls: list[Callable[[], bytes | PeerProblem | tuple[int, bool]]] = [
+            calls: list[Callable[[], bytes | PeerProblem | Taken]] = [
                 partial(self._append, self.packer.closed()),
                 *(partial(self._body, entry) for entry in following),
             ]
-            (count, is_ours), *bodies = gather(calls)  # type: ignore[misc,assignment]
-            records += count
-            if problem is not None or not is_ours:
-                return Taken(records, False, problem)
+            appended, *bodies = gather(calls)  # type: ignore[assignment]
+            assert isinstance(appended, Taken)
+            records += appended.records
+            if problem is not None or not appended.is_whole:
+                return Taken(records, False, problem or appended.problem)
         return Taken(records, True)
 
     def _body(self, entry: SegmentEntry) -> bytes | PeerProblem:
@@ -105,28 +107,31 @@ class Taking:
                 return problem
         return None
 
-    def _append(self, packed: Sequence[Packed]) -> tuple[int, bool]:
-        """Append segments in order; return their records, and whether the position is still this process's."""
+    def _append(self, packed: Sequence[Packed]) -> Taken:
+        """Append segments in order, as long as the position is where this process left it."""
         records = 0
         for one in packed:
             if not self.keep():
-                return records, False
+                return Taken(records, False)
             try:
                 entry = ReplicatedEntry(self.region, self.position, one.source, one.batches)
             except ValueError as error:
-                raise PeerProblem(f"the source's batches cannot be taken: {error}") from error
+                return Taken(records, False, PeerProblem(f"the source's batches cannot be taken: {error}"))
             now = self.appender.partition.context.runtime.monotonic_ms()
-            # I18: this create brings the batches and moves the position. A process that loses it starts anew from the
-            # position that the winner left.
-            outcome = self.appender.append(entry, now + limits.LINK_APPEND_MS)
+            try:
+                # I18: this create brings the batches and moves the position. A process that loses it starts anew from
+                # the position that the winner left.
+                outcome = self.appender.append(entry, now + limits.LINK_APPEND_MS)
+            except InvalidRequestError as refusal:
+                return Taken(records, False, PeerProblem(refusal.detail))
             if isinstance(outcome, Outdated):
-                return records, False
+                return Taken(records, False)
             assert isinstance(outcome, Marked)
             records += one.records
             self.position = self.appender.partition.state.origins.get(self.region)
             if not _is_at(self.position, one):
-                return records, False
-        return records, True
+                return Taken(records, False)
+        return Taken(records, True)
 
 
 def _is_at(position: Origin | None, packed: Packed) -> bool:

@@ -152,7 +152,7 @@ def test_an_answer_that_lacks_a_member_is_refused(name: str) -> None:
     answer = loads(dumps(LIST))
     of, _, member = name.rpartition(".")
     del (answer["segments"][0] if of else answer)[member]
-    with pytest.raises(PeerProblem, match="another region" if name == "region" else member):
+    with pytest.raises(PeerProblem, match="names no region" if name == "region" else member):
         segments(peer_that_answers(answer))
 
 
