@@ -42,8 +42,10 @@ TOPIC = "orders"
 SUBSCRIPTION = "billing"
 REGIONS = ("a", "b", "c")
 PARTITIONS = 2
-PER_STEP = 6  # records of one writer, at most
-STEP_S = 0.03
+PER_STEP = 20  # records of one writer, at most
+STEP_S = 0.1
+LEVEL = 100  # records that are on their way at any time
+CATCH_UP_S = 8  # that the operator waits before the consumer is moved back
 PATIENCE_S = 60
 IDLE_S = 20
 
@@ -77,6 +79,11 @@ class Region:
         self._messages.close()
         self.client.close()
 
+    @property
+    def is_level(self) -> bool:
+        """Return True if the region lacks little of what each other region has."""
+        return self.lag.isdecimal() and int(self.lag) < LEVEL
+
     def look(self, is_over: threading.Event) -> None:
         """Ask for the region's lag twice a second."""
         with Client(self.url, retry_ms=0, timeout_ms=2_000) as client:
@@ -87,7 +94,7 @@ class Region:
                     self.lag = "?"
                 else:
                     known = sum(lag for lag in lags if lag is not None)
-                    self.lag = f"{known:,}" if None not in lags else f"{known:,}+?"
+                    self.lag = str(known) if None not in lags else f"{known}+?"
 
 
 class Writer:
@@ -95,7 +102,7 @@ class Writer:
 
     def __init__(self, region: Region, seed: str) -> None:
         self.values: list[str] = []
-        self.failure: BaseException | None = None
+        self.failure: FencelineError | None = None
         self._region = region
         self._chance = random.Random(seed)
         self._is_over = threading.Event()
@@ -116,7 +123,7 @@ class Writer:
                     self._producer.send(value=value.encode(), partition=self._chance.randrange(PARTITIONS))
                     self.values.append(value)
             self._producer.close()
-        except BaseException as error:
+        except FencelineError as error:
             self.failure = error
 
     def end(self) -> None:
@@ -137,7 +144,7 @@ class Consumer:
     def __init__(self, clients: Sequence[Client]) -> None:
         self.times: Counter[str] = Counter()
         self.longest_s = 0.0
-        self.failure: BaseException | None = None
+        self.failure: FencelineError | None = None
         self._last: float | None = None
         self.subscriber: FailoverSubscriber = subscribe(TOPIC, SUBSCRIPTION, regions=clients)
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -160,7 +167,7 @@ class Consumer:
                 for record in records:
                     self.times[(record.value or b"").decode()] += 1
                 self.subscriber.acknowledge(partition, records[-1])
-        except BaseException as error:
+        except FencelineError as error:
             self.failure = error
 
     def end(self) -> None:
@@ -225,22 +232,27 @@ class Stage:
 def play(stage: Stage, chance: random.Random) -> None:
     """Kill a amid the traffic, bring it back, and move the consumer back to it."""
     a, consumer = stage.regions["a"], stage.consumer
-    stage.go_on(chance.uniform(5, 7))
+    stage.go_on(chance.uniform(4, 6))
     check(consumer.subscriber.region == "a", f"the consumer began in {consumer.subscriber.region}")
     stage.tell("a is killed (kill -9)")
     a.kill()
     stage.wait(lambda: consumer.subscriber.region == "b", "the consumer goes on in b")
     stage.tell("the consumer goes on in b, by itself")
-    stage.go_on(chance.uniform(1, 3))
-    a.start()
+    stage.go_on(chance.uniform(1, 2.5))
+    with ThreadPoolExecutor() as pool:
+        starting = pool.submit(a.start)
+        stage.wait(starting.done, "a starts")
+        starting.result()
     stage.tell("a comes back")
-    stage.go_on(chance.uniform(3, 5))
+    back = time.monotonic()
+    stage.wait(lambda: a.is_level or time.monotonic() - back > CATCH_UP_S, "a catches up")
+    stage.go_on(chance.uniform(0, 1))
     for region in stage.regions.values():
         region.client.set_active_region(TOPIC, SUBSCRIPTION, "a")
     stage.tell("the active region is set to a")
     stage.wait(lambda: consumer.subscriber.region == "a", "the consumer goes back to a")
     stage.tell("the consumer goes on in a")
-    stage.go_on(chance.uniform(2, 4))
+    stage.go_on(chance.uniform(2, 3))
     for writer in stage.writers.values():
         writer.end()
     stage.tell("the writers end")
