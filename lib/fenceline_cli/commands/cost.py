@@ -46,8 +46,8 @@ def cost(
         typer.Option(
             min=1,
             max=limits.REGIONS_MAX,
-            help="How many regions each topic is in. With 2 or more, the table has what an append in one region costs"
-            " until it is in all others, beside the append itself, and what a snapshot of subscriptions costs.",
+            help="How many regions each topic is in. With 2 or more, the command adds what it costs until an append is"
+            " in all other regions, and what a snapshot of subscriptions costs.",
         ),
     ] = 1,
     as_json: AsJson = False,

@@ -1,7 +1,8 @@
 """What replication between regions costs on AWS: every request is counted on logs in memory, one for each region.
 
-Rule: what is counted is the deployed path. Each new segment informs all regions, and each of these looks at the
-partition once. So looks that find nothing are counted, too. Only the functions' time comes from prices.py.
+Rule: what is counted is the deployed path. Each new segment informs all regions, and these look at the partition. So
+looks that find nothing are counted, too. Messages that wait in a region together are one look. Only the functions' time
+comes from prices.py.
 
 Not here: appends by clients, and reads; see ``cost``.
 """
@@ -30,8 +31,8 @@ from fenceline_cli.commands.counted_stores import Counted, CountedItems, Counted
 
 KIB = 1024
 TOPIC = "cost"
-LOOKS = 2 * limits.CHECKPOINT_SEGMENTS  # where each brings one batch
-FULL_LOOKS = 4  # where each brings 1 MiB
+APPENDS = limits.CHECKPOINT_SEGMENTS  # so that one checkpoint is among them
+SNAPSHOTS = 4
 SQS_PER_MESSAGE = 3  # a send, a receive and a delete
 SCHEDULE_PER_MONTH = 30 * 24 * 60
 QUIET_LOOKS_PER_MONTH = 30 * 24 * 12  # of one partition at one peer, each 5 minutes
@@ -85,9 +86,9 @@ def measured(regions: int, sizes_kib: Sequence[int]) -> Between:
         world.settle()
         world.snapshot()  # warm
         world.clear()
-        for _ in range(LOOKS):
+        for _ in range(SNAPSHOTS):
             world.snapshot()
-        snapshot, counted = world.dollars / LOOKS, world.per(LOOKS)
+        snapshot, counted = world.dollars / SNAPSHOTS, world.per(SNAPSHOTS)
         world.clear()
         for number in range(regions):
             world.look(number)
@@ -98,7 +99,7 @@ def measured(regions: int, sizes_kib: Sequence[int]) -> Between:
 
 def _replicated(regions: int, kib: int, batches: int) -> Row:
     """Count what ``batches`` appends of ``kib`` KiB cost until they are in all other regions, for each of them."""
-    looks = LOOKS if batches == 1 else FULL_LOOKS
+    looks = APPENDS if batches == 1 else 1
     with _World(regions) as world:
         world.append(kib * KIB, 1)
         world.settle()  # warm
@@ -185,13 +186,9 @@ class _World:
         self.settle()
 
     def settle(self) -> None:
-        """Let every region look at the partition, and again after each new segment, until there are none."""
-        pending = [True] * len(self._logs)
-        while any(pending):
-            number = pending.index(True)
-            pending[number] = False
-            if self.look(number):
-                pending = [True] * len(self._logs)
+        """Let every region look at the partition, and again after new segments, until there are none."""
+        while sum(self.look(number) for number in range(len(self._logs))):
+            continue
 
     def look(self, number: int) -> int:
         """Let one region look at the partition, and return how many segments it made."""

@@ -16,8 +16,8 @@ from tests.support.results import error_line, lines
 @pytest.fixture(autouse=True)
 def few_looks_and_no_checkpoint_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "CHECKPOINT_MS", 10**9)
-    monkeypatch.setattr(cost_regions, "LOOKS", 2)
-    monkeypatch.setattr(cost_regions, "FULL_LOOKS", 1)
+    monkeypatch.setattr(cost_regions, "APPENDS", 2)
+    monkeypatch.setattr(cost_regions, "SNAPSHOTS", 2)
     monkeypatch.setattr(cost, "SIZES_KIB", (64,))
 
 
