@@ -208,5 +208,6 @@ def _finding(scope: Construct, api: apigateway.HttpApi, path: str) -> str:
     """Return the name that cdk-nag gives to the star in a path's ARN."""
     stack = cdk.Stack.of(scope)
     made = stack.get_logical_id(cast(cdk.CfnElement, api.node.default_child))
-    prefix = f"arn:<AWS::Partition>:execute-api:{stack.region}:<AWS::AccountId>"
+    account = "<AWS::AccountId>" if cdk.Token.is_unresolved(stack.account) else stack.account
+    prefix = f"arn:<AWS::Partition>:execute-api:{stack.region}:{account}"
     return f"IAM5[Resource::{prefix}:<{made}>/$default/GET{path}]"

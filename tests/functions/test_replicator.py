@@ -35,7 +35,7 @@ class FakeReplication:
     """The replication of a service, which does what a test says."""
 
     runs: Callable[[str, int], Ran] = lambda topic, partition: Ran()
-    due: Sequence[tuple[str, int]] = ()
+    replicated: Sequence[tuple[str, int]] = ()
     found: Mapping[tuple[str, int], Measured] = field(default_factory=dict)
     ran: list[tuple[str, int]] = field(default_factory=list)
 
@@ -43,8 +43,8 @@ class FakeReplication:
         self.ran.append((topic, partition))
         return self.runs(topic, partition)
 
-    def work_due(self) -> Sequence[tuple[str, int]]:
-        return self.due
+    def partitions(self) -> Sequence[tuple[str, int]]:
+        return self.replicated
 
     def measured(self, topic: str, partition: int) -> Measured:
         return self.found.get((topic, partition), NOTHING)
@@ -163,18 +163,34 @@ def test_a_partition_that_does_not_exist_here_is_no_failure(
     assert failed(replicating.run(event(body(partition=1)), None, service)) == []
 
 
-def test_the_schedule_sends_a_message_for_each_partition_that_is_due_and_takes_nothing_itself(
+def test_the_schedule_names_each_partition_once_in_five_minutes_and_takes_nothing_itself(
     replicating: Replicating, replication: FakeReplication, service: Service, queues: FakeQueues
 ) -> None:
-    replication.due = [("orders", 0), ("orders", 7)]
-    assert replicating.run({"time": "2026-01-01T00:00:00Z"}, None, service) == {"due": 2}
-    assert queues.own.taken() == [("orders", 0), ("orders", 7)]
+    replication.replicated = [("orders", number) for number in range(40)]
+    named = []
+    for minute in range(5):
+        report = replicating.run({"time": f"2026-01-01T00:0{minute}:00Z"}, None, service)
+        found = queues.own.taken()
+        assert report == {"partitions": 40, "due": len(found)}
+        assert 0 < len(found) < 20
+        named += found
+    assert sorted(named) == [*replication.replicated]
     assert replication.ran == []
-    assert service.log.context.events.latest_ms == 1_767_225_600_000
+    assert service.log.context.events.latest_ms == 1_767_225_840_000
 
 
-def test_a_quiet_region_sends_no_message(replicating: Replicating, service: Service, queues: FakeQueues) -> None:
-    assert replicating.run({"time": "2026-01-01T00:00:00Z"}, None, service) == {"due": 0}
+def test_a_call_by_hand_names_every_partition(
+    replicating: Replicating, replication: FakeReplication, service: Service, queues: FakeQueues
+) -> None:
+    replication.replicated = [("orders", number) for number in range(40)]
+    replicating.run({}, None, service)
+    assert queues.own.taken() == [*replication.replicated]
+
+
+def test_a_region_without_such_topics_sends_no_message(
+    replicating: Replicating, service: Service, queues: FakeQueues
+) -> None:
+    assert replicating.run({"time": "2026-01-01T00:00:00Z"}, None, service) == {"partitions": 0, "due": 0}
     assert queues.own.calls == 0
 
 

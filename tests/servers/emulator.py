@@ -1,15 +1,18 @@
-"""The emulated AWS, with the one condition key that it lacks and that our bucket policy depends on.
+"""The emulated AWS, with the two condition keys that our policies depend on and that it lacks or gets wrong.
+
+``aws:PrincipalArn`` of a session of a role is the role's ARN. The emulator gives that of the session.
 
 Rule: the Python of ministack's own environment runs it. It is no module of the tests.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import Any
 
 from ministack.app import main
-from ministack.core import iam_actions
+from ministack.core import iam_actions, iam_evaluator
 
 KEY, HEADER = "s3:if-none-match", "if-none-match"
 
@@ -23,6 +26,18 @@ def _object_context(action: str, query: Any, path: str, headers: Any) -> dict[st
     return context
 
 
+_resolve = iam_evaluator._resolve_condition_key
+_SESSION = re.compile(r"arn:([a-z-]+):sts::([0-9]{12}):assumed-role/(.+)/[^/]+")
+
+
+def _condition_key(key: str, about: Any) -> Any:
+    found = _resolve(key, about)
+    if key.lower() == "aws:principalarn" and (session := _SESSION.fullmatch(str(found))):
+        return f"arn:{session[1]}:iam::{session[2]}:role/{session[3]}"
+    return found
+
+
 if __name__ == "__main__":
+    iam_evaluator._resolve_condition_key = _condition_key
     iam_actions._s3_object_context = _object_context
     sys.exit(main())

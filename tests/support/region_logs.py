@@ -22,8 +22,8 @@ UPDATE = marker(control.SUBSCRIPTION_UPDATE, Updates([Update("billing")]).to_val
 
 
 def life(region: str, number: int = 1) -> str:
-    """Return the id of a region's topic in one of its lives."""
-    return f"{region}-life-{number}"
+    """Return the id of a region's topic in one of its lives. Of a long name the end is enough."""
+    return f"{region[-20:]}-life-{number}"
 
 
 class RegionLog(LogBuilder):
@@ -72,9 +72,7 @@ class RegionLog(LogBuilder):
         part = request(snapshot_id, region, *(regions or (OWN,)), number=number)
         return self.takes(region, markers=[part], number=number)
 
-    def is_answered(
-        self, region: str, snapshot_id: str, position: int = 7, number: int = 1, **had: int | tuple[str, int]
-    ) -> Folded:
+    def is_answered(self, region: str, snapshot_id: str, position: int = 7, number: int = 1, **had: Any) -> Folded:
         """Take another region's RESPONSE. Of others it had what ``had`` says: counts in their first lives, or pairs."""
         part = response(snapshot_id, region, position, number=number, **had)
         return self.takes(region, markers=[part], number=number)
@@ -95,9 +93,7 @@ def request(snapshot_id: str, region: str, *regions: str, number: int = 1) -> Pa
     return marker(control.SNAPSHOT_REQUEST, Request(snapshot_id, life(region, number), regions).to_value())
 
 
-def response(
-    snapshot_id: str, region: str, position: int = 7, *, number: int = 1, to: str = OWN, **had: int | tuple[str, int]
-) -> Part:
+def response(snapshot_id: str, region: str, position: int = 7, *, number: int = 1, to: str = OWN, **had: Any) -> Part:
     origins: Mapping[str, tuple[str, int]] = {
         name: (life(name), one) if isinstance(one, int) else one for name, one in had.items()
     }

@@ -1,20 +1,19 @@
 """What an operator's alarms are about, of one partition: gaps, other histories, and how old what is missing is.
 
-Rule: a peer that does not answer counts as behind, by the time since it last did. So a lost region is noticed by the same
-alarm as a slow one.
+Rule: a peer that does not answer counts as behind, by the time since it last did. So the same alarm notices a lost region
+and a slow one. A suspended region is not asked, and does not count.
 
 Not here: what is shown of a topic as a whole; see ``status``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
+from fenceline.log.region_state import Origin
+from fenceline.regions.contacts import Contacts, Place
 from fenceline.regions.history import ANOTHER_HISTORY
-
-if TYPE_CHECKING:
-    from fenceline.regions.contacts import Contact
 
 
 class Measured(NamedTuple):
@@ -34,16 +33,26 @@ class Measured(NamedTuple):
 NOTHING = Measured(0, 0, 0)
 
 
-def measured(contacts: Iterable[Contact], now_ms: int) -> Measured:
-    """Return what the contacts of one partition say."""
-    found = [*contacts]
-    gaps = sum(one.gap is not None for one in found)
-    others = sum(one.problem is not None and one.problem.startswith(ANOTHER_HISTORY) for one in found)
-    return Measured(gaps, others, max((_lag_ms(one, now_ms) for one in found), default=0))
+def measured(
+    contacts: Contacts, place: Place, peers: Iterable[str], positions: Mapping[str, Origin], now_ms: int
+) -> Measured:
+    """Return what this process knows of a partition.
 
-
-def _lag_ms(contact: Contact, now_ms: int) -> int:
-    since = [contact.answered.oldest_at if contact.answered else None]
-    if contact.failures:
-        since.append(contact.seen_at)
-    return max((now_ms - at for at in since if at is not None), default=0)
+    Args:
+        peers: Those that are asked.
+        positions: By region, in its log here.
+    """
+    gaps = others = lag_ms = 0
+    for peer in peers:
+        contact = contacts.of(place, peer)
+        gaps += contact.gap is not None
+        others += contact.problem is not None and contact.problem.startswith(ANOTHER_HISTORY)
+        since = []
+        if contact.answered is not None and contact.lag_records(
+            positions.get(peer), contacts.note_of(place, (peer, peer))
+        ):
+            since.append(contact.answered.oldest_at)
+        if contact.failures:
+            since.append(contact.seen_at)
+        lag_ms = max([lag_ms, *(now_ms - at for at in since if at is not None)])
+    return Measured(gaps, others, lag_ms)

@@ -165,6 +165,17 @@ def test_local_lies_behind_the_last_answer_even_where_all_was_here_before() -> N
     assert log.regions.asked[0].local == log.state.next_offset
 
 
+def test_local_stays_where_it_is_while_another_request_finds_its_own() -> None:
+    log = RegionLog()
+    log.asks("s1", "b")
+    log.asks("s2", "b")
+    log.is_answered("b", "s1")
+    first = log.state.next_offset
+    log.is_answered("b", "s2", c=1)
+    log.takes("c", "1")
+    assert [asked.local for asked in log.regions.asked] == [first, log.state.next_offset]
+
+
 @pytest.mark.parametrize(
     ("had", "expected"),
     [

@@ -93,17 +93,17 @@ def build(operations: Sequence[Any], log: RegionLog) -> RegionLog:
     return log
 
 
-def add_plain(log: RegionLog, operation: Any, n: int, *, is_old: bool = False) -> None:
+def add_plain(log: RegionLog, operation: Any, n: int, *, knows_regions: bool = True) -> None:
     match operation:
         case ("own", count):
-            log.add(data(*["o"] * count), is_old=is_old)
+            log.add(data(*["o"] * count), knows_regions=knows_regions)
         case ("transaction", is_commit):
             begun = data("t", producer=(n, 0, 0), is_transactional=True)
-            log.add(begun, outcome(n, 1, is_commit=is_commit), is_old=is_old)
+            log.add(begun, outcome(n, 1, is_commit=is_commit), knows_regions=knows_regions)
         case ("access",):
-            log.add(access("session", n), is_old=is_old)
+            log.add(access("session", n), knows_regions=knows_regions)
         case ("unknown",):
-            log.add(marker(0x90, {}), is_old=is_old)
+            log.add(marker(0x90, {}), knows_regions=knows_regions)
 
 
 def as_version_2(state: PartitionState) -> dict[str, Any]:
@@ -172,6 +172,13 @@ def test_a_head_of_version_2_anywhere_gives_what_folding_whole_gives(before: Any
     build(after, log)
     assert folded_after(log, cut, as_version_2(at) if cut else None) == log.state
     assert replayed_after(log, as_version_2(at)) == log.state
+
+
+def test_the_end_of_what_travels_is_that_of_the_data_in_a_head_of_version_2() -> None:
+    log = RegionLog()
+    log.add(data("x"), is_old=True)
+    log.add(access("session", 1), is_old=True)
+    assert Head.from_value(as_version_2(log.state)).state == log.state
 
 
 def test_a_head_without_regions_says_nothing_of_them() -> None:
