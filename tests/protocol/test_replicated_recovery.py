@@ -40,8 +40,8 @@ def whole_log(service: Service) -> RegionLog:
     """Return a log with each thing that the fold of regions knows, under way and completed; it is stored."""
     log = RegionLog(topic_id=service.topic_id())
     for n in range(3):
-        log.add(data(f"old{n}"), is_old=True)
-    log.add(data("t", producer=(6, 0, 0), is_transactional=True), outcome(6, 1, is_commit=False), is_old=True)
+        log.add(data(f"old{n}"), knows_regions=False)
+    log.add(data("t", producer=(6, 0, 0), is_transactional=True), outcome(6, 1, is_commit=False), knows_regions=False)
     log.takes("b", "1", "2", chain="cc")
     log.add(data("x"))
     log.takes("c", "1", "2", start=3)
@@ -101,7 +101,7 @@ def test_a_state_object_carries_what_it_says_of_regions(service: Service) -> Non
 def test_a_log_from_before_regions_is_verified_rebuilt_and_gone_on_with(service: Service) -> None:
     log = RegionLog(topic_id=service.topic_id())
     for n in range(3):
-        log.add(data(f"old{n}"), is_old=True)
+        log.add(data(f"old{n}"), knows_regions=False)
     log.store(service.objects.store)
     append(service.log, "new")
     put(service, entry_of(None, "1"))
@@ -124,7 +124,7 @@ def test_own_records_that_contradict_the_log_below_are_found(service: Service, i
     before = log.state
     if not is_old:
         log.state = before._replace(own_records=1)
-    segment = log.make(data("x"), is_old=is_old)
+    segment = log.make(data("x"), knows_regions=not is_old)
     log.state = before
     log.segments.append(segment)
     log.store(service.objects.store)
