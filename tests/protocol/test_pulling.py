@@ -48,9 +48,7 @@ def numbers(region: Region, of: str) -> list[tuple[str, int]]:
         page = region.log.partitions.read(
             TOPIC, 0, ReadRequest(offset=segment.base_offset, max_records=segment.next_offset - segment.base_offset)
         )
-        values = [
-            (one.value or b"").decode() for one in page.records if one.offset < segment.next_offset
-        ]
+        values = [(one.value or b"").decode() for one in page.records if one.offset < segment.next_offset]
         assert state in (-1, segment.metadata.records + len(values))
         low = source.count - len(values)
         found += [(value, low + n) for n, value in enumerate(values, start=1)]
@@ -311,7 +309,7 @@ def test_another_life_is_taken_from_its_start_after_the_old_ones_records(world: 
     origin = world["b"].origin("a")
     assert origin is not None
     assert (origin.topic_id, origin.count, origin.start) == (world["a"].service.topic_id(), 1, 0)
-    # What the new life knows of b is all of b; its own earlier records come from nobody.
+    # What the new life knows of b is all of b; no region sends it its own earlier records.
     world["b"].append("b1")
     world["a"].pull()
     assert world["a"].values() == ["new1", "b1"]

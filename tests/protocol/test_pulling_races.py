@@ -233,3 +233,20 @@ def test_an_item_is_read_as_it_was_written() -> None:
     value = LinkValue("me", 7, 3, 11, {("a", "a"): ScanNote("t", 4, 9, 3)}, {"a": Seen(5, None), "c": Seen(6, "away")})
     assert value_of(Item(ItemKey("p", "link"), 1, value.to_value())) == value
     assert value_of(None) == LinkValue()
+
+
+def test_a_long_quiet_stretch_is_noted_for_other_processes(world: RegionWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SOURCE_SEGMENTS_LOOKED_AT", 2)
+    world["b"].append("b0")
+    world["a"].append("a0")
+    world.settle()
+    for n in range(40):
+        world["b"].append("b" + "x" * n)
+        world["a"].pull()
+    world["a"].append("a1")
+    before = link_of(world["b"]).notes["a", "a"].to
+    first = world["b"].replicator(world["b"].another())
+    runs = [first.run(TOPIC, 0) for _ in range(2)]
+    assert sum(run.took_records for run in runs) == 1
+    assert link_of(world["b"]).notes["a", "a"].to > before + 30
+    assert world["b"].values().count("a1") == 1
