@@ -13,6 +13,7 @@ from cdk_nag import AwsSolutionsChecks
 
 from infra import bundling
 from infra.context import BadContext, parse
+from infra.peers import stack_name
 from infra.regional_stack import RegionalStack
 
 
@@ -25,6 +26,7 @@ def main() -> int:
             default_region=os.environ.get("CDK_DEFAULT_REGION") or os.environ.get("AWS_REGION") or "",
         )
         code = bundling.bundled(deployment.target)
+        asking = bundling.bundled(deployment.target, for_peers=True) if deployment.has_peers else None
     except (BadContext, bundling.CannotBundle) as error:
         print(f"fenceline: {error}", file=sys.stderr)
         return 1
@@ -32,7 +34,8 @@ def main() -> int:
         print(f"fenceline: {bundling.NOT_COMPILED}", file=sys.stderr)
     for region in deployment.regions:
         environment = cdk.Environment(account=os.environ.get("CDK_DEFAULT_ACCOUNT"), region=region)
-        RegionalStack(app, f"{deployment.name}-{region}", deployment=deployment, code=code, env=environment)
+        name = stack_name(deployment.name, region)
+        RegionalStack(app, name, deployment=deployment, code=code, asking=asking, env=environment)
     app.synth()
     return 0
 

@@ -6,3 +6,6 @@ it, and all cold starts would take a twentieth longer. There the first such requ
 """
 
 FUNCTIONS = ("produce", "read", "admin", "subscriptions", "sessions", "transactions", "sweeper", "compactor")
+# Those that exist only in a region with peers, and all that need the bundle which can ask peers.
+WITH_PEERS = ("notifier", "replicator")
+ASKING_PEERS = ("admin", *WITH_PEERS)

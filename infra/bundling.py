@@ -5,8 +5,8 @@ version is pinned (constraints.txt). What depends on the making is left out: pip
 files. So the hash of the asset changes when the functions do, or when the Python that compiles them does. Only a Python
 of Lambda's version can compile them. Where there is none, each cold start compiles.
 
-All functions share one bundle. What each may do is its role's business, what each imports its handler's. Lambda loads
-only what is imported.
+All functions share one bundle, except for those that ask peers: theirs has more, which no other cold start should have
+to fetch. What each may do is its role's business, what each imports its handler's. Lambda loads only what is imported.
 
 Not here: memory, time and settings of the functions (``functions``).
 """
@@ -22,7 +22,7 @@ import sysconfig
 import tempfile
 import time
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -33,6 +33,7 @@ BUILD = ROOT / "build"
 
 # What the handlers import beside our own packages. pip adds the dependencies of these.
 REQUIREMENTS = ("aiokafka", "aws-lambda-powertools", "aws-xray-sdk", "botocore", "cramjam", "google-crc32c")
+FOR_PEERS = ("httpx",)  # by which peers are asked
 PYTHON = "3.13"
 PLATFORMS = ("manylinux_2_28_aarch64", "manylinux2014_aarch64")  # arm64, a fifth cheaper and no slower
 
@@ -40,6 +41,7 @@ _OURS = (("lib/fenceline", "fenceline"), ("lib/fenceline_http", "fenceline_http"
 _NOT_OURS = shutil.ignore_patterns("__pycache__", "*.md", "py.typed", "client")
 # Of four hundred services botocore carries descriptions, 27 MB. X-Ray's is for the tracer.
 _SERVICES = {"dynamodb", "s3", "xray"}
+_SERVICES_FOR_PEERS = {"sqs", "ssm", "sts"}
 # Of aiokafka only its record codec is used; its client would be a third of the import time.
 _AIOKAFKA = {"codec.py", "errors.py", "record", "util.py", "structs.py"}
 _POWERTOOLS_UTILITIES = {"__init__.py", "jmespath_utils"}  # imported by its logger
@@ -55,21 +57,23 @@ class CannotBundle(Exception):
     """A failure to fetch the functions' dependencies, or to compile them. The message says why, in one line."""
 
 
-def bundled(target: Target = "lambda") -> Path:
+def bundled(target: Target = "lambda", *, for_peers: bool = False) -> Path:
     """Return the directory that becomes the functions' asset. It is made unless it exists already.
 
     Args:
         target: Lambda's platform and Python, or those of this process.
+        for_peers: Whether the functions ask other regions.
 
     Raises:
         CannotBundle: pip could not fetch the dependencies, or a module is no Python.
     """
-    place = BUILD / f"functions-{target}-{_key(target)}"
+    kind = "asking" if for_peers else "functions"
+    place = BUILD / f"{kind}-{target}-{_key(target, for_peers)}"
     if not place.exists():
         BUILD.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(dir=BUILD) as scratch:
             made = Path(scratch, "bundle")
-            shutil.copytree(_dependencies(target), made)
+            shutil.copytree(_dependencies(target, for_peers), made)
             for source, name in _OURS:
                 shutil.copytree(ROOT / source, made / name, ignore=_NOT_OURS)
             _write_metadata(made)
@@ -84,10 +88,10 @@ def bytes_of(bundle: Path) -> int:
     return sum(path.stat().st_size for path in bundle.rglob("*") if path.is_file())
 
 
-def _key(target: Target) -> str:
+def _key(target: Target, for_peers: bool = False) -> str:
     """Return a name for the content, by every file that goes in and everything that decides what pip fetches."""
     _, compiler = _compiler(target) or ("", "none")
-    digest = hashlib.sha256(f"{_dependencies_key(target)} {compiler}".encode())
+    digest = hashlib.sha256(f"{_dependencies_key(target, for_peers)} {compiler}".encode())
     for path in sorted(_sources()):
         digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
@@ -102,14 +106,14 @@ def _sources() -> Iterator[Path]:
             yield from (Path(directory, name) for name in files if name not in left_out)
 
 
-def _dependencies(target: Target) -> Path:
-    place = BUILD / f"dependencies-{target}-{_dependencies_key(target)}"
+def _dependencies(target: Target, for_peers: bool) -> Path:
+    place = BUILD / f"dependencies-{target}-{_dependencies_key(target, for_peers)}"
     if not place.exists():
         BUILD.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(dir=BUILD) as scratch:
             made = Path(scratch, "dependencies")
-            _pip(made, target)
-            _prune(made)
+            _pip(made, target, REQUIREMENTS + FOR_PEERS if for_peers else REQUIREMENTS)
+            _prune(made, _SERVICES | _SERVICES_FOR_PEERS if for_peers else _SERVICES)
             _settle(made, place)
     return place
 
@@ -157,28 +161,28 @@ def _last_line(output: str) -> str:
     return "".join([line.strip() for line in output.splitlines() if line.strip()][-1:])[:300]
 
 
-def _dependencies_key(target: Target) -> str:
-    parts = [Path(__file__).read_text(), (ROOT / "constraints.txt").read_text(), target]
+def _dependencies_key(target: Target, for_peers: bool) -> str:
+    parts = [Path(__file__).read_text(), (ROOT / "constraints.txt").read_text(), target, str(for_peers)]
     if target == "here":
         parts += [sysconfig.get_platform(), sys.version]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
-def _pip(directory: Path, target: Target) -> None:
+def _pip(directory: Path, target: Target, requirements: Sequence[str]) -> None:
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
     command += ["--target", str(directory), "-c", str(ROOT / "constraints.txt"), "--only-binary=:all:"]
     if target == "lambda":
         command += ["--implementation", "cp", "--python-version", PYTHON]
         command += [word for platform in PLATFORMS for word in ("--platform", platform)]
-    done = subprocess.run([*command, *REQUIREMENTS], capture_output=True, text=True, check=False)
+    done = subprocess.run([*command, *requirements], capture_output=True, text=True, check=False)
     if done.returncode:
         raise CannotBundle(f"pip could not fetch the functions' dependencies: {_last_line(done.stderr)}")
 
 
-def _prune(directory: Path) -> None:
+def _prune(directory: Path, services: set[str]) -> None:
     """Delete what no function reads."""
     shutil.rmtree(directory / "bin", ignore_errors=True)
-    _keep(directory / "botocore" / "data", _SERVICES, files_too=False)
+    _keep(directory / "botocore" / "data", services, files_too=False)
     _keep(directory / "aiokafka", _AIOKAFKA, files_too=True)
     _keep(directory / "aws_lambda_powertools" / "utilities", _POWERTOOLS_UTILITIES, files_too=True)
     shutil.rmtree(directory / "aws_lambda_powertools" / "event_handler")

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import cache
 from typing import Any, Literal
 
-import botocore.session
+from infra import peers
+from infra.peers import OtherDeployment
 
 Target = Literal["lambda", "here"]
 
@@ -35,7 +35,8 @@ class Deployment:
 
     Args:
         name: The beginning of the stacks' names.
-        regions: One stack each.
+        regions: One stack each, which are each other's peers.
+        peers: By region those of other deployments, as ``-c peers`` describes them: peers of each of ``regions``.
         auth: With ``iam`` each request is signed (SigV4) by a caller that may invoke the API. ``none`` lets every
             caller in.
         cors_origins: Web origins that may call the API; none by default.
@@ -55,6 +56,7 @@ class Deployment:
 
     name: str = "Fenceline"
     regions: Sequence[str] = field(default_factory=tuple)
+    peers: Mapping[str, OtherDeployment] = field(default_factory=dict)
     auth: Literal["iam", "none"] = "iam"
     cors_origins: Sequence[str] = ()
     throttle_rate: int = 5_000
@@ -68,6 +70,11 @@ class Deployment:
     log_level: str = "INFO"
     tracing: bool = False
     target: Target = "lambda"
+
+    @property
+    def has_peers(self) -> bool:
+        """Whether the stacks have peers: each other, or regions of other deployments."""
+        return len(self.regions) + len(self.peers) > 1
 
 
 def parse(context: Mapping[str, Any], *, default_region: str) -> Deployment:
@@ -88,6 +95,7 @@ def parse(context: Mapping[str, Any], *, default_region: str) -> Deployment:
     return Deployment(
         name=_matching(given, "name", _NAME, "Fenceline", "letters, digits and hyphens, at most 40, a letter first"),
         regions=regions,
+        peers=_peers(given, regions),
         auth=_auth(given),
         cors_origins=_origins(given),
         throttle_rate=_number(given, "throttle_rate", 5_000),
@@ -109,11 +117,18 @@ def _regions(given: Mapping[str, Any], default_region: str) -> tuple[str, ...]:
     if not asked:
         raise BadContext("no region: name one or several with -c regions=us-east-1,eu-west-1, or set AWS_REGION")
     for region in asked:
-        if region not in _known_regions():
+        if region not in peers.known_regions():
             raise BadContext(f"there is no region {region}; write them as AWS does: -c regions=us-east-1,eu-west-1")
         if asked.count(region) > 1:
             raise BadContext(f"the region {region} is named twice; name it once")
     return asked
+
+
+def _peers(given: Mapping[str, Any], regions: Sequence[str]) -> dict[str, OtherDeployment]:
+    try:
+        return peers.parse(given.get("peers", ""), regions=regions)
+    except peers.BadPeers as error:
+        raise BadContext(str(error)) from error
 
 
 def _alarm_topics(given: Mapping[str, Any], regions: Sequence[str]) -> dict[str, str]:
@@ -129,13 +144,6 @@ def _alarm_topics(given: Mapping[str, Any], regions: Sequence[str]) -> dict[str,
             raise BadContext(f"-c alarm_topics names two topics in {match[1]}; name one for each region")
         topics[match[1]] = arn
     return topics
-
-
-@cache
-def _known_regions() -> frozenset[str]:
-    session = botocore.session.get_session()
-    partitions = session.get_available_partitions()
-    return frozenset(region for one in partitions for region in session.get_available_regions("lambda", one))
 
 
 def _auth(given: Mapping[str, Any]) -> Literal["iam", "none"]:

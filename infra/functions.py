@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
@@ -28,11 +29,14 @@ _API_S = 29  # less than the gateway's 30, after which no caller would get the a
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """A function's memory and time-out. Its share of CPU grows with memory: 1,769 MB are one core."""
+    """A function's memory and time-out, and what calls it.
+
+    Its share of CPU grows with memory: 1,769 MB are one core. What the clock calls, a queue may call, too.
+    """
 
     memory_mb: int
     timeout_s: int
-    is_scheduled: bool = False
+    caller: Literal["api", "clock", "queue"] = "api"
 
 
 SIZES: Mapping[str, Size] = {
@@ -49,9 +53,13 @@ SIZES: Mapping[str, Size] = {
     # Appends up to 500 markers of an end, 32 side by side, on the caller's time: a whole core.
     "transactions": Size(1_769, _API_S),
     # Ends before the next one begins, a minute later; compacts up to 256 MiB within a run.
-    "sweeper": Size(1_769, 60, is_scheduled=True),
+    "sweeper": Size(1_769, 60, "clock"),
     # Lambda's longest time. The memory is for 2 million keys at 171 bytes, a file of 64 MiB, and 16 MiB of segments.
-    "compactor": Size(3_008, 900, is_scheduled=True),
+    "compactor": Size(3_008, 900, "clock"),
+    # Small messages. Of its time most is for queues of other regions that do not answer.
+    "notifier": Size(512, 30, "queue"),
+    # Strips, checks and packs whole segments, 32 MiB ahead: a whole core. A run of 60 s, and what it has begun.
+    "replicator": Size(1_769, 90, "clock"),
 }
 
 
@@ -80,6 +88,7 @@ class Function(Construct):
         settings: What it reads from its environment, except for what depends on the function.
         may: What it may do to the stores.
         dead_letters: The queue for calls that failed, where no caller waits for an answer.
+        role_name: The name of its role, where other stacks must know it.
     """
 
     def __init__(
@@ -93,6 +102,7 @@ class Function(Construct):
         settings: Settings,
         may: Sequence[iam.PolicyStatement],
         dead_letters: sqs.IQueue | None = None,
+        role_name: str | None = None,
     ) -> None:
         super().__init__(scope, id)
         size = SIZES[name]
@@ -100,6 +110,7 @@ class Function(Construct):
         self.role = iam.Role(
             self,
             "Role",
+            role_name=role_name,
             assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
             description=f"What fenceline's {name} function may do",
         )
@@ -124,7 +135,7 @@ class Function(Construct):
             log_group=log,
             tracing=lambda_.Tracing.ACTIVE if deployment.tracing else lambda_.Tracing.DISABLED,
             dead_letter_queue=dead_letters,
-            retry_attempts=0 if size.is_scheduled else None,  # since the next run comes by itself
+            retry_attempts=0 if size.caller == "clock" else None,  # since the next run comes by itself
         )
         accept(self.function, "L1", "the bundle's compiled parts are built for Python 3.13, and tested with it")
         if deployment.tracing:

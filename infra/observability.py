@@ -21,7 +21,9 @@ from constructs import Construct
 
 from functions.telemetry import metric_names
 from infra.context import Deployment
+from infra.replication import Queues
 
+LAG_MS = 300_000
 FIVE_MINUTES = cdk.Duration.minutes(5)
 HALF_HOUR = cdk.Duration.minutes(30)
 
@@ -43,6 +45,7 @@ class Observability(Construct):
         functions: Mapping[str, lambda_.IFunction],
         table: dynamodb.ITableV2,
         dead_letters: sqs.IQueue,
+        queues: Queues | None,
     ) -> None:
         super().__init__(scope, id)
         self._stage = stage
@@ -53,7 +56,11 @@ class Observability(Construct):
         self._alarms_of_transactions()
         self._alarms_of_the_service(api, functions, table)
         self._alarms_of_schedules(functions["sweeper"], dead_letters)
+        if queues is not None:
+            self._alarms_of_replication(queues)
         self.dashboard = self._dashboard(api, functions)
+        if queues is not None:
+            self._graphs_of_replication(queues)
 
     def _alarms_of_the_log(self) -> None:
         self._alarm(
@@ -135,6 +142,33 @@ class Observability(Construct):
             "A run of the sweeper or the compactor failed, or could not be started.",
         )
 
+    def _alarms_of_replication(self, queues: Queues) -> None:
+        """Raise an alarm for what stops a link, or delays it. The replicator measures."""
+        self._alarm(
+            "ReplicationGap",
+            self._ours(metric_names.REPLICATION_GAPS, "Maximum"),
+            1,
+            "Another region deleted records that were not taken; their link stopped. Run fenceline replication status.",
+        )
+        self._alarm(
+            "ReplicationOtherHistory",
+            self._ours(metric_names.OTHER_HISTORIES, "Maximum"),
+            1,
+            "Another region's log is not the one that was replicated so far; nothing more is taken from it.",
+        )
+        self._alarm(
+            "ReplicationLag",
+            self._ours(metric_names.REPLICATION_LAG_MS, "Maximum"),
+            LAG_MS,
+            "Records of another region have waited for 5 minutes to be taken, or it has not answered for so long.",
+        )
+        self._alarm(
+            "ReplicationDeadLetters",
+            queues.dead_letters.metric_approximate_number_of_messages_visible(period=FIVE_MINUTES, statistic="Maximum"),
+            1,
+            "Messages of the queues news or pull failed five times.",
+        )
+
     def _alarm(
         self,
         id: str,
@@ -210,6 +244,20 @@ class Observability(Construct):
             _graph("Functions: throttled", [one.metric_throttles() for one in functions.values()]),
         )
         return dashboard
+
+    def _graphs_of_replication(self, queues: Queues) -> None:
+        waiting = [
+            queue.metric_approximate_number_of_messages_visible(label=name)
+            for name, queue in (("news", queues.news), ("pull", queues.pull), ("dead letters", queues.dead_letters))
+        ]
+        stopped = [
+            self._ours(name, "Maximum") for name in (metric_names.REPLICATION_GAPS, metric_names.OTHER_HISTORIES)
+        ]
+        self.dashboard.add_widgets(
+            _graph("Replication: lag, ms", [self._ours(metric_names.REPLICATION_LAG_MS, "Maximum")]),
+            _graph("Replication: gaps, other histories", stopped),
+            _graph("Replication: queues", waiting),
+        )
 
 
 def _graph(title: str, left: list[cloudwatch.Metric]) -> cloudwatch.GraphWidget:

@@ -15,10 +15,13 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from fenceline.settings import Settings
+from functions import ASKING_PEERS, FUNCTIONS, WITH_PEERS
 from infra.api import Api
 from infra.context import Deployment
 from infra.functions import SIZES, Function
 from infra.observability import Observability
+from infra.peers import ADMIN, NEWS, PULL, peers_of, stack_name
+from infra.replication import REPLICATE_MINUTES, ForPeers, Queues, report_segments
 from infra.schedules import COMPACT_MINUTES, SWEEP_MINUTES, Schedules
 from infra.storage import Storage
 
@@ -32,6 +35,7 @@ class RegionalStack(cdk.Stack):
 
     Args:
         code: The directory of the functions' bundle.
+        asking: The directory of the bundle for functions that ask peers. Without peers there is none.
     """
 
     def __init__(
@@ -42,18 +46,30 @@ class RegionalStack(cdk.Stack):
         deployment: Deployment,
         code: Path,
         env: cdk.Environment,
+        asking: Path | None = None,
     ) -> None:
         super().__init__(scope, id, env=env, description="fenceline: a partitioned log on object storage")
         self._deployment = deployment
         self.storage = Storage(self, "Storage", deployment=deployment)
+        self._peers = peers_of(
+            self,
+            self.region,
+            deployment=deployment.name,
+            regions=deployment.regions,
+            others=deployment.peers,
+        )
+        self._named = stack_name(deployment.name, self.region)
+        self.queues = Queues(self, "Queues", stack=self._named, among=self._peers) if self._peers else None
         schedules = Schedules(self, "Schedules")
-        self.functions = self._functions(code, schedules.dead_letters)
+        self.functions = self._functions(code, asking, schedules.dead_letters)
         self.storage.protect(collectors=[self.functions[name].role for name in COLLECTORS])
         lambdas: dict[str, lambda_.IFunction] = {name: one.function for name, one in self.functions.items()}
         schedules.every("Sweep", SWEEP_MINUTES, lambdas["sweeper"])
         schedules.every("Compact", COMPACT_MINUTES, lambdas["compactor"])
-        served = {name: one for name, one in lambdas.items() if not SIZES[name].is_scheduled}
+        served = {name: one for name, one in lambdas.items() if SIZES[name].caller == "api"}
         self.api = Api(self, "Api", deployment=deployment, functions=served)
+        if self.queues is not None:
+            self._replicate(self.queues, schedules, lambdas)
         observability = Observability(
             self,
             "Observability",
@@ -63,6 +79,7 @@ class RegionalStack(cdk.Stack):
             functions=lambdas,
             table=self.storage.table,
             dead_letters=schedules.dead_letters,
+            queues=self.queues,
         )
         for name, value, description in (
             ("Url", self.api.url, "The API, for fenceline --url"),
@@ -72,8 +89,18 @@ class RegionalStack(cdk.Stack):
         ):
             cdk.CfnOutput(self, name, value=value, description=description)
 
-    def _functions(self, code: Path, dead_letters: sqs.IQueue) -> Mapping[str, Function]:
+    def _replicate(self, queues: Queues, schedules: Schedules, lambdas: Mapping[str, lambda_.IFunction]) -> None:
+        """Let peers ask this region, and let news, its own and theirs, reach the replicator."""
+        report_segments(self.storage.bucket, queues.news)
+        queues.feed(lambdas["notifier"], lambdas["replicator"])
+        schedules.every("Replicate", REPLICATE_MINUTES, lambdas["replicator"])
+        offered = ForPeers(self, "ForPeers", stack=self._named, among=self._peers, api=self.api.api)
+        cdk.CfnOutput(self, "Queue", value=queues.pull.queue_url, description="For -c peers of other deployments")
+        cdk.CfnOutput(self, "PeerRole", value=offered.role.role_arn, description="For -c peers of other deployments")
+
+    def _functions(self, code: Path, asking: Path | None, dead_letters: sqs.IQueue) -> Mapping[str, Function]:
         asset = lambda_.Code.from_asset(str(code))
+        asset_asking = lambda_.Code.from_asset(str(asking or code)) if self._peers else asset
         settings = Settings(
             objects=f"s3://{self.storage.bucket.bucket_name}",
             items=f"dynamodb://{self.storage.table.table_name}",
@@ -82,20 +109,26 @@ class RegionalStack(cdk.Stack):
             log_level=self._deployment.log_level,
             tracing=self._deployment.tracing,
             aws_sdk="botocore",  # since boto3's session takes 5 % of a cold start, for profiles that no function has
+            peers=tuple(peer.settings for peer in self._peers),
+            queue=self.queues.pull.queue_url if self.queues else "",
         )
         may = self._may()
+        names = (*FUNCTIONS, *WITH_PEERS) if self._peers else FUNCTIONS
+        # What peers, and their policies, know by name.
+        known = {"notifier": NEWS, "replicator": PULL, "admin": ADMIN} if self._peers else {}
         return {
             name: Function(
                 self,
                 name.capitalize(),
                 name=name,
                 deployment=self._deployment,
-                code=asset,
+                code=asset_asking if name in ASKING_PEERS else asset,
                 settings=settings,
                 may=may[name],
-                dead_letters=dead_letters if size.is_scheduled else None,
+                dead_letters=dead_letters if SIZES[name].caller == "clock" else None,
+                role_name=f"{self._named}-{known[name]}" if name in known else None,
             )
-            for name, size in SIZES.items()
+            for name in names
         }
 
     def _may(self) -> Mapping[str, Sequence[iam.PolicyStatement]]:
@@ -142,6 +175,7 @@ class RegionalStack(cdk.Stack):
                 *store.reads("log", "state", "topic", "compacted"),
                 *store.creates("log", "state", "topic", "compacted"),
                 *store.items(*_READS_ITEMS, *_WRITES_ITEMS, "DeleteItem"),
+                *self._asks_peers(),
             ],
             "sweeper": [
                 *store.reads("log", "state", "topic", "compacted", "clock"),
@@ -154,4 +188,37 @@ class RegionalStack(cdk.Stack):
                 *store.creates("compacted"),
                 *store.items(*_READS_ITEMS, *_WRITES_ITEMS),
             ],
+            **self._may_with_peers(),
         }
+
+    def _may_with_peers(self) -> Mapping[str, Sequence[iam.PolicyStatement]]:
+        """Return what the functions may do that exist only with peers."""
+        store, queues = self.storage, self.queues
+        if queues is None:
+            return {}
+        return {
+            # Which topic a segment belongs to, and which regions that names, is said by the topic's object.
+            "notifier": [
+                *store.reads("topic"),
+                *queues.reads(queues.news),
+                *queues.sends(*(peer.queue for peer in self._peers)),
+            ],
+            # Appends what it took, and markers. Moves cursors, which forgets acknowledged ranges; makes subscriptions.
+            "replicator": [
+                *store.reads("log", "state", "topic"),
+                *store.creates("log", "topic"),
+                *store.items(*_READS_ITEMS, *_WRITES_ITEMS),
+                *store.deletes_items("acknowledged"),
+                *store.deletes_items("unowned"),
+                *queues.reads(queues.pull),
+                *queues.sends(),
+                *self._asks_peers(),
+            ],
+        }
+
+    def _asks_peers(self) -> list[iam.PolicyStatement]:
+        """Return leave to ask the peers: to take the role that each has for that, and to read where it is."""
+        roles = [peer.role for peer in self._peers]
+        parameters = [peer.parameter for peer in self._peers if peer.parameter]
+        asked = (("sts:AssumeRole", roles), ("ssm:GetParameter", parameters))
+        return [iam.PolicyStatement(actions=[action], resources=found) for action, found in asked if found]

@@ -21,6 +21,15 @@ CONTENDED = "Contended"
 CORRUPT_LOG = "CorruptLog"
 TRANSACTIONS_HANGING = "TransactionsHanging"  # open in a partition, and no coordinator will end them
 TRANSACTIONS_OVERDUE = "TransactionsOverdue"  # prepared, or past their time-out, for 5 minutes
+REPLICATION_GAPS = "ReplicationGaps"  # links that stopped, since the source deleted what was not taken
+OTHER_HISTORIES = "OtherHistories"  # links that stopped, since the source has another log than before
+REPLICATION_LAG_MS = "ReplicationLagMs"  # of the oldest record that was not taken, or since a silent peer answered
 
-# The members of a scheduled function's report that are metrics, too.
+# The members of the sweeper's report that are metrics, too, and of the replicator's.
 OF_REPORTS = {"transactions_hanging": TRANSACTIONS_HANGING, "transactions_overdue": TRANSACTIONS_OVERDUE}
+OF_REPLICATION = {
+    "gaps": REPLICATION_GAPS,
+    "other_histories": OTHER_HISTORIES,
+    "lag_ms": REPLICATION_LAG_MS,
+    "corrupt": CORRUPT_LOG,
+}

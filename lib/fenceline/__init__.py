@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from fenceline.client import CommittedOffset as CommittedOffset
     from fenceline.client import Delivered as Delivered
     from fenceline.client import Delivery as Delivery
+    from fenceline.client import FailoverSubscriber as FailoverSubscriber
     from fenceline.client import OpenTransaction as OpenTransaction
     from fenceline.client import Owner as Owner
     from fenceline.client import Producer as Producer
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from fenceline.client import Subscriber as Subscriber
     from fenceline.client import TransactionAbortedError as TransactionAbortedError
     from fenceline.client import TransactionalProducer as TransactionalProducer
+    from fenceline.client import subscribe as subscribe
     from fenceline.model.record import Record as Record
     from fenceline.model.results import ProducerRef as ProducerRef
     from fenceline.model.results import SessionRef as SessionRef
@@ -52,6 +54,7 @@ __all__ = [
     "CommittedOffset",
     "Delivered",
     "Delivery",
+    "FailoverSubscriber",
     "OpenTransaction",
     "Owner",
     "Producer",
@@ -67,6 +70,7 @@ __all__ = [
     "TransactionalProducer",
     "__version__",
     "errors",
+    "subscribe",
 ]
 
 

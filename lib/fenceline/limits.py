@@ -150,7 +150,7 @@ TRANSACTIONAL_ID_MS = 604_800_000  # after which an id without a request expires
 # Regions
 ORIGINS_MAX = 64  # regions of which one log ever took records, and that a marker may name
 ORIGIN_LIVES_MAX = 4  # earlier lives remembered of one region's topic
-REGION_STATE_UNITS_MAX = 1_600  # of what a head holds of regions, at most 128 bytes each (``region_state``)
+REGION_STATE_BYTES_MAX = 160 * 1024  # of a head: its snapshots, and the REQUESTs that are under way
 REPLICATED_BYTES_MAX = 1 * MIB  # of one segment with another region's batches, unless one batch is larger
 REPLICATED_AHEAD_BYTES = 32 * MIB  # of a source's segments, fetched before their create
 SOURCE_SEGMENTS_LOOKED_AT = 1_000  # by one request for the segments of one origin
@@ -167,8 +167,14 @@ UPDATES_PER_MARKER_MAX = 100
 UPDATE_MS = 1_000  # between two UPDATEs that acknowledgements send to one partition, in one process
 UPDATE_SEGMENTS_LOOKED_AT = 1_000  # for others' UPDATEs in one tick, and for the first records after one mark
 LINK_LEASE_MS = 30_000
+LINK_APPEND_MS = 20_000  # for one append of a run, which may end by so much later
+LINKS_CACHED_MAX = 20_000  # partitions of which one process remembers what peers answered
+PEER_PAUSE_MS = 1_000  # before a peer with a problem is asked again, doubled each time
+PEER_PAUSE_MS_MAX = 30_000
 LINK_RUN_MS = 60_000  # of one run of the replicator, after which it leaves the rest to the next one
 PEER_TIMEOUT_MS = 2_000  # for a peer to be asked whether it is connected
+STATUS_AGE_MS = 2_000  # of a peer's answer that is shown without asking anew
+STATUS_MS = 10_000  # for one peer to be asked for all partitions, in one request
 REPLICATION_PARTITIONS_MAX = 100  # in one answer about replication, which so has at most 3.5 MB
 CONNECTED_MS = 10_000  # since a peer's last answer, for which it counts as connected
 

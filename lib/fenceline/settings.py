@@ -20,8 +20,9 @@ _PREFIX = "FENCELINE_"
 _OBJECTS = re.compile(r"s3://([a-zA-Z0-9][a-zA-Z0-9.\-_]*)(?:/(.*))?")
 _ITEMS = re.compile(r"dynamodb://([a-zA-Z0-9.\-_]+)")
 _NOT_YET = "${"  # begins a placeholder: infrastructure uses one for a name that does not exist yet
+_PARAMETER = "ssm:"
 _REGION = re.compile(r"[a-z0-9-]{1,63}", re.ASCII)
-_URL = re.compile(r"https?://[^\s/?#@]+(/[^\s?#]*)?")
+_URL = re.compile(r"https?://[^\s/?#@]+(/[^\s?#]*)?|ssm:/[A-Za-z0-9.\-_/]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,8 @@ class PeerSettings:
 
     Args:
         name: Its name, which it gives itself, too.
-        url: Where its service is.
+        url: Where its service is: an address, or ``ssm:`` and the name of a parameter of AWS. The peer publishes its
+            address in that parameter, in the region that has its name.
         role: The role that this region takes to ask it, and "" if it needs no signature. Requests are signed for the
             region of AWS that has the peer's name.
         queue: The URL of its queue ``pull``, to which this region reports news; "" if it has none.
@@ -52,6 +54,11 @@ class PeerSettings:
         if _NOT_YET not in self.url and not _URL.fullmatch(self.url):
             raise ValueError(f"the URL of the peer {self.name} must begin with http:// or https://, not {self.url!r}")
 
+    @property
+    def parameter(self) -> str:
+        """The name of the parameter in which the peer publishes its address; "" where ``url`` is the address."""
+        return self.url.removeprefix(_PARAMETER) if self.url.startswith(_PARAMETER) else ""
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -71,6 +78,7 @@ class Settings:
             which holds as many as it has threads for.
         aws_sdk: The library that makes the stores' clients: "boto3", or "botocore", which starts sooner.
         peers: The other regions that topics may name, and from which they are replicated.
+        queue: The URL of this region's own queue ``pull``; "" if it has none.
 
     Raises:
         ValueError: The settings do not name one pair of stores, or the peers make no sense. The message says what to
@@ -89,6 +97,7 @@ class Settings:
     poll_slots: int = 0
     aws_sdk: Literal["boto3", "botocore"] = "boto3"
     peers: tuple[PeerSettings, ...] = ()
+    queue: str = ""
 
     def __post_init__(self) -> None:
         if bool(self.objects) != bool(self.items):

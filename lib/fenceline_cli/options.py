@@ -85,9 +85,10 @@ def __getattr__(name: str) -> Any:
     return Client
 
 
-def connect(url: str) -> Client:
+def connect(url: str, **given: Any) -> Client:
+    """Return a client of the service at ``url``; ``given`` are further arguments of ``Client``."""
     made = sys.modules[__name__].Client
-    client: Client = made(url, retry_ms=_RETRY_MS, region=signing_region.get(), client_name=_client_name())
+    client: Client = made(url, retry_ms=_RETRY_MS, region=signing_region.get(), client_name=_client_name(), **given)
     return client
 
 

@@ -14,12 +14,15 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
 from fenceline.errors import FencelineError, NextStep
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 EXIT_FAILED = 1
 EXIT_MISUSED = 2
@@ -34,7 +37,7 @@ Exit codes, each with its error's next_step:
 \b
   0    done; also if the reader of the output closed its pipe.
   1    refused, or failed: the same command will fail again (fix).
-  2    misused: the command line is wrong, and nothing was sent.
+  2    misused: the command line is wrong, and nothing was done.
   3    unavailable: nothing was done; try again (retry).
   4    outcome unknown: it may have been done; look before you try again (check).
   5    corrupt: stored data is damaged (stop).
@@ -175,9 +178,14 @@ def print_rows(columns: Sequence[str], rows: Sequence[Sequence[object]], *, titl
             typer.echo("\t".join(map(str, row)))
         return
     from rich.console import Console  # only here: loading it takes longer than most commands
+
+    Console().print(table_of(columns, rows, title=title))
+
+
+def table_of(columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str | None = None) -> Table:
+    """Return a table for a terminal."""
     from rich.table import Table
 
-    console = Console()
     table = Table(title=title, title_justify="left")
     for n, column in enumerate(columns):
         is_number = bool(rows) and all(isinstance(row[n], int) for row in rows)
@@ -185,7 +193,7 @@ def print_rows(columns: Sequence[str], rows: Sequence[Sequence[object]], *, titl
         table.add_column(column, justify="right" if is_number else "left", overflow="fold")
     for row in rows:
         table.add_row(*(f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row))
-    console.print(table)
+    return table
 
 
 def _fail_misused(error: Any, ctx: Any) -> NoReturn:

@@ -80,6 +80,8 @@ def _row(record: ReadRecord, to_text: ToText) -> dict[str, Any]:
     }
     if record.origin is not None:
         row["origin"] = record.origin
+    if record.number is not None:
+        row |= {"origin_topic_id": record.origin_topic_id, "number": record.number}
     return row
 
 

@@ -17,7 +17,7 @@ from fenceline_http.media_types import BATCH_TYPE, HTML_TYPE, JSON_TYPE, PROBLEM
 
 if TYPE_CHECKING:
     from fenceline.model.access import OwnedResource, Ownership, Producer, ProducerPage, Session
-    from fenceline.model.results import Appended, BatchPage, Bounds, Offsets, PartitionList, SegmentEntry, SegmentList
+    from fenceline.model.results import Appended, BatchPage, Bounds, Offsets, PartitionList
     from fenceline.model.subscription import GroupOffset, ShownCursor, ShownSubscription, Subscription
     from fenceline.model.topic import Topic
     from fenceline.model.transaction import ProducerPair, ShownProducerState, Transaction
@@ -285,30 +285,6 @@ def partition_list(shown: PartitionList[T], to_members: Callable[[T], dict[str, 
         "topic_id": shown.topic_id,
         "partitions": [{"partition": number, **to_members(told)} for number, told in shown.partitions],
         "has_more": shown.has_more,
-    }
-
-
-def segments(shown: SegmentList, base_url: str) -> dict[str, Any]:
-    """Show segments; ``base_url`` is this server's, for URLs that are paths on it."""
-    return {
-        **listed("segments", (_segment(entry, base_url) for entry in shown.segments), has_more=shown.has_more),
-        "topic_id": shown.topic_id,
-        **bounds(shown.bounds),
-    }
-
-
-def _segment(entry: SegmentEntry, base_url: str) -> dict[str, Any]:
-    return {
-        "base_offset": entry.base_offset,
-        "next_offset": entry.next_offset,
-        "bytes": entry.bytes,
-        "url": base_url + entry.url if entry.url.startswith("/") else entry.url,
-        "origin": entry.origin,
-        "records": entry.records,
-        "aborted": [
-            {"producer_id": one.producer_id, "first_offset": one.first_offset, "last_offset": one.last_offset}
-            for one in entry.aborted
-        ],
     }
 
 

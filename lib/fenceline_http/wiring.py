@@ -6,24 +6,28 @@ The rule: it is read once, when the first request comes; what was made lives as 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from fenceline import limits
 from fenceline.log.polls import OwnSlots, SharedSlots, Slots
 from fenceline.ports import ItemStore, ObjectStore
 from fenceline.runtime import Runtime, ThreadRuntime
 from fenceline.service.log import Log
-from fenceline.settings import Settings
+from fenceline.settings import PeerSettings, Settings
 from fenceline_http.store_meter import Meter, MeteredItems, MeteredObjects
 
 if TYPE_CHECKING:
+    import httpx
+
     from fenceline.adapters.aws.dynamodb import DynamoItemStore
     from fenceline.adapters.aws.s3 import S3ObjectStore
+    from fenceline.adapters.aws.sqs import SqsQueue
     from fenceline.adapters.sqlite.directory import SqliteItemStore, SqliteObjectStore
+    from fenceline.regions.peer import Peer
 
 _BATCHES_AT_ONCE = 16  # of one request for several partitions
 _FETCHES_AT_ONCE = 32  # of one process, from S3
@@ -126,4 +130,65 @@ def log_of(settings: Settings, objects: ObjectStore, items: ItemStore, runtime: 
         item_age_ms=settings.item_age_ms,
         create_ms=create_ms,
         poll_slots=poll_slots,
+        peers=_LazyPeers(settings.peers),
     )
+
+
+def _signer(peer: PeerSettings) -> httpx.Auth | None:
+    """Return what signs the requests to a peer: none, if no role is to be taken."""
+    if not peer.role:
+        return None
+    from fenceline.adapters.aws.peer_signing import RoleSigner  # Only here: an extra, which local servers may lack.
+
+    return RoleSigner(peer.role, peer.name)
+
+
+def _peer_of(peer: PeerSettings) -> Peer:
+    from fenceline.adapters.peer_http import HttpPeer  # Only here: it loads a client of HTTP.
+
+    auth = _signer(peer)
+    if not peer.parameter:
+        return HttpPeer(peer.name, peer.url, auth=auth)
+    from fenceline.adapters.aws.published_peer import (  # Only here: an extra.
+        Published,
+        PublishedPeer,
+        parameter_reader,
+    )
+
+    read = parameter_reader(peer.parameter, peer.name)
+    return PublishedPeer(Published(peer.name, lambda url: HttpPeer(peer.name, url, auth=auth), read))
+
+
+class _LazyPeers(Mapping[str, "Peer"]):
+    """The configured peers by name. A peer is made when it is first asked for: most functions ask none."""
+
+    def __init__(self, peers: Sequence[PeerSettings]) -> None:
+        self._settings = {peer.name: peer for peer in peers}
+        self._made: dict[str, Peer] = {}
+
+    def __getitem__(self, name: str) -> Peer:
+        found = self._made.get(name)
+        if found is None:
+            found = self._made.setdefault(name, _peer_of(self._settings[name]))
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._settings)
+
+    def __len__(self) -> int:
+        return len(self._settings)
+
+
+class PullQueues(NamedTuple):
+    """The queues of partitions to look at: this region's own, and by name those of its peers."""
+
+    own: SqsQueue
+    peers: Mapping[str, SqsQueue]
+
+
+def queues_of(settings: Settings) -> PullQueues:
+    """Return the queues that ``settings`` names. None is asked anything yet."""
+    from fenceline.adapters.aws.sqs import SqsQueue  # Only here: few functions send messages.
+
+    peers = {peer.name: SqsQueue(peer.queue, region=peer.name) for peer in settings.peers}
+    return PullQueues(SqsQueue(settings.queue), peers)

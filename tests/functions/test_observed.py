@@ -180,7 +180,7 @@ def test_an_undocumented_error_of_a_request_is_told_by_its_place_too(
     assert SECRET not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", functions.FUNCTIONS)
+@pytest.mark.parametrize("name", [*functions.FUNCTIONS, *functions.WITH_PEERS])
 def test_every_function_is_a_module_that_opens_the_service_and_names_its_handler(
     monkeypatch: pytest.MonkeyPatch, metered: Any, name: str
 ) -> None:
@@ -191,7 +191,8 @@ def test_every_function_is_a_module_that_opens_the_service_and_names_its_handler
 
 def test_every_module_is_a_function_and_every_route_is_served_by_one() -> None:
     modules = {path.stem for path in Path(functions.__file__ or "").parent.glob("[a-z]*.py")}
-    assert modules == set(functions.FUNCTIONS) == {*FUNCTIONS, "sweeper", "compactor"}
+    assert set(functions.FUNCTIONS) == {*FUNCTIONS, "sweeper", "compactor"}
+    assert modules == {*functions.FUNCTIONS, *functions.WITH_PEERS}
 
 
 def _raises(error: Exception) -> Run:

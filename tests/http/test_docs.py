@@ -238,9 +238,12 @@ def test_acks_are_three_numbers_and_a_word() -> None:
 @pytest.mark.parametrize(
     ("path", "last"),
     [
-        ("/v1/topics/{topic}/partitions/{partition}/records", ["encoding", "compacted", "group", "session_id"]),
+        (
+            "/v1/topics/{topic}/partitions/{partition}/records",
+            ["encoding", "compacted", "group", "session_id", "identity"],
+        ),
         ("/v1/topics/{topic}/offsets", ["start_partition", "limit", "timestamp"]),
-        ("/v1/topics/{topic}/subscriptions/{name}/records", ["encoding", "session_id", "require_stable"]),
+        ("/v1/topics/{topic}/subscriptions/{name}/records", ["encoding", "session_id", "require_stable", "identity"]),
     ],
 )
 def test_parameters_keep_their_order_since_a_generated_client_may_take_them_by_position(

@@ -23,10 +23,10 @@ __all__ = ["COLLECTORS", "REGION", "SIZES", "add_open_bucket", "make", "synth", 
 REGION = "eu-west-1"
 
 
-def make(code: Path, **options: Any) -> RegionalStack:
+def make(code: Path, *, region: str = REGION, account: str | None = None, **options: Any) -> RegionalStack:
     app = cdk.App()
     cdk.Validations.of(app).add_plugins(AwsSolutionsChecks(app))
-    environment = cdk.Environment(region=REGION)
+    environment = cdk.Environment(region=region, account=account)
     return RegionalStack(app, "Fenceline", deployment=Deployment(**options), code=code, env=environment)
 
 

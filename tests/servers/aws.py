@@ -23,6 +23,7 @@ from tests.servers import install
 from tests.servers.run import CREDENTIALS, lent_folder, running
 
 EMULATOR = Path(__file__).with_name("emulator.py")
+RESOLVER = Path(__file__).with_name("resolver")
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ def aws() -> Iterator[Aws]:
             return {
                 **CREDENTIALS,
                 **trust,  # for the functions, which inherit it
+                "PYTHONPATH": str(RESOLVER),  # for those that call another region's API
                 "GATEWAY_PORT": str(port),
                 "MINISTACK_HOST": "127.0.0.1",
                 "BIND_HOST": "127.0.0.1",
@@ -77,6 +79,7 @@ def aws() -> Iterator[Aws]:
 def _certificate(folder: Path) -> tuple[Path, Path]:
     """Make a certificate for loopback, and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
+    names = [x509.IPAddress(ip_address("127.0.0.1")), x509.DNSName("*.execute-api.127.0.0.1")]
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fenceline tests")])
     now = datetime.now(UTC)
     made = (
@@ -87,7 +90,7 @@ def _certificate(folder: Path) -> tuple[Path, Path]:
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(days=1))
         .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .sign(key, hashes.SHA256())
     )
     certificate, private = folder / "certificate.pem", folder / "key.pem"

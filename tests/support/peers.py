@@ -19,6 +19,9 @@ class AwayPeer:
 
     name: str
 
+    def within(self, answer_ms: int) -> AwayPeer:
+        return self
+
     def topic(self, name: str) -> NoReturn:
         raise PeerProblem("it is away")
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fenceline.client.client import Client
     from fenceline.client.delivery import Delivered, Delivery
+    from fenceline.client.failover import FailoverSubscriber, subscribe
     from fenceline.client.owner import Owner
     from fenceline.client.producer import Producer
     from fenceline.client.reader import Reader
@@ -32,6 +33,7 @@ __all__ = [
     "CommittedOffset",
     "Delivered",
     "Delivery",
+    "FailoverSubscriber",
     "OpenTransaction",
     "Owner",
     "Producer",
@@ -40,6 +42,7 @@ __all__ = [
     "Subscriber",
     "TransactionAbortedError",
     "TransactionalProducer",
+    "subscribe",
 ]
 
 _MODULES = {
@@ -48,6 +51,7 @@ _MODULES = {
     "CommittedOffset": "types",
     "Delivered": "delivery",
     "Delivery": "delivery",
+    "FailoverSubscriber": "failover",
     "OpenTransaction": "transactions.open",
     "Owner": "owner",
     "Producer": "producer",
@@ -56,6 +60,7 @@ _MODULES = {
     "Subscriber": "subscriber",
     "TransactionAbortedError": "transactions.errors",
     "TransactionalProducer": "transactions.producer",
+    "subscribe": "failover",
 }
 
 

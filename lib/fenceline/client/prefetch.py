@@ -15,7 +15,7 @@ from typing import Generic, Protocol, TypeVar
 from fenceline import errors, limits
 
 THREADS_MAX = 16
-_WAIT_ALONE_MS = limits.WAIT_MS_MAX // 2
+WAIT_ALONE_MS = limits.WAIT_MS_MAX // 2
 _WAIT_SHARED_MS = 500  # with more followed partitions than threads to hold a poll
 _PAUSE_MS = limits.POLL_LAST_MS  # after a poll that the service did not hold
 
@@ -36,15 +36,23 @@ class Fetching(Generic[At, PageT]):
         fetch: Returns the page of a partition from a position on, held back for so many ms while there is none.
         partitions: How many partitions will be asked for.
         is_following: Ask the service to hold polls back.
+        wait_ms: For how long, where each partition has a thread.
     """
 
-    def __init__(self, fetch: Callable[[int, At, int], PageT], partitions: int, *, is_following: bool) -> None:
+    def __init__(
+        self,
+        fetch: Callable[[int, At, int], PageT],
+        partitions: int,
+        *,
+        is_following: bool,
+        wait_ms: int = WAIT_ALONE_MS,
+    ) -> None:
         self._fetch = fetch
         self._is_following = is_following
         threads = min(partitions, THREADS_MAX)
         self._wait_ms = 0
         if is_following:
-            self._wait_ms = _WAIT_ALONE_MS if threads == partitions else _WAIT_SHARED_MS
+            self._wait_ms = wait_ms if threads == partitions else min(wait_ms, _WAIT_SHARED_MS)
         self._closed = threading.Event()
         self._wanted: SimpleQueue[tuple[int, At] | None] = SimpleQueue()
         self._fetched: SimpleQueue[tuple[int, At, PageT | BaseException]] = SimpleQueue()

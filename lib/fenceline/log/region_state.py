@@ -13,7 +13,7 @@ markers' values; see ``format.region_markers``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
@@ -103,7 +103,7 @@ class Asked(NamedTuple):
         Then no further snapshot is needed for what was here.
         """
         return all(
-            _has(answer.origins, origin, life, count)
+            has(answer.origins, origin, life, count)
             for region, answer in self.answers.items()
             for origin, (life, count) in self.origins.items()
             if origin != region
@@ -258,12 +258,12 @@ def _is_matched(asked: Asked, here: Counts) -> bool:
     """Return True if each region has answered, and all that it had of third regions is here, too (I21)."""
     return all(
         region in asked.answers
-        and all(_has(here, origin, life, count) for origin, (life, count) in asked.answers[region].origins.items())
+        and all(has(here, origin, life, count) for origin, (life, count) in asked.answers[region].origins.items())
         for region in asked.regions
     )
 
 
-def _has(known: Counts, origin: str, life: str, count: int) -> bool:
+def has(known: Counts, origin: str, life: str, count: int) -> bool:
     """Return True if ``known`` has the records of ``origin`` up to ``count``: for none at all it need not know it."""
     known_life, known_count = known.get(origin, ("", -1))
     return count == 0 or (known_life == life and known_count >= count)
@@ -277,9 +277,9 @@ def counts(origins: Mapping[str, Origin]) -> Counts:
 def _bounded(state: RegionState) -> RegionState:
     """Drop what is oldest, snapshots first, where a head would hold too much: that costs a snapshot.
 
-    Eight regions that keep the rules never come to this.
+    Eight regions that keep the rules come to this only if all their names are long.
     """
-    while _units(state) > limits.REGION_STATE_UNITS_MAX:
+    while _size(state) > limits.REGION_STATE_BYTES_MAX:
         if len(state.snapshots) > 1:
             state = state._replace(snapshots=state.snapshots[1:])
         elif state.unanswered:
@@ -291,15 +291,21 @@ def _bounded(state: RegionState) -> RegionState:
     return state
 
 
-def _units(state: RegionState) -> int:
-    """Return how many units the state is stored in, at most: one for each pair, a few for what has pairs."""
-    asked = sum(
-        2 + len(one.regions) + len(one.origins) + len(one.starts) + _units_of(one.answers.values())
-        for one in state.asked
-    )
-    unanswered = sum(2 + len(one.origins) for one in state.unanswered)
-    return asked + unanswered + sum(2 + len(one.positions) + len(one.starts) for one in state.snapshots)
+# What is dropped depends on these two, so a change of them raises ``FOLD_VERSION``.
+_ENTRY_BYTES = 256
+_PAIR_BYTES = 32  # beside the names
 
 
-def _units_of(answers: Iterable[Answer]) -> int:
-    return sum(1 + len(answer.origins) for answer in answers)
+def _size(state: RegionState) -> int:
+    """Return the size in which a head stores these tuples, at most."""
+    entries = len(state.asked) + len(state.unanswered) + len(state.snapshots)
+    size = _ENTRY_BYTES * entries + sum(_size_of(one.origins) for one in state.unanswered)
+    for asked in state.asked:
+        answered = {region: (answer.topic_id, answer.position) for region, answer in asked.answers.items()}
+        size += _PAIR_BYTES * len(asked.regions) + sum(map(len, asked.regions))
+        size += _size_of(asked.origins, asked.starts, answered, *(answer.origins for answer in asked.answers.values()))
+    return size + sum(_size_of(done.positions, done.starts) for done in state.snapshots)
+
+
+def _size_of(*pairs: Counts) -> int:
+    return sum(_PAIR_BYTES + len(region) + len(topic_id) for each in pairs for region, (topic_id, _) in each.items())

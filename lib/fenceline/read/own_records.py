@@ -3,7 +3,7 @@
 Rule: each segment's metadata says how many lie below its base. Inside a segment whole batches are counted, so a batch
 that holds the offset counts as above it. Aborted records have numbers, too.
 
-Not here: the identities of records on a page; see ``reader``.
+Not here: the numbers of the records on a page; see ``identities``.
 """
 
 from __future__ import annotations

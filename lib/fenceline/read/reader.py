@@ -18,13 +18,14 @@ from typing import TypeVar
 from fenceline import limits
 from fenceline.format.batch import CONTROL, TRANSACTIONAL, BatchHeader
 from fenceline.format.segment import Segment
-from fenceline.format.unpacking import UnpackedBatches, Unpacking
+from fenceline.format.unpacking import Unpacking
 from fenceline.log.compacted_view import ViewFiles
 from fenceline.log.partition import Partition
 from fenceline.log.tail import Tail, out_of_range, verified_tail
 from fenceline.model.requests import ReadRequest
 from fenceline.model.results import BatchPage, Bounds, Page, ReadRecord
 from fenceline.read.aborted import Outcomes
+from fenceline.read.identities import Identities
 from fenceline.read.offset_ranges import NOTHING, Acknowledged
 from fenceline.read.time_search import find_timestamp
 
@@ -51,7 +52,7 @@ class Reader:
             OffsetOutOfRangeError: The start lies outside [log start, next offset].
             StaleTopicId, CorruptLogError, Unavailable: As ``verified_tail``.
         """
-        empty = partial(RecordSink, unpacked=self._context.unpacked, acknowledged=acknowledged)
+        empty = partial(RecordSink, self._partition, acknowledged=acknowledged)
         sink, position, bounds = self._read(request, empty)
         return sink.page(position, bounds)
 
@@ -226,9 +227,10 @@ def _is_held(request: ReadRequest, position: int, bounds: Bounds) -> bool:
 class RecordSink:
     """A page of single records."""
 
-    def __init__(self, request: ReadRequest, *, unpacked: UnpackedBatches, acknowledged: Acknowledged) -> None:
+    def __init__(self, partition: Partition, request: ReadRequest, *, acknowledged: Acknowledged) -> None:
         self._records: list[ReadRecord] = []
-        self._unpacked = unpacked
+        self._unpacked = partition.context.unpacked
+        self._identities = Identities(partition) if request.is_identified else None
         self._acknowledged = acknowledged
         self._left_records = request.max_records
         self._left_bytes = request.max_bytes
@@ -239,6 +241,7 @@ class RecordSink:
         """Add the batch's records in [start, end); return where to read next, and whether the page is full."""
         origin = segment.metadata.origin if segment.metadata.replicated is not None else None
         acknowledged = self._acknowledged
+        identity = None if self._identities is None else self._identities.of(segment, header)
         records = Unpacking(self._unpacked, segment, at, header, start)
         for taken, record in enumerate(records):
             offset = record.offset
@@ -260,7 +263,8 @@ class RecordSink:
             self._left_bytes -= size
             self._left_with_names -= with_names
             self.is_empty = False
-            self._records.append(ReadRecord(offset, record.timestamp, key, value, headers, header.leader_epoch, origin))
+            shown = ReadRecord(offset, record.timestamp, key, value, headers, header.leader_epoch, origin)
+            self._records.append(shown if identity is None else identity.given_to(shown))
         return header.next_offset, False
 
     def page(self, position: int, bounds: Bounds) -> Page:

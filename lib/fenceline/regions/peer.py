@@ -19,6 +19,10 @@ class PeerProblem(Exception):
     """A peer is away, slow, or answers something that cannot be used. Nothing of that answer was taken."""
 
 
+class BeyondEnd(PeerProblem):
+    """The peer was asked for segments from an offset beyond its log's end."""
+
+
 @dataclass(frozen=True, slots=True)
 class PeerTopic:
     """A topic as a peer shows it."""
@@ -34,6 +38,9 @@ class Peer(Protocol):
     @property
     def name(self) -> str:
         """The name that this region is configured with for it."""
+
+    def within(self, answer_ms: int) -> Peer:
+        """Return the same peer, with calls that take at most ``answer_ms``."""
 
     def topic(self, name: str) -> PeerTopic | None:
         """Return the topic of that name; ``None`` if it has none.
@@ -52,6 +59,7 @@ class Peer(Protocol):
             offset: Where to begin; ``None``: at its log start.
 
         Raises:
+            BeyondEnd: Its log ends before ``offset``.
             PeerProblem: It gave no usable answer, or another region's.
         """
 

@@ -6,15 +6,41 @@ Not here: how records are taken from peers (``regions.replicator``), and what a 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import TypeVar
+
 from fenceline import limits
-from fenceline.errors import InvalidRequestError
-from fenceline.log.context import Context
+from fenceline.append.appender import Appender
+from fenceline.append.entry import Marked, Outdated
+from fenceline.append.region_markers import RequestEntry, SkipEntry
+from fenceline.errors import InvalidRequestError, StoreUnavailableError, ThrottledError
+from fenceline.format.region_markers import Request, Skip
+from fenceline.log import topics
+from fenceline.log.context import Context, StaleTopicId
+from fenceline.log.region_state import Origin
+from fenceline.log.tail import verified_tail
 from fenceline.log.topic_item import TopicItem
 from fenceline.log.topic_regions import check_other
 from fenceline.log.topic_suspension import suspend
-from fenceline.model.region import RegionStatus, ReplicationStatus
+from fenceline.model.region import Gap, RegionStatus, ReplicationStatus
+from fenceline.model.topic import unknown_partition
+from fenceline.regions.contacts import Contacts, Place
+from fenceline.regions.measured import NOTHING, Measured, measured
+from fenceline.regions.own_link import OwnLink
 from fenceline.regions.peer import Peers
-from fenceline.service.resolver import PartitionResolver, translate_store_facts
+from fenceline.regions.replicator import Replicator, Run
+from fenceline.regions.status import Shown
+from fenceline.service.resolver import (
+    INCARNATIONS_PER_REQUEST,
+    PartitionResolver,
+    always_another_incarnation,
+    translate_store_facts,
+)
+
+T = TypeVar("T")
+
+_SKIP_TRIES = 3  # while the position moves
 
 
 class Replication:
@@ -29,23 +55,14 @@ class Replication:
         self._resolver = resolver
         self._peers = peers
         self._timeout_ms = timeout_ms
+        self._contacts = Contacts(context.runtime)
+        self._replicator = Replicator(context, resolver.appenders, peers, self._contacts)
 
     def status(
         self, topic: str, *, start_partition: int = 0, limit: int = limits.REPLICATION_PARTITIONS_MAX
     ) -> ReplicationStatus:
-        """Return how far each other region is, and gaps and snapshots of ``limit`` partitions."""
-        raise NotImplementedError
-
-    def snapshot(self, topic: str) -> str:
-        """Ask the other regions for a snapshot of every partition, and return its id.
-
-        Raises:
-            InvalidRequestError: The topic has no other region. Nothing was written.
-            ThrottledError: A partition has too many snapshots under way.
-        """
-        item = self._look(topic)
-        _check_replicated(self._context, item)
-        raise NotImplementedError
+        """Return how far each other region is, and gaps and snapshots of ``limit`` partitions; see ``Shown.status``."""
+        return self._in_incarnation(topic, lambda item: self._shown(item).status(start_partition, limit))
 
     def suspend(self, topic: str, region: str) -> RegionStatus:
         """Suspend another region of a topic, and return how far it is; see ``log.topic_suspension``."""
@@ -57,26 +74,160 @@ class Replication:
 
     def _switch(self, topic: str, region: str, *, is_suspended: bool) -> RegionStatus:
         translate_store_facts(lambda: suspend(self._context, topic, region, is_suspended=is_suspended))
-        self._resolver.forget(topic)
-        raise NotImplementedError
+        return self._in_incarnation(topic, lambda item: self._shown(item).region(region))
+
+    def snapshot(self, topic: str) -> str:
+        """Ask the other regions for a snapshot of every partition, and return its id.
+
+        Raises:
+            InvalidRequestError: The topic has no other region, or all are suspended. Nothing was written.
+            ThrottledError: A partition has too many snapshots under way. Others may have begun.
+        """
+        snapshot_id = self._context.runtime.fresh_id()
+        return self._in_incarnation(topic, lambda item: self._snapshot(item, snapshot_id))
+
+    def _snapshot(self, item: TopicItem, snapshot_id: str) -> str:
+        asked = tuple(
+            name for name in item.topic.regions if name != self._context.region and name not in item.suspended
+        )
+        if not asked:
+            raise InvalidRequestError(
+                f"the topic has no other region to ask, or all are suspended: topic={item.topic.name}", field="regions"
+            )
+        entry = RequestEntry(Request(snapshot_id, item.topic.topic_id, asked))
+        appenders = self._appenders(item)
+        self._context.runtime.gather([partial(_refuse_full, appender) for appender in appenders])
+        self._context.runtime.gather([partial(self._append, appender, entry) for appender in appenders])
+        return snapshot_id
 
     def skip(self, topic: str, partition: int, region: str, to_offset: int) -> int:
         """Give up what a region no longer keeps, up to its log start, and return how many records that are.
 
         Raises:
             InvalidRequestError: There is no such gap, or it ends elsewhere. Nothing was written.
+            StoreUnavailableError: The region does not answer. Nothing was written.
         """
-        item = self._look(topic)
+        return self._in_incarnation(topic, lambda item: self._skip(item, partition, region, to_offset))
+
+    def _skip(self, item: TopicItem, partition: int, region: str, to_offset: int) -> int:
         check_other(self._context, item, region)
-        raise NotImplementedError
+        if not 0 <= partition < item.topic.partitions:
+            raise unknown_partition(item.topic, partition)
+        appender = self._resolver.appender(item.topic, partition)
+        for _ in range(_SKIP_TRIES):
+            position, gap = self._gap(appender, region)
+            if position is None or gap is None or gap.to_offset != to_offset:
+                known = "there is none" if gap is None else f"it ends at {gap.to_offset}"
+                raise InvalidRequestError(
+                    f"only a whole gap can be skipped, up to its end; look at the topic's replication: {known}",
+                    field="to_offset",
+                )
+            skip = Skip(region, position.topic_id, gap.from_offset, gap.to_offset, gap.records)
+            if isinstance(self._append(appender, SkipEntry(skip, position)), Marked):
+                return gap.records
+        raise InvalidRequestError("there is no gap any more; another request was faster", field="to_offset")
 
-    def _look(self, topic: str) -> TopicItem:
-        return translate_store_facts(lambda: self._resolver.look(topic)).item
+    def _gap(self, appender: Appender, region: str) -> tuple[Origin | None, Gap | None]:
+        """Return the position in another region's log, and the gap after it, as that region shows it now."""
+        verified_tail(appender.partition)
+        peer = self._peers.get(region)
+        if peer is None:
+            return None, None
+        link = OwnLink(appender, peer.within(limits.PEER_TIMEOUT_MS), self._contacts)
+        position = link.position
+        link.look()
+        place = Place(appender.partition.topic_id, appender.partition.partition)
+        contact = self._contacts.of(place, region)
+        if contact.gap is None and contact.problem is not None:
+            raise StoreUnavailableError(f"the gap cannot be compared with the region's log: {contact.problem}")
+        return position, contact.gap
+
+    # What replicates
+
+    def partitions(self) -> Iterator[tuple[str, int]]:
+        """Yield each partition of the topics that other regions have, too, as (topic, partition).
+
+        Raises:
+            StoreUnavailableError: The topics could not be listed.
+        """
+        start_after, has_more = "", True
+        while has_more:
+            after = start_after
+            found, has_more = translate_store_facts(
+                lambda: topics.list_topics(self._context, prefix="", start_after=after, limit=limits.LIST_MAX)  # noqa: B023
+            )
+            for topic in found:
+                if any(name != self._context.region for name in topic.regions):
+                    yield from ((topic.name, number) for number in range(topic.partitions))
+            start_after = found[-1].name if found else ""
+
+    def run(self, topic: str, partition: int, *, until_ms: int | None = None) -> Run:
+        """Take what is missing in a partition, and do what is due there; see ``Replicator.run``."""
+        return translate_store_facts(lambda: self._replicator.run(topic, partition, until_ms=until_ms))
+
+    def memory_of(self, topic: str, partition: int) -> object:
+        """Return what this process remembers of a partition's end: another object once its log has moved."""
+        appender = self._resolver.remembered(topic, partition)
+        return None if appender is None else appender.partition.state
+
+    def problems(self, topic: str, partition: int) -> Mapping[str, str]:
+        """Return what was wrong with each peer when it was last asked for a partition.
+
+        Raises:
+            UnknownTopicOrPartitionError: No such topic or partition.
+        """
+        known, _ = translate_store_facts(lambda: self._resolver.resolve(topic, partition))
+        contacts = self._contacts.contacts(Place(known.item.topic.topic_id, partition))
+        return {peer: contact.problem for peer, contact in contacts.items() if contact.problem is not None}
+
+    def measured(self, topic: str, partition: int) -> Measured:
+        """Return what an operator's alarms are about, of one partition, as this process last saw its peers.
+
+        Raises:
+            UnknownTopicOrPartitionError: No such topic or partition.
+        """
+        known, _ = translate_store_facts(lambda: self._resolver.resolve(topic, partition))
+        item = known.item
+        peers = [name for name in item.topic.regions if name in self._peers and name not in item.suspended]
+        if not peers:
+            return NOTHING
+        state = self._resolver.appender(item.topic, partition).partition.state
+        place = Place(item.topic.topic_id, partition)
+        return measured(self._contacts, place, peers, state.origins, self._context.runtime.now_ms())
+
+    def _append(self, appender: Appender, entry: RequestEntry | SkipEntry) -> Marked | Outdated:
+        outcome = appender.append(entry, self._context.runtime.monotonic_ms() + self._timeout_ms)
+        assert isinstance(outcome, Marked | Outdated)
+        if isinstance(outcome, Outdated) and isinstance(entry, RequestEntry):
+            raise StaleTopicId  # the log is sealed
+        return outcome
+
+    def _shown(self, item: TopicItem) -> Shown:
+        return Shown(self._context, self._peers, self._contacts, item, self._appenders(item))
+
+    def _appenders(self, item: TopicItem) -> list[Appender]:
+        return [self._resolver.appender(item.topic, number) for number in range(item.topic.partitions)]
+
+    def _in_incarnation(self, name: str, use: Callable[[TopicItem], T]) -> T:
+        for _ in range(INCARNATIONS_PER_REQUEST):
+            known = translate_store_facts(lambda: self._resolver.look(name))
+            try:
+                return translate_store_facts(partial(use, known.item))
+            except StaleTopicId:
+                self._resolver.forget(name, known.item)
+        raise always_another_incarnation(name)
 
 
-def _check_replicated(context: Context, item: TopicItem) -> None:
-    if not any(name != context.region for name in item.topic.regions):
-        raise InvalidRequestError(
-            f"the topic is in this region alone; name others in its regions first: topic={item.topic.name}",
-            field="regions",
+def _refuse_full(appender: Appender) -> None:
+    """Check that a partition has room for another snapshot, before any partition gets one.
+
+    Raises:
+        ThrottledError: Too many snapshots of it are under way.
+    """
+    now_ms = appender.partition.context.runtime.now_ms()
+    under_way = [one for one in verified_tail(appender.partition).state.regions.asked if one.is_young(now_ms)]
+    if len(under_way) >= limits.SNAPSHOTS_UNDER_WAY_MAX:
+        raise ThrottledError(
+            "too many snapshots of a partition wait for answers; ask again once one of them is complete: "
+            f"partition={appender.partition.partition} under_way={len(under_way)}"
         )

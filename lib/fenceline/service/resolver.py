@@ -71,6 +71,11 @@ class PartitionResolver:
     def _is_young(self, known: Known) -> bool:
         return self._context.is_within(self._age_ms, known.seen)
 
+    def remembered(self, name: str, partition: int) -> Appender | None:
+        """Return the appender of a partition, by what is remembered of its topic; ``None`` if nothing is."""
+        known = self._known.get(name)
+        return None if known is None else self.appender(known.item.topic, partition)
+
     def look(self, name: str) -> Known:
         """Return the topic from a look that began after the call."""
         began = self._context.instant()

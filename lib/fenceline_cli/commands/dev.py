@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Annotated
 
 import typer
 
+from fenceline.settings import PeerSettings, Settings
 from fenceline_cli.output import CommandError
 from fenceline_cli.stores import Data, Items, Objects, Region, chosen, prepare
 
@@ -16,6 +18,7 @@ app = typer.Typer()
     epilog="Example: fenceline dev --data ./data\n\n"
     "Example: fenceline dev --data ./data --host 0.0.0.0 --port 9000 --workers 2 --allowed-host build-box\n\n"
     "Example: fenceline dev --data ./data --cors-origin http://localhost:3000\n\n"
+    "Example: fenceline dev --data ./a --region a --port 8081 --peers b=http://127.0.0.1:8082\n\n"
     "Example: fenceline dev --objects s3://my-bucket/log --items dynamodb://my-table --create"
 )
 def dev(
@@ -24,6 +27,12 @@ def dev(
     items: Items = "",
     create: Annotated[bool, typer.Option("--create", help="Create the bucket and the table if missing.")] = False,
     region: Region = "local",
+    peers: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME=URL,…", help="The other regions that topics may name, and from which they are replicated."
+        ),
+    ] = "",
     host: Annotated[str, typer.Option(help="The address to listen at.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")] = 8080,
     workers: Annotated[int, typer.Option(min=1, help="How many processes answer requests.")] = 1,
@@ -42,15 +51,32 @@ def dev(
     table. The standard variables (AWS_REGION, AWS_PROFILE, AWS_ENDPOINT_URL_S3, …) say how to reach AWS. At its start
     the server tries the bucket: of several creates of one key at once exactly one must win.
 
+    With --peers the server takes records of topics that name several regions from those regions, as long as it runs.
+    Each of them must name this one in its own --peers, under the name that --region gives it.
+
     The server refuses web pages of other origins, unless --cors-origin names them. It also refuses requests that call
     it by another name. It accepts localhost, 127.0.0.1, [::1] and --host. With --host 0.0.0.0 or :: it accepts every
     address; a name needs --allowed-host.
     """
     from fenceline_cli.dev_server.server import serve  # only here: other commands work without the server's packages
 
-    settings = chosen(data, objects, items, region=region)
+    settings = _with_peers(chosen(data, objects, items, region=region), peers)
     if create and settings.is_embedded:
         raise CommandError("--create is for --objects and --items; leave it out, since a directory is made anyway")
     prepare(settings, is_create=create)
     given = {"allowed_hosts": allowed_host, "cors_origins": cors_origin}
     raise typer.Exit(serve(settings, host, port, workers, **{name: one for name, one in given.items() if one}))
+
+
+def _with_peers(settings: Settings, text: str) -> Settings:
+    """Return the settings with the peers that ``--peers`` names.
+
+    Raises:
+        BadParameter: A peer is this region, is named twice, or has no URL.
+    """
+    pairs = [pair.strip().partition("=") for pair in text.split(",")] if text.strip() else []
+    try:
+        peers = tuple(PeerSettings(name.strip(), url.strip()) for name, _, url in pairs)
+        return dataclasses.replace(settings, peers=peers)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="'--peers'") from error

@@ -1,10 +1,14 @@
-"""A bar on stderr over things that are done one by one; nothing where stderr is no terminal."""
+"""Bars on stderr over things that are done one by one; nothing where stderr is no terminal."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 T = TypeVar("T")
 
@@ -18,3 +22,23 @@ def counted(things: Sequence[T], what: str) -> Iterator[T]:
     from rich.progress import track
 
     yield from track(things, what, console=Console(stderr=True), transient=True)
+
+
+@contextmanager
+def bar(what: str, total: int) -> Iterator[Callable[[int], object]]:
+    """Show a bar, and lend what moves it on by a number of steps."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    with progress_bar() as progress:
+        task = progress.add_task(what, total=total)
+        yield lambda steps: progress.advance(task, steps)
+
+
+def progress_bar() -> Progress:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    console = Console(stderr=True)
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -16,13 +17,12 @@ from fenceline.recovery.lost_items import Lost, lost_segments, lost_topics
 from fenceline.recovery.rebuild import rebuild as rebuild_items
 from fenceline.recovery.verify import Verified, verify_partition
 from fenceline.settings import Settings
+from fenceline_cli.commands.progress import progress_bar
+from fenceline_cli.commands.region_options import RegionUrl, check_region, region_url
 from fenceline_cli.commands.verify_workers import Workers
-from fenceline_cli.options import AsJson
+from fenceline_cli.options import DEFAULT_URL, AsJson, Url, connect
 from fenceline_cli.output import EXIT_FAILED, CommandError, print_json, print_rows, utc
 from fenceline_cli.stores import Data, Items, Objects, Region, chosen, opened, rebuild_command
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
 
 app = typer.Typer()
 
@@ -33,7 +33,10 @@ NOT_IN_THE_LOG = (
 COLUMNS = ("topic", "partition", "segments", "records", "bytes", "next_offset", "result")
 
 
-@app.command(epilog="Example: fenceline verify --data ./data\n\nExample: fenceline verify --data ./data orders")
+@app.command(
+    epilog="Example: fenceline verify --data ./data\n\nExample: fenceline verify --data ./data orders\n\n"
+    "Example: fenceline verify orders --url http://127.0.0.1:8081 --peer b=http://127.0.0.1:8082"
+)
 def verify(
     topic: Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="Check only this topic.")] = None,
     data: Data = None,
@@ -44,6 +47,16 @@ def verify(
     workers: Annotated[
         int, typer.Option(min=1, show_default="one for each core", help="How many processes check segments.")
     ] = os.cpu_count() or 1,
+    peer: Annotated[
+        RegionUrl | None,
+        typer.Option(
+            "--peer",
+            metavar="REGION=URL",
+            parser=region_url,
+            help="Compare with another region instead: its name, and the URL of its service.",
+        ),
+    ] = None,
+    url: Url = DEFAULT_URL,
 ) -> None:
     """Check every segment: contiguity, CRCs, chain and counts, and the items against the segments' state.
 
@@ -51,7 +64,15 @@ def verify(
     transactions, and pending offsets, that nothing will end. It changes nothing, and may run beside a server. It must
     be allowed to write to a directory, since SQLite's readers do. The exit code is 1 if anything is broken, lost or
     found. The first broken offset of each partition is printed.
+
+    With --peer the command compares the records of this region with those of another one: of each origin, and over the
+    numbers that both keep. It prints the first number that differs, or that one region lacks, and its exit code is 1
+    then. Records that were aborted, or given up by 'fenceline replication skip', are no difference. This region is read
+    through the service at --url, or from the stores if they are named.
     """
+    if peer is not None:
+        _compare(topic, peer, data, objects, items, region, url, as_json=as_json)
+        return
     settings = chosen(data, objects, items, region=region)
     with opened(data, region, objects, items) as context, Workers(settings, context, workers) as pool:
         lost = [_lost(one, settings) for one in _all_lost(context) if topic is None or topic == one.name]
@@ -67,6 +88,32 @@ def verify(
         print_rows(COLUMNS, [_row(row) for row in rows])
     if any(row.broken_at is not None or row.findings for row in rows):
         raise typer.Exit(EXIT_FAILED)
+
+
+def _compare(
+    topic: str | None,
+    peer: RegionUrl,
+    data: Path | None,
+    objects: str,
+    items: str,
+    region: str,
+    url: str,
+    *,
+    as_json: bool,
+) -> None:
+    from fenceline.service.log import Log
+    from fenceline_cli.commands.compared_regions import ServedRegion, StoredRegion
+    from fenceline_cli.commands.verify_peer import compare_regions
+
+    with connect(peer.url) as there:
+        check_region(there, peer, "--peer")
+        if data is None and not objects and not items:
+            with connect(url) as here:
+                compare_regions(ServedRegion(here), ServedRegion(there), topic, as_json=as_json)
+            return
+        with opened(data, region, objects, items) as context:
+            log = Log(context.objects, context.items, context.runtime, region=context.region)
+            compare_regions(StoredRegion(log), ServedRegion(there), topic, as_json=as_json)
 
 
 def _row(found: Verified) -> tuple[object, ...]:
@@ -140,15 +187,6 @@ def _verified(context: Context, topic: Topic, partition: int, workers: Workers) 
             on_progress=lambda offset: progress.update(task, completed=offset),
             check_ranges=workers.check,
         )
-
-
-def progress_bar() -> Progress:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    console = Console(stderr=True)
-    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 def _topics(context: Context, name: str | None, *, is_lost: bool) -> list[Topic]:

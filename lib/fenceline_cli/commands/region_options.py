@@ -12,8 +12,6 @@ from urllib.parse import urlsplit
 
 import typer
 
-from fenceline_cli.output import CommandError
-
 if TYPE_CHECKING:
     from fenceline.client import Client
 
@@ -65,11 +63,11 @@ def check_region(client: Client, named: RegionUrl, option: str) -> None:
     """Return if the service at a URL is in the region that was named.
 
     Raises:
-        CommandError: It is in another region.
+        BadParameter: It is in another region.
     """
     region = client.health()["region"]
     if region != named.region:
-        raise CommandError(
+        raise typer.BadParameter(
             f"the service at {named.url} is region {region}, not {named.region}; give {option} {region}={named.url}, or"
             f" the URL of {named.region}"
         )

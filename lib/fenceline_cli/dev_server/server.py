@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from types import FrameType
 
 import uvicorn
@@ -24,6 +25,7 @@ from fenceline.ports import Unavailable
 from fenceline.settings import Settings
 from fenceline_cli.dev_server.bridge import Bridge
 from fenceline_cli.dev_server.http_limits import LimitedHttp
+from fenceline_cli.dev_server.replicate_loop import ReplicateLoop
 from fenceline_cli.dev_server.sweep_loop import SweepLoop
 from fenceline_cli.dev_server.web_origin import WebOrigins
 from fenceline_http import wiring
@@ -139,14 +141,22 @@ def _run(
         threading.Thread(target=watch, args=(server.stop,), daemon=True).start()
     sweeping = SweepLoop(service.log)
     sweeping.start()
+    replicating = _replicate_loop(service)
+    replicating.start()
     server.run([listening])
     has_ended = bridge.close(_STOP_MS)
+    has_ended = replicating.stop(_STOP_MS) and has_ended
     if sweeping.stop(_STOP_MS) and has_ended:
         service.close()
     else:
         # A thread hangs in a store. Its writes are then as durable, or not, as if the machine had stopped.
         sys.stdout.flush()
         os._exit(0)
+
+
+def _replicate_loop(service: wiring.Service) -> ReplicateLoop:
+    settings = service.settings
+    return ReplicateLoop(service.log, Path(settings.data_dir) if settings.is_embedded else None)
 
 
 class _Server(uvicorn.Server):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fenceline.model.requests import ReadRequest
-from fenceline_http import media_types, record_page, responses
+from fenceline_http import media_types, record_page, responses, segment_responses
 from fenceline_http.fields import refuse
 from fenceline_http.media_types import Media
 from fenceline_http.responses import Response
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def read(request: Request, wanted: Read) -> Response:
-    media = _media(request.header("accept"), is_compacted=wanted.compacted)
+    media = _media(request.header("accept"), wanted)
     page = ReadRequest(
         offset=wanted.offset,
         timestamp=wanted.timestamp,
@@ -26,6 +26,7 @@ def read(request: Request, wanted: Read) -> Response:
         wait_ms=wanted.wait_ms,
         is_read_committed=wanted.isolation == "read_committed",
         is_compacted=wanted.compacted,
+        is_identified=wanted.identity,
         group=wanted.group,
         session_id=wanted.session_id,
     )
@@ -37,13 +38,13 @@ def read(request: Request, wanted: Read) -> Response:
     )
 
 
-def _media(accept: str | None, *, is_compacted: bool) -> Media:
-    """Return the media type of the page: a compacted view is shown as JSON alone."""
+def _media(accept: str | None, wanted: Read) -> Media:
+    """Return the media type of the page: a compacted view, and identities, are shown as JSON alone."""
     media = media_types.of_answer(accept)
-    if not is_compacted or media is Media.JSON:
+    if media is Media.JSON or not (wanted.compacted or wanted.identity):
         return media
     if not media_types.accepts_json(accept):
-        refuse("compacted", "false for binary batches")
+        refuse("compacted" if wanted.compacted else "identity", "false for binary batches")
     return Media.JSON
 
 
@@ -67,7 +68,7 @@ def segments(request: Request, wanted: Segments) -> Response:
     listed = request.log.partitions.segments(
         *request.partition, offset=wanted.offset, limit=wanted.limit, origin=wanted.origin
     )
-    return responses.json(responses.segments(listed, request.base_url))
+    return responses.json(segment_responses.segments(listed, request.base_url))
 
 
 def producer_states(request: Request, wanted: ProducerStates) -> Response:

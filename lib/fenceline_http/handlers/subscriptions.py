@@ -89,6 +89,7 @@ def read(request: Request, wanted: ReadSubscription) -> Response:
         wait_ms=wanted.wait_ms,
         is_read_committed=wanted.isolation == "read_committed",
         session_id=wanted.session_id,
+        is_identified=wanted.identity,
     )
     found = request.log.subscriptions.read(
         request.topic,

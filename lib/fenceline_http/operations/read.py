@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from fenceline import limits
 from fenceline.errors import InvalidRequestError
 from fenceline_http.declared import Query, optional
-from fenceline_http.fields import FLAG, TEXT, Kind, integer, refuse, size
-from fenceline_http.json_schema import BOOLEAN, STRING, TEXT_OR_NULL, Named, Schema, array, nullable, obj
+from fenceline_http.fields import FLAG, TEXT, integer, refuse, size
+from fenceline_http.json_schema import BOOLEAN, STRING, TEXT_OR_NULL, Named, Schema, array, described, nullable, obj
 from fenceline_http.json_schema import integer as integer_schema
 from fenceline_http.operations.shared import (
     BOUNDS_EXAMPLE,
+    IDENTITY_TEXT,
     KNOWN,
     LIMIT_TEXT,
     OWNER,
@@ -33,7 +34,7 @@ _AT_TIME = "Find the first record with this time or a later one, in milliseconds
 class Read(PageQuery):
     """A page to read."""
 
-    last_shown = ("compacted", "group", "session_id")
+    last_shown = ("compacted", "group", "session_id", "identity")
 
     offset: int | None = optional(
         integer(), "Where to start. Give exactly one of `offset`, `timestamp` and `tail_offset`."
@@ -52,12 +53,15 @@ class Read(PageQuery):
         "The group that the caller acts for. Leaving it out is not the same as naming any group.",
     )
     session_id: str | None = optional(TEXT, "The session that owns the partition for `group`.")
+    identity: bool = optional(FLAG, f"{IDENTITY_TEXT} Not with `compacted`, and in JSON only.", default=False)
 
     def check(self) -> None:
         if sum(start is not None for start in (self.offset, self.timestamp, self.tail_offset)) != 1:
             raise InvalidRequestError("give exactly one of offset, timestamp and tail_offset", field="offset")
         if self.compacted and self.offset is None:
             refuse("compacted", "false without an offset")
+        if self.compacted and self.identity:
+            refuse("identity", "false with compacted")
         if self.group is not None and not 1 <= len(self.group.encode()) <= limits.GROUP_BYTES_MAX:
             refuse("group", f"text of 1 to {limits.GROUP_BYTES_MAX} bytes")
 
@@ -78,12 +82,6 @@ class TopicOffsets(Query):
     limit: int = optional(size(limits.OFFSETS_MAX, limits.OFFSETS_MAX), LIMIT_TEXT, default=limits.OFFSETS_MAX)
 
 
-def _own(text: str, field: str) -> str:
-    if text != "own":
-        refuse(field, "own, or left out")
-    return text
-
-
 class Segments(Query):
     """Segments from an offset on."""
 
@@ -91,7 +89,10 @@ class Segments(Query):
         integer(), "Start with the segment that holds this offset; the default is the log start."
     )
     limit: int = optional(size(limits.SEGMENTS_MAX, limits.SEGMENTS_MAX), LIMIT_TEXT, default=limits.SEGMENTS_MAX)
-    origin: str | None = optional(Kind(_own, {"const": "own"}), "`own` leaves replicated segments out.")
+    origin: str | None = optional(
+        TEXT.shown({"type": "string", "minLength": 1}),
+        "Only the segments of one region's records: `own`, or the name of a region. `position` is then where to go on.",
+    )
 
 
 class ProducerStates(Query):
@@ -131,7 +132,16 @@ _SEGMENT = Named(
             "origin": TEXT_OR_NULL,
             "records": integer_schema(),
             "aborted": array(_ABORTED),
-        }
+        },
+        {
+            "own_records": described(integer_schema(), "The region's own records below `base_offset`."),
+            "appended_at": integer_schema(),
+            "chain": STRING,
+            "origin_topic_id": described(TEXT_OR_NULL, "Null, as the next three, where the records are its own."),
+            "origin_next_offset": nullable(OFFSET),
+            "origin_count": nullable(integer_schema()),
+            "origin_chain": TEXT_OR_NULL,
+        },
     ),
     "One object of a partition's log.",
 )
@@ -228,6 +238,14 @@ ROUTES = (
                         "segments": array(_SEGMENT, maxItems=limits.SEGMENTS_MAX),
                         "has_more": BOOLEAN,
                         "topic_id": STRING,
+                        "region": described(STRING, "The region that answers."),
+                        "position": described(OFFSET, "Where to ask next."),
+                        "log_start_own_records": described(
+                            integer_schema(), "The region's own records below the first batch that is kept."
+                        ),
+                        "stable_own_records": described(
+                            integer_schema(), "The region's own records below the last stable offset."
+                        ),
                         **BOUNDS,
                     }
                 ),
@@ -249,6 +267,10 @@ ROUTES = (
             ],
             "has_more": False,
             "topic_id": TOPIC_ID_EXAMPLE,
+            "region": "us-east-1",
+            "position": 1,
+            "log_start_own_records": 0,
+            "stable_own_records": 1,
             **BOUNDS_EXAMPLE,
         },
     ),

@@ -52,6 +52,9 @@ class NamePage(Query):
     limit: int = optional(size(limits.LIST_MAX, limits.LIST_MAX), LIMIT_TEXT, default=limits.LIST_MAX)
 
 
+IDENTITY_TEXT = "Whether each record has its identity: `origin`, `origin_topic_id` and `number`."
+
+
 class PageQuery(Query):
     """How large a page of records is, and how it is shown."""
 
@@ -97,7 +100,11 @@ PAGE = Named(
                             "headers": HEADERS,
                             "topic_epoch": EPOCH,
                         },
-                        {"origin": STRING},
+                        {
+                            "origin": described(STRING, "The region that the record was produced in."),
+                            "origin_topic_id": STRING,
+                            "number": integer_schema(1),
+                        },
                     ),
                     "A stored record.",
                 )

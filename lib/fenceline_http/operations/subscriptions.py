@@ -13,6 +13,7 @@ from fenceline_http.fields import FLAG, TEXT, Kind, choice, integer, list_of, re
 from fenceline_http.json_schema import BOOLEAN, STRING, TEXT_OR_NULL, Named, Schema, array, obj
 from fenceline_http.json_schema import integer as integer_schema
 from fenceline_http.operations.shared import (
+    IDENTITY_TEXT,
     KNOWN,
     LIMIT_TEXT,
     OWNER,
@@ -67,7 +68,7 @@ class PartitionPage(Query):
 class ReadSubscription(PageQuery):
     """A page of what is not acknowledged."""
 
-    last_shown = ("session_id", "require_stable")
+    last_shown = ("session_id", "require_stable", "identity")
 
     partition: int = optional(integer(), "The partition to read; the default is 0.", default=0)
     offset: int | None = optional(integer(), "Where to start, not below the mark; the default is the mark.")
@@ -75,6 +76,7 @@ class ReadSubscription(PageQuery):
     require_stable: bool = optional(
         FLAG, "Whether to refuse to read while an open transaction holds a pending offset there.", default=False
     )
+    identity: bool = optional(FLAG, IDENTITY_TEXT, default=False)
 
 
 class Acknowledgement(Body):

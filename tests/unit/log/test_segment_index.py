@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from fenceline import limits
 from fenceline.format import keys
+from fenceline.format.segment import Replicated, SegmentMetadata
 from fenceline.log.context import Context
 from fenceline.log.segment_index import SegmentIndex
 from tests.support.service import REGION, Service, serve
@@ -126,3 +127,51 @@ def test_what_a_listing_shows_beyond_what_was_reached_is_not_remembered() -> Non
     assert index.known(4) == 0
     assert index.find(10) == 9
     service.close()
+
+
+def segment_of(origin: str | None) -> SegmentMetadata:
+    replicated = None if origin is None else Replicated("t", 1, 1)
+    return SegmentMetadata("w", 0, origin or REGION, 0, 0, -1, replicated=replicated)
+
+
+def test_segments_of_others_are_passed_from_memory(service: Service) -> None:
+    index = index_of(service)
+    for base, origin in ((0, "us"), (10, "ap"), (20, None), (30, "us")):
+        index.add(base, base + 10, segment_of(origin))
+    index.add(40, 50)  # from a listing, which shows no origin
+    assert [index.origin(base) for base in (0, 10, 20, 30, 40)] == ["us", "ap", "", "us", None]
+    assert index.pass_others(0, "", 50, 100) == (20, 2)
+    assert index.pass_others(20, "", 50, 100) == (20, 0)
+    assert index.pass_others(20, "ap", 50, 100) == (40, 2), "what is not known is not passed"
+    assert index.pass_others(0, "ap", 50, 100) == (10, 1)
+    assert index.pass_others(0, "", 50, 1) == (10, 1)
+    assert index.pass_others(0, "", 10, 100) == (10, 1)
+
+
+def test_a_segment_that_was_folded_ends_where_it_ends_whatever_a_listing_lacked(service: Service) -> None:
+    store(service, [0, 20])
+    index = index_of(service)
+    index.reach(30)
+    index.list(0, 10)  # the segment at 10 is missing
+    assert index.known(15) == 0
+    index.add(0, 10, segment_of("us"))
+    assert index.known(15) is None
+    assert index.pass_others(0, "", 30, 100) == (10, 1)
+
+
+def test_what_is_forgotten_is_found_anew(service: Service) -> None:
+    index = index_of(service)
+    for base in (0, 10, 20):
+        index.add(base, base + 10, segment_of("us"))
+    index.add_own_records(25, 7)
+    index.forget(10)
+    assert index.pass_others(0, "", 30, 100) == (10, 1)
+    assert (index.known(5), index.known(15), index.origin(10), index.own_records(25)) == (0, None, None, None)
+
+
+def test_few_numbers_of_own_records_are_remembered(service: Service) -> None:
+    index = index_of(service)
+    for offset in range(20):
+        index.add_own_records(offset, 2 * offset)
+    assert index.own_records(19) == 38
+    assert sum(index.own_records(offset) is not None for offset in range(20)) == limits.INDEX_OWN_RECORDS_MAX

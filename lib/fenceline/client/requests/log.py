@@ -35,9 +35,9 @@ BATCH_TYPE = "application/vnd.apache.kafka.records; version=2"
 class LogRequests(Requests):
     """The part of ``Client`` that is about topics and records."""
 
-    def health(self) -> Mapping[str, Any]:
+    def health(self, *, retry_ms: int | None = None, timeout_ms: int | None = None) -> Mapping[str, Any]:
         """Return ``status``, ``region`` and ``version`` of the service."""
-        return self._call("GET", "/v1/health", "none")
+        return self._call("GET", "/v1/health", "none", retry_ms=retry_ms, timeout_ms=timeout_ms)
 
     def create_topic(
         self,
@@ -61,9 +61,10 @@ class LogRequests(Requests):
         for page in self._pages("/v1/topics", lambda page: page["topics"][-1]["name"], {"prefix": prefix or None}):
             yield from map(types.topic_of, page["topics"])
 
-    def topic(self, name: str) -> Topic:
+    def topic(self, name: str, *, retry_ms: int | None = None, timeout_ms: int | None = None) -> Topic:
         """Return a topic, or raise ``UnknownTopicOrPartitionError``."""
-        return types.topic_of(self._call("GET", topic_path(name), "none"))
+        answer = self._call("GET", topic_path(name), "none", retry_ms=retry_ms, timeout_ms=timeout_ms)
+        return types.topic_of(answer)
 
     def alter_topic(
         self,

@@ -30,6 +30,8 @@ class SubscriptionRequests(Requests):
         *,
         initial_position: InitialPosition = "latest",
         replicate_subscription_state: bool | None = None,
+        retry_ms: int | None = None,
+        timeout_ms: int | None = None,
     ) -> Subscription:
         """Create a subscription, or return the existing one, unmoved.
 
@@ -38,7 +40,8 @@ class SubscriptionRequests(Requests):
                 acknowledged here (PIP-33). ``None`` leaves it as it is; a new one is then not replicated.
         """
         body = given(initial_position=initial_position, replicate_subscription_state=replicate_subscription_state)
-        answer = self._call("PUT", _path(topic, name), "repeatable", body=body)
+        path = _path(topic, name)
+        answer = self._call("PUT", path, "repeatable", body=body, retry_ms=retry_ms, timeout_ms=timeout_ms)
         return types.subscription_of(answer, answer.get("partitions", []))
 
     def set_active_region(self, topic: str, name: str, region: str | None) -> Subscription:

@@ -1,0 +1,8 @@
+"""The notifier function: it informs other regions, and its own replicator, of new segments."""
+
+import fenceline.log.topic_objects
+from fenceline_http import wiring
+from functions.replication.notify import Notifier
+from functions.telemetry.observed import running
+
+handler = running("notifier", Notifier(wiring.queues_of).run, wiring.service())

@@ -1,0 +1,122 @@
+"""A peer that publishes its address, in a parameter of AWS in its own region.
+
+Rule: the address is read when the peer is first asked, and again after five minutes, since it changes when the peer is
+deployed anew. While it cannot be read, the last known address is used. A peer without any known address cannot be
+asked, which is a ``PeerProblem``.
+
+Not here: the questions themselves (``adapters.peer_http``).
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from fenceline.adapters.aws.client import Failure, make_client
+from fenceline.model.results import SegmentList
+from fenceline.ports import Unavailable
+from fenceline.regions.peer import Peer, PeerProblem, PeerTopic
+
+ADDRESS_S = 300
+_ANSWER_MS = 2_000
+
+
+class Published:
+    """The peer at the address that it published last. Safe to share between threads.
+
+    Args:
+        connect: Makes the peer at an address.
+        address: Reads its address; raises what a client of AWS raises. ``parameter_reader`` makes it.
+        now_s: A clock that only grows.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        connect: Callable[[str], Peer],
+        address: Callable[[], str],
+        *,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.name = name
+        self._connect = connect
+        self._address = address
+        self._now_s = now_s
+        self._lock = threading.Lock()
+        self._read_at: float | None = None
+        self._url = ""
+        self._peer: Peer | None = None
+
+    def peer(self) -> Peer:
+        """Return the peer.
+
+        Raises:
+            PeerProblem: No address of it is known, and none can be read.
+        """
+        with self._lock:
+            if self._peer is None or self._read_at is None or self._now_s() - self._read_at > ADDRESS_S:
+                self._peer = self._looked()
+            return self._peer
+
+    def _looked(self) -> Peer:
+        try:
+            url = self._address()
+        except (*Failure, Unavailable) as error:
+            if self._peer is None:
+                reason = " ".join(str(error).split())
+                raise PeerProblem(f"the peer {self.name}: its address cannot be read: reason={reason}") from error
+            url = self._url
+        self._read_at = self._now_s()
+        if self._peer is not None and url == self._url:
+            return self._peer
+        self._url = url
+        return self._connect(url)
+
+
+class PublishedPeer:
+    """Another region, at the address that it publishes. Safe to share between threads."""
+
+    def __init__(self, published: Published) -> None:
+        self._published = published
+        self._answer_ms: int | None = None
+
+    @property
+    def name(self) -> str:
+        return self._published.name
+
+    def within(self, answer_ms: int) -> PublishedPeer:
+        """Return the same peer, with calls that take at most ``answer_ms``, once its address is known."""
+        hurried = copy.copy(self)
+        hurried._answer_ms = answer_ms
+        return hurried
+
+    def topic(self, name: str) -> PeerTopic | None:
+        return self._peer().topic(name)
+
+    def segments(
+        self, topic: str, partition: int, *, origin: str, offset: int | None, limit: int
+    ) -> SegmentList | None:
+        return self._peer().segments(topic, partition, origin=origin, offset=offset, limit=limit)
+
+    def body(self, url: str, size: int) -> bytes:
+        return self._peer().body(url, size)
+
+    def _peer(self) -> Peer:
+        found = self._published.peer()
+        return found if self._answer_ms is None else found.within(self._answer_ms)
+
+
+def parameter_reader(name: str, region: str) -> Callable[[], str]:
+    """Return a function that reads a parameter of AWS in a region."""
+    made: list[Any] = []
+
+    def read() -> str:
+        if not made:
+            made.append(make_client("ssm", {"sdk": "botocore", "region": region, "answer_ms": _ANSWER_MS}))
+        value: str = made[0].get_parameter(Name=name)["Parameter"]["Value"]
+        return value
+
+    return read

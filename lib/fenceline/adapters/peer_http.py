@@ -1,0 +1,188 @@
+"""Another region over HTTP: its topics, segments and bodies (API.md, "Read" and "Topics").
+
+Rule: an answer is believed only if each of its members has the promised type and bounds, and if it names the configured
+region. Otherwise the call ends with ``PeerProblem``, and nothing of the answer is used. A call ends in bounded time,
+reads a bounded number of bytes, and follows no redirect.
+
+Not here: how members become values (``peer_answers``), and signatures (``adapters.aws.peer_signing``).
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import ssl
+import time
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import httpx
+
+from fenceline import limits
+from fenceline.adapters import peer_answers
+from fenceline.adapters.peer_answers import Refused
+from fenceline.model.results import SegmentList
+from fenceline.regions.peer import BeyondEnd, PeerProblem, PeerTopic
+
+CONNECT_MS = 2_000
+ANSWER_MS = 10_000  # for the whole of an answer
+_CONNECTIONS_MAX = 64
+_TRIES = 2  # a connection that was kept open may have been closed by the peer meanwhile
+_SHOWN_CHARS_MAX = 200  # of a text that the peer sent
+_HEADERS = {"accept": "application/json", "accept-encoding": "identity", "user-agent": "fenceline"}
+
+
+class HttpPeer:
+    """Another region at a URL. Safe to share between threads.
+
+    Args:
+        name: The name that the region must give itself.
+        auth: The signer of requests to the service; bodies are fetched by URLs that need no signature.
+        http: The carrier of the requests, for tests; ``None`` is the network.
+        answer_ms: How long an answer may take as a whole.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        url: str,
+        *,
+        auth: httpx.Auth | None = None,
+        http: httpx.BaseTransport | None = None,
+        answer_ms: int = ANSWER_MS,
+    ) -> None:
+        self._name = name
+        self._url = url.rstrip("/")
+        self._auth = auth
+        self._answer_ms = answer_ms
+        is_plain = self._url.lower().startswith("http://")
+        self._http = httpx.Client(
+            transport=http,
+            headers=_HEADERS,
+            follow_redirects=False,
+            limits=httpx.Limits(max_connections=_CONNECTIONS_MAX, max_keepalive_connections=_CONNECTIONS_MAX),
+            verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if is_plain else True,  # plain HTTP has no certificates
+        )
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def within(self, answer_ms: int) -> HttpPeer:
+        """Return the same peer, which shares its connections, with calls that take at most ``answer_ms``."""
+        hurried = copy.copy(self)
+        hurried._answer_ms = answer_ms
+        return hurried
+
+    def close(self) -> None:
+        self._http.close()
+
+    def topic(self, name: str) -> PeerTopic | None:
+        answer = self._json(f"/v1/topics/{quote(name, safe='')}", {})
+        return None if answer is None else self._parsed(peer_answers.topic, answer)
+
+    def segments(
+        self, topic: str, partition: int, *, origin: str, offset: int | None, limit: int
+    ) -> SegmentList | None:
+        asked: dict[str, str | int] = {"origin": origin, "limit": limit}
+        if offset is not None:
+            asked["offset"] = offset
+        answer = self._json(f"/v1/topics/{quote(topic, safe='')}/partitions/{partition}/segments", asked)
+        if answer is None:
+            return None
+        said = answer.get("region")
+        if said is None:
+            raise self._problem("its answer names no region; run the same version there")
+        if said != self._name:
+            raise self._problem(f"it says that it is another region: {_shown(said)}")
+        found: SegmentList = self._parsed(peer_answers.segments, answer)
+        if len(found.segments) > limit:
+            raise self._problem(f"it answered more segments than asked for: segments={len(found.segments)}")
+        return found
+
+    def body(self, url: str, size: int) -> bytes:
+        if not self._is_fetched(url):
+            raise self._problem(f"a segment's URL has another scheme than the service: url={_shown(url)}")
+        response, content = self._get(url, {}, bytes_max=size, auth=None)
+        if response.status_code != 200:
+            raise self._problem(f"it gave no segment: status={response.status_code}")
+        if len(content) != size:
+            raise self._problem(f"it sent a segment of another size: bytes={len(content)} announced={size}")
+        return content
+
+    def _is_fetched(self, url: str) -> bool:
+        """Return True if a segment may be fetched by ``url``: by HTTPS, or as the service itself."""
+        try:
+            return urlsplit(url).scheme in ("https", urlsplit(self._url).scheme)
+        except ValueError:
+            return False
+
+    def _json(self, path: str, params: Mapping[str, str | int]) -> dict[str, Any] | None:
+        """Return what the service answers; ``None`` if it has no such topic or partition."""
+        response, content = self._get(self._url + path, params, bytes_max=limits.GATEWAY_BYTES_MAX, auth=self._auth)
+        try:
+            answer = json.loads(content)
+        except (ValueError, RecursionError):
+            answer = None
+        if not isinstance(answer, dict):
+            raise self._problem(f"it answered no JSON object: status={response.status_code}")
+        if response.status_code == 200:
+            return answer
+        if response.status_code == 404 and answer.get("code") == "UNKNOWN_TOPIC_OR_PARTITION":
+            return None
+        refusal = (
+            f"it refused: status={response.status_code} code={_shown(answer.get('code'))} "
+            f"detail={_shown(answer.get('detail'))}"
+        )
+        if response.status_code == 416 and answer.get("code") == "OFFSET_OUT_OF_RANGE":
+            raise BeyondEnd(str(self._problem(refusal)))
+        raise self._problem(refusal)
+
+    def _get(
+        self, url: str, params: Mapping[str, str | int], *, bytes_max: int, auth: httpx.Auth | None
+    ) -> tuple[httpx.Response, bytes]:
+        until = time.monotonic() + self._answer_ms / 1000
+        for tries_left in reversed(range(_TRIES)):
+            try:
+                return self._read(url, params, bytes_max, auth, until)
+            except httpx.TimeoutException as error:
+                raise self._problem(f"it did not answer in time: ms={self._answer_ms}") from error
+            except (httpx.TransportError, httpx.InvalidURL, RuntimeError) as error:
+                # RuntimeError: another thread closed this peer.
+                if not tries_left or not isinstance(error, httpx.RemoteProtocolError | httpx.ReadError):
+                    reason = str(error) or type(error).__name__
+                    raise self._problem(f"it cannot be reached: reason={_shown(reason)}") from error
+        raise AssertionError
+
+    def _read(
+        self, url: str, params: Mapping[str, str | int], bytes_max: int, auth: httpx.Auth | None, until: float
+    ) -> tuple[httpx.Response, bytes]:
+        """Return an answer with its bytes, unless they are more than ``bytes_max``, packed, or late."""
+        timeout = httpx.Timeout(self._answer_ms / 1000, connect=min(CONNECT_MS, self._answer_ms) / 1000)
+        with self._http.stream("GET", url, params=params or None, auth=auth, timeout=timeout) as response:
+            if response.headers.get("content-encoding", "identity") != "identity":
+                raise self._problem("it packed an answer, which it was not asked for")
+            content = bytearray()
+            for chunk in response.iter_raw():
+                content += chunk
+                if len(content) > bytes_max:
+                    raise self._problem(f"it sent more than {bytes_max} bytes: status={response.status_code}")
+                if time.monotonic() > until:
+                    raise self._problem(f"it did not answer in time: ms={self._answer_ms}")
+            return response, bytes(content)
+
+    def _parsed(self, parse: Any, answer: Mapping[str, Any]) -> Any:
+        try:
+            return parse(answer)
+        except Refused as error:
+            raise self._problem(f"its answer cannot be used: {error}") from error
+
+    def _problem(self, what: str) -> PeerProblem:
+        return PeerProblem(f"the peer {self._name}: {what}")
+
+
+def _shown(value: object) -> str:
+    """Return a value that a peer sent, in one line of bounded length."""
+    text = " ".join(str(value)[: 2 * _SHOWN_CHARS_MAX].split())
+    return text if len(text) <= _SHOWN_CHARS_MAX else text[:_SHOWN_CHARS_MAX] + "…"

@@ -1,0 +1,391 @@
+"""A subscriber of several regions, which moves from one to another by itself (API.md, "Regions").
+
+Rule: it reads in one region at a time, and acknowledges a record only where it read it.
+
+- It leaves a region that is silent for 10 s, and goes to the next one.
+
+- It goes at once where the subscription's ``active_region`` says, provided that region answers.
+
+- It goes back by that, or by ``move_to``, and never by itself.
+
+- In the next region it drops the records that a region has acknowledged to it, by their identity. It acknowledges them
+  there, too.
+
+- An acknowledgement without an answer goes to no other region. Its records are shown again.
+
+Offsets differ from region to region. So records are acknowledged as values, which say where they were read.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from fenceline import errors, limits
+from fenceline.client.api import ApiClient
+from fenceline.client.identities import Identities, origin_of
+from fenceline.client.requests.subscriptions import Isolation
+from fenceline.client.stay import UNUSABLE, Stay, Wanted, answered, enter
+from fenceline.client.transport import log
+from fenceline.model.results import ReadRecord
+
+SILENT_MS = 10_000
+_PROBE_MS = 2_000  # for each request to a region that only advice leads to
+_PROBE_PAUSE_MS_MAX = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class RegionalRecord(ReadRecord):
+    """A record with its identity, and the region in which it was read: ``offset`` is its offset there."""
+
+    region: str = ""
+
+
+def _read_in(region: str, record: ReadRecord) -> RegionalRecord:
+    return RegionalRecord(
+        record.offset,
+        record.timestamp,
+        record.key,
+        record.value,
+        record.headers,
+        record.topic_epoch,
+        record.origin,
+        record.origin_topic_id,
+        record.number,
+        region,
+    )
+
+
+@dataclass(slots=True)
+class _Memory:
+    """Records of a partition: those that a region acknowledged, and those that the caller got."""
+
+    acknowledged: Identities = field(default_factory=Identities)
+    given: Identities = field(default_factory=Identities)
+
+
+@dataclass(slots=True)
+class _Advice:
+    """An advised region that is not gone to, and the time from which on it is tried again (None: never)."""
+
+    region: str | None = None
+    not_before_ms: int | None = 0
+    pause_ms: int = SILENT_MS
+
+
+def subscribe(
+    topic: str,
+    name: str,
+    *,
+    regions: Sequence[ApiClient],
+    partitions: Sequence[int] | None = None,
+    follow: bool = True,
+    isolation: Isolation = "read_uncommitted",
+    max_records: int = limits.RECORDS_DEFAULT,
+    silent_ms: int = SILENT_MS,
+) -> FailoverSubscriber:
+    """Return a subscriber that reads in the first region that answers; the caller closes it.
+
+    Where the subscription is missing it is created at earliest, and replicated.
+
+    Args:
+        regions: A client for each region, in the order in which they are tried.
+        partitions: Left out, all that the region has when the subscriber comes there.
+        follow: Never end, and wait for new records.
+        isolation: As for ``Client.reader``.
+        silent_ms: How long a region may give no usable answer before the subscriber leaves it.
+
+    Raises:
+        ValueError: There is no region, or ``silent_ms`` is not positive.
+        UnknownTopicOrPartitionError: The topic exists in no region that answers.
+        StoreUnavailableError: No region answers.
+    """
+    if not regions:
+        raise ValueError("there is no region; give a client for each")
+    if silent_ms <= 0:
+        raise ValueError(f"silent_ms must be 1 or more: silent_ms={silent_ms}")
+    wanted = Wanted(topic, name, partitions, follow, isolation, max_records, silent_ms)
+    return FailoverSubscriber(regions, wanted)
+
+
+class FailoverSubscriber:
+    """An iterator over a subscription in several regions, made by ``subscribe``; a context manager that closes it.
+
+    Iterating yields ``(partition, record)``, and ``pages`` the same in lists. It is for one thread; others may call
+    ``move_to``, and read the counters. The logger ``fenceline`` warns of each move.
+
+    Attributes:
+        dropped: How many records were not shown again, because a region had acknowledged them.
+        repeated: How many records were shown again.
+        moves: How often the subscriber moved.
+    """
+
+    def __init__(self, clients: Sequence[ApiClient], wanted: Wanted) -> None:
+        self.dropped = 0
+        self.repeated = 0
+        self.moves = 0
+        self._clients = clients
+        self._wanted = wanted
+        self._runtime = clients[0].runtime
+        self._names: dict[int, str] = {}  # of the clients' regions, as far as they are known
+        self._memory: defaultdict[int, _Memory] = defaultdict(_Memory)
+        self._rest: tuple[int, Iterator[RegionalRecord]] | None = None  # unread end of a page
+        self._told: int | None = None  # the client to go to
+        self._advice = _Advice()
+        self._at = 0
+        self._stay: Stay | None = None
+        self._is_silent = False
+        self._is_closed = False
+        self._enter_one_of(range(len(clients)), why="begin")
+
+    def __enter__(self) -> FailoverSubscriber:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    @property
+    def region(self) -> str | None:
+        """Return the name of the region that is read; ``None`` while none answers."""
+        stay = self._stay
+        return None if stay is None else stay.region
+
+    def close(self) -> None:
+        """End the iteration, and ask for no further page."""
+        self._is_closed = True
+        if self._stay is not None:
+            self._stay.close()
+
+    def __iter__(self) -> Iterator[tuple[int, RegionalRecord]]:
+        """Yield each record with its partition.
+
+        Raises:
+            StoreUnavailableError: No region answers. Iterate again: no record is lost.
+            UnknownSubscriptionError: The subscription was deleted.
+            FencelineError: The region refused a request.
+        """
+        while True:
+            if self._rest is None:
+                page = self._next_page()
+                if page is None:
+                    return
+                self._rest = (page[0], iter(page[1]))
+            partition, records = self._rest
+            for record in records:
+                if self._must_leave():  # what is left of the page is shown by the next region
+                    break
+                self._note_given(partition, record)
+                yield partition, record
+            self._rest = None
+
+    def pages(self) -> Iterator[tuple[int, Sequence[RegionalRecord]]]:
+        """Yield records in lists, each with its partition; raises as iterating does."""
+        while True:
+            if self._rest is not None:
+                partition, rest = self._rest
+                records: Sequence[RegionalRecord] = [] if self._must_leave() else list(rest)
+                self._rest = None
+            elif (page := self._next_page()) is not None:
+                partition, records = page
+            else:
+                return
+            if records:
+                for record in records:
+                    self._note_given(partition, record)
+                yield partition, records
+
+    def acknowledge(self, partition: int, record: RegionalRecord) -> bool:
+        """Acknowledge every record of ``partition`` up to and including ``record``, in the order of its region.
+
+        Return True if they are acknowledged. If not, the region is silent, or the subscriber has left it. Then they are
+        shown again.
+
+        Raises:
+            FencelineError: The region refused the acknowledgement; nothing was acknowledged.
+        """
+        stay = self._stay
+        memory = self._memory[partition]
+        if stay is None or record.region != stay.region:
+            return record in memory.acknowledged
+        if not self._acknowledge(stay, partition, cumulative=record.offset):
+            return False
+        for origin, number, count in stay.shown[partition].take(record.offset + 1):
+            memory.acknowledged.add(origin, number, count)
+        return True
+
+    def acknowledge_individually(self, partition: int, records: Iterable[RegionalRecord]) -> bool:
+        """Acknowledge these records only; return True if all are acknowledged. Otherwise as ``acknowledge``."""
+        stay = self._stay
+        memory = self._memory[partition]
+        left = [record for record in records if record not in memory.acknowledged]
+        here = [record for record in left if stay is not None and record.region == stay.region]
+        if stay is not None and here:
+            if not self._acknowledge(stay, partition, individual=[record.offset for record in here]):
+                return False
+            for record in here:
+                if (origin := origin_of(record)) is not None and record.number is not None:
+                    memory.acknowledged.add(origin, record.number)
+        return len(here) == len(left)
+
+    def move_to(self, region: str) -> None:
+        """Let the next call for a record go to ``region``, whatever ``active_region`` says now.
+
+        If ``region`` is silent, the subscriber goes on in another one.
+
+        Raises:
+            ValueError: None of the clients that answer is one of ``region``.
+        """
+        index = self._index_of(region)
+        if index is None:
+            raise ValueError(f"no client that answers is one of this region: region={region}")
+        self._told = index
+
+    def _acknowledge(
+        self, stay: Stay, partition: int, *, cumulative: int | None = None, individual: Sequence[int] | None = None
+    ) -> bool:
+        if self._is_silent:
+            return False
+        try:
+            stay.acknowledge(partition, cumulative=cumulative, individual=individual)
+        except UNUSABLE:
+            self._is_silent = True
+            return False
+        return True
+
+    def _note_given(self, partition: int, record: RegionalRecord) -> None:
+        given = self._memory[partition].given
+        if record in given:
+            self.repeated += 1
+        elif (origin := origin_of(record)) is not None and record.number is not None:
+            given.add(origin, record.number)
+
+    def _must_leave(self) -> bool:
+        return self._is_silent or self._told is not None or self._is_closed
+
+    def _next_page(self) -> tuple[int, Sequence[RegionalRecord]] | None:
+        """Return the next page with records that the caller did not acknowledge, or ``None`` at the end."""
+        while not self._is_closed:
+            stay = self._stay
+            if stay is None or self._must_leave():
+                self._move()
+                continue
+            try:
+                fetched = stay.next_page()
+                if fetched is None:
+                    if stay.is_over:
+                        return None
+                    continue
+                partition, page = fetched
+                if self._follows(page.active_region):
+                    continue  # that region shows the page's records
+                records = self._new_of(stay, partition, page.records)
+            except UNUSABLE:
+                self._is_silent = True
+                continue
+            if records:
+                return partition, records
+        return None
+
+    def _new_of(self, stay: Stay, partition: int, records: Sequence[ReadRecord]) -> list[RegionalRecord]:
+        """Return the records that are not known to be acknowledged, and acknowledge the others in this region."""
+        acknowledged = self._memory[partition].acknowledged
+        known = [record.offset for record in records if record in acknowledged]
+        if known:
+            stay.acknowledge(partition, individual=known)
+            self.dropped += len(known)
+        new: list[RegionalRecord] = []
+        for record in records:
+            if not known or record not in acknowledged:
+                stay.shown[partition].add(record)
+                new.append(_read_in(stay.region, record))
+        return new
+
+    def _move(self) -> None:
+        """Go where the caller said, or to the next region that answers.
+
+        Raises:
+            FencelineError: No region takes the subscriber. The next call tries all of them again.
+        """
+        count, told = len(self._clients), self._told
+        left = self.region
+        if self._stay is not None:
+            self._stay.close()
+            self._stay = None
+        if told is None:
+            self._enter_one_of([(self._at + n) % count for n in range(1, count + 1)], why="silent")
+            self._advice = _Advice(left, self._runtime.monotonic_ms() + SILENT_MS)
+        else:
+            self._told = None
+            others = [index for index in range(count) if index not in (told, self._at)]
+            self._enter_one_of([told, self._at, *others] if told != self._at else [told, *others], why="told")
+            self._advice = _Advice(left, None)
+
+    def _enter_one_of(self, order: Iterable[int], *, why: str) -> None:
+        silence: errors.FencelineError | None = None
+        refusal: errors.FencelineError | None = None
+        for index in order:
+            try:
+                stay = enter(self._clients[index], self._wanted, self._wanted.silent_ms)
+            except UNUSABLE as error:
+                silence = error
+            except errors.FencelineError as error:
+                refusal = refusal or error
+            else:
+                self._arrive(index, stay, why)
+                return
+        failure = refusal or silence
+        assert failure is not None
+        raise failure
+
+    def _arrive(self, index: int, stay: Stay, why: str) -> None:
+        if why != "begin" and index != self._at:
+            self.moves += 1
+            log.warning(
+                "the subscriber moves: topic=%s subscription=%s from=%s to=%s why=%s",
+                self._wanted.topic,
+                self._wanted.name,
+                self._names.get(self._at),
+                stay.region,
+                why,
+            )
+        self._names[index] = stay.region
+        self._at, self._stay, self._is_silent = index, stay, False
+
+    def _follows(self, region: str | None) -> bool:
+        """Go where the subscription should be read, if that region answers; return True if the subscriber moved."""
+        advice, here = self._advice, self._stay
+        if region != advice.region:
+            advice = self._advice = _Advice(region)
+        now = self._runtime.monotonic_ms()
+        if region is None or here is None or region == here.region:
+            return False
+        if advice.not_before_ms is None or now < advice.not_before_ms:
+            return False
+        index = self._index_of(region)
+        try:
+            stay = None if index is None else enter(self._clients[index], self._wanted, _PROBE_MS)
+        except errors.FencelineError:
+            stay = None
+        if index is None or stay is None:
+            advice.not_before_ms = self._runtime.monotonic_ms() + advice.pause_ms
+            advice.pause_ms = min(advice.pause_ms * 2, _PROBE_PAUSE_MS_MAX)
+            return False
+        here.close()
+        self._arrive(index, stay, "advised")
+        # Two regions may advise each other for a moment, until the advice has travelled.
+        self._advice = _Advice(here.region, now + SILENT_MS)
+        return True
+
+    def _index_of(self, region: str) -> int | None:
+        """Return the place of the client of ``region``. Clients whose region is not known yet are asked for it."""
+        unknown = [index for index in range(len(self._clients)) if index not in self._names]
+        for index in [*self._names, *unknown]:
+            if index in unknown:
+                try:
+                    self._names[index] = str(answered(self._runtime, _PROBE_MS, self._clients[index].health)["region"])
+                except errors.FencelineError:
+                    continue
+            if self._names[index] == region:
+                return index
+        return None

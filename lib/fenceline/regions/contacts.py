@@ -1,0 +1,208 @@
+"""What one process knows of its peers: what each last answered for a partition, and when it is asked again.
+
+Rule: this is memory, and nothing depends on it but how often a peer is asked and what an operator is shown. What was
+taken from a peer is in the log alone (I18).
+
+Not here: what of this is stored for other processes; see ``link_item``.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from fenceline import limits
+from fenceline.log.region_state import Origin
+from fenceline.model.region import Gap
+from fenceline.regions.link_item import LinkValue
+from fenceline.regions.peer import PeerTopic
+from fenceline.regions.scan_notes import ScanNote, counts_for, further
+from fenceline.runtime import Runtime
+
+
+class Place(NamedTuple):
+    """A partition of one life of a topic here."""
+
+    topic_id: str
+    partition: int
+
+
+class Answered(NamedTuple):
+    """What a peer's last answer says of its own records."""
+
+    topic_id: str
+    log_start_own_records: int
+    stable_own_records: int
+    oldest_at: int | None  # ms, when the oldest segment was appended there of which something was not looked at
+
+
+@dataclass(frozen=True, slots=True)
+class Contact:
+    """One peer, as it last answered for a partition.
+
+    Attributes:
+        seen_at: When it last gave a usable answer in which its topic names this region, in ms; ``None`` before that.
+        problem: What was wrong when it was last asked; ``None`` if nothing was.
+        gap: The gap that it showed then, if it did.
+        topic: Its topic, as it last showed it at ``topic_at``.
+        answered: What it last said of its own records.
+        failures: How often in a row it had a problem.
+        retry_at: Until then it is not asked, on the monotonic clock, unless the position moves.
+        retry_for: The position to which that pause belongs.
+    """
+
+    seen_at: int | None = None
+    problem: str | None = None
+    gap: Gap | None = None
+    topic: PeerTopic | None = None
+    topic_at: int | None = None
+    answered: Answered | None = None
+    failures: int = 0
+    retry_at: int = 0
+    retry_for: Origin | None = None
+
+    def is_connected(self, now_ms: int) -> bool:
+        """Return True if its last answer is young, and named this region."""
+        return self.seen_at is not None and 0 <= now_ms - self.seen_at < limits.CONNECTED_MS
+
+    def lag_records(self, position: Origin | None, note: ScanNote | None) -> int | None:
+        """Return how many of its committed own records are not here, and not known to be aborted; ``None`` if unknown.
+
+        Args:
+            position: That in its log here.
+            note: The last scan note of its own records.
+        """
+        said = self.answered
+        if said is None:
+            return None
+        done = said.log_start_own_records
+        if position is not None and position.topic_id == said.topic_id:
+            done = position.count
+        if note is not None and counts_for(note, said.topic_id, position):
+            done = max(done, note.number)
+        return max(said.stable_own_records - done, 0)
+
+
+UNKNOWN = Contact()
+
+
+class Contacts:
+    """The contacts and scan notes of one process, bounded in number. Safe to share between threads."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._lock = runtime.lock()
+        self._partitions: OrderedDict[Place, _Known] = OrderedDict()  # least recently used first
+
+    def of(self, place: Place, peer: str) -> Contact:
+        """Return what is known of a peer."""
+        with self._lock:
+            return self._known(place).contacts.get(peer, UNKNOWN)
+
+    def change(self, place: Place, peer: str, **changed: object) -> Contact:
+        """Change what is known of a peer, and return it."""
+        with self._lock:
+            contacts = self._known(place).contacts
+            contacts[peer] = replace(contacts.get(peer, UNKNOWN), **changed)  # type: ignore[arg-type]
+            return contacts[peer]
+
+    def fail(
+        self,
+        place: Place,
+        peer: str,
+        problem: str,
+        position: Origin | None,
+        gap: Gap | None = None,
+        *,
+        longest_ms: int = limits.PEER_PAUSE_MS_MAX,
+    ) -> None:
+        """Note a problem: the peer is asked again after 1 s, and twice as long each time, to ``longest_ms``."""
+        with self._lock:
+            known = self.of(place, peer)
+            pause_ms = min(limits.PEER_PAUSE_MS * 2 ** min(known.failures, 10), longest_ms)
+            self.change(
+                place,
+                peer,
+                problem=problem,
+                gap=gap,
+                failures=known.failures + 1,
+                retry_at=self._runtime.monotonic_ms() + pause_ms,
+                retry_for=position,
+            )
+
+    def pause_ms(self, place: Place, peer: str, position: Origin | None) -> int:
+        """Return for how long a peer is not to be asked after a problem; 0 if it may be asked now."""
+        known = self.of(place, peer)
+        if not known.failures or known.retry_for != position:
+            return 0
+        return max(known.retry_at - self._runtime.monotonic_ms(), 0)
+
+    def note_of(self, place: Place, of: tuple[str, str]) -> ScanNote | None:
+        """Return the last note of a region's records, as a peer has them."""
+        with self._lock:
+            return self._known(place).notes.get(of)
+
+    def keep_note(self, place: Place, of: tuple[str, str], note: ScanNote) -> None:
+        """Remember a note in place of the one before."""
+        with self._lock:
+            kept = further(note, self._known(place).notes.get(of))
+            if kept is not None:
+                self._known(place).notes[of] = kept
+
+    def notes(self, place: Place) -> dict[tuple[str, str], ScanNote]:
+        """Return every note of a partition."""
+        with self._lock:
+            return dict(self._known(place).notes)
+
+    def contacts(self, place: Place) -> dict[str, Contact]:
+        """Return every contact of a partition."""
+        with self._lock:
+            return dict(self._known(place).contacts)
+
+    def link_of(self, place: Place) -> LinkValue | None:
+        """Return the link item as this process last read or wrote it; ``None`` before the first time."""
+        with self._lock:
+            return self._known(place).link
+
+    def keep_link(self, place: Place, value: LinkValue) -> None:
+        """Remember the link item."""
+        with self._lock:
+            self._known(place).link = value
+
+    def learn(self, place: Place, value: LinkValue) -> None:
+        """Take over what other processes noted in the link item."""
+        with self._lock:
+            known = self._known(place)
+            known.link = value
+            for of, note in value.notes.items():
+                kept = further(known.notes.get(of), note)
+                if kept is not None:
+                    known.notes[of] = kept
+
+    def is_done(self, place: Place, what: str) -> bool:
+        """Return True if ``what``, which is done once in a process, was done."""
+        with self._lock:
+            return what in self._known(place).done
+
+    def note_done(self, place: Place, what: str) -> None:
+        """Note that ``what`` was done."""
+        with self._lock:
+            self._known(place).done.add(what)
+
+    def _known(self, place: Place) -> _Known:
+        known = self._partitions.get(place)
+        if known is None:
+            known = self._partitions[place] = _Known()
+            if len(self._partitions) > limits.LINKS_CACHED_MAX:
+                self._partitions.popitem(last=False)
+        self._partitions.move_to_end(place)
+        return known
+
+
+@dataclass(slots=True)
+class _Known:
+    contacts: dict[str, Contact] = field(default_factory=dict)
+    notes: dict[tuple[str, str], ScanNote] = field(default_factory=dict)
+    done: set[str] = field(default_factory=set)
+    link: LinkValue | None = None

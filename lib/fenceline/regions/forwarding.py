@@ -1,0 +1,288 @@
+"""The records of a region that an operator suspended, taken from a peer that has them ("Lost and suspended regions").
+
+Rule: this is done only while that region is suspended here (I19). The records are appended with the position that the
+peer's segment names. So the region's own link later goes on from there, and none of them comes twice.
+
+Rule: records are taken only if the peer's segments reach down to the last one that is here. Where its numbers leave
+some out, they were aborted, or an operator skipped them there. A SKIP lies between the two segments in the peer's log,
+and is looked for. Beyond a SKIP nothing is taken: what it gave up must not be lost unnoticed (I17).
+
+Not here: which region is suspended; see ``replicator``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import InitVar, dataclass, field
+from typing import NamedTuple
+
+from fenceline import limits
+from fenceline.append.appender import Appender
+from fenceline.format import control
+from fenceline.format.batch import MalformedBatch
+from fenceline.log.region_state import Origin
+from fenceline.model.results import OriginEntry, SegmentEntry, SegmentList
+from fenceline.regions.contacts import Contacts, Place
+from fenceline.regions.packing import Packer
+from fenceline.regions.peer import Peer, PeerProblem
+from fenceline.regions.peer_topics import topic_of
+from fenceline.regions.scan_notes import NOTHING_TAKEN, ScanNote
+from fenceline.regions.source_batches import checked, passed_on
+from fenceline.regions.taking import Taken, Taking
+
+ANSWERS_PER_LOOK = 8
+_NO_SEGMENT = -1
+
+
+class _Place(NamedTuple):
+    """How far a peer's log was looked at for the region's segments.
+
+    Attributes:
+        life: The peer's topic.
+        to: Where the next look begins there; ``None``: at its log start.
+        end: Where the last segment of the region before that ends there.
+    """
+
+    life: str
+    to: int | None
+    end: int
+
+
+class Missing(NamedTuple):
+    """Segments of one answer with records, or with markers after them, that are not here.
+
+    Attributes:
+        position: The one in the region's log.
+        topic_id: The region's life that they are of.
+        taken: The own number of the last record that is here.
+        note: What to remember once all of these were taken.
+        is_long: Whether there is more in the peer's log after what was looked at.
+    """
+
+    position: Origin | None
+    topic_id: str
+    taken: int
+    entries: list[SegmentEntry]
+    note: _Place
+    is_long: bool
+
+
+@dataclass(slots=True)
+class Forwarding:
+    """What one peer has of one suspended region."""
+
+    appender: Appender
+    peer: Peer
+    region: str
+    contacts: Contacts
+
+    @property
+    def place(self) -> Place:
+        partition = self.appender.partition
+        return Place(partition.topic_id, partition.partition)
+
+    @property
+    def name(self) -> str:
+        """Return the name under which its problems are remembered."""
+        return forwarding_name(self.region, self.peer.name)
+
+    @property
+    def position(self) -> Origin | None:
+        """Return the position in the suspended region's log, by what this process has folded."""
+        return self.appender.partition.state.origins.get(self.region)
+
+    def look(self) -> Missing | None:
+        """Ask the peer, and return what is missing here; ``None`` for nothing, or a problem, which is noted."""
+        position = self.position
+        try:
+            return self._look(position)
+        except PeerProblem as problem:
+            self.contacts.fail(self.place, self.name, str(problem), position)
+            return None
+
+    def take(self, missing: Missing, keep: Callable[[], bool]) -> Taken:
+        """Append what was found, and note how far the peer was looked at.
+
+        Args:
+            keep: Returns True while this process may go on.
+
+        Raises:
+            FencelineError, StaleTopicId: As ``Appender.append``.
+        """
+        packer = Packer(missing.topic_id, missing.taken)
+
+        def pack(entry: SegmentEntry, body: bytes) -> None:
+            there = _there(entry)
+            batches, records = passed_on(entry, body, count=missing.taken)
+            if batches:
+                packer.take(batches, records=records, number=there.count or 0)
+            packer.pass_by(there.next_offset or 0, there.chain_there or "")
+
+        taking = Taking(self.appender, self.peer, self.region, missing.position, packer, pack, keep)
+        taken = taking.run(missing.entries)
+        if taken.problem is not None:
+            self.contacts.fail(self.place, self.name, str(taken.problem), self.position)
+        elif taken.is_whole:
+            self._keep(missing.note, taking.position)
+        return taken
+
+    def _look(self, position: Origin | None) -> Missing | None:
+        topic = topic_of(self.appender.partition, self.peer, self.contacts)
+        walk = _Walk(self, position, self._known(topic.topic_id, position))
+        for answers_left in reversed(range(ANSWERS_PER_LOOK)):
+            begun = walk.offset
+            answer = self._segments(self.region, begun)
+            if answer is None:
+                return None
+            if answer.topic_id != topic.topic_id:
+                topic_of(self.appender.partition, self.peer, self.contacts, is_asked_anew=True)
+                raise PeerProblem("the peer shows two lives of its topic; it is asked again")
+            walk.run(answer)
+            if walk.is_ended and not walk.found:
+                raise PeerProblem(
+                    f"the peer lacks records of the suspended region, which is to be asked again: count={walk.taken}"
+                )
+            self.contacts.change(self.place, self.name, problem=None, failures=0)
+            place = _Place(topic.topic_id, walk.offset, walk.end)
+            is_long = not walk.is_ended and answer.has_more and answer.position > (begun or 0)
+            if walk.found or (is_long and not answers_left):
+                return Missing(position, walk.topic_id, walk.taken, walk.found, place, is_long)
+            self._keep(place, position)
+            if not is_long:
+                return None
+        raise AssertionError
+
+    def _known(self, life: str, position: Origin | None) -> _Place:
+        """Return how far the peer was looked at for this position. Before the first, it is looked at from its start."""
+        note = self.contacts.note_of(self.place, (self.region, self.peer.name))
+        if note is None or position is None:
+            return _Place(life, None, _NO_SEGMENT)
+        if (note.topic_id, note.next_offset) != (_lives(life, position), position.next_offset):
+            return _Place(life, None, _NO_SEGMENT)
+        return _Place(life, note.to, note.number)
+
+    def _keep(self, place: _Place, position: Origin | None) -> None:
+        if position is not None and place.to is not None:
+            note = ScanNote(_lives(place.life, position), position.next_offset, place.to, place.end)
+            self.contacts.keep_note(self.place, (self.region, self.peer.name), note)
+
+    def _segments(self, origin: str, offset: int | None, limit: int = limits.SEGMENTS_MAX) -> SegmentList | None:
+        return self.peer.segments(
+            self.appender.partition.name, self.place.partition, origin=origin, offset=offset, limit=limit
+        )
+
+    def has_skip(self, start: int, end: int) -> bool:
+        """Return True if the peer skipped some of the region's records, by its own markers in [start, end) of its log.
+
+        Raises:
+            PeerProblem: It gave no usable answer.
+        """
+        offset = start
+        while offset < end:
+            answer = self._segments("own", offset)
+            if answer is None or answer.log_start_offset > start:
+                return True  # it cannot be known any longer
+            for entry in answer.segments:
+                if entry.base_offset >= end:
+                    return False
+                if entry.next_offset - entry.base_offset > entry.records and self._skips(entry):
+                    return True
+            if not answer.has_more:
+                return False
+            if answer.position <= offset:
+                raise PeerProblem(f"the peer's answers do not advance: position={answer.position}")
+            offset = answer.position
+        return False
+
+    def _skips(self, entry: SegmentEntry) -> bool:
+        body = self.peer.body(entry.url, entry.bytes)
+        for at, header in checked(entry, body):
+            try:
+                if header.is_control and control.type_of(body, at, header) == control.SKIP:
+                    return control.parse_marker(body, at, header).value.get("origin") == self.region
+            except MalformedBatch as error:
+                raise PeerProblem(f"a marker of the peer cannot be read: offset={header.base_offset}") from error
+        return False
+
+
+@dataclass(slots=True)
+class _Walk:
+    """A walk along the segments of one region in the peer's log, for those that reach beyond what is here.
+
+    Attributes:
+        offset: Where the next answer begins in the peer's log; ``None``: at its log start.
+        end: Where the last segment that was passed ends there.
+        is_ended: Whether a record is missing there, so that nothing after it may be taken.
+    """
+
+    of: Forwarding
+    position: Origin | None
+    known: InitVar[_Place]
+    offset: int | None = field(init=False)
+    end: int = field(init=False)
+    found: list[SegmentEntry] = field(default_factory=list, init=False)
+    topic_id: str = field(init=False)
+    taken: int = field(init=False)
+    is_ended: bool = field(default=False, init=False)
+    _count: int = field(init=False)
+
+    def __post_init__(self, known: _Place) -> None:
+        self.offset, self.end = known.to, known.end
+        self.topic_id = "" if self.position is None else self.position.topic_id
+        self.taken = self._count = 0 if self.position is None else self.position.count
+
+    def run(self, answer: SegmentList) -> None:
+        """Pass the segments of one answer, up to where something is missing."""
+        if self.end < answer.log_start_offset:
+            self.end = _NO_SEGMENT  # what came after it may be trimmed
+        for entry in answer.segments:
+            there = _there(entry)
+            if entry.origin != self.of.region:
+                raise PeerProblem(f"the peer lists a segment that was not asked for: segment={entry.base_offset}")
+            if entry.base_offset < self.end:
+                continue  # it was passed before
+            self.topic_id = self.topic_id or there.topic_id or ""
+            if there.topic_id != self.topic_id:
+                continue
+            if self._is_beyond(there):
+                if not self._joins(entry, there):
+                    self.is_ended = True
+                    return
+                self.found.append(entry)
+                self._count = there.count or 0
+            self.end = entry.next_offset
+        self.offset = answer.position
+
+    def _is_beyond(self, there: OriginEntry) -> bool:
+        count, next_offset = there.count or 0, there.next_offset or 0
+        known = NOTHING_TAKEN if self.position is None else self.position.next_offset
+        return bool(self.found) or count > self._count or (count == self._count and next_offset > known)
+
+    def _joins(self, entry: SegmentEntry, there: OriginEntry) -> bool:
+        """Return True if no record is missing between what is here, or was found, and this segment."""
+        below = (there.count or 0) - entry.records
+        if below <= self._count:
+            return True
+        return self.end != _NO_SEGMENT and not self.of.has_skip(self.end, entry.base_offset)
+
+
+def _there(entry: SegmentEntry) -> OriginEntry:
+    """Return what a replicated segment's entry says of its source.
+
+    Raises:
+        PeerProblem: It says nothing.
+    """
+    there = entry.of_origin
+    if there is None or there.topic_id is None or there.count is None or there.next_offset is None:
+        raise PeerProblem(f"the peer does not say where a segment comes from: segment={entry.base_offset}")
+    return there
+
+
+def forwarding_name(region: str, peer: str) -> str:
+    """Return the name of a contact for what a peer has of a suspended region."""
+    return f"{region}/{peer}"
+
+
+def _lives(life: str, position: Origin) -> str:
+    """Return the lives for which a note counts: the peer's, and the suspended region's."""
+    return f"{life}/{position.topic_id}"

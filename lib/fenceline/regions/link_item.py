@@ -1,0 +1,212 @@
+"""The link item of a partition: the lease of the process that pulls, scan notes, and what peers last answered.
+
+Rule: the lease spares work and protects nothing. Two processes that pull are wasteful, never wrong (I18). The item may
+be lost.
+
+Rule: a process that finds the lease taken adds 1 to ``again``. The holder leaves by a write on the version that it
+read before its last round. If ``again`` moved meanwhile, that write fails, and the holder goes round once more. So no
+wake-up is lost between the holder's last look and its leaving ("Triggers").
+
+Not here: what a round does; see ``replicator``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from fenceline import limits
+from fenceline.format import keys
+from fenceline.log.context import Context
+from fenceline.log.retry import Attempts
+from fenceline.ports import Item, Put
+from fenceline.regions.scan_notes import ScanNote, further
+
+
+class Seen(NamedTuple):
+    """When a peer last answered, and what was wrong with it then."""
+
+    at: int  # ms
+    problem: str | None
+
+
+class LinkValue(NamedTuple):
+    """What the item holds.
+
+    Attributes:
+        holder: The process that pulls; "" if there is none.
+        until: When its lease lapses, in ms by that process's wall clock.
+        again: How often another process found the lease taken.
+        applied_to: UPDATEs of other regions below this offset were applied to the cursors here.
+        notes: By the region whose records they are about, and the peer that was asked.
+        seen: By peer.
+    """
+
+    holder: str = ""
+    until: int = 0
+    again: int = 0
+    applied_to: int = 0
+    notes: Mapping[tuple[str, str], ScanNote] = {}
+    seen: Mapping[str, Seen] = {}
+
+    def to_value(self) -> dict[str, Any]:
+        """Return the item's value. Stored names are never renamed."""
+        return {
+            "holder": self.holder,
+            "until": self.until,
+            "again": self.again,
+            "applied_to": self.applied_to,
+            "notes": [[*of, *note] for of, note in sorted(self.notes.items())],
+            "seen": {peer: list(seen) for peer, seen in self.seen.items()},
+        }
+
+
+def value_of(item: Item | None) -> LinkValue:
+    """Return what an item holds; nothing where it is missing."""
+    if item is None:
+        return LinkValue()
+    value: Mapping[str, Any] = item.value
+    return LinkValue(
+        value["holder"],
+        value["until"],
+        value["again"],
+        value["applied_to"],
+        {(origin, peer): ScanNote(*note) for origin, peer, *note in value["notes"]},
+        {peer: Seen(*seen) for peer, seen in value["seen"].items()},
+    )
+
+
+class Link:
+    """One process's hold of a partition's link item.
+
+    Attributes:
+        value: The item as this process last read or wrote it. What a round changes goes into it by ``note``, and is
+            stored when the lease is renewed or left.
+    """
+
+    def __init__(self, context: Context, topic_id: str, partition: int) -> None:
+        self.value = LinkValue()
+        self._context = context
+        self._key = keys.link_item(topic_id, partition)
+        self._me = context.runtime.fresh_id()
+        self._version: int | None = None  # as it was last read or written
+        self._again = 0  # as the last round found it
+        self._renewed_at = 0  # monotonic
+
+    @property
+    def is_held(self) -> bool:
+        """Return True if this process has the lease, by what it last read or wrote."""
+        return self.value.holder == self._me
+
+    @property
+    def applied_to(self) -> int:
+        """Return the offset below which UPDATEs of other regions were applied."""
+        return self.value.applied_to
+
+    def applied(self, offset: int) -> None:
+        """Note that UPDATEs below ``offset`` were applied. It is stored when the lease is renewed or left."""
+        self.value = self.value._replace(applied_to=max(offset, self.value.applied_to))
+
+    def note(self, notes: Mapping[tuple[str, str], ScanNote], seen: Mapping[str, Seen]) -> None:
+        """Take over what this process knows, which is stored when the lease is renewed or left."""
+        known = {**self.value.seen, **seen}
+        self.value = self.value._replace(notes=self._merged(notes), seen=known)
+
+    def read(self) -> LinkValue:
+        """Read the item, and return what it holds.
+
+        Raises:
+            Unavailable: The store could not be asked.
+        """
+        item = self._context.items.get([self._key]).get(self._key)
+        self._version = None if item is None else item.version
+        self.value = value_of(item)
+        return self.value
+
+    def enter(self) -> bool:
+        """Take the lease, or wake the process that has it; return whether this process has it now.
+
+        Raises:
+            FencelineError: The store. The lease may be taken, and lapses then.
+        """
+        for attempt in Attempts(self._context.runtime, "the partition's link item"):
+            with attempt:
+                found = self.read()
+                is_taken = self._is_taken(found)
+                if is_taken and found.holder != self._me:
+                    self._write(found._replace(again=found.again + 1))
+                    return False
+                self._again = found.again
+                self._write(found._replace(holder=self._me, until=self._until()))
+                return True
+        raise AssertionError
+
+    def keep(self) -> bool:
+        """Renew the lease if a third of it has passed; return whether this process still has it.
+
+        Raises:
+            FencelineError: The store. The lease may be renewed.
+        """
+        if self._context.runtime.monotonic_ms() - self._renewed_at < limits.LINK_LEASE_MS // 3:
+            return True
+        for attempt in Attempts(self._context.runtime, "the partition's link item"):
+            with attempt:
+                mine = self.value
+                found = self.read()
+                if found.holder != self._me:
+                    return False
+                self.value = self._over(found, mine)
+                self._write(self.value._replace(until=self._until()))
+                return True
+        raise AssertionError
+
+    def leave(self) -> bool:
+        """Give the lease up; return ``False`` if the holder must go round once more, because it was woken meanwhile.
+
+        Raises:
+            FencelineError: The store. The lease may be given up, or lapses.
+        """
+        is_first = True
+        for attempt in Attempts(self._context.runtime, "the partition's link item"):
+            with attempt:
+                if not is_first:
+                    mine = self.value
+                    self.value = self._over(self.read(), mine)
+                is_first = False
+                if not self.is_held:
+                    return True  # it lapsed, and another process has it, or an earlier attempt gave it up
+                if self.value.again != self._again:
+                    self._again = self.value.again
+                    return False
+                self._write(self.value._replace(holder="", until=0))
+                return True
+        raise AssertionError
+
+    def _over(self, found: LinkValue, mine: LinkValue) -> LinkValue:
+        """Return what this process knows, over what it found in the item."""
+        self.value = found
+        notes = self._merged(mine.notes)
+        applied_to = max(found.applied_to, mine.applied_to)
+        return found._replace(applied_to=applied_to, notes=notes, seen={**found.seen, **mine.seen})
+
+    def _merged(self, notes: Mapping[tuple[str, str], ScanNote]) -> dict[tuple[str, str], ScanNote]:
+        merged = dict(self.value.notes)
+        for of, note in notes.items():
+            kept = further(note, merged.get(of))
+            if kept is not None:
+                merged[of] = kept
+        return merged
+
+    def _is_taken(self, found: LinkValue) -> bool:
+        """Return True if a process has the lease. A lease that ends later than any can is of a clock that is wrong."""
+        left_ms = found.until - self._context.runtime.now_ms()
+        return bool(found.holder) and 0 < left_ms <= 2 * limits.LINK_LEASE_MS
+
+    def _until(self) -> int:
+        self._renewed_at = self._context.runtime.monotonic_ms()
+        return self._context.runtime.now_ms() + limits.LINK_LEASE_MS
+
+    def _write(self, value: LinkValue) -> None:
+        version = self._context.runtime.fresh_version()
+        self._context.items.write([Put(self._key, value.to_value(), version, expected=self._version)])
+        self.value, self._version = value, version

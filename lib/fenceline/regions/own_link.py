@@ -1,0 +1,234 @@
+"""One source's own records, pulled by the region that this process works for ("Pulling").
+
+Rule: a source is asked for its own records alone (I19). A look asks, and writes nothing. What it finds is appended by
+``take``.
+
+Rule: a link runs while both topics have one name and name each other. Of another life of the source's topic everything
+is taken from its log start (I20).
+
+Not here: the records of a region that an operator suspended; see ``forwarding``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from fenceline import limits
+from fenceline.append.appender import Appender
+from fenceline.log.region_state import Origin
+from fenceline.model.results import SegmentEntry, SegmentList
+from fenceline.regions import history
+from fenceline.regions.contacts import Answered, Contacts, Place
+from fenceline.regions.packing import Packer
+from fenceline.regions.peer import BeyondEnd, Peer, PeerProblem, PeerTopic
+from fenceline.regions.peer_topics import NotNamed, topic_of
+from fenceline.regions.scan_notes import ScanNote, counts_for, place_of
+from fenceline.regions.source_batches import looked_at
+from fenceline.regions.standing import AnotherHistory, GapFound, Standing, standing
+from fenceline.regions.taking import Taken, Taking
+
+ANSWERS_PER_LOOK = 8  # with nothing to take, after which the scan note is worth a lease
+NO_TOPIC_PAUSE_MS_MAX = 5_000  # while a peer's topic is missing, or does not name this region
+
+
+class Found(NamedTuple):
+    """What a look found.
+
+    Attributes:
+        position: The one in this region's log, of any life.
+        topic_id: The source's present life.
+        stable: The source's last stable offset.
+        is_long: Whether there is more after what this answer looked at.
+    """
+
+    position: Origin | None
+    topic_id: str
+    standing: Standing
+    stable: int
+    is_long: bool
+
+
+@dataclass(slots=True)
+class OwnLink:
+    """The link from one peer to one partition here."""
+
+    appender: Appender
+    peer: Peer
+    contacts: Contacts
+
+    @property
+    def place(self) -> Place:
+        partition = self.appender.partition
+        return Place(partition.topic_id, partition.partition)
+
+    @property
+    def name(self) -> str:
+        """Return the name under which its problems are remembered."""
+        return self.peer.name
+
+    @property
+    def position(self) -> Origin | None:
+        """Return the position in the peer's log, by what this process has folded."""
+        return self.appender.partition.state.origins.get(self.peer.name)
+
+    @property
+    def _of(self) -> tuple[str, str]:
+        return self.peer.name, self.peer.name
+
+    def look(self) -> Found | None:
+        """Ask the peer, and return what there is to take; ``None`` for nothing, or a problem, which is noted."""
+        position = self.position
+        try:
+            return self._look(position)
+        except PeerProblem as problem:
+            self.note_problem(problem, position)
+            return None
+
+    def note_problem(self, problem: PeerProblem, position: Origin | None) -> None:
+        """Note what was wrong; the peer is asked again after a pause."""
+        gap = problem.gap if isinstance(problem, GapFound) else None
+        longest = NO_TOPIC_PAUSE_MS_MAX if isinstance(problem, NotNamed) else limits.PEER_PAUSE_MS_MAX
+        self.contacts.fail(self.place, self.peer.name, str(problem), position, gap, longest_ms=longest)
+
+    def take(self, found: Found, keep: Callable[[], bool]) -> Taken:
+        """Append what was found, and note how far the source was looked at.
+
+        Args:
+            keep: Returns True while this process may go on.
+
+        Raises:
+            FencelineError, StaleTopicId: As ``Appender.append``.
+        """
+        stood, stable = found.standing, found.stable
+        packer = Packer(found.topic_id, stood.taken)
+        number = stood.number
+
+        def pack(entry: SegmentEntry, body: bytes) -> None:
+            nonlocal number
+            assert entry.of_origin is not None
+            looked = looked_at(entry, body, start=stood.start, stable=stable, count=stood.taken, number=number)
+            for one in list(looked):  # all of it is checked before any of it is packed
+                if one.batch is not None:
+                    packer.take([one.batch], records=one.records, number=one.number)
+                packer.pass_by(one.next_offset, entry.of_origin.chain)
+                number = one.number
+
+        taking = Taking(self.appender, self.peer, self.peer.name, found.position, packer, pack, keep)
+        taken = taking.run(stood.entries)
+        if taken.problem is not None:
+            self.note_problem(taken.problem, self.position)
+        elif taken.is_whole:
+            self._note(found.topic_id, taking.position, stood.end, number)
+            if found.position != taking.position:
+                # This process has just taken what it would compare.
+                self.contacts.note_done(self.place, self._comparison(found.topic_id))
+            self._answered(oldest_at=None)
+        return taken
+
+    def _look(self, position: Origin | None) -> Found | None:
+        topic = topic_of(self.appender.partition, self.peer, self.contacts)
+        for answers_left in reversed(range(ANSWERS_PER_LOOK)):
+            answer = self._ask(topic, position)
+            if answer is not None and answer.topic_id != topic.topic_id:
+                topic = topic_of(self.appender.partition, self.peer, self.contacts, is_asked_anew=True)
+                answer = self._ask(topic, position)
+                if answer is not None and answer.topic_id != topic.topic_id:
+                    raise PeerProblem("the source shows two lives of its topic; it is asked again")
+            self.contacts.change(self.place, self.peer.name, seen_at=self._now_ms())
+            if answer is None:  # it has no such partition yet
+                self._clear()
+                return None
+            if position is not None and topic.topic_id in position.former:
+                raise PeerProblem(f"the source shows an earlier life of its topic: topic_id={topic.topic_id}")
+            note = self._note_for(topic.topic_id, position)
+            known = _in_life(position, topic.topic_id)
+            stood = standing(self.place.partition, self.peer.name, known, note, answer)
+            self._keep_answer(answer, stood)
+            self._clear()
+            is_long = answer.has_more and stood.end < answer.last_stable_offset
+            if stood.entries or (is_long and not answers_left):
+                return Found(position, topic.topic_id, stood, answer.last_stable_offset, is_long)
+            self._note(topic.topic_id, position, stood.end, stood.number)
+            if not is_long:
+                return None
+            if stood.end <= stood.start:
+                raise PeerProblem(f"the source's answers do not advance: position={answer.position}")
+        raise AssertionError
+
+    def _ask(self, topic: PeerTopic, position: Origin | None) -> SegmentList | None:
+        """Return the source's segments from where nothing was looked at; ``None`` if it has no such partition.
+
+        Raises:
+            AnotherHistory: The source's log is not the one from which records were taken.
+            PeerProblem: It gave no usable answer.
+        """
+        known = _in_life(position, topic.topic_id)
+        note = self._note_for(topic.topic_id, position)
+        try:
+            if note is not None:
+                if known is not None:
+                    self._compare(known)
+                return self._segments(note.to, limits.SEGMENTS_MAX)
+            # From the offset before the position: the segment there shows if the source's history is the same.
+            return self._segments(None if known is None else max(known.next_offset - 1, 0), limits.SEGMENTS_MAX)
+        except BeyondEnd:
+            answer = self._segments(None, 1)
+            if known is not None and answer is not None and answer.topic_id == known.topic_id:
+                what = history.shortened(known, answer.next_offset)
+                if what is not None:
+                    raise AnotherHistory(what) from None
+            raise
+
+    def _compare(self, known: Origin) -> None:
+        """Compare the source's history with what was taken from it, once in this process."""
+        if self.contacts.is_done(self.place, self._comparison(known.topic_id)):
+            return
+        answer = self._segments(max(known.next_offset - 1, 0), 1)
+        if answer is None or answer.topic_id != known.topic_id:
+            return
+        what = history.shortened(known, answer.next_offset) or history.replaced(known, answer)
+        if what is not None:
+            raise AnotherHistory(what)
+        self.contacts.note_done(self.place, self._comparison(known.topic_id))
+
+    def _comparison(self, topic_id: str) -> str:
+        return f"history/{self.peer.name}/{topic_id}"
+
+    def _segments(self, offset: int | None, limit: int) -> SegmentList | None:
+        place = self.place
+        return self.peer.segments(
+            self.appender.partition.name, place.partition, origin="own", offset=offset, limit=limit
+        )
+
+    def _note_for(self, topic_id: str, position: Origin | None) -> ScanNote | None:
+        note = self.contacts.note_of(self.place, self._of)
+        return note if counts_for(note, topic_id, position) else None
+
+    def _note(self, topic_id: str, position: Origin | None, to: int, number: int | None) -> None:
+        if number is not None:
+            note = ScanNote(topic_id, place_of(topic_id, position), to, number)
+            self.contacts.keep_note(self.place, self._of, note)
+
+    def _keep_answer(self, answer: SegmentList, stood: Standing) -> None:
+        first = next(iter(stood.entries), None)
+        oldest_at = None if first is None or first.of_origin is None else first.of_origin.appended_at
+        said = Answered(answer.topic_id, answer.log_start_own_records, answer.stable_own_records, oldest_at)
+        self.contacts.change(self.place, self.peer.name, answered=said)
+
+    def _answered(self, *, oldest_at: int | None) -> None:
+        said = self.contacts.of(self.place, self.peer.name).answered
+        if said is not None:
+            self.contacts.change(self.place, self.peer.name, answered=said._replace(oldest_at=oldest_at))
+
+    def _clear(self) -> None:
+        self.contacts.change(self.place, self.peer.name, problem=None, gap=None, failures=0)
+
+    def _now_ms(self) -> int:
+        return self.appender.partition.context.runtime.now_ms()
+
+
+def _in_life(position: Origin | None, topic_id: str) -> Origin | None:
+    """Return the position if it counts in this life (I20)."""
+    return position if position is not None and position.topic_id == topic_id else None

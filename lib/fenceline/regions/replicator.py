@@ -1,0 +1,264 @@
+"""One run over one partition: what is missing is pulled from each peer, then what is due is done ("Triggers").
+
+Rule: a look that finds nothing takes no lease and writes nothing. Otherwise one process works at a partition at a time,
+for 60 s at most. A process that finds the lease taken wakes the holder, which then goes round once more.
+
+Rule: one peer's problem stops neither the other links nor what is due here. It is noted, and that peer is asked again
+after a pause.
+
+Not here: what wakes a run; see ``service.replication``. How one peer's records are taken; see ``own_link``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple, TypeAlias
+
+from fenceline import limits
+from fenceline.append.appender import Appenders
+from fenceline.errors import FencelineError
+from fenceline.log import topics
+from fenceline.log.context import Context, StaleTopicId
+from fenceline.ports import StoreFact
+from fenceline.regions import ticks
+from fenceline.regions.contacts import Contacts, Place
+from fenceline.regions.forwarding import Forwarding, Missing
+from fenceline.regions.link_item import Link, Seen
+from fenceline.regions.own_link import Found, OwnLink
+from fenceline.regions.peer import Peers
+from fenceline.regions.work import Work
+
+Source: TypeAlias = OwnLink | Forwarding
+Finding: TypeAlias = tuple[Source, Found | Missing]
+
+
+class Run(NamedTuple):
+    """What a run did.
+
+    Attributes:
+        took_records: The records of other regions that it appended.
+        next_ms: After how many ms the partition should be looked at again; ``None``: when it is woken.
+    """
+
+    took_records: int
+    next_ms: int | None
+
+
+class Look(NamedTuple):
+    """What there is to do in a partition.
+
+    Attributes:
+        findings: What each source has.
+        is_due: Whether a run has anything to do.
+        next_ms: As ``Run.next_ms``.
+    """
+
+    findings: Sequence[Finding]
+    is_due: bool
+    next_ms: int | None
+
+
+class Here(NamedTuple):
+    """A partition of a replicated topic, as a run finds it."""
+
+    work: Work
+    link: Link
+    sources: Sequence[Source]
+
+    @property
+    def place(self) -> Place:
+        return Place(self.work.partition.topic_id, self.work.partition.partition)
+
+
+class Replicator:
+    """The replicator of one process. Safe to share between threads."""
+
+    def __init__(self, context: Context, appenders: Appenders, peers: Peers, contacts: Contacts) -> None:
+        self._context = context
+        self._appenders = appenders
+        self._peers = peers
+        self._contacts = contacts
+
+    def look(self, topic: str, partition: int) -> Look:
+        """Return what there is to do in a partition. Nothing is written, and no lease is taken.
+
+        Raises:
+            FencelineError: The log here is damaged.
+            StoreFact: A store here could not be asked.
+        """
+        try:
+            here = self._open(topic, partition)
+            return Look((), False, None) if here is None else self._look(here)
+        except StaleTopicId:
+            return Look((), False, 0)
+
+    def run(self, topic: str, partition: int, *, until_ms: int | None = None) -> Run:
+        """Pull what is missing in a partition, and do what is due there.
+
+        Args:
+            until_ms: When the run begins nothing more, on the monotonic clock, if that is before its 60 s are over. An
+                append that it has begun ends up to 20 s later.
+
+        Raises:
+            FencelineError: An append here failed, or the log here is damaged. The next run finds what was appended.
+            StoreFact: A store here could not be asked.
+        """
+        stop_ms = self._context.runtime.monotonic_ms() + limits.LINK_RUN_MS
+        if until_ms is not None:
+            stop_ms = min(stop_ms, until_ms)
+        try:
+            here = self._open(topic, partition)
+            if here is None:
+                return Run(0, None)
+            look = self._look(here)
+            if not look.is_due:
+                return Run(0, look.next_ms)
+            if not here.link.enter():
+                return Run(0, None)  # the holder goes round once more
+            self._contacts.learn(here.place, here.link.value)
+            return self._rounds(here, look, stop_ms)
+        except StaleTopicId:
+            return Run(0, 0)  # the topic was deleted; the name may lead to another one
+
+    def _open(self, name: str, partition: int) -> Here | None:
+        """Return a partition that other regions have, too; ``None`` if there is none."""
+        found = topics.find(self._context, name)
+        if found is None or found.is_going or not 0 <= partition < found.topic.partitions:
+            return None
+        others = [region for region in found.topic.regions if region != self._context.region]
+        if not others:
+            return None
+        appender = self._appenders.of(name, found.topic.topic_id, partition)
+        if not appender.partition.is_fresh:
+            appender.partition.open()
+        asked = [region for region in others if region in self._peers and region not in found.suspended]
+        sources: list[Source] = [OwnLink(appender, self._peers[region], self._contacts) for region in asked]
+        for suspended in others:
+            if suspended in found.suspended:
+                sources += [Forwarding(appender, self._peers[y], suspended, self._contacts) for y in asked]
+        place = Place(found.topic.topic_id, partition)
+        link = self._link(place)
+        connected = partial(self._is_connected, place)
+        return Here(Work(self._context, appender, found, link, connected), link, sources)
+
+    def _is_connected(self, place: Place, region: str) -> bool:
+        return self._contacts.of(place, region).is_connected(self._context.runtime.now_ms())
+
+    def _link(self, place: Place) -> Link:
+        """Return the link item as this process knows it; the first time, it is read."""
+        link = Link(self._context, *place)
+        known = self._contacts.link_of(place)
+        if known is None:
+            self._contacts.learn(place, link.read())
+        else:
+            link.value = known
+        return link
+
+    def _look(self, here: Here) -> Look:
+        asked = [source for source in here.sources if not self._pause_ms(here, source)]
+        found = self._context.runtime.gather([source.look for source in asked])
+        findings = [(source, one) for source, one in zip(asked, found, strict=True) if one is not None]
+        due = ticks.look(here.work)
+        return Look(findings, bool(findings) or due.is_now, self._next_ms(here, due.request_in))
+
+    def _pause_ms(self, here: Here, source: Source) -> int:
+        return self._contacts.pause_ms(here.place, source.name, source.position)
+
+    def _next_ms(self, here: Here, due_ms: int | None) -> int | None:
+        """Return when the first of what is due later is due: by time, or because a peer had a problem."""
+        pauses = [pause_ms for source in here.sources if (pause_ms := self._pause_ms(here, source))]
+        return min([*pauses, *([] if due_ms is None else [due_ms])], default=None)
+
+    def _rounds(self, here: Here, look: Look, stop_ms: int) -> Run:
+        """Go round, with the lease, until nothing woke this process since the last look, or its time is over."""
+        link, took = here.link, 0
+        going = _Going(self._context, link, stop_ms)
+        try:
+            while True:
+                records, next_ms = self._round(here, look, going)
+                took += records
+                self._note(here)
+                if going.has_lost:
+                    return Run(took, None)  # another process has the lease, and goes on
+                is_last = link.leave() or going.is_over
+                if is_last:
+                    break
+                look = self._look(here)
+            while going.is_over and link.is_held:
+                link.leave()
+            return Run(took, 0 if going.is_over else next_ms)
+        except (FencelineError, StoreFact):
+            with suppress(FencelineError, StoreFact):  # otherwise the lease lapses
+                link.leave()
+            raise
+        finally:
+            self._contacts.keep_link(here.place, link.value)
+
+    def _round(self, here: Here, look: Look, going: _Going) -> tuple[int, int | None]:
+        """Take what was found, one answer of each source at a time, and do what is due; return the records taken."""
+        took, findings = 0, list(look.findings)
+        while True:
+            more: list[Finding] = []
+            for source, found in findings:
+                records, next_found = self._take(here, source, found, going)
+                took += records
+                more += [] if next_found is None else [(source, next_found)]
+            due_ms = ticks.tick(here.work)
+            findings = more
+            if not findings or not going.on():
+                return took, self._next_ms(here, due_ms)
+
+    def _take(
+        self, here: Here, source: Source, found: Found | Missing, going: _Going
+    ) -> tuple[int, Found | Missing | None]:
+        """Take one answer's segments; return their records, and what to take next of this source."""
+        partition = here.work.partition
+        if partition.is_fresh:
+            partition.verified()
+        else:
+            partition.open()
+        if source.position != found.position:  # another process was faster
+            return 0, source.look() if going.on() else None
+        if isinstance(source, OwnLink):
+            assert isinstance(found, Found)
+            taken = source.take(found, going.on)
+        else:
+            assert isinstance(found, Missing)
+            taken = source.take(found, going.on)
+        is_done = taken.problem is not None or (taken.is_whole and not found.is_long)
+        return taken.records, None if is_done or not going.on() else source.look()
+
+    def _note(self, here: Here) -> None:
+        """Note in the link item what this process knows of the peers. It is stored when the lease is left."""
+        contacts = self._contacts.contacts(here.place)
+        seen = {peer: Seen(one.seen_at, one.problem) for peer, one in contacts.items() if one.seen_at is not None}
+        here.link.note(self._contacts.notes(here.place), seen)
+
+
+@dataclass(slots=True)
+class _Going:
+    """Whether a run may go on: it has time, and the lease."""
+
+    context: Context
+    link: Link
+    stop_ms: int
+    has_lost: bool = False
+
+    @property
+    def is_over(self) -> bool:
+        """Return True if the run's time is over."""
+        return self.context.runtime.monotonic_ms() >= self.stop_ms or self.context.stopping.is_set
+
+    def on(self) -> bool:
+        """Return True if another step may begin; the lease is renewed where that is due.
+
+        Raises:
+            FencelineError: The store of the lease.
+        """
+        if self.has_lost or self.is_over:
+            return False
+        self.has_lost = not self.link.keep()
+        return not self.has_lost

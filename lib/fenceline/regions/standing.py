@@ -1,0 +1,131 @@
+"""Where pulling from a source goes on, decided from the position in its log and one answer ("Pulling").
+
+Rule: these functions are pure. Of a life of which nothing was taken, pulling begins at the source's log start, and
+there is no gap. A position counts in its own life alone (I20).
+
+Rule: each number is exact. The own records below each listed segment must follow from those before it, so that a
+segment that is missing in an answer is noticed.
+
+Not here: the questions themselves; see ``own_link``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from fenceline import limits
+from fenceline.log.region_state import Origin
+from fenceline.model.region import Gap
+from fenceline.model.results import SegmentEntry, SegmentList
+from fenceline.regions import history
+from fenceline.regions.gaps import gap_of
+from fenceline.regions.peer import PeerProblem
+from fenceline.regions.scan_notes import ScanNote
+
+SEGMENT_BYTES_MAX = limits.REPLICATED_AHEAD_BYTES // 2  # of one source segment: twice what a source makes
+
+
+class Standing(NamedTuple):
+    """Where to go on.
+
+    Attributes:
+        start: The source offset from which batches are looked at.
+        taken: The own number of the last record taken; of another life, the number below ``start``.
+        number: The own number of the last data record below ``start``. It is ``None`` if ``start`` lies within a
+            segment whose body was not read.
+        entries: The segments with something to look at, below the last stable offset.
+        end: Where the next look begins, if each of these was looked at.
+    """
+
+    start: int
+    taken: int
+    number: int | None
+    entries: Sequence[SegmentEntry]
+    end: int
+
+
+class AnotherHistory(PeerProblem):
+    """The source's log is not the one from which records were taken."""
+
+
+class GapFound(PeerProblem):
+    """The source no longer keeps records that were not taken."""
+
+    def __init__(self, gap: Gap) -> None:
+        super().__init__(
+            f"the source no longer keeps records that were not taken; skip them, or restore them there: "
+            f"partition={gap.partition} from={gap.from_offset} to={gap.to_offset} records={gap.records}"
+        )
+        self.gap = gap
+
+
+def standing(
+    partition: int, region: str, position: Origin | None, note: ScanNote | None, answer: SegmentList
+) -> Standing:
+    """Return where to go on.
+
+    Args:
+        position: That in the life of the answer; ``None`` if nothing of this life was taken.
+        note: The one that counts for it. Without one, the question was from the offset before the position.
+
+    Raises:
+        AnotherHistory, GapFound: Nothing may be taken.
+        PeerProblem: The answer contradicts itself.
+    """
+    log_start, stable = answer.log_start_offset, answer.last_stable_offset
+    start, number = _place(position, note, answer)
+    if position is not None:
+        gap = gap_of(partition, region, position, note, answer)
+        if gap is not None:
+            raise GapFound(gap)
+    if log_start > start:
+        if position is not None and answer.log_start_own_records < position.count:
+            raise PeerProblem(f"the source's numbers contradict each other: number={answer.log_start_own_records}")
+        start, number = log_start, answer.log_start_own_records
+    taken = position.count if position is not None else number or 0
+    end = max(min(answer.position, stable), start)
+    entries = [entry for entry in answer.segments if start < min(entry.next_offset, stable) > entry.base_offset]
+    _check(answer, entries, start, number)
+    return Standing(start, taken, number, entries, end)
+
+
+def _place(position: Origin | None, note: ScanNote | None, answer: SegmentList) -> tuple[int, int | None]:
+    """Return the offset from which to look, and the own number below it, unless the log start lies beyond."""
+    if position is not None:
+        what = history.shortened(position, answer.next_offset)
+        what = what or (history.replaced(position, answer) if note is None else None)
+        if what is not None:
+            raise AnotherHistory(what)
+    if note is not None:
+        return note.to, note.number
+    if position is None or position.next_offset <= answer.log_start_offset:
+        return (position.next_offset if position else answer.log_start_offset), answer.log_start_own_records
+    holder = history.holder_of(answer, position.next_offset - 1)
+    if holder is None or holder.of_origin is None:
+        return position.next_offset, None
+    is_whole = holder.next_offset == position.next_offset
+    return position.next_offset, holder.of_origin.own_records + holder.records if is_whole else None
+
+
+def _check(answer: SegmentList, entries: Sequence[SegmentEntry], start: int, number: int | None) -> None:
+    """Check what an answer lists.
+
+    Raises:
+        PeerProblem: It is in no order, or a segment is missing by the numbers.
+    """
+    offset = 0
+    for entry in entries:
+        if entry.of_origin is None or entry.origin is not None:
+            raise _unusable(entry, "it is none of the source's own")
+        if not offset <= entry.base_offset < entry.next_offset <= answer.next_offset:
+            raise _unusable(entry, "it lies elsewhere")
+        if not 0 < entry.bytes <= SEGMENT_BYTES_MAX:
+            raise _unusable(entry, f"it has a size that no segment has: bytes={entry.bytes}")
+        if number is not None and entry.base_offset >= start and entry.of_origin.own_records != number:
+            raise _unusable(entry, f"its numbers do not follow: own_records={entry.of_origin.own_records}")
+        offset, number = entry.next_offset, entry.of_origin.own_records + entry.records
+
+
+def _unusable(entry: SegmentEntry, what: str) -> PeerProblem:
+    return PeerProblem(f"the source lists a segment that cannot be used: {what} segment={entry.base_offset}")

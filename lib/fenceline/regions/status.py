@@ -1,0 +1,220 @@
+"""What an operator is shown of a topic in several regions (API.md, "Regions").
+
+Rule: nothing is written. Positions and snapshots come from the logs here. What a peer says comes from this process's
+contacts, or is asked for now if they are older than 2 s. So an answer ends in bounded time, whatever a peer does.
+
+Not here: pulling, which keeps the contacts young where it runs; see ``replicator``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from fenceline import limits
+from fenceline.append.appender import Appender
+from fenceline.log import region_state
+from fenceline.log.context import Context
+from fenceline.log.region_state import Asked
+from fenceline.log.state import PartitionState
+from fenceline.log.tail import verified_tails
+from fenceline.log.topic_item import TopicItem
+from fenceline.model.region import Gap, PendingSnapshot, RegionStatus, ReplicationStatus, ShownSnapshot
+from fenceline.regions.contacts import Contact, Contacts, Place
+from fenceline.regions.own_link import OwnLink
+from fenceline.regions.peer import Peer, PeerProblem, Peers
+
+_NO_PEER = "this region has no peer of this name; configure one, or take the name out of the topic's regions"
+_SLOW = "the peer answers too slowly for its lag to be known"
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One incarnation of a topic, to be shown.
+
+    Attributes:
+        appenders: Of each of its partitions, in order.
+    """
+
+    context: Context
+    peers: Peers
+    contacts: Contacts
+    item: TopicItem
+    appenders: Sequence[Appender]
+
+    @property
+    def others(self) -> Sequence[str]:
+        """Return the topic's other regions."""
+        return [region for region in self.item.topic.regions if region != self.context.region]
+
+    def status(self, start_partition: int, limit: int) -> ReplicationStatus:
+        """Return the status, with gaps and snapshots of up to ``limit`` partitions.
+
+        Raises:
+            StaleTopicId: The name no longer leads to this incarnation.
+            CorruptLogError: A log is damaged.
+            Unavailable: A store could not be asked.
+        """
+        states = self._states()
+        regions = [self._region(region, states) for region in self.others]
+        shown = range(start_partition, min(start_partition + limit, len(states)))
+        return ReplicationStatus(
+            region=self.context.region,
+            regions=regions,
+            gaps=[gap for number in shown for gap in self._gaps(number)],
+            skipped_records=sum(states[number].regions.skipped for number in shown),
+            snapshots=[one for number in shown for one in _snapshots(number, states[number])],
+            pending=[one for number in shown for one in _pending(number, states[number])],
+            has_more=shown.stop < len(states) and bool(shown),
+        )
+
+    def region(self, region: str) -> RegionStatus:
+        """Return how far one other region is; as ``status``."""
+        return self._region(region, self._states())
+
+    def _states(self) -> Sequence[PartitionState]:
+        partitions = [appender.partition for appender in self.appenders]
+        return [
+            state
+            for at in range(0, len(partitions), limits.OFFSETS_MAX)
+            for state in verified_tails(partitions[at : at + limits.OFFSETS_MAX], lambda _, tail: tail.state)
+        ]
+
+    def _place(self, number: int) -> Place:
+        return Place(self.item.topic.topic_id, number)
+
+    def _contact(self, number: int, region: str) -> Contact:
+        return self.contacts.of(self._place(number), region)
+
+    def _gaps(self, number: int) -> Iterator[Gap]:
+        for region in self.others:
+            gap = self._contact(number, region).gap
+            if gap is not None:
+                yield gap
+
+    def _region(self, region: str, states: Sequence[PartitionState]) -> RegionStatus:
+        peer = self.peers.get(region)
+        is_slow = peer is not None and not self._ask(peer)
+        now_ms = self.context.runtime.now_ms()
+        contacts = [self._contact(number, region) for number in range(len(states))]
+        is_connected = any(contact.is_connected(now_ms) for contact in contacts)
+        lag: _Lag | None = None
+        problem = next((contact.problem for contact in contacts if contact.problem is not None), None)
+        if peer is None:
+            problem = _NO_PEER
+        elif is_connected:
+            lag = None if is_slow else self._lag(peer, states, contacts)
+            problem = problem or (_SLOW if lag is None else None)
+        seen = [contact.seen_at for contact in contacts if contact.seen_at is not None]
+        answered = [at for state in states for at in _answers(state, region)]
+        return RegionStatus(
+            region=region,
+            connected=is_connected,
+            suspended=region in self.item.suspended,
+            lag_records=None if lag is None else lag.records,
+            lag_ms=None if lag is None else lag.age_ms(now_ms),
+            last_seen_at=max(seen, default=None),
+            answered_at=max(answered, default=None),
+            problem=problem,
+        )
+
+    def _ask(self, peer: Peer) -> bool:
+        """Ask a peer for each partition whose contact is old; return whether there was time for all of them.
+
+        One partition is asked first. A peer that does not answer for it is not asked for the others.
+        """
+        runtime = self.context.runtime
+        until = runtime.monotonic_ms() + limits.STATUS_MS
+        hurried = peer.within(limits.PEER_TIMEOUT_MS)
+        old = [number for number in range(len(self.appenders)) if not self._is_young(number, peer.name)]
+        if len(old) == len(self.appenders):
+            first, *old = old
+            OwnLink(self.appenders[first], hurried, self.contacts).look()
+            if not self._is_young(first, peer.name):
+                return True
+        for at in range(0, len(old), limits.FETCH_SEGMENTS):
+            if runtime.monotonic_ms() > until:
+                return False
+            some = [self.appenders[number] for number in old[at : at + limits.FETCH_SEGMENTS]]
+            runtime.gather([OwnLink(appender, hurried, self.contacts).look for appender in some])
+        return True
+
+    def _is_young(self, number: int, region: str) -> bool:
+        seen_at = self._contact(number, region).seen_at
+        return seen_at is not None and 0 <= self.context.runtime.now_ms() - seen_at < limits.STATUS_AGE_MS
+
+    def _lag(self, peer: Peer, states: Sequence[PartitionState], contacts: Sequence[Contact]) -> _Lag | None:
+        """Return how far a peer that answers is ahead; ``None`` if it does not answer for each partition."""
+        found: list[_Lag] = []
+        for number, (state, contact) in enumerate(zip(states, contacts, strict=True)):
+            if contact.answered is None:
+                if contact.problem is None:
+                    continue  # it has no such partition
+                return None
+            note = self.contacts.note_of(self._place(number), (peer.name, peer.name))
+            records = contact.lag_records(state.origins.get(peer.name), note)
+            found.append(_Lag(records or 0, contact.answered.oldest_at))
+        there = max((contact.topic.partitions for contact in contacts if contact.topic is not None), default=0)
+        waiting = range(len(states), min(there, len(states) + limits.REPLICATION_PARTITIONS_MAX))
+        try:
+            hurried = peer.within(limits.PEER_TIMEOUT_MS)
+            found += self.context.runtime.gather([partial(self._lag_of_missing, hurried, number) for number in waiting])
+        except PeerProblem:
+            return None
+        return _Lag(
+            sum(lag.records for lag in found),
+            min((lag.oldest_at for lag in found if lag.records and lag.oldest_at is not None), default=None),
+        )
+
+    def _lag_of_missing(self, peer: Peer, number: int) -> _Lag:
+        """Return the lag of a partition that the topic does not have here: all that the peer keeps in it."""
+        answer = peer.segments(self.item.topic.name, number, origin="own", offset=None, limit=1)
+        if answer is None:
+            return _Lag(0, None)
+        first = next(iter(answer.segments), None)
+        oldest_at = None if first is None or first.of_origin is None else first.of_origin.appended_at
+        return _Lag(answer.stable_own_records - answer.log_start_own_records, oldest_at)
+
+
+@dataclass(frozen=True, slots=True)
+class _Lag:
+    """How many records are not here, and when the oldest of them was appended there."""
+
+    records: int
+    oldest_at: int | None
+
+    def age_ms(self, now_ms: int) -> int:
+        return max(now_ms - self.oldest_at, 0) if self.records and self.oldest_at is not None else 0
+
+
+def _answers(state: PartitionState, region: str) -> Iterator[int]:
+    """Yield times by which a region had answered a REQUEST."""
+    for done in state.regions.snapshots:
+        if region in done.positions:
+            yield done.time
+    for asked in state.regions.asked:
+        if region in asked.answers:
+            yield asked.time
+
+
+def _snapshots(number: int, state: PartitionState) -> Iterator[ShownSnapshot]:
+    for done in state.regions.snapshots:
+        offsets: Mapping[str, int] = {region: offset for region, (_, offset) in done.positions.items()}
+        yield ShownSnapshot(done.snapshot_id, number, done.local, offsets, done.time, done.is_final)
+
+
+def _pending(number: int, state: PartitionState) -> Iterator[PendingSnapshot]:
+    for asked in state.regions.asked:
+        yield PendingSnapshot(asked.snapshot_id, number, asked.time, _waiting_for(state, asked))
+
+
+def _waiting_for(state: PartitionState, asked: Asked) -> Sequence[str]:
+    """Return the regions that have not answered, and those of whose records an answer names more than are here."""
+    if asked.local is not None:
+        return []
+    waiting = {region for region in asked.regions if region not in asked.answers}
+    here = region_state.counts(state.origins)
+    for answer in asked.answers.values():
+        waiting |= {origin for origin, at in answer.origins.items() if not region_state.has(here, origin, *at)}
+    return sorted(waiting)

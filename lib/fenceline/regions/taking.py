@@ -1,0 +1,156 @@
+"""Source segments fetched, packed and appended: bodies several ahead, one create at a time ("Pulling").
+
+Rule: each create is judged by the position from which its batches were taken. If the position moved, another process
+was faster, and nothing more of this answer is appended (I18).
+
+Rule: at most 32 MiB of a source's segments are in memory. Half of that is fetched while the other half is appended.
+
+Not here: which segments these are; see ``own_link`` and ``forwarding``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+from fenceline import limits
+from fenceline.append.appender import Appender
+from fenceline.append.entry import Marked, Outdated
+from fenceline.append.replicated import ReplicatedEntry
+from fenceline.errors import InvalidRequestError
+from fenceline.log.region_state import Origin
+from fenceline.model.results import SegmentEntry
+from fenceline.regions.packing import Packed, Packer
+from fenceline.regions.peer import Peer, PeerProblem
+
+WINDOW_BYTES = limits.REPLICATED_AHEAD_BYTES // 4  # with their copies, two windows have at most 32 MiB
+WINDOW_SEGMENTS = limits.FETCH_SEGMENTS
+
+Pack = Callable[[SegmentEntry, bytes], None]
+
+
+class Taken(NamedTuple):
+    """What came of the segments of one answer.
+
+    Attributes:
+        records: Those that were appended.
+        is_whole: Whether each segment was looked at, and what was taken of it appended.
+        problem: What was wrong with a segment. What came before it was appended.
+    """
+
+    records: int
+    is_whole: bool
+    problem: PeerProblem | None = None
+
+
+@dataclass(slots=True)
+class Taking:
+    """One taking of segments of a region's records, into this region's log.
+
+    Attributes:
+        region: Where the records were produced.
+        position: The position in that region's log, as the next create finds it.
+        pack: Packs what is taken of one segment.
+        keep: Returns True while this process may go on: it has time, and the lease.
+    """
+
+    appender: Appender
+    peer: Peer
+    region: str
+    position: Origin | None
+    packer: Packer
+    pack: Pack
+    keep: Callable[[], bool]
+
+    def run(self, entries: Sequence[SegmentEntry]) -> Taken:
+        """Take these segments.
+
+        Raises:
+            FencelineError, StaleTopicId: As ``Appender.append``.
+        """
+        gather = self.appender.partition.context.runtime.gather
+        windows = _windows(entries)
+        bodies = gather([partial(self._body, entry) for entry in windows[0]])
+        records = 0
+        for at, window in enumerate(windows):
+            problem = self._pack(window, bodies)
+            following = windows[at + 1] if at + 1 < len(windows) and problem is None else []
+            if not following:
+                self.packer.close()
+            calls: list[Callable[[], bytes | PeerProblem | Taken]] = [
+                partial(self._append, self.packer.closed()),
+                *(partial(self._body, entry) for entry in following),
+            ]
+            appended, *bodies = gather(calls)  # type: ignore[assignment]
+            assert isinstance(appended, Taken)
+            records += appended.records
+            if problem is not None or not appended.is_whole:
+                return Taken(records, False, problem or appended.problem)
+        return Taken(records, True)
+
+    def _body(self, entry: SegmentEntry) -> bytes | PeerProblem:
+        try:
+            return self.peer.body(entry.url, entry.bytes)
+        except PeerProblem as problem:
+            return problem
+
+    def _pack(self, window: Sequence[SegmentEntry], bodies: Sequence[bytes | PeerProblem]) -> PeerProblem | None:
+        """Pack the segments of a window, up to the first one with a problem, which is returned."""
+        for entry, body in zip(window, bodies, strict=True):
+            if isinstance(body, PeerProblem):
+                return body
+            try:
+                self.pack(entry, body)
+            except PeerProblem as problem:
+                return problem
+        return None
+
+    def _append(self, packed: Sequence[Packed]) -> Taken:
+        """Append segments in order, as long as the position is where this process left it."""
+        records = 0
+        for one in packed:
+            if not self.keep():
+                return Taken(records, False)
+            try:
+                entry = ReplicatedEntry(self.region, self.position, one.source, one.batches)
+            except ValueError as error:
+                return Taken(records, False, PeerProblem(f"the source's batches cannot be taken: {error}"))
+            now = self.appender.partition.context.runtime.monotonic_ms()
+            try:
+                # I18: this create brings the batches and moves the position. A process that loses it starts anew from
+                # the position that the winner left.
+                outcome = self.appender.append(entry, now + limits.LINK_APPEND_MS)
+            except InvalidRequestError as refusal:
+                return Taken(records, False, PeerProblem(refusal.detail))
+            if isinstance(outcome, Outdated):
+                return Taken(records, False)
+            assert isinstance(outcome, Marked)
+            records += one.records
+            self.position = self.appender.partition.state.origins.get(self.region)
+            if not _is_at(self.position, one):
+                return Taken(records, False)
+        return Taken(records, True)
+
+
+def _is_at(position: Origin | None, packed: Packed) -> bool:
+    source = packed.source
+    return position is not None and (position.topic_id, position.next_offset, position.count) == (
+        source.topic_id,
+        source.next_offset,
+        source.count,
+    )
+
+
+def _windows(entries: Sequence[SegmentEntry]) -> list[list[SegmentEntry]]:
+    """Return the segments in order, in groups that are fetched together; at least one group."""
+    windows: list[list[SegmentEntry]] = [[]]
+    size = 0
+    for entry in entries:
+        if windows[-1] and (size + entry.bytes > WINDOW_BYTES or len(windows[-1]) == WINDOW_SEGMENTS):
+            windows.append([])
+            size = 0
+        windows[-1].append(entry)
+        size += entry.bytes
+    return windows

@@ -1,0 +1,138 @@
+"""What moving a subscription to another region would repeat: its marks and backlogs in both, by partition.
+
+Rule: this only asks. A region that does not answer is left out, and the count is then an upper bound.
+
+Not here: the move itself; see ``failover``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fenceline.errors import RetryError, UnknownSubscriptionError, UnknownTopicOrPartitionError
+from fenceline_cli.commands.seeking import records_between
+from fenceline_cli.output import CommandError, describe
+
+if TYPE_CHECKING:
+    from fenceline.client import Client
+    from fenceline.client.types import Cursor, Subscription
+    from fenceline_cli.commands.region_options import RegionUrl
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A subscription's place in a partition of both regions; ``None`` where it is not known, or does not exist."""
+
+    partition: int
+    from_mark: int | None
+    from_backlog: int | None
+    to_mark: int | None
+    to_backlog: int | None
+
+    @property
+    def repeats(self) -> int:
+        """Return about how many records come again: those that only the region that is left knows as acknowledged."""
+        return max(0, (self.to_backlog or 0) - (self.from_backlog or 0))
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A move, as it looks before it is made.
+
+    Attributes:
+        silence: Why the region that is left does not answer; ``None`` if it does.
+        left: The subscription in the region that is left; ``None`` if it is not there, or not known.
+        is_created: True if the subscription is still missing in the other region.
+        last_seen_at: When the region that is left last answered the other one, in ms.
+    """
+
+    places: Sequence[Place]
+    silence: str | None
+    left: Subscription | None
+    is_created: bool
+    last_seen_at: int | None
+
+    @property
+    def repeats(self) -> int:
+        return sum(place.repeats for place in self.places)
+
+    @property
+    def is_bound(self) -> bool:
+        """Return True if at most ``repeats`` come again, and fewer are likely."""
+        return self.left is None
+
+
+def make_plan(
+    topic: str, name: str, left: tuple[RegionUrl, Client], right: tuple[RegionUrl, Client], silence: str | None
+) -> Plan:
+    """Return what moving a subscription from ``left`` to ``right`` would do.
+
+    Args:
+        silence: Why ``left`` does not answer, and is not asked again; ``None`` if it does.
+
+    Raises:
+        CommandError: The topic does not connect the regions, or the subscription does not exist, or cannot be moved.
+        FencelineError: The region to which it would move does not answer, or lacks the topic.
+    """
+    (source, from_client), (target, to_client) = left, right
+    described = to_client.topic(topic)
+    if source.region not in described.regions:
+        raise CommandError(
+            f"topic {topic} in {target.region} is not connected with {source.region}: regions="
+            f"{','.join(described.regions)}; its records may lack there, so move no subscription"
+        )
+    there = subscription_in(to_client, topic, name)
+    here = None
+    try:
+        here = None if silence is not None else subscription_in(from_client, topic, name)
+    except RetryError as error:
+        silence = describe(error)
+    except UnknownTopicOrPartitionError:
+        here = None  # deployed anew, without the topic
+    if there is None and here is None and silence is None:
+        raise CommandError(
+            f"neither {source.region} nor {target.region} has a subscription {name} of {topic}; 'fenceline subscription"
+            f" list {topic}' shows those that exist"
+        )
+    if there is not None and not there.replicate_subscription_state:
+        raise CommandError(
+            f"{name} is not replicated in {target.region}, so its marks there have no meaning; delete it there, or move"
+            " it with 'fenceline subscription seek'"
+        )
+    places = _places(to_client, topic, here, there, described.partitions)
+    seen = [one.last_seen_at for one in to_client.replication(topic).regions if one.region == source.region]
+    return Plan(places, silence, here, there is None, seen[0] if seen else None)
+
+
+def subscription_in(client: Client, topic: str, name: str) -> Subscription | None:
+    """Return a subscription, or ``None`` if the region has none of this name."""
+    try:
+        return client.subscription(topic, name)
+    except UnknownSubscriptionError:
+        return None
+
+
+def _places(
+    client: Client, topic: str, here: Subscription | None, there: Subscription | None, partitions: int
+) -> list[Place]:
+    from_cursors = {} if here is None else {cursor.partition: cursor for cursor in here.partitions}
+    if there is None:  # created at earliest, it begins at each log start
+        to_places = {number: _beginning(client, topic, number) for number in range(partitions)}
+    else:
+        to_places = {cursor.partition: (cursor.mark_delete_offset, cursor.backlog) for cursor in there.partitions}
+    found = []
+    for number in sorted({*from_cursors, *to_places}):
+        cursor: Cursor | None = from_cursors.get(number)
+        left = (None, None) if cursor is None else (cursor.mark_delete_offset, cursor.backlog)
+        found.append(Place(number, *left, *to_places.get(number, (None, None))))
+    return found
+
+
+def _beginning(client: Client, topic: str, partition: int) -> tuple[int, int]:
+    """Return the log start, and how many records there are from it on."""
+    bounds = client.offsets(topic, partition).bounds
+    return bounds.log_start_offset, records_between(
+        client, topic, partition, bounds.log_start_offset, bounds.next_offset
+    )

@@ -1,0 +1,107 @@
+"""``fenceline verify --peer``: whether two regions keep the same records of each origin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import typer
+
+from fenceline.errors import UnknownTopicOrPartitionError
+from fenceline.recovery.verify_peer import Compared, compare
+from fenceline_cli.commands.progress import bar
+from fenceline_cli.output import EXIT_FAILED, CommandError, print_json, print_rows
+
+if TYPE_CHECKING:
+    from fenceline.model.topic import Topic
+    from fenceline_cli.commands.compared_regions import ComparedRegion
+
+COLUMNS = ("topic", "partition", "origin", "origin_topic_id", "first_number", "last_number", "records", "result")
+
+
+class Row(NamedTuple):
+    """What was found of one origin in one partition; without ``found``, nothing could be compared, as ``why`` says."""
+
+    topic: str
+    partition: int | None
+    found: Compared | None
+    why: str = ""
+
+
+def compare_regions(own: ComparedRegion, peer: ComparedRegion, topic: str | None, *, as_json: bool) -> None:
+    """Compare the topics that both regions have, print what was found, and end with 1 if anything differs.
+
+    Raises:
+        CommandError: ``topic`` is not in both regions.
+    """
+    rows = [row for one in _topics(own, peer, topic) for row in _compared(own, peer, one, is_only=topic is not None)]
+    if as_json:
+        print_json([_document(row) for row in rows])
+    else:
+        print_rows(COLUMNS, [_row(row) for row in rows])
+    if any(row.found is not None and row.found.differs_at is not None for row in rows):
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _topics(own: ComparedRegion, peer: ComparedRegion, name: str | None) -> Iterator[Topic]:
+    if own.region == peer.region:
+        raise typer.BadParameter(f"both services are region {own.region}; give the URL of another region as --peer")
+    if name is None:
+        yield from (one for one in own.topics() if peer.region in one.regions)
+        return
+    found = own.topic(name)
+    if peer.region not in found.regions:
+        raise CommandError(
+            f"topic {name} is not connected with {peer.region}; name one of its other regions as --peer: regions="
+            f"{','.join(found.regions)}"
+        )
+    yield found
+
+
+def _compared(own: ComparedRegion, peer: ComparedRegion, topic: Topic, *, is_only: bool) -> Iterator[Row]:
+    try:
+        there = peer.topic(topic.name)
+    except UnknownTopicOrPartitionError:
+        if is_only:
+            raise CommandError(f"{peer.region} has no topic {topic.name}; create it there with --regions") from None
+        yield Row(topic.name, None, None, f"{peer.region} has no such topic")
+        return
+    for number in range(max(topic.partitions, there.partitions)):
+        if number >= min(topic.partitions, there.partitions):
+            lacking = own if number >= topic.partitions else peer
+            yield Row(topic.name, number, None, f"{lacking.region} has no such partition")
+            continue
+        sides = own.partition(topic.name, number), peer.partition(topic.name, number)
+        bounds = [side.bounds() for side in sides]
+        total = sum(one.last_stable_offset - one.log_start_offset for one in bounds)
+        with bar(f"{topic.name}/{number}", total) as advance:
+            found = compare(number, *sides, on_progress=advance)
+        yield from (Row(topic.name, number, one) for one in found)
+
+
+def _row(row: Row) -> tuple[object, ...]:
+    found, partition = row.found, "all" if row.partition is None else row.partition
+    if found is None:
+        return row.topic, partition, "", "", "", "", 0, f"not compared: {row.why}"
+    result = f"not compared: {found.problem}" if found.first_number is None else "equal"
+    if found.differs_at is not None:
+        result = f"DIFFERS: {found.problem}"
+    numbers = ("" if number is None else number for number in (found.first_number, found.last_number))
+    return row.topic, partition, *found.life, *numbers, found.records, result
+
+
+def _document(row: Row) -> dict[str, Any]:
+    found = row.found
+    if found is None:
+        return {"topic": row.topic, "partition": row.partition, "problem": row.why, "differs_at": None}
+    return {
+        "topic": row.topic,
+        "partition": row.partition,
+        "origin": found.life.origin,
+        "origin_topic_id": found.life.topic_id,
+        "first_number": found.first_number,
+        "last_number": found.last_number,
+        "records": found.records,
+        "differs_at": found.differs_at,
+        "problem": found.problem,
+    }

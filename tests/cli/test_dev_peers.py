@@ -1,0 +1,45 @@
+"""``fenceline dev --peers``: what it takes, and what it refuses before anything is opened."""
+
+import pytest
+from typer.testing import CliRunner
+
+from fenceline.settings import PeerSettings
+from fenceline_cli.main import app
+from tests.support.results import last_line
+
+
+def dev(tmp_path, *options):
+    return CliRunner().invoke(app, ["dev", "--data", str(tmp_path / "d"), "--region", "a", *options])
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("a=http://h:1", "a region is no peer of its own; leave a out, or name this region otherwise"),
+        ("b=http://h:1,b=http://h:2", "the peer b is named twice"),
+        ("b", "the peer b has no URL; write b=http://HOST:PORT"),
+        ("b=", "the peer b has no URL"),
+        ("b=h:1", "the URL of the peer b must begin with http:// or https://"),
+        ("b=http://", "the URL of the peer b must begin"),
+        ("b=http://u:p@h", "the URL of the peer b must begin"),
+        ("=http://h:1", "a region's name must be 1 to 63"),
+        ("B=http://h:1", "a region's name must be 1 to 63"),
+        ("b=http://h:1,", "a region's name must be 1 to 63"),
+        (",".join(f"r{n}=http://h:{n}" for n in range(8)), "a region has at most 7 peers, not 8"),
+    ],
+)
+def test_peers_that_make_no_sense_are_one_line_and_open_nothing(tmp_path, text, told):
+    result = dev(tmp_path, "--peers", text)
+    line = last_line(result, 2)
+    assert line.startswith("Invalid value for '--peers': ")
+    assert told in line
+    assert not (tmp_path / "d").exists()
+
+
+def test_dev_serves_with_the_peers_that_it_is_given(monkeypatch, tmp_path):
+    seen = []
+    monkeypatch.setattr("fenceline_cli.dev_server.server.serve", lambda *arguments, **_: seen.append(arguments) or 0)
+    assert dev(tmp_path, "--peers", "b=http://127.0.0.1:8082, c=https://c.example/v").exit_code == 0
+    assert dev(tmp_path).exit_code == 0
+    peers = (PeerSettings("b", "http://127.0.0.1:8082"), PeerSettings("c", "https://c.example/v"))
+    assert [arguments[0].peers for arguments in seen] == [peers, ()]

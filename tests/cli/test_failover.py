@@ -1,0 +1,208 @@
+"""``fenceline failover``: how many records it says will repeat, what it does in which region, and what it refuses."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from fenceline import errors
+from fenceline_cli import options
+from fenceline_cli.main import app
+from tests.cli.fake_regions import NOW_MS, connecting, record, region_status, snapshot, world
+from tests.support.fake_service import QuickRuntime
+from tests.support.results import error_line, last_line, lines
+
+FROM, TO = ("--from", "a=http://a"), ("--to", "b=http://b")
+MOVE = ("failover", "t", "s", *FROM, *TO)
+CREATED = ("PUT", "subscriptions/s", {"initial_position": "earliest", "replicate_subscription_state": True})
+MOVED = ("PUT", "subscriptions/s", {"initial_position": "earliest", "active_region": "b"})
+SNAPSHOT = ("POST", "replication/snapshots", {})
+
+
+@pytest.fixture
+def regions():
+    """Both regions have the subscription; b does not know of 7 acknowledgements in partition 0 and 2 in partition 1."""
+    regions = world("a", "b")
+    regions["a"].cursors = {"s": {0: (100, 3), 1: (50, 0)}}
+    regions["b"].cursors = {"s": {0: (80, 10), 1: (40, 2)}}
+    for region in regions.values():
+        region.replicated = {"s"}
+    regions["b"].status = {"regions": [region_status("a")]}
+    return regions
+
+
+@pytest.fixture
+def runtime():
+    return QuickRuntime()
+
+
+@pytest.fixture
+def run(regions, runtime, monkeypatch):
+    """Return a function that runs a command in a terminal's place."""
+    monkeypatch.setattr(options, "Client", connecting(regions, runtime), raising=False)
+    return lambda *arguments, typed=None: CliRunner().invoke(app, [*map(str, arguments)], input=typed)
+
+
+@pytest.fixture
+def completes(regions):
+    """A snapshot of a is complete at the third look, and moves the marks in b at the fourth."""
+    a, b = regions["a"], regions["b"]
+    looks = []
+
+    def on_asked(method, path):
+        if not path.endswith("/replication"):
+            return
+        looks.append(path)
+        if len(looks) == 1:
+            a.status = {"pending": [{"snapshot_id": "snap", "partition": 1, "started_at": 1, "waiting_for": ["b"]}]}
+        elif len(looks) == 3:
+            a.status = {"snapshots": [snapshot(0, 98, {"b": 85}), snapshot(1, 60, {"b": 42})]}
+        elif len(looks) == 4:
+            b.cursors = {"s": {0: (85, 4), 1: (42, 0)}}
+
+    a.on_asked = on_asked
+    return looks
+
+
+def test_a_move_shows_marks_and_backlogs_and_asks_with_the_number_of_repeats(run, regions, completes, monkeypatch):
+    monkeypatch.setattr(options, "can_answer", lambda: True)
+    declined = run(*MOVE, typed="n\n")
+    assert declined.exit_code == 1
+    assert [line.split("\t") for line in declined.stdout.splitlines()[:3]] == [
+        ["partition", "mark in a", "backlog in a", "mark in b", "backlog in b", "repeats"],
+        ["0", "100", "3", "80", "10", "7"],
+        ["1", "50", "0", "40", "2", "2"],
+    ]
+    assert "Move s of t from a to b? About 9 records repeat. [y/N]" in declined.stderr
+    assert [region.changes() for region in regions.values()] == [[], []]
+
+    agreed = run(*MOVE, typed="y\n")
+    assert agreed.exit_code == 0
+    assert agreed.stdout.splitlines()[-2:] == [
+        "moved s of t active_region=b: about 1 record repeats",
+        "consumers that do not move by themselves go on with --url http://b",
+    ]
+
+
+def test_a_move_waits_for_a_snapshot_and_for_the_marks_and_then_sets_the_active_region(run, regions, completes):
+    lines(run(*MOVE, "--yes"))
+    assert len(completes) == 4
+    assert regions["a"].changes() == [SNAPSHOT, MOVED]
+    assert regions["b"].changes() == [CREATED, MOVED]
+
+
+def test_a_move_waits_ten_seconds_at_most(run, regions, runtime):
+    regions["a"].status = {"pending": [{"snapshot_id": "snap", "partition": 0, "started_at": 1, "waiting_for": []}]}
+    assert lines(run(*MOVE, "--yes"))[-2] == "moved s of t active_region=b: about 9 records repeat"
+    assert 9_000 < sum(runtime.slept_ms) <= 10_000
+    assert regions["b"].changes() == [CREATED, MOVED]
+
+
+def test_a_move_goes_on_without_a_snapshot_where_there_is_no_room(run, regions):
+    regions["a"].refusals["/v1/topics/t/replication/snapshots"] = errors.ThrottledError("8 are under way")
+    assert lines(run(*MOVE, "--yes"))[-2].endswith("about 9 records repeat")
+    assert regions["a"].changes()[-1] == MOVED
+
+
+def test_a_lost_region_is_left_with_an_upper_bound_of_repeats(run, regions):
+    regions["a"].is_down = True
+    result = run(*MOVE, "--yes")
+    assert result.exit_code == 0
+    silent, untold = result.stderr.splitlines()
+    assert silent.startswith("warning: a does not answer; b last saw it at 2023-11-14T22:13:20Z: STORE_UNAVAILABLE")
+    assert untold.startswith("warning: a was not told")
+    assert result.stdout.splitlines()[1] == "0\t\t\t80\t10\t10"
+    assert result.stdout.splitlines()[-2] == "moved s of t active_region=b: at most 12 records repeat"
+    assert regions["b"].changes() == [CREATED, MOVED]
+    assert regions["a"].asked == []
+
+
+def test_a_missing_subscription_is_created_at_earliest(run, regions):
+    regions["a"].is_down = True
+    b = regions["b"]
+    b.cursors = {}
+    b.logs = {0: [record(offset, "a", offset - 3) for offset in range(4, 9)]}
+    b.log_starts = {0: 4, 1: 7}
+    b.segments = {0: [{"base_offset": 4, "next_offset": 9, "bytes": 1, "url": "/x", "origin": "a", "records": 5}]}
+    b.segments[0][0]["aborted"] = []
+    moved = json.loads(run(*MOVE, "--yes", "--json").stdout)
+    assert (moved["created"], moved["repeats_before"], moved["at_most"]) == (True, 5, True)
+    assert (moved["answered"], moved["told"], moved["snapshot_id"]) == (False, False, None)
+    assert moved["last_seen_at"] == NOW_MS
+    assert b.changes() == [CREATED, MOVED]
+
+
+def test_a_region_that_is_lost_with_its_stores_has_nothing_to_say(run, regions):
+    regions["a"].cursors = {}
+    result = run(*MOVE, "--yes")
+    assert result.stdout.splitlines()[-2] == "moved s of t active_region=b: at most 12 records repeat"
+    assert "a was not told, so consumers there may go on: it has no such subscription" in result.stderr
+    assert regions["a"].changes() == []  # a subscription that is created there would be at its latest, or repeat all
+
+
+def test_a_plain_subscription_is_not_taken_for_a_replicated_one(run, regions):
+    """Its mark may be beyond records that no consumer was offered."""
+    regions["b"].replicated = set()
+    assert "s is not replicated in b" in error_line(run(*MOVE, "--yes"))
+    assert regions["a"].changes() + regions["b"].changes() == []
+
+
+def test_a_plain_subscription_that_is_left_has_no_snapshot(run, regions):
+    regions["a"].replicated = set()
+    lines(run(*MOVE, "--yes"))
+    assert regions["a"].changes() == [MOVED]
+
+
+def test_partitions_that_the_other_region_lacks_are_named(run, regions):
+    del regions["b"].cursors["s"][1]
+    result = run(*MOVE, "--yes")
+    assert "warning: b has no partition 1; its records wait until it has" in result.stderr
+    assert result.stdout.splitlines()[2] == "1\t50\t0\t\t\t0"
+
+
+def test_a_move_is_not_made_unasked(run, regions):
+    told = last_line(run(*MOVE))
+    assert "this moves s of t from a to b, and about 9 records repeat; say --yes" in told
+    assert regions["a"].changes() + regions["b"].changes() == []
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda a, b: (a.cursors.clear(), b.cursors.clear()), "neither a nor b has a subscription s of t"),
+        (lambda a, b: setattr(b, "regions", ("b", "c")), "topic t in b is not connected with a: regions=b,c"),
+        (
+            lambda a, b: setattr(b, "refusals", {"/v1/topics/t": errors.UnknownTopicOrPartitionError("none")}),
+            "UNKNOWN_",
+        ),
+    ],
+)
+def test_what_cannot_be_moved_is_told_in_one_line(run, regions, change, expected):
+    change(regions["a"], regions["b"])
+    assert expected in error_line(run(*MOVE, "--yes"))
+    assert regions["a"].changes() + regions["b"].changes() == []
+
+
+def test_the_region_that_takes_over_must_answer(run, regions):
+    regions["b"].is_down = True
+    assert "STORE_UNAVAILABLE" in error_line(run(*MOVE, "--yes"), exit_code=3)
+    assert regions["a"].changes() == []
+
+
+@pytest.mark.parametrize(
+    ("options_", "expected"),
+    [
+        (["--from", "a", *TO], "takes REGION=URL, as in b=http://127.0.0.1:8081: 'a'"),
+        (["--from", "=http://a", *TO], "takes REGION=URL"),
+        (["--from", "a=localhost:80", *TO], "takes REGION=URL"),
+        (["--from", "a=ftp://a", *TO], "takes REGION=URL"),
+        ([*FROM, "--to", "a=http://b"], "--from and --to are one region; name two: a"),
+        ([*FROM], "Missing option '--to'"),
+        (["--from", "c=http://a", *TO], "the service at http://a is region a, not c; give --from a=http://a"),
+        ([*FROM, "--to", "c=http://b"], "the service at http://b is region b, not c; give --to b=http://b"),
+    ],
+)
+def test_wrong_options_are_misuse_and_change_nothing(run, regions, options_, expected):
+    told = error_line(run("failover", "t", "s", *options_, "--yes"), exit_code=2)
+    assert expected in told
+    assert regions["a"].changes() + regions["b"].changes() == []

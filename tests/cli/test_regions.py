@@ -1,0 +1,250 @@
+"""``topic --regions``, ``regions`` and ``replication``: what they ask, what they print, and what they refuse."""
+
+import io
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from fenceline import errors
+from fenceline_cli import options
+from fenceline_cli.commands import replication_view
+from fenceline_cli.main import app
+from tests.cli.fake_regions import NOW_MS, connecting, region_status, snapshot, world
+from tests.support.fake_service import QuickRuntime
+from tests.support.results import error_line, lines
+
+SEEN = "2023-11-14T22:13:20Z"  # NOW_MS
+
+
+@pytest.fixture
+def regions():
+    return world("a", "b", "c")
+
+
+@pytest.fixture
+def a(regions):
+    return regions["a"]
+
+
+@pytest.fixture
+def runtime():
+    return QuickRuntime()
+
+
+@pytest.fixture
+def run(regions, runtime, monkeypatch):
+    """Return a function that runs a command against region a."""
+    monkeypatch.setattr(options, "Client", connecting(regions, runtime), raising=False)
+    monkeypatch.setenv("FENCELINE_URL", "http://a")
+    return lambda *arguments, typed=None: CliRunner().invoke(app, [*map(str, arguments)], input=typed)
+
+
+GAP = {"partition": 1, "region": "b", "from_offset": 30, "to_offset": 42, "records": 12}
+
+
+def test_a_topic_is_created_in_several_regions_and_its_regions_are_changed(run, a):
+    created = lines(run("topic", "create", "t", "--regions", "a, b"))
+    assert created == ["created t partitions=1 topic_id=id-a regions=a,b"]
+    assert a.changes()[-1][2]["regions"] == ["a", "b"]
+
+    assert lines(run("topic", "alter", "t", "--regions", "a,b,c"))[0].endswith("regions=a,b,c")
+    assert a.changes()[-1][2] == {"regions": ["a", "b", "c"]}
+
+
+@pytest.mark.parametrize("command", ["create", "alter"])
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [("", "names with commas"), ("a,,b", "names with commas"), ("a,b,a", "leave out one a")],
+)
+def test_a_list_of_regions_that_is_none_is_misuse(run, a, command, given, expected):
+    told = error_line(run("topic", command, "t", "--regions", given), exit_code=2)
+    assert expected in told
+    assert f"(see 'root topic {command} --help')" in told.replace("fenceline", "root")
+    assert a.asked == []
+
+
+def test_a_region_that_is_no_peer_is_refused_by_the_service(run, a):
+    a.refusals["/v1/topics"] = errors.InvalidRequestError("x is no peer of this region", field="regions")
+    assert "INVALID_REQUEST: x is no peer" in error_line(run("topic", "create", "t", "--regions", "a,x"))
+
+
+@pytest.mark.parametrize(
+    ("options_", "asked"),
+    [
+        ([], {"initial_position": "latest"}),
+        (["--replicated"], {"initial_position": "latest", "replicate_subscription_state": True}),
+        (["--not-replicated"], {"initial_position": "latest", "replicate_subscription_state": False}),
+    ],
+    ids=str,
+)
+def test_a_subscription_is_replicated_if_it_is_asked_for(run, a, options_, asked):
+    lines(run("subscription", "create", "t", "s", *options_))
+    assert a.changes() == [("PUT", "subscriptions/s", asked)]
+
+
+def test_regions_are_listed_with_the_own_one_first(run, a):
+    away = region_status("b", connected=False, lag_records=None, lag_ms=None, last_seen_at=None, problem="no answer")
+    a.status = {"regions": [away, region_status("c", lag_records=7), region_status("d", suspended=True)]}
+    assert [line.split("\t") for line in lines(run("regions", "list", "t"))] == [
+        ["region", "state", "lag_records", "last_seen_at", "problem"],
+        ["a", "here", "", "", ""],
+        ["b", "away", "", "", "no answer"],
+        ["c", "connected", "7", SEEN, ""],
+        ["d", "suspended", "0", SEEN, ""],
+    ]
+    listed = json.loads(run("regions", "list", "t", "--json").stdout)
+    assert listed == {"region": "a", "regions": a.status["regions"]}
+
+
+def test_a_region_is_suspended_and_resumed(run, a):
+    assert lines(run("regions", "suspend", "t", "b")) == ["suspended b for t; 'fenceline regions resume t b' ends it"]
+    assert lines(run("regions", "resume", "t", "b")) == ["resumed b for t state=connected"]
+    assert json.loads(run("regions", "suspend", "t", "b", "--json").stdout) == region_status("b", suspended=True)
+    paths = [path for _, path, _ in a.changes()]
+    assert paths == [f"replication/regions/b/{what}" for what in ("suspend", "resume", "suspend")]
+
+    a.refusals["/v1/topics/t/replication/regions/a/suspend"] = errors.InvalidRequestError("a is the own region")
+    assert "INVALID_REQUEST: a is the own region" in error_line(run("regions", "suspend", "t", "a"))
+
+
+@pytest.fixture
+def busy(a):
+    """Region a lacks records of b, has a gap, snapshots, and one under way."""
+    a.status = {
+        "regions": [region_status("b", lag_records=20, lag_ms=1500, problem="gap", answered_at=NOW_MS)],
+        "gaps": [GAP],
+        "skipped_records": 3,
+        "snapshots": [
+            snapshot(1, 90, {"b": 70}, final=False),
+            snapshot(0, 8, {"b": 5, "c": 6}, snapshot_id="old"),
+            snapshot(0, 10, {"c": 8, "b": 7}),
+        ],
+        "pending": [{"snapshot_id": "next", "partition": 0, "started_at": NOW_MS, "waiting_for": ["b", "c"]}],
+    }
+    return a.status
+
+
+def test_a_status_shows_lag_problems_gaps_and_the_newest_snapshots(run, busy):
+    assert [line.split("\t") for line in lines(run("replication", "status", "t"))] == [
+        ["region", "a"],
+        ["skipped_records", "3"],
+        list(replication_view.REGION_COLUMNS),
+        ["b", "true", "false", "20", "1500", SEEN, SEEN, "gap"],
+        [*replication_view.GAP_COLUMNS, "command"],
+        ["1", "b", "30", "42", "12", "fenceline replication skip t -p 1 --from b --to 42"],
+        list(replication_view.SNAPSHOT_COLUMNS),
+        ["0", "snap", "10", "b:7 c:8", SEEN, "true"],
+        ["1", "snap", "90", "b:70", SEEN, "false"],
+        list(replication_view.PENDING_COLUMNS),
+        ["0", "next", SEEN, "b c"],
+    ]
+    assert json.loads(run("replication", "status", "t", "--json").stdout) == {"region": "a", **busy}
+
+
+@pytest.fixture
+def three_looks(a, runtime, monkeypatch):
+    """Ctrl-C ends the third pause; the second look finds no answer."""
+    pauses = iter([lambda: setattr(a, "is_down", True), lambda: setattr(a, "is_down", False), None])
+    slept = runtime.sleep_ms
+
+    def sleep_ms(duration_ms):
+        slept(duration_ms)
+        if duration_ms == 1_000:
+            act = next(pauses)
+            if act is None:
+                raise KeyboardInterrupt
+            act()
+
+    monkeypatch.setattr(runtime, "sleep_ms", sleep_ms)
+
+
+def test_a_watch_prints_a_line_for_each_region_until_ctrl_c_and_outlasts_a_silence(run, busy, three_looks):
+    result = run("replication", "status", "t", "--watch")
+    assert result.exit_code == 130
+    header, *rows = [line.split("\t") for line in result.stdout.splitlines()]
+    assert header == list(replication_view.WATCH_COLUMNS)
+    assert [row[1:] for row in rows] == 2 * [["b", "true", "false", "20", "1500", "gap"]]
+    (warning,) = result.stderr.splitlines()
+    assert warning.startswith("warning: STORE_UNAVAILABLE")
+
+
+def test_a_watch_of_json_is_an_object_a_line(run, busy, three_looks):
+    result = run("replication", "status", "t", "--watch", "--json")
+    assert result.exit_code == 130
+    assert [json.loads(line)["region"] for line in result.stdout.splitlines()] == ["a", "a", "a"]
+
+
+def test_a_watch_needs_one_answer_to_begin(run, a):
+    a.is_down = True
+    assert "STORE_UNAVAILABLE" in error_line(run("replication", "status", "t", "--watch"), exit_code=3)
+
+
+def test_a_terminal_shows_what_a_look_found_and_that_it_is_old(busy):
+    from rich.console import Console
+
+    from fenceline.client.region_types import replication_of
+
+    found = replication_of([{"region": "a", **busy, "has_more": False}])
+    console = Console(width=160, file=io.StringIO(), record=True)
+    console.print(replication_view.drawn("t", found, "STORE_UNAVAILABLE: away"))
+    shown = console.export_text()
+    for part in ("t in a, skipped_records=3", "no newer answer: STORE_UNAVAILABLE", "1,500", "newest snapshots"):
+        assert part in shown
+    assert "fenceline replication skip t -p 1 --from b --to 42" in shown
+
+
+def test_a_snapshot_is_started(run, a):
+    assert lines(run("replication", "snapshot", "t")) == ["started a snapshot of t snapshot_id=snap"]
+    assert json.loads(run("replication", "snapshot", "t", "--json").stdout) == {"snapshot_id": "snap", "topic": "t"}
+    a.refusals["/v1/topics/t/replication/snapshots"] = errors.InvalidRequestError("the topic is in one region")
+    assert "INVALID_REQUEST" in error_line(run("replication", "snapshot", "t"))
+
+
+SKIP = ("replication", "skip", "t", "-p", 1, "--from", "b", "--to", 42)
+
+
+def test_a_gap_is_given_up_after_a_question_that_says_how_many(run, a, busy, monkeypatch):
+    assert "gives up 12 records of b in t/1 for good; say --yes" in error_line(run(*SKIP))
+    monkeypatch.setattr(options, "can_answer", lambda: True)
+    declined = run(*SKIP, typed="n\n")
+    assert declined.exit_code == 1
+    assert "Give up 12 records of b in t/1, up to its offset 42?" in declined.stderr
+    assert a.changes() == []
+
+    agreed = run(*SKIP, typed="y\n")
+    assert agreed.stdout.splitlines()[1:] == ["skipped 12 records of b in t/1 to_offset=42"]
+    assert a.changes() == [("POST", "partitions/1/replication/skip", {"region": "b", "to_offset": 42})]
+    answer = json.loads(run(*SKIP, "--yes", "--json").stdout)
+    assert answer == {"topic": "t", "partition": 1, "region": "b", "skipped_records": 12}
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({"-p": 0}, "t/0 has no gap of b; 'fenceline replication status t' shows"),
+        ({"--from": "c"}, "t/1 has no gap of c"),
+        ({"--to": 41}, "ends at offset 42; give that as --to"),
+    ],
+    ids=str,
+)
+def test_what_is_no_gap_is_not_given_up(run, a, busy, changed, expected):
+    given = {"-p": 1, "--from": "b", "--to": 42, **changed}
+    assert expected in error_line(run("replication", "skip", "t", *[one for pair in given.items() for one in pair]))
+    assert a.changes() == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("replication", "skip", "t", "-p", 1, "--from", "b"),
+        ("replication", "skip", "t", "-p", -1, "--from", "b", "--to", 1),
+        ("replication", "skip", "t", "-p", 0, "--from", "b", "--to", "x"),
+        ("regions", "suspend", "t"),
+        ("replication", "status"),
+    ],
+    ids=str,
+)
+def test_a_misused_command_asks_nothing(run, a, arguments):
+    assert "--help')" in error_line(run(*arguments), exit_code=2)
+    assert a.asked == []

@@ -1,0 +1,413 @@
+"""What a stack with peers says beside the rest: queues, roles, trust, alarms. Without peers none of it exists."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from fenceline.settings import Settings
+from fenceline_http import routes
+from functions import FUNCTIONS, WITH_PEERS
+from functions.telemetry import metric_names
+from infra.peers import OtherDeployment
+from tests.infra.test_stack import actions, of_type, only, statements
+from tests.servers.install import CannotInstall, need_node
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+OTHER = OtherDeployment(
+    url="https://there.example.com",
+    queue="https://sqs.us-west-2.amazonaws.com/222222222222/Theirs-us-west-2-pull",
+    role="arn:aws:iam::222222222222:role/Theirs-us-west-2-peer",
+    account="222222222222",
+    stack="Theirs-us-west-2",
+)
+OPTIONS: Mapping[str, Any] = {"regions": ("eu-west-1", "us-east-1"), "peers": {"us-west-2": OTHER}}
+# As tokens are written in a template, with our own account.
+PSEUDO = {"AWS::Partition": "aws", "AWS::AccountId": "111111111111", "AWS::URLSuffix": "amazonaws.com"}
+
+
+@pytest.fixture(scope="module")
+def stacks() -> ModuleType:
+    try:
+        need_node()
+    except CannotInstall as error:
+        if os.environ.get("FENCELINE_REQUIRE_SERVERS") == "1":
+            raise
+        pytest.skip(f"the stacks were not made: {error}")
+    return import_module("tests.infra.stacks")
+
+
+@pytest.fixture(scope="module")
+def make(stacks: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+    code = tmp_path_factory.mktemp("code")
+    (code / "code.py").write_text("")
+    return partial(stacks.make, code)
+
+
+@pytest.fixture(scope="module")
+def template(stacks: ModuleType, make: Callable[..., Any]) -> Mapping[str, Any]:
+    told: Mapping[str, Any] = resolved(stacks.template_of(make(**OPTIONS)))
+    return told
+
+
+@pytest.fixture(scope="module")
+def alone(stacks: ModuleType, make: Callable[..., Any]) -> Mapping[str, Any]:
+    told: Mapping[str, Any] = resolved(stacks.template_of(make()))
+    return told
+
+
+def resolved(value: Any) -> Any:
+    """Return a template with its joins made: pseudo parameters as values, other references as ``<name>``."""
+    match value:
+        case {"Ref": str(name), **rest} if not rest and name in PSEUDO:
+            return PSEUDO[name]
+        case {"Fn::Join": [str(between), list(parts)]}:
+            found = [resolved(part) for part in parts]
+            return between.join(one if isinstance(one, str) else reference(one) for one in found)
+        case dict():
+            return {name: resolved(one) for name, one in value.items()}
+        case list():
+            return [resolved(one) for one in value]
+    return value
+
+
+def reference(value: Mapping[str, Any]) -> str:
+    [(kind, name)] = value.items()
+    return f"<{name if kind == 'Ref' else '.'.join(name)}>"
+
+
+def named(template: Mapping[str, Any], kind: str, begin: str) -> Any:
+    """Return the properties of the one resource of this type whose name begins so."""
+    [found] = [one["Properties"] for name, one in of_type(template, kind).items() if name.startswith(begin)]
+    return found
+
+
+def policy_of(template: Mapping[str, Any], queue: str) -> list[dict[str, Any]]:
+    """Return the statements of a queue's policy that allow something."""
+    told = named(template, "AWS::SQS::QueuePolicy", queue)["PolicyDocument"]["Statement"]
+    return [one for one in told if one["Effect"] == "Allow"]
+
+
+def is_like(text: str, pattern: str) -> bool:
+    """Return True if a pattern of IAM matches: its star matches slashes, too."""
+    return re.fullmatch(re.escape(pattern).replace(r"\*", ".*"), text) is not None
+
+
+# Without peers
+
+
+def test_without_peers_none_of_it_exists(alone: Mapping[str, Any]) -> None:
+    for kind in ("AWS::SSM::Parameter", "AWS::Lambda::EventSourceMapping"):
+        assert of_type(alone, kind) == {}
+    assert len(of_type(alone, "AWS::SQS::Queue")) == 1
+    assert "NotificationConfiguration" not in only(alone, "AWS::S3::Bucket")["Properties"]
+    told = {one["Properties"]["Handler"] for one in of_type(alone, "AWS::Lambda::Function").values()}
+    assert told == {f"functions.{name}.handler" for name in FUNCTIONS}
+    assert all("RoleName" not in one["Properties"] for one in of_type(alone, "AWS::IAM::Role").values())
+    assert "sts:AssumeRole" not in actions(alone, "admin")
+    assert set(alone["Outputs"]) == {"Url", "Bucket", "Table", "Dashboard"}
+
+
+def test_peers_change_nothing_of_the_function_that_appends(
+    template: Mapping[str, Any], alone: Mapping[str, Any]
+) -> None:
+    """But that it knows their names. Its bundle, its memory and its rights stay as they are (I25)."""
+
+    def produce(told: Mapping[str, Any]) -> dict[str, Any]:
+        found = dict(named(told, "AWS::Lambda::Function", "ProduceFunction"))
+        found["Environment"] = {
+            name: value
+            for name, value in found["Environment"]["Variables"].items()
+            if name not in ("FENCELINE_PEERS", "FENCELINE_QUEUE")
+        }
+        return found
+
+    assert produce(template) == produce(alone)
+    assert [*statements(template, "produce")] == [*statements(alone, "produce")]
+
+
+# With peers
+
+
+def test_every_function_knows_the_peers_by_the_names_that_their_own_stacks_give(template: Mapping[str, Any]) -> None:
+    functions = of_type(template, "AWS::Lambda::Function").values()
+    assert len(functions) == len(FUNCTIONS) + len(WITH_PEERS)
+    for one in functions:
+        variables = dict(one["Properties"]["Environment"]["Variables"])
+        assert set(variables) == set(Settings("d").to_env())
+        assert variables["FENCELINE_QUEUE"] == {"Ref": queue_id(template, "QueuesPull")}
+        assert json.loads(variables["FENCELINE_PEERS"]) == {
+            "us-east-1": {
+                "url": "ssm:/fenceline/Fenceline-us-east-1/url",
+                "role": "arn:aws:iam::111111111111:role/Fenceline-us-east-1-peer",
+                "queue": "https://sqs.us-east-1.amazonaws.com/111111111111/Fenceline-us-east-1-pull",
+            },
+            "us-west-2": {"url": OTHER.url, "role": OTHER.role, "queue": OTHER.queue},
+        }
+
+
+def queue_id(template: Mapping[str, Any], begin: str) -> str:
+    [found] = [name for name in of_type(template, "AWS::SQS::Queue") if name.startswith(begin)]
+    return found
+
+
+def test_what_one_stack_knows_of_another_is_what_that_stack_makes(
+    stacks: ModuleType, make: Callable[..., Any], template: Mapping[str, Any]
+) -> None:
+    """The names are computed on both sides: they must be the same."""
+    there = resolved(stacks.template_of(make(region="us-east-1", **OPTIONS)))
+    variables = named(template, "AWS::Lambda::Function", "ReplicatorFunction")["Environment"]["Variables"]
+    known = json.loads(variables["FENCELINE_PEERS"])["us-east-1"]
+    assert f"ssm:{named(there, 'AWS::SSM::Parameter', 'ForPeersUrl')['Name']}" == known["url"]
+    assert known["role"].endswith(f"/{named(there, 'AWS::IAM::Role', 'ForPeersRole')['RoleName']}")
+    assert known["queue"].endswith(f"/{named(there, 'AWS::SQS::Queue', 'QueuesPull')['QueueName']}")
+    roles = {one["Properties"].get("RoleName") for one in of_type(there, "AWS::IAM::Role").values()} - {None}
+    [sends] = [one for one in policy_of(template, "QueuesPull") if one["Sid"] == "NewsOfUsEast1"]
+    assert sends["Condition"]["ArnEquals"]["aws:PrincipalArn"].rpartition("/")[2] in roles
+    trusted = [arn.rpartition("/")[2] for arn in trust(template)["111111111111"]]
+    assert set(trusted) <= roles
+    handlers = {
+        named(there, "AWS::IAM::Role", f"{name.capitalize()}Role")["RoleName"]: name
+        for name in ("replicator", "admin", "notifier")
+    }
+    assert sorted(handlers[role] for role in trusted) == ["admin", "replicator"]
+    assert handlers[sends["Condition"]["ArnEquals"]["aws:PrincipalArn"].rpartition("/")[2]] == "notifier"
+
+
+def test_the_bucket_reports_new_segments_and_nothing_else_once_it_may(template: Mapping[str, Any]) -> None:
+    bucket = only(template, "AWS::S3::Bucket")
+    [told] = bucket["Properties"]["NotificationConfiguration"]["QueueConfigurations"]
+    assert told["Event"] == "s3:ObjectCreated:Put"
+    assert told["Queue"]["Fn::GetAtt"][0].startswith("QueuesNews")
+    rules = {one["Name"]: one["Value"] for one in told["Filter"]["S3Key"]["Rules"]}
+    assert rules == {"prefix": "log/", "suffix": ".log"}
+    assert [one for one in bucket["DependsOn"] if one.startswith("QueuesNewsPolicy")]
+    [sends] = policy_of(template, "QueuesNews")
+    assert (sends["Principal"], sends["Action"]) == ({"Service": "s3.amazonaws.com"}, "sqs:SendMessage")
+    assert sends["Condition"] == {"StringEquals": {"aws:SourceAccount": "111111111111"}}
+
+
+def test_only_the_peers_notifiers_send_to_the_queue_of_partitions(template: Mapping[str, Any]) -> None:
+    told = {one["Sid"]: one for one in policy_of(template, "QueuesPull")}
+    assert set(told) == {"NewsOfUsEast1", "NewsOfUsWest2"}
+    for sid, account, notifier in (
+        ("NewsOfUsEast1", "111111111111", "Fenceline-us-east-1-news"),
+        ("NewsOfUsWest2", "222222222222", "Theirs-us-west-2-news"),
+    ):
+        assert told[sid]["Principal"] == {"AWS": f"arn:aws:iam::{account}:root"}
+        assert told[sid]["Action"] == "sqs:SendMessage"
+        arn = f"arn:aws:iam::{account}:role/{notifier}"
+        assert told[sid]["Condition"] == {"ArnEquals": {"aws:PrincipalArn": arn}}
+
+
+def test_messages_that_fail_five_times_become_dead_letters_and_all_queues_take_tls_only(
+    template: Mapping[str, Any],
+) -> None:
+    queues = {name: one["Properties"] for name, one in of_type(template, "AWS::SQS::Queue").items()}
+    assert all(one["SqsManagedSseEnabled"] for one in queues.values())
+    for begin in ("QueuesNews", "QueuesPull"):
+        told = queues[queue_id(template, begin)]["RedrivePolicy"]
+        assert told["maxReceiveCount"] == 5
+        assert told["deadLetterTargetArn"]["Fn::GetAtt"][0] == queue_id(template, "QueuesDeadLetters")
+    assert queues[queue_id(template, "QueuesDeadLetters")]["MessageRetentionPeriod"] == 14 * 24 * 3600
+    for one in of_type(template, "AWS::SQS::QueuePolicy").values():
+        denied = [part for part in one["Properties"]["PolicyDocument"]["Statement"] if part["Effect"] == "Deny"]
+        assert [part["Condition"] for part in denied] == [{"Bool": {"aws:SecureTransport": "false"}}]
+
+
+def test_a_call_that_fails_in_part_brings_only_that_part_again(template: Mapping[str, Any]) -> None:
+    mappings = [one["Properties"] for one in of_type(template, "AWS::Lambda::EventSourceMapping").values()]
+    told = {one["EventSourceArn"]["Fn::GetAtt"][0][:10]: one for one in mappings}
+    assert set(told) == {"QueuesNews", "QueuesPull"}
+    for queue, function in (("QueuesNews", "Notifier"), ("QueuesPull", "Replicator")):
+        assert told[queue]["FunctionName"]["Ref"].startswith(f"{function}Function")
+        assert told[queue]["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+        # A message stays hidden while a call may work on it.
+        seconds = named(template, "AWS::SQS::Queue", queue)["VisibilityTimeout"]
+        assert seconds > named(template, "AWS::Lambda::Function", f"{function}Function")["Timeout"]
+
+
+def trust(template: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return by account the ARNs of those that may take the role for peers."""
+    document = named(template, "AWS::IAM::Role", "ForPeersRole")["AssumeRolePolicyDocument"]
+    found = {}
+    for one in document["Statement"]:
+        assert (one["Effect"], one["Action"], set(one["Condition"])) == ("Allow", "sts:AssumeRole", {"ArnEquals"})
+        account = one["Principal"]["AWS"].removeprefix("arn:aws:iam::").removesuffix(":root")
+        found[account] = one["Condition"]["ArnEquals"]["aws:PrincipalArn"]
+    return found
+
+
+def test_the_role_for_peers_trusts_named_roles_of_named_accounts(template: Mapping[str, Any]) -> None:
+    assert trust(template) == {
+        account: [f"arn:aws:iam::{account}:role/{stack}-{which}" for which in ("pull", "admin")]
+        for account, stack in (("111111111111", "Fenceline-us-east-1"), ("222222222222", "Theirs-us-west-2"))
+    }
+
+
+def test_a_peer_may_get_topics_segments_and_health_and_no_other_route(template: Mapping[str, Any]) -> None:
+    told = named(template, "AWS::IAM::Policy", "ForPeersRole")["PolicyDocument"]["Statement"]
+    assert {one["Action"] for one in told} == {"execute-api:Invoke"}
+    patterns = {one["Effect"]: [arn.partition("$default/")[2] for arn in one["Resource"]] for one in told}
+    prefixes = {arn.partition("$default/")[0] for one in told for arn in one["Resource"]}
+    assert len(prefixes) == 1
+    assert "*" not in prefixes.pop()
+
+    def may(request: str) -> bool:
+        is_denied = any(is_like(request, pattern) for pattern in patterns["Deny"])
+        return not is_denied and any(is_like(request, pattern) for pattern in patterns["Allow"])
+
+    values = {"topic": "orders", "partition": "0"}
+    requests = {
+        f"{route.method}{re.sub('{([^}]*)}', lambda found: values.get(found[1], 'segments'), route.path)}"
+        for route in routes.ROUTES
+    }
+    assert {request for request in requests if may(request)} == {
+        "GET/v1/health",
+        "GET/v1/topics/orders",
+        "GET/v1/topics/orders/partitions/0/segments",
+    }
+
+
+def test_the_notifier_reads_topics_and_sends_to_queues(template: Mapping[str, Any]) -> None:
+    told = [*statements(template, "notifier")]
+    assert actions(template, "notifier") == {
+        "s3:GetObject",
+        "s3:ListBucket",
+        "sqs:ReceiveMessage",
+        "sqs:DeleteMessage",
+        "sqs:GetQueueAttributes",
+        "sqs:SendMessage",
+        "logs:CreateLogStream",
+        "logs:PutLogEvents",
+    }
+    [reads] = [one for one in told if one["Action"] == "s3:GetObject"]
+    assert reads["Resource"].endswith("/topic/*")
+    [sends] = [one for one in told if one["Action"] == "sqs:SendMessage"]
+    own, *peers = sends["Resource"]
+    assert own["Fn::GetAtt"][0].startswith("QueuesPull")
+    assert peers == [
+        "arn:aws:sqs:us-east-1:111111111111:Fenceline-us-east-1-pull",
+        "arn:aws:sqs:us-west-2:222222222222:Theirs-us-west-2-pull",
+    ]
+
+
+def test_the_replicator_appends_and_asks_the_peers_alone(template: Mapping[str, Any]) -> None:
+    told = [*statements(template, "replicator")]
+    [creates] = [one for one in told if one["Action"] == "s3:PutObject"]
+    assert [arn.rpartition(".Arn>")[2] for arn in creates["Resource"]] == ["/log/*", "/topic/*"]
+    assert "s3:DeleteObject" not in actions(template, "replicator")
+    deletes = [one["Condition"] for one in told if one["Action"] == "dynamodb:DeleteItem"]
+    assert [one["ForAllValues:StringLike"]["dynamodb:LeadingKeys"] for one in deletes] == [
+        ["acknowledged/*"],
+        ["unowned/*"],
+    ]
+    queues = [one["Resource"]["Fn::GetAtt"][0][:10] for one in told if one["Action"] == "sqs:SendMessage"]
+    # The second is for runs of the schedule that could not be started.
+    assert sorted(queues) == ["QueuesPull", "SchedulesD"]
+
+
+def test_who_asks_peers_takes_their_roles_and_reads_their_addresses_and_no_other_function_does(
+    template: Mapping[str, Any],
+) -> None:
+    for name in ("admin", "replicator"):
+        told = {json.dumps(one["Action"]): one["Resource"] for one in statements(template, name)}
+        assert told['"sts:AssumeRole"'] == ["arn:aws:iam::111111111111:role/Fenceline-us-east-1-peer", OTHER.role]
+        assert told['"ssm:GetParameter"'] == (
+            "arn:aws:ssm:us-east-1:111111111111:parameter/fenceline/Fenceline-us-east-1/url"
+        )
+    for name in {*FUNCTIONS, *WITH_PEERS} - {"admin", "replicator"}:
+        assert not actions(template, name) & {"sts:AssumeRole", "ssm:GetParameter"}
+
+
+def test_no_role_may_do_any_action_to_any_resource(template: Mapping[str, Any]) -> None:
+    for one in of_type(template, "AWS::IAM::Policy").values():
+        for statement in one["Properties"]["PolicyDocument"]["Statement"]:
+            told = statement["Action"]
+            assert not any("*" in action for action in ([told] if isinstance(told, str) else told))
+            assert statement["Resource"] != "*"
+
+
+def test_the_names_of_roles_and_queues_fit_for_the_longest_deployment(
+    stacks: ModuleType, make: Callable[..., Any]
+) -> None:
+    long = resolved(stacks.template_of(make(region="ap-northeast-1", name="N" * 40, **OPTIONS)))
+    names = [one["Properties"].get("RoleName", "") for one in of_type(long, "AWS::IAM::Role").values()]
+    assert max(map(len, names)) <= 64
+    assert len(named(long, "AWS::SQS::Queue", "QueuesPull")["QueueName"]) <= 80
+
+
+# Alarms
+
+
+def test_there_is_an_alarm_for_each_thing_that_stops_or_delays_a_link(template: Mapping[str, Any]) -> None:
+    told = {
+        name.removeprefix("Observability")[:-8]: one["Properties"]
+        for name, one in of_type(template, "AWS::CloudWatch::Alarm").items()
+    }
+    for kind, metric, threshold in (
+        ("ReplicationGap", metric_names.REPLICATION_GAPS, 1),
+        ("ReplicationOtherHistory", metric_names.OTHER_HISTORIES, 1),
+        ("ReplicationLag", metric_names.REPLICATION_LAG_MS, 300_000),
+        ("ReplicationDeadLetters", "ApproximateNumberOfMessagesVisible", 1),
+    ):
+        assert (told[kind]["MetricName"], told[kind]["Threshold"], told[kind]["Statistic"]) == (
+            metric,
+            threshold,
+            "Maximum",
+        )
+    page = (ROOT / "infra" / "README.md").read_text()
+    assert all(f"`{kind}`" in page for kind in told if kind.startswith("Replication"))
+    assert {"NotifierErrors", "ReplicatorErrors", "NotifierThrottles", "ReplicatorThrottles"} <= set(told)
+
+
+def test_the_schedule_runs_each_minute(template: Mapping[str, Any]) -> None:
+    told = named(template, "AWS::Scheduler::Schedule", "SchedulesReplicate")
+    assert told["ScheduleExpression"] == "rate(1 minute)"
+    assert told["Target"]["Arn"]["Fn::GetAtt"][0].startswith("ReplicatorFunction")
+
+
+# The rules of others
+
+
+@pytest.mark.parametrize(
+    "options",
+    [OPTIONS, {"peers": {"us-west-2": OTHER}, "tracing": True}, {**OPTIONS, "account": "111111111111"}],
+    ids=["all", "one", "a known account"],
+)
+def test_aws_solutions_and_cfn_lint_find_nothing(
+    stacks: ModuleType, make: Callable[..., Any], tmp_path: Path, options: dict[str, Any]
+) -> None:
+    stack = make(**options)
+    stacks.synth(stack)  # raises what AwsSolutions finds
+    file = tmp_path / "template.json"
+    file.write_text(json.dumps(stacks.template_of(stack)))
+    command = [str(Path(sys.executable).with_name("cfn-lint")), "-i", "W3005", "-r", stacks.REGION, "-t", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_a_wrong_peer_ends_the_synthesis_with_one_line(stacks: ModuleType) -> None:
+    context = {"regions": "us-east-1", "peers": '{"us-east-1": {}}'}
+    env = {"CDK_CONTEXT_JSON": json.dumps(context), "PATH": "/usr/local/bin:/usr/bin:/bin"}
+    env["JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION"] = "1"
+    done = subprocess.run([sys.executable, "app.py"], cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    told = [line for line in done.stderr.splitlines() if line.startswith("fenceline: ")]
+    assert (done.returncode, told) == (
+        1,
+        ["fenceline: -c peers names us-east-1, which is deployed here itself; leave it out"],
+    )
+    assert "Traceback" not in done.stderr

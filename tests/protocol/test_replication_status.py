@@ -1,0 +1,277 @@
+"""What an operator is shown of a topic in several regions, and what an operator may do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from fenceline import errors, limits
+from fenceline.regions.own_link import OwnLink
+from tests.support.regions import RegionWorld
+from tests.support.service import TOPIC
+
+
+@pytest.fixture
+def world() -> Iterator[RegionWorld]:
+    made = RegionWorld("a", "b", "c")
+    made.create(partitions=2)
+    yield made
+    made.close()
+
+
+def pull(world: RegionWorld, here: str, source: str, partition: int = 0) -> int:
+    """Take all that a source has, as the replicator does; return how many records."""
+    log = world[here].log
+    known, _ = log._resolver.resolve(TOPIC, partition)
+    appender = log._resolver.appender(known.item.topic, partition)
+    appender.partition.open()
+    link = OwnLink(appender, world[here].peers[source], log.replication._contacts)
+    found, records = link.look(), 0
+    while found is not None:
+        records += link.take(found, lambda: True).records
+        found = link.look()
+    return records
+
+
+def shown(world: RegionWorld, name: str = "a", **page: Any) -> Any:
+    status = world[name].log.replication.status(TOPIC, **page)
+    return status, {one.region: one for one in status.regions}
+
+
+def test_in_silence_all_are_connected_and_nothing_lags(world: RegionWorld) -> None:
+    status, regions = shown(world)
+    assert (status.region, list(regions)) == ("a", ["b", "c"])
+    now = world.runtime.now_ms()
+    for one in regions.values():
+        assert (one.connected, one.suspended, one.lag_records, one.lag_ms) == (True, False, 0, 0)
+        assert (one.last_seen_at, one.answered_at, one.problem) == (now, None, None)
+    assert (status.gaps, status.skipped_records, status.snapshots, status.pending) == ([], 0, [], [])
+    assert not status.has_more
+
+
+def test_lag_counts_all_partitions_and_is_as_old_as_the_oldest_record(world: RegionWorld) -> None:
+    world["b"].append("1", "2")
+    world.runtime.advance(300)
+    world["b"].append("3", partition=1)
+    world.runtime.advance(200)
+    world["c"].append("4")
+    _, regions = shown(world)
+    assert (regions["b"].lag_records, regions["b"].lag_ms) == (3, 500)
+    assert (regions["c"].lag_records, regions["c"].lag_ms) == (1, 0)
+    assert pull(world, "a", "b") == 2
+    _, regions = shown(world)
+    assert (regions["b"].lag_records, regions["b"].lag_ms) == (1, 200)
+    assert pull(world, "a", "b", 1) == 1
+    _, regions = shown(world)
+    assert (regions["b"].lag_records, regions["b"].lag_ms) == (0, 0)
+
+
+def test_a_partition_that_is_not_here_yet_is_lag(world: RegionWorld) -> None:
+    world["b"].log.topics.alter(TOPIC, partitions=4)
+    world["b"].append("1", partition=2)
+    world.runtime.advance(40)
+    world["b"].append("2", "3", partition=3)
+    _, regions = shown(world)
+    assert (regions["b"].lag_records, regions["b"].lag_ms) == (3, 40)
+    world["a"].log.topics.alter(TOPIC, partitions=6)
+    world.runtime.advance(limits.CONNECTED_MS)
+    _, regions = shown(world)
+    assert regions["b"].lag_records == 3
+
+
+def test_a_peer_that_is_away_is_asked_once_and_the_others_are_shown(world: RegionWorld) -> None:
+    world["c"].append("1")
+    shown(world)
+    peer = world["a"].peers["b"]
+    peer.is_down = True
+    seen_at = world.runtime.now_ms()
+    world.runtime.advance(limits.CONNECTED_MS - 1)
+    _, regions = shown(world)
+    assert regions["b"].connected  # by its last answer
+    world.runtime.advance(1)
+    peer.calls.clear()
+    _, regions = shown(world)
+    assert peer.calls.total() == 1
+    told = regions["b"]
+    assert (told.connected, told.lag_records, told.lag_ms, told.last_seen_at) == (False, None, None, seen_at)
+    assert "is away" in (told.problem or "")
+    assert (regions["c"].connected, regions["c"].lag_records) == (True, 1)
+    peer.is_down = False
+    _, regions = shown(world)
+    assert (regions["b"].connected, regions["b"].problem) == (True, None)
+
+
+def test_a_peer_that_gives_itself_another_name_is_not_connected(world: RegionWorld) -> None:
+    world["a"].peers["b"].region = "c"
+    _, regions = shown(world)
+    assert (regions["b"].connected, regions["b"].lag_records) == (False, None)
+    assert "another region" in (regions["b"].problem or "")
+
+
+def test_a_peer_whose_topic_does_not_name_this_region_is_not_connected(world: RegionWorld) -> None:
+    world["b"].log.topics.alter(TOPIC, regions=["b", "c"])
+    world["c"].log.topics.delete(TOPIC)
+    _, regions = shown(world)
+    assert [one.connected for one in regions.values()] == [False, False]
+    assert "does not name this region" in (regions["b"].problem or "")
+    assert "no topic of this name" in (regions["c"].problem or "")
+
+
+def test_a_name_in_an_older_item_that_is_no_peer_has_a_problem(world: RegionWorld) -> None:
+    del world["a"].peers["c"]
+    _, regions = shown(world)
+    told = regions["c"]
+    assert (told.connected, told.lag_records, told.last_seen_at) == (False, None, None)
+    assert "no peer of this name" in (told.problem or "")
+
+
+# Gaps
+
+
+def make_gap(world: RegionWorld) -> None:
+    """Let b trim records 2 and 3 of five, before a took more than the first."""
+    world["b"].append("1")
+    assert pull(world, "a", "b") == 1
+    for value in "2345":
+        world["b"].append(value)
+    world["b"].log.partitions.trim(TOPIC, 0, 3)
+    assert pull(world, "a", "b") == 0
+
+
+def test_a_gap_is_shown_until_it_is_skipped_and_then_the_link_goes_on(world: RegionWorld) -> None:
+    make_gap(world)
+    status, regions = shown(world)
+    (gap,) = status.gaps
+    assert (gap.partition, gap.region, gap.from_offset, gap.to_offset, gap.records) == (0, "b", 1, 3, 2)
+    assert "no longer keeps" in (regions["b"].problem or "")
+    replication = world["a"].log.replication
+    for region, to_offset, field in (
+        ("b", 2, "to_offset"),
+        ("b", 4, "to_offset"),
+        ("a", 3, "region"),
+        ("x", 3, "region"),
+        ("c", 3, "to_offset"),
+    ):
+        with pytest.raises(errors.InvalidRequestError) as refusal:
+            replication.skip(TOPIC, 0, region, to_offset)
+        assert refusal.value.field == field
+    with pytest.raises(errors.InvalidRequestError):
+        replication.skip(TOPIC, 1, "b", 3)
+    with pytest.raises(errors.UnknownTopicOrPartitionError):
+        replication.skip(TOPIC, 2, "b", 3)
+    assert world["a"].values() == ["1"]
+    assert replication.skip(TOPIC, 0, "b", 3) == 2
+    assert pull(world, "a", "b") == 2
+    assert world["a"].values() == ["1", "4", "5"]
+    status, regions = shown(world)
+    assert (status.gaps, status.skipped_records, regions["b"].lag_records, regions["b"].problem) == ([], 2, 0, None)
+    with pytest.raises(errors.InvalidRequestError):
+        replication.skip(TOPIC, 0, "b", 3)
+
+
+def test_a_gap_of_a_region_that_is_away_cannot_be_compared(world: RegionWorld) -> None:
+    make_gap(world)
+    world["a"].peers["b"].is_down = True
+    with pytest.raises(errors.StoreUnavailableError, match="is away"):
+        world["a"].log.replication.skip(TOPIC, 0, "b", 3)
+    assert world["a"].values() == ["1"]
+
+
+# Suspended regions
+
+
+def test_suspending_and_resuming_change_item_and_object_once(world: RegionWorld) -> None:
+    log = world["a"].log
+    for change, is_suspended in ((log.replication.suspend, True), (log.replication.resume, False)):
+        for _ in range(2):
+            told = change(TOPIC, "b")
+            assert (told.region, told.suspended, told.connected) == ("b", is_suspended, True)
+        _, regions = shown(world)
+        assert [one.suspended for one in regions.values()] == [is_suspended, False]
+    topic_id = world["a"].service.topic_id()
+    assert len(world["a"].service.objects.store.list(f"topic/{topic_id}/")) == 3
+    _, regions = shown(world, "b")
+    assert not any(one.suspended for one in regions.values())  # each region by itself
+
+
+@pytest.mark.parametrize(
+    ("region", "told"), [("a", "name another one"), ("x", "no such region"), ("x" * 9_000, "no such")]
+)
+def test_only_another_region_of_the_topic_can_be_suspended(world: RegionWorld, region: str, told: str) -> None:
+    for change in (world["a"].log.replication.suspend, world["a"].log.replication.resume):
+        with pytest.raises(errors.InvalidRequestError, match=told) as refusal:
+            change(TOPIC, region)
+        assert (refusal.value.field, len(refusal.value.detail) < 200) == ("region", True)
+
+
+def test_a_region_that_is_removed_is_suspended_no_longer(world: RegionWorld) -> None:
+    log = world["a"].log
+    log.replication.suspend(TOPIC, "b")
+    log.topics.alter(TOPIC, regions=["a", "c"])
+    log.topics.alter(TOPIC, regions=["a", "b", "c"])
+    _, regions = shown(world)
+    assert not regions["b"].suspended
+
+
+# Snapshots
+
+
+def test_a_snapshot_has_one_id_in_every_partition_and_waits_for_the_regions_that_are_not_suspended(
+    world: RegionWorld,
+) -> None:
+    log = world["a"].log
+    log.replication.suspend(TOPIC, "c")
+    snapshot_id = log.replication.snapshot(TOPIC)
+    status, _ = shown(world)
+    told = [(one.snapshot_id, one.partition, one.started_at, one.waiting_for) for one in status.pending]
+    assert told == [(snapshot_id, number, world.runtime.now_ms(), ["b"]) for number in (0, 1)]
+    log.replication.suspend(TOPIC, "b")
+    with pytest.raises(errors.InvalidRequestError) as refusal:
+        log.replication.snapshot(TOPIC)
+    assert refusal.value.field == "regions"
+
+
+def test_a_topic_in_one_region_has_no_snapshots(world: RegionWorld) -> None:
+    log = world["a"].log
+    log.topics.create("alone")
+    with pytest.raises(errors.InvalidRequestError) as refusal:
+        log.replication.snapshot("alone")
+    assert refusal.value.field == "regions"
+    status = log.replication.status("alone")
+    assert (status.regions, status.pending) == ([], [])
+
+
+def test_the_ninth_snapshot_is_throttled_before_any_partition_has_it(world: RegionWorld) -> None:
+    log = world["a"].log
+    for _ in range(limits.SNAPSHOTS_UNDER_WAY_MAX):
+        log.replication.snapshot(TOPIC)
+    with pytest.raises(errors.ThrottledError):
+        log.replication.snapshot(TOPIC)
+    status, _ = shown(world)
+    assert len(status.pending) == 2 * limits.SNAPSHOTS_UNDER_WAY_MAX
+
+
+def test_pages_are_of_partitions(world: RegionWorld) -> None:
+    world["a"].log.replication.snapshot(TOPIC)
+    for start, limit, partitions, has_more in (
+        (0, 1, [0], True),
+        (1, 1, [1], False),
+        (0, 2, [0, 1], False),
+        (2, 1, [], False),
+        (9, 5, [], False),
+    ):
+        status, regions = shown(world, start_partition=start, limit=limit)
+        assert ([one.partition for one in status.pending], status.has_more) == (partitions, has_more)
+        assert len(regions) == 2
+
+
+def test_a_status_follows_the_name_into_a_new_incarnation(world: RegionWorld) -> None:
+    shown(world)
+    world["a"].log.topics.delete(TOPIC)
+    with pytest.raises(errors.UnknownTopicOrPartitionError):
+        shown(world)
+    world["a"].log.topics.create(TOPIC, regions=["a", "b"])
+    _, regions = shown(world)
+    assert list(regions) == ["b"]

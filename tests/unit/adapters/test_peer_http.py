@@ -1,0 +1,294 @@
+"""Another region over HTTP: what is believed of its answers, and what is refused."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from json import dumps, loads
+from typing import Any
+
+import httpx
+import pytest
+
+from fenceline import limits
+from fenceline.adapters.peer_http import HttpPeer
+from fenceline.regions.peer import PeerProblem, PeerTopic
+
+ENTRY = {
+    "base_offset": 3,
+    "next_offset": 5,
+    "bytes": 200,
+    "url": "http://b/objects/x",
+    "origin": None,
+    "records": 2,
+    "aborted": [{"producer_id": 7, "first_offset": 3, "last_offset": 4}],
+    "own_records": 3,
+    "appended_at": 1_700_000_000_000,
+    "chain": "abc",
+    "origin_topic_id": None,
+    "origin_next_offset": None,
+    "origin_count": None,
+    "origin_chain": None,
+}
+FROM_C = {
+    **ENTRY,
+    "origin": "c",
+    "origin_topic_id": "t" * 32,
+    "origin_next_offset": 9,
+    "origin_count": 8,
+    "origin_chain": "def",
+}
+LIST = {
+    "segments": [ENTRY],
+    "has_more": False,
+    "topic_id": "f" * 32,
+    "log_start_offset": 0,
+    "next_offset": 6,
+    "last_stable_offset": 5,
+    "region": "b",
+    "position": 5,
+    "log_start_own_records": 0,
+    "stable_own_records": 5,
+}
+TOPIC = {
+    "name": "t",
+    "topic_id": "f" * 32,
+    "partitions": 2,
+    "config": {},
+    "regions": ["a", "b"],
+    "created_at": 1_700_000_000_000,
+}
+Handler = Callable[[httpx.Request], httpx.Response]
+
+
+def reply(
+    status: int, *, json: Any = None, content: bytes | None = None, headers: dict[str, str] | None = None
+) -> httpx.Response:
+    """Return an answer as the network brings it: not read yet."""
+    body = dumps(json).encode() if content is None else content
+    return httpx.Response(status, headers=headers, stream=httpx.ByteStream(body))
+
+
+def peer_of(handler: Handler, **options: Any) -> HttpPeer:
+    return HttpPeer("b", "http://b/", http=httpx.MockTransport(handler), **options)
+
+
+def peer_that_answers(answer: Any, status: int = 200) -> HttpPeer:
+    return peer_of(lambda _: reply(status, json=answer))
+
+
+def segments(peer: HttpPeer, **asked: Any) -> Any:
+    return peer.segments("t", 1, **{"origin": "own", "offset": 3, "limit": 10, **asked})
+
+
+def test_it_asks_for_the_segments_of_one_origin_and_takes_them_as_promised() -> None:
+    asked: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request)
+        return reply(
+            200,
+            json={
+                **LIST,
+                "segments": [ENTRY, {**FROM_C, "base_offset": 5, "next_offset": 6, "records": 1}],
+                "position": 6,
+                "new": {"member": 1},
+            },
+        )
+
+    found = segments(peer_of(answer))
+    assert str(asked[0].url) == "http://b/v1/topics/t/partitions/1/segments?origin=own&limit=10&offset=3"
+    assert (found.topic_id, found.region, found.position, found.has_more) == ("f" * 32, "b", 6, False)
+    assert (found.log_start_own_records, found.stable_own_records, found.last_stable_offset) == (0, 5, 5)
+    own, third = found.segments
+    assert (own.base_offset, own.next_offset, own.bytes, own.origin, own.records) == (3, 5, 200, None, 2)
+    assert (own.aborted[0].producer_id, own.of_origin.own_records, own.of_origin.chain) == (7, 3, "abc")
+    assert own.of_origin.topic_id is None
+    there = third.of_origin
+    assert (there.topic_id, there.next_offset, there.count, there.chain_there) == ("t" * 32, 9, 8, "def")
+    segments(peer_of(answer), origin="c", offset=None)
+    assert asked[1].url.query == b"origin=c&limit=10"
+
+
+def test_it_shows_a_topic() -> None:
+    assert peer_that_answers(TOPIC).topic("t") == PeerTopic("f" * 32, 2, ("a", "b"))
+
+
+def test_a_topic_or_partition_that_it_lacks_is_none() -> None:
+    lacks = peer_that_answers({"code": "UNKNOWN_TOPIC_OR_PARTITION", "detail": "no"}, 404)
+    assert lacks.topic("t") is None
+    assert segments(lacks) is None
+
+
+WRONG: list[tuple[str, Any, str]] = [
+    *[(name, value, name) for name in ("log_start_offset", "next_offset", "position", "stable_own_records")
+      for value in (None, -1, 1.0, True, "1", 2**63)],
+    *[(name, value, name) for name in ("topic_id", "has_more", "segments") for value in (None, 1, "x" * 300, [1])],
+    ("last_stable_offset", 7, "last_stable_offset"),  # beyond the end
+    ("log_start_offset", 6, "last_stable_offset"),
+    ("position", 4, "position"),  # within what it listed
+    ("position", 7, "position"),
+    ("log_start_own_records", 6, "stable_own_records"),
+    ("segments", [ENTRY, ENTRY], "base_offset"),  # offsets that shrink
+    ("segments", [{**ENTRY, "base_offset": 4}, {**ENTRY, "base_offset": 2, "next_offset": 3}], "base_offset"),
+    *[("segments", [{**ENTRY, name: value}], name) for name, value in (
+        ("base_offset", "3"), ("next_offset", 3), ("bytes", 0), ("bytes", 2**40), ("records", None), ("url", 1),
+        ("url", "x" * 20_000), ("origin", 1), ("aborted", None), ("aborted", [1]), ("aborted", [{}]),
+        ("own_records", None), ("appended_at", -1), ("chain", None), ("chain", "x" * 300))],
+    ("segments", [{**ENTRY, "records": 3}], "next_offset"),
+    *[("segments", [{**FROM_C, name: value}], name) for name, value in (
+        ("origin_topic_id", 1), ("origin_next_offset", "1"), ("origin_count", -1), ("origin_chain", []))],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "value", "blamed"), WRONG)
+def test_an_answer_with_a_wrong_member_is_refused_as_a_whole(name: str, value: Any, blamed: str) -> None:
+    with pytest.raises(PeerProblem, match=rf"the peer b: its answer cannot be used: .*{blamed}"):
+        segments(peer_that_answers({**LIST, name: value}))
+
+
+@pytest.mark.parametrize("name", [*LIST, *(f"segments.{name}" for name in ENTRY if not name.startswith("origin"))])
+def test_an_answer_that_lacks_a_member_is_refused(name: str) -> None:
+    answer = loads(dumps(LIST))
+    of, _, member = name.rpartition(".")
+    del (answer["segments"][0] if of else answer)[member]
+    with pytest.raises(PeerProblem, match="names no region" if name == "region" else member):
+        segments(peer_that_answers(answer))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("partitions", 0), ("partitions", 10_001), ("partitions", "1"), ("regions", "ab"), ("regions", [1]),
+     ("regions", ["r"] * 9), ("regions", [""]), ("topic_id", None)],
+)  # fmt: skip
+def test_a_topic_with_a_wrong_member_is_refused(name: str, value: Any) -> None:
+    with pytest.raises(PeerProblem, match=name):
+        peer_that_answers({**TOPIC, name: value}).topic("t")
+
+
+def test_another_regions_answer_is_refused() -> None:
+    with pytest.raises(PeerProblem, match="it says that it is another region: c"):
+        segments(peer_that_answers({**LIST, "region": "c"}))
+
+
+def test_more_segments_than_asked_for_are_refused() -> None:
+    with pytest.raises(PeerProblem, match="more segments than asked for"):
+        segments(peer_that_answers(LIST), limit=0)
+
+
+@pytest.mark.parametrize(
+    ("response", "told"),
+    [
+        (reply(500, json={"code": "X", "detail": "a\nb"}), "refused: status=500 code=X detail=a b"),
+        (reply(404, json={"message": "Not Found"}), "refused: status=404"),
+        (reply(302, headers={"location": "http://c/"}, json={}), "refused: status=302"),
+        (reply(500, content=b"<html>"), "no JSON object: status=500"),
+        (reply(200, content=b"\xff{"), "no JSON object: status=200"),
+        (reply(200, json=[1]), "no JSON object"),
+        (reply(200, content=b"[" * 100_000), "no JSON object"),
+        (reply(200, content=b'{"position": ' + b"9" * 5_000 + b"}"), "no JSON object"),
+        (reply(200, content=b" " * (limits.GATEWAY_BYTES_MAX + 1)), "more than 6000000 bytes"),
+        (reply(200, content=b"x", headers={"content-encoding": "gzip"}), "packed"),
+    ],
+)  # fmt: skip
+def test_an_answer_that_is_none_is_a_problem_in_one_bounded_line(response: httpx.Response, told: str) -> None:
+    with pytest.raises(PeerProblem, match=told) as problem:
+        segments(peer_of(lambda _: response))
+    assert "\n" not in str(problem.value)
+    assert len(str(problem.value)) < 1_000
+
+
+@pytest.mark.parametrize(
+    ("error", "told", "tries"),
+    [
+        (httpx.ConnectError("connection refused"), "cannot be reached: reason=connection refused", 1),
+        (httpx.ReadTimeout(""), "did not answer in time: ms=10000", 1),
+        (httpx.RemoteProtocolError("server disconnected"), "cannot be reached", 2),
+        (httpx.ReadError(""), "reason=ReadError", 2),
+    ],
+)
+def test_a_peer_that_is_away_is_a_problem(error: Exception, told: str, tries: int) -> None:
+    calls: list[int] = []
+
+    def fails(_: httpx.Request) -> httpx.Response:
+        calls.append(1)
+        raise error
+
+    with pytest.raises(PeerProblem, match=told):
+        peer_of(fails).topic("t")
+    assert len(calls) == tries
+
+
+def test_an_answer_that_comes_byte_by_byte_ends_with_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+
+    class Dripping(httpx.SyncByteStream):
+        def __iter__(self) -> Iterator[bytes]:
+            while True:
+                now[0] += 1
+                yield b" "
+
+    peer = peer_of(lambda _: httpx.Response(200, stream=Dripping()))
+    with pytest.raises(PeerProblem, match="did not answer in time: ms=2000"):
+        peer.within(2_000).topic("t")
+    assert now[0] == 3
+    with pytest.raises(PeerProblem, match="did not answer in time: ms=10000"):
+        peer.topic("t")
+
+
+# Bodies
+
+
+def test_a_body_is_fetched_without_a_signature_from_where_the_entry_says() -> None:
+    asked: list[httpx.Request] = []
+
+    class Signs(httpx.Auth):
+        def auth_flow(self, request: httpx.Request) -> Any:
+            request.headers["authorization"] = "signed"
+            yield request
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request)
+        return reply(200, content=b"12345") if "x?" in str(request.url) else reply(200, json=TOPIC)
+
+    peer = peer_of(answer, auth=Signs())
+    assert peer.body("https://bucket.s3/x?signature=1%2F2", 5) == b"12345"
+    assert "authorization" not in asked[0].headers
+    assert str(asked[0].url) == "https://bucket.s3/x?signature=1%2F2"
+    peer.topic("t")
+    assert asked[1].headers["authorization"] == "signed"
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "told"),
+    [
+        (b"1234", 200, "another size: bytes=4 announced=5"),
+        (b"123456", 200, "more than 5 bytes"),
+        (b"12345", 404, "gave no segment: status=404"),
+        (b"12345", 302, "gave no segment: status=302"),
+        (b"12345", 206, "gave no segment: status=206"),
+    ],
+)
+def test_a_body_is_exactly_what_was_announced(content: bytes, status: int, told: str) -> None:
+    with pytest.raises(PeerProblem, match=told):
+        peer_of(lambda _: reply(status, content=content)).body("http://b/x", 5)
+
+
+@pytest.mark.parametrize("url", ["file:///etc/passwd", "/etc/passwd", "", "ftp://b/x", "http://[", "http://"])
+def test_a_url_that_is_none_is_a_problem(url: str) -> None:
+    with pytest.raises(PeerProblem, match="the peer b: "):
+        HttpPeer("b", "http://127.0.0.1:1").body(url, 5)
+
+
+def test_a_service_behind_https_gives_no_body_without_it() -> None:
+    peer = HttpPeer("b", "https://b", http=httpx.MockTransport(lambda _: reply(200, content=b"12345")))
+    with pytest.raises(PeerProblem, match="another scheme"):
+        peer.body("http://b/x", 5)
+
+
+def test_a_closed_peer_is_away() -> None:
+    peer = peer_that_answers(TOPIC)
+    peer.close()
+    with pytest.raises(PeerProblem, match="cannot be reached"):
+        peer.topic("t")

@@ -1,0 +1,52 @@
+"""The peers in the settings of a deployment."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from fenceline.settings import PeerSettings, Settings
+
+PEERS = (
+    PeerSettings("b", "https://b.example", "arn:aws:iam::1:role/fenceline-peer", "https://q"),
+    PeerSettings("c", "http://c"),
+)
+
+
+def test_peers_come_back_from_the_environment_as_they_went() -> None:
+    settings = Settings("d", region="a", peers=PEERS)
+    environment = settings.to_env()
+    assert Settings.from_env(environment) == settings
+    assert json.loads(environment["FENCELINE_PEERS"])["b"] == {
+        "url": "https://b.example",
+        "role": "arn:aws:iam::1:role/fenceline-peer",
+        "queue": "https://q",
+    }
+    assert Settings("d").to_env()["FENCELINE_PEERS"] == ""
+    assert Settings.from_env(Settings("d").to_env()).peers == ()
+
+
+def test_a_peer_in_the_environment_needs_no_more_than_a_url() -> None:
+    given = {"FENCELINE_DATA_DIR": "d", "FENCELINE_PEERS": '{"b": {"url": "http://b"}}'}
+    assert Settings.from_env(given).peers == (PeerSettings("b", "http://b"),)
+
+
+def test_a_url_that_exists_only_when_it_is_deployed_is_taken() -> None:
+    assert PeerSettings("b", "${Token[Url.1]}").url == "${Token[Url.1]}"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("x", "FENCELINE_PEERS must be JSON"),
+        ("[]", "FENCELINE_PEERS must be JSON"),
+        ('{"b": "http://b"}', "FENCELINE_PEERS must be JSON"),
+        ('{"b": {"uri": "http://b"}}', "FENCELINE_PEERS must be JSON"),
+        ('{"b": {"url": ""}}', "the peer b has no URL"),
+        ('{"local": {"url": "http://b"}}', "a region is no peer of its own"),
+    ],
+)
+def test_peers_that_cannot_be_read_are_refused(text: str, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        Settings.from_env({"FENCELINE_DATA_DIR": "d", "FENCELINE_PEERS": text})
