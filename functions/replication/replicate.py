@@ -4,9 +4,9 @@ Rule: a message ends when its partition was looked at, also if nothing could be 
 delayed message to itself. A message that cannot be read, or whose partition fails, comes again, and becomes a dead
 letter after five times. So does the message of a call that died: what it left is found by the next.
 
-Rule: the schedule sends messages and takes nothing itself, so that many calls share the work. Each minute it names a fifth
-of all partitions, and all those of topics with a replicated subscription: an acknowledgement makes no news. So a record
-whose news were lost arrives within five minutes, and the last position of a cursor within one.
+Rule: the schedule sends messages and takes nothing itself, so that many calls share the work. Each minute it names a
+fifth of all partitions. So a record whose news were lost arrives within five minutes. It also names all partitions of
+topics with a replicated subscription, since an acknowledgement makes no news.
 
 Not here: what a look does (``fenceline.regions``).
 """
@@ -114,8 +114,7 @@ class Replicating:
     def _send_later(self, context: Context, queues: Queues, wanted: Mapping[Place, int]) -> None:
         """Send the delayed messages that name partitions again.
 
-        None is sent where one is on its way that comes in time. Else a partition that is busy for an hour would have one
-        more message on its way for each look.
+        None is sent where one is on its way that comes in time. Else each look at a busy partition would add a message.
         """
         later: dict[int, list[Place]] = defaultdict(list)
         for place, next_ms in wanted.items():
