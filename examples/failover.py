@@ -10,7 +10,7 @@ topic, and each region takes the records of the other two. One consumer reads al
 
 - An operator sets the active region to a, and the consumer goes back at once.
 
-At the end the driver compares: every record that a writer got acknowledged must have come to the consumer, and the
+At the end the driver compares. Every record that was acknowledged to a writer must have come to the consumer, and the
 regions must keep the same records of each origin.
 """
 
@@ -98,7 +98,7 @@ class Region:
 
 
 class Writer:
-    """A thread that writes into one region until it is told to end. A producer sends again what was not answered."""
+    """A thread that writes into one region until ``end``. Its producer sends again what was not answered."""
 
     def __init__(self, region: Region, seed: str) -> None:
         self.values: list[str] = []
@@ -127,7 +127,7 @@ class Writer:
             self.failure = error
 
     def end(self) -> None:
-        """Write no more, and wait until all is acknowledged.
+        """Stop writing, and wait until all is acknowledged.
 
         Raises:
             FencelineError: A record was not written.
@@ -313,10 +313,9 @@ def three_regions() -> Iterator[Mapping[str, Region]]:
     with tempfile.TemporaryDirectory(prefix="fenceline-") as directory, ExitStack() as stack:
         ports = dict(zip(REGIONS, free_ports(len(REGIONS)), strict=True))
         regions = {name: Region(name, Path(directory), ports) for name in REGIONS}
-        for region in regions.values():
-            stack.callback(region.close)
-        with ThreadPoolExecutor() as pool:
-            list(pool.map(Region.start, regions.values()))
+        pool = stack.enter_context(ThreadPoolExecutor())
+        stack.callback(lambda: list(pool.map(Region.close, regions.values())))
+        list(pool.map(Region.start, regions.values()))
         yield regions
 
 
@@ -335,7 +334,9 @@ def drive(seed: int) -> None:
         stage = Stage(regions, seed)
         try:
             play(stage, random.Random(seed))
-            differences = [*verify(regions["a"], regions["b"]), *verify(regions["a"], regions["c"])]
+            with ThreadPoolExecutor() as pool:
+                found = pool.map(verify, [regions["a"]] * 2, [regions["b"], regions["c"]])
+                differences = [entry for entries in found for entry in entries]
         finally:
             stage.close()
         report(stage, differences)
