@@ -37,7 +37,7 @@ def state(*, records: int = 5, **regions: object) -> PartitionState:
         (state(requested_at=T - 1_000, asked=(asked(1_000, is_matched=True),)), 0),
         (state(requested_at=T - 40_000, asked=tuple(asked(40_000 * n) for n in (4, 3, 2, 1))), 840_000),  # four do
         (state(requested_at=T - 10**6, asked=tuple(asked(10**6) for _ in range(4))), 0),  # given up
-        (state(requested_at=T - 30_000, asked=(asked(-10**7), asked(-10**7), asked(-10**7), asked(-10**7))), 0),
+        (state(requested_at=T - 30_000, asked=(asked(-(10**7)), asked(-(10**7)), asked(-(10**7)), asked(-(10**7)))), 0),
         # Nothing has come, and the last was not final: again, ever more rarely.
         (state(requested_records=5, repeats=1, requested_at=T), 1_000),
         (state(requested_records=5, repeats=2, requested_at=T), 2_000),
