@@ -26,35 +26,13 @@ from fenceline import errors, limits
 from fenceline.client.api import ApiClient
 from fenceline.client.identities import Identities, origin_of
 from fenceline.client.requests.subscriptions import Isolation
-from fenceline.client.stay import UNUSABLE, Stay, Wanted, answered, enter
+from fenceline.client.stay import UNUSABLE, RegionalRecord, Stay, Wanted, answered, enter, read_in
 from fenceline.client.transport import log
 from fenceline.model.results import ReadRecord
 
 SILENT_MS = 10_000
 _PROBE_MS = 2_000  # for each request to a region that only advice leads to
 _PROBE_PAUSE_MS_MAX = 60_000
-
-
-@dataclass(frozen=True, slots=True)
-class RegionalRecord(ReadRecord):
-    """A record with its identity, and the region in which it was read: ``offset`` is its offset there."""
-
-    region: str = ""
-
-
-def _read_in(region: str, record: ReadRecord) -> RegionalRecord:
-    return RegionalRecord(
-        record.offset,
-        record.timestamp,
-        record.key,
-        record.value,
-        record.headers,
-        record.topic_epoch,
-        record.origin,
-        record.origin_topic_id,
-        record.number,
-        region,
-    )
 
 
 @dataclass(slots=True)
@@ -135,6 +113,8 @@ class FailoverSubscriber:
         self._advice = _Advice()
         self._at = 0
         self._stay: Stay | None = None
+        self._stays = 0
+        self._dropped: list[tuple[int, Sequence[int]]] = []  # offsets that are still to be acknowledged in this region
         self._is_silent = False
         self._is_closed = False
         self._enter_one_of(range(len(clients)), why="begin")
@@ -206,7 +186,7 @@ class FailoverSubscriber:
         """
         stay = self._stay
         memory = self._memory[partition]
-        if stay is None or record.region != stay.region:
+        if stay is None or record.stay != self._stays:
             return record in memory.acknowledged
         if not self._acknowledge(stay, partition, cumulative=record.offset):
             return False
@@ -219,8 +199,10 @@ class FailoverSubscriber:
         stay = self._stay
         memory = self._memory[partition]
         left = [record for record in records if record not in memory.acknowledged]
-        here = [record for record in left if stay is not None and record.region == stay.region]
-        if stay is not None and here:
+        here = [record for record in left if record.stay == self._stays]
+        if stay is None:
+            return not left
+        if here:
             if not self._acknowledge(stay, partition, individual=[record.offset for record in here]):
                 return False
             for record in here:
@@ -271,35 +253,42 @@ class FailoverSubscriber:
                 self._move()
                 continue
             try:
+                self._acknowledge_dropped(stay)
                 fetched = stay.next_page()
-                if fetched is None:
-                    if stay.is_over:
-                        return None
-                    continue
-                partition, page = fetched
-                if self._follows(page.active_region):
-                    continue  # that region shows the page's records
-                records = self._new_of(stay, partition, page.records)
             except UNUSABLE:
                 self._is_silent = True
                 continue
-            if records:
+            if fetched is None:
+                if stay.is_over:
+                    return None
+                continue
+            # From here on nothing fails in this stay: a page that is not shown would be passed by a later mark.
+            partition, page = fetched
+            if self._follows(page.active_region):
+                continue  # that region shows the page's records
+            if records := self._new_of(stay, partition, page.records):
                 return partition, records
         return None
 
     def _new_of(self, stay: Stay, partition: int, records: Sequence[ReadRecord]) -> list[RegionalRecord]:
-        """Return the records that are not known to be acknowledged, and acknowledge the others in this region."""
+        """Return the records that are not known to be acknowledged. The next call acknowledges the others here."""
         acknowledged = self._memory[partition].acknowledged
         known = [record.offset for record in records if record in acknowledged]
         if known:
-            stay.acknowledge(partition, individual=known)
+            self._dropped.append((partition, known))
             self.dropped += len(known)
         new: list[RegionalRecord] = []
         for record in records:
             if not known or record not in acknowledged:
                 stay.shown[partition].add(record)
-                new.append(_read_in(stay.region, record))
+                new.append(read_in(stay.region, self._stays, record))
         return new
+
+    def _acknowledge_dropped(self, stay: Stay) -> None:
+        while self._dropped:
+            partition, offsets = self._dropped[0]
+            stay.acknowledge(partition, individual=offsets)
+            del self._dropped[0]
 
     def _move(self) -> None:
         """Go where the caller said, or to the next region that answers.
@@ -351,6 +340,8 @@ class FailoverSubscriber:
             )
         self._names[index] = stay.region
         self._at, self._stay, self._is_silent = index, stay, False
+        self._stays += 1
+        self._dropped.clear()
 
     def _follows(self, region: str | None) -> bool:
         """Go where the subscription should be read, if that region answers; return True if the subscriber moved."""

@@ -26,7 +26,7 @@ from fenceline.client.api import ApiClient
 from fenceline.client.identities import Shown
 from fenceline.client.prefetch import Fetching
 from fenceline.client.requests.subscriptions import Isolation
-from fenceline.model.results import Page
+from fenceline.model.results import Page, ReadRecord
 from fenceline.runtime import Runtime
 
 UNUSABLE = (
@@ -60,6 +60,36 @@ class Wanted:
     isolation: Isolation
     max_records: int
     silent_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class RegionalRecord(ReadRecord):
+    """A record with its identity, and the region in which it was read: ``offset`` is its offset there.
+
+    Attributes:
+        stay: Which of the subscriber's stays in a region it was read in. Offsets of an earlier stay are not used again,
+            even in the same region: its log may have been restored since.
+    """
+
+    region: str = ""
+    stay: int = 0
+
+
+def read_in(region: str, stay: int, record: ReadRecord) -> RegionalRecord:
+    """Return ``record`` as one that was read in that stay."""
+    return RegionalRecord(
+        record.offset,
+        record.timestamp,
+        record.key,
+        record.value,
+        record.headers,
+        record.topic_epoch,
+        record.origin,
+        record.origin_topic_id,
+        record.number,
+        region,
+        stay,
+    )
 
 
 def answered(

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import IO
 
 READY_PREFIX = "http://"
 _END_S = 60  # before it is killed
@@ -19,18 +20,28 @@ class ServerProcess:
     Args:
         port: 0 takes a free one.
         options: Further options of ``fenceline dev``.
+        messages: The file for what the server prints about its work, left out this process's stderr.
 
     Raises:
         RuntimeError: The server did not start; the message is what it printed.
     """
 
-    def __init__(self, directory: Path, *, workers: int = 1, port: int = 0, options: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        workers: int = 1,
+        port: int = 0,
+        options: Sequence[str] = (),
+        messages: IO[str] | None = None,
+    ) -> None:
         self._command = [sys.executable, "-m", "fenceline_cli.main", "dev", "--data", str(directory)]
         self._command += ["--port", str(port), "--workers", str(workers), *options]
+        self._messages = messages
         self.url = ""
 
     def __enter__(self) -> ServerProcess:
-        self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True)
+        self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=self._messages, text=True)
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if READY_PREFIX not in line:
@@ -51,6 +62,11 @@ class ServerProcess:
             self._process.wait()
         if self._process.stdout is not None:
             self._process.stdout.close()
+
+    def kill(self) -> None:
+        """End the server in the middle of its work, as ``kill -9`` does. Entered again, it comes back."""
+        self._process.kill()
+        self._process.wait()
 
     def cpu_seconds(self) -> float:
         """Return the CPU time that the server has used, all its threads together (Linux only; else 0)."""

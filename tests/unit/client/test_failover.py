@@ -1,5 +1,6 @@
 """A subscriber of several regions: where it goes and when, what it shows again, and what it drops."""
 
+import dataclasses
 from itertools import pairwise
 
 import httpx
@@ -165,16 +166,10 @@ def test_where_no_region_answers_that_is_raised_and_the_next_call_tries_again(wo
         with pytest.raises(errors.StoreUnavailableError):
             next(each)
         assert subscriber.region is None
-        assert not subscriber.acknowledge_individually(0, [next_of("a1:2", first)])
+        assert not subscriber.acknowledge_individually(0, [dataclasses.replace(first, offset=1, number=2)])
         b.fault = None
         assert take(iter(subscriber), 1) == ["a1:2"]
     assert (subscriber.region, subscriber.dropped, subscriber.repeated) == ("b", 1, 1)
-
-
-def next_of(identity, record):
-    """Return a record of the same region with another identity."""
-    number = int(identity.partition(":")[2])
-    return failover.RegionalRecord(9, 1, None, None, [], -1, "a", "a1", number, record.region)
 
 
 def test_a_subscriber_without_a_region_that_answers_is_not_made(world):
@@ -345,6 +340,43 @@ def test_a_refused_acknowledgement_is_raised_and_acknowledges_nothing(world):
             subscriber.acknowledge(0, first)
         subscriber.move_to("b")
         assert take(each, 1) == ["a1:1"]
+
+
+def test_a_refused_acknowledgement_of_what_was_dropped_hides_no_record(world):
+    """A page that was fetched and not shown would be passed by the next cumulative acknowledgement."""
+    a, b, _ = world
+    a.write("a1:1")
+    b.write("a1:1", "a1:2", "a1:3")
+    with subscriber_of(a, b, max_records=2) as subscriber:
+        each = iter(subscriber)
+        subscriber.acknowledge(*next(each))
+        b.faults["acknowledgements"] = lambda request: refused(errors.OwnerFencedError("owned by another"))
+        subscriber.move_to("b")
+        assert take(each, 1) == ["a1:2"]
+        with pytest.raises(errors.OwnerFencedError):
+            next(each)
+        b.faults.clear()
+        assert take(iter(subscriber), 1) == ["a1:3"]
+    assert b.acknowledged[0] == {0}
+
+
+def test_offsets_of_an_earlier_stay_are_not_acknowledged_even_in_the_same_region(world):
+    """The region may have been restored since, and have other records there."""
+    a, b, _ = world
+    a.write("a1:1", "a1:2")
+    b.write("b1:1")
+    with subscriber_of(a, b) as subscriber:
+        each = iter(subscriber)
+        _, early = next(each)
+        subscriber.move_to("b")
+        take(each, 1)
+        a.logs[0][:] = []
+        a.write("b1:2", "a1:1")
+        subscriber.move_to("a")
+        assert take(each, 1) == ["b1:2"]
+        assert not subscriber.acknowledge(0, early)
+        assert not subscriber.acknowledge_individually(0, [early])
+    assert a.acknowledged[0] == set()
 
 
 def test_only_the_records_that_were_named_are_known_as_acknowledged(world):
