@@ -2,7 +2,8 @@
 
 Rule: each module imports all that its function's requests need, and opens the stores, before the first request comes.
 What ends and admits transactions is imported by ``transactions`` alone. In the other functions only some requests need
-it, and all cold starts would take a twentieth longer. There the first such request imports it.
+it, and all cold starts would take a twentieth longer. There the first such request imports it. Topics in several
+regions are another such case: what they need is imported by ``replicator`` alone.
 """
 
 FUNCTIONS = ("produce", "read", "admin", "subscriptions", "sessions", "transactions", "sweeper", "compactor")

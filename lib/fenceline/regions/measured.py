@@ -1,7 +1,7 @@
 """What an operator's alarms are about, of one partition: gaps, other histories, and how old what is missing is.
 
-Rule: a peer that does not answer counts as behind, by the time since it last did. So the same alarm notices a lost region
-and a slow one. A suspended region is not asked, and does not count.
+Rule: a peer that does not answer counts as behind, by the time since it last did. So the same alarm notices a lost
+region and a slow one. A suspended region is not asked, and does not count.
 
 Not here: what is shown of a topic as a whole; see ``status``.
 """
