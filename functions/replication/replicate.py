@@ -4,8 +4,9 @@ Rule: a message ends when its partition was looked at, also if nothing could be 
 delayed message to itself. A message that cannot be read, or whose partition fails, comes again, and becomes a dead
 letter after five times. So does the message of a call that died: what it left is found by the next.
 
-Rule: the schedule sends messages and takes nothing itself, so that many calls share the work. Each minute it names a fifth
-of all partitions. So a record whose news were lost arrives within five minutes, and an idle topic writes nothing.
+Rule: the schedule sends messages and takes nothing itself, so that many calls share the work. Each minute it names a
+fifth of all partitions. So a record whose news were lost arrives within five minutes. It also names all partitions of
+topics with a replicated subscription, since an acknowledgement makes no news.
 
 Not here: what a look does (``fenceline.regions``).
 """
@@ -75,7 +76,8 @@ class Replicating:
 
     def _by_schedule(self, minute: int, service: Service, queues: Queues) -> dict[str, Any]:
         found = [Place(topic, partition) for topic, partition in service.log.replication.partitions()]
-        due = [place for place in found if not minute or _is_turn(place, minute)]
+        consumed = {topic for topic in {place.topic for place in found} if _is_consumed(service, topic)}
+        due = [place for place in found if not minute or place.topic in consumed or _is_turn(place, minute)]
         queues.own.send([messages.to_body(place) for place in due])
         return {"partitions": len(found), "due": len(due)}
 
@@ -112,8 +114,7 @@ class Replicating:
     def _send_later(self, context: Context, queues: Queues, wanted: Mapping[Place, int]) -> None:
         """Send the delayed messages that name partitions again.
 
-        None is sent where one is on its way that comes in time. Else a partition that is busy for an hour would have one
-        more message on its way for each look.
+        None is sent where one is on its way that comes in time. Else each look at a busy partition would add a message.
         """
         later: dict[int, list[Place]] = defaultdict(list)
         for place, next_ms in wanted.items():
@@ -127,6 +128,20 @@ class Replicating:
             if len(self._delayed) >= _PLACES_MAX:
                 self._delayed.clear()
             self._delayed.update((place, (at, delay_s)) for place in places)
+
+
+def _is_consumed(service: Service, topic: str) -> bool:
+    """Return True if a topic has a subscription whose acknowledgements travel to other regions."""
+    after, has_more = "", True
+    while has_more:
+        try:
+            listed, has_more = service.log.subscriptions.list(topic, start_after=after)
+        except UnknownTopicOrPartitionError:  # deleted since it was listed
+            return False
+        if any(one.replicate_subscription_state for one in listed):
+            return True
+        after = listed[-1].name if listed else ""
+    return False
 
 
 def _is_turn(place: Place, minute: int) -> bool:

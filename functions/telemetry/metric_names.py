@@ -25,10 +25,9 @@ REPLICATION_GAPS = "ReplicationGaps"  # links that stopped, since the source del
 OTHER_HISTORIES = "OtherHistories"  # links that stopped, since the source has another log than before
 REPLICATION_LAG_MS = "ReplicationLagMs"  # of the oldest record that was not taken, or since a silent peer answered
 
-# The members of a scheduled function's report that are metrics, too.
-OF_REPORTS = {
-    "transactions_hanging": TRANSACTIONS_HANGING,
-    "transactions_overdue": TRANSACTIONS_OVERDUE,
+# The members of the sweeper's report that are metrics, too, and of the replicator's.
+OF_REPORTS = {"transactions_hanging": TRANSACTIONS_HANGING, "transactions_overdue": TRANSACTIONS_OVERDUE}
+OF_REPLICATION = {
     "gaps": REPLICATION_GAPS,
     "other_histories": OTHER_HISTORIES,
     "lag_ms": REPLICATION_LAG_MS,

@@ -152,7 +152,8 @@ class _Reporter:
             request_id=request_id,
             report=report,
         )
-        counts = {name: report[member] for member, name in metric_names.OF_REPORTS.items() if member in report}
+        measured = {**metric_names.OF_REPORTS, **metric_names.OF_REPLICATION}
+        counts = {name: report[member] for member, name in measured.items() if member in report}
         for name, count in counts.items():
             unit = MetricUnit.Milliseconds if name.endswith("Ms") else MetricUnit.Count
             self._metrics.add_metric(name, unit, count)

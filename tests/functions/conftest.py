@@ -1,5 +1,5 @@
 from __future__ import annotations
 
-from tests.http.conftest import runtime, service, topic
+from tests.http.conftest import peers, runtime, service, topic
 
-__all__ = ["runtime", "service", "topic"]
+__all__ = ["peers", "runtime", "service", "topic"]

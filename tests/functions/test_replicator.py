@@ -179,6 +179,23 @@ def test_the_schedule_names_each_partition_once_in_five_minutes_and_takes_nothin
     assert service.log.context.events.latest_ms == 1_767_225_840_000
 
 
+def test_the_schedule_names_all_partitions_of_a_topic_whose_cursors_travel_each_minute(
+    replicating: Replicating, replication: FakeReplication, service: Service, queues: FakeQueues
+) -> None:
+    """An acknowledgement creates no object, and so makes no news."""
+    for name, is_replicated in (("orders", True), ("plain", False)):
+        service.log.topics.create(name, partitions=3)
+        service.log.subscriptions.subscribe(name, "billing", replicate_subscription_state=is_replicated)
+        replication.replicated = [*replication.replicated, *((name, number) for number in range(3))]
+    plain = 0
+    for minute in range(5):
+        replicating.run({"time": f"2026-01-01T00:0{minute}:00Z"}, None, service)
+        found = queues.own.taken()
+        assert [partition for name, partition in found if name == "orders"] == [0, 1, 2]
+        plain += len(found) - 3
+    assert plain == 3
+
+
 def test_a_call_by_hand_names_every_partition(
     replicating: Replicating, replication: FakeReplication, service: Service, queues: FakeQueues
 ) -> None:
@@ -210,7 +227,8 @@ def test_gaps_other_histories_lag_and_damage_are_metrics(
     replication.found = {("orders", 0): Measured(1, 0, 400_000), ("orders", 2): Measured(0, 2, 7)}
     replication.runs = raises(errors.CorruptLogError("damaged"))
     handler = running("replicator", replicating.run, service)
-    handler(event(*(body(partition=number) for number in range(3))), _Context())
+    report = handler(event(*(body(partition=number) for number in range(3))), _Context())
+    assert metric_names.OF_REPLICATION.keys() <= report.keys()
     told: dict[str, Any] = {}
     for line in capsys.readouterr().out.splitlines():
         told |= json.loads(line)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.functions import import_ms, imports_of
-from functions import FUNCTIONS
+from functions import ASKING_PEERS, FUNCTIONS
 from infra import bundling
 
 MIB = 1024 * 1024
@@ -155,7 +155,30 @@ def test_source_that_cannot_be_compiled_is_no_bundle(tmp_path: Path) -> None:
         bundling._compile(tmp_path, "here")
 
 
+@pytest.mark.slow
+def test_the_functions_that_ask_peers_have_a_bundle_of_their_own_and_import_from_it_alone(bundle: Path) -> None:
+    """Theirs has a client of HTTP and of queues. The others' has neither, so that no other cold start fetches them."""
+    asking = bundling.bundled("here", for_peers=True)
+    code = "".join(map(imports_of, ASKING_PEERS))
+    code += """
+import fenceline.adapters.aws.peer_signing, fenceline.adapters.aws.published_peer, fenceline.adapters.aws.sqs, httpx
+from botocore.session import get_session
+for service in ("sqs", "sts", "ssm"):
+    get_session().create_client(service, region_name="eu-west-1")
+"""
+    subprocess.run([sys.executable, "-S", "-c", code], env={"PYTHONPATH": str(asking)}, check=True)
+    assert not (bundle / "httpx").exists()
+    assert not (bundle / "botocore" / "data" / "sqs").exists()
+    assert bundling.bytes_of(bundle) < bundling.bytes_of(asking) <= 30 * MIB
+
+
 UNWANTED = (
+    "fenceline.adapters.aws.sqs",
+    "fenceline.adapters.peer_http",
+    "fenceline.regions.peer",
+    "fenceline.regions.replicator",
+    "fenceline.service.replication",
+    "functions.replication",
     "fenceline.access.claims.claim",
     "fenceline.compaction.compact",
     "fenceline.service.subscriptions",

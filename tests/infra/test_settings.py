@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from fenceline.settings import Settings
+from fenceline.settings import PeerSettings, Settings
 
 
 def test_every_setting_goes_through_the_environment_and_back() -> None:
@@ -22,6 +22,10 @@ def test_every_setting_goes_through_the_environment_and_back() -> None:
     )
     polling = dataclasses.replace(settings, function="read", poll_slots=75)
     assert Settings.from_env(polling.to_env()) == polling
+    peer = PeerSettings("there", "ssm:/fenceline/there/url", role="arn", queue="https://sqs/pull")
+    peered = dataclasses.replace(settings, peers=(peer,), queue="https://sqs/own")
+    assert Settings.from_env(peered.to_env()) == peered
+    assert peer.parameter == "/fenceline/there/url"
     assert Settings.from_env(settings.to_env()) == settings
     assert Settings.from_env(Settings(data_dir="d").to_env()) == Settings(data_dir="d")
 

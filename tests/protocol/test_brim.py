@@ -43,6 +43,7 @@ from fenceline.subscriptions.items import (
 )
 from tests.support.claiming import FENCING, claim
 from tests.support.owning import WRITE, everything, own, refusal, sent, serve_two, session, start, told
+from tests.support.region_logs import full_regions
 from tests.support.service import TOPIC, Service, append, never_arrives
 
 MAX = limits.INT64_MAX
@@ -308,12 +309,19 @@ PENDING = Cursor(
     ),
 )  # fmt: skip
 CHUNKS_MAX = 2 * limits.OPEN_RANGES_MAX // (limits.CURSOR_CHUNK_RANGES // 2) + 1
+
+
 HEAD = Head(
     PartitionState(
         next_offset=MAX,
-        open_transactions={p: OpenTransaction(1, MAX, MAX) for p in range(1_000)},
-        origins={f"{region}".rjust(64, "r"): Origin(ID, MAX, MAX) for region in range(8)},
+        open_transactions={p: OpenTransaction(1, MAX, MAX) for p in range(limits.OPEN_TRANSACTIONS_MAX)},
+        origins={
+            f"{region}".rjust(63, "r"): Origin(ID, MAX, MAX, "f" * 64, MAX, (ID,) * limits.ORIGIN_LIVES_MAX)
+            for region in range(limits.ORIGINS_MAX)
+        },
+        session_id=ID,
         chain="f" * 64,
+        regions=full_regions(),
     ),
     MAX,
     view=CompactedView(MAX, ID, MAX, MAX, MAX, MAX, ((MAX, MAX),) * 16),

@@ -1,4 +1,4 @@
-"""Random histories of regions: no cursor passes a record that was not acknowledged somewhere, and all positions arrive."""
+"""Random histories of regions: no cursor passes a record that no consumer acknowledged, and all positions arrive."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""The emulated AWS, with the two condition keys that our policies depend on and that it lacks or gets wrong.
+"""The emulated AWS, with what our policies depend on and it lacks or gets wrong.
 
-``aws:PrincipalArn`` of a session of a role is the role's ARN. The emulator gives that of the session.
+- It lacks the condition key of a conditional put.
+- ``aws:PrincipalArn`` of a role's session is the role's ARN. The emulator has the session's.
+- ``sqs:SendMessage`` is the leave for a batch, too. The emulator asks for an action that IAM does not have.
 
 Rule: the Python of ministack's own environment runs it. It is no module of the tests.
 """
@@ -26,6 +28,13 @@ def _object_context(action: str, query: Any, path: str, headers: Any) -> dict[st
     return context
 
 
+_action_of = iam_actions.extract_iam_action
+
+
+def _action(*about: Any) -> Any:
+    return "sqs:SendMessage" if (found := _action_of(*about)) == "sqs:SendMessageBatch" else found
+
+
 _resolve = iam_evaluator._resolve_condition_key
 _SESSION = re.compile(r"arn:([a-z-]+):sts::([0-9]{12}):assumed-role/(.+)/[^/]+")
 
@@ -38,6 +47,7 @@ def _condition_key(key: str, about: Any) -> Any:
 
 
 if __name__ == "__main__":
+    iam_actions.extract_iam_action = _action
     iam_evaluator._resolve_condition_key = _condition_key
     iam_actions._s3_object_context = _object_context
     sys.exit(main())

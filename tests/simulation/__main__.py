@@ -1,7 +1,7 @@
 """Run seeds: ``python -m tests.simulation --seeds 1000 [--from N]``, or replay one: ``--seed N --print``.
 
 ``--scenario access`` is about exclusive access: claims, sessions and ownership. ``--scenario transactions`` is about
-transactions and the offsets in them.
+transactions and the offsets in them. ``--scenario regions`` is about records and subscriptions that travel.
 """
 
 from __future__ import annotations
@@ -11,17 +11,21 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from typing import Any
 
 from tests.simulation.access import scenario as access_scenario
 from tests.simulation.harness import real
 from tests.simulation.log import scenario
-from tests.simulation.log.scenario import Failed, Run
+from tests.simulation.log.scenario import Failed
+from tests.simulation.regions import scenario as regions_scenario
+from tests.simulation.regions.scenario import FailedRegions
 from tests.simulation.transactions import scenario as transactions_scenario
 
-RUNS: dict[str, tuple[Callable[[int], Run], Callable[[int], object]]] = {
+RUNS: dict[str, tuple[Callable[[int], Any], Callable[[int], object]]] = {
     "log": (lambda seed: scenario.run_seed(seed, real.subject()), scenario.draw_plan),
     "access": (access_scenario.run_seed, access_scenario.draw_plan),
     "transactions": (transactions_scenario.run_seed, transactions_scenario.draw_plan),
+    "regions": (regions_scenario.run_seed, regions_scenario.draw_plan),
 }
 
 
@@ -42,7 +46,7 @@ def main() -> int:
     for seed in seeds:
         try:
             run = run_seed(seed)
-        except Failed as failure:
+        except (Failed, FailedRegions) as failure:
             failed.append(seed)
             run = failure.run
             if arguments.prints or not arguments.keep_going:

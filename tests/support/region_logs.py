@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fenceline import limits
 from fenceline.format import control
 from fenceline.format.region_markers import Request, Response, SnapshotMark, Update, Updates
 from fenceline.format.segment import Replicated
-from fenceline.log.region_state import Asked, RegionState
+from fenceline.log.region_state import Asked, Origin, Place, RegionState, fold
+from fenceline.log.region_state_items import packed
 from fenceline.log.state import Folded
 from tests.support.service import LogBuilder, Part, data, marker
 
@@ -111,3 +113,27 @@ def snapshot_of(asked: Asked) -> Part:
 def skip(region: str, from_offset: int, to_offset: int, count: int, number: int = 1) -> Part:
     value = {"origin": region, "origin_topic": life(region, number), "from": from_offset, "to": to_offset}
     return marker(control.SKIP, {**value, "count": count})
+
+
+def full_regions() -> RegionState:
+    """Return what a fold keeps at most of seven regions that claim as much as a marker takes."""
+    most, full_id = limits.INT64_MAX, "f" * 32
+    names = [f"{n}".rjust(63, "r") for n in range(limits.ORIGINS_MAX)]
+    had = dict.fromkeys(names, (full_id, most))
+    own = dict.fromkeys(names, Origin(full_id, most, most))
+    state = RegionState((), (), (), most, most, most, most, most, most)
+    there = Place(most, most, most, own, "here", None, None)
+    for _ in range(limits.SNAPSHOTS_KEPT_MAX):
+        done = SnapshotMark(full_id, most, dict.fromkeys(names[:7], (full_id, most)), had, False)
+        state = fold(state, control.SNAPSHOT, done.to_value(), there)
+    for n in range(limits.SNAPSHOTS_UNDER_WAY_MAX):
+        snapshot_id = f"{n}".rjust(32, "s")
+        state = fold(state, control.SNAPSHOT_REQUEST, Request(snapshot_id, full_id, tuple(names[:7])).to_value(), there)
+        for name in names[:7]:
+            theirs = there._replace(origin=name, origin_topic_id=full_id)
+            state = fold(state, control.SNAPSHOT_REQUEST, Request(snapshot_id, full_id, ("here",)).to_value(), theirs)
+            answer = Response(snapshot_id, "here", full_id, most, had).to_value()
+            state = fold(state, control.SNAPSHOT_RESPONSE, answer, theirs)
+            assert len(packed(state, {})) <= limits.REGION_STATE_BYTES_MAX
+    assert len(packed(state, {})) > 0.9 * limits.REGION_STATE_BYTES_MAX
+    return state

@@ -17,9 +17,10 @@ from fenceline.format.replicated_batch import stripped
 from fenceline.format.segment import Replicated
 from fenceline.log.partition import Partition
 from fenceline.log.state import PartitionState
-from fenceline.log.tail import verified_tail
+from fenceline.log.tail import Tail, verified_tail
 from fenceline.log.topic_item import TopicItem
-from fenceline.model.requests import Acknowledgement
+from fenceline.model.requests import Acknowledgement, ReadRequest
+from fenceline.read.time_search import base_of
 from fenceline.regions import ticks
 from fenceline.regions.work import Work
 from fenceline.subscriptions import cursor_store
@@ -100,10 +101,16 @@ class Ticking:
         (stored,) = cursor_store.read(self[name].log.context, found, [partition])
         return stored.cursor
 
+    def recreate(self, name: str) -> None:
+        """Delete a region's topic and create it again: another life, with no subscription."""
+        log, item = self[name].log, self.item(name)
+        log.topics.delete(TOPIC)
+        log.topics.create(TOPIC, partitions=item.topic.partitions, regions=list(item.topic.regions))
+        for partition in range(item.topic.partitions):
+            self.links.pop((name, partition), None)
+
     def unread(self, name: str, subscription: str = SUB) -> list[str]:
         """Return the values that the subscription has not acknowledged there."""
-        from fenceline.model.requests import ReadRequest
-
         page = self[name].log.subscriptions.read(TOPIC, 0, subscription, ReadRequest(max_records=1_000))
         return [(record.value or b"").decode() for record in page.records]
 
@@ -116,7 +123,10 @@ class Ticking:
         end = min(tail.bounds.last_stable_offset, tail.state.next_offset if below is None else below)
         position = self.state(target, partition).origins.get(source)
         is_known = position is not None and position.topic_id == there.topic_id
-        base, count = (position.next_offset, position.count) if position is not None and is_known else (0, 0)
+        first, below_first = self._log_start(there, tail)
+        base, count = (position.next_offset, position.count) if position and is_known else (first, below_first)
+        if below_first > count:
+            return 0  # a gap
         batches: list[bytes] = []
         while base < end:
             (segment,) = there.fetch([there.segment_key(base)])
@@ -134,6 +144,15 @@ class Ticking:
             outcome = here.append(ReplicatedEntry(source, position, source_position, batches))  # type: ignore[arg-type]
             assert isinstance(outcome, Marked)
         return len(batches)
+
+    def _log_start(self, there: Partition, tail: Tail) -> tuple[int, int]:
+        """Return where the source's log begins, and how many own records lie below."""
+        start = tail.bounds.log_start_offset
+        if start == tail.state.next_offset:
+            return start, tail.state.own_records
+        base = base_of(there, start)
+        (segment,) = there.fetch([there.segment_key(base)])
+        return base, segment.metadata.own_records_below
 
     def pull_all(self) -> int:
         """Let each region take from each other what travels; return how many batches that were."""

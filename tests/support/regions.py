@@ -11,14 +11,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from fenceline.errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
+from fenceline.format.segment import Segment
+from fenceline.log.region_state import Origin
 from fenceline.model.requests import ReadRequest
 from fenceline.model.results import SegmentList
 from fenceline.ports import NotFound
+from fenceline.regions.contacts import Contacts
 from fenceline.regions.peer import BeyondEnd, Peer, PeerProblem, Peers, PeerTopic
+from fenceline.regions.replicator import Replicator, Run
 from fenceline.service.log import Log
 from tests.support.service import TOPIC, FakeRuntime, Service, request, serve
 
@@ -117,6 +122,31 @@ class Region:
     def log(self) -> Log:
         return self.service.log
 
+    def replicator(self, log: Log | None = None) -> Replicator:
+        """Return a replicator with nothing in memory, of this region's process or another one."""
+        log = log or self.log
+        return Replicator(log.context, log._resolver.appenders, self.asked, Contacts(log.context.runtime))
+
+    @cached_property
+    def own_replicator(self) -> Replicator:
+        """The replicator of the region's first process."""
+        return self.replicator()
+
+    def pull(self, topic: str = TOPIC, partition: int = 0) -> Run:
+        """Run the region's replicator over a partition once."""
+        return self.own_replicator.run(topic, partition)
+
+    def segments(self, topic: str = TOPIC, partition: int = 0) -> list[Segment]:
+        """Return every segment that is stored, by offset."""
+        return self.service.segments(topic, partition)
+
+    def origin(self, region: str, topic: str = TOPIC, partition: int = 0) -> Origin | None:
+        """Return the position in another region's log, as a fresh process folds it."""
+        log = self.another()
+        found = log._resolver.appenders.of(topic, self.service.topic_id(topic), partition).partition
+        found.open()
+        return found.state.origins.get(region)
+
     @property
     def asked(self) -> Peers:
         """Return the peers as the protocol takes them."""
@@ -185,6 +215,15 @@ class RegionWorld:
         for other in self.regions.values():
             if name in other.peers:
                 other.peers[name].log = region.service.another(region=name)
+
+    def settle(self, topic: str = TOPIC, partition: int = 0) -> None:
+        """Let each region pull until none takes anything; time passes between."""
+        for _ in range(100):
+            took = sum(region.pull(topic, partition).took_records for region in self.regions.values())
+            if not took:
+                return
+            self.runtime.advance(1_000)
+        raise AssertionError("the regions never settle")
 
     def close(self) -> None:
         for region in self.regions.values():

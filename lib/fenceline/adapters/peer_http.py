@@ -4,6 +4,9 @@ Rule: an answer is believed only if each of its members has the promised type an
 region. Otherwise the call ends with ``PeerProblem``, and nothing of the answer is used. A call ends in bounded time,
 reads a bounded number of bytes, and follows no redirect.
 
+Rule: a peer that let a call wait in vain is not called for 1 s, doubled each time up to 30 s. Each call fails at once
+meanwhile, so that threads are free for other peers. A call of ``within`` is made all the same.
+
 Not here: how members become values (``peer_answers``), and signatures (``adapters.aws.peer_signing``).
 """
 
@@ -12,6 +15,7 @@ from __future__ import annotations
 import copy
 import json
 import ssl
+import threading
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -56,6 +60,8 @@ class HttpPeer:
         self._url = url.rstrip("/")
         self._auth = auth
         self._answer_ms = answer_ms
+        self._silence = _Silence()
+        self._is_patient = True
         is_plain = self._url.lower().startswith("http://")
         self._http = httpx.Client(
             transport=http,
@@ -73,6 +79,7 @@ class HttpPeer:
         """Return the same peer, which shares its connections, with calls that take at most ``answer_ms``."""
         hurried = copy.copy(self)
         hurried._answer_ms = answer_ms
+        hurried._is_patient = False
         return hurried
 
     def close(self) -> None:
@@ -142,17 +149,25 @@ class HttpPeer:
     def _get(
         self, url: str, params: Mapping[str, str | int], *, bytes_max: int, auth: httpx.Auth | None
     ) -> tuple[httpx.Response, bytes]:
-        until = time.monotonic() + self._answer_ms / 1000
+        now = time.monotonic()
+        if self._is_patient and (problem := self._silence.problem_at(now)) is not None:
+            raise PeerProblem(problem)
+        until = now + self._answer_ms / 1000
         for tries_left in reversed(range(_TRIES)):
             try:
-                return self._read(url, params, bytes_max, auth, until)
-            except httpx.TimeoutException as error:
-                raise self._problem(f"it did not answer in time: ms={self._answer_ms}") from error
+                found = self._read(url, params, bytes_max, auth, until)
+            except (httpx.TimeoutException, TimeoutError) as error:
+                problem = self._problem(f"it did not answer in time: ms={self._answer_ms}")
+                self._silence.note(str(problem), time.monotonic())
+                raise problem from error
             except (httpx.TransportError, httpx.InvalidURL, RuntimeError) as error:
                 # RuntimeError: another thread closed this peer.
                 if not tries_left or not isinstance(error, httpx.RemoteProtocolError | httpx.ReadError):
                     reason = str(error) or type(error).__name__
                     raise self._problem(f"it cannot be reached: reason={_shown(reason)}") from error
+            else:
+                self._silence.end()
+                return found
         raise AssertionError
 
     def _read(
@@ -169,7 +184,7 @@ class HttpPeer:
                 if len(content) > bytes_max:
                     raise self._problem(f"it sent more than {bytes_max} bytes: status={response.status_code}")
                 if time.monotonic() > until:
-                    raise self._problem(f"it did not answer in time: ms={self._answer_ms}")
+                    raise TimeoutError
             return response, bytes(content)
 
     def _parsed(self, parse: Any, answer: Mapping[str, Any]) -> Any:
@@ -180,6 +195,33 @@ class HttpPeer:
 
     def _problem(self, what: str) -> PeerProblem:
         return PeerProblem(f"the peer {self._name}: {what}")
+
+
+class _Silence:
+    """Whether a peer let calls wait in vain, and until when it is not called. Safe to share between threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._problem = ""
+        self._times = 0
+        self._until = 0.0
+
+    def problem_at(self, now: float) -> str | None:
+        """Return why the peer is not called now; ``None`` if it is."""
+        return self._problem if now < self._until else None
+
+    def note(self, problem: str, now: float) -> None:
+        """Note a call that waited in vain. Of calls side by side, the first one counts."""
+        with self._lock:
+            if now >= self._until:
+                pause_ms = min(limits.PEER_PAUSE_MS * 2 ** min(self._times, 10), limits.PEER_PAUSE_MS_MAX)
+                self._problem, self._times, self._until = problem, self._times + 1, now + pause_ms / 1000
+
+    def end(self) -> None:
+        """Note an answer."""
+        if self._times:
+            with self._lock:
+                self._times, self._until = 0, 0.0
 
 
 def _shown(value: object) -> str:

@@ -59,7 +59,7 @@ class PartitionState(NamedTuple):
     data_next: int = 0  # the offset after the last data batch
     chain: str = ""
     is_sealed: bool = False
-    own_next: int = 0  # the offset after the last own batch that travels
+    own_next: int = 0  # the offset after the last own batch that other regions ask for: it travels, or is a SKIP
     lives_from: int = 0  # base of the last segment with another life of an origin, of which records had been taken
     regions: RegionState = region_state.NOTHING
 
@@ -279,6 +279,7 @@ def _apply_marker(
             origins={**state.origins, origin: after},
             lives_from=header.base_offset if region_state.ends_life(known, topic_id) else state.lives_from,
             regions=state.regions._replace(skipped=state.regions.skipped + count),
+            own_next=header.next_offset,  # a region that takes another one's records from here must see the gap
         )
     elif control.changes_state(marker.type):
         raise CorruptLogError(

@@ -51,7 +51,7 @@ def list_segments(partition: Partition, *, offset: int | None, limit: int, origi
     Args:
         offset: The log start, if ``None``.
         origin: Only the segments with this region's records: ``OWN``, or a region's name. Then an ``offset`` below the
-            log start is the log start. Own segments at the end of the log may be left out if nothing in them travels.
+            log start is the log start. Own segments after ``own_next`` are left out, but for the first one.
 
     Raises:
         InvalidRequestError: No region of that name is configured, and none of its records were taken.
@@ -91,16 +91,17 @@ def _list_of(partition: Partition, origin: str, offset: int | None, limit: int) 
     start = max(offset or 0, bounds.log_start_offset)
     if start > bounds.next_offset:
         raise out_of_range(start, bounds)
+    if origin and origin not in state.origins:  # each one that brought a segment is there
+        return _answer(partition, tail, (), has_more=False, position=state.next_offset)
     base = start if start in (0, bounds.next_offset) else base_of(partition, start)
-    # The state says after which offset the origin has nothing more. Of what follows there, only the segment at the
-    # start is looked at, because a puller compares its chain value.
-    last = state.own_next if not origin else state.next_offset if origin in state.origins else 0
+    # After ``own_next`` only the segment at the start is looked at, because a puller compares its chain value.
+    last = state.next_offset if origin else state.own_next
     end = min(max(last, start + 1), state.next_offset)
     walk = _Walk(partition, state, origin, base, end, limits.SOURCE_SEGMENTS_LOOKED_AT)
-    walk.run(limit + 1)
+    walk.run(limit)
     position = state.next_offset if walk.base >= end else walk.base
     entries = _entries(partition, state, walk.found)
-    shown = entries[: _fitting(entries[:limit])]
+    shown = entries[: _fitting(entries)]
     if len(shown) < len(entries):
         position = entries[len(shown)].base_offset
     return _answer(partition, tail, shown, has_more=position < bounds.next_offset, position=position)
@@ -229,8 +230,8 @@ class _Walk:
             self.left -= passed
             if self.base >= self.end or not self.left:
                 return
-            self._look(min(max(wanted - len(self.found), page), self.left, limits.LIST_MAX - 1), wanted)
-            page *= 2  # so that few listings show many segments of others
+            self._look(min(page, self.left, limits.LIST_MAX - 1), wanted)
+            page *= 4  # so that few listings show many segments of others
 
     def _look(self, limit: int, wanted: int) -> None:
         """Look at up to ``limit`` segments of one listing."""

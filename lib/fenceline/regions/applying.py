@@ -1,8 +1,8 @@
 """Applying: how a cursor follows another region's UPDATE (DESIGN.md, "Cursors in several regions").
 
 Rule: an UPDATE moves a cursor forward only, and never over a record that was offered in neither region (I22). It passes
-no record of an earlier life of an origin, and none that the sender never had. Where the log cannot show that, the cursor
-stays, and waits for a consumer here.
+no record of an earlier life of an origin, and none that the sender never had. Where the log cannot show that, the
+cursor stays, and waits for a consumer here.
 
 Rule: UPDATEs are applied in the order of the log, and only then is that remembered. To apply one twice changes nothing.
 

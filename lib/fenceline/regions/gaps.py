@@ -1,6 +1,6 @@
 """Gaps: own records of a source that it no longer keeps, and that were not taken ("Pulling").
 
-Rule: a gap is told by numbers, not by offsets. A source whose log start passed only records of other regions, and
+Rule: numbers show a gap; offsets do not. A source whose log start passed only records of other regions, and
 markers, has none. Nothing passes a gap but a SKIP, which an operator asks for.
 
 Not here: SKIP itself; see ``append.region_markers``.

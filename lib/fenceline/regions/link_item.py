@@ -171,11 +171,10 @@ class Link:
             with attempt:
                 if not is_first:
                     mine = self.value
-                    found = self.read()
-                    if found.holder != self._me:
-                        return True  # it lapsed, and another process has it, or an earlier attempt gave it up
-                    self.value = self._over(found, mine)
+                    self.value = self._over(self.read(), mine)
                 is_first = False
+                if not self.is_held:
+                    return True  # it lapsed, and another process has it, or an earlier attempt gave it up
                 if self.value.again != self._again:
                     self._again = self.value.again
                     return False

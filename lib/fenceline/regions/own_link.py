@@ -121,6 +121,9 @@ class OwnLink:
             self.note_problem(taken.problem, self.position)
         elif taken.is_whole:
             self._note(found.topic_id, taking.position, stood.end, number)
+            if found.position != taking.position:
+                # This process has just taken what it would compare.
+                self.contacts.note_done(self.place, self._comparison(found.topic_id))
             self._answered(oldest_at=None)
         return taken
 
@@ -150,7 +153,7 @@ class OwnLink:
             self._note(topic.topic_id, position, stood.end, stood.number)
             if not is_long:
                 return None
-            if stood.end <= stood.start:
+            if note is not None and stood.end <= note.to:
                 raise PeerProblem(f"the source's answers do not advance: position={answer.position}")
         raise AssertionError
 
@@ -180,8 +183,7 @@ class OwnLink:
 
     def _compare(self, known: Origin) -> None:
         """Compare the source's history with what was taken from it, once in this process."""
-        comparison = f"{self.peer.name}/{known.topic_id}"
-        if self.contacts.is_done(self.place, comparison):
+        if self.contacts.is_done(self.place, self._comparison(known.topic_id)):
             return
         answer = self._segments(max(known.next_offset - 1, 0), 1)
         if answer is None or answer.topic_id != known.topic_id:
@@ -189,7 +191,10 @@ class OwnLink:
         what = history.shortened(known, answer.next_offset) or history.replaced(known, answer)
         if what is not None:
             raise AnotherHistory(what)
-        self.contacts.note_done(self.place, comparison)
+        self.contacts.note_done(self.place, self._comparison(known.topic_id))
+
+    def _comparison(self, topic_id: str) -> str:
+        return f"history/{self.peer.name}/{topic_id}"
 
     def _segments(self, offset: int | None, limit: int) -> SegmentList | None:
         place = self.place

@@ -3,8 +3,8 @@
 Rule: one segment has up to 1 MiB, or one larger batch. A segment's numbers are dense: (count - records, count]. Where
 aborted records lie between, another segment begins (I17). So each record's number is known from its segment alone.
 
-Rule: a segment's position is the offset after the last source batch looked at, with the chain value of the source's
-segment that holds the offset before it.
+Rule: a segment's position is the offset after the last source batch looked at. With it goes the chain value of the
+source's segment that holds the offset before.
 
 Not here: which batches are taken; see ``source_batches``.
 """

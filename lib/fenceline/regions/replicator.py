@@ -116,9 +116,10 @@ class Replicator:
             look = self._look(here)
             if not look.is_due:
                 return Run(0, look.next_ms)
-            if not here.link.enter():
-                return Run(0, None)  # the holder goes round once more
+            has_lease = here.link.enter()
             self._contacts.learn(here.place, here.link.value)
+            if not has_lease:
+                return Run(0, None)  # the holder goes round once more
             return self._rounds(here, look, stop_ms)
         except StaleTopicId:
             return Run(0, 0)  # the topic was deleted; the name may lead to another one

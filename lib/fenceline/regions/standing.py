@@ -85,6 +85,8 @@ def standing(
         start, number = log_start, answer.log_start_own_records
     taken = position.count if position is not None else number or 0
     end = max(min(answer.position, stable), start)
+    if answer.segments and answer.position < answer.segments[-1].next_offset:
+        raise PeerProblem(f"the source's answer ends before its segments: position={answer.position}")
     entries = [entry for entry in answer.segments if start < min(entry.next_offset, stable) > entry.base_offset]
     _check(answer, entries, start, number)
     return Standing(start, taken, number, entries, end)

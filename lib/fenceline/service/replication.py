@@ -26,6 +26,7 @@ from fenceline.log.topic_suspension import suspend
 from fenceline.model.region import Gap, RegionStatus, ReplicationStatus
 from fenceline.model.topic import unknown_partition
 from fenceline.regions.contacts import Contacts, Place
+from fenceline.regions.measured import NOTHING, Measured, measured
 from fenceline.regions.own_link import OwnLink
 from fenceline.regions.peer import Peers
 from fenceline.regions.replicator import Replicator, Run
@@ -178,6 +179,21 @@ class Replication:
         known, _ = translate_store_facts(lambda: self._resolver.resolve(topic, partition))
         contacts = self._contacts.contacts(Place(known.item.topic.topic_id, partition))
         return {peer: contact.problem for peer, contact in contacts.items() if contact.problem is not None}
+
+    def measured(self, topic: str, partition: int) -> Measured:
+        """Return what an operator's alarms are about, of one partition, as this process last saw its peers.
+
+        Raises:
+            UnknownTopicOrPartitionError: No such topic or partition.
+        """
+        known, _ = translate_store_facts(lambda: self._resolver.resolve(topic, partition))
+        item = known.item
+        peers = [name for name in item.topic.regions if name in self._peers and name not in item.suspended]
+        if not peers:
+            return NOTHING
+        state = self._resolver.appender(item.topic, partition).partition.state
+        place = Place(item.topic.topic_id, partition)
+        return measured(self._contacts, place, peers, state.origins, self._context.runtime.now_ms())
 
     def _append(self, appender: Appender, entry: RequestEntry | SkipEntry) -> Marked | Outdated:
         outcome = appender.append(entry, self._context.runtime.monotonic_ms() + self._timeout_ms)

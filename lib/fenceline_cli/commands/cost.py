@@ -6,27 +6,24 @@ comes from prices.py.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from typing import Annotated
 
 import typer
 
 from fenceline import limits
-from fenceline.adapters.sqlite.directory import SqliteItemStore, SqliteObjectStore
 from fenceline.append.request import AppendRequest
 from fenceline.format.batch import encode
-from fenceline.format.item_size import size_of
 from fenceline.log.polls import SharedSlots
 from fenceline.model.record import Record
 from fenceline.model.requests import ReadRequest
 from fenceline.model.results import ProducerRef
-from fenceline.ports import Change, Item, ItemKey, Object, ObjectSummary, Put
 from fenceline.runtime import ThreadRuntime
 from fenceline.service.log import Log
 from fenceline.sweeper.sweep import sweep
-from fenceline_cli.commands import prices
+from fenceline_cli.commands import cost_regions, prices
+from fenceline_cli.commands.counted_stores import Counted, CountedItems, CountedObjects, Row, function_dollars
 from fenceline_cli.commands.jumping import JumpingRuntime
 from fenceline_cli.options import AsJson
 from fenceline_cli.output import print_json, print_rows
@@ -42,94 +39,27 @@ POLLS_PER_MONTH = 30 * 24 * 3_600_000 // limits.WAIT_MS_MAX
 COLUMNS = ("batch", "what", "$ per million requests", "$ per GiB", "counted in each request")
 
 
-@dataclass(slots=True)
-class Counted:
-    """The requests to the stores, in the units that AWS charges."""
-
-    units: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def dollars(self) -> float:
-        each = {
-            "put": prices.S3_PUT,
-            "list": prices.S3_PUT,
-            "get": prices.S3_GET,
-            "delete": 0.0,
-            "write unit": prices.DYNAMODB_WRITE_UNIT,
-            "read unit": prices.DYNAMODB_READ_UNIT,
-        }
-        return sum(each[unit] * count for unit, count in self.units.items())
-
-
-class CountedObjects(SqliteObjectStore):
-    """An object store in memory that counts its requests."""
-
-    def __init__(self, counted: Counted, runtime: ThreadRuntime) -> None:
-        super().__init__(":memory:", now_ms=runtime.now_ms)
-        self._counted = counted
-
-    def create(self, key: str, body: bytes, metadata: Mapping[str, str]) -> None:
-        self._counted.units["put"] += 1
-        super().create(key, body, metadata)
-
-    def get(self, key: str, start: int = 0, end: int | None = None) -> Object:
-        self._counted.units["get"] += 1
-        return super().get(key, start, end)
-
-    def list(self, prefix: str, start_after: str = "", limit: int = 1000) -> Sequence[ObjectSummary]:
-        self._counted.units["list"] += 1
-        return super().list(prefix, start_after, limit)
-
-    def delete(self, key: str) -> None:
-        self._counted.units["delete"] += 1
-        super().delete(key)
-
-
-class CountedItems(SqliteItemStore):
-    """An item store in memory that counts the units of its requests."""
-
-    def __init__(self, counted: Counted) -> None:
-        super().__init__(":memory:")
-        self._counted = counted
-
-    def get(self, keys: Sequence[ItemKey]) -> Mapping[ItemKey, Item]:
-        found = super().get(keys)
-        sizes = [size_of(key, found[key].value) if key in found else 1 for key in keys]
-        self._counted.units["read unit"] += sum(_units(size, prices.READ_UNIT_BYTES) for size in sizes)
-        return found
-
-    def write(self, changes: Sequence[Change]) -> None:
-        sizes = [size_of(one.key, one.value) if isinstance(one, Put) else 1 for one in changes]
-        units = sum(_units(size, prices.WRITE_UNIT_BYTES) for size in sizes)
-        self._counted.units["write unit"] += units * (2 if len(changes) > 1 else 1)
-        super().write(changes)
-
-    def query(self, partition: str, *, start_after: str = "", prefix: str = "", limit: int = 1000) -> Sequence[Item]:
-        found = super().query(partition, start_after=start_after, prefix=prefix, limit=limit)
-        size = sum(size_of(item.key, item.value) for item in found)
-        self._counted.units["read unit"] += _units(max(size, 1), prices.READ_UNIT_BYTES)
-        return found
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """The cost of one kind of request."""
-
-    batch: str
-    what: str
-    per_million: float
-    per_gib: float
-    counted: Mapping[str, float]
-
-
-@app.command(epilog="Example: fenceline cost\n\nExample: fenceline cost --json")
-def cost(as_json: AsJson = False) -> None:
+@app.command(epilog="Example: fenceline cost\n\nExample: fenceline cost --regions 3\n\nExample: fenceline cost --json")
+def cost(
+    regions: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=limits.REGIONS_MAX,
+            help="How many regions each topic is in. With 2 or more, the command adds what it costs until an append is"
+            " in all other regions, and what a snapshot of subscriptions costs.",
+        ),
+    ] = 1,
+    as_json: AsJson = False,
+) -> None:
     """Count the requests of appends, reads, held polls and idle sweeps, and print what they cost on AWS.
 
     Prices are list prices. They are kept with their date in one file of this program, prices.py. Traffic out of the
-    region is not included.
+    region is not included, except that between regions with --regions.
     """
     rows = [row for kib in SIZES_KIB for row in measured(kib)]
+    between = None if regions == 1 else cost_regions.measured(regions, SIZES_KIB)
+    rows += [] if between is None else between.rows
     idle, follower = idle_month(), follower_month()
     if as_json:
         print_json(
@@ -148,6 +78,7 @@ def cost(as_json: AsJson = False) -> None:
                 "idle_month": idle,
                 "follower_month": follower,
                 "gib_month": prices.S3_GIB_MONTH,
+                **({} if between is None else {"regions": between.document()}),
             }
         )
         return
@@ -157,7 +88,11 @@ def cost(as_json: AsJson = False) -> None:
     )
     typer.echo(f"\nkept: ${prices.S3_GIB_MONTH} per GiB and month; idle: ${idle:,.2f} per region and month")
     typer.echo(f"a reader that follows one partition, a poll held all the time: ${follower:,.2f} per month")
-    typer.echo(f"list prices of {prices.REGION}, {prices.DATE}; without traffic out of the region")
+    if between is not None:
+        for line in between.lines():
+            typer.echo(line)
+    traffic = "" if between is None else f", but with ${prices.TRANSFER_GB} per GB between regions"
+    typer.echo(f"list prices of {prices.REGION}, {prices.DATE}; without traffic out of the region{traffic}")
 
 
 def measured(kib: int) -> list[Row]:
@@ -193,9 +128,8 @@ def measured(kib: int) -> list[Row]:
 def _row(kib: int, what: str, counted: Counted, requests: int, moved: int, body: int, duration_ms: float) -> Row:
     """Return the cost of ``requests`` of one kind that moved ``moved`` bytes, each with a body of ``body`` bytes."""
     stores = counted.dollars / requests
-    gateway = prices.API_REQUEST * _units(body, prices.API_REQUEST_BYTES)
-    function = prices.LAMBDA_REQUEST + prices.LAMBDA_GB_SECOND * prices.LAMBDA_GB * duration_ms / 1_000
-    each = stores + gateway + function + prices.LOG_GB * prices.LOG_BYTES / prices.GB
+    gateway = prices.API_REQUEST * -(-body // prices.API_REQUEST_BYTES)
+    each = stores + gateway + function_dollars(duration_ms)
     per_request = {unit: round(count / requests, 3) for unit, count in sorted(counted.units.items())}
     return Row(f"{kib} KiB", what, each * prices.MILLION, each * requests * prices.GIB / moved, per_request)
 
@@ -209,10 +143,8 @@ def idle_month() -> float:
         counted.units.clear()
         sweep(log, duration_ms=10_000)
         log.close()
-    function = prices.LAMBDA_REQUEST + prices.LAMBDA_GB_SECOND * prices.LAMBDA_GB * prices.SWEEP_MS / 1_000
-    logged = prices.LOG_GB * prices.LOG_BYTES / prices.GB
     watched = prices.METRICS * prices.METRIC_MONTH + prices.ALARMS * prices.ALARM_MONTH + prices.DASHBOARD_MONTH
-    return SWEEPS_PER_MONTH * (counted.dollars + function + logged) + watched
+    return SWEEPS_PER_MONTH * (counted.dollars + function_dollars(prices.SWEEP_MS)) + watched
 
 
 def follower_month() -> float:
@@ -230,14 +162,7 @@ def follower_month() -> float:
         counted.units.clear()  # warm
         log.partitions.read(TOPIC, 0, request)
         log.close()
-    seconds = limits.WAIT_MS_MAX / 1_000
-    function = prices.LAMBDA_REQUEST + prices.LAMBDA_GB_SECOND * prices.LAMBDA_GB * seconds
-    logged = prices.LOG_GB * prices.LOG_BYTES / prices.GB
-    return POLLS_PER_MONTH * (counted.dollars + prices.API_REQUEST + function + logged)
-
-
-def _units(size: int, unit: int) -> int:
-    return -(-size // unit)
+    return POLLS_PER_MONTH * (counted.dollars + prices.API_REQUEST + function_dollars(limits.WAIT_MS_MAX))
 
 
 def _shown(counted: Mapping[str, float]) -> str:

@@ -92,7 +92,7 @@ def failover(
     if as_json:
         print_json(_document(topic, name, left.region, right.region, plan, after, snapshot_id, untold))
         return
-    if untold is not None:
+    if untold is not None and plan.silence is None:
         typer.echo(f"warning: {left.region} was not told, so consumers there may go on: {untold}", err=True)
     typer.echo(f"moved {name} of {topic} active_region={right.region}: {_how_many(after)}")
     typer.echo(f"consumers that do not move by themselves go on with --url {right.url}")
@@ -113,7 +113,7 @@ def _show(plan: Plan, left: str, right: str) -> None:
             typer.echo(f"warning: {right} has no partition {one.partition}; its records wait until it has", err=True)
     if plan.silence is not None:
         seen = "" if plan.last_seen_at is None else f"; {right} last saw it at {utc(plan.last_seen_at)}"
-        typer.echo(f"warning: {left} does not answer{seen}: {plan.silence}", err=True)
+        typer.echo(f"warning: {left} does not answer, so consumers there may go on{seen}: {plan.silence}", err=True)
 
 
 def _how_many(plan: Plan) -> str:

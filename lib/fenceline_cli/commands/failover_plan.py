@@ -98,8 +98,8 @@ def make_plan(
         )
     if there is not None and not there.replicate_subscription_state:
         raise CommandError(
-            f"{name} is not replicated in {target.region}, so its marks there have no meaning; delete it"
-            f" there and try again, or move it with 'fenceline subscription seek'"
+            f"{name} is not replicated in {target.region}, so its marks there have no meaning; delete it there, or move"
+            " it with 'fenceline subscription seek'"
         )
     places = _places(to_client, topic, here, there, described.partitions)
     seen = [one.last_seen_at for one in to_client.replication(topic).regions if one.region == source.region]

@@ -32,6 +32,12 @@ LAMBDA_GB_SECOND = 0.0000133334
 API_REQUEST = 1.00 / MILLION
 API_REQUEST_BYTES = 512 * 1024
 
+# Amazon SQS, standard queues: a send, a receive or a delete of up to 64 KiB
+SQS_REQUEST = 0.40 / MILLION
+
+# Traffic to another region of AWS; between us-east-1 and us-east-2 it is half of that
+TRANSFER_GB = 0.02
+
 # CloudWatch
 LOG_GB = 0.50
 METRIC_MONTH = 0.30
@@ -43,5 +49,9 @@ LAMBDA_GB = 1_769 / 1024
 APPEND_MS = {1: 25, 64: 30, 1024: 80}  # of a produce request by KiB: nearly all of it is S3's time
 READ_MS = 60  # of a page of 1 MiB
 LOG_BYTES = 1_100  # of a request: Lambda's three lines, the gateway's one, and the function's own
+SEGMENTS_MS = 15  # of a peer's question for segments, or for a topic
+REPLICATE_MS = {"found": 120, "nothing": 40}  # of a look at a partition, which asks its peers and fetches segments
+NOTIFY_MS = 15  # of a call that informs the other regions of a new segment
+SEGMENT_ENTRY_BYTES = 1_500  # of an answer that lists segments, for each: most is its signed URL
 METRICS, ALARMS = 12, 24
 SWEEP_MS = 300  # of a run of the sweeper over few partitions

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
+from fenceline_cli.commands.regions import state_of
 from fenceline_cli.output import print_rows, table_of, utc
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ GAP_COLUMNS = ("partition", "region", "from_offset", "to_offset", "records")
 SNAPSHOT_COLUMNS = ("partition", "snapshot_id", "local_offset", "offsets", "completed_at", "final")
 PENDING_COLUMNS = ("partition", "snapshot_id", "started_at", "waiting_for")
 WATCH_COLUMNS = ("time", "region", "connected", "suspended", "lag_records", "lag_ms", "problem")
-ROWS_WATCHED = 8  # of each table, so that all fits
+ROWS_DRAWN = 8  # of each table, so that all fits on a terminal
 
 Look = tuple["ReplicationStatus", str | None]  # and why it is not new
 
@@ -31,7 +32,7 @@ class Part(NamedTuple):
 
     title: str
     columns: tuple[str, ...]
-    rows: list[tuple[object, ...]]
+    rows: Sequence[tuple[object, ...]]
 
 
 def document(found: ReplicationStatus) -> dict[str, Any]:
@@ -43,14 +44,15 @@ def document(found: ReplicationStatus) -> dict[str, Any]:
 
 def show(topic: str, found: ReplicationStatus) -> None:
     """Print a status once."""
+    if sys.stdout.isatty():
+        from rich.console import Console  # only here: loading it takes longer than most commands
+
+        Console().print(drawn(topic, found))
+        return
     typer.echo(f"region\t{found.region}")
     typer.echo(f"skipped_records\t{found.skipped_records}")
-    is_table = sys.stdout.isatty()
-    for part in parts(topic, found, with_commands=not is_table):
-        print_rows(part.columns, part.rows, title=part.title)
-    if is_table:  # outside the table, which would break the lines
-        for gap in found.gaps:
-            typer.echo(_skip_command(topic, gap))
+    for part in _parts(topic, found):
+        print_rows(part.columns, part.rows)
 
 
 def follow(looks: Iterator[Look], *, now_ms: Callable[[], int]) -> None:
@@ -71,53 +73,94 @@ def follow(looks: Iterator[Look], *, now_ms: Callable[[], int]) -> None:
 
 def redraw(topic: str, looks: Iterator[Look]) -> None:
     """Show each status in the place of the one before; the last one stays on the terminal."""
-    from rich.live import Live  # only here: loading it takes longer than most commands
+    from rich.live import Live  # only here, too
 
     with Live(auto_refresh=False) as live:
         for found, trouble in looks:
             live.update(drawn(topic, found, trouble), refresh=True)
 
 
-def drawn(topic: str, found: ReplicationStatus, trouble: str | None) -> Any:
-    """Return what a terminal shows of one look."""
+def drawn(topic: str, found: ReplicationStatus, trouble: str | None = None) -> Any:
+    """Return what a terminal shows: short enough for 80 columns, and for a few rows of each table."""
     from rich.console import Group
     from rich.text import Text
 
-    heading = f"{topic} in {found.region}, skipped_records={found.skipped_records}   (Ctrl-C ends)"
-    shown: list[Any] = [Text(heading)]
+    shown: list[Any] = [Text(f"{topic} in region {found.region}   skipped records: {found.skipped_records:,}")]
     if trouble is not None:
         shown.append(Text(f"no newer answer: {trouble}", style="red"))
-    for part in parts(topic, found):
-        shown.append(table_of(part.columns, part.rows[:ROWS_WATCHED], title=part.title))
-        if len(part.rows) > ROWS_WATCHED:
-            shown.append(Text(f"… and {len(part.rows) - ROWS_WATCHED} others"))
-    shown += [Text(_skip_command(topic, gap)) for gap in found.gaps[:ROWS_WATCHED]]
+    for part in _short_parts(found):
+        shown.append(table_of(part.columns, part.rows[:ROWS_DRAWN], title=part.title))
+        if len(part.rows) > ROWS_DRAWN:
+            shown.append(Text(f"… and {len(part.rows) - ROWS_DRAWN} others"))
+    # Outside the tables, which would break the lines.
+    shown += [Text(f"{one.region}: {one.problem}", style="red") for one in found.regions if one.problem is not None]
+    shown += [Text(_skip_command(topic, gap)) for gap in found.gaps[:ROWS_DRAWN]]
     return Group(*shown)
 
 
-def parts(topic: str, found: ReplicationStatus, *, with_commands: bool = False) -> list[Part]:
-    """Return the tables of a status; only that of the regions may be without rows.
-
-    Args:
-        with_commands: Add to each gap the command that gives it up.
-    """
-    gap_columns = (*GAP_COLUMNS, "command") if with_commands else GAP_COLUMNS
-    gaps = [
-        (*(getattr(gap, name) for name in GAP_COLUMNS), *([_skip_command(topic, gap)] if with_commands else []))
-        for gap in found.gaps
+def _parts(topic: str, found: ReplicationStatus) -> list[Part]:
+    """Return the tables of a status; only that of the regions may be without rows."""
+    columns = (*GAP_COLUMNS, "command")
+    gaps = [(*_gap_row(gap), _skip_command(topic, gap)) for gap in found.gaps]
+    snapshots = [
+        (one.partition, one.snapshot_id, one.local_offset, _offsets(one), utc(one.completed_at), _word(one.final))
+        for one in _newest(found)
     ]
-    pending: list[tuple[object, ...]] = [
+    pending = [
         (one.partition, one.snapshot_id, utc(one.started_at), " ".join(one.waiting_for)) for one in found.pending
     ]
-    newest = {one.partition: one for one in sorted(found.snapshots, key=lambda one: one.local_offset)}
-    snapshots = [_snapshot_row(newest[partition]) for partition in sorted(newest)]
-    all_parts = [
-        Part("gaps", gap_columns, gaps),
-        Part("newest snapshots", SNAPSHOT_COLUMNS, snapshots),
-        Part("snapshots under way", PENDING_COLUMNS, pending),
+    return [
+        Part("regions", REGION_COLUMNS, [_region_row(one) for one in found.regions]),
+        *_with_rows(
+            Part("gaps", columns, gaps),
+            Part("newest snapshots", SNAPSHOT_COLUMNS, snapshots),
+            Part("snapshots under way", PENDING_COLUMNS, pending),
+        ),
     ]
-    regions = Part("regions", REGION_COLUMNS, [_region_row(one) for one in found.regions])
-    return [regions, *(part for part in all_parts if part.rows)]
+
+
+def _short_parts(found: ReplicationStatus) -> list[Part]:
+    """Return the same tables for a terminal: ids and times are cut short, and what is wrong is left out."""
+    regions = [
+        (one.region, state_of(one), _known(one.lag_records), _known(one.lag_ms), _clock(one.last_seen_at))
+        for one in found.regions
+    ]
+    snapshots = [
+        (
+            one.partition,
+            one.snapshot_id[:8],
+            one.local_offset,
+            _offsets(one),
+            _clock(one.completed_at),
+            _word(one.final),
+        )
+        for one in _newest(found)
+    ]
+    pending = [
+        (one.partition, one.snapshot_id[:8], _clock(one.started_at), " ".join(one.waiting_for)) for one in found.pending
+    ]
+    return [
+        Part("regions", ("region", "state", "lag in records", "lag in ms", "last seen"), regions),
+        *_with_rows(
+            Part("gaps", GAP_COLUMNS, [_gap_row(gap) for gap in found.gaps]),
+            Part("newest snapshots", ("partition", "id", "offset here", "offsets", "at", "final"), snapshots),
+            Part("snapshots under way", ("partition", "id", "since", "waiting for"), pending),
+        ),
+    ]
+
+
+def _with_rows(*parts: Part) -> list[Part]:
+    return [part for part in parts if part.rows]
+
+
+def _newest(found: ReplicationStatus) -> list[ShownSnapshot]:
+    """Return the newest snapshot of each partition."""
+    newest = {one.partition: one for one in sorted(found.snapshots, key=lambda one: one.local_offset)}
+    return [newest[partition] for partition in sorted(newest)]
+
+
+def _gap_row(gap: Gap) -> tuple[object, ...]:
+    return gap.partition, gap.region, gap.from_offset, gap.to_offset, gap.records
 
 
 def _region_row(one: RegionStatus) -> tuple[object, ...]:
@@ -126,13 +169,17 @@ def _region_row(one: RegionStatus) -> tuple[object, ...]:
     return (one.region, _word(one.connected), _word(one.suspended), *lag, *times, one.problem or "")
 
 
-def _snapshot_row(one: ShownSnapshot) -> tuple[object, ...]:
-    offsets = " ".join(f"{region}:{offset}" for region, offset in sorted(one.offsets.items()))
-    return one.partition, one.snapshot_id, one.local_offset, offsets, utc(one.completed_at), _word(one.final)
+def _offsets(one: ShownSnapshot) -> str:
+    return " ".join(f"{region}:{offset}" for region, offset in sorted(one.offsets.items()))
 
 
 def _skip_command(topic: str, gap: Gap) -> str:
     return f"fenceline replication skip {topic} -p {gap.partition} --from {gap.region} --to {gap.to_offset}"
+
+
+def _clock(at_ms: int | None) -> str:
+    """Return the time of day, which is enough for what is drawn again each second."""
+    return "" if at_ms is None else utc(at_ms).partition("T")[2]
 
 
 def _known(value: object) -> object:

@@ -45,7 +45,7 @@ class _Link:
     """One partition: when it is due, and what this process knew of its log before the last run."""
 
     at_ms: float
-    pause_ms: int = _PAUSE_FIRST_MS
+    pause_ms: int
     is_running: bool = False
     memory: object = None
 
@@ -129,7 +129,7 @@ class ReplicateLoop:
         self._problems.note(None, {})
         with self._changed:
             for place in places - self._links.keys():
-                self._links[place] = _Link(_now_ms())
+                self._links[place] = _Link(_now_ms(), _PAUSE_FIRST_MS)
             for place in self._links.keys() - places:
                 del self._links[place]
                 self._problems.note(place, {})

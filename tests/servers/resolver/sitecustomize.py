@@ -1,6 +1,6 @@
 """Names of the emulated AWS's APIs, which no resolver knows: they lead to this machine.
 
-Rule: Python imports this by its name, in each process whose ``PYTHONPATH`` has this folder. It is no module of the tests.
+Rule: Python imports this by its name, in each process whose ``PYTHONPATH`` has this folder. No test imports it.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from json import dumps, loads
 from typing import Any
 
@@ -219,22 +220,60 @@ def test_a_peer_that_is_away_is_a_problem(error: Exception, told: str, tries: in
     assert len(calls) == tries
 
 
+class Dripping(httpx.SyncByteStream):
+    """A body of which a byte comes each second, for ever."""
+
+    def __init__(self, now: list[float]) -> None:
+        self._now = now
+
+    def __iter__(self) -> Iterator[bytes]:
+        while True:
+            self._now[0] += 1
+            yield b" "
+
+
 def test_an_answer_that_comes_byte_by_byte_ends_with_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [0.0]
+    now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-
-    class Dripping(httpx.SyncByteStream):
-        def __iter__(self) -> Iterator[bytes]:
-            while True:
-                now[0] += 1
-                yield b" "
-
-    peer = peer_of(lambda _: httpx.Response(200, stream=Dripping()))
-    with pytest.raises(PeerProblem, match="did not answer in time: ms=2000"):
-        peer.within(2_000).topic("t")
-    assert now[0] == 3
+    peer = peer_of(lambda _: httpx.Response(200, stream=Dripping(now)))
     with pytest.raises(PeerProblem, match="did not answer in time: ms=10000"):
         peer.topic("t")
+    assert now[0] == 111
+    with pytest.raises(PeerProblem, match="did not answer in time: ms=2000"):
+        peer.within(2_000).topic("t")
+    assert now[0] == 114
+
+
+def test_a_silent_peer_is_left_alone_for_ever_longer_until_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    calls: list[float] = []
+    is_silent = True
+
+    def answer(_: httpx.Request) -> httpx.Response:
+        calls.append(now[0])
+        if is_silent:
+            raise httpx.ConnectTimeout("")
+        return reply(200, json=TOPIC)
+
+    peer = peer_of(answer)
+    for _ in range(1_000):
+        with pytest.raises(PeerProblem, match="did not answer in time"):
+            peer.topic("t")
+        now[0] += 0.1
+    pauses = [round(after - before) for before, after in pairwise(calls)]
+    assert pauses == [1, 2, 4, 8, 16, 30, 30]
+    is_silent = False
+    with pytest.raises(PeerProblem):
+        peer.topic("t")
+    assert peer.within(2_000).topic("t") is not None
+    assert peer.topic("t") is not None
+    is_silent = True
+    for _ in range(20):
+        with pytest.raises(PeerProblem):
+            peer.topic("t")
+        now[0] += 0.1
+    assert round(calls[-1] - calls[-2]) == 1
 
 
 # Bodies

@@ -32,10 +32,11 @@ def test_own_records_are_those_of_this_region_alone() -> None:
         (marker(STAYS, {}), False),
         (access("session", 1), False),
         (outcome(7, 1, is_commit=True), False),
-        (skip("b", 0, 9, 2), False),
+        # A region that takes another one's records from here looks for it.
+        (skip("b", 0, 9, 2), True),
     ],
 )
-def test_the_end_of_what_travels_moves_with_own_batches_that_travel(part: Part, moves: bool) -> None:
+def test_the_end_of_what_other_regions_ask_for_moves_with_such_own_batches(part: Part, moves: bool) -> None:
     log = RegionLog()
     log.add(data("x"))
     log.takes("b", "1", markers=[UPDATE])

@@ -176,8 +176,8 @@ def test_a_head_of_version_2_anywhere_gives_what_folding_whole_gives(before: Any
 
 def test_the_end_of_what_travels_is_that_of_the_data_in_a_head_of_version_2() -> None:
     log = RegionLog()
-    log.add(data("x"), is_old=True)
-    log.add(access("session", 1), is_old=True)
+    log.add(data("x"), knows_regions=False)
+    log.add(access("session", 1), knows_regions=False)
     assert Head.from_value(as_version_2(log.state)).state == log.state
 
 

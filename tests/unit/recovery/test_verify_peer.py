@@ -1,4 +1,4 @@
-"""Two regions are compared by origin, incarnation and number: what is told, and what is no difference."""
+"""Two regions are compared by origin, incarnation and number: what counts as a difference, and what does not (I17)."""
 
 from __future__ import annotations
 
@@ -265,7 +265,7 @@ def test_a_log_that_is_trimmed_meanwhile_shows_no_difference(at: int, to: int) -
 
 @given(st.data())
 def test_one_change_is_found_wherever_it_is(data: st.DataObject) -> None:
-    """Whatever was trimmed, aborted or is behind, a change within what both keep is told, and only that."""
+    """Whatever was trimmed, aborted or is behind, only a change within what both keep is found."""
     aborted = data.draw(st.sets(st.integers(1, 45)))
     records = [one for one in run("a", 1, 45) if one.number not in aborted]
     mine, theirs = list(records), list(records)

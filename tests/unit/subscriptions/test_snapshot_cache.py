@@ -45,7 +45,8 @@ def test_of_many_snapshots_the_first_the_last_and_those_far_apart_stay(offsets: 
         cache = cache.noted(completed(*offsets[: at + at_once][-30:]), 0)
         so_far = offsets[: at + at_once]
         left = kept(cache)
-        assert left == sorted(set(left)) and set(left) <= set(so_far)
+        assert left == sorted(set(left))
+        assert set(left) <= set(so_far)
         assert (left[0], left[-1]) == (so_far[0], so_far[-1])
         assert len(left) == min(len(so_far), limits.SNAPSHOTS_KEPT_MAX)
     assert cache.seen == max(offsets, default=0)
@@ -85,7 +86,8 @@ def test_a_mark_that_went_back_sends_nothing_twice() -> None:
     again = cache.to_be_looked_at().noted(completed(10, 20), 20)
     assert (again.due, kept(again)) == (None, [])
     later = cache.noted(completed(10, 20, 30), 0).noted(completed(10, 20, 30), 30)
-    assert later.due is not None and later.due.local == 30
+    assert later.due is not None
+    assert later.due.local == 30
 
 
 def test_a_mark_that_the_log_start_has_overtaken_sends_nothing() -> None:
@@ -99,7 +101,8 @@ def test_what_anothers_update_has_passed_is_not_sent_in_turn() -> None:
     assert (moved.due, kept(moved), moved.is_active) == (None, [30], False)
     assert moved.to_be_looked_at().noted(completed(10, 20, 30), 20).due is None
     above = cache.noted(completed(10, 20, 30), 30).moved_elsewhere(20, is_active=False)
-    assert above.due is not None and above.due.local == 30  # a consumer of this region was farther
+    assert above.due is not None
+    assert above.due.local == 30
 
 
 def test_only_origins_that_lack_something_are_remembered() -> None:
@@ -172,4 +175,5 @@ def test_a_subscription_from_before_regions_is_active_and_nobody_was_told() -> N
     assert subscription_from_item(Item(ItemKey("subscriptions/i", "n"), 1, more.to_value())) == more
     ended = replace(more, active_region=None, active_n=3)
     again = subscription_from_item(Item(ItemKey("subscriptions/i", "n"), 1, ended.to_value()))
-    assert isinstance(again, SubscriptionItem) and (again.active_region, again.active_n) == (None, 3)
+    assert isinstance(again, SubscriptionItem)
+    assert (again.active_region, again.active_n) == (None, 3)

@@ -1,0 +1,244 @@
+"""What replication between regions costs on AWS: every request is counted on logs in memory, one for each region.
+
+Rule: what is counted is the deployed path. Each new segment informs all regions, and these look at the partition. So
+looks that find nothing are counted, too. Messages that wait in a region together are one look. Only the functions' time
+comes from prices.py.
+
+Not here: appends by clients, and reads; see ``cost``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from fenceline import limits
+from fenceline.append.request import AppendRequest
+from fenceline.errors import UnknownTopicOrPartitionError
+from fenceline.format.batch import encode
+from fenceline.model.record import Record
+from fenceline.model.results import SegmentList
+from fenceline.regions.peer import Peer, PeerTopic
+from fenceline.runtime import ThreadRuntime
+from fenceline.service.log import Log
+from fenceline_cli.commands import prices
+from fenceline_cli.commands.counted_stores import Counted, CountedItems, CountedObjects, Row, function_dollars
+
+KIB = 1024
+TOPIC = "cost"
+APPENDS = limits.CHECKPOINT_SEGMENTS  # so that one checkpoint is among them
+SNAPSHOTS = 4
+SQS_PER_MESSAGE = 3  # a send, a receive and a delete
+SCHEDULE_PER_MONTH = 30 * 24 * 60
+QUIET_LOOKS_PER_MONTH = 30 * 24 * 12  # of one partition at one peer, each 5 minutes
+SNAPSHOTS_PER_MONTH = 30 * 24 * 3600  # one a second, all the time
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """The cost of replication in so many regions.
+
+    Attributes:
+        snapshot: Of a million snapshots of one partition.
+        snapshot_counted: What is counted in one of them.
+        quiet_month: Of a month in which nothing is written, for a topic of one partition, all regions together.
+    """
+
+    regions: int
+    rows: Sequence[Row]
+    snapshot: float
+    snapshot_counted: dict[str, float]
+    quiet_month: float
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "count": self.regions,
+            "snapshot_per_million": self.snapshot,
+            "snapshot_counted": self.snapshot_counted,
+            "quiet_month": self.quiet_month,
+            "transfer_gb": prices.TRANSFER_GB,
+        }
+
+    def lines(self) -> list[str]:
+        month = self.snapshot * SNAPSHOTS_PER_MONTH / prices.MILLION
+        counted = ", ".join(f"{count:g} {unit}" for unit, count in self.snapshot_counted.items())
+        return [
+            f"a snapshot of one partition in {self.regions} regions: ${self.snapshot:,.2f} per million ({counted});"
+            f" where consumers move all the time, one a second: ${month:,.2f} per month",
+            f"a topic of one partition in {self.regions} regions, without writes: ${self.quiet_month:,.2f} per month",
+        ]
+
+
+def measured(regions: int, sizes_kib: Sequence[int]) -> Between:
+    """Count appends in one region until they are in all others, snapshots, and looks that find nothing."""
+    rows = []
+    for kib in sizes_kib:
+        rows.append(_replicated(regions, kib, 1))
+        if kib < limits.REPLICATED_BYTES_MAX // KIB:
+            rows.append(_replicated(regions, kib, limits.REPLICATED_BYTES_MAX // (kib * KIB)))
+    with _World(regions) as world:
+        world.append(KIB, 1)
+        world.settle()
+        world.snapshot()  # warm
+        world.clear()
+        for _ in range(SNAPSHOTS):
+            world.snapshot()
+        snapshot, counted = world.dollars / SNAPSHOTS, world.per(SNAPSHOTS)
+        world.clear()
+        for number in range(regions):
+            world.look(number)
+        quiet = QUIET_LOOKS_PER_MONTH * world.dollars
+    quiet += regions * SCHEDULE_PER_MONTH * function_dollars(prices.REPLICATE_MS["nothing"])
+    return Between(regions, rows, snapshot * prices.MILLION, counted, quiet)
+
+
+def _replicated(regions: int, kib: int, batches: int) -> Row:
+    """Count what ``batches`` appends of ``kib`` KiB cost until they are in all other regions, for each of them."""
+    looks = APPENDS if batches == 1 else 1
+    with _World(regions) as world:
+        world.append(kib * KIB, 1)
+        world.settle()  # warm
+        world.clear()
+        stored = 0
+        for _ in range(looks):
+            stored += world.append(kib * KIB, batches, is_counted=False)
+            world.settle()
+        requests = looks * batches
+        each = world.dollars / requests
+        what = f"replicate to {regions - 1}, " + ("each at once" if batches == 1 else "1 MiB at once")
+        per_gib = each * requests * prices.GIB / stored
+        return Row(f"{kib} KiB", what, each * prices.MILLION, per_gib, world.per(requests))
+
+
+class _World:
+    """So many regions, their stores, and what moved between them; a context manager that closes the stores."""
+
+    def __init__(self, regions: int) -> None:
+        self._runtime, self._counted = ThreadRuntime(), Counted()
+        self._stack = ExitStack()
+        names = [f"r{number}" for number in range(regions)]
+        self.calls: Counter[str] = Counter()
+        peers = {name: _CountedPeer(name, self.calls) for name in names}
+        self._logs = [self._log(name, peers) for name in names]
+        for log in self._logs:
+            log.topics.create(TOPIC, regions=names, config={"max.message.bytes": limits.MESSAGE_BYTES_MAX})
+
+    def _log(self, name: str, peers: dict[str, _CountedPeer]) -> Log:
+        objects = self._stack.enter_context(closing(CountedObjects(self._counted, self._runtime)))
+        items = self._stack.enter_context(closing(CountedItems(self._counted)))
+        others: dict[str, Peer] = {other: peer for other, peer in peers.items() if other != name}
+        log = Log(objects, items, self._runtime, region=name, peers=others)
+        self._stack.callback(log.close)
+        peers[name].open(log, objects)
+        return log
+
+    def __enter__(self) -> _World:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def clear(self) -> None:
+        self._counted.units.clear()
+        self.calls.clear()
+
+    @property
+    def dollars(self) -> float:
+        """Return what all that was counted costs."""
+        asked = prices.API_REQUEST + function_dollars(prices.SEGMENTS_MS)
+        found, nothing = (function_dollars(prices.REPLICATE_MS[what]) for what in ("found", "nothing"))
+        return (
+            self._counted.dollars
+            + (self.calls["segments"] + self.calls["topic"]) * asked
+            + self.calls["news"] * function_dollars(prices.NOTIFY_MS)
+            + (self.calls["look"] - self.calls["create"]) * nothing
+            + self.calls["create"] * found
+            + self.calls["message"] * SQS_PER_MESSAGE * prices.SQS_REQUEST
+            + self.calls["bytes"] * prices.TRANSFER_GB / prices.GB
+        )
+
+    def per(self, requests: int) -> dict[str, float]:
+        """Return what was counted, for each of ``requests``."""
+        counted = {**self._counted.units, **{name: self.calls[name] for name in ("segments", "look", "message")}}
+        return {unit: round(count / requests, 3) for unit, count in sorted(counted.items()) if count}
+
+    def append(self, size: int, batches: int, *, is_counted: bool = True) -> int:
+        """Append to the first region, and return how many bytes were stored."""
+        around = len(encode([Record(bytes(size))], now_ms=self._runtime.now_ms()).body) - size
+        before = Counter(self._counted.units)
+        for _ in range(batches):
+            self._logs[0].append(TOPIC, 0, AppendRequest.of_records([Record(bytes(size - around))]))
+        if not is_counted:  # the row of appends has them
+            self._counted.units = before
+        self._news(batches)
+        return size * batches
+
+    def snapshot(self) -> None:
+        """Take a snapshot of the partition, asked for by the first region."""
+        self._news(self._puts_of(lambda: self._logs[0].replication.snapshot(TOPIC)))
+        self.settle()
+
+    def settle(self) -> None:
+        """Let every region look at the partition, and again after new segments, until there are none."""
+        while sum(self.look(number) for number in range(len(self._logs))):
+            continue
+
+    def look(self, number: int) -> int:
+        """Let one region look at the partition, and return how many segments it made."""
+        self.calls["look"] += 1
+        puts = self._puts_of(lambda: self._logs[number].replication.run(TOPIC, 0))
+        self.calls["create"] += bool(puts)
+        self._news(puts)
+        return puts
+
+    def _news(self, segments: int) -> None:
+        """Count what new segments cause: a call that informs each region, and the messages to and of it."""
+        self.calls["news"] += segments
+        self.calls["message"] += segments * (1 + len(self._logs))
+
+    def _puts_of(self, act: Callable[[], object]) -> int:
+        before = self._counted.units["put"]
+        act()
+        return self._counted.units["put"] - before
+
+
+class _CountedPeer:
+    """Another region, whose answers are counted."""
+
+    def __init__(self, name: str, calls: Counter[str]) -> None:
+        self.name = name
+        self._calls = calls
+
+    def open(self, log: Log, objects: CountedObjects) -> None:
+        self._log, self._objects = log, objects
+
+    def within(self, answer_ms: int) -> _CountedPeer:  # noqa: ARG002
+        return self
+
+    def topic(self, name: str) -> PeerTopic | None:
+        self._calls["topic"] += 1
+        try:
+            found = self._log.topics.get(name)
+        except UnknownTopicOrPartitionError:
+            return None
+        return PeerTopic(found.topic_id, found.partitions, tuple(found.regions))
+
+    def segments(
+        self, topic: str, partition: int, *, origin: str, offset: int | None, limit: int
+    ) -> SegmentList | None:
+        self._calls["segments"] += 1
+        found = self._log.partitions.segments(topic, partition, offset=offset, limit=limit, origin=origin)
+        # About what an entry takes as JSON, most of it its signed URL.
+        self._calls["bytes"] += prices.SEGMENT_ENTRY_BYTES * (1 + len(found.segments))
+        return found
+
+    def body(self, url: str, size: int) -> bytes:
+        self._calls["bytes"] += size
+        return self._objects.get(unquote(urlsplit(url).path.removeprefix("/objects/"))).body

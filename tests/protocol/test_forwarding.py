@@ -1,0 +1,243 @@
+"""A suspended region's records, taken from a peer that has them ("Lost and suspended regions", I19)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from fenceline.append.region_markers import SkipEntry
+from fenceline.format import keys
+from fenceline.format.region_markers import Skip
+from fenceline.ports import Put
+from fenceline.regions.forwarding import forwarding_name
+from tests.protocol.test_pulling import numbers, transaction
+from tests.support.regions import Region, RegionWorld
+from tests.support.service import TOPIC
+
+
+@pytest.fixture
+def world() -> Iterator[RegionWorld]:
+    made = RegionWorld("a", "b", "c")
+    made.create()
+    yield made
+    made.close()
+
+
+def suspend(region: Region, *others: str) -> None:
+    """Suspend these regions, and resume all others."""
+    items, key = region.service.items.store, keys.topic_item(TOPIC)
+    found = items.get([key])[key]
+    value = {**found.value, "suspended": list(others)}
+    items.write([Put(key, value, found.version + 1, expected=found.version)])
+
+
+def lose(world: RegionWorld, name: str) -> None:
+    for region in world.regions.values():
+        if name in region.peers:
+            region.peers[name].is_down = True
+
+
+def back(world: RegionWorld, name: str) -> None:
+    for region in world.regions.values():
+        if name in region.peers:
+            region.peers[name].is_down = False
+
+
+def of(region: Region, letter: str) -> list[str]:
+    return [value for value in region.values() if value.startswith(letter)]
+
+
+def test_nothing_is_taken_from_a_third_region_unless_its_origin_is_suspended(world: RegionWorld) -> None:
+    world["c"].append("c1")
+    world["b"].pull()
+    lose(world, "c")
+    world["a"].pull()
+    assert world["a"].values() == []
+    assert {origin for origin, _ in world["a"].peers["b"].asked} == {"own"}
+    suspend(world["a"], "c")
+    world.runtime.advance(60_000)
+    before = world["a"].peers["c"].calls.total()
+    assert world["a"].pull().took_records == 1
+    assert world["a"].values() == ["c1"]
+    assert numbers(world["a"], "c") == [("c1", 1)]
+    assert world["a"].peers["c"].calls.total() == before  # and a suspended region is not asked
+
+
+def test_the_own_link_goes_on_afterwards_as_if_it_had_taken_all_itself(world: RegionWorld) -> None:
+    world["c"].append("c1", "c2")
+    world["a"].pull()
+    for n in range(3, 6):
+        world["c"].append(f"c{n}")
+    world["b"].pull()
+    lose(world, "c")
+    suspend(world["a"], "c")
+    assert world["a"].pull().took_records == 3
+    assert world["a"].origin("c") is not None
+    there, here = world["b"].origin("c"), world["a"].origin("c")
+    assert there is not None
+    assert here is not None
+    assert (here.next_offset, here.count, here.chain) == (there.next_offset, there.count, there.chain)
+    suspend(world["a"])
+    back(world, "c")
+    world["c"].append("c6")
+    world.runtime.advance(60_000)
+    world["a"].pull()
+    assert of(world["a"], "c") == [f"c{n}" for n in range(1, 7)]
+    assert numbers(world["a"], "c") == [(f"c{n}", n) for n in range(1, 7)]
+
+
+def test_only_the_batches_after_the_last_one_here_are_taken_of_a_segment(world: RegionWorld) -> None:
+    world["c"].append("c1")
+    world["c"].append("c2")
+    world["a"].pull()
+    world["c"].append("c3")
+    world["b"].pull()  # one segment with all three
+    lose(world, "c")
+    suspend(world["a"], "c")
+    assert world["a"].pull().took_records == 1
+    assert of(world["a"], "c") == ["c1", "c2", "c3"]
+
+
+def test_nothing_is_taken_from_a_region_that_came_late_or_has_trimmed(world: RegionWorld) -> None:
+    world["c"].append("c1")
+    world["a"].pull()
+    world["c"].append("c2")
+    world["c"].append("c3")
+    world["c"].log.partitions.trim(TOPIC, 0, 2)
+    world["b"].pull()  # it has c3 alone
+    lose(world, "c")
+    suspend(world["a"], "c")
+    assert world["a"].pull().took_records == 0
+    contacts = world["a"].own_replicator._contacts
+    (place,) = contacts._partitions
+    assert contacts.of(place, forwarding_name("c", "b")).problem is not None
+    assert contacts.of(place, "b").problem is None
+    world["b"].append("b1")
+    assert world["a"].pull().took_records == 1  # its own records come all the same
+    assert world["a"].values() == ["c1", "b1"]
+
+
+def test_aborted_records_between_are_no_obstacle_and_a_skip_is(world: RegionWorld) -> None:
+    world["c"].append("c1")
+    world["a"].pull()
+    world["b"].pull()
+    transaction(world["c"], "x2", is_commit=False)
+    world["c"].append("c3")
+    world["b"].pull()
+    lose(world, "c")
+    suspend(world["a"], "c")
+    assert world["a"].pull().took_records == 1
+    assert numbers(world["a"], "c") == [("c1", 1), ("c3", 3)]
+    # Now b skips a record that a lacks: a must not pass over it.
+    suspend(world["a"])
+    back(world, "c")
+    for n in (4, 5, 6):
+        world["c"].append(f"c{n}")
+    start = world["c"].log.partitions.offsets(TOPIC, 0).next_offset - 2
+    world["c"].log.partitions.trim(TOPIC, 0, start)
+    position = world["b"].origin("c")
+    assert position is not None
+    skip = Skip("c", position.topic_id, position.next_offset, start, 1)
+    appender = world["b"].log._resolver.appenders.of(TOPIC, world["b"].service.topic_id(), 0)
+    appender.append(SkipEntry(skip, position), world.runtime.monotonic_ms() + 10_000)
+    world["b"].pull()
+    assert numbers(world["b"], "c")[-2:] == [("c5", 5), ("c6", 6)]
+    lose(world, "c")
+    suspend(world["a"], "c")
+    world.runtime.advance(60_000)
+    assert world["a"].pull().took_records == 0
+    assert of(world["a"], "c") == ["c1", "c3"]
+
+
+def test_another_life_is_not_forwarded(world: RegionWorld) -> None:
+    world["c"].append("c1")
+    world["a"].pull()
+    world["c"].log.topics.delete(TOPIC)
+    world["c"].log.topics.create(TOPIC, regions=["a", "b", "c"])
+    for n in range(3):
+        world["c"].append(f"d{n}")
+    world.runtime.advance(60_000)
+    assert world["b"].pull().took_records == 3
+    lose(world, "c")
+    suspend(world["a"], "c")
+    world["a"].pull()
+    assert world["a"].values() == ["c1"]
+
+
+def test_a_region_that_took_nothing_yet_takes_all_of_it_from_its_first_record(world: RegionWorld) -> None:
+    world["c"].append("c1")
+    world["c"].append("c2")
+    world["b"].pull()
+    lose(world, "c")
+    suspend(world["a"], "c")
+    assert world["a"].pull().took_records == 2
+    assert world["a"].pull().took_records == 0
+    back(world, "c")
+    suspend(world["a"])
+    world["c"].append("c3")
+    world.runtime.advance(60_000)
+    world["a"].pull()
+    assert of(world["a"], "c") == ["c1", "c2", "c3"]
+
+
+def test_the_peer_that_has_most_gives_the_rest(world: RegionWorld) -> None:
+    world.close()
+    made = RegionWorld("a", "b", "c", "d")
+    made.create()
+    made["c"].append("c1")
+    made["b"].pull()
+    made["c"].append("c2")
+    made["d"].pull()
+    lose(made, "c")
+    suspend(made["a"], "c")
+    made["a"].pull()
+    made["a"].pull()
+    assert numbers(made["a"], "c") == [("c1", 1), ("c2", 2)]
+    made.close()
+
+
+def test_a_quiet_look_at_a_suspended_region_goes_on_from_its_note(world: RegionWorld) -> None:
+    world["c"].append("c1")
+    world["b"].pull()
+    lose(world, "c")
+    suspend(world["a"], "c")
+    world["a"].pull()
+    world["b"].append("b1")
+    world["a"].pull()
+    before = world["a"].service.count()
+    peer = world["a"].peers["b"]
+    peer.asked.clear()
+    world["a"].pull()
+    world["a"].pull()
+    assert ("c", 0) not in peer.asked
+    assert ("c", None) not in peer.asked
+    assert world["a"].service.count()["items.write"] == before["items.write"]
+
+
+def test_a_peer_that_lies_about_numbers_gives_nothing(world: RegionWorld) -> None:
+    world["c"].append("c1")
+    world["a"].pull()
+    world["c"].append("c2", "c3")
+    world["b"].pull()
+    lose(world, "c")
+    suspend(world["a"], "c")
+    peer = world["a"].peers["b"]
+
+    def with_count(count: int) -> None:
+        peer.segments_seen = lambda answer: replace(
+            answer,
+            segments=[
+                entry
+                if entry.of_origin is None or entry.of_origin.count is None
+                else replace(entry, of_origin=replace(entry.of_origin, count=count))
+                for entry in answer.segments
+            ],
+        )
+
+    for count in (2, 9):  # the numbers lie within a batch; they leave some out, and b has no segment before them
+        with_count(count)
+        world.runtime.advance(60_000)
+        assert world["a"].pull().took_records == 0
+    assert of(world["a"], "c") == ["c1"]

@@ -1,0 +1,332 @@
+"""Another region's records, pulled once each and in order ("Pulling")."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from fenceline import limits
+from fenceline.model.requests import ReadRequest
+from fenceline.regions.replicator import Run
+from tests.support.regions import Region, RegionWorld
+from tests.support.service import TOPIC, request
+from tests.support.transacting import Producer
+
+
+@pytest.fixture
+def world() -> Iterator[RegionWorld]:
+    made = RegionWorld("a", "b")
+    made.create()
+    yield made
+    made.close()
+
+
+def transaction(region: Region, *values: str, is_commit: bool, name: str = "t") -> None:
+    producer = Producer(region.service, region.log, name)
+    producer.begin()
+    producer.add(0)
+    for value in values:
+        producer.send(value)
+    producer.end(is_commit=is_commit)
+
+
+def creates(region: Region) -> int:
+    return region.service.count()["objects.create"]
+
+
+def numbers(region: Region, of: str) -> list[tuple[str, int]]:
+    """Return (value, own number) of each record of another region, by the segments' metadata alone."""
+    found: list[tuple[str, int]] = []
+    state = 0
+    segments = region.segments()
+    for at, segment in enumerate(segments):
+        source = segment.metadata.replicated
+        if segment.metadata.origin != of or source is None:
+            continue
+        state = segments[at + 1].metadata.records if at + 1 < len(segments) else -1
+        page = region.log.partitions.read(
+            TOPIC, 0, ReadRequest(offset=segment.base_offset, max_records=segment.next_offset - segment.base_offset)
+        )
+        values = [(one.value or b"").decode() for one in page.records if one.offset < segment.next_offset]
+        assert state in (-1, segment.metadata.records + len(values))
+        low = source.count - len(values)
+        found += [(value, low + n) for n, value in enumerate(values, start=1)]
+    return found
+
+
+def test_records_arrive_in_order_with_their_numbers_and_their_region(world: RegionWorld) -> None:
+    world["a"].append("a1", "a2")
+    world["b"].append("b1")
+    world["a"].append("a3")
+    assert world["b"].pull() == Run(3, None)
+    assert world["b"].values() == ["b1", "a1", "a2", "a3"]
+    assert numbers(world["b"], "a") == [("a1", 1), ("a2", 2), ("a3", 3)]
+    origin = world["b"].origin("a")
+    assert origin is not None
+    assert (origin.topic_id, origin.next_offset, origin.count, origin.start) == (
+        world["a"].service.topic_id(),
+        3,
+        3,
+        0,
+    )
+    assert origin.chain == world["a"].segments()[-1].metadata.chain
+
+
+def test_what_was_pulled_is_not_pulled_back(world: RegionWorld) -> None:
+    world["a"].append("a1")
+    world["b"].append("b1")
+    world.settle()
+    assert world["a"].values() == ["a1", "b1"]
+    assert world["b"].values() == ["b1", "a1"]
+    before = creates(world["a"]), creates(world["b"])
+    world.settle()
+    assert (creates(world["a"]), creates(world["b"])) == before
+
+
+def test_a_look_that_finds_nothing_takes_no_lease_and_writes_nothing(world: RegionWorld) -> None:
+    world["a"].append("a1")
+    world["b"].pull()
+    before = world["b"].service.count()
+    assert world["b"].pull() == Run(0, None)
+    assert world["b"].replicator().run(TOPIC, 0) == Run(0, None)
+    after = world["b"].service.count()
+    assert after["items.write"] == before["items.write"]
+    assert after["objects.create"] == before["objects.create"]
+
+
+def test_a_look_costs_one_question_for_segments_and_a_pull_one_body_each(world: RegionWorld) -> None:
+    for n in range(5):
+        world["a"].append(f"a{n}")
+    peer = world["b"].peers["a"]
+    world["b"].pull()
+    assert peer.calls == {"topic": 1, "segments": 1, "body": 5}
+    world["b"].pull()
+    assert peer.calls == {"topic": 1, "segments": 2, "body": 5}
+    world["b"].pull()
+    assert peer.calls == {"topic": 1, "segments": 3, "body": 5}
+
+
+def test_many_small_segments_become_one(world: RegionWorld) -> None:
+    for n in range(60):
+        world["a"].append(f"a{n}")
+    before = creates(world["b"])
+    assert world["b"].pull().took_records == 60
+    assert creates(world["b"]) == before + 1
+    assert world["b"].values() == [f"a{n}" for n in range(60)]
+
+
+def test_one_create_a_mebibyte_and_one_batch_may_be_larger(world: RegionWorld) -> None:
+    text = "x" * 300_000
+    world["a"].log.topics.alter(TOPIC, config={"max.message.bytes": 4_000_000})
+    for n in range(7):
+        world["a"].append(text + str(n))
+    world["a"].append("y" * 2_000_000)
+    world["a"].append("z")
+    before = creates(world["b"])
+    world["b"].pull()
+    assert creates(world["b"]) == before + 5  # 3 + 3 + 1, the large one, the last one
+    sizes = [len(segment.body) for segment in world["b"].segments()]
+    assert [size > limits.REPLICATED_BYTES_MAX for size in sizes] == [False, False, False, True, False]
+    assert [len(value) for value in world["b"].values()] == [300_001] * 7 + [2_000_000, 1]
+
+
+def test_bodies_ahead_stay_within_their_bytes(world: RegionWorld) -> None:
+    world["a"].log.topics.alter(TOPIC, config={"max.message.bytes": 4_000_000})
+    for n in range(12):
+        world["a"].append("x" * 3_500_000 + str(n))
+    peer, ahead = world["b"].peers["a"], []
+    created = 0
+
+    def fetched(operation: str) -> None:
+        if operation == "body":
+            ahead.append(peer.body_bytes - created)
+
+    def stored(operation: str, key: str) -> None:
+        nonlocal created
+        if operation == "create":
+            created += 3_500_000
+
+    peer.on_call = fetched
+    world["b"].service.objects.on_call = stored
+    world["b"].pull()
+    assert len(ahead) == 12
+    assert 7_000_000 < max(ahead) <= limits.REPLICATED_AHEAD_BYTES
+
+
+# Transactions
+
+
+def test_only_committed_records_arrive_and_each_only_once_it_is_decided(world: RegionWorld) -> None:
+    world["a"].append("a1")
+    producer = Producer(world["a"].service, world["a"].log, "t")
+    producer.begin()
+    producer.add(0)
+    producer.send("open")
+    world["a"].append("a2")
+    assert world["b"].pull().took_records == 1
+    assert world["b"].values() == ["a1"]  # all after the open transaction waits
+    producer.end(is_commit=True)
+    transaction(world["a"], "gone", is_commit=False, name="u")
+    world["a"].append("a3")
+    world["b"].pull()
+    assert world["b"].values() == ["a1", "open", "a2", "a3"]
+
+
+def test_batches_lose_their_producers_and_transactions(world: RegionWorld) -> None:
+    transaction(world["a"], "one", is_commit=True)
+    world["a"].log.append(TOPIC, 0, request("two", producer=(77, 0, 0)))
+    world["b"].pull()
+    headers = [header for segment in world["b"].segments() for _, header in segment.batches]
+    assert [(h.producer_id, h.producer_epoch, h.base_sequence, h.is_transactional) for h in headers] == [
+        (-1, -1, -1, False)
+    ] * 2
+    assert not any(header.is_control for header in headers)
+    assert world["b"].values(is_read_committed=True) == ["one", "two"]
+
+
+def test_numbers_are_dense_in_each_segment(world: RegionWorld) -> None:
+    world["a"].append("a1")
+    transaction(world["a"], "x2", "x3", is_commit=False)
+    world["a"].append("a4", "a5")
+    transaction(world["a"], "x6", is_commit=False, name="u")
+    world["a"].append("a7")
+    before = creates(world["b"])
+    world["b"].pull()
+    assert creates(world["b"]) == before + 3
+    assert numbers(world["b"], "a") == [("a1", 1), ("a4", 4), ("a5", 5), ("a7", 7)]
+
+
+def test_the_count_is_that_of_the_last_record_taken(world: RegionWorld) -> None:
+    world["a"].append("a1")
+    transaction(world["a"], "x2", is_commit=False)
+    world["b"].pull()
+    origin = world["b"].origin("a")
+    assert origin is not None
+    assert origin.count == 1
+    world["b"].pull()
+    assert world["b"].origin("a") == origin  # aborted records behind it move nothing
+    world["a"].append("a3")
+    world["b"].pull()
+    origin = world["b"].origin("a")
+    assert origin is not None
+    assert origin.count == 3
+
+
+def test_an_aborted_tail_that_is_trimmed_is_no_gap(world: RegionWorld) -> None:
+    world["a"].append("a1")
+    world["b"].pull()
+    transaction(world["a"], "x2", is_commit=False)
+    world["b"].pull()
+    end = world["a"].log.partitions.offsets(TOPIC, 0).next_offset
+    world["a"].log.partitions.trim(TOPIC, 0, end)
+    world["a"].append("a3")
+    assert world["b"].replicator(world["b"].another()).run(TOPIC, 0).took_records == 1
+    assert world["b"].values() == ["a1", "a3"]
+    assert numbers(world["b"], "a")[-1] == ("a3", 3)
+
+
+def test_a_scan_note_is_never_beyond_the_last_stable_offset(world: RegionWorld) -> None:
+    world["a"].append("a1")
+    producer = Producer(world["a"].service, world["a"].log, "t")
+    producer.begin()
+    producer.add(0)
+    producer.send("late")
+    for n in range(3):
+        world["b"].append(f"b{n}")
+        world.settle()
+    assert world["b"].values() == ["b0", "a1", "b1", "b2"]
+    producer.end(is_commit=True)
+    world.settle()
+    assert [value for value in world["b"].values() if not value.startswith("b")] == ["a1", "late"]
+
+
+# First contact, gaps, lives, histories
+
+
+def test_a_region_that_comes_late_begins_at_the_log_start_without_a_gap(world: RegionWorld) -> None:
+    for n in range(1, 5):
+        world["a"].append(f"a{n}")
+    world["a"].log.partitions.trim(TOPIC, 0, 2)
+    world["b"].pull()
+    assert world["b"].values() == ["a3", "a4"]
+    origin = world["b"].origin("a")
+    assert origin is not None
+    assert (origin.count, origin.start) == (4, 2)
+
+
+def test_the_batch_that_holds_the_log_start_is_taken_whole(world: RegionWorld) -> None:
+    world["a"].append("a1", "a2")
+    world["a"].append("a3", "a4")
+    world["a"].log.partitions.trim(TOPIC, 0, 3)
+    world["b"].pull()
+    assert numbers(world["b"], "a") == [("a3", 3), ("a4", 4)]
+    origin = world["b"].origin("a")
+    assert origin is not None
+    assert origin.start == 2
+
+
+def test_a_gap_stops_the_link_until_an_operator_skips_it(world: RegionWorld) -> None:
+    world["a"].append("a1")
+    world["b"].pull()
+    world["a"].append("a2", "a3")
+    world["a"].append("a4")
+    world["a"].log.partitions.trim(TOPIC, 0, 3)
+    run = world["b"].pull()
+    assert (run.took_records, run.next_ms) == (0, limits.PEER_PAUSE_MS)
+    assert world["b"].values() == ["a1"]
+    contacts = world["b"].own_replicator._contacts
+    (contact,) = (one for place in contacts._partitions for one in contacts.contacts(place).values())
+    assert contact.gap is not None
+    assert (contact.gap.from_offset, contact.gap.to_offset, contact.gap.records) == (1, 3, 2)
+    assert contact.problem is not None
+    world.runtime.advance(60_000)
+    assert world["b"].pull().took_records == 0
+
+
+def test_a_log_start_that_passed_only_others_records_is_no_gap(world: RegionWorld) -> None:
+    world["a"].append("a1")
+    for n in range(3):
+        world["b"].append(f"b{n}")
+    world.settle()
+    end = world["a"].log.partitions.offsets(TOPIC, 0).next_offset
+    world["a"].log.partitions.trim(TOPIC, 0, end)
+    world["a"].append("a2")
+    world.replace_log("b")
+    assert world["b"].replicator(world["b"].another()).run(TOPIC, 0).took_records == 1
+    assert numbers(world["b"], "a") == [("a1", 1), ("a2", 2)]
+
+
+def test_another_life_is_taken_from_its_start_after_the_old_ones_records(world: RegionWorld) -> None:
+    world["a"].append("old1", "old2")
+    world["b"].pull()
+    world["a"].log.topics.delete(TOPIC)
+    world["a"].log.topics.create(TOPIC, regions=["a", "b"])
+    world["a"].append("new1")
+    world.runtime.advance(limits.CONNECTED_MS)
+    world["b"].pull()
+    assert world["b"].values() == ["old1", "old2", "new1"]
+    origin = world["b"].origin("a")
+    assert origin is not None
+    assert (origin.topic_id, origin.count, origin.start) == (world["a"].service.topic_id(), 1, 0)
+    # What the new life knows of b is all of b; no region sends it its own earlier records.
+    world["b"].append("b1")
+    world["a"].pull()
+    assert world["a"].values() == ["new1", "b1"]
+
+
+def test_a_life_that_ended_is_never_taken_again(world: RegionWorld) -> None:
+    peer = world["b"].peers["a"]
+    world["a"].append("old1")
+    old = peer.topic(TOPIC)
+    stale = peer.segments(TOPIC, 0, origin="own", offset=None, limit=100)
+    world["b"].pull()
+    world["a"].log.topics.delete(TOPIC)
+    world["a"].log.topics.create(TOPIC, regions=["a", "b"])
+    world["a"].append("new1")
+    world.runtime.advance(limits.CONNECTED_MS)
+    world["b"].pull()
+    peer.stale, peer.topic_seen = stale, lambda _: old  # a proxy's answers
+    world.runtime.advance(limits.CONNECTED_MS)
+    world["b"].pull()
+    assert world["b"].values() == ["old1", "new1"]

@@ -1,0 +1,308 @@
+"""What a source may show, and what is never taken from it ("Pulling")."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+
+from fenceline import limits
+from fenceline.append.region_markers import SkipEntry
+from fenceline.format import batch, control, keys
+from fenceline.format.region_markers import Skip
+from fenceline.model.results import SegmentEntry, SegmentList
+from fenceline.regions.contacts import Contact
+from tests.support.regions import Region, RegionWorld
+from tests.support.service import TOPIC, LogBuilder, data, marker, never_arrives
+
+
+@pytest.fixture
+def world() -> Iterator[RegionWorld]:
+    made = RegionWorld("a", "b")
+    made.create()
+    yield made
+    made.close()
+
+
+def contact(region: Region, peer: str) -> Contact:
+    contacts = region.own_replicator._contacts
+    (place,) = contacts._partitions
+    return contacts.of(place, peer)
+
+
+def with_segments(change: Callable[[SegmentEntry], SegmentEntry]) -> Callable[[SegmentList], SegmentList]:
+    return lambda answer: replace(answer, segments=[change(entry) for entry in answer.segments])
+
+
+def of_origin(entry: SegmentEntry, **changed: object) -> SegmentEntry:
+    assert entry.of_origin is not None
+    return replace(entry, of_origin=replace(entry.of_origin, **changed))  # type: ignore[arg-type]
+
+
+ENTRIES: dict[str, Callable[[SegmentEntry], SegmentEntry]] = {
+    "another base": lambda entry: replace(entry, base_offset=entry.base_offset + 1),
+    "another end": lambda entry: replace(entry, next_offset=entry.next_offset - 1),
+    "more records": lambda entry: replace(entry, records=entry.records + 1),
+    "fewer records": lambda entry: replace(entry, records=entry.records - 1),
+    "higher numbers": lambda entry: of_origin(entry, own_records=7),
+    "a size that no segment has": lambda entry: replace(entry, bytes=100 * limits.MIB),
+    "no size": lambda entry: replace(entry, bytes=0),
+    "no origin": lambda entry: replace(entry, of_origin=None),
+    "another region's": lambda entry: replace(entry, origin="c"),
+    "another object": lambda entry: replace(entry, url="/objects/none"),
+}
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_nothing_is_taken_of_a_segment_that_is_not_as_announced(world: RegionWorld, name: str) -> None:
+    world["a"].append("a1", "a2")
+    peer = world["b"].peers["a"]
+    peer.segments_seen = with_segments(ENTRIES[name])
+    run = world["b"].pull()
+    assert (run.took_records, run.next_ms) == (0, limits.PEER_PAUSE_MS)
+    assert contact(world["b"], "a").problem is not None
+    assert world["b"].segments() == []
+    peer.segments_seen = lambda answer: answer
+    assert world["b"].pull().took_records == 0  # it is asked again after a pause
+    world.runtime.advance(limits.PEER_PAUSE_MS)
+    assert world["b"].pull().took_records == 2
+    assert contact(world["b"], "a").problem is None
+
+
+def damaged(body: bytes) -> bytes:
+    return body[:-1] + bytes([body[-1] ^ 1])
+
+
+def of_another_magic(body: bytes) -> bytes:
+    return body[:16] + b"\x01" + body[17:]
+
+
+def with_another_count(body: bytes) -> bytes:
+    header = batch.parse_header(body)
+    return batch.assemble(header._replace(count=1), body[batch.HEADER_BYTES :])
+
+
+BODIES: dict[str, Callable[[bytes], bytes]] = {
+    "damaged": damaged,
+    "cut short": lambda body: body[:-1],
+    "longer": lambda body: body + b"\0",
+    "of another magic": of_another_magic,
+    "of another count": with_another_count,
+    "no batch": lambda body: b"\xff" * len(body),
+}
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_nothing_is_taken_of_a_body_that_is_damaged(world: RegionWorld, name: str) -> None:
+    world["a"].append("a1", "a2")
+    peer = world["b"].peers["a"]
+    peer.body_seen = BODIES[name]
+    assert world["b"].pull().took_records == 0
+    assert contact(world["b"], "a").problem is not None
+    assert world["b"].segments() == []
+    peer.body_seen = lambda body: body
+    world.runtime.advance(limits.PEER_PAUSE_MS)
+    assert world["b"].pull().took_records == 2
+
+
+def test_what_comes_before_a_damaged_segment_is_taken(world: RegionWorld) -> None:
+    for n in range(4):
+        world["a"].append(f"a{n}")
+    peer = world["b"].peers["a"]
+    peer.body_seen = lambda body: body if b"a2" not in body else damaged(body)
+    assert world["b"].pull().took_records == 2
+    assert contact(world["b"], "a").problem is not None
+    peer.body_seen = lambda body: body
+    world.runtime.advance(limits.PEER_PAUSE_MS)
+    world["b"].pull()
+    assert world["b"].values() == ["a0", "a1", "a2", "a3"]
+
+
+def test_a_segment_that_an_answer_lacks_is_noticed_by_the_numbers(world: RegionWorld) -> None:
+    for n in range(4):
+        world["a"].append(f"a{n}")
+    peer = world["b"].peers["a"]
+    peer.segments_seen = lambda answer: replace(answer, segments=[e for n, e in enumerate(answer.segments) if n != 1])
+    assert world["b"].pull().took_records == 0
+    peer.segments_seen = lambda answer: replace(answer, segments=answer.segments[1:])
+    world.runtime.advance(60_000)
+    assert world["b"].pull().took_records == 0
+    peer.segments_seen = lambda answer: answer
+    world.runtime.advance(60_000)
+    assert world["b"].pull().took_records == 4
+
+
+@pytest.mark.parametrize("fault", ["is_down", "region"])
+def test_a_peer_that_is_away_or_another_region_stops_nothing_here(world: RegionWorld, fault: str) -> None:
+    world["a"].append("a1")
+    peer = world["b"].peers["a"]
+    peer.is_down, peer.region = fault == "is_down", "c" if fault == "region" else "a"
+    world["b"].append("b1")
+    pauses = []
+    for _ in range(7):
+        run = world["b"].pull()
+        assert run.next_ms is not None
+        pauses.append(run.next_ms)
+        world.runtime.advance(run.next_ms)
+    assert pauses == [1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000]
+    assert world["b"].values() == ["b1"]
+    peer.is_down, peer.region = False, "a"
+    assert world["b"].pull().took_records == 1
+
+
+def test_nothing_is_taken_unless_both_topics_name_each_other(world: RegionWorld) -> None:
+    world["a"].append("a1")
+    world["a"].log.topics.alter(TOPIC, regions=["a"])
+    assert world["b"].pull().took_records == 0
+    assert "does not name" in (contact(world["b"], "a").problem or "")
+    world["a"].log.topics.alter(TOPIC, regions=["a", "b"])
+    world["b"].log.topics.alter(TOPIC, regions=["b"])
+    world.runtime.advance(60_000)
+    assert world["b"].pull().took_records == 0
+    world["b"].log.topics.alter(TOPIC, regions=["a", "b"])
+    assert world["b"].pull().took_records == 1
+
+
+def test_a_topic_that_the_peer_lacks_is_taken_once_it_exists(world: RegionWorld) -> None:
+    world["b"].log.topics.create("later", regions=["a", "b"])
+    assert world["b"].pull("later").took_records == 0
+    world["a"].log.topics.create("later", regions=["a", "b"])
+    world["a"].append("a1", topic="later")
+    world.runtime.advance(60_000)
+    assert world["b"].pull("later").took_records == 1
+
+
+def test_a_partition_that_one_side_lacks_waits(world: RegionWorld) -> None:
+    world["b"].log.topics.alter(TOPIC, partitions=2)
+    assert world["b"].pull(partition=1) == (0, None)
+    world["a"].log.topics.alter(TOPIC, partitions=2)
+    world["a"].append("a1", partition=1)
+    assert world["b"].pull(partition=1).took_records == 1
+
+
+# Histories
+
+
+def restored(world: RegionWorld, *values: str) -> None:
+    """Let region a have another log under the same topic id, as after a restore of older objects."""
+    region = world["a"]
+    topic_id = region.service.topic_id()
+    for segment in region.segments():
+        region.service.objects.store.delete(keys.segment_key(topic_id, 0, segment.base_offset))
+    builder = LogBuilder(topic_id=topic_id, region="a")
+    for value in values:
+        builder.add(data(value))
+    builder.store(region.service.objects)
+    world.replace_log("a")
+
+
+def test_a_source_whose_log_is_shorter_shows_another_history(world: RegionWorld) -> None:
+    for n in range(3):
+        world["a"].append(f"a{n}")
+    world["b"].pull()
+    restored(world, "z0")
+    for replicator in (world["b"].own_replicator, world["b"].replicator(world["b"].another())):
+        assert replicator.run(TOPIC, 0).took_records == 0
+        (place,) = replicator._contacts._partitions
+        assert "another history" in (replicator._contacts.of(place, "a").problem or "")
+
+
+def test_a_source_whose_log_differs_shows_another_history(world: RegionWorld) -> None:
+    world["a"].append("a0")
+    world["b"].pull()
+    restored(world, "z0", "z1", "z2")
+    replicator = world["b"].replicator(world["b"].another())  # it compares once in each process
+    assert replicator.run(TOPIC, 0).took_records == 0
+    (place,) = replicator._contacts._partitions
+    assert "another history" in (replicator._contacts.of(place, "a").problem or "")
+    assert world["b"].values() == ["a0"]
+
+
+def test_a_source_that_answers_with_an_older_state_is_taken_up_to_there(world: RegionWorld) -> None:
+    world["a"].append("a0")
+    peer = world["b"].peers["a"]
+    peer.stale = peer.segments(TOPIC, 0, origin="own", offset=None, limit=100)
+    world["a"].append("a1")
+    world["b"].pull()
+    world["b"].pull()
+    assert world["b"].values() == ["a0"]
+    peer.stale = None
+    world.runtime.advance(60_000)
+    world["b"].pull()
+    assert world["b"].values() == ["a0", "a1"]
+
+
+def test_a_skip_passes_a_gap_and_what_follows_is_taken_with_its_numbers(world: RegionWorld) -> None:
+    world["a"].append("a1")
+    world["b"].pull()
+    world["a"].append("a2", "a3")
+    world["a"].append("a4", "a5")
+    world["a"].log.partitions.trim(TOPIC, 0, 4)  # within the last batch
+    world["b"].pull()
+    gap = contact(world["b"], "a").gap
+    assert gap is not None
+    assert (gap.from_offset, gap.to_offset, gap.records) == (1, 4, 2)
+    position = world["b"].origin("a")
+    assert position is not None
+    skip = Skip("a", position.topic_id, gap.from_offset, gap.to_offset, gap.records)
+    appender = world["b"].log._resolver.appenders.of(TOPIC, world["b"].service.topic_id(), 0)
+    appender.append(SkipEntry(skip, position), world.runtime.monotonic_ms() + 10_000)
+    assert world["b"].pull().took_records == 2  # at once: the position has moved
+    assert world["b"].values() == ["a1", "a4", "a5"]
+    after = world["b"].origin("a")
+    assert after is not None
+    assert (after.count, after.start) == (5, 3)
+    world["a"].append("a6")
+    assert world["b"].pull().took_records == 1
+
+
+# Markers
+
+
+def test_markers_travel_by_their_bit_whether_they_are_known_or_not(world: RegionWorld) -> None:
+    topic_id = world["a"].service.topic_id()
+    builder = LogBuilder(topic_id=topic_id, region="a")
+    builder.add(marker(0x1FF, {"of": "a newer fenceline"}))
+    builder.add(data("a1"), marker(control.SUBSCRIPTION_UPDATE, {"updates": []}))
+    builder.add(marker(0x80, {"stays": True}))
+    builder.add(marker(0xF0, {"stays": True}), data("a2"))
+    builder.store(world["a"].service.objects)
+    world["b"].pull()
+    assert world["b"].values() == ["a1", "a2"]
+    types = [
+        control.type_of(segment.body, at, header)
+        for segment in world["b"].segments()
+        for at, header in segment.batches
+        if header.is_control
+    ]
+    assert types == [0x1FF, control.SUBSCRIPTION_UPDATE]
+
+
+def test_a_marker_that_travels_and_cannot_be_read_stops_the_link(world: RegionWorld) -> None:
+    def unreadable(offset: int, epoch: int, now_ms: int) -> bytes:
+        body = marker(control.SUBSCRIPTION_UPDATE, {"updates": []})(offset, epoch, now_ms)
+        broken = body.replace(b"{", b"[")
+        return batch.assemble(batch.parse_header(broken), broken[batch.HEADER_BYTES :])
+
+    topic_id = world["a"].service.topic_id()
+    builder = LogBuilder(topic_id=topic_id, region="a")
+    builder.add(data("a1"))
+    builder.segments.append(builder.make(unreadable))
+    builder.store(world["a"].service.objects)
+    world["b"].pull()
+    assert world["b"].values() == ["a1"]
+    assert "cannot be read" in (contact(world["b"], "a").problem or "")
+
+
+# Crashes
+
+
+def test_a_create_whose_answer_is_lost_is_found_by_the_next_run(world: RegionWorld) -> None:
+    world["a"].append("a1")
+    world["b"].service.objects.plan("create", never_arrives)
+    world["b"].pull()
+    assert world["b"].values() == ["a1"]
+    world["a"].append("a2")
+    assert world["b"].replicator(world["b"].another()).run(TOPIC, 0).took_records == 1
+    assert world["b"].values() == ["a1", "a2"]

@@ -1,0 +1,67 @@
+"""Entries of other regions' batches and markers, appended through a process's own queue.
+
+Not here: logs that are made without a queue (``region_logs``), and regions that pull (``regions``).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fenceline.append.appender import Appender
+from fenceline.append.entry import Entry
+from fenceline.append.queue import Ticket
+from fenceline.append.replicated import ReplicatedEntry
+from fenceline.format.batch import encode
+from fenceline.format.segment import Replicated
+from fenceline.log.region_state import Origin
+from fenceline.log.state import PartitionState
+from fenceline.model.record import Record
+from fenceline.service.log import Log
+from tests.support.service import START_MS, TOPIC, Service
+
+THERE, LIFE = "there", "there-life-1"
+
+
+def batch_of(*values: str) -> bytes:
+    return encode([Record(value.encode()) for value in values], now_ms=START_MS).body
+
+
+def entry_of(position: Origin | None, *values: str, topic_id: str = LIFE, region: str = THERE) -> ReplicatedEntry:
+    """Return the entry of the next records of a region, a batch for each."""
+    is_same = position is not None and position.topic_id == topic_id
+    count, next_offset = (position.count, position.next_offset) if position is not None and is_same else (0, 0)
+    source = Replicated(topic_id, next_offset + len(values), count + len(values))
+    return ReplicatedEntry(region, position, source, [*map(batch_of, values)])
+
+
+def appender_of(service: Service, log: Log) -> Appender:
+    return log._resolver.appenders.of(TOPIC, service.topic_id(), 0)
+
+
+def state_of(service: Service) -> PartitionState:
+    """Return the state at the log's end, as a fresh process folds it."""
+    partition = appender_of(service, service.another()).partition
+    partition.open()
+    return partition.state
+
+
+def position_of(service: Service) -> Origin | None:
+    return state_of(service).origins.get(THERE)
+
+
+def put(service: Service, entry: Entry, *, log: Log | None = None, wait_ms: int = 10_000) -> Any:
+    """Append an entry; return its answer."""
+    appender = appender_of(service, log or service.log)
+    return appender.append(entry, service.runtime.monotonic_ms() + wait_ms)
+
+
+def together(service: Service, *entries: Entry) -> list[Any]:
+    """Append entries that all wait in one process at the same moment; return what became of each."""
+    appender = appender_of(service, service.log)
+    tickets = [Ticket(entry, service.runtime.monotonic_ms() + 10_000) for entry in entries]
+    appender._queue.extend(tickets)
+    for ticket in tickets:
+        while appender._must_lead(ticket):
+            appender._step(ticket)
+            appender._is_led = False
+    return [ticket.outcome for ticket in tickets]
