@@ -135,11 +135,13 @@ class Replicator:
         appender = self._appenders.of(name, found.topic.topic_id, partition)
         if not appender.partition.is_fresh:
             appender.partition.open()
-        asked = [region for region in others if region in self._peers and region not in found.suspended]
+        asked = [region for region in others if region in self._peers]
+        # A suspended region is pulled, too, if it answers: only snapshots leave it out.
         sources: list[Source] = [OwnLink(appender, self._peers[region], self._contacts) for region in asked]
         for suspended in others:
             if suspended in found.suspended:
-                sources += [Forwarding(appender, self._peers[y], suspended, self._contacts) for y in asked]
+                lenders = [region for region in asked if region not in found.suspended]
+                sources += [Forwarding(appender, self._peers[y], suspended, self._contacts) for y in lenders]
         place = Place(found.topic.topic_id, partition)
         link = self._link(place)
         connected = partial(self._is_connected, place)

@@ -266,7 +266,7 @@ def _break_things(run: Run, plan: RegionsPlan) -> None:
     world, rng = run.world, run.world.rng
     while not run.is_over:
         world.sleep(rng.random() * plan.pace_ms)
-        if run.is_over:
+        if bool(run.is_over):  # since the sleep
             return
         if plan.cuts:
             pair = (rng.choice(plan.regions), rng.choice(plan.regions))
