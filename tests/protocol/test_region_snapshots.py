@@ -245,3 +245,17 @@ def test_a_position_of_another_life_moves_nothing() -> None:
     regions.pull("b", "a")
     regions.tick("b")
     assert set(regions.unread("b")) == {"1", "2"}
+
+
+def test_a_cursor_that_an_update_moved_sends_none_in_turn() -> None:
+    regions = Ticking.of("a", "b")
+    regions.subscribe("a")
+    regions["a"].append("1")
+    regions.settle()
+    regions.acknowledge("a", regions.state("a").data_next - 1)
+    regions.settle()
+    assert regions.unread("b") == []
+    snapshots.start(regions.work("b"))
+    regions.settle()
+    assert regions.state("b").regions.snapshots
+    assert regions.updates("b") == []

@@ -76,10 +76,10 @@ class Source:
         return reply(200, self.service.objects.store.get(key).body)
 
     def _handled(self, sent: httpx.Request) -> httpx.Response:
-        stores: Any = self.service.objects.store, self.service.items.store
-        served = wiring.Service(
-            Settings(":memory:", region=self.name), self.service.log, *stores, ThreadRuntime(1), "0.0.0"
-        )
+        objects: Any = self.service.objects.store
+        items: Any = self.service.items.store
+        settings = Settings(":memory:", region=self.name)
+        served = wiring.Service(settings, self.service.log, objects, items, ThreadRuntime(1), "0.0.0")
         return handled(served, sent)
 
 

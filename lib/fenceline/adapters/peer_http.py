@@ -150,8 +150,8 @@ class HttpPeer:
         self, url: str, params: Mapping[str, str | int], *, bytes_max: int, auth: httpx.Auth | None
     ) -> tuple[httpx.Response, bytes]:
         now = time.monotonic()
-        if self._is_patient and (problem := self._silence.problem_at(now)) is not None:
-            raise PeerProblem(problem)
+        if self._is_patient and (silence := self._silence.problem_at(now)) is not None:
+            raise PeerProblem(silence)
         until = now + self._answer_ms / 1000
         for tries_left in reversed(range(_TRIES)):
             try:

@@ -114,7 +114,7 @@ class FailoverSubscriber:
         self._at = 0
         self._stay: Stay | None = None
         self._stays = 0
-        self._dropped: list[tuple[int, Sequence[int]]] = []  # offsets that are still to be acknowledged in this region
+        self._dropped: tuple[int, Sequence[int]] | None = None  # of the last page; to be acknowledged in this region
         self._is_silent = False
         self._is_closed = False
         self._enter_one_of(range(len(clients)), why="begin")
@@ -275,7 +275,7 @@ class FailoverSubscriber:
         acknowledged = self._memory[partition].acknowledged
         known = [record.offset for record in records if record in acknowledged]
         if known:
-            self._dropped.append((partition, known))
+            self._dropped = partition, known
             self.dropped += len(known)
         new: list[RegionalRecord] = []
         for record in records:
@@ -285,10 +285,10 @@ class FailoverSubscriber:
         return new
 
     def _acknowledge_dropped(self, stay: Stay) -> None:
-        while self._dropped:
-            partition, offsets = self._dropped[0]
+        if self._dropped is not None:
+            partition, offsets = self._dropped
             stay.acknowledge(partition, individual=offsets)
-            del self._dropped[0]
+            self._dropped = None
 
     def _move(self) -> None:
         """Go where the caller said, or to the next region that answers.
@@ -341,7 +341,7 @@ class FailoverSubscriber:
         self._names[index] = stay.region
         self._at, self._stay, self._is_silent = index, stay, False
         self._stays += 1
-        self._dropped.clear()
+        self._dropped = None
 
     def _follows(self, region: str | None) -> bool:
         """Go where the subscription should be read, if that region answers; return True if the subscriber moved."""

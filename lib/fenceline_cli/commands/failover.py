@@ -14,9 +14,9 @@ import typer
 
 from fenceline.errors import FencelineError, OutcomeUnknownError, RetryError, ThrottledError
 from fenceline_cli.commands.failover_plan import Plan, make_plan, subscription_in
-from fenceline_cli.commands.region_options import RegionUrl, check_region, region_url
 from fenceline_cli.options import AsJson, IsSure, confirm, connect
 from fenceline_cli.output import describe, print_json, print_rows, utc
+from fenceline_cli.region_options import RegionUrl, check_region, region_url
 
 if TYPE_CHECKING:
     from fenceline.client import Client

@@ -18,7 +18,7 @@ from fenceline_cli.output import CommandError, describe
 if TYPE_CHECKING:
     from fenceline.client import Client
     from fenceline.client.types import Cursor, Subscription
-    from fenceline_cli.commands.region_options import RegionUrl
+    from fenceline_cli.region_options import RegionUrl
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,10 +18,10 @@ from fenceline.recovery.rebuild import rebuild as rebuild_items
 from fenceline.recovery.verify import Verified, verify_partition
 from fenceline.settings import Settings
 from fenceline_cli.commands.progress import progress_bar
-from fenceline_cli.commands.region_options import RegionUrl, check_region, region_url
 from fenceline_cli.commands.verify_workers import Workers
 from fenceline_cli.options import DEFAULT_URL, AsJson, Url, connect
 from fenceline_cli.output import EXIT_FAILED, CommandError, print_json, print_rows, utc
+from fenceline_cli.region_options import RegionUrl, check_region, region_url
 from fenceline_cli.stores import Data, Items, Objects, Region, chosen, opened, rebuild_command
 
 app = typer.Typer()

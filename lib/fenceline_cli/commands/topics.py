@@ -11,9 +11,9 @@ import typer
 from fenceline.model.topic_config import NAMES, ConfigValue
 from fenceline_cli.commands import settings_text
 from fenceline_cli.commands.partitions import OFFSET_COLUMNS, offset_rows
-from fenceline_cli.commands.region_options import Regions, names_of
 from fenceline_cli.options import DEFAULT_URL, AsJson, IsSure, TopicName, Url, confirm, connect
 from fenceline_cli.output import CommandError, print_json, print_rows, utc
+from fenceline_cli.region_options import Regions, names_of
 
 if TYPE_CHECKING:
     from fenceline.client import Client

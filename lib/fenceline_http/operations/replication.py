@@ -186,7 +186,7 @@ ROUTES = (
         "suspend",
         "suspendRegion",
         "Do not wait for a region",
-        "Asks a region for no snapshot of this topic any more, and takes its records from others while it is away.",
+        "Asks a region for nothing of this topic any more, and takes its records from other regions.",
         is_suspended=True,
     ),
     _switch(

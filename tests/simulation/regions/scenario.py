@@ -266,6 +266,8 @@ def _break_things(run: Run, plan: RegionsPlan) -> None:
     world, rng = run.world, run.world.rng
     while not run.is_over:
         world.sleep(rng.random() * plan.pace_ms)
+        if run.is_over:
+            return
         if plan.cuts:
             pair = (rng.choice(plan.regions), rng.choice(plan.regions))
             (run.links.cut.discard if pair in run.links.cut or rng.random() < 0.4 else run.links.cut.add)(pair)

@@ -360,6 +360,20 @@ def test_a_refused_acknowledgement_of_what_was_dropped_hides_no_record(world):
     assert b.acknowledged[0] == {0}
 
 
+def test_what_was_dropped_in_a_region_that_was_left_is_not_acknowledged_in_another(world):
+    a, b, _ = world
+    a.write("a1:1", "a1:2")
+    b.write("b1:1", "a1:1", "a1:2")
+    with subscriber_of(a, b) as subscriber:
+        each = iter(subscriber)
+        subscriber.acknowledge(*next(each))
+        subscriber.move_to("b")
+        take(each, 1)
+        subscriber.move_to("a")
+        assert take(each, 1) == ["a1:2"]
+    assert (a.acknowledged[0], b.acknowledged[0]) == ({0}, set())
+
+
 def test_offsets_of_an_earlier_stay_are_not_acknowledged_even_in_the_same_region(world):
     """The region may have been restored since, and have other records there."""
     a, b, _ = world
