@@ -1,7 +1,7 @@
 """Two deployed regions that replicate: by the bucket's events, and by the schedule, each while the other is off.
 
-Rule: the module runs before ``test_deployed``, which destroys the regions. The schedules are off here. A test that wants
-one calls the replicator with what the schedule sends.
+Rule: the module runs before ``test_deployed``, which destroys the regions. The schedules are off. A test that needs one
+calls the replicator with what the schedule sends.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ SUBSCRIPTION = f"{TOPIC}/subscriptions/s"
 
 
 @pytest.fixture(autouse=True)
-def _topic(service: Any) -> None:  # noqa: ARG001
+def _topic(service: Any) -> None:
     assert call("POST", "/v1/topics", value={"name": "orders", "regions": ["local", "b"]}).status == 201
     assert call("POST", f"{TOPIC}/partitions/0/records", value={"records": [{"value": "1"}]}).status == 200
 

@@ -39,7 +39,7 @@ def link(region: Region) -> Link:
 
 def without_leases(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let each process believe that it has the lease: correctness must not depend on it."""
-    monkeypatch.setattr(Link, "enter", lambda self: True)
+    monkeypatch.setattr(Link, "enter", lambda self, *, is_alone=False: True)
     monkeypatch.setattr(Link, "keep", lambda self: True)
     monkeypatch.setattr(Link, "leave", lambda self: True)
 
@@ -250,3 +250,11 @@ def test_a_long_quiet_stretch_is_noted_for_other_processes(world: RegionWorld, m
     assert sum(run.took_records for run in runs) == 1
     assert link_of(world["b"]).notes["a", "a"].to > before + 30
     assert world["b"].values().count("a1") == 1
+
+
+def test_the_only_replicator_of_a_directory_takes_over_the_lease_of_one_that_died(world: RegionWorld) -> None:
+    world["a"].append("a1")
+    assert link(world["b"]).enter()
+    log = world["b"].another()
+    assert log.replication.run(TOPIC, 0).took_records == 0
+    assert log.replication.run(TOPIC, 0, is_alone=True).took_records == 1

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from fenceline.errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
+from fenceline.errors import InvalidRequestError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from fenceline.format.segment import Segment
 from fenceline.log.region_state import Origin
 from fenceline.model.requests import ReadRequest
@@ -84,6 +84,8 @@ class PeerInProcess:
             answer = self.log.partitions.segments(topic, partition, offset=offset, limit=limit, origin=origin)
         except UnknownTopicOrPartitionError:
             return None
+        except InvalidRequestError as error:
+            raise PeerProblem(f"the peer {self.name} refused: {error}") from error
         except OffsetOutOfRangeError as error:
             raise BeyondEnd(f"the peer {self.name} refused: {error}") from error
         return self.segments_seen(answer)

@@ -123,8 +123,11 @@ class Link:
         self.value = value_of(item)
         return self.value
 
-    def enter(self) -> bool:
+    def enter(self, *, is_alone: bool = False) -> bool:
         """Take the lease, or wake the process that has it; return whether this process has it now.
+
+        Args:
+            is_alone: Whether any other holder is known to have ended: its lease is taken over.
 
         Raises:
             FencelineError: The store. The lease may be taken, and lapses then.
@@ -132,7 +135,7 @@ class Link:
         for attempt in Attempts(self._context.runtime, "the partition's link item"):
             with attempt:
                 found = self.read()
-                is_taken = self._is_taken(found)
+                is_taken = not is_alone and self._is_taken(found)
                 if is_taken and found.holder != self._me:
                     self._write(found._replace(again=found.again + 1))
                     return False

@@ -95,10 +95,11 @@ class Replicator:
         except StaleTopicId:
             return Look((), False, 0)
 
-    def run(self, topic: str, partition: int, *, until_ms: int | None = None) -> Run:
+    def run(self, topic: str, partition: int, *, until_ms: int | None = None, is_alone: bool = False) -> Run:
         """Pull what is missing in a partition, and do what is due there.
 
         Args:
+            is_alone: Whether this is the only run over the partition anywhere, so that a lease is left over.
             until_ms: When the run begins nothing more, on the monotonic clock, if that is before its 60 s are over. An
                 append that it has begun ends up to 20 s later.
 
@@ -116,7 +117,7 @@ class Replicator:
             look = self._look(here)
             if not look.is_due:
                 return Run(0, look.next_ms)
-            has_lease = here.link.enter()
+            has_lease = here.link.enter(is_alone=is_alone)
             self._contacts.learn(here.place, here.link.value)
             if not has_lease:
                 return Run(0, None)  # the holder goes round once more

@@ -61,6 +61,7 @@ class ReplicateLoop:
     def __init__(self, log: Log, directory: Path | None, report: Callable[[str], None] | None = None) -> None:
         self._log = log
         self._lock_path = None if directory is None else directory / LOCK_NAME
+        self._is_alone = directory is not None  # once it has the lock: a process that died left its leases
         self._problems = _Problems(report or _print)
         self._stopping = threading.Event()
         self._changed = threading.Condition()
@@ -156,7 +157,7 @@ class ReplicateLoop:
         memory = self._log.replication.memory_of(*place)
         took_records, next_ms = 0, None
         try:
-            took_records, next_ms = self._log.replication.run(*place)
+            took_records, next_ms = self._log.replication.run(*place, is_alone=self._is_alone)
             problems = self._log.replication.problems(*place)
         except (FencelineError, StoreFact) as error:
             problems = {"": str(error)}
