@@ -24,6 +24,7 @@ from fenceline.log.partition import Partition
 from fenceline.log.retry import Attempts
 from fenceline.log.tail import Tail
 from fenceline.ports import Change
+from fenceline.read.aborted import Outcomes
 from fenceline.read.time_search import base_of
 from fenceline.regions.work import Work
 from fenceline.subscriptions import backlog, cursor_store
@@ -147,7 +148,8 @@ def moved(partition: Partition, tail: Tail, cursor: Cursor, found: Found) -> Cur
 def _has_all(partition: Partition, tail: Tail, mark: int, position: int, starts: Mapping[str, tuple[str, int]]) -> bool:
     """Return True if the sender had what lies in [mark, position): of each origin no number up to its ``start``.
 
-    Numbers grow along the log. So the first record of an origin decides.
+    Numbers grow along the log. So the first record of an origin decides. Below ``position`` each transaction is decided,
+    and an aborted record was offered in no region.
     """
     lives = {region: origin.topic_id for region, origin in tail.state.origins.items()}
     lives[partition.context.region] = partition.topic_id
@@ -158,7 +160,8 @@ def _has_all(partition: Partition, tail: Tail, mark: int, position: int, starts:
         if looked_at == limits.UPDATE_SEGMENTS_LOOKED_AT:
             return False
         origin = segment.metadata.origin
-        number = _first_number(segment, mark) if origin in left else None
+        outcomes = Outcomes(partition, [segment], tail.state)
+        number = _first_number(segment, mark, outcomes) if origin in left else None
         if number is None:
             continue
         if number <= left[origin]:
@@ -169,8 +172,8 @@ def _has_all(partition: Partition, tail: Tail, mark: int, position: int, starts:
     return True
 
 
-def _first_number(segment: Segment, mark: int) -> int | None:
-    """Return the own number of the first data record of a segment at or after ``mark``; ``None`` if there is none."""
+def _first_number(segment: Segment, mark: int, outcomes: Outcomes) -> int | None:
+    """Return the own number of the first committed record of a segment at or after ``mark``, or ``None``."""
     data = [header for _, header in segment.batches if not header.is_control]
     replicated = segment.metadata.replicated
     if replicated is None:
@@ -178,7 +181,7 @@ def _first_number(segment: Segment, mark: int) -> int | None:
     else:
         below = replicated.count - sum(header.count for header in data)  # its numbers are dense
     for header in data:
-        if mark < header.next_offset:
+        if mark < header.next_offset and not outcomes.is_aborted(header):
             return below + max(mark - header.base_offset, 0) + 1
         below += header.count
     return None

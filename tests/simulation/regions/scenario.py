@@ -316,11 +316,15 @@ def _settle(run: Run, plan: RegionsPlan) -> None:
 
 
 def _end_transactions(stage: Stage) -> None:
-    """Let the sweeper end what its producers have left open."""
+    """Let the sweeper end what its producers have left open, if need be once their clocks' time has come."""
     from fenceline.sweeper.sweep import sweep
 
-    for region in stage.regions:
-        stage.ask("last", region, "sweep", lambda log: sweep(log, duration_ms=PATIENT_MS))
+    for _ in range(2):
+        for region in stage.regions:
+            stage.ask("last", region, "sweep", lambda log: sweep(log, duration_ms=PATIENT_MS))
+        if not any(log.state.open_transactions for name in stage.regions for log in stage.truth.logs[name].values()):
+            return
+        stage.world.sleep(2 * SKEW_MS)
 
 
 def _replicate_until_quiet(run: Run, stage: Stage) -> None:
