@@ -29,7 +29,7 @@ def test_updates_that_another_process_has_applied_cost_this_one_no_lease(world: 
     world["b"].pull()
     other.run(TOPIC, 0)
     subscribe(world["a"])
-    world["a"].pull()  # tells that the subscription exists
+    world["a"].pull()  # an UPDATE: the subscription exists
     other.run(TOPIC, 0)
     world["b"].log.partitions.offsets(TOPIC, 0)  # so that this process knows the log, and not the item
     before = world["b"].service.count()["items.write"]

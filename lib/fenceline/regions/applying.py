@@ -148,8 +148,8 @@ def moved(partition: Partition, tail: Tail, cursor: Cursor, found: Found) -> Cur
 def _has_all(partition: Partition, tail: Tail, mark: int, position: int, starts: Mapping[str, tuple[str, int]]) -> bool:
     """Return True if the sender had what lies in [mark, position): of each origin no number up to its ``start``.
 
-    Numbers grow along the log. So the first record of an origin decides. Below ``position`` each transaction is decided,
-    and an aborted record was offered in no region.
+    Numbers grow along the log. So the first committed record of an origin decides. Below ``position`` each transaction
+    is decided, and an aborted record was offered in no region.
     """
     lives = {region: origin.topic_id for region, origin in tail.state.origins.items()}
     lives[partition.context.region] = partition.topic_id
