@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from fenceline.append.region_markers import UpdateEntry
+from fenceline.format.region_markers import Update, Updates
 from fenceline.model.requests import Acknowledgement, ReadRequest
 from tests.support.regions import Region, RegionWorld
 from tests.support.service import TOPIC
@@ -136,3 +138,17 @@ def test_an_aborted_first_record_keeps_no_update_from_the_region_that_has_it(wor
 def offset_of(region: Region, value: str) -> int:
     records = region.log.partitions.read(TOPIC, 0, ReadRequest(offset=0, max_records=1_000)).records
     return next(record.offset for record in records if record.value == value.encode())
+
+
+@pytest.mark.parametrize("name", ["..", "a/b", "a b", "\x00", "ü", "n" * 250])
+def test_an_update_that_names_what_is_no_subscription_creates_nothing(world: RegionWorld, name: str) -> None:
+    """No request could read or delete it, and a name that no key can have would stop all that is due."""
+    a = world["a"]
+    appender = a.log._resolver.appenders.of(TOPIC, a.service.topic_id(TOPIC), 0)
+    appender.partition.open()
+    appender.append(UpdateEntry(Updates([Update(name)])), world.runtime.monotonic_ms() + 10_000)
+    subscribe(a, "n" * 249)
+    until_silent(world)
+    (created,), _ = world["b"].log.subscriptions.list(TOPIC)
+    assert created.name == "n" * 249
+    assert Updates.from_value({"updates": [{**Update("s").to_value(), "subscription": "\ud800"}]}) is None

@@ -304,6 +304,8 @@ def _settle(run: Run, plan: RegionsPlan) -> None:
             if other != region:
                 run.do(partial(clients.resume, stage, "last", region, other))
     run.do(partial(_end_transactions, stage))
+    for region in plan.regions:  # the sweeper may have ended a DELETE, too
+        run.do(partial(clients.create, stage, "last", region))
     _replicate_until_quiet(run, stage)
     _check_arrived(run, plan)
     if plan.last_in is not None:
