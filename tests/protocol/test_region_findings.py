@@ -152,3 +152,22 @@ def test_an_update_that_names_what_is_no_subscription_creates_nothing(world: Reg
     (created,), _ = world["b"].log.subscriptions.list(TOPIC)
     assert created.name == "n" * 249
     assert Updates.from_value({"updates": [{**Update("s").to_value(), "subscription": "\ud800"}]}) is None
+
+
+def test_a_region_that_was_removed_hears_again_of_subscriptions_once_it_is_added() -> None:
+    world = RegionWorld("a", "b", "c")
+    world.create()
+    a, c = world["a"], world["c"]
+    subscribe(a)
+    until_silent(world)
+    c.log.topics.delete(TOPIC)
+    a.log.topics.alter(TOPIC, regions=["a", "b"])
+    a.pull()
+    a.append("1")
+    a.log.partitions.trim(TOPIC, 0, a.log.partitions.offsets(TOPIC, 0).bounds.next_offset)
+    a.append("2")
+    a.log.topics.alter(TOPIC, regions=["a", "b", "c"])
+    c.log.topics.create(TOPIC, regions=["a", "b", "c"])
+    until_silent(world)
+    assert [one.name for one in c.log.subscriptions.list(TOPIC)[0]] == ["s"]
+    world.close()

@@ -27,11 +27,14 @@ PARTITION = 0  # the one with these UPDATEs
 
 
 def untold(work: Work, subscriptions: Sequence[SubscriptionItem]) -> Sequence[SubscriptionItem]:
-    """Return those of the replicated subscriptions of which some region of the topic may not have heard."""
+    """Return those of the replicated subscriptions of which some region of the topic may not have heard.
+
+    A region that was removed is forgotten by this, too. If it is added again, its topic may be another one.
+    """
     if work.partition.partition != PARTITION:
         return ()
     others = set(work.others)
-    return [one for one in subscriptions if not others <= set(one.told)]
+    return [one for one in subscriptions if set(one.told) != others]
 
 
 def tell(work: Work, subscriptions: Sequence[SubscriptionItem]) -> None:
