@@ -155,7 +155,7 @@ def test_of_two_skips_one_is_appended(service: Service) -> None:
     skip = SkipEntry(Skip(THERE, LIFE, 2, 30, 25), Origin(LIFE, 2, 2))
     assert together(service, skip, skip) == [Marked(2), Outdated()]
     assert put(service, skip, log=rival) == Outdated()
-    at_30 = Origin(LIFE, 30, 27, start=27)
+    at_30 = Origin(LIFE, 30, 27, start=27, passed=25)
     assert position_of(service) == at_30
     assert state_of(service).regions.skipped == 25
     assert put(service, entry_of(Origin(LIFE, 2, 2), "3")) == Outdated()

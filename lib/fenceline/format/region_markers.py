@@ -62,6 +62,7 @@ class Response:
     topic_id: str  # the answerer's
     position: int  # the REQUEST's offset in the answerer's log
     origins: Positions  # by region: (topic id, count)
+    taken: Positions = field(default_factory=dict)  # the last number that it had, where the count is of no record there
 
     def to_value(self) -> dict[str, Any]:
         return {
@@ -71,6 +72,7 @@ class Response:
             "topic_id": self.topic_id,
             "position": self.position,
             "origins": _lists(self.origins),
+            **({"taken": _lists(self.taken)} if self.taken else {}),
         }
 
     @classmethod
@@ -81,8 +83,8 @@ class Response:
     def _parsed(cls, value: Mapping[str, Any]) -> Response:
         _check_round(value)
         position = _number(value["position"])
-        origins = _pairs(value["origins"])
-        return cls(_id(value["id"]), _region(value["to"]), _id(value["topic_id"]), position, origins)
+        origins, taken = _pairs(value["origins"]), _pairs(value.get("taken", {}))
+        return cls(_id(value["id"]), _region(value["to"]), _id(value["topic_id"]), position, origins, taken)
 
 
 @dataclass(frozen=True, slots=True)

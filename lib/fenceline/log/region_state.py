@@ -37,6 +37,7 @@ class Origin:
         chain: The chain value of the source's segment that holds ``next_offset - 1``; "" if it is not known.
         start: Records of this life with numbers up to this one are not here: it came late, or skipped a gap (I17).
         former: The lives before this one, the latest last. Nothing of them is taken any longer.
+        passed: The last so many numbers up to ``count`` are of no record here: it came late, or skipped a gap.
     """
 
     topic_id: str
@@ -45,15 +46,24 @@ class Origin:
     chain: str = ""
     start: int = 0
     former: tuple[str, ...] = ()
+    passed: int = 0
+
+    @property
+    def taken(self) -> int:
+        """Return the own number of the last record of this life that is here; 0 if there is none."""
+        return self.count - self.passed
 
 
 def moved(known: Origin | None, source: Replicated, brought: int) -> Origin:
     """Return the position after a segment that brought ``brought`` records of its region, with dense numbers."""
     position = Origin(source.topic_id, source.next_offset, source.count, source.chain, source.count - brought)
+    if not brought:
+        position = replace(position, passed=source.count)
     if known is None:
         return position
     if known.topic_id == source.topic_id:
-        return replace(position, start=known.start, former=known.former)
+        passed = 0 if brought else source.count - known.taken
+        return replace(position, start=known.start, former=known.former, passed=passed)
     return replace(position, former=(*known.former, known.topic_id)[-limits.ORIGIN_LIVES_MAX :])
 
 
@@ -70,11 +80,22 @@ def skipped(known: Origin | None, topic_id: str, to_offset: int, count: int) -> 
 
 
 class Answer(NamedTuple):
-    """One region's answer to a REQUEST: its position in its own log, and what it had of others there."""
+    """One region's answer to a REQUEST: its position in its own log, and what it had of others there.
+
+    Attributes:
+        origins: Its count of each other region. No record with a number up to it will come to that region.
+        taken: The last number that it had, of a region with a count that names no record there.
+    """
 
     topic_id: str
     position: int
     origins: Counts
+    taken: Counts = MappingProxyType({})
+
+    @property
+    def had(self) -> Counts:
+        """Return the own number of the last record that it had of each other region."""
+        return {**self.origins, **self.taken}
 
 
 class Asked(NamedTuple):
@@ -82,7 +103,7 @@ class Asked(NamedTuple):
 
     Attributes:
         records: The data records below it.
-        origins: What this region had of each other one there.
+        origins: The last record that this region had of each other one there.
         local: The first offset at which all that the answers had is here, too; None until then.
         starts: Each origin's ``start`` at ``local``.
     """
@@ -110,8 +131,11 @@ class Asked(NamedTuple):
         )
 
     def is_young(self, now_ms: int) -> bool:
-        """Return True if it is not given up yet, should another REQUEST come now."""
-        return now_ms - self.time < limits.SNAPSHOT_REQUEST_MS
+        """Return True if it is not given up yet, should another REQUEST come now.
+
+        One that is as far in the future is of a clock that was wrong. It would hold the others up until that time.
+        """
+        return abs(now_ms - self.time) < limits.SNAPSHOT_REQUEST_MS
 
 
 class Unanswered(NamedTuple):
@@ -122,6 +146,7 @@ class Unanswered(NamedTuple):
     snapshot_id: str
     position: int
     origins: Counts
+    taken: Counts = MappingProxyType({})  # where it is below the count
 
 
 class CompletedSnapshot(NamedTuple):
@@ -189,7 +214,7 @@ def _folded(state: RegionState, marker_type: int, value: Mapping[str, Any], plac
 
 def _requested(state: RegionState, request: Request, place: Place) -> RegionState:
     young = [asked for asked in state.asked if asked.is_young(place.time)]
-    asked = Asked(request.snapshot_id, place.time, place.records, counts(place.origins), request.regions)
+    asked = Asked(request.snapshot_id, place.time, place.records, taken(place.origins), request.regions)
     return state._replace(
         asked=(*young, asked)[-limits.SNAPSHOTS_UNDER_WAY_MAX :],
         requested_at=place.time,
@@ -203,7 +228,8 @@ def _asked_by(state: RegionState, request: Request, place: Place) -> RegionState
         return state
     others = [one for one in state.unanswered if one.origin != origin]
     same = [one for one in state.unanswered if one.origin == origin and one.topic_id == topic_id]
-    new = Unanswered(origin, topic_id, request.snapshot_id, place.offset, counts(place.origins))
+    origins = {region: known for region, known in place.origins.items() if known.passed}
+    new = Unanswered(origin, topic_id, request.snapshot_id, place.offset, counts(place.origins), taken(origins))
     return state._replace(unanswered=(*others, *same[1 - limits.SNAPSHOTS_UNDER_WAY_MAX :], new))
 
 
@@ -216,7 +242,8 @@ def _answered(state: RegionState, response: Response, place: Place) -> RegionSta
         return state
     # What it had of this region lies below the REQUEST here.
     third = {origin: one for origin, one in response.origins.items() if origin != place.region}
-    answer = Answer(response.topic_id, response.position, third)
+    had = {origin: one for origin, one in response.taken.items() if origin in third}
+    answer = Answer(response.topic_id, response.position, third, had)
     return state._replace(asked=tuple(_with(asked, response, place.origin, answer) for asked in state.asked))
 
 
@@ -258,7 +285,7 @@ def _is_matched(asked: Asked, here: Counts) -> bool:
     """Return True if each region has answered, and all that it had of third regions is here, too (I21)."""
     return all(
         region in asked.answers
-        and all(has(here, origin, life, count) for origin, (life, count) in asked.answers[region].origins.items())
+        and all(has(here, origin, life, count) for origin, (life, count) in asked.answers[region].had.items())
         for region in asked.regions
     )
 
@@ -270,8 +297,13 @@ def has(known: Counts, origin: str, life: str, count: int) -> bool:
 
 
 def counts(origins: Mapping[str, Origin]) -> Counts:
-    """Return what is here of each other region."""
+    """Return the count of each other region: no record with a number up to it will still come."""
     return {region: (origin.topic_id, origin.count) for region, origin in origins.items()}
+
+
+def taken(origins: Mapping[str, Origin]) -> Counts:
+    """Return the own number of the last record that is here of each other region."""
+    return {region: (origin.topic_id, origin.taken) for region, origin in origins.items()}
 
 
 def _bounded(state: RegionState) -> RegionState:
@@ -299,11 +331,12 @@ _PAIR_BYTES = 32  # beside the names
 def _size(state: RegionState) -> int:
     """Return the size in which a head stores these tuples, at most."""
     entries = len(state.asked) + len(state.unanswered) + len(state.snapshots)
-    size = _ENTRY_BYTES * entries + sum(_size_of(one.origins) for one in state.unanswered)
+    size = _ENTRY_BYTES * entries + sum(_size_of(one.origins, one.taken) for one in state.unanswered)
     for asked in state.asked:
         answered = {region: (answer.topic_id, answer.position) for region, answer in asked.answers.items()}
         size += _PAIR_BYTES * len(asked.regions) + sum(map(len, asked.regions))
-        size += _size_of(asked.origins, asked.starts, answered, *(answer.origins for answer in asked.answers.values()))
+        size += _size_of(asked.origins, asked.starts, answered)
+        size += sum(_size_of(answer.origins, answer.taken) for answer in asked.answers.values())
     return size + sum(_size_of(done.positions, done.starts) for done in state.snapshots)
 
 

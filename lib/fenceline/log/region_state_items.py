@@ -26,9 +26,9 @@ from fenceline.log.region_state import (
 def packed(state: RegionState, origins: Mapping[str, Origin]) -> bytes:
     """Return what a head holds of regions, but for what older versions read of ``origins``."""
     more = {
-        region: [origin.chain, origin.start, *origin.former]
+        region: [origin.chain, origin.start, origin.passed, *origin.former]
         for region, origin in origins.items()
-        if origin.chain or origin.start or origin.former
+        if origin.chain or origin.start or origin.former or origin.passed
     }
     if state == NOTHING and not more:
         return b""
@@ -40,13 +40,15 @@ def packed(state: RegionState, origins: Mapping[str, Origin]) -> bytes:
                 "origins": _lists(one.origins),
                 "starts": _lists(one.starts),
                 "answers": {
-                    region: [answer.topic_id, answer.position, _lists(answer.origins)]
+                    region: [answer.topic_id, answer.position, _lists(answer.origins), _lists(answer.taken)]
                     for region, answer in one.answers.items()
                 },
             }
             for one in state.asked
         ],
-        "unanswered": [{**one._asdict(), "origins": _lists(one.origins)} for one in state.unanswered],
+        "unanswered": [
+            {**one._asdict(), "origins": _lists(one.origins), "taken": _lists(one.taken)} for one in state.unanswered
+        ],
         "snapshots": [
             {**one._asdict(), "positions": _lists(one.positions), "starts": _lists(one.starts)}
             for one in state.snapshots
@@ -73,14 +75,17 @@ def unpacked(data: bytes) -> RegionState:
                     "regions": tuple(one["regions"]),
                     "starts": _counts(one["starts"]),
                     "answers": {
-                        region: Answer(topic_id, position, _counts(origins))
-                        for region, (topic_id, position, origins) in one["answers"].items()
+                        region: Answer(topic_id, position, _counts(origins), _counts(taken))
+                        for region, (topic_id, position, origins, taken) in one["answers"].items()
                     },
                 }
             )
             for one in value["asked"]
         ),
-        unanswered=tuple(Unanswered(**{**one, "origins": _counts(one["origins"])}) for one in value["unanswered"]),
+        unanswered=tuple(
+            Unanswered(**{**one, "origins": _counts(one["origins"]), "taken": _counts(one["taken"])})
+            for one in value["unanswered"]
+        ),
         snapshots=tuple(
             CompletedSnapshot(**{**one, "positions": _counts(one["positions"]), "starts": _counts(one["starts"])})
             for one in value["snapshots"]
@@ -92,7 +97,7 @@ def unpacked(data: bytes) -> RegionState:
 def with_more(origins: Iterable[tuple[str, Origin]], data: bytes) -> dict[str, Origin]:
     """Return the origins that older versions read, too, with what is kept beside them."""
     more: dict[str, list[Any]] = json.loads(data)["origins"] if data else {}
-    known = {region: (chain, start, tuple(former)) for region, (chain, start, *former) in more.items()}
+    known = {region: (chain, start, tuple(former), passed) for region, (chain, start, passed, *former) in more.items()}
     return {
         region: Origin(origin.topic_id, origin.next_offset, origin.count, *known.get(region, ()))
         for region, origin in origins

@@ -31,7 +31,7 @@ def request_in(state: PartitionState, now_ms: int) -> int | None:
         return None
     waiting = _waiting(regions, now_ms)
     if len(waiting) >= limits.SNAPSHOTS_UNANSWERED_MAX:
-        return waiting[0].time + limits.SNAPSHOT_REQUEST_MS - now_ms
+        return min(asked.time for asked in waiting) + limits.SNAPSHOT_REQUEST_MS - now_ms
     since_ms = now_ms - regions.requested_at
     if since_ms < 0:  # by a clock that was wrong, then or now: early, and right from then on
         return 0
@@ -40,9 +40,7 @@ def request_in(state: PartitionState, now_ms: int) -> int | None:
 
 def _waiting(regions: RegionState, now_ms: int) -> Sequence[Asked]:
     """Return the own REQUESTs, not given up, whose answers, or what these name, are not all here."""
-    return [
-        asked for asked in regions.asked if asked.local is None and now_ms - asked.time >= 0 and asked.is_young(now_ms)
-    ]
+    return [asked for asked in regions.asked if asked.local is None and asked.is_young(now_ms)]
 
 
 def _pause_ms(state: PartitionState, *, has_waiting: bool) -> int:

@@ -83,7 +83,8 @@ def standing(
         if position is not None and answer.log_start_own_records < position.count:
             raise PeerProblem(f"the source's numbers contradict each other: number={answer.log_start_own_records}")
         start, number = log_start, answer.log_start_own_records
-    taken = position.count if position is not None else number or 0
+    # Of a life of which nothing was taken, the number below the log start: what a note has passed was aborted.
+    taken = position.count if position is not None else answer.log_start_own_records
     end = max(min(answer.position, stable), start)
     if answer.segments and answer.position < answer.segments[-1].next_offset:
         raise PeerProblem(f"the source's answer ends before its segments: position={answer.position}")

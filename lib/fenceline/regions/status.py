@@ -216,5 +216,5 @@ def _waiting_for(state: PartitionState, asked: Asked) -> Sequence[str]:
     waiting = {region for region in asked.regions if region not in asked.answers}
     here = region_state.counts(state.origins)
     for answer in asked.answers.values():
-        waiting |= {origin for origin, at in answer.origins.items() if not region_state.has(here, origin, *at)}
+        waiting |= {origin for origin, at in answer.had.items() if not region_state.has(here, origin, *at)}
     return sorted(waiting)

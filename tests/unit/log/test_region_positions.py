@@ -95,7 +95,7 @@ def test_a_skip_moves_the_position_and_where_its_numbers_begin() -> None:
     log.takes("b", "1", "2", chain="cc")
     log.takes("b", "1", number=2)
     log.add(skip("b", 2, 90, 30, number=2))
-    assert log.state.origins["b"] == Origin(life("b", 2), 90, 31, start=31, former=(life("b"),))
+    assert log.state.origins["b"] == Origin(life("b", 2), 90, 31, start=31, former=(life("b"),), passed=30)
     assert log.regions.skipped == 30
     log.takes("b", "32", number=2)
     assert (log.state.origins["b"].count, log.state.origins["b"].start) == (32, 31)

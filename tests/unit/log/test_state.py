@@ -349,9 +349,9 @@ def test_a_skip_moves_the_position_over_the_gap_and_counts_what_is_lost() -> Non
     log = LogBuilder()
     log.add(data("a"), origin="us", replicated=Replicated("us-topic", 10, 4))
     log.add(marker(control.SKIP, {"origin": "us", "origin_topic": "us-topic", "from": 10, "to": 30, "count": 6}))
-    assert log.state.origins == {"us": Origin("us-topic", 30, 10, start=10)}, "what was given up is not here"
+    assert log.state.origins == {"us": Origin("us-topic", 30, 10, start=10, passed=6)}, "what was given up is not here"
     log.add(marker(control.SKIP, {"origin": "us", "origin_topic": "next", "from": 0, "to": 3, "count": 2}))
-    assert log.state.origins == {"us": Origin("next", 3, 2, start=2, former=("us-topic",))}
+    assert log.state.origins == {"us": Origin("next", 3, 2, start=2, former=("us-topic",), passed=2)}
     assert log.state.regions.skipped == 8
 
 

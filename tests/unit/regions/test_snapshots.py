@@ -38,6 +38,8 @@ def state(*, records: int = 5, **regions: object) -> PartitionState:
         (state(requested_at=T - 40_000, asked=tuple(asked(40_000 * n) for n in (4, 3, 2, 1))), 840_000),  # four do
         (state(requested_at=T - 10**6, asked=tuple(asked(10**6) for _ in range(4))), 0),  # given up
         (state(requested_at=T - 30_000, asked=(asked(-(10**7)), asked(-(10**7)), asked(-(10**7)), asked(-(10**7)))), 0),
+        # Four by a clock that was 500 s fast: they count until they are as old as that.
+        (state(requested_at=T + 500_000, asked=tuple(asked(-500_000) for _ in range(4))), 1_500_000),
         # Nothing has come, and the last was not final: again, ever more rarely.
         (state(requested_records=5, repeats=1, requested_at=T), 1_000),
         (state(requested_records=5, repeats=2, requested_at=T), 2_000),
@@ -121,3 +123,12 @@ def test_a_request_of_another_life_or_that_asks_others_is_not_answered() -> None
         request = Request(f"id-{n}", "life-b", ("a",))
         many = region_state.fold(many, control.SNAPSHOT_REQUEST, request.to_value(), place(n))
     assert [one.snapshot_id for one in many.unanswered] == [f"id-{n}" for n in range(2, 10)]
+
+
+def test_requests_by_a_clock_that_was_hours_fast_leave_when_another_comes() -> None:
+    """They would leave no room for others until that time."""
+    found = RegionState(asked=tuple(asked(-3_600_000, snapshot_id=str(n)) for n in range(8)))
+    assert not any(one.is_young(T) for one in found.asked)
+    request = Request("right", "life-a", ("b",)).to_value()
+    found = region_state.fold(found, control.SNAPSHOT_REQUEST, request, place(origin=None, life=None))
+    assert [one.snapshot_id for one in found.asked] == ["right"]
