@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -33,7 +34,9 @@ SUBSCRIPTION = "billing"
 PARTITIONS = 4
 BATCH = 20
 RECORDS_PER_SECOND = 2_000  # from each of two regions
-CATCH_UP_BATCH = 768 * 1024
+CATCH_UP_VALUE = MIB // 2 - 72  # its batch has 0.5 MiB, so that two fill a segment
+READ_S = 0.1  # between two looks of a reader, so that looking takes little of the machine
+CONSUME_S = 0.25
 APPENDS = 300  # of each kind, by turns
 
 # What this machine must show.
@@ -67,6 +70,22 @@ def create(clients: Mapping[str, Client], names: Sequence[str], **options: Any) 
         clients[name].create_topic(TOPIC, regions=list(names), **options)
 
 
+def await_connected(clients: Mapping[str, Client], names: Sequence[str]) -> None:
+    """Return once each region hears from each other one, in every partition."""
+    for name in names:
+        for partition in range(clients[name].topic(TOPIC).partitions):
+            clients[name].produce(TOPIC, partition, [Record(f"{name}:warm:1".encode())])
+    deadline = time.monotonic() + 60
+    while not all(has_all(clients[name]) for name in names):
+        if time.monotonic() > deadline:
+            raise RuntimeError("the regions do not replicate")
+        time.sleep(0.05)
+
+
+def has_all(client: Client) -> bool:
+    return all(region.lag_records == 0 for region in client.replication(TOPIC).regions)
+
+
 # Steady load
 
 
@@ -87,10 +106,12 @@ class Steady:
         self.clients[first].create_subscription(
             TOPIC, SUBSCRIPTION, initial_position="earliest", replicate_subscription_state=True
         )
-        calls: list[Callable[[], None]] = [lambda region=region: self._write(region) for region in (first, second)]  # type: ignore[misc]
-        readers: list[Callable[[], None]] = [lambda region=region: self._read(region) for region in self.names]  # type: ignore[misc]
-        others = [*readers, lambda: self._consume(first), lambda: self._watch(second)]
-        writing = [threading.Thread(target=call) for call in calls]
+        await_connected(self.clients, self.names)
+        everywhere = [(region, partition) for region in self.names for partition in range(PARTITIONS)]
+        readers = [partial(self._read, *one) for one in everywhere]
+        writers = [partial(self._write, *one) for one in everywhere if one[0] in (first, second)]
+        others = [*readers, partial(self._consume, first), partial(self._watch, second)]
+        writing = [threading.Thread(target=call) for call in writers]
         watching = [threading.Thread(target=call) for call in others]
         for thread in (*watching, *writing):
             thread.start()
@@ -106,30 +127,21 @@ class Steady:
             thread.join()
         return self._figures()
 
-    def _write(self, region: str) -> None:
-        client, number, began = self.clients[region], 0, time.monotonic()
-        while (now := time.monotonic()) - began < self.seconds:
-            due = began + number * BATCH / RECORDS_PER_SECOND
-            if due > now:
-                time.sleep(due - now)
+    def _write(self, region: str, partition: int) -> None:
+        """Append a batch to a partition whenever one is due, for as long as the load lasts."""
+        client, began = self.clients[region], time.monotonic()
+        for number in range(partition, int(self.seconds * RECORDS_PER_SECOND / BATCH), PARTITIONS):
+            time.sleep(max(0.0, began + number * BATCH / RECORDS_PER_SECOND - time.monotonic()))
+            if time.monotonic() - began > self.seconds:
+                break
             value = f"{region}:{number}"
-            records = [Record(value.encode() + b":%d" % n) for n in range(BATCH)]
-            client.produce(TOPIC, number % PARTITIONS, records)
+            client.produce(TOPIC, partition, [Record(value.encode() + b":%d" % n) for n in range(BATCH)])
             self.acknowledged[value] = time.monotonic()
-            number += 1
 
-    def _read(self, region: str) -> None:
-        positions = dict.fromkeys(range(PARTITIONS), 0)
-        threads = [threading.Thread(target=self._read_one, args=(region, p)) for p in positions]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-
-    def _read_one(self, region: str, partition: int) -> None:
+    def _read(self, region: str, partition: int) -> None:
         client, position = self.clients[region], 0
-        while not self.is_over.is_set():
-            page = client.read(TOPIC, partition, offset=position, wait_ms=500, max_records=10_000)
+        while not self.is_over.wait(READ_S):
+            page = client.read(TOPIC, partition, offset=position, max_records=10_000)
             now, position = time.monotonic(), page.position
             for record in page.records:
                 assert record.value is not None
@@ -139,8 +151,7 @@ class Steady:
 
     def _consume(self, region: str) -> None:
         client, positions = self.clients[region], dict.fromkeys(range(PARTITIONS), 0)
-        while not self.is_over.is_set():
-            time.sleep(0.1)
+        while not self.is_over.wait(CONSUME_S):
             for partition, position in positions.items():
                 page = client.read(TOPIC, partition, offset=position, max_records=10_000)
                 if not page.records:
@@ -153,8 +164,7 @@ class Steady:
 
     def _watch(self, region: str) -> None:
         client = self.clients[region]
-        while not self.is_over.is_set():
-            time.sleep(0.1)
+        while not self.is_over.wait(READ_S):
             with suppress(Exception):  # the subscription is on its way
                 for cursor in client.subscription(TOPIC, SUBSCRIPTION).partitions:
                     self.marks.append((time.monotonic(), cursor.partition, cursor.mark_delete_offset))
@@ -172,7 +182,7 @@ class Steady:
         arrived = sum((region, value) in self.seen for region in self.names for value in self.acknowledged)
         syncs = [took for took in map(self._sync, self.acks) if took is not None]
         return {
-            "records_per_second": len(self.acknowledged) * BATCH / self.seconds,
+            "records_per_second": len(self.acknowledged) * BATCH / self.seconds / 2,  # from each of the two
             "lost": len(self.acknowledged) * len(self.names) - arrived,
             "lag_p50_ms": 1000 * median(lags),
             "lag_p99_ms": 1000 * _percentile(lags, 99),
@@ -204,8 +214,8 @@ def catch_up(mib: int) -> dict[str, float]:
     names = ("a", "b")
     with regions(names) as clients:
         create(clients, ["a"], partitions=1)
-        value = os.urandom(CATCH_UP_BATCH)
-        for _ in range(mib * MIB // CATCH_UP_BATCH):
+        value = os.urandom(CATCH_UP_VALUE)
+        for _ in range(2 * mib):
             clients["a"].produce(TOPIC, 0, [Record(value)])
         copied_s = _copy(clients["a"])
         clients["a"].alter_topic(TOPIC, regions=list(names))
