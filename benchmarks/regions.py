@@ -16,8 +16,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -25,6 +28,7 @@ from typing import Any
 import httpx
 
 from fenceline import Client, Record
+from fenceline.errors import FencelineError
 from fenceline_cli.dev_server.process import ServerProcess
 
 MIB = 1024 * 1024
@@ -33,7 +37,8 @@ SUBSCRIPTION = "billing"
 PARTITIONS = 4
 BATCH = 20
 RECORDS_PER_SECOND = 2_000  # from each of two regions
-CATCH_UP_BATCH = 768 * 1024
+CATCH_UP_VALUE = MIB // 2 - 72  # its batch has 0.5 MiB, so that two fill a segment
+LOOK_S = 0.1  # between two looks at what was reached; each figure has so much more
 APPENDS = 300  # of each kind, by turns
 
 # What this machine must show.
@@ -67,129 +72,162 @@ def create(clients: Mapping[str, Client], names: Sequence[str], **options: Any) 
         clients[name].create_topic(TOPIC, regions=list(names), **options)
 
 
+def await_connected(clients: Mapping[str, Client], names: Sequence[str]) -> None:
+    """Return once each region hears from each other one, in every partition."""
+    for name in names:
+        for partition in range(clients[name].topic(TOPIC).partitions):
+            clients[name].produce(TOPIC, partition, [Record(f"{name}:warm:1".encode())])
+    await_level(clients, names)
+
+
+def await_level(clients: Mapping[str, Client], names: Sequence[str]) -> None:
+    """Return once each region has all that each other one has.
+
+    Raises:
+        RuntimeError: That takes longer than a minute.
+    """
+    deadline = time.monotonic() + 60
+    while any(one.lag_records != 0 for name in names for one in clients[name].replication(TOPIC).regions):
+        if time.monotonic() > deadline:
+            raise RuntimeError("the regions do not replicate")
+        time.sleep(0.2)
+
+
 # Steady load
 
 
 class Steady:
-    """Writers in two regions, readers in all, and a consumer in the first one."""
+    """Writers in two regions, a look at the end of each log, and a consumer in the first region.
+
+    While the load lasts, ends of logs alone are looked at. What was readable when is found by reading the logs later.
+    """
 
     def __init__(self, clients: Mapping[str, Client], names: Sequence[str], seconds: float) -> None:
         self.names, self.clients, self.seconds = names, clients, seconds
         self.acknowledged: dict[str, float] = {}  # when each batch's append was answered, by its first value
-        self.seen: dict[tuple[str, str], tuple[int, int, float]] = {}  # (region, value): partition, offset, when
-        self.acks: list[tuple[int, str, float]] = []  # partition, value, when its acknowledgement was answered
-        self.marks: list[tuple[float, int, int]] = []  # when, partition, mark in the second region
+        self.ends: dict[tuple[str, int], list[tuple[int, float]]] = {}  # by region and partition: readable end, when
+        self.acks: list[tuple[int, int, float]] = []  # partition, mark, when its acknowledgement was answered
+        self.marks: dict[int, list[tuple[int, float]]] = {p: [] for p in range(PARTITIONS)}  # in the second region
         self.is_over = threading.Event()
-        self.is_written = threading.Event()
 
     def run(self) -> dict[str, float]:
         first, second = self.names[:2]
         self.clients[first].create_subscription(
             TOPIC, SUBSCRIPTION, initial_position="earliest", replicate_subscription_state=True
         )
-        calls: list[Callable[[], None]] = [lambda region=region: self._write(region) for region in (first, second)]  # type: ignore[misc]
-        readers: list[Callable[[], None]] = [lambda region=region: self._read(region) for region in self.names]  # type: ignore[misc]
-        others = [*readers, lambda: self._consume(first), lambda: self._watch(second)]
-        writing = [threading.Thread(target=call) for call in calls]
-        watching = [threading.Thread(target=call) for call in others]
+        await_connected(self.clients, self.names)
+        self.ends = {(region, p): [] for region in self.names for p in range(PARTITIONS)}
+        writers = [partial(self._write, region, p) for region in (first, second) for p in range(PARTITIONS)]
+        others = [*(partial(self._look, region) for region in self.names), partial(self._watch, second)]
+        writing = [threading.Thread(target=call) for call in writers]
+        watching = [threading.Thread(target=call) for call in [*others, partial(self._consume, first)]]
         for thread in (*watching, *writing):
             thread.start()
         for thread in writing:
             thread.join()
-        self.is_written.set()
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline and not self._has_arrived():
-            time.sleep(0.1)
-        time.sleep(3)
+        await_level(self.clients, self.names)
+        self._await_marks()
         self.is_over.set()
         for thread in watching:
             thread.join()
         return self._figures()
 
-    def _write(self, region: str) -> None:
-        client, number, began = self.clients[region], 0, time.monotonic()
-        while (now := time.monotonic()) - began < self.seconds:
-            due = began + number * BATCH / RECORDS_PER_SECOND
-            if due > now:
-                time.sleep(due - now)
+    def _write(self, region: str, partition: int) -> None:
+        """Append a batch to a partition whenever one is due, for as long as the load lasts."""
+        client, began = self.clients[region], time.monotonic()
+        for number in range(partition, int(self.seconds * RECORDS_PER_SECOND / BATCH), PARTITIONS):
+            time.sleep(max(0.0, began + number * BATCH / RECORDS_PER_SECOND - time.monotonic()))
+            if time.monotonic() - began > self.seconds:
+                break
             value = f"{region}:{number}"
-            records = [Record(value.encode() + b":%d" % n) for n in range(BATCH)]
-            client.produce(TOPIC, number % PARTITIONS, records)
+            client.produce(TOPIC, partition, [Record(value.encode() + b":%d" % n) for n in range(BATCH)])
             self.acknowledged[value] = time.monotonic()
-            number += 1
 
-    def _read(self, region: str) -> None:
-        positions = dict.fromkeys(range(PARTITIONS), 0)
-        threads = [threading.Thread(target=self._read_one, args=(region, p)) for p in positions]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-
-    def _read_one(self, region: str, partition: int) -> None:
-        client, position = self.clients[region], 0
-        while not self.is_over.is_set():
-            page = client.read(TOPIC, partition, offset=position, wait_ms=500, max_records=10_000)
-            now, position = time.monotonic(), page.position
-            for record in page.records:
-                assert record.value is not None
-                value, _, at = record.value.decode().rpartition(":")
-                if at == "0":
-                    self.seen[region, value] = (partition, record.offset, now)
+    def _look(self, region: str) -> None:
+        while not self.is_over.wait(LOOK_S):
+            for partition in range(PARTITIONS):
+                end = self.clients[region].offsets(TOPIC, partition).last_stable_offset
+                self.ends[region, partition].append((end, time.monotonic()))
 
     def _consume(self, region: str) -> None:
-        client, positions = self.clients[region], dict.fromkeys(range(PARTITIONS), 0)
-        while not self.is_over.is_set():
-            time.sleep(0.1)
-            for partition, position in positions.items():
-                page = client.read(TOPIC, partition, offset=position, max_records=10_000)
-                if not page.records:
-                    continue
-                last = page.records[-1]
-                client.acknowledge(TOPIC, SUBSCRIPTION, partition, cumulative=last.offset)
-                positions[partition] = page.position
-                assert last.value is not None
-                self.acks.append((partition, last.value.decode().rpartition(":")[0], time.monotonic()))
+        """Acknowledge what is readable, as a consumer at the end of each log does."""
+        client, marks = self.clients[region], dict.fromkeys(range(PARTITIONS), 0)
+        while not self.is_over.wait(LOOK_S):
+            for partition, mark in marks.items():
+                end = max((end for end, _ in self.ends[region, partition][-1:]), default=0)
+                if end > mark:
+                    client.acknowledge(TOPIC, SUBSCRIPTION, partition, cumulative=end - 1)
+                    self.acks.append((partition, end, time.monotonic()))
+                    marks[partition] = end
 
     def _watch(self, region: str) -> None:
-        client = self.clients[region]
-        while not self.is_over.is_set():
-            time.sleep(0.1)
-            with suppress(Exception):  # the subscription is on its way
-                for cursor in client.subscription(TOPIC, SUBSCRIPTION).partitions:
-                    self.marks.append((time.monotonic(), cursor.partition, cursor.mark_delete_offset))
+        while not self.is_over.wait(LOOK_S):
+            with suppress(FencelineError):  # the subscription is on its way
+                found = self.clients[region].subscription(TOPIC, SUBSCRIPTION).partitions
+                for cursor in found:
+                    self.marks[cursor.partition].append((cursor.mark_delete_offset, time.monotonic()))
 
-    def _has_arrived(self) -> bool:
-        return all((region, value) in self.seen for region in self.names for value in list(self.acknowledged))
+    def _await_marks(self) -> None:
+        """Wait until the second region's marks no longer move."""
+        while True:
+            before = [marks[-1:] for marks in self.marks.values()]
+            time.sleep(3)
+            if [mark for marks in self.marks.values() for mark, _ in marks[-1:]] == [
+                mark for marks in before for mark, _ in marks
+            ]:
+                return
 
     def _figures(self) -> dict[str, float]:
+        logs = {(region, p): _values(self.clients[region], p) for region in self.names for p in range(PARTITIONS)}
+        copies = Counter((region, value) for (region, _), values in logs.items() for _, value in values)
+        expected = {(region, value) for region in self.names for value in self.acknowledged}
         lags = [
-            max(0.0, self.seen[region, value][2] - acknowledged)
-            for value, acknowledged in self.acknowledged.items()
-            for region in self.names
-            if not value.startswith(f"{region}:") and (region, value) in self.seen
+            max(0.0, _when(self.ends[region, p], offset + 1) - self.acknowledged[value])
+            for (region, p), values in logs.items()
+            for offset, value in values
+            if value in self.acknowledged and not value.startswith(f"{region}:")
         ]
-        arrived = sum((region, value) in self.seen for region in self.names for value in self.acknowledged)
-        syncs = [took for took in map(self._sync, self.acks) if took is not None]
+        syncs = list(self._syncs(logs))
         return {
-            "records_per_second": len(self.acknowledged) * BATCH / self.seconds,
-            "lost": len(self.acknowledged) * len(self.names) - arrived,
+            "records_per_second": len(self.acknowledged) * BATCH / self.seconds / 2,  # from each of the two
+            "lost": len(expected - copies.keys()),
+            "twice": sum(count > 1 for count in copies.values()),
             "lag_p50_ms": 1000 * median(lags),
             "lag_p99_ms": 1000 * _percentile(lags, 99),
             "cursor_p50_ms": 1000 * median(syncs),
             "cursor_p99_ms": 1000 * _percentile(syncs, 99),
-            "never_synced": len(self.acks) - len(syncs),
+            "never_synced": sum(took == float("inf") for took in syncs),
         }
 
-    def _sync(self, ack: tuple[int, str, float]) -> float | None:
-        """Return how long after an acknowledgement the second region's mark had passed that record there."""
-        partition, value, acknowledged = ack
-        there = self.seen.get((self.names[1], value))
-        if there is None:
-            return None
-        moved = (when for when, number, mark in self.marks if number == partition and mark > there[1])
-        when = next(moved, None)
-        return None if when is None else max(0.0, when - acknowledged)
+    def _syncs(self, logs: Mapping[tuple[str, int], Sequence[tuple[int, str]]]) -> Iterator[float]:
+        """Yield how long after each acknowledgement the second region's mark had passed its last record there."""
+        first, second = self.names[:2]
+        for partition, mark, acknowledged in self.acks:
+            places = {value: offset for offset, value in logs[second, partition]}
+            here = logs[first, partition]
+            last = bisect_left(here, (mark, "")) - 1
+            if last >= 0:
+                yield max(0.0, _when(self.marks[partition], places[here[last][1]] + 1) - acknowledged)
+
+
+def _values(client: Client, partition: int) -> list[tuple[int, str]]:
+    """Return the offset and the value of each batch's first record in a log."""
+    found: list[tuple[int, str]] = []
+    position, end = 0, client.offsets(TOPIC, partition).last_stable_offset
+    while position < end:
+        page = client.read(TOPIC, partition, offset=position, max_records=10_000)
+        for record in page.records:
+            value, _, at = (record.value or b"").decode().rpartition(":")
+            if at == "0":
+                found.append((record.offset, value))
+        position = page.position
+    return found
+
+
+def _when(seen: Sequence[tuple[int, float]], offset: int) -> float:
+    """Return when ``offset`` was first reached; never is infinite."""
+    at = bisect_left(seen, (offset, 0.0))
+    return seen[at][1] if at < len(seen) else float("inf")
 
 
 def _percentile(values: Sequence[float], percent: int) -> float:
@@ -204,8 +242,8 @@ def catch_up(mib: int) -> dict[str, float]:
     names = ("a", "b")
     with regions(names) as clients:
         create(clients, ["a"], partitions=1)
-        value = os.urandom(CATCH_UP_BATCH)
-        for _ in range(mib * MIB // CATCH_UP_BATCH):
+        value = os.urandom(CATCH_UP_VALUE)
+        for _ in range(2 * mib):
             clients["a"].produce(TOPIC, 0, [Record(value)])
         copied_s = _copy(clients["a"])
         clients["a"].alter_topic(TOPIC, regions=list(names))
