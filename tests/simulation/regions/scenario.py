@@ -300,7 +300,7 @@ def _settle(run: Run, plan: RegionsPlan) -> None:
         process.restart()
         process.wall_offset_ms = 0
     stage.patience_ms = PATIENT_MS
-    calm_ms = plan.faults.lands_after_ms_max + 60_000
+    calm_ms = plan.faults.lands_after_ms_max + 2 * plan.skew_ms + 60_000  # also past what a fast clock has dated
     run.do(lambda: world.sleep(calm_ms))
     for region in plan.regions:
         run.do(partial(clients.have_topic, stage, "last", region))
