@@ -27,10 +27,12 @@ def subscribe(region: Region) -> None:
 
 
 def abort(region: Region, *values: str) -> None:
+    """Append these in a transaction, and abort it."""
     producer = Producer(region.service, region.log)
     producer.begin()
     producer.add(0)
-    producer.send(*values)
+    for value in values:
+        producer.send(value)
     producer.end(is_commit=False)
 
 

@@ -90,6 +90,7 @@ class Link:
         self._key = keys.link_item(topic_id, partition)
         self._me = context.runtime.fresh_id()
         self._version: int | None = None  # as it was last read or written
+        self._is_read = False
         self._again = 0  # as the last round found it
         self._renewed_at = 0  # monotonic
 
@@ -97,6 +98,11 @@ class Link:
     def is_held(self) -> bool:
         """Return True if this process has the lease, by what it last read or wrote."""
         return self.value.holder == self._me
+
+    @property
+    def is_read(self) -> bool:
+        """Return True if the item was read or written by this object, and not only remembered."""
+        return self._is_read
 
     @property
     def applied_to(self) -> int:
@@ -120,6 +126,7 @@ class Link:
         """
         item = self._context.items.get([self._key]).get(self._key)
         self._version = None if item is None else item.version
+        self._is_read = True
         self.value = value_of(item)
         return self.value
 

@@ -166,6 +166,9 @@ class Replicator:
         found = self._contacts.gather([source.look for source in asked])
         findings = [(source, one) for source, one in zip(asked, found, strict=True) if one is not None]
         due = ticks.look(here.work)
+        if due.has_updates and not here.link.is_read:  # another process may have applied them
+            self._contacts.learn(here.place, here.link.read())
+            due = ticks.look(here.work)
         return Look(findings, bool(findings) or due.is_now, self._next_ms(here, due.request_in))
 
     def _pause_ms(self, here: Here, source: Source) -> int:
