@@ -26,6 +26,7 @@ from tests.simulation.crash.region_set_ups import (
     lost_region,
     many_segments,
     several_segments,
+    slow_peer,
     snapshot_taken,
     suspended,
     to_be_answered,
@@ -64,6 +65,10 @@ def snapshot(scene: Scene, process: Process) -> None:
 
 def subscribe(scene: Scene, process: Process) -> None:
     process.log.subscriptions.subscribe(TOPIC, SUB, is_latest=False, replicate_subscription_state=True)
+
+
+def advise(scene: Scene, process: Process) -> None:
+    process.log.subscriptions.subscribe(TOPIC, SUB, active_region=["b"])
 
 
 def acknowledge(scene: Scene, process: Process) -> None:
@@ -129,6 +134,14 @@ def skip_once(scene: Scene, process: Process) -> None:
     regions_are_whole(scene, process)
 
 
+def advice_or_not(scene: Scene, process: Process) -> None:
+    """Assert that all regions give the same advice: the new one, or none where it was never answered."""
+    regions_are_whole(scene, process)
+    logs = [process.log, *(beside_of(scene)[name].log for name in beside_of(scene).names)]
+    given = {log.subscriptions.get(TOPIC, SUB).subscription.active_region for log in logs}
+    assert given in ({None}, {"b"}), f"advice that differs: {given}"
+
+
 def suspended_or_not(scene: Scene, process: Process) -> None:
     """Assert that a region is suspended or not, as it is shown, and that its records come in both cases."""
     regions_are_whole(scene, process)
@@ -189,6 +202,8 @@ REGION_OPERATIONS = [
     _entry("telling", untold, run, TICKED),
     _entry("lease that is taken", lease_taken, run, PULLED),
     _entry("lease, and woken meanwhile", woken_meanwhile, run_to_the_end, PULLED),
+    _entry("lease that is renewed", slow_peer, run, PULLED),
+    _entry("advice", in_silence, advise, {SAME: advise, **TICKED}, advice_or_not),
     _entry("look at regions", in_silence, look, {SAME: look}),
     _entry("rebuild of a region", items_lost, rebuild_items, {SAME: rebuild_again}),
 ]  # fmt: skip

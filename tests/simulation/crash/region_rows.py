@@ -128,7 +128,7 @@ def link_of(stored: Mapping[str, Any], place: str) -> LinkValue:
     return value_of(Item(ItemKey(partition, sort), *stored[place]))
 
 
-def _taken(difference: Difference) -> set[str]:
+def taken(difference: Difference) -> set[str]:
     """Return the new segments of other regions' records and markers."""
     new = difference.changed_under("log/") & difference.left.keys()
     return {key for one in difference.replicated for key in new & one.segments.keys() if one.is_foreign(key)}
@@ -211,7 +211,7 @@ def _leases(difference: Difference) -> set[str]:
 
 
 REGION_ROWS: Mapping[str, Callable[[Difference], set[str]]] = {
-    "a replicated segment's create, before anything else": _taken,
+    "a replicated segment's create, before anything else": taken,
     "the same, before UPDATEs in it were applied": _unapplied,
     "a REQUEST, before its RESPONSE; the last RESPONSE, before SNAPSHOT": _unanswered,
     "SNAPSHOT, before cursors were looked at": _not_looked_at,

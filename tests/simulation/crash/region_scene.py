@@ -331,7 +331,8 @@ def _nothing_is_due(scene: Scene, process: Process) -> None:
         for name in beside.names:
             assert not _due_there(beside[name], one.partition)
     for subscription in subscriptions_of(stored):
-        assert set(beside.names) <= set(subscription.told), "a subscription that was not told"
+        assert set(beside.names) <= set(subscription.told), f"some region may not know of {subscription.name}"
+        assert None not in [_mark(scene, name, 0) for name in beside.names], "a region never heard of a subscription"
     if beside.is_all_done:
         _all_is_passed(scene)
 

@@ -7,6 +7,7 @@ Not here: what is done then; see ``region_operations``.
 
 from __future__ import annotations
 
+from fenceline import limits
 from fenceline.format import control
 from fenceline.regions.link_item import Link
 from tests.simulation.crash.region_rows import replicated_in, subscriptions_of
@@ -236,6 +237,21 @@ def woken_meanwhile(scene: Scene) -> Process:
             run(scene, others[0])
 
     beside.on_ask = wake
+    return scene.process()
+
+
+def slow_peer(scene: Scene) -> Process:
+    """Let bodies come so slowly that the lease is renewed before the next append."""
+    beside = link(scene, "b")
+    beside.append("b", "b2")
+    beside.abort("b", "between")
+    beside.append("b", "b3")
+
+    def wait(what: str) -> None:
+        if what == "body":
+            scene.runtime.advance(limits.LINK_LEASE_MS // 6)
+
+    beside.on_ask = wait
     return scene.process()
 
 
