@@ -24,10 +24,14 @@ from fenceline.log.state import PartitionState
 from fenceline.regions.work import Work
 
 
-def request_in(state: PartitionState, now_ms: int) -> int | None:
-    """Return in how many ms the log lets a REQUEST be due; ``None`` if it needs none: the last final one covers all."""
+def request_in(state: PartitionState, now_ms: int, asked: Sequence[str] = ()) -> int | None:
+    """Return in how many ms the log lets a REQUEST be due; ``None`` if it needs none: the last final one covers all.
+
+    Args:
+        asked: The regions that it would ask. One of them may have been suspended, or not in the topic, at the last one.
+    """
     regions = state.regions
-    if state.records <= regions.covered:
+    if state.records <= regions.covered and _has_asked(regions, asked):
         return None
     waiting = _waiting(regions, now_ms)
     if len(waiting) >= limits.SNAPSHOTS_UNANSWERED_MAX:
@@ -36,6 +40,12 @@ def request_in(state: PartitionState, now_ms: int) -> int | None:
     if since_ms < 0:  # by a clock that was wrong, then or now: early, and right from then on
         return 0
     return max(_pause_ms(state, has_waiting=bool(waiting)) - since_ms, 0)
+
+
+def _has_asked(regions: RegionState, asked: Sequence[str]) -> bool:
+    """Return True if the last final snapshot has a position in each of these regions."""
+    last = next((done for done in reversed(regions.snapshots) if done.is_final), None)
+    return last is None or set(asked) <= set(last.positions)
 
 
 def _waiting(regions: RegionState, now_ms: int) -> Sequence[Asked]:

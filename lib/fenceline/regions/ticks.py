@@ -78,7 +78,7 @@ def look(work: Work) -> Due:
     state = tail.state
     request_in = None
     if work.asked and all(map(work.connected, work.asked)):
-        request_in = snapshots.request_in(state, work.context.runtime.now_ms())
+        request_in = snapshots.request_in(state, work.context.runtime.now_ms(), work.asked)
     needs_cursors = bool(state.regions.snapshots) or request_in is not None
     known = _replicated(work) if needs_cursors or work.partition.partition == telling.PARTITION else []
     found = _cursors(work, known) if needs_cursors else []
