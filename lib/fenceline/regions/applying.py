@@ -22,8 +22,8 @@ from fenceline.format.region_markers import Update, Updates
 from fenceline.format.segment import Segment
 from fenceline.log.partition import Partition
 from fenceline.log.retry import Attempts
+from fenceline.log.state import AbortedTransaction
 from fenceline.log.tail import Tail
-from fenceline.model.results import AbortedTransaction
 from fenceline.ports import Change
 from fenceline.read.aborted import aborted_between
 from fenceline.read.time_search import base_of
