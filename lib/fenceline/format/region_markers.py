@@ -22,6 +22,7 @@ T = TypeVar("T")
 Positions: TypeAlias = Mapping[str, tuple[str, int]]  # by region: (topic id, offset there)
 
 ROUND = 1  # the only one; markers of another are passed over
+LEGAL_SUBSCRIPTION = re.compile(rf"(?!\.\.?\Z)[A-Za-z0-9._-]{{1,{limits.SUBSCRIPTION_NAME_CHARS_MAX}}}", re.ASCII)
 LEGAL_ID = re.compile(r"[A-Za-z0-9_-]{1,32}", re.ASCII)  # of a topic, or of a snapshot
 
 
@@ -159,7 +160,7 @@ class Updates:
 def _update(value: Mapping[str, Any]) -> Update:
     active = value.get("active_region")
     return Update(
-        _text(value["subscription"]),
+        _subscription(value["subscription"]),
         _id(value["id"]) if value.get("id") else "",
         _pairs(value["positions"]),
         _pairs(value["from"]),
@@ -193,8 +194,8 @@ def _check_round(value: Mapping[str, Any]) -> None:
         raise ValueError(value["round"])
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str) or not 0 < len(value) <= limits.SUBSCRIPTION_NAME_CHARS_MAX:
+def _subscription(value: Any) -> str:
+    if not isinstance(value, str) or not LEGAL_SUBSCRIPTION.fullmatch(value):
         raise ValueError(value)
     return value
 

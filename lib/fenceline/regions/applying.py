@@ -22,12 +22,10 @@ from fenceline.format.region_markers import Update, Updates
 from fenceline.format.segment import Segment
 from fenceline.log.partition import Partition
 from fenceline.log.retry import Attempts
-from fenceline.log.state import AbortedTransaction
 from fenceline.log.tail import Tail
 from fenceline.ports import Change
-from fenceline.read.aborted import aborted_between
+from fenceline.read.aborted import Outcomes
 from fenceline.read.time_search import base_of
-from fenceline.regions.source_batches import is_aborted
 from fenceline.regions.work import Work
 from fenceline.subscriptions import backlog, cursor_store
 from fenceline.subscriptions.cursor_store import Stored
@@ -150,21 +148,20 @@ def moved(partition: Partition, tail: Tail, cursor: Cursor, found: Found) -> Cur
 def _has_all(partition: Partition, tail: Tail, mark: int, position: int, starts: Mapping[str, tuple[str, int]]) -> bool:
     """Return True if the sender had what lies in [mark, position): of each origin no number up to its ``start``.
 
-    Numbers grow along the log. So the first record of an origin decides that was not aborted.
+    Numbers grow along the log. So the first committed record of an origin decides. Below ``position`` each transaction
+    is decided, and an aborted record was offered in no region.
     """
     lives = {region: origin.topic_id for region, origin in tail.state.origins.items()}
     lives[partition.context.region] = partition.topic_id
     left = {region: start for region, (life, start) in starts.items() if start and lives.get(region) == life}
     if not left:
         return True
-    # Only the own log has aborted records. Numbers up to ``start`` that were aborted need not be offered.
-    is_own_left = partition.context.region in left
-    aborted = aborted_between(partition, mark, position, tail.state) if is_own_left else ()
     for looked_at, segment in enumerate(_segments(partition, mark, position)):
         if looked_at == limits.UPDATE_SEGMENTS_LOOKED_AT:
             return False
         origin = segment.metadata.origin
-        number = _first_number(segment, mark, aborted) if origin in left else None
+        outcomes = Outcomes(partition, [segment], tail.state)
+        number = _first_number(segment, mark, outcomes) if origin in left else None
         if number is None:
             continue
         if number <= left[origin]:
@@ -175,12 +172,8 @@ def _has_all(partition: Partition, tail: Tail, mark: int, position: int, starts:
     return True
 
 
-def _first_number(segment: Segment, mark: int, aborted: Sequence[AbortedTransaction]) -> int | None:
-    """Return the own number of the first record of a segment at or after ``mark``; ``None`` if there is none.
-
-    Args:
-        aborted: The transactions whose records are passed over.
-    """
+def _first_number(segment: Segment, mark: int, outcomes: Outcomes) -> int | None:
+    """Return the own number of the first committed record of a segment at or after ``mark``, or ``None``."""
     data = [header for _, header in segment.batches if not header.is_control]
     replicated = segment.metadata.replicated
     if replicated is None:
@@ -188,7 +181,7 @@ def _first_number(segment: Segment, mark: int, aborted: Sequence[AbortedTransact
     else:
         below = replicated.count - sum(header.count for header in data)  # its numbers are dense
     for header in data:
-        if mark < header.next_offset and not (header.is_transactional and is_aborted(aborted, header)):
+        if mark < header.next_offset and not outcomes.is_aborted(header):
             return below + max(mark - header.base_offset, 0) + 1
         below += header.count
     return None

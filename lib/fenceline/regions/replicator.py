@@ -28,7 +28,7 @@ from fenceline.regions.contacts import Contacts, Place
 from fenceline.regions.forwarding import Forwarding, Missing
 from fenceline.regions.link_item import Link, Seen
 from fenceline.regions.own_link import Found, OwnLink
-from fenceline.regions.peer import Peers
+from fenceline.regions.peer import Peers, PeerTopic
 from fenceline.regions.work import Work
 
 Source: TypeAlias = OwnLink | Forwarding
@@ -146,10 +146,13 @@ class Replicator:
         place = Place(found.topic.topic_id, partition)
         link = self._link(place)
         connected = partial(self._is_connected, place)
-        return Here(Work(self._context, appender, found, link, connected), link, sources)
+        return Here(Work(self._context, appender, found, link, connected, partial(self._there, place)), link, sources)
 
     def _is_connected(self, place: Place, region: str) -> bool:
         return self._contacts.of(place, region).is_connected(self._context.runtime.now_ms())
+
+    def _there(self, place: Place, region: str) -> PeerTopic | None:
+        return self._contacts.of(place, region).topic
 
     def _link(self, place: Place) -> Link:
         """Return the link item as this process knows it; the first time, it is read."""

@@ -11,7 +11,8 @@ Not here: how answers are folded (``log.region_state``), and how cursors use sna
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from fenceline import limits
 from fenceline.append.entry import Outdated
@@ -23,15 +24,18 @@ from fenceline.log.region_state import Asked, RegionState
 from fenceline.log.state import PartitionState
 from fenceline.regions.work import Work
 
+NONE: Mapping[str, str | None] = MappingProxyType({})
 
-def request_in(state: PartitionState, now_ms: int, asked: Sequence[str] = ()) -> int | None:
+
+def request_in(state: PartitionState, now_ms: int, asked: Mapping[str, str | None] = NONE) -> int | None:
     """Return in how many ms the log lets a REQUEST be due; ``None`` if it needs none: the last final one covers all.
 
     Args:
-        asked: The regions that it would ask. One of them may have been suspended, or not in the topic, at the last one.
+        asked: The regions that it would ask, each with its topic id, if that is known.
     """
     regions = state.regions
-    if state.records <= regions.covered and _has_asked(regions, asked):
+    has_come = state.records > regions.covered
+    if not has_come and not (state.records and _lacks(regions, asked)):
         return None
     waiting = _waiting(regions, now_ms)
     if len(waiting) >= limits.SNAPSHOTS_UNANSWERED_MAX:
@@ -39,13 +43,18 @@ def request_in(state: PartitionState, now_ms: int, asked: Sequence[str] = ()) ->
     since_ms = now_ms - regions.requested_at
     if since_ms < 0:  # by a clock that was wrong, then or now: early, and right from then on
         return 0
-    return max(_pause_ms(state, has_waiting=bool(waiting)) - since_ms, 0)
+    pause_ms = _pause_ms(state, has_waiting=bool(waiting)) if has_come else limits.SNAPSHOT_REPEAT_MS_MAX
+    return max(pause_ms - since_ms, 0)
 
 
-def _has_asked(regions: RegionState, asked: Sequence[str]) -> bool:
-    """Return True if the last final snapshot has a position in each of these regions."""
-    last = next((done for done in reversed(regions.snapshots) if done.is_final), None)
-    return last is None or set(asked) <= set(last.positions)
+def _lacks(regions: RegionState, asked: Mapping[str, str | None]) -> bool:
+    """Return True if the newest snapshot names no position in some region, or one in another life of its topic.
+
+    That region was added, or resumed, or created its topic anew. In silence, no cursor there would ever move.
+    """
+    positions = regions.snapshots[-1].positions if regions.snapshots else {}
+    lives = {region: topic_id for region, (topic_id, _) in positions.items()}
+    return any(region not in lives or life not in (None, lives[region]) for region, life in asked.items())
 
 
 def _waiting(regions: RegionState, now_ms: int) -> Sequence[Asked]:

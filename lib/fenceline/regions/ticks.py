@@ -78,7 +78,7 @@ def look(work: Work) -> Due:
     state = tail.state
     request_in = None
     if work.asked and all(map(work.connected, work.asked)):
-        request_in = snapshots.request_in(state, work.context.runtime.now_ms(), work.asked)
+        request_in = snapshots.request_in(state, work.context.runtime.now_ms(), _lives(work))
     needs_cursors = bool(state.regions.snapshots) or request_in is not None
     known = _replicated(work) if needs_cursors or work.partition.partition == telling.PARTITION else []
     found = _cursors(work, known) if needs_cursors else []
@@ -92,6 +92,11 @@ def look(work: Work) -> Due:
         untold=telling.untold(work, known),
         request_in=request_in if is_active else None,
     )
+
+
+def _lives(work: Work) -> dict[str, str | None]:
+    topics = {region: work.there(region) for region in work.asked}
+    return {region: None if topic is None else topic.topic_id for region, topic in topics.items()}
 
 
 def _replicated(work: Work) -> list[SubscriptionItem]:

@@ -18,6 +18,7 @@ from fenceline.append.region_markers import RequestEntry, ResponseEntry, Snapsho
 from fenceline.log.context import Context
 from fenceline.log.partition import Partition
 from fenceline.log.topic_item import TopicItem
+from fenceline.regions.peer import PeerTopic
 
 APPEND_MS = 10_000  # for one marker to be appended
 
@@ -42,6 +43,7 @@ class Work:
     Attributes:
         topic: As it was looked at for this work.
         connected: Returns True if the region of that name answered for this topic less than 10 s ago.
+        there: Returns the topic as the region of that name last showed it; ``None`` if that is not known.
     """
 
     context: Context
@@ -49,6 +51,7 @@ class Work:
     topic: TopicItem
     link: Link
     connected: Callable[[str], bool]
+    there: Callable[[str], PeerTopic | None] = lambda _: None
 
     @property
     def partition(self) -> Partition:
@@ -61,8 +64,15 @@ class Work:
 
     @property
     def asked(self) -> Sequence[str]:
-        """Return the regions that a REQUEST asks: the topic's others, but for the suspended ones."""
-        return [region for region in self.others if region not in self.topic.suspended]
+        """Return the regions that a REQUEST asks: the topic's others that have this partition, and are not suspended.
+
+        Where a region has no such partition, none of its logs holds what a cursor could pass.
+        """
+        return [region for region in self.others if region not in self.topic.suspended and self._has_partition(region)]
+
+    def _has_partition(self, region: str) -> bool:
+        topic = self.there(region)
+        return topic is None or self.partition.partition < topic.partitions
 
     def append(self, entry: MarkerEntry) -> Marked | Outdated:
         """Append a marker; see ``append_marker``."""

@@ -308,6 +308,8 @@ def _settle(run: Run, plan: RegionsPlan) -> None:
             if other != region:
                 run.do(partial(clients.resume, stage, "last", region, other))
     run.do(partial(_end_transactions, stage))
+    for region in plan.regions:  # the sweeper may have ended a DELETE, too
+        run.do(partial(clients.create, stage, "last", region))
     _replicate_until_quiet(run, stage)
     _check_arrived(run, plan)
     if plan.last_in is not None:
@@ -320,11 +322,15 @@ def _settle(run: Run, plan: RegionsPlan) -> None:
 
 
 def _end_transactions(stage: Stage) -> None:
-    """Let the sweeper end what its producers have left open."""
+    """Let the sweeper end what its producers have left open, if need be once their clocks' time has come."""
     from fenceline.sweeper.sweep import sweep
 
-    for region in stage.regions:
-        stage.ask("last", region, "sweep", lambda log: sweep(log, duration_ms=PATIENT_MS))
+    for _ in range(2):
+        for region in stage.regions:
+            stage.ask("last", region, "sweep", lambda log: sweep(log, duration_ms=PATIENT_MS))
+        if not any(log.state.open_transactions for name in stage.regions for log in stage.truth.logs[name].values()):
+            return
+        stage.world.sleep(2 * SKEW_MS)
 
 
 def _replicate_until_quiet(run: Run, stage: Stage) -> None:
