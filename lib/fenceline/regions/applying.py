@@ -159,7 +159,8 @@ def _has_all(partition: Partition, tail: Tail, mark: int, position: int, starts:
         return True
     # Only the own log has aborted records. Numbers up to ``start`` that were aborted need not be offered.
     is_own_left = partition.context.region in left
-    aborted = aborted_between(partition, mark, position, tail.state) if is_own_left else ()
+    ended = aborted_between(partition, mark, position, tail.state) if is_own_left else ()
+    aborted = [AbortedTransaction(one.producer_id, one.first_offset, one.last_offset) for one in ended]
     for looked_at, segment in enumerate(_segments(partition, mark, position)):
         if looked_at == limits.UPDATE_SEGMENTS_LOOKED_AT:
             return False
