@@ -90,6 +90,7 @@ class Link:
         self._key = keys.link_item(topic_id, partition)
         self._me = context.runtime.fresh_id()
         self._version: int | None = None  # as it was last read or written
+        self.is_alone = False  # whether another process that has the lease must have ended
         self._again = 0  # as the last round found it
         self._renewed_at = 0  # monotonic
 
@@ -133,7 +134,7 @@ class Link:
             with attempt:
                 found = self.read()
                 is_taken = self._is_taken(found)
-                if is_taken and found.holder != self._me:
+                if is_taken and found.holder != self._me and not self.is_alone:
                     self._write(found._replace(again=found.again + 1))
                     return False
                 self._again = found.again

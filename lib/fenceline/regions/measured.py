@@ -22,7 +22,7 @@ class Measured(NamedTuple):
     Attributes:
         gaps: How many links stopped because the source no longer keeps what was not taken.
         other_histories: How many links stopped because the source shows another log than before.
-        lag_ms: The age of the oldest record that was not taken, or the time since a silent peer answered; 0 for neither.
+        lag_ms: The age of the oldest record not taken, or the time since a silent peer answered; 0 for neither.
     """
 
     gaps: int

@@ -95,12 +95,13 @@ class Replicator:
         except StaleTopicId:
             return Look((), False, 0)
 
-    def run(self, topic: str, partition: int, *, until_ms: int | None = None) -> Run:
+    def run(self, topic: str, partition: int, *, until_ms: int | None = None, is_alone: bool = False) -> Run:
         """Pull what is missing in a partition, and do what is due there.
 
         Args:
             until_ms: When the run begins nothing more, on the monotonic clock, if that is before its 60 s are over. An
                 append that it has begun ends up to 20 s later.
+            is_alone: Whether no other process replicates here, so that no lease of another one is waited for.
 
         Raises:
             FencelineError: An append here failed, or the log here is damaged. The next run finds what was appended.
@@ -116,6 +117,7 @@ class Replicator:
             look = self._look(here)
             if not look.is_due:
                 return Run(0, look.next_ms)
+            here.link.is_alone = is_alone
             has_lease = here.link.enter()
             self._contacts.learn(here.place, here.link.value)
             if not has_lease:

@@ -170,9 +170,11 @@ class Replication:
                     yield from ((topic.name, number) for number in range(topic.partitions))
             start_after = found[-1].name if found else ""
 
-    def run(self, topic: str, partition: int, *, until_ms: int | None = None) -> Run:
+    def run(self, topic: str, partition: int, *, until_ms: int | None = None, is_alone: bool = False) -> Run:
         """Take what is missing in a partition, and do what is due there; see ``Replicator.run``."""
-        return translate_store_facts(lambda: self._replicator.run(topic, partition, until_ms=until_ms))
+        return translate_store_facts(
+            lambda: self._replicator.run(topic, partition, until_ms=until_ms, is_alone=is_alone)
+        )
 
     def memory_of(self, topic: str, partition: int) -> object:
         """Return what this process remembers of a partition's end: another object once its log has moved."""
