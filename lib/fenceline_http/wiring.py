@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _BATCHES_AT_ONCE = 16  # of one request for several partitions
 _FETCHES_AT_ONCE = 32  # of one process, from S3
-_PEER_CALLS_AT_ONCE = 32  # of one process on stores of its own
+_PEER_CALLS_AT_ONCE = 8  # of one process on stores of its own
 
 Objects: TypeAlias = "SqliteObjectStore | S3ObjectStore"
 Items: TypeAlias = "SqliteItemStore | DynamoItemStore"

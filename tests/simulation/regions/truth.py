@@ -227,9 +227,7 @@ class RegionsTruth:
                 )
 
     @contextmanager
-    def moving(
-        self, region: str, topic_id: str, partition: int, end: int, *, is_seek: bool = False
-    ) -> Iterator[None]:
+    def moving(self, region: str, topic_id: str, partition: int, end: int, *, is_seek: bool = False) -> Iterator[None]:
         """Note that a client is done with all below ``end``: in the life that it read, and in one begun meanwhile."""
         asking = region, partition, end
         if is_seek:
