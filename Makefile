@@ -59,10 +59,11 @@ simulate: setup ## search: the simulation over SEEDS seeds (1000), and the prope
 	$(BIN)/python -m tests.simulation --scenario transactions --seeds $(SEEDS)
 	$(BIN)/python -m pytest -n 2 -m 'not slow' --hypothesis-profile fresh
 
-bench: setup ## measure, as ratios in one run: embedded, on real S3 and DynamoDB servers, the functions' cold start
+bench: setup ## measure, as ratios in one run: embedded, on real S3 and DynamoDB servers, the functions' cold start, regions
 	$(BIN)/fenceline bench
 	$(BIN)/python -m benchmarks.real_servers
 	$(BIN)/python -m benchmarks.functions
+	$(BIN)/python -m benchmarks.regions
 
 clean: ## remove what setup and demo made
 	rm -rf .venv build cdk.out demo-data* *.egg-info

@@ -1,7 +1,6 @@
 """``python -m benchmarks.regions [--json]``: what replication between regions costs, as ratios and counts of one run.
 
-Rule: each region is a ``fenceline dev`` of its own, on its own directory. A time between regions begins at the answer
-to an append or an acknowledgement in one region. It ends when a client of the other region sees its effect.
+Rule: each region is a ``fenceline dev`` of its own, on its own directory.
 
 Not here: whether what arrives is right; see ``tests/simulation/regions`` and ``tests/processes``.
 """
@@ -11,189 +10,39 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import socket
+import sqlite3
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import httpx
 
+from benchmarks.region_servers import PARTITIONS, SUBSCRIPTION, TOPIC, await_connected, create, regions
+from benchmarks.regions_steady import RECORDS_PER_SECOND, Steady
 from fenceline import Client, Record
-from fenceline_cli.dev_server.process import ServerProcess
+from fenceline.adapters.sqlite.directory import ITEMS, OBJECTS, open_directory
 
 MIB = 1024 * 1024
-TOPIC = "orders"
-SUBSCRIPTION = "billing"
-PARTITIONS = 4
-BATCH = 20
-RECORDS_PER_SECOND = 2_000  # from each of two regions
-CATCH_UP_BATCH = 768 * 1024
-APPENDS = 300  # of each kind, by turns
+CATCH_UP_VALUE = MIB // 2 - 72  # its batch has 0.5 MiB, so that two fill a segment
+QUIET_S = 3  # without a write, after which regions count as idle
 
 # What this machine must show.
-BOUNDS = {"lag_p99_ms": 1_000, "cursor_p99_ms": 2_000, "catch_up_ratio": 0.5, "append_ratio": 1.05}
-
-
-@contextmanager
-def regions(names: Sequence[str]) -> Iterator[Mapping[str, Client]]:
-    """Yield a client of each region. The regions are each other's peers, and end with the block."""
-    ports = _free_ports(len(names))
-    urls = {name: f"http://127.0.0.1:{port}" for name, port in zip(names, ports, strict=True)}
-    with ExitStack() as stack:
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fenceline-")))
-        clients = {}
-        for name, port in zip(names, ports, strict=True):
-            peers = ",".join(f"{other}={url}" for other, url in urls.items() if other != name)
-            options = ["--region", name, *(["--peers", peers] if peers else [])]
-            server = stack.enter_context(ServerProcess(directory / name, port=port, options=options))
-            clients[name] = stack.enter_context(Client(server.url))
-        yield clients
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [one.getsockname()[1] for one in sockets]
-
-
-def create(clients: Mapping[str, Client], names: Sequence[str], **options: Any) -> None:
-    for name in names:
-        clients[name].create_topic(TOPIC, regions=list(names), **options)
-
-
-# Steady load
-
-
-class Steady:
-    """Writers in two regions, readers in all, and a consumer in the first one."""
-
-    def __init__(self, clients: Mapping[str, Client], names: Sequence[str], seconds: float) -> None:
-        self.names, self.clients, self.seconds = names, clients, seconds
-        self.acknowledged: dict[str, float] = {}  # when each batch's append was answered, by its first value
-        self.seen: dict[tuple[str, str], tuple[int, int, float]] = {}  # (region, value): partition, offset, when
-        self.acks: list[tuple[int, str, float]] = []  # partition, value, when its acknowledgement was answered
-        self.marks: list[tuple[float, int, int]] = []  # when, partition, mark in the second region
-        self.is_over = threading.Event()
-        self.is_written = threading.Event()
-
-    def run(self) -> dict[str, float]:
-        first, second = self.names[:2]
-        self.clients[first].create_subscription(
-            TOPIC, SUBSCRIPTION, initial_position="earliest", replicate_subscription_state=True
-        )
-        calls: list[Callable[[], None]] = [lambda region=region: self._write(region) for region in (first, second)]  # type: ignore[misc]
-        readers: list[Callable[[], None]] = [lambda region=region: self._read(region) for region in self.names]  # type: ignore[misc]
-        others = [*readers, lambda: self._consume(first), lambda: self._watch(second)]
-        writing = [threading.Thread(target=call) for call in calls]
-        watching = [threading.Thread(target=call) for call in others]
-        for thread in (*watching, *writing):
-            thread.start()
-        for thread in writing:
-            thread.join()
-        self.is_written.set()
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline and not self._has_arrived():
-            time.sleep(0.1)
-        time.sleep(3)
-        self.is_over.set()
-        for thread in watching:
-            thread.join()
-        return self._figures()
-
-    def _write(self, region: str) -> None:
-        client, number, began = self.clients[region], 0, time.monotonic()
-        while (now := time.monotonic()) - began < self.seconds:
-            due = began + number * BATCH / RECORDS_PER_SECOND
-            if due > now:
-                time.sleep(due - now)
-            value = f"{region}:{number}"
-            records = [Record(value.encode() + b":%d" % n) for n in range(BATCH)]
-            client.produce(TOPIC, number % PARTITIONS, records)
-            self.acknowledged[value] = time.monotonic()
-            number += 1
-
-    def _read(self, region: str) -> None:
-        positions = dict.fromkeys(range(PARTITIONS), 0)
-        threads = [threading.Thread(target=self._read_one, args=(region, p)) for p in positions]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-
-    def _read_one(self, region: str, partition: int) -> None:
-        client, position = self.clients[region], 0
-        while not self.is_over.is_set():
-            page = client.read(TOPIC, partition, offset=position, wait_ms=500, max_records=10_000)
-            now, position = time.monotonic(), page.position
-            for record in page.records:
-                assert record.value is not None
-                value, _, at = record.value.decode().rpartition(":")
-                if at == "0":
-                    self.seen[region, value] = (partition, record.offset, now)
-
-    def _consume(self, region: str) -> None:
-        client, positions = self.clients[region], dict.fromkeys(range(PARTITIONS), 0)
-        while not self.is_over.is_set():
-            time.sleep(0.1)
-            for partition, position in positions.items():
-                page = client.read(TOPIC, partition, offset=position, max_records=10_000)
-                if not page.records:
-                    continue
-                last = page.records[-1]
-                client.acknowledge(TOPIC, SUBSCRIPTION, partition, cumulative=last.offset)
-                positions[partition] = page.position
-                assert last.value is not None
-                self.acks.append((partition, last.value.decode().rpartition(":")[0], time.monotonic()))
-
-    def _watch(self, region: str) -> None:
-        client = self.clients[region]
-        while not self.is_over.is_set():
-            time.sleep(0.1)
-            with suppress(Exception):  # the subscription is on its way
-                for cursor in client.subscription(TOPIC, SUBSCRIPTION).partitions:
-                    self.marks.append((time.monotonic(), cursor.partition, cursor.mark_delete_offset))
-
-    def _has_arrived(self) -> bool:
-        return all((region, value) in self.seen for region in self.names for value in list(self.acknowledged))
-
-    def _figures(self) -> dict[str, float]:
-        lags = [
-            max(0.0, self.seen[region, value][2] - acknowledged)
-            for value, acknowledged in self.acknowledged.items()
-            for region in self.names
-            if not value.startswith(f"{region}:") and (region, value) in self.seen
-        ]
-        arrived = sum((region, value) in self.seen for region in self.names for value in self.acknowledged)
-        syncs = [took for took in map(self._sync, self.acks) if took is not None]
-        return {
-            "records_per_second": len(self.acknowledged) * BATCH / self.seconds,
-            "lost": len(self.acknowledged) * len(self.names) - arrived,
-            "lag_p50_ms": 1000 * median(lags),
-            "lag_p99_ms": 1000 * _percentile(lags, 99),
-            "cursor_p50_ms": 1000 * median(syncs),
-            "cursor_p99_ms": 1000 * _percentile(syncs, 99),
-            "never_synced": len(self.acks) - len(syncs),
-        }
-
-    def _sync(self, ack: tuple[int, str, float]) -> float | None:
-        """Return how long after an acknowledgement the second region's mark had passed that record there."""
-        partition, value, acknowledged = ack
-        there = self.seen.get((self.names[1], value))
-        if there is None:
-            return None
-        moved = (when for when, number, mark in self.marks if number == partition and mark > there[1])
-        when = next(moved, None)
-        return None if when is None else max(0.0, when - acknowledged)
-
-
-def _percentile(values: Sequence[float], percent: int) -> float:
-    return sorted(values)[min(len(values) - 1, len(values) * percent // 100)]
+AT_MOST = {
+    "lost": 0,
+    "twice": 0,
+    "lag_p99_ms": 1_000,
+    "cursor_p99_ms": 2_000,
+    "never_synced": 0,
+    "creates_per_mib": 1,
+    "append_ratio": 1.05,
+    "commits_while_idle": 0,
+}
+AT_LEAST = {"records_per_second": 0.99 * RECORDS_PER_SECOND, "catch_up_ratio": 0.5}
 
 
 # Catching up
@@ -204,8 +53,8 @@ def catch_up(mib: int) -> dict[str, float]:
     names = ("a", "b")
     with regions(names) as clients:
         create(clients, ["a"], partitions=1)
-        value = os.urandom(CATCH_UP_BATCH)
-        for _ in range(mib * MIB // CATCH_UP_BATCH):
+        value = os.urandom(CATCH_UP_VALUE)
+        for _ in range(2 * mib):
             clients["a"].produce(TOPIC, 0, [Record(value)])
         copied_s = _copy(clients["a"])
         clients["a"].alter_topic(TOPIC, regions=list(names))
@@ -227,8 +76,6 @@ def catch_up(mib: int) -> dict[str, float]:
 def _copy(client: Client) -> float:
     """Fetch each segment by its URL and store it in a directory of its own, durably. Return how long that took."""
     began, offset = time.monotonic(), 0
-    from fenceline.adapters.sqlite.directory import open_directory
-
     with tempfile.TemporaryDirectory(prefix="fenceline-") as directory, httpx.Client() as http:
         objects, items = open_directory(directory, now_ms=lambda: time.time_ns() // 1_000_000)
         while True:
@@ -258,19 +105,81 @@ def _count(client: Client) -> int:
 # Appends
 
 
-def appends() -> dict[str, float]:
+def appends(count: int) -> dict[str, float]:
     """Return what an append takes in a region with peers, against one without, by turns in one run."""
     with regions(("a", "b")) as clients, regions(("alone",)) as others:
         create(clients, ["a", "b"])
         others["alone"].create_topic(TOPIC)
+        await_connected(clients, ("a", "b"))
         taken: dict[str, list[float]] = {"with": [], "without": []}
-        for number in range(2 * APPENDS):
-            kind, client = ("with", clients["a"]) if number % 2 else ("without", others["alone"])
-            began = time.perf_counter()
-            client.produce(TOPIC, 0, [Record(b"x" * 100)])
-            taken[kind].append(time.perf_counter() - began)
-            time.sleep(0.005)
+        both = [("with", clients["a"]), ("without", others["alone"])]
+        for number in range(count):
+            for kind, client in both if number % 2 else reversed(both):  # neither is always the first
+                began = time.perf_counter()
+                client.produce(TOPIC, 0, [Record(b"x" * 100)])
+                taken[kind].append(time.perf_counter() - began)
+                time.sleep(0.01)
     return {"append_ratio": median(taken["with"]) / median(taken["without"]), "append_ms": 1000 * median(taken["with"])}
+
+
+# Idleness
+
+
+def idle(seconds: float) -> dict[str, float]:
+    """Return how many commits two idle regions make, and how many a region without peers makes in the same time."""
+    with tempfile.TemporaryDirectory(prefix="fenceline-") as directory, ExitStack() as stack:
+        clients = stack.enter_context(regions(("a", "b"), Path(directory)))
+        alone = stack.enter_context(regions(("alone",), Path(directory)))["alone"]
+        create(clients, ("a", "b"), partitions=PARTITIONS)
+        alone.create_topic(TOPIC, partitions=PARTITIONS)
+        clients["a"].create_subscription(TOPIC, SUBSCRIPTION, replicate_subscription_state=True)
+        await_connected(clients, ("a", "b"))
+        for partition in range(PARTITIONS):
+            end = clients["a"].offsets(TOPIC, partition).next_offset
+            clients["a"].acknowledge(TOPIC, SUBSCRIPTION, partition, cumulative=end - 1)
+        stores = {
+            (name, file): stack.enter_context(closing(sqlite3.connect(Path(directory) / name / file)))
+            for name in ("a", "b", "alone")
+            for file in (OBJECTS, ITEMS)
+        }
+        settled_s = _settle(list(stores.values()))
+        commits = Counter[str]()
+        before, until = {place: _version(store) for place, store in stores.items()}, time.monotonic() + seconds
+        while time.monotonic() < until:
+            time.sleep(0.05)
+            for place, store in stores.items():
+                version = _version(store)
+                commits[place[0]] += version != before[place]
+                before[place] = version
+    return {
+        "idle_s": seconds,
+        "settled_after_s": settled_s,
+        "commits_while_idle": commits["a"] + commits["b"],
+        "commits_alone": commits["alone"],
+    }
+
+
+def _settle(stores: Sequence[sqlite3.Connection]) -> float:
+    """Wait until nothing was written for ``QUIET_S``, and return after how long the last write came.
+
+    Raises:
+        RuntimeError: The regions went on writing for a minute.
+    """
+    began = last = time.monotonic()
+    versions = list(map(_version, stores))
+    while time.monotonic() - last < QUIET_S:
+        time.sleep(0.05)
+        now = list(map(_version, stores))
+        if now != versions:
+            versions, last = now, time.monotonic()
+        if time.monotonic() - began > 60:
+            raise RuntimeError("idle regions go on writing")
+    return last - began
+
+
+def _version(store: sqlite3.Connection) -> int:
+    """Return a number that moves with each commit of another process."""
+    return int(store.execute("PRAGMA data_version").fetchone()[0])
 
 
 def main() -> int:
@@ -278,6 +187,8 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--seconds", type=float, default=15, help="of steady load (default 15)")
     parser.add_argument("--mib", type=int, default=1024, help="to catch up with (default 1024)")
+    parser.add_argument("--appends", type=int, default=300, help="of each kind, to compare (default 300)")
+    parser.add_argument("--idle", type=float, default=30, help="seconds without any request (default 30)")
     arguments = parser.parse_args()
     figures: dict[str, dict[str, float]] = {}
     for names in (("a", "b"), ("a", "b", "c")):
@@ -285,7 +196,8 @@ def main() -> int:
             create(clients, names, partitions=PARTITIONS)
             figures[f"steady, {len(names)} regions"] = Steady(clients, names, arguments.seconds).run()
     figures["catch-up"] = catch_up(arguments.mib)
-    figures["append"] = appends()
+    figures["append"] = appends(arguments.appends)
+    figures["idle"] = idle(arguments.idle)
     if arguments.json:
         print(json.dumps(figures, indent=2))
     else:
@@ -297,8 +209,9 @@ def main() -> int:
 
 
 def _bound(name: str) -> str:
-    bound = BOUNDS.get(name)
-    return "" if bound is None else f"   (bound {bound:,.2f})"
+    if name in AT_MOST:
+        return f"   (at most {AT_MOST[name]:,g})"
+    return f"   (at least {AT_LEAST[name]:,g})" if name in AT_LEAST else ""
 
 
 if __name__ == "__main__":

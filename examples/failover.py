@@ -55,13 +55,14 @@ class Region:
 
     def __init__(self, name: str, directory: Path, ports: Mapping[str, int]) -> None:
         self.name = name
+        self.directory = directory / name
         self.url = f"http://127.0.0.1:{ports[name]}"
         self.client = Client(self.url)
         self.lag = "?"
         peers = ",".join(f"{one}=http://127.0.0.1:{port}" for one, port in ports.items() if one != name)
         options = ["--region", name, "--peers", peers]
         self._messages = (directory / f"{name}.txt").open("w")
-        self._server = ServerProcess(directory / name, port=ports[name], options=options, messages=self._messages)
+        self._server = ServerProcess(self.directory, port=ports[name], options=options, messages=self._messages)
         self.is_up = False
 
     def start(self) -> None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _BATCHES_AT_ONCE = 16  # of one request for several partitions
 _FETCHES_AT_ONCE = 32  # of one process, from S3
+_PEER_CALLS_AT_ONCE = 8  # of one process on stores of its own
 
 Objects: TypeAlias = "SqliteObjectStore | S3ObjectStore"
 Items: TypeAlias = "SqliteItemStore | DynamoItemStore"
@@ -131,6 +132,8 @@ def log_of(settings: Settings, objects: ObjectStore, items: ItemStore, runtime: 
         create_ms=create_ms,
         poll_slots=poll_slots,
         peers=_LazyPeers(settings.peers),
+        # A peer is elsewhere, too, where the stores are not: its answers are waited for side by side.
+        peer_calls=ThreadRuntime(_PEER_CALLS_AT_ONCE) if settings.is_embedded and settings.peers else None,
     )
 
 

@@ -61,6 +61,7 @@ def test_every_block_is_run_by_a_test() -> None:
             "#",
         ],  # test_examples.py; the lock: test_readme.py of processes
         [".venv/bin/fenceline", "topic", "create"],  # test_readme.py of processes; the example: test_examples.py
+        [".venv/bin/fenceline", "dev", "--data"],  # test_readme.py of processes; the example: test_failover_example.py
         ["npx", f"aws-cdk@{AWS_CDK}", "deploy"],  # tests/e2e
     ]
     assert len(PYTHON) == 4

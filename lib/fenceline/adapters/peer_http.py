@@ -4,8 +4,9 @@ Rule: an answer is believed only if each of its members has the promised type an
 region. Otherwise the call ends with ``PeerProblem``, and nothing of the answer is used. A call ends in bounded time,
 reads a bounded number of bytes, and follows no redirect.
 
-Rule: a peer that let a call wait in vain is not called for 1 s, doubled each time up to 30 s. Each call fails at once
-meanwhile, so that threads are free for other peers. A call of ``within`` is made all the same.
+Rule: a peer that let a call wait in vain is not called for 1 s, doubled each time up to 30 s. Then one call tries it.
+Each other call fails at once meanwhile, so that threads are free for other peers. A call of ``within`` is made all the
+same.
 
 Not here: how members become values (``peer_answers``), and signatures (``adapters.aws.peer_signing``).
 """
@@ -150,16 +151,35 @@ class HttpPeer:
         self, url: str, params: Mapping[str, str | int], *, bytes_max: int, auth: httpx.Auth | None
     ) -> tuple[httpx.Response, bytes]:
         now = time.monotonic()
-        if self._is_patient and (silence := self._silence.problem_at(now)) is not None:
-            raise PeerProblem(silence)
-        until = now + self._answer_ms / 1000
+        is_trial = False
+        if self._is_patient:
+            silence, is_trial = self._silence.at(now, self._answer_ms)
+            if silence is not None:
+                raise PeerProblem(silence)
+        try:
+            return self._tried(url, params, bytes_max, auth, now + self._answer_ms / 1000)
+        except _InVain as error:
+            self._silence.note(str(error), time.monotonic(), is_trial=is_trial)
+            raise PeerProblem(str(error)) from error
+        except PeerProblem:
+            if is_trial:  # whatever it said, it did not let the call wait
+                self._silence.end()
+            raise
+
+    def _tried(
+        self, url: str, params: Mapping[str, str | int], bytes_max: int, auth: httpx.Auth | None, until: float
+    ) -> tuple[httpx.Response, bytes]:
+        """Return an answer; a connection that the peer closed meanwhile is tried once more.
+
+        Raises:
+            _InVain: The peer let the call wait in vain.
+            PeerProblem: It cannot be reached, or sent what cannot be used.
+        """
         for tries_left in reversed(range(_TRIES)):
             try:
                 found = self._read(url, params, bytes_max, auth, until)
             except (httpx.TimeoutException, TimeoutError) as error:
-                problem = self._problem(f"it did not answer in time: ms={self._answer_ms}")
-                self._silence.note(str(problem), time.monotonic())
-                raise problem from error
+                raise _InVain(str(self._problem(f"it did not answer in time: ms={self._answer_ms}"))) from error
             except (httpx.TransportError, httpx.InvalidURL, RuntimeError) as error:
                 # RuntimeError: another thread closed this peer.
                 if not tries_left or not isinstance(error, httpx.RemoteProtocolError | httpx.ReadError):
@@ -197,6 +217,10 @@ class HttpPeer:
         return PeerProblem(f"the peer {self._name}: {what}")
 
 
+class _InVain(Exception):
+    """A call for whose answer the whole time was waited."""
+
+
 class _Silence:
     """Whether a peer let calls wait in vain, and until when it is not called. Safe to share between threads."""
 
@@ -206,14 +230,24 @@ class _Silence:
         self._times = 0
         self._until = 0.0
 
-    def problem_at(self, now: float) -> str | None:
-        """Return why the peer is not called now; ``None`` if it is."""
-        return self._problem if now < self._until else None
+    def at(self, now: float, trial_ms: int) -> tuple[str | None, bool]:
+        """Return why the peer is not called now (``None`` if it is), and whether this call tries it for all others.
 
-    def note(self, problem: str, now: float) -> None:
+        Args:
+            trial_ms: How long that call may take; until then no other one tries.
+        """
+        if not self._times:
+            return None, False
+        with self._lock:
+            if now < self._until:
+                return self._problem, False
+            self._until = now + trial_ms / 1000
+            return None, True
+
+    def note(self, problem: str, now: float, *, is_trial: bool) -> None:
         """Note a call that waited in vain. Of calls side by side, the first one counts."""
         with self._lock:
-            if now >= self._until:
+            if is_trial or not self._times:
                 pause_ms = min(limits.PEER_PAUSE_MS * 2 ** min(self._times, 10), limits.PEER_PAUSE_MS_MAX)
                 self._problem, self._times, self._until = problem, self._times + 1, now + pause_ms / 1000
 

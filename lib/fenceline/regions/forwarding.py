@@ -118,7 +118,9 @@ class Forwarding:
                 packer.take(batches, records=records, number=there.count or 0)
             packer.pass_by(there.next_offset or 0, there.chain_there or "")
 
-        taking = Taking(self.appender, self.peer, self.region, missing.position, packer, pack, keep)
+        taking = Taking(
+            self.appender, self.peer, self.contacts.gather, self.region, missing.position, packer, pack, keep
+        )
         taken = taking.run(missing.entries)
         if taken.problem is not None:
             self.contacts.fail(self.place, self.name, str(taken.problem), self.position)

@@ -115,7 +115,9 @@ class OwnLink:
                 packer.pass_by(one.next_offset, entry.of_origin.chain)
                 number = one.number
 
-        taking = Taking(self.appender, self.peer, self.peer.name, found.position, packer, pack, keep)
+        taking = Taking(
+            self.appender, self.peer, self.contacts.gather, self.peer.name, found.position, packer, pack, keep
+        )
         taken = taking.run(stood.entries)
         if taken.problem is not None:
             self.note_problem(taken.problem, self.position)

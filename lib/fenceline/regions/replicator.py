@@ -166,7 +166,7 @@ class Replicator:
 
     def _look(self, here: Here) -> Look:
         asked = [source for source in here.sources if not self._pause_ms(here, source)]
-        found = self._context.runtime.gather([source.look for source in asked])
+        found = self._contacts.gather([source.look for source in asked])
         findings = [(source, one) for source, one in zip(asked, found, strict=True) if one is not None]
         due = ticks.look(here.work)
         if due.has_updates and not here.link.is_read:  # another process may have applied them

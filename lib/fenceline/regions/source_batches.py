@@ -16,6 +16,7 @@ from typing import NamedTuple
 from fenceline.format import control
 from fenceline.format.batch import BatchHeader, MalformedBatch, has_right_crc, headers
 from fenceline.format.replicated_batch import stripped
+from fenceline.log.state import AbortedTransaction as AbortedHere
 from fenceline.model.results import AbortedTransaction, SegmentEntry
 from fenceline.regions.peer import PeerProblem
 
@@ -129,7 +130,7 @@ def _is_taken(entry: SegmentEntry, body: bytes, at: int, header: BatchHeader) ->
     return control.travels(_marker_type(entry, body, at, header))
 
 
-def is_aborted(aborted: Sequence[AbortedTransaction], header: BatchHeader) -> bool:
+def is_aborted(aborted: Sequence[AbortedTransaction] | Sequence[AbortedHere], header: BatchHeader) -> bool:
     """Return True if a transactional batch lies within an aborted transaction of its producer."""
     return any(
         one.producer_id == header.producer_id and one.first_offset <= header.base_offset < one.last_offset

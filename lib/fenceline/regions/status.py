@@ -137,7 +137,7 @@ class Shown:
             if runtime.monotonic_ms() > until:
                 return False
             some = [self.appenders[number] for number in old[at : at + limits.FETCH_SEGMENTS]]
-            runtime.gather([OwnLink(appender, hurried, self.contacts).look for appender in some])
+            self.contacts.gather([OwnLink(appender, hurried, self.contacts).look for appender in some])
         return True
 
     def _is_young(self, number: int, region: str) -> bool:
@@ -159,7 +159,7 @@ class Shown:
         waiting = range(len(states), min(there, len(states) + limits.REPLICATION_PARTITIONS_MAX))
         try:
             hurried = peer.within(limits.PEER_TIMEOUT_MS)
-            found += self.context.runtime.gather([partial(self._lag_of_missing, hurried, number) for number in waiting])
+            found += self.contacts.gather([partial(self._lag_of_missing, hurried, number) for number in waiting])
         except PeerProblem:
             return None
         return _Lag(

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 from fenceline import limits
 from fenceline.append.appender import Appender
@@ -25,10 +25,18 @@ from fenceline.model.results import SegmentEntry
 from fenceline.regions.packing import Packed, Packer
 from fenceline.regions.peer import Peer, PeerProblem
 
+T = TypeVar("T")
+
 WINDOW_BYTES = limits.REPLICATED_AHEAD_BYTES // 4  # with their copies, two windows have at most 32 MiB
 WINDOW_SEGMENTS = limits.FETCH_SEGMENTS
 
 Pack = Callable[[SegmentEntry, bytes], None]
+
+
+class Gather(Protocol):
+    """``gather`` of a runtime."""
+
+    def __call__(self, calls: Sequence[Callable[[], T]], /) -> list[T]: ...
 
 
 class Taken(NamedTuple):
@@ -50,6 +58,7 @@ class Taking:
     """One taking of segments of a region's records, into this region's log.
 
     Attributes:
+        gather: Makes calls side by side: to the peer, and the append beside them.
         region: Where the records were produced.
         position: The position in that region's log, as the next create finds it.
         pack: Packs what is taken of one segment.
@@ -58,6 +67,7 @@ class Taking:
 
     appender: Appender
     peer: Peer
+    gather: Gather
     region: str
     position: Origin | None
     packer: Packer
@@ -70,9 +80,8 @@ class Taking:
         Raises:
             FencelineError, StaleTopicId: As ``Appender.append``.
         """
-        gather = self.appender.partition.context.runtime.gather
         windows = _windows(entries)
-        bodies = gather([partial(self._body, entry) for entry in windows[0]])
+        bodies = self.gather([partial(self._body, entry) for entry in windows[0]])
         records = 0
         for at, window in enumerate(windows):
             problem = self._pack(window, bodies)
@@ -83,7 +92,7 @@ class Taking:
                 partial(self._append, self.packer.closed()),
                 *(partial(self._body, entry) for entry in following),
             ]
-            appended, *bodies = gather(calls)  # type: ignore[assignment]
+            appended, *bodies = self.gather(calls)  # type: ignore[assignment]
             assert isinstance(appended, Taken)
             records += appended.records
             if problem is not None or not appended.is_whole:

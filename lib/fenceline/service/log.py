@@ -43,6 +43,7 @@ class Log:
         create_ms: The longest time that one create may take; no create begins with less time left.
         poll_slots: How many polls are held at once; ``None`` sets no bound.
         peers: The other regions by name; topics may name these, and are replicated from them.
+        peer_calls: The runtime of the calls to peers; ``None`` takes ``runtime``.
 
     All errors are of errors.py; store facts never leave the service.
     """
@@ -59,10 +60,12 @@ class Log:
         create_ms: int = 0,
         poll_slots: Slots | None = None,
         peers: Peers | None = None,
+        peer_calls: Runtime | None = None,
     ) -> None:
         self._peers: Peers = {} if peers is None else peers
         slots = poll_slots or Unbounded()
         self.context = Context(objects, items, runtime, region, create_ms, slots, frozenset(self._peers))
+        self._peer_calls = peer_calls
         self._timeout_ms = timeout_ms
         self._resolver = PartitionResolver(self.context, item_age_ms)
         self.producing = Producing(self.context, self._resolver, item_age_ms, timeout_ms)
@@ -120,7 +123,7 @@ class Log:
         """Topics in several regions: what is replicated, snapshots, suspended regions, gaps."""
         from fenceline.service.replication import Replication
 
-        return Replication(self.context, self._resolver, self._peers, self._timeout_ms)
+        return Replication(self.context, self._resolver, self._peers, self._timeout_ms, self._peer_calls)
 
     @cached_property
     def _meetings(self) -> Meetings:

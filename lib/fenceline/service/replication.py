@@ -31,6 +31,7 @@ from fenceline.regions.own_link import OwnLink
 from fenceline.regions.peer import Peers
 from fenceline.regions.replicator import Replicator, Run
 from fenceline.regions.status import Shown
+from fenceline.runtime import Runtime
 from fenceline.service.resolver import (
     INCARNATIONS_PER_REQUEST,
     PartitionResolver,
@@ -48,14 +49,22 @@ class Replication:
 
     Args:
         timeout_ms: How long a marker may take until it is appended.
+        peer_calls: The runtime of the calls to peers; ``None`` takes the context's.
     """
 
-    def __init__(self, context: Context, resolver: PartitionResolver, peers: Peers, timeout_ms: int) -> None:
+    def __init__(
+        self,
+        context: Context,
+        resolver: PartitionResolver,
+        peers: Peers,
+        timeout_ms: int,
+        peer_calls: Runtime | None = None,
+    ) -> None:
         self._context = context
         self._resolver = resolver
         self._peers = peers
         self._timeout_ms = timeout_ms
-        self._contacts = Contacts(context.runtime)
+        self._contacts = Contacts(context.runtime, peer_calls)
         self._replicator = Replicator(context, resolver.appenders, peers, self._contacts)
 
     def status(

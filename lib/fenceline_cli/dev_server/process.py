@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -67,6 +68,12 @@ class ServerProcess:
         """End the server in the middle of its work, as ``kill -9`` does. Entered again, it comes back."""
         self._process.kill()
         self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+    def send(self, sent: signal.Signals) -> None:
+        """Send the server a signal, as one that stops it or lets it go on."""
+        self._process.send_signal(sent)
 
     def cpu_seconds(self) -> float:
         """Return the CPU time that the server has used, all its threads together (Linux only; else 0)."""

@@ -2,7 +2,8 @@
 
 Rule: of all processes that work on a directory, the one that holds ``replicator.lock`` replicates. The operating system
 releases the lock however that process ends, and another process takes it. Processes on a bucket and a table all
-replicate, and each partition's lease lets one of them work.
+replicate, and each partition's lease lets one of them work. The process with the lock waits for no lease: the process
+that took it has ended.
 
 Rule: no request waits for these threads, and none wakes them. They find in memory that a log has moved.
 

@@ -16,6 +16,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any
 
@@ -28,6 +29,7 @@ _ORIGIN = re.compile(r"(https?)://([^/?#\s]+)", re.ASCII)
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _OTHERS_SITES = ("cross-site", "same-site")  # same-site: e.g. another port of this machine
 _SHOWN_CHARS = 200
+_PLACES_REMEMBERED = 64
 
 _ALLOW_METHODS = b"GET, POST, PUT, PATCH, DELETE"
 _ALLOW_HEADERS = b"accept, authorization, content-type, range, x-amz-date, x-amz-security-token"
@@ -185,6 +187,7 @@ def _origin(text: str) -> tuple[str, _Place] | None:
     return None if found is None or place is None else (found[1], place)
 
 
+@lru_cache(_PLACES_REMEMBERED)  # most requests are sent to the same name
 def _place(text: str, scheme: str) -> _Place | None:
     found = _HOST.fullmatch(text.strip().lower())
     if found is None:

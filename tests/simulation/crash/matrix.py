@@ -1,4 +1,4 @@
-"""The crash matrix: for every store call of every operation, the process dies before it, in it and after it.
+"""The crash matrix: for every call of a store or a peer, the process dies before it, in it and after it.
 
 Each cell begins from the same set-up. A row of the table in DESIGN.md, "What a crash leaves", must account for what the
 dead process changed. Then a new process does the mending operation, and everything that was promised must hold.
@@ -23,6 +23,7 @@ from fenceline.transactions import expiry
 from tests.simulation.crash import checks
 from tests.simulation.crash.access_operations import ACCESS_OPERATIONS
 from tests.simulation.crash.operations import OPERATIONS, Operation
+from tests.simulation.crash.region_operations import REGION_OPERATIONS
 from tests.simulation.crash.rows import Stored, explain, rows_of_design
 from tests.simulation.crash.scene import Died, Fate, Process, Scene
 from tests.simulation.crash.transaction_operations import TRANSACTION_OPERATIONS
@@ -32,12 +33,12 @@ PAUSES_MS = (MINUTE_MS, 120 * MINUTE_MS)
 """Between the death and the next process: the shortest that makes every look old, and one beyond ``gc_grace``."""
 
 
-ALL_OPERATIONS = [*OPERATIONS, *ACCESS_OPERATIONS, *TRANSACTION_OPERATIONS]
+ALL_OPERATIONS = [*OPERATIONS, *ACCESS_OPERATIONS, *TRANSACTION_OPERATIONS, *REGION_OPERATIONS]
 
 
 @dataclass(frozen=True)
 class Strike:
-    """One fate of one store call of an operation, and what it left behind."""
+    """One fate of one call of an operation, and what it left behind."""
 
     operation: str
     at: int

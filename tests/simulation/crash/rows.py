@@ -20,6 +20,7 @@ from fenceline.format.control import SEAL, parse_marker
 from fenceline.log.checkpoint_items import Head
 from fenceline.log.topic_item import TopicItem, topic_from_value
 from tests.simulation.crash.access_rows import ACCESS_ROWS, settled_access
+from tests.simulation.crash.region_rows import REGION_ROWS, Replicated, replicated_in, settled_regions, taken
 from tests.simulation.crash.transaction_rows import TRANSACTION_ROWS, settled_transactions
 
 Stored = Mapping[str, Any]
@@ -57,6 +58,11 @@ class Difference:
             key.removesuffix("#head"): (_head(self.before, key), Head.from_value(self.left[key][1])) for key in found
         }
 
+    @cached_property
+    def replicated(self) -> list[Replicated]:
+        """Return the partitions of topics in several regions, as they were left."""
+        return replicated_in(self.left)
+
     def end_of(self, log_prefix: str) -> int:
         """Return the next offset of a partition, by its last segment."""
         last = max((key for key in self.left if key.startswith(log_prefix)), default=None)
@@ -79,7 +85,9 @@ def _log_start(head: Head | None) -> int:
 
 
 def _data_segments(difference: Difference) -> set[str]:
-    return {key for key in difference.changed_under("log/") & difference.left.keys() if difference.has_data(key)}
+    """Return the new segments with records of this region's own clients."""
+    new = difference.changed_under("log/") & difference.left.keys()
+    return {key for key in new if difference.has_data(key) and "origin-topic" not in difference.left[key][1]}
 
 
 def _segments_behind_the_head(difference: Difference) -> set[str]:
@@ -110,6 +118,8 @@ def _checkpoint_without_log_start(difference: Difference) -> set[str]:
     if difference.is_all_written or not _has_topic_items(difference):
         return set()
     moved = {items for items, (was, head) in difference.heads.items() if head.log_start == _log_start(was)}
+    # A checkpoint in the midst of a pull is no trim's.
+    moved -= {keys.partition_items(*keys.parse_segment_key(key)[:2]) for key in taken(difference)}
     return {key for key in difference.changed_under("partition/") if key.split("#")[0] in moved}
 
 
@@ -221,6 +231,7 @@ ROWS: Mapping[str, Callable[[Difference], set[str]]] = {
     "some deletions of a collection, before the others": _deleted,
     **ACCESS_ROWS,
     **TRANSACTION_ROWS,
+    **REGION_ROWS,
 }
 """By its first column: the changed keys that a row accounts for. Rows of further operations go here."""
 
@@ -236,6 +247,7 @@ def _settled(difference: Difference) -> set[str]:
     settled -= _items_ahead_of_the_head(difference)
     settled |= settled_access(difference)
     settled |= settled_transactions(difference)
+    settled |= settled_regions(difference)
     settled |= {key for key in difference.changed_under("compacted/") if _is_in_force(difference.left, key)}
     settled |= {
         key for key in difference.changed_under("state/") & difference.left.keys() if _is_reached(difference, key)

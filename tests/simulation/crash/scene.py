@@ -1,4 +1,4 @@
-"""Two stores, clocks moved by hand, and processes that die at a planned store call; with a ledger of what was promised.
+"""Two stores, clocks moved by hand, and processes that die at a planned call; with a ledger of what was promised.
 
 Rule: a process that died makes no further call, whatever its ``finally`` blocks try. What a client was answered is
 noted at the answer, and nowhere else.
@@ -25,6 +25,7 @@ from fenceline.model.requests import ReadRequest
 from fenceline.model.results import Appended, ProducerRef, ReadRecord
 from fenceline.model.topic import Topic
 from fenceline.ports import Change, Check, Item, ItemKey, NoAnswer, Object, ObjectSummary, StoreFact, Unavailable
+from fenceline.regions.peer import Peer, PeerProblem
 from fenceline.service.log import Log
 from tests.support.service import REGION, FakeRuntime
 
@@ -38,7 +39,7 @@ class Died(BaseException):
 
 
 class Fate(Enum):
-    """What becomes of one store call."""
+    """What becomes of one call of a store or of a peer."""
 
     DIES_BEFORE = "dies before it"
     DIES_AFTER = "dies after it"
@@ -70,10 +71,13 @@ class Process:
         self.calls: list[str] = []  # since it was armed
         self.writes: list[int] = []  # those of them that change something
         self.late: Callable[[], Any] | None = None
+        self.lost: Exception | None = None  # raised in place of an answer that was lost
         self.is_dead = False
         self._fate: Fate | None = None
         self._at = -1
-        self.log = Log(_Objects(self, scene.objects), _Items(self, scene.items), scene.runtime, region=REGION)
+        peers = {name: make(self) for name, make in scene.peers.items()}
+        objects, items = _Objects(self, scene.objects), _Items(self, scene.items)
+        self.log = Log(objects, items, scene.runtime, region=REGION, peers=peers)
 
     @property
     def context(self) -> Context:
@@ -83,7 +87,7 @@ class Process:
         """Count calls from here on, and let the one numbered ``at`` go as ``fate`` says."""
         self.calls, self.writes, self._fate, self._at = [], [], fate, at
 
-    def call(self, name: str, make: Callable[[], T], lost: StoreFact, *, is_write: bool = False) -> T:
+    def call(self, name: str, make: Callable[[], T], lost: Exception, *, is_write: bool = False) -> T:
         if self.is_dead:
             raise Died
         at = len(self.calls)
@@ -95,9 +99,10 @@ class Process:
         if self._fate is Fate.LANDS_LATE and is_write:
             self.late = make
         if self._fate in (Fate.DIES_AFTER, Fate.LOSES_ANSWER):
-            with suppress(StoreFact):
+            with suppress(StoreFact, PeerProblem):
                 make()
         if self._fate is Fate.LOSES_ANSWER:
+            self.lost = lost
             raise lost
         self.is_dead = True
         raise Died
@@ -190,6 +195,8 @@ class Scene:
         self.items = SqliteItemStore(":memory:")
         self.item_keys: set[ItemKey] = set()
         self.ledger = Ledger()
+        self.peers: dict[str, Callable[[Process], Peer]] = {}  # by name: the other regions, as a process asks them
+        self.on_close: list[Callable[[], None]] = []
         self.is_closed = False
         self._lost_items: list[SqliteItemStore] = []
         self._processes: list[Process] = []
@@ -211,6 +218,9 @@ class Scene:
 
     def close(self) -> None:
         self.is_closed = True
+        for close in self.on_close:
+            close()
+        self.on_close.clear()
         self.objects.close()
         for items in (self.items, *self._lost_items):
             items.close()

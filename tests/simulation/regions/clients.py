@@ -52,13 +52,14 @@ class Stage:
         self.count += 1
         return f"{client}-{self.count}"
 
-    def ask(self, client: str, region: str, kind: str, run: Callable[[Any], Any]) -> Any:
-        """Make a request to a process of a region.
+    def ask(self, client: str, region: str, kind: str, run: Callable[[Any], Any], number: int | None = None) -> Any:
+        """Make a request to a process of a region: the one of that number, or any.
 
         Raises:
             FencelineError, NoReply, Refused: As ``World.call``.
         """
-        process = self.rng.choice(self.sites[region].processes)
+        processes = self.sites[region].processes
+        process = self.rng.choice(processes) if number is None else processes[number % len(processes)]
         self.world.note(client, "asks", f"{process.name} {kind}")
         try:
             answer = self.world.call(process, run, self.patience_ms)
@@ -69,10 +70,12 @@ class Stage:
         self.answered[kind] = self.answered.get(kind, 0) + 1
         return answer
 
-    def tolerantly(self, client: str, region: str, kind: str, run: Callable[[Any], Any]) -> Any:
+    def tolerantly(
+        self, client: str, region: str, kind: str, run: Callable[[Any], Any], number: int | None = None
+    ) -> Any:
         """Make a request, and return ``None`` if it was refused or not answered."""
         with suppress(FencelineError, NoReply, Refused):
-            return self.ask(client, region, kind, run)
+            return self.ask(client, region, kind, run, number)
         return None
 
     def rest(self, most_ms: float = 3_000) -> None:
@@ -146,7 +149,7 @@ def consume_page(stage: Stage, client: str, region: str, partition: int, *, all_
     last = page.records[cut - 1].offset
     if not all_of_it and stage.rng.random() < 0.1:
         offset = page.records[0].offset if stage.rng.random() < 0.5 else last
-        with stage.truth.moving(region, topic_id, partition, offset):
+        with stage.truth.moving(region, topic_id, partition, offset, is_seek=True):
             stage.ask(client, region, "seek", lambda log: log.subscriptions.seek(TOPIC, partition, NAME, offset=offset))
         return cut
     sent = Acknowledgement(cumulative=last)
@@ -162,12 +165,12 @@ def replicate(stage: Stage, region: str, is_over: Callable[[], bool]) -> None:
         replicate_once(stage, region, stage.rng.randrange(stage.partitions))
 
 
-def replicate_once(stage: Stage, region: str, partition: int) -> Any:
+def replicate_once(stage: Stage, region: str, partition: int, number: int | None = None) -> Any:
     def run(log: Any) -> Any:
         with suppress(StoreFact):
             return log.replication.run(TOPIC, partition)
 
-    return stage.tolerantly(f"replicator-{region}", region, "replicate", run)
+    return stage.tolerantly(f"replicator-{region}", region, "replicate", run, number)
 
 
 # Operators
@@ -220,6 +223,13 @@ def create(stage: Stage, client: str, region: str) -> None:
         "create",
         lambda log: log.topics.create(TOPIC, partitions=stage.partitions, regions=list(stage.regions)),
     )
+
+
+def have_topic(stage: Stage, client: str, region: str) -> None:
+    """Create the topic where it is missing, also where its deletion was left half done."""
+    if stage.tolerantly(client, region, "topic", lambda log: log.topics.get(TOPIC)) is None:
+        stage.tolerantly(client, region, "delete", lambda log: log.topics.delete(TOPIC))
+        create(stage, client, region)
 
 
 def subscribe(stage: Stage, client: str, region: str) -> None:

@@ -31,6 +31,7 @@ class Site:
     objects: WatchedObjectStore
     items: WatchedItemStore
     processes: list[Process] = field(default_factory=list)
+    writes: int = 0  # of objects and items
 
 
 @dataclass
@@ -41,7 +42,7 @@ class Links:
     sites: dict[str, Site]
     lost: float = 0  # of questions, and of answers
     slow_ms: float = 0
-    stale: float = 0  # of answers about segments, given once more
+    stale: float = 0  # of answers about topics and segments, given once more
     cut: set[tuple[str, str]] = field(default_factory=set)
     asked: int = 0
     may_forward: Callable[[str, str], bool] = lambda asker, origin: True
@@ -55,14 +56,19 @@ class SimulatedPeer:
     links: Links
     asker: str
     name: str
-    last: dict[Any, SegmentList] = field(default_factory=dict)
+    last: dict[Any, Any] = field(default_factory=dict)
 
     def within(self, answer_ms: int) -> SimulatedPeer:
         return self
 
     def topic(self, name: str) -> PeerTopic | None:
+        kept: PeerTopic | None = self.last.get(name)
+        if kept is not None and self.links.world.rng.random() < self.links.stale:
+            return kept
         found = self._ask("topic", lambda log: log.topics.get(name))
-        return None if found is None else PeerTopic(found.topic_id, found.partitions, tuple(found.regions))
+        if found is not None:
+            self.last[name] = PeerTopic(found.topic_id, found.partitions, tuple(found.regions))
+        return None if found is None else self.last[name]
 
     def segments(
         self, topic: str, partition: int, *, origin: str, offset: int | None, limit: int
@@ -71,7 +77,7 @@ class SimulatedPeer:
         if origin != "own" and not links.may_forward(self.asker, origin):
             links.problems.append(f"I19: {self.asker} asks {self.name} for {origin}, which is not suspended")
         question = topic, partition, origin, offset, limit
-        kept = self.last.get(question)
+        kept: SegmentList | None = self.last.get(question)
         if kept is not None and links.world.rng.random() < links.stale:
             return kept
         answer = self._ask(

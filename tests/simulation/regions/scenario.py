@@ -35,7 +35,8 @@ from tests.simulation.regions.truth import RegionsTruth
 NAMES = ("a", "b", "c")
 SKEW_MS = 3_600_000
 QUIET_MS = 600_000  # for which nothing may be written once all has arrived
-QUIET_ROUNDS = 4
+SILENT_ROUNDS = 4
+QUIET_ROUNDS = 4  # each process has two of them, where a region has two
 PAUSE_MS = 30_000  # between quiet rounds: two are longer than a region waits before it asks anew for a snapshot
 ROUNDS_MAX = 200  # of replication until nothing moves any longer
 
@@ -190,9 +191,11 @@ def _site(world: World, truth: RegionsTruth, name: str, objects: Any, items: Any
     site = Site(name, WatchedObjectStore(objects, world), WatchedItemStore(items, world))
 
     def on_create(key: str) -> None:
+        site.writes += 1
         truth.on_create(name, site.objects.created[-1])
 
     def on_write(changes: Sequence[Change]) -> None:
+        site.writes += 1
         truth.on_write(name, changes)
 
     site.objects.on_create, site.items.on_write = on_create, on_write
@@ -291,15 +294,16 @@ def _settle(run: Run, plan: RegionsPlan) -> None:
     run.faults = Faults()
     run.links.cut.clear()
     run.links.lost = run.links.stale = run.links.slow_ms = 0
+    world.preemption = world.lock_preemption = 0  # no request meets another from now on
     for process in world.processes:
         process.thaw()
         process.restart()
         process.wall_offset_ms = 0
     stage.patience_ms = PATIENT_MS
-    calm_ms = plan.faults.lands_after_ms_max + 60_000
+    calm_ms = plan.faults.lands_after_ms_max + 2 * plan.skew_ms + 60_000  # also past what a fast clock has dated
     run.do(lambda: world.sleep(calm_ms))
     for region in plan.regions:
-        run.do(partial(clients.create, stage, "last", region))
+        run.do(partial(clients.have_topic, stage, "last", region))
         for other in plan.regions:
             if other != region:
                 run.do(partial(clients.resume, stage, "last", region, other))
@@ -332,11 +336,9 @@ def _end_transactions(stage: Stage) -> None:
 def _replicate_until_quiet(run: Run, stage: Stage) -> None:
     """Have each region replicate, pass what it shows as a gap, and go on until no region does anything."""
     quiet = 0
-    for _ in range(ROUNDS_MAX):
+    for turn in range(ROUNDS_MAX):
         before = _written(run)
-        for region in stage.regions:
-            for partition in range(stage.partitions):
-                run.do(partial(clients.replicate_once, stage, region, partition))
+        _replicate_everywhere(run, stage, turn)
         is_quiet = _written(run) == before
         quiet = quiet + 1 if is_quiet else 0
         if quiet == QUIET_ROUNDS:
@@ -346,8 +348,15 @@ def _replicate_until_quiet(run: Run, stage: Stage) -> None:
     raise Violation(f"I24: regions are still busy after {ROUNDS_MAX} rounds")
 
 
+def _replicate_everywhere(run: Run, stage: Stage, turn: int) -> None:
+    """Have one process of each region replicate; each is another one than in the turn before."""
+    for region in stage.regions:
+        for partition in range(stage.partitions):
+            run.do(partial(clients.replicate_once, stage, region, partition, turn))
+
+
 def _written(run: Run) -> int:
-    return sum(1 for _, _, who, what, _ in run.world.events if who == "store" and what in ("created", "wrote"))
+    return sum(site.writes for site in run.sites.values())
 
 
 def _check_arrived(run: Run, plan: RegionsPlan) -> None:
@@ -374,10 +383,8 @@ def _check_marks(run: Run, plan: RegionsPlan) -> None:
 def _check_silence(run: Run, stage: Stage) -> None:
     """Check that regions in which nothing is written by clients write nothing by themselves."""
     before = _written(run)
-    for _ in range(10):
-        for region in stage.regions:
-            for partition in range(stage.partitions):
-                run.do(partial(clients.replicate_once, stage, region, partition))
-        run.do(lambda: run.world.sleep(QUIET_MS / 10))
+    for turn in range(SILENT_ROUNDS):
+        _replicate_everywhere(run, stage, turn)
+        run.do(lambda: run.world.sleep(QUIET_MS / SILENT_ROUNDS))
     if _written(run) != before:
         raise Violation(f"I24: {_written(run) - before} writes in silence")

@@ -19,6 +19,7 @@ from fenceline.format import keys
 from fenceline.format.batch import decode
 from fenceline.format.segment import Segment
 from fenceline.log.checkpoint_items import Head
+from fenceline.log.region_state import CompletedSnapshot
 from fenceline.log.state import PartitionState, apply
 from fenceline.ports import Change, Put
 from tests.simulation.harness import real
@@ -86,7 +87,9 @@ class RegionsTruth:
         self.done: set[Named] = set()
         self.marks: dict[tuple[str, str, int], int] = {}  # by region, topic id and partition
         self._made: set[tuple[str, str]] = set()
+        self.told: set[tuple[str, str]] = set()  # (region, topic id) of each subscription that ever was
         self._asking: list[tuple[str, int, int]] = []  # (region, partition, end) of moves on their way
+        self._sought: set[tuple[str, int, int]] = set()  # (region, partition, offset) of each seek
 
     # The log
 
@@ -104,6 +107,9 @@ class RegionsTruth:
         self._judge_replicated(region, (topic_id, partition), before, folded.state, segment)
         self._add(region, (topic_id, partition), log, before, segment)
         log.state = folded.state
+        for snapshot in folded.state.regions.snapshots:
+            if snapshot not in before.regions.snapshots:
+                self._judge_snapshot(log, partition, snapshot)
         for ended in folded.aborted:
             for kept in log.records:
                 if kept.producer_id == ended.producer_id and ended.first_offset <= kept.offset < ended.last_offset:
@@ -161,6 +167,24 @@ class RegionsTruth:
         if lost:
             raise Violation(f"I17: left out: {region} {lost[0].named} taken={taken}")
 
+    def _judge_snapshot(self, log: SiteLog, partition: int, snapshot: CompletedSnapshot) -> None:
+        """Judge a snapshot (I21): what is committed below its positions lies below its local offset here."""
+        for region, (topic_id, position) in snapshot.positions.items():
+            there = self.logs[region].get((topic_id, partition))
+            if there is None or self.topic_ids.get(region) != topic_id:
+                continue  # nothing moves in another life
+            for kept in there.records:
+                if kept.offset >= position:
+                    break
+                origin, life, _, number = kept.named
+                start = snapshot.starts.get(origin)
+                is_passed = start is not None and start[0] == life and number <= start[1]
+                if is_passed or self.topic_ids.get(origin) != life or not there.is_committed(kept):
+                    continue
+                here = log.numbers.get(kept.named)
+                if here is None or here.offset >= snapshot.local:
+                    raise Violation(f"I21: {log.region} has not, below {snapshot.local}, of {region}: {kept.named}")
+
     # Items
 
     def on_write(self, region: str, changes: Sequence[Change]) -> None:
@@ -177,10 +201,15 @@ class RegionsTruth:
             elif kind == "cursors":
                 topic_id, _, partition = keys.parse_cursor_item(change.key)
                 self._judge_mark(region, (topic_id, partition), int(str(change.value["mark"])))
+            elif kind == "subscriptions":
+                self.told.add((region, change.key.partition.split("/")[1]))
 
     def _judge_mark(self, region: str, place: Place, mark: int) -> None:
         """Judge a mark: what lies behind it is done with (I21, I22)."""
+        before = self.marks.get((region, *place), 0)
         self.marks[region, *place] = mark
+        if mark < before and (region, place[1], mark) not in self._sought:
+            raise Violation(f"I22: a mark goes back: {region} {place} {before} {mark}")
         if place[0] != self.topic_ids.get(region):
             return
         for asker, partition, end in self._asking:
@@ -192,16 +221,17 @@ class RegionsTruth:
                 break
             if log is not None and kept.offset < log.log_start:
                 continue  # no longer here to be offered
-            is_present = self.topic_ids.get(kept.named.origin) == kept.named.topic_id
-            if is_present and kept.named not in self.done and not kept.is_aborted and log and log.is_committed(kept):
+            if kept.named not in self.done and log is not None and log.is_committed(kept):
                 raise Violation(
                     f"I22: passed, but never offered: {region} mark={mark} offset={kept.offset} {kept.named}"
                 )
 
     @contextmanager
-    def moving(self, region: str, topic_id: str, partition: int, end: int) -> Iterator[None]:
+    def moving(self, region: str, topic_id: str, partition: int, end: int, *, is_seek: bool = False) -> Iterator[None]:
         """Note that a client is done with all below ``end``: in the life that it read, and in one begun meanwhile."""
         asking = region, partition, end
+        if is_seek:
+            self._sought.add(asking)
         self.finish(region, (topic_id, partition), end)
         self._asking.append(asking)
         yield

@@ -38,7 +38,7 @@ class FakeLog:
     def memory_of(self, *place: Any) -> object:
         return self.memory.get(place)
 
-    def run(self, *place: Any) -> Run:
+    def run(self, *place: Any, is_alone: bool) -> Run:
         self.runs[place] += 1
         return self.on_run(place)
 

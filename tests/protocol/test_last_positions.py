@@ -1,0 +1,53 @@
+"""The last position of a cursor arrives: in a region that was suspended, and behind records that were aborted (I24)."""
+
+from __future__ import annotations
+
+from fenceline.log.topic_suspension import suspend
+from tests.support.region_ticks import Ticking
+from tests.support.service import TOPIC
+from tests.support.transacting import Producer
+
+
+def test_a_region_that_is_resumed_gets_the_position_though_no_record_has_come() -> None:
+    """The last snapshot before was final, and left the suspended region out."""
+    regions = Ticking.of("a", "b", "c")
+    regions.subscribe("a")
+    regions["a"].append("1", "2")
+    suspend(regions["a"].log.context, TOPIC, "c", is_suspended=True)
+    regions.settle()
+    regions.acknowledge("a", regions.state("a").data_next - 1)
+    regions.settle()
+    assert regions.state("a").regions.snapshots[-1].is_final
+    assert (regions.unread("b"), regions.unread("c")) == ([], ["1", "2"])
+    suspend(regions["a"].log.context, TOPIC, "c", is_suspended=False)
+    regions.settle()
+    assert regions.unread("c") == []
+    assert not regions.is_due("a")
+
+
+def test_records_that_were_aborted_first_of_all_keep_no_position_away_from_their_origin() -> None:
+    """What the others have of c begins with its second record. The first one is offered in no region."""
+    regions = Ticking.of("a", "b", "c")
+    regions["b"].append("of b")
+    regions["c"].pull()
+    producer = Producer(regions["c"].service, regions["c"].log)
+    producer.begin()
+    producer.add(0)
+    producer.send("1")
+    producer.end(is_commit=False)
+    regions["c"].append("2")
+    regions.subscribe("a")
+    replicate(regions)
+    taken = regions["a"].origin("c")
+    assert taken is not None
+    assert (taken.start, taken.count) == (1, 2)
+    regions.acknowledge("a", regions.state("a").data_next - 1)
+    replicate(regions)
+    assert regions.cursor("c").mark > regions.state("c").data_next - 1
+
+
+def replicate(regions: Ticking) -> None:
+    for _ in range(8):
+        for name in regions.world.regions:
+            regions[name].pull()
+        regions.world.runtime.advance(1_000)

@@ -1,0 +1,145 @@
+"""The crash matrix of regions can fail: each of these breaks one thing that it must find.
+
+Rule: what is due is written down before it is done, and taken back only after that (I23).
+
+Protocol: DESIGN.md, "What a crash leaves".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from fenceline.errors import FencelineError
+from fenceline.regions import applying, own_link, source_batches, telling, ticks, updates
+from fenceline.regions.link_item import Link
+from fenceline.regions.work import Work
+from fenceline.subscriptions.cursor_store import Stored
+from tests.simulation.crash.matrix import Strike, deaths_behind_writes, run_all
+from tests.simulation.crash.region_operations import REGION_OPERATIONS
+
+pytestmark = pytest.mark.slow
+
+BY_NAME = {operation.name: operation for operation in REGION_OPERATIONS}
+
+
+def run_of(name: str) -> list[Strike]:
+    return list(run_all(BY_NAME[name]))
+
+
+def test_each_half_of_a_row_with_two_is_seen() -> None:
+    lefts = [
+        (strike.call, row) for strike in deaths_behind_writes(BY_NAME["SNAPSHOT and UPDATE"]) for row in strike.left
+    ]
+    due = [call for call, row in lefts if row.startswith("`due`")]
+    assert due == ["write item cursors", "create segment"]
+    asked = [strike.call for strike in deaths_behind_writes(BY_NAME["REQUEST"]) if "REQUEST" in "".join(strike.left)]
+    assert "create segment" in asked
+    assert [call for call, row in lefts if row.startswith("a REQUEST")] == ["create segment", "create segment"]
+
+
+def test_a_wake_up_that_the_holder_of_the_lease_passes_over_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def leave(self: Link) -> bool:
+        self._write(self.read()._replace(holder="", until=0))
+        return True
+
+    monkeypatch.setattr(Link, "leave", leave)
+    with pytest.raises(AssertionError, match="a wake-up was lost"):
+        run_of("lease, and woken meanwhile")
+
+
+def test_a_lease_that_never_lapses_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Link, "_is_taken", lambda self, found: bool(found.holder))
+    with pytest.raises(AssertionError):
+        run_of("pull: a known link")
+
+
+def test_a_record_that_is_passed_over_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at = source_batches.looked_at
+
+    def forgetful(*told: Any, **more: Any) -> Any:
+        return [one for one in looked_at(*told, **more) if one.number != 2]
+
+    monkeypatch.setattr(own_link, "looked_at", forgetful)
+    with pytest.raises((AssertionError, FencelineError), match="I17"):
+        run_of("pull: a known link")
+
+
+def test_an_aborted_record_that_is_taken_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    ask = own_link.OwnLink._segments
+
+    def credulous(self: own_link.OwnLink, *told: Any) -> Any:
+        answer = ask(self, *told)
+        return answer and replace(answer, segments=[replace(one, aborted=[]) for one in answer.segments])
+
+    monkeypatch.setattr(own_link.OwnLink, "_segments", credulous)
+    with pytest.raises(AssertionError):
+        run_of("pull: several segments")
+
+
+def test_an_update_that_is_cleared_before_it_is_sent_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    send = updates.send
+
+    def hasty(context: Any, appender: Any, cursors: list[Stored], wait_ms: int) -> None:
+        for stored in cursors:
+            if stored.cursor.cache.due is not None:
+                updates._clear(context, stored)
+        send(context, appender, cursors, wait_ms)
+
+    monkeypatch.setattr(updates, "send", hasty)
+    with pytest.raises(AssertionError, match="I24"):
+        run_of("acknowledgement and UPDATE")
+
+
+def test_a_tick_that_looks_at_no_cursor_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ticks, "_moves", lambda *_: [])
+    with pytest.raises(AssertionError, match="I24"):
+        run_of("SNAPSHOT and UPDATE")
+
+
+def test_a_subscription_that_is_told_before_its_update_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    tell = telling.tell
+
+    def hasty(work: Work, subscriptions: Any) -> None:
+        for one in subscriptions:
+            telling._note(work, one)
+        tell(work, subscriptions)
+
+    monkeypatch.setattr(telling, "tell", hasty)
+    with pytest.raises(AssertionError, match="never heard of a subscription"):
+        run_of("telling")
+
+
+@dataclass
+class Lost:
+    """A link that remembers nothing."""
+
+    applied_to: int = 0
+
+    def applied(self, offset: int) -> None:
+        pass
+
+
+def test_an_update_that_is_remembered_before_it_is_applied_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    apply_all = applying.apply_all
+
+    def hasty(work: Work, tail: Any) -> bool:
+        assert isinstance(work.link, Link)
+        work.link.applied(tail.state.regions.update_next)
+        work.link._write(work.link.value)
+        return apply_all(replace(work, link=Lost()), tail)
+
+    monkeypatch.setattr(applying, "apply_all", hasty)
+    with pytest.raises(AssertionError, match="I24"):
+        run_of("UPDATE applied: cursor moved")
+
+
+def test_an_update_that_passes_what_was_not_offered_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def boundless(partition: Any, tail: Any, cursor: Any, found: Any) -> Any:
+        return cursor.moved_elsewhere(found.offset)
+
+    monkeypatch.setattr(applying, "moved", boundless)
+    with pytest.raises(AssertionError, match="I22"):
+        run_of("RESPONSE")
