@@ -18,7 +18,7 @@ from fenceline import limits
 from fenceline.append.entry import Outdated
 from fenceline.append.region_markers import RequestEntry, ResponseEntry, SnapshotEntry
 from fenceline.errors import InvalidRequestError
-from fenceline.format.region_markers import Request
+from fenceline.format.region_markers import Positions, Request
 from fenceline.log.context import StaleTopicId
 from fenceline.log.region_state import Asked, RegionState
 from fenceline.log.state import PartitionState
@@ -34,8 +34,8 @@ def request_in(state: PartitionState, now_ms: int, asked: Mapping[str, str | Non
         asked: The regions that it would ask, each with its topic id, if that is known.
     """
     regions = state.regions
-    has_come = state.records > regions.covered
-    if not has_come and not (state.records and _lacks(regions, asked)):
+    is_due = state.records > regions.covered or (state.records > 0 and not set(asked) <= _positions(regions).keys())
+    if not is_due and not (state.records and _has_other_lives(regions, asked)):
         return None
     waiting = _waiting(regions, now_ms)
     if len(waiting) >= limits.SNAPSHOTS_UNANSWERED_MAX:
@@ -43,18 +43,23 @@ def request_in(state: PartitionState, now_ms: int, asked: Mapping[str, str | Non
     since_ms = now_ms - regions.requested_at
     if since_ms < 0:  # by a clock that was wrong, then or now: early, and right from then on
         return 0
-    pause_ms = _pause_ms(state, has_waiting=bool(waiting)) if has_come else limits.SNAPSHOT_REPEAT_MS_MAX
+    # A peer that shows an old life of its topic for a while costs few snapshots.
+    pause_ms = _pause_ms(state, has_waiting=bool(waiting)) if is_due else limits.SNAPSHOT_REPEAT_MS_MAX
     return max(pause_ms - since_ms, 0)
 
 
-def _lacks(regions: RegionState, asked: Mapping[str, str | None]) -> bool:
-    """Return True if the newest snapshot names no position in some region, or one in another life of its topic.
+def _positions(regions: RegionState) -> Positions:
+    """Return those of the newest snapshot.
 
-    That region was added, or resumed, or created its topic anew. In silence, no cursor there would ever move.
+    It lacks a region that was added or resumed since. In silence, no cursor there would ever move without another one.
     """
-    positions = regions.snapshots[-1].positions if regions.snapshots else {}
-    lives = {region: topic_id for region, (topic_id, _) in positions.items()}
-    return any(region not in lives or life not in (None, lives[region]) for region, life in asked.items())
+    return regions.snapshots[-1].positions if regions.snapshots else {}
+
+
+def _has_other_lives(regions: RegionState, asked: Mapping[str, str | None]) -> bool:
+    """Return True if some region has created its topic anew since the newest snapshot."""
+    lives = {region: topic_id for region, (topic_id, _) in _positions(regions).items()}
+    return any(region in lives and life not in (None, lives[region]) for region, life in asked.items())
 
 
 def _waiting(regions: RegionState, now_ms: int) -> Sequence[Asked]:
