@@ -1,4 +1,20 @@
-"""Each guard of regions, switched off: the seeds find what it was there for, and pass with it."""
+"""Each guard of regions, switched off: the seeds find what it was there for, and pass with it.
+
+Not here, because no seed has found them:
+
+- The first answer counts. A later one differs only if the answering topic was created again. It must come after the
+  local offset was found, and before the SNAPSHOT that the same run appends.
+
+- A count of 0 needs no record. It matters only for an origin of which one region took markers, in a life that ended
+  before another region took anything.
+
+- What is due is cleared after its UPDATE, and `applied_to` is stored after UPDATEs were applied. A death must hit the
+  very last one. ``protocol.test_region_cursors`` lets a process die at each step.
+
+- `again`: replicators are called over and over here, so no wake-up is missed. See ``protocol.test_pulling_races``.
+
+- Another history: no region is restored from older objects here. See ``protocol.test_pulling_faults``.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +28,9 @@ from fenceline.append.region_markers import ResponseEntry
 from fenceline.append.replicated import ReplicatedEntry
 from fenceline.errors import CorruptLogError
 from fenceline.log import region_state
-from fenceline.log.region_state import Asked, Counts
+from fenceline.log.region_state import Asked
 from fenceline.model.results import SegmentList
-from fenceline.regions import applying, own_link, source_batches, standing, telling, ticks, updates
+from fenceline.regions import applying, own_link, source_batches, standing, telling, ticks
 from fenceline.regions.forwarding import Forwarding
 from fenceline.regions.own_link import OwnLink
 from fenceline.regions.packing import Packer
@@ -22,9 +38,10 @@ from fenceline.regions.replicator import Here, Replicator
 from fenceline.subscriptions import backlog, cursors
 from fenceline.subscriptions.items import Cursor
 from fenceline.subscriptions.snapshot_cache import SnapshotCache
-from tests.simulation.harness.stores import Faults
 from tests.simulation.log.truth import Violation
-from tests.simulation.regions.scenario import FailedRegions, RegionsPlan, draw_plan, run_seed
+from tests.simulation.regions import plans
+from tests.simulation.regions.run import RegionsPlan
+from tests.simulation.regions.scenario import FailedRegions, run_seed
 
 pytestmark = pytest.mark.slow
 
@@ -126,16 +143,6 @@ def completes_without_a_comparison(patch: Patch) -> None:
     )
 
 
-def takes_the_last_answer(patch: Patch) -> None:
-    """Let a later answer of a region replace its first one."""
-
-    def replacing(asked: Asked, response: Any, region: str, answer: Any) -> Asked:
-        is_awaited = asked.snapshot_id == response.snapshot_id and region in asked.regions
-        return asked._replace(answers={**asked.answers, region: answer}) if is_awaited else asked
-
-    patch.setattr(region_state, "_with", replacing)
-
-
 def answers_with_its_end(patch: Patch) -> None:
     """Answer with the RESPONSE's offset, not with that of the REQUEST."""
     judged = ResponseEntry.check
@@ -174,16 +181,6 @@ _checked = ResponseEntry.check
 def takes_each_snapshot_for_final(patch: Patch) -> None:
     """Ask for no further snapshot, though a region lacked what was here."""
     patch.setattr(Asked, "is_final", True)
-
-
-def wants_to_know_of_what_has_no_record(patch: Patch) -> None:
-    """Wait for an origin of which the other region has no record either."""
-
-    def has(known: Counts, origin: str, life: str, count: int) -> bool:
-        known_life, known_count = known.get(origin, ("", -1))
-        return known_life == life and known_count >= count
-
-    patch.setattr(region_state, "has", has)
 
 
 # Cursors (I22, I23)
@@ -242,22 +239,6 @@ def tells_no_region(patch: Patch) -> None:
     patch.setattr(telling, "untold", lambda work, subscriptions: ())
 
 
-def clears_before_it_sends(patch: Patch) -> None:
-    """Clear what is due, and only then append the UPDATE that says it."""
-    sent = updates.send
-
-    def hasty(context: Any, appender: Any, found: Any, wait_ms: int) -> None:
-        for stored in found:
-            if stored.cursor.cache.due is not None:
-                updates._clear(context, stored)
-        patched = [one for one in found if one.cursor.cache.due is not None]
-        with pytest.MonkeyPatch.context() as inner:
-            inner.setattr(updates, "_clear", lambda *told: None)
-            sent(context, appender, patched, wait_ms)
-
-    patch.setattr(updates, "send", hasty)
-
-
 def keeps_in_memory_what_is_due(patch: Patch) -> None:
     """Store nothing of what is due to be sent."""
     passed = SnapshotCache._passed
@@ -267,29 +248,6 @@ def keeps_in_memory_what_is_due(patch: Patch) -> None:
 def looks_at_no_cursor_later(patch: Patch) -> None:
     """Leave it to the next acknowledgement to consider the snapshots that came since."""
     patch.setattr(ticks, "_moves", lambda *told: [])
-
-
-def remembers_before_it_applies(patch: Patch) -> None:
-    """Remember that an UPDATE was applied, and only then apply it."""
-    applied = applying.apply_all
-
-    def hasty(work: Any, tail: Any) -> bool:
-        known = work.link.applied_to
-        work.link.applied(tail.state.regions.update_next)
-        return applied(replace(work, link=_Recalling(work.link, known)), tail)
-
-    patch.setattr(applying, "apply_all", hasty)
-
-
-class _Recalling:
-    """A link that remembers to have applied less than it stored."""
-
-    def __init__(self, link: Any, applied_to: int) -> None:
-        self.link, self.applied_to = link, applied_to
-
-    def applied(self, offset: int) -> None:
-        self.applied_to = max(self.applied_to, offset)
-        self.link.applied(offset)
 
 
 # Forwarding (I19)
@@ -330,102 +288,31 @@ def forwards_beyond_a_skip(patch: Patch) -> None:
     patch.setattr(Forwarding, "has_skip", lambda self, start, end: False)
 
 
-# Plans in which seeds meet what a guard is for
-
-
-def calm(seed: int) -> RegionsPlan:
-    """Draw three regions whose processes and stores work, and whose links are slow at most."""
-    plan = replace(draw_plan(seed), faults=Faults(), breaks=False, regions=("a", "b", "c"), acts=(), late=False)
-    plan = replace(plan, partitions=1, patience_ms=60_000, processes=2, rounds=5)
-    return replace(plan, last_in=None, lost_region=None, writes_last=False, reads_amid=False)
-
-
-def races(seed: int) -> RegionsPlan:
-    """Draw replicators of two processes that freeze before they append."""
-    faults = Faults(freeze_at_append=0.05, freeze_ms=40_000, answer_lost=0.03)
-    return replace(calm(seed), faults=faults, casts=("writer", "writer", "writer", "consumer"))
-
-
-def lives(seed: int) -> RegionsPlan:
-    """Draw topics that are deleted and created again."""
-    casts = ("writer", "writer", "writer", "consumer", "consumer")
-    return replace(calm(seed), acts=("recreate", "snapshot"), casts=casts, rounds=8, lost=0, cuts=False)
-
-
-def old_answers(seed: int) -> RegionsPlan:
-    return replace(lives(seed), stale=0.5)
-
-
-def transactions(seed: int) -> RegionsPlan:
-    return replace(calm(seed), casts=("transactor", "transactor", "writer", "consumer"), rounds=8)
-
-
-def cuts(seed: int) -> RegionsPlan:
-    """Draw links that are cut in one direction and come back."""
-    casts = ("writer", "writer", "writer", "consumer", "consumer")
-    plan = replace(calm(seed), casts=casts, cuts=True, pace_ms=8_000, slow_ms=1_500, rounds=8)
-    return replace(plan, acts=("snapshot",))
-
-
-def the_last_reader(seed: int) -> RegionsPlan:
-    """Draw a consumer that reads to the end once all is quiet."""
-    return replace(cuts(seed), acts=(), last_in="abc"[seed % 3])
-
-
-def the_last_reader_amid(seed: int) -> RegionsPlan:
-    """Draw a consumer that reads to the end while processes die and stores fail."""
-    faults = Faults(crash=0.04, unavailable=0.25)
-    return replace(the_last_reader(seed), faults=faults, reads_amid=True, cuts=False)
-
-
-def suspensions(seed: int) -> RegionsPlan:
-    """Draw regions that are suspended in some others, so that snapshots leave them out."""
-    return replace(cuts(seed), acts=("suspend", "snapshot", "snapshot"))
-
-
-def losses(seed: int) -> RegionsPlan:
-    """Draw a region that is cut off at the end."""
-    return replace(cuts(seed), acts=(), lost_region="abc"[seed % 3])
-
-
-def trims(seed: int) -> RegionsPlan:
-    """Draw logs that are trimmed, and gaps that are passed."""
-    return replace(cuts(seed), acts=("trim", "trim", "skip"))
-
-
-def skips(seed: int) -> RegionsPlan:
-    return replace(cuts(seed), acts=("trim", "trim", "skip", "skip"), lost_region="abc"[seed % 3])
-
-
 @pytest.mark.parametrize(
     ("guard", "plan"),
     [
-        (appends_whatever_the_position_is, races),
-        (goes_on_in_another_life, lives),
-        (takes_an_earlier_life_again, old_answers),
-        (takes_what_is_not_decided, transactions),
-        (packs_numbers_that_are_not_dense, transactions),
-        (counts_what_was_aborted, transactions),
-        (notes_a_scan_of_what_is_not_decided, transactions),
-        (completes_without_a_comparison, suspensions),
-        (takes_the_last_answer, lives),
-        (answers_with_its_end, suspensions),
-        (answers_with_what_came_since, the_last_reader),
-        (takes_each_snapshot_for_final, the_last_reader),
-        (wants_to_know_of_what_has_no_record, lives),
-        (passes_earlier_lives, lives),
-        (passes_what_the_sender_never_had, trims),
-        (moves_backwards, cuts),
-        (moves_in_another_life, lives),
-        (sends_what_retention_passed, trims),
-        (tells_no_region, cuts),
-        (clears_before_it_sends, the_last_reader_amid),
-        (keeps_in_memory_what_is_due, the_last_reader),
-        (looks_at_no_cursor_later, the_last_reader),
-        (remembers_before_it_applies, the_last_reader_amid),
-        (forwards_for_everybody, cuts),
-        (forwards_for_nobody, losses),
-        (forwards_beyond_a_skip, skips),
+        (appends_whatever_the_position_is, plans.races),
+        (goes_on_in_another_life, plans.lives),
+        (takes_an_earlier_life_again, plans.old_answers),
+        (takes_what_is_not_decided, plans.transactions),
+        (packs_numbers_that_are_not_dense, plans.transactions),
+        (counts_what_was_aborted, plans.transactions),
+        (notes_a_scan_of_what_is_not_decided, plans.transactions),
+        (completes_without_a_comparison, plans.apart),
+        (answers_with_its_end, plans.apart),
+        (answers_with_what_came_since, plans.the_last_reader),
+        (takes_each_snapshot_for_final, plans.the_last_reader),
+        (passes_earlier_lives, plans.lives),
+        (passes_what_the_sender_never_had, plans.trims),
+        (moves_backwards, plans.cuts),
+        (moves_in_another_life, plans.lives),
+        (sends_what_retention_passed, plans.trims),
+        (tells_no_region, plans.cuts),
+        (keeps_in_memory_what_is_due, plans.the_last_reader),
+        (looks_at_no_cursor_later, plans.the_last_reader),
+        (forwards_for_everybody, plans.cuts),
+        (forwards_for_nobody, plans.losses),
+        (forwards_beyond_a_skip, plans.skips),
     ],
 )
 def test_without_a_guard_a_seed_finds_what_it_was_there_for(
