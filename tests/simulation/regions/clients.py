@@ -5,7 +5,7 @@ Rule: a client knows only what it was answered. Before it acknowledges or seeks,
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -90,6 +90,13 @@ def write(stage: Stage, client: str, region: str) -> None:
         texts = [stage.fresh(f"{client}@{region}") for _ in range(stage.rng.choice((1, 1, 2, 3)))]
         sent = AppendRequest.of_records([Record(text.encode(), timestamp=TIMESTAMP) for text in texts])
         stage.tolerantly(client, region, "append", partial(_append, partition, sent))
+
+
+def write_last(stage: Stage, region: str) -> None:
+    """Append one record to each partition of a region."""
+    for partition in range(stage.partitions):
+        record = Record(stage.fresh(f"last@{region}").encode(), timestamp=TIMESTAMP)
+        stage.tolerantly("last", region, "append", partial(_append, partition, AppendRequest.of_records([record])))
 
 
 def _append(partition: int, sent: AppendRequest, log: Any) -> Any:
@@ -184,7 +191,10 @@ def operate(stage: Stage, client: str, acts: tuple[str, ...]) -> None:
 
 
 def _suspend(stage: Stage, client: str) -> None:
-    region, other = _two(stage)
+    suspend(stage, client, *_two(stage))
+
+
+def suspend(stage: Stage, client: str, region: str, other: str) -> None:
     stage.suspended.add((region, other))
     stage.tolerantly(client, region, "suspend", lambda log: log.replication.suspend(TOPIC, other))
 
@@ -241,9 +251,13 @@ def subscribe(stage: Stage, client: str, region: str) -> None:
     )
 
 
-def skip_gaps(stage: Stage, client: str) -> None:
-    """Pass every gap that a region shows."""
-    for region in stage.regions:
+def _skip_some(stage: Stage, client: str) -> None:
+    skip_gaps(stage, client, (stage.rng.choice(stage.regions),))
+
+
+def skip_gaps(stage: Stage, client: str, regions: Sequence[str] = ()) -> None:
+    """Pass every gap that these regions show; by default all of them."""
+    for region in regions or stage.regions:
         status = stage.tolerantly(client, region, "status", lambda log: log.replication.status(TOPIC))
         for gap in [] if status is None else status.gaps:
             stage.tolerantly(client, region, "skip", partial(_skip, gap))
@@ -268,6 +282,6 @@ OPERATIONS: dict[str, Callable[[Stage, str], None]] = {
     "resume": _resume,
     "trim": _trim,
     "recreate": _recreate,
-    "skip": skip_gaps,
+    "skip": _skip_some,
     "snapshot": _snapshot,
 }

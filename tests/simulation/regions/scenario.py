@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, field
+from contextlib import nullcontext, suppress
 from functools import partial
 from random import Random
 from typing import Any
 
+from fenceline.errors import FencelineError
 from fenceline.ports import Change
 from fenceline.regions.peer import Peers
 from fenceline.service.log import Log
@@ -23,75 +23,17 @@ from tests.simulation.harness.stores import (
     WatchedItemStore,
     WatchedObjectStore,
 )
-from tests.simulation.harness.world import Process, World
+from tests.simulation.harness.world import NoReply, Process, Refused, World
 from tests.simulation.log.scenario import PATIENT_MS, _limits
-from tests.simulation.log.scenario import Plan as LogPlan
-from tests.simulation.log.truth import Violation
 from tests.simulation.regions import clients
 from tests.simulation.regions.clients import Stage
 from tests.simulation.regions.link import Links, SimulatedPeer, Site
+from tests.simulation.regions.run import NAMES, RegionsPlan, Run
+from tests.simulation.regions.settling import settle
 from tests.simulation.regions.truth import RegionsTruth
 
-NAMES = ("a", "b", "c")
 SKEW_MS = 3_600_000
-QUIET_MS = 600_000  # for which nothing may be written once all has arrived
-SILENT_ROUNDS = 4
-QUIET_ROUNDS = 4  # each process has two of them, where a region has two
-PAUSE_MS = 30_000  # between quiet rounds: two are longer than a region waits before it asks anew for a snapshot
-ROUNDS_MAX = 200  # of replication until nothing moves any longer
-
-
-@dataclass(frozen=True)
-class RegionsPlan(LogPlan):
-    """What a seed does: drawn from the seed, except what a test fixes."""
-
-    regions: tuple[str, ...] = NAMES
-    acts: tuple[str, ...] = ()  # of the operator
-    late: bool = False  # the last region joins amid the traffic
-    lost: float = 0  # of questions between regions
-    slow_ms: float = 0
-    stale: float = 0
-    cuts: bool = False  # links are cut and come back
-    skew_ms: float = 0
-    last_in: str | None = None  # the region in which the last consumer reads to the end
-
-    @property
-    def keeps_all(self) -> bool:
-        """Return True if nothing was trimmed, deleted, given up or late: then every mark must reach the end."""
-        return not self.late and not {"trim", "recreate", "skip"} & set(self.acts)
-
-
-@dataclass
-class Run:
-    """One run of one seed."""
-
-    seed: int
-    plan: RegionsPlan
-    world: World
-    sites: dict[str, Site]
-    links: Links
-    truth: RegionsTruth
-    history: History
-    faults: Faults = field(default_factory=Faults)
-    is_over: bool = False
-    stage: Stage | None = None
-
-    def do(self, *tasks: Callable[[], object]) -> None:
-        """Run these, as tasks outside the processes, to their ends."""
-        left = len(tasks)
-
-        def one(task: Callable[[], object]) -> None:
-            nonlocal left
-            task()
-            left -= 1
-
-        for number, task in enumerate(tasks):
-            self.world.spawn(f"c{number}", partial(one, task))
-        self.world.run(lambda: left == 0)
-        if self.world.failures:
-            raise self.world.failures[0]
-        if self.links.problems:
-            raise Violation(self.links.problems[0])
+READS_AMID = 6
 
 
 class FailedRegions(AssertionError):
@@ -157,6 +99,9 @@ def draw_plan(seed: int) -> RegionsPlan:
         cuts=rng.random() < 0.4,
         skew_ms=rng.choice((0, 1_000, SKEW_MS)),
         last_in=rng.choice((None, *regions)),
+        reads_amid=rng.random() < 0.5,
+        lost_region=rng.choice((None, None, *regions)) if len(regions) == 3 else None,
+        writes_last=rng.random() < 0.2,
     )
 
 
@@ -176,7 +121,7 @@ def run_seed(seed: int, plan: RegionsPlan | None = None) -> Run:
     with _limits(plan), preempting(world) if world.preemption else nullcontext():
         try:
             _play(run, plan)
-            _settle(run, plan)
+            settle(run, plan)
         except Exception as failure:  # whatever it is, with its history
             raise FailedRegions(run) from failure
         finally:
@@ -233,6 +178,9 @@ def _play(run: Run, plan: RegionsPlan) -> None:
     for region in early:
         run.do(partial(clients.create, stage, "setup", region))
     run.do(partial(clients.subscribe, stage, "setup", run.world.rng.choice(early)))
+    if plan.apart is not None:
+        run.do(partial(clients.suspend, stage, "setup", *plan.apart))
+        run.links.cut.add(plan.apart)
     run.faults = plan.faults
     stage.patience_ms = plan.patience_ms
     for region in plan.regions:
@@ -246,7 +194,19 @@ def _play(run: Run, plan: RegionsPlan) -> None:
     if plan.late:
         tasks.append(partial(_join, stage, plan.regions[-1]))
     run.do(*tasks)
+    if plan.reads_amid and plan.last_in is not None:
+        run.do(partial(_read_amid, run, stage, plan.last_in))
     run.is_over = True
+
+
+def _read_amid(run: Run, stage: Stage, region: str) -> None:
+    """Read to the end while processes fail and replicate. What is due of the last mark must not be lost by that."""
+    for _ in range(READS_AMID):
+        stage.rest(4_000)
+        for partition in range(stage.partitions):
+            with suppress(FencelineError, NoReply, Refused):
+                clients.consume_page(stage, "amid", region, partition, all_of_it=True)
+    run.world.sleep(10_000)
 
 
 def _join(stage: Stage, region: str) -> None:
@@ -282,109 +242,3 @@ def _break_things(run: Run, plan: RegionsPlan) -> None:
                 process.freeze(rng.random() * plan.break_freeze_ms)
             else:
                 process.wall_offset_ms = (rng.random() - 0.5) * 2 * plan.skew_ms
-
-
-def _settle(run: Run, plan: RegionsPlan) -> None:
-    """End the trouble: links work, all regions are resumed, gaps are passed. Everything must arrive, and then silence.
-
-    Not here: what must hold at every moment (``truth.py``).
-    """
-    stage, world = run.stage, run.world
-    assert stage is not None
-    run.faults = Faults()
-    run.links.cut.clear()
-    run.links.lost = run.links.stale = run.links.slow_ms = 0
-    world.preemption = world.lock_preemption = 0  # no request meets another from now on
-    for process in world.processes:
-        process.thaw()
-        process.restart()
-        process.wall_offset_ms = 0
-    stage.patience_ms = PATIENT_MS
-    calm_ms = plan.faults.lands_after_ms_max + 2 * plan.skew_ms + 60_000  # also past what a fast clock has dated
-    run.do(lambda: world.sleep(calm_ms))
-    for region in plan.regions:
-        run.do(partial(clients.have_topic, stage, "last", region))
-        for other in plan.regions:
-            if other != region:
-                run.do(partial(clients.resume, stage, "last", region, other))
-    run.do(partial(_end_transactions, stage))
-    for region in plan.regions:  # the sweeper may have ended a DELETE, too
-        run.do(partial(clients.create, stage, "last", region))
-    _replicate_until_quiet(run, stage)
-    _check_arrived(run, plan)
-    if plan.last_in is not None:
-        run.do(partial(clients.subscribe, stage, "last", plan.last_in))
-        run.do(partial(_read_to_the_end, stage, plan.last_in))
-        _replicate_until_quiet(run, stage)
-        if plan.keeps_all:
-            _check_marks(run, plan)
-    _check_silence(run, stage)
-
-
-def _end_transactions(stage: Stage) -> None:
-    """Let the sweeper end what its producers have left open, if need be once their clocks' time has come."""
-    from fenceline.sweeper.sweep import sweep
-
-    for _ in range(2):
-        for region in stage.regions:
-            stage.ask("last", region, "sweep", lambda log: sweep(log, duration_ms=PATIENT_MS))
-        if not any(log.state.open_transactions for name in stage.regions for log in stage.truth.logs[name].values()):
-            return
-        stage.world.sleep(2 * SKEW_MS)
-
-
-def _replicate_until_quiet(run: Run, stage: Stage) -> None:
-    """Have each region replicate, pass what it shows as a gap, and go on until no region does anything."""
-    quiet = 0
-    for turn in range(ROUNDS_MAX):
-        before = _written(run)
-        _replicate_everywhere(run, stage, turn)
-        is_quiet = _written(run) == before
-        quiet = quiet + 1 if is_quiet else 0
-        if quiet == QUIET_ROUNDS:
-            return
-        run.do(partial(clients.skip_gaps, stage, "last"))
-        run.do(partial(run.world.sleep, PAUSE_MS if is_quiet else 1_000))
-    raise Violation(f"I24: regions are still busy after {ROUNDS_MAX} rounds")
-
-
-def _replicate_everywhere(run: Run, stage: Stage, turn: int) -> None:
-    """Have one process of each region replicate; each is another one than in the turn before."""
-    for region in stage.regions:
-        for partition in range(stage.partitions):
-            run.do(partial(clients.replicate_once, stage, region, partition, turn))
-
-
-def _written(run: Run) -> int:
-    return sum(site.writes for site in run.sites.values())
-
-
-def _check_arrived(run: Run, plan: RegionsPlan) -> None:
-    for region in plan.regions:
-        for origin in plan.regions:
-            for partition in range(plan.partitions):
-                if region != origin and (lacking := run.truth.lacking(region, origin, partition)):
-                    raise Violation(f"I24: never arrived in {region}: {len(lacking)}, first {lacking[0]}")
-
-
-def _read_to_the_end(stage: Stage, region: str) -> None:
-    for partition in range(stage.partitions):
-        while clients.consume_page(stage, "last", region, partition, all_of_it=True):
-            pass
-
-
-def _check_marks(run: Run, plan: RegionsPlan) -> None:
-    for region in plan.regions:
-        for partition in range(plan.partitions):
-            if unread := run.truth.unread(region, partition):
-                raise Violation(f"I24: the last position did not arrive in {region}: {len(unread)}, first {unread[0]}")
-
-
-def _check_silence(run: Run, stage: Stage) -> None:
-    """Check that regions in which nothing is written by clients write nothing by themselves."""
-    before = _written(run)
-    for turn in range(SILENT_ROUNDS):
-        _replicate_everywhere(run, stage, turn)
-        run.do(lambda: run.world.sleep(QUIET_MS / SILENT_ROUNDS))
-    if _written(run) != before:
-        raise Violation(f"I24: {_written(run) - before} writes in silence")

@@ -263,6 +263,16 @@ class RegionsTruth:
             and kept.named not in target.numbers
         ]
 
+    def forwarded(self, region: str, other: str, origin: str, partition: int) -> list[Named]:
+        """Return the records of an origin that ``other`` has and ``region`` lacks, where that can follow on."""
+        here = self.logs[region].get((self.topic_ids[region], partition))
+        there = self.logs[other].get((self.topic_ids[other], partition))
+        known = None if here is None else here.state.origins.get(origin)
+        if here is None or there is None or known is None or not known.count:
+            return []
+        names = (kept.named for kept in there.records if kept.named.origin == origin)
+        return [named for named in names if named.number > known.start and named not in here.numbers]
+
     def unread(self, region: str, partition: int) -> list[Named]:
         """Return the committed records behind no mark of the region's cursor."""
         place = self.topic_ids[region], partition

@@ -1,0 +1,84 @@
+"""One run of one seed of regions, and the plan by which it goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from tests.simulation.harness.history import History
+from tests.simulation.harness.stores import Faults
+from tests.simulation.harness.world import World
+from tests.simulation.log.scenario import Plan as LogPlan
+from tests.simulation.log.truth import Violation
+from tests.simulation.regions.clients import Stage
+from tests.simulation.regions.link import Links, Site
+from tests.simulation.regions.truth import RegionsTruth
+
+NAMES = ("a", "b", "c")
+
+
+@dataclass(frozen=True)
+class RegionsPlan(LogPlan):
+    """What a seed does: drawn from the seed, except what a test fixes."""
+
+    regions: tuple[str, ...] = NAMES
+    acts: tuple[str, ...] = ()  # of the operator
+    late: bool = False  # the last region joins amid the traffic
+    lost: float = 0  # of questions between regions
+    slow_ms: float = 0
+    stale: float = 0
+    cuts: bool = False  # links are cut and come back
+    skew_ms: float = 0
+    last_in: str | None = None  # the region in which the last consumer reads to the end
+    reads_amid: bool = False  # that consumer also reads to the end while processes still fail
+    lost_region: str | None = None  # cut off for a while at the end, and suspended: others have its records
+    apart: tuple[str, str] | None = None  # the first of these never reaches the second, which is suspended there
+    writes_last: bool = False  # each region has one more record at the end
+
+    @property
+    def keeps_all(self) -> bool:
+        """Return True if nothing was trimmed, deleted, given up or late: then every mark must reach the end."""
+        return not self.late and not {"trim", "recreate", "skip"} & set(self.acts)
+
+    @property
+    def has_last_records(self) -> bool:
+        """Return True if each region has a record at the end.
+
+        It is needed where regions may count an origin's aborted records differently: one took the records before, and
+        another came when they were trimmed. Until that origin's next record, no snapshot of the first one is final.
+        """
+        return self.writes_last or not self.keeps_all
+
+
+@dataclass
+class Run:
+    """One run of one seed."""
+
+    seed: int
+    plan: RegionsPlan
+    world: World
+    sites: dict[str, Site]
+    links: Links
+    truth: RegionsTruth
+    history: History
+    faults: Faults = field(default_factory=Faults)
+    is_over: bool = False
+    stage: Stage | None = None
+
+    def do(self, *tasks: Callable[[], object]) -> None:
+        """Run these, as tasks outside the processes, to their ends."""
+        left = len(tasks)
+
+        def one(task: Callable[[], object]) -> None:
+            nonlocal left
+            task()
+            left -= 1
+
+        for number, task in enumerate(tasks):
+            self.world.spawn(f"c{number}", partial(one, task))
+        self.world.run(lambda: left == 0)
+        if self.world.failures:
+            raise self.world.failures[0]
+        if self.links.problems:
+            raise Violation(self.links.problems[0])
