@@ -38,7 +38,7 @@ def settle(run: Run, plan: RegionsPlan) -> None:
         process.wall_offset_ms = 0
     stage.patience_ms = PATIENT_MS
     # Transactions have ended by then by any clock.
-    calm_ms = plan.faults.lands_after_ms_max + 60_000 + 2 * plan.skew_ms
+    calm_ms = plan.faults.lands_after_ms_max + 2 * plan.skew_ms + 60_000  # also past what a fast clock has dated + 2 * plan.skew_ms
     run.do(lambda: world.sleep(calm_ms))
     for region in plan.regions:
         run.do(partial(clients.have_topic, stage, "last", region))
