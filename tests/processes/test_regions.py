@@ -1,7 +1,7 @@
 """Three regions under load, of which each in turn is killed, or stopped and continued, while a consumer moves between.
 
-Rule: whatever happens to a region, no acknowledged record is lost, and none is stored twice. In the end the regions keep
-the same records of each origin. The consumer gets every record, wherever it reads.
+Rule: whatever happens to a region, no acknowledged record is lost, and none is stored twice. In the end the regions
+keep the same records of each origin. The consumer gets every record, wherever it reads.
 """
 
 from __future__ import annotations
