@@ -82,20 +82,15 @@ def strike_each(stage: Any, chance: random.Random) -> None:
     fates = list(FATES)
     chance.shuffle(fates)
     for name, strike in fates:
-        stage.tell(f"{name} {strike.__name__}")
         move_to(stage, name)
-        stage.tell("moved")
         await_progress(stage, list(stage.regions))
         others = [other for other in stage.regions if other != name]
 
         def meanwhile(name: str = name, others: list[str] = others) -> None:
-            stage.tell("struck")
             wait_until(lambda: stage.consumer.subscriber.region in others)
-            stage.tell("in another")
             await_progress(stage, others)
 
         strike(stage.regions[name], meanwhile)
-        stage.tell("back")
         await_progress(stage, list(stage.regions))
 
 
@@ -103,15 +98,17 @@ def finish(stage: Any) -> list[str]:
     """End the writers, wait until every record is everywhere, and return what was acknowledged to them."""
     for writer in stage.writers.values():
         writer.end()
-    stage.tell("writers ended")
     given = [value for writer in stage.writers.values() for value in writer.values]
     wait_until(lambda: len(stage.consumer.times) >= len(given))
     for region in stage.regions.values():
-        stage.tell("all consumed")
         wait_until(
             lambda client=region.client: all(one.lag_records == 0 for one in client.replication("orders").regions)
         )
     return given
+
+
+def has_all(client: Client) -> bool:
+    return all(one.lag_records == 0 for one in client.replication("orders").regions)
 
 
 def stored(client: Client) -> Counter[str]:

@@ -114,6 +114,13 @@ def test_a_process_that_finds_the_lease_taken_wakes_the_holder(world: RegionWorl
     assert world["b"].pull().took_records == 1
 
 
+def test_a_process_that_replicates_alone_waits_for_no_lease(world: RegionWorld) -> None:
+    assert link(world["b"]).enter()  # by a process that was killed
+    world["a"].append("a1")
+    assert world["b"].replicator().run(TOPIC, 0, is_alone=True).took_records == 1
+    assert link_of(world["b"]).holder == ""
+
+
 def test_a_wake_up_between_the_last_look_and_the_leaving_is_not_lost(world: RegionWorld) -> None:
     world["a"].append("a1")
     peer = world["b"].peers["a"]

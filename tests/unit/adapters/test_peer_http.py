@@ -276,6 +276,35 @@ def test_a_silent_peer_is_left_alone_for_ever_longer_until_it_answers(monkeypatc
     assert round(calls[-1] - calls[-2]) == 1
 
 
+def test_one_call_at_a_time_tries_a_silent_peer(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    calls: list[float] = []
+    others: list[str] = []
+
+    def answer(_: httpx.Request) -> httpx.Response:
+        calls.append(now[0])
+        if len(calls) == 2:  # while this call tries the peer, another one is made
+            with pytest.raises(PeerProblem) as found:
+                peer.topic("t")
+            others.append(str(found.value))
+        if len(calls) < 3:
+            raise httpx.ReadTimeout("")
+        raise httpx.ConnectError("refused")
+
+    peer = peer_of(answer)
+    for _ in range(2):
+        with pytest.raises(PeerProblem, match="did not answer in time"):
+            peer.topic("t")
+        now[0] += 1
+    assert (calls, len(others)) == ([100, 101], 1)
+    now[0] += 1
+    for _ in range(2):  # it is no longer silent
+        with pytest.raises(PeerProblem, match="refused"):
+            peer.topic("t")
+    assert calls == [100, 101, 103, 103]
+
+
 # Bodies
 
 
