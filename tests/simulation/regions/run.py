@@ -41,15 +41,6 @@ class RegionsPlan(LogPlan):
         """Return True if nothing was trimmed, deleted, given up or late: then every mark must reach the end."""
         return not self.late and not {"trim", "recreate", "skip"} & set(self.acts)
 
-    @property
-    def has_last_records(self) -> bool:
-        """Return True if each region has a record at the end.
-
-        It is needed where regions may count an origin's aborted records differently: one took the records before, and
-        another came when they were trimmed. Until that origin's next record, no snapshot of the first one is final.
-        """
-        return self.writes_last or not self.keeps_all
-
 
 @dataclass
 class Run:

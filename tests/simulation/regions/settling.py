@@ -38,7 +38,9 @@ def settle(run: Run, plan: RegionsPlan) -> None:
         process.wall_offset_ms = 0
     stage.patience_ms = PATIENT_MS
     # Transactions have ended by then by any clock.
-    calm_ms = plan.faults.lands_after_ms_max + 2 * plan.skew_ms + 60_000  # also past what a fast clock has dated + 2 * plan.skew_ms
+    calm_ms = (
+        plan.faults.lands_after_ms_max + 2 * plan.skew_ms + 60_000
+    )  # also past what a fast clock has dated + 2 * plan.skew_ms
     run.do(lambda: world.sleep(calm_ms))
     for region in plan.regions:
         run.do(partial(clients.have_topic, stage, "last", region))
@@ -49,7 +51,7 @@ def settle(run: Run, plan: RegionsPlan) -> None:
         for other in plan.regions:
             if other != region:
                 run.do(partial(clients.resume, stage, "last", region, other))
-        if plan.has_last_records:
+        if plan.writes_last:
             run.do(partial(clients.write_last, stage, region))
     _replicate_until_quiet(run, stage)
     _check_arrived(run, plan)

@@ -1,6 +1,6 @@
 """Each guard of regions, switched off: the seeds find what it was there for, and pass with it.
 
-Not here, because no seed has found them:
+Not here, because seeds do not reach them:
 
 - The first answer counts. A later one differs only if the answering topic was created again. It must come after the
   local offset was found, and before the SNAPSHOT that the same run appends.
