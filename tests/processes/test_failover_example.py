@@ -19,14 +19,13 @@ def example(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2])
-def test_a_consumer_goes_on_in_another_region_and_back_and_loses_nothing(tmp_path, seed):
-    command = [sys.executable, EXAMPLES / "failover.py", "--seed", str(seed)]
+def test_a_consumer_goes_on_in_another_region_and_back_and_loses_nothing(tmp_path):
+    command = [sys.executable, EXAMPLES / "failover.py", "--seed", "1"]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=900, check=False)
     told = ended.stdout
 
     assert ended.returncode == 0, told + ended.stderr
-    assert f"(seed {seed})\n" in told
+    assert "(seed 1)\n" in told
     steps = ["a is killed", "goes on in b", "a comes back", "active region is set to a", "goes on in a", "writers end"]
     assert re.search(".*".join(steps), told, re.DOTALL)
     assert re.search(r" s: a [\d,]+ written, lag \d+ \| b .* \| c .* \| consumer in a: [\d,]+ done, 0 repeated\n", told)
