@@ -21,11 +21,10 @@ from fenceline.settings import PeerSettings, Settings
 from fenceline_http.store_meter import Meter, MeteredItems, MeteredObjects
 
 if TYPE_CHECKING:
-    import httpx
-
     from fenceline.adapters.aws.dynamodb import DynamoItemStore
     from fenceline.adapters.aws.s3 import S3ObjectStore
     from fenceline.adapters.aws.sqs import SqsQueue
+    from fenceline.adapters.peer_http import Signer
     from fenceline.adapters.sqlite.directory import SqliteItemStore, SqliteObjectStore
     from fenceline.regions.peer import Peer
 
@@ -137,7 +136,7 @@ def log_of(settings: Settings, objects: ObjectStore, items: ItemStore, runtime: 
     )
 
 
-def _signer(peer: PeerSettings) -> httpx.Auth | None:
+def _signer(peer: PeerSettings) -> Signer | None:
     """Return what signs the requests to a peer: none, if no role is to be taken."""
     if not peer.role:
         return None
@@ -149,9 +148,9 @@ def _signer(peer: PeerSettings) -> httpx.Auth | None:
 def _peer_of(peer: PeerSettings) -> Peer:
     from fenceline.adapters.peer_http import HttpPeer  # Only here: it loads a client of HTTP.
 
-    auth = _signer(peer)
+    sign = _signer(peer)
     if not peer.parameter:
-        return HttpPeer(peer.name, peer.url, auth=auth)
+        return HttpPeer(peer.name, peer.url, sign=sign)
     from fenceline.adapters.aws.published_peer import (  # Only here: an extra.
         Published,
         PublishedPeer,
@@ -159,7 +158,7 @@ def _peer_of(peer: PeerSettings) -> Peer:
     )
 
     read = parameter_reader(peer.parameter, peer.name)
-    return PublishedPeer(Published(peer.name, lambda url: HttpPeer(peer.name, url, auth=auth), read))
+    return PublishedPeer(Published(peer.name, lambda url: HttpPeer(peer.name, url, sign=sign), read))
 
 
 class _LazyPeers(Mapping[str, "Peer"]):

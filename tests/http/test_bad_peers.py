@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from fenceline.adapters.peer_connections import CannotReach
 from fenceline.regions.peer import Peers
 from fenceline.service.log import Log
 from fenceline_http import wiring
@@ -96,10 +97,9 @@ def shrink(answer: dict[str, Any]) -> None:
 
 
 FAULTS: dict[str, Fault] = {
-    "away": fails(httpx.ConnectError("connection refused")),
-    "slow to connect": fails(httpx.ConnectTimeout("")),
-    "slow to answer": fails(httpx.ReadTimeout("")),
-    "ends in the midst of an answer": fails(httpx.RemoteProtocolError("peer closed connection")),
+    "away": fails(CannotReach("connection refused")),
+    "slow to answer": fails(TimeoutError()),
+    "ends in the midst of an answer": fails(CannotReach("it sent less than it announced")),
     "500": answers(500, b'{"code": "CORRUPT_LOG", "detail": "damaged"}'),
     "404 of another server": answers(404, b"<html>"),
     "503 of a gateway": answers(503, b'{"message": "Service Unavailable"}'),

@@ -18,6 +18,7 @@ from fenceline.adapters.peer_http import HttpPeer
 from fenceline.runtime import ThreadRuntime
 from fenceline.settings import Settings
 from fenceline_http import dispatch, wiring
+from tests.support.carriers import InMemory
 from tests.support.http_events import event
 from tests.support.peers import peers_named
 from tests.support.service import Service, request, serve
@@ -45,7 +46,7 @@ class Source:
         self.service.log.topics.create(topic, partitions=partitions, regions=[name, *others])
         self.fault: Fault | None = None
         self.asked: list[str] = []
-        self.peer = HttpPeer(name, f"http://{name}.example", http=httpx.MockTransport(self._answer))
+        self.peer = HttpPeer(name, f"http://{name}.example", carrier=InMemory(self._answer))
 
     def append(self, *values: str, partition: int = 0) -> None:
         self.service.log.append(self.topic, partition, request(*values))
@@ -59,7 +60,7 @@ class Source:
             return reply(200, service.objects.get(unquote(sent.url.path.removeprefix("/objects/"))).body)
 
         region = service.settings.region
-        peer = HttpPeer(region, f"http://{region}.example", http=httpx.MockTransport(answer))
+        peer = HttpPeer(region, f"http://{region}.example", carrier=InMemory(answer))
         self.service.log = self.service.another(region=self.name, peers={region: peer})
 
     def close(self) -> None:

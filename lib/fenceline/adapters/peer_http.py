@@ -8,34 +8,34 @@ Rule: a peer that let a call wait in vain is not called for 1 s, doubled each ti
 Each other call fails at once meanwhile, so that threads are free for other peers. A call of ``within`` is made all the
 same.
 
-Not here: how members become values (``peer_answers``), and signatures (``adapters.aws.peer_signing``).
+Not here: how members become values (``peer_answers``), connections (``peer_connections``), and signatures
+(``adapters.aws.peer_signing``).
 """
 
 from __future__ import annotations
 
 import copy
 import json
-import ssl
 import threading
 import time
-from collections.abc import Mapping
-from typing import Any
-from urllib.parse import quote, urlsplit
-
-import httpx
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+from urllib.parse import quote, urlencode, urlsplit
 
 from fenceline import limits
 from fenceline.adapters import peer_answers
 from fenceline.adapters.peer_answers import Refused
+from fenceline.adapters.peer_connections import CannotReach, Carrier, Connections
 from fenceline.model.results import SegmentList
 from fenceline.regions.peer import BeyondEnd, PeerProblem, PeerTopic
 
 CONNECT_MS = 2_000
 ANSWER_MS = 10_000  # for the whole of an answer
-_CONNECTIONS_MAX = 64
-_TRIES = 2  # a connection that was kept open may have been closed by the peer meanwhile
 _SHOWN_CHARS_MAX = 200  # of a text that the peer sent
-_HEADERS = {"accept": "application/json", "accept-encoding": "identity", "user-agent": "fenceline"}
+_HEADERS: Mapping[str, str] = {"accept": "application/json", "accept-encoding": "identity", "user-agent": "fenceline"}
+
+Signer: TypeAlias = Callable[[str], Mapping[str, str]]
+"""What returns the headers that sign a GET of a URL, or raises ``CannotReach``."""
 
 
 class HttpPeer:
@@ -43,8 +43,8 @@ class HttpPeer:
 
     Args:
         name: The name that the region must give itself.
-        auth: The signer of requests to the service; bodies are fetched by URLs that need no signature.
-        http: The carrier of the requests, for tests; ``None`` is the network.
+        sign: The signer of requests to the service; bodies are fetched by URLs that need no signature.
+        carrier: What brings the requests there, for tests; ``None`` is the network.
         answer_ms: How long an answer may take as a whole.
     """
 
@@ -53,24 +53,17 @@ class HttpPeer:
         name: str,
         url: str,
         *,
-        auth: httpx.Auth | None = None,
-        http: httpx.BaseTransport | None = None,
+        sign: Signer | None = None,
+        carrier: Carrier | None = None,
         answer_ms: int = ANSWER_MS,
     ) -> None:
         self._name = name
         self._url = url.rstrip("/")
-        self._auth = auth
+        self._sign = sign
         self._answer_ms = answer_ms
         self._silence = _Silence()
         self._is_patient = True
-        is_plain = self._url.lower().startswith("http://")
-        self._http = httpx.Client(
-            transport=http,
-            headers=_HEADERS,
-            follow_redirects=False,
-            limits=httpx.Limits(max_connections=_CONNECTIONS_MAX, max_keepalive_connections=_CONNECTIONS_MAX),
-            verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if is_plain else True,  # plain HTTP has no certificates
-        )
+        self._carrier = carrier or Connections()
 
     @property
     def name(self) -> str:
@@ -84,7 +77,7 @@ class HttpPeer:
         return hurried
 
     def close(self) -> None:
-        self._http.close()
+        self._carrier.close()
 
     def topic(self, name: str) -> PeerTopic | None:
         answer = self._json(f"/v1/topics/{quote(name, safe='')}", {})
@@ -112,9 +105,9 @@ class HttpPeer:
     def body(self, url: str, size: int) -> bytes:
         if not self._is_fetched(url):
             raise self._problem(f"a segment's URL has another scheme than the service: url={_shown(url)}")
-        response, content = self._get(url, {}, bytes_max=size, auth=None)
-        if response.status_code != 200:
-            raise self._problem(f"it gave no segment: status={response.status_code}")
+        status, content = self._get(url, bytes_max=size)
+        if status != 200:
+            raise self._problem(f"it gave no segment: status={status}")
         if len(content) != size:
             raise self._problem(f"it sent a segment of another size: bytes={len(content)} announced={size}")
         return content
@@ -128,28 +121,24 @@ class HttpPeer:
 
     def _json(self, path: str, params: Mapping[str, str | int]) -> dict[str, Any] | None:
         """Return what the service answers; ``None`` if it has no such topic or partition."""
-        response, content = self._get(self._url + path, params, bytes_max=limits.GATEWAY_BYTES_MAX, auth=self._auth)
+        url = f"{self._url}{path}?{urlencode(params)}" if params else self._url + path
+        status, content = self._get(url, bytes_max=limits.GATEWAY_BYTES_MAX, sign=self._sign)
         try:
             answer = json.loads(content)
         except (ValueError, RecursionError):
             answer = None
         if not isinstance(answer, dict):
-            raise self._problem(f"it answered no JSON object: status={response.status_code}")
-        if response.status_code == 200:
+            raise self._problem(f"it answered no JSON object: status={status}")
+        if status == 200:
             return answer
-        if response.status_code == 404 and answer.get("code") == "UNKNOWN_TOPIC_OR_PARTITION":
+        if status == 404 and answer.get("code") == "UNKNOWN_TOPIC_OR_PARTITION":
             return None
-        refusal = (
-            f"it refused: status={response.status_code} code={_shown(answer.get('code'))} "
-            f"detail={_shown(answer.get('detail'))}"
-        )
-        if response.status_code == 416 and answer.get("code") == "OFFSET_OUT_OF_RANGE":
+        refusal = f"it refused: status={status} code={_shown(answer.get('code'))} detail={_shown(answer.get('detail'))}"
+        if status == 416 and answer.get("code") == "OFFSET_OUT_OF_RANGE":
             raise BeyondEnd(str(self._problem(refusal)))
         raise self._problem(refusal)
 
-    def _get(
-        self, url: str, params: Mapping[str, str | int], *, bytes_max: int, auth: httpx.Auth | None
-    ) -> tuple[httpx.Response, bytes]:
+    def _get(self, url: str, *, bytes_max: int, sign: Signer | None = None) -> tuple[int, bytes]:
         now = time.monotonic()
         is_trial = False
         if self._is_patient:
@@ -157,55 +146,39 @@ class HttpPeer:
             if silence is not None:
                 raise PeerProblem(silence)
         try:
-            return self._tried(url, params, bytes_max, auth, now + self._answer_ms / 1000)
-        except _InVain as error:
-            self._silence.note(str(error), time.monotonic(), is_trial=is_trial)
-            raise PeerProblem(str(error)) from error
-        except PeerProblem:
+            found = self._read(url, bytes_max, sign, now + self._answer_ms / 1000)
+        except TimeoutError as error:
+            problem = self._problem(f"it did not answer in time: ms={self._answer_ms}")
+            self._silence.note(str(problem), time.monotonic(), is_trial=is_trial)
+            raise problem from error
+        except (CannotReach, PeerProblem) as error:
             if is_trial:  # whatever it said, it did not let the call wait
                 self._silence.end()
-            raise
+            if isinstance(error, PeerProblem):
+                raise
+            raise self._problem(f"it cannot be reached: reason={_shown(error)}") from error
+        self._silence.end()
+        return found
 
-    def _tried(
-        self, url: str, params: Mapping[str, str | int], bytes_max: int, auth: httpx.Auth | None, until: float
-    ) -> tuple[httpx.Response, bytes]:
-        """Return an answer; a connection that the peer closed meanwhile is tried once more.
+    def _read(self, url: str, bytes_max: int, sign: Signer | None, until: float) -> tuple[int, bytes]:
+        """Return an answer's status and bytes, unless they are more than ``bytes_max``, or packed.
 
         Raises:
-            _InVain: The peer let the call wait in vain.
-            PeerProblem: It cannot be reached, or sent what cannot be used.
+            TimeoutError: The peer let the call wait in vain.
+            CannotReach: There is no answer.
+            PeerProblem: It sent what cannot be used.
         """
-        for tries_left in reversed(range(_TRIES)):
-            try:
-                found = self._read(url, params, bytes_max, auth, until)
-            except (httpx.TimeoutException, TimeoutError) as error:
-                raise _InVain(str(self._problem(f"it did not answer in time: ms={self._answer_ms}"))) from error
-            except (httpx.TransportError, httpx.InvalidURL, RuntimeError) as error:
-                # RuntimeError: another thread closed this peer.
-                if not tries_left or not isinstance(error, httpx.RemoteProtocolError | httpx.ReadError):
-                    reason = str(error) or type(error).__name__
-                    raise self._problem(f"it cannot be reached: reason={_shown(reason)}") from error
-            else:
-                self._silence.end()
-                return found
-        raise AssertionError
-
-    def _read(
-        self, url: str, params: Mapping[str, str | int], bytes_max: int, auth: httpx.Auth | None, until: float
-    ) -> tuple[httpx.Response, bytes]:
-        """Return an answer with its bytes, unless they are more than ``bytes_max``, packed, or late."""
-        timeout = httpx.Timeout(self._answer_ms / 1000, connect=min(CONNECT_MS, self._answer_ms) / 1000)
-        with self._http.stream("GET", url, params=params or None, auth=auth, timeout=timeout) as response:
-            if response.headers.get("content-encoding", "identity") != "identity":
+        headers = _HEADERS if sign is None else {**_HEADERS, **sign(url)}
+        connect_ms = min(CONNECT_MS, self._answer_ms)
+        with self._carrier.get(url, headers, connect_ms=connect_ms, until=until) as answer:
+            if (answer.header("content-encoding") or "identity") != "identity":
                 raise self._problem("it packed an answer, which it was not asked for")
             content = bytearray()
-            for chunk in response.iter_raw():
-                content += chunk
+            for piece in answer.pieces():
+                content += piece
                 if len(content) > bytes_max:
-                    raise self._problem(f"it sent more than {bytes_max} bytes: status={response.status_code}")
-                if time.monotonic() > until:
-                    raise TimeoutError
-            return response, bytes(content)
+                    raise self._problem(f"it sent more than {bytes_max} bytes: status={answer.status}")
+            return answer.status, bytes(content)
 
     def _parsed(self, parse: Any, answer: Mapping[str, Any]) -> Any:
         try:
@@ -215,10 +188,6 @@ class HttpPeer:
 
     def _problem(self, what: str) -> PeerProblem:
         return PeerProblem(f"the peer {self._name}: {what}")
-
-
-class _InVain(Exception):
-    """A call for whose answer the whole time was waited."""
 
 
 class _Silence:

@@ -13,6 +13,7 @@ from botocore.exceptions import ClientError
 from fenceline.adapters.aws.peer_signing import RoleSigner
 from fenceline.adapters.peer_http import HttpPeer
 from fenceline.regions.peer import PeerProblem
+from tests.support.carriers import InMemory
 
 ROLE = "arn:aws:iam::1:role/fenceline-peer"
 
@@ -28,7 +29,7 @@ def peer_signed_by(signer: RoleSigner, asked: list[httpx.Request]) -> HttpPeer:
         content = b'{"code": "UNKNOWN_TOPIC_OR_PARTITION"}'
         return httpx.Response(404, stream=httpx.ByteStream(content))
 
-    return HttpPeer("eu-west-1", "https://b.example", auth=signer, http=httpx.MockTransport(answer))
+    return HttpPeer("eu-west-1", "https://b.example", sign=signer, carrier=InMemory(answer))
 
 
 def test_the_role_is_taken_once_and_again_before_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
+from urllib.parse import urlsplit
 
-import httpx
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import ReadOnlyCredentials
 
 from fenceline.adapters.aws import credentials
 from fenceline.adapters.aws.client import Failure, make_client
+from fenceline.adapters.peer_connections import CannotReach
 from fenceline.ports import Unavailable
 
 _SERVICE = "execute-api"
@@ -28,15 +29,15 @@ _SESSION_NAME = "fenceline"
 _RENEWED_S = 300  # before its credentials end, the role is taken again
 
 
-class RoleSigner(httpx.Auth):
-    """A signer of requests to the API Gateway of ``region``, as a role. Safe to share between threads.
+class RoleSigner:
+    """A signer of GETs to the API Gateway of ``region``, as a role. Safe to share between threads.
 
     Args:
         role: The role's ARN.
         take: Takes the role: returns the answer of STS ``AssumeRole``. For tests; ``None`` asks STS.
 
     Raises:
-        httpx.TransportError: When a request is signed: the role cannot be taken. The message says what to do.
+        CannotReach: When a request is signed: the role cannot be taken. The message says what to do.
     """
 
     def __init__(self, role: str, region: str, *, take: Callable[[], Any] | None = None) -> None:
@@ -46,12 +47,11 @@ class RoleSigner(httpx.Auth):
         self._lock = threading.Lock()
         self._known: tuple[float, ReadOnlyCredentials] | None = None  # (until, in s since the epoch; credentials)
 
-    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
-        signed = AWSRequest(request.method, str(request.url), headers={"host": request.headers["host"]})
+    def __call__(self, url: str) -> Mapping[str, str]:
+        """Return the headers that sign a GET of ``url``."""
+        signed = AWSRequest("GET", url, headers={"Host": urlsplit(url).netloc})
         SigV4Auth(self._credentials(), _SERVICE, self._region).add_auth(signed)
-        for name in ("Authorization", "X-Amz-Date", "X-Amz-Security-Token"):
-            request.headers[name] = signed.headers[name]
-        yield request
+        return {name: signed.headers[name] for name in ("Host", "Authorization", "X-Amz-Date", "X-Amz-Security-Token")}
 
     def _credentials(self) -> ReadOnlyCredentials:
         with self._lock:
@@ -63,10 +63,10 @@ class RoleSigner(httpx.Auth):
         try:
             found = self._take()["Credentials"]
         except Unavailable as fact:
-            raise httpx.TransportError(f"the peer's role cannot be taken: {fact}") from fact
+            raise CannotReach(f"the peer's role cannot be taken: {fact}") from fact
         except Failure as error:
             what = credentials.described(error)
-            raise httpx.TransportError(f"the peer's role cannot be taken: role={self._role} {what}") from error
+            raise CannotReach(f"the peer's role cannot be taken: role={self._role} {what}") from error
         until: datetime = found["Expiration"]
         taken = ReadOnlyCredentials(found["AccessKeyId"], found["SecretAccessKey"], found["SessionToken"])
         return until.timestamp(), taken

@@ -1,0 +1,224 @@
+"""Connections to a peer: which are kept, which are replaced, and what they tell if no answer comes."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import pytest
+
+from fenceline.adapters import peer_connections
+from fenceline.adapters.peer_connections import CannotReach, Connections
+
+WHOLE = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
+CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\no\r\n1\r\nk\r\n0\r\n\r\n"
+LAST = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok"
+UNTIL_CLOSED = b"HTTP/1.0 200 OK\r\n\r\nok"
+CLOSE = None
+
+
+class Dripping(bytes):
+    """The beginning of an answer, after which a byte comes each 10 ms, for as long as the connection lasts."""
+
+
+class Peer:
+    """A server that answers the requests of each connection by a script, one entry each; ``CLOSE`` closes it.
+
+    Attributes:
+        requests: What was asked, by connection.
+    """
+
+    def __init__(self, *scripts: list[bytes | None]) -> None:
+        self.requests: list[list[bytes]] = []
+        self._scripts = scripts
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        for script in self._scripts:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:  # the test failed before it came to this one
+                return
+            asked: list[bytes] = []
+            self.requests.append(asked)
+            with connection, connection.makefile("rb") as lines:
+                for answer in script:
+                    if answer is CLOSE:
+                        break
+                    asked.append(b"".join(iter(lines.readline, b"\r\n")))
+                    connection.sendall(answer)
+                    with suppress(OSError):
+                        while isinstance(answer, Dripping):
+                            time.sleep(0.01)
+                            connection.sendall(b" ")
+                else:
+                    lines.read()  # until the other side closes it
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self._socket.close()
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., Peer]]:
+    peers: list[Peer] = []
+
+    def made(*scripts: list[bytes | None]) -> Peer:
+        peers.append(Peer(*scripts))
+        return peers[-1]
+
+    yield made
+    for peer in peers:
+        peer.close()
+
+
+@pytest.fixture
+def connections() -> Iterator[Connections]:
+    made = Connections()
+    yield made
+    made.close()
+
+
+# The peer's thread ends when its connections do, so they are closed first.
+pytestmark = pytest.mark.usefixtures("serve", "connections")
+
+
+def get(connections: Connections, url: str, answer_ms: int = 5_000) -> bytes:
+    with connections.get(
+        url, {"x-name": "value"}, connect_ms=5_000, until=time.monotonic() + answer_ms / 1000
+    ) as answer:
+        assert answer.status == 200
+        return b"".join(answer.pieces())
+
+
+@pytest.mark.parametrize("whole", [WHOLE, CHUNKED])
+def test_a_connection_is_used_again(serve: Callable[..., Peer], connections: Connections, whole: bytes) -> None:
+    peer = serve([whole, whole])
+    assert [get(connections, f"{peer.url}/a%2F?b=c%3D{n}") for n in range(2)] == [b"ok", b"ok"]
+    assert [[one.split(b"\r\n")[0] for one in asked] for asked in peer.requests] == [
+        [b"GET /a%2F?b=c%3D0 HTTP/1.1", b"GET /a%2F?b=c%3D1 HTTP/1.1"]
+    ]
+    assert b"x-name: value" in peer.requests[0][0].split(b"\r\n")
+
+
+def test_a_body_of_many_pieces_is_whole(serve: Callable[..., Peer], connections: Connections) -> None:
+    body = bytes(range(256)) * 4_096
+    answer = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+    peer = serve([answer, WHOLE])
+    assert get(connections, peer.url) == body
+    assert get(connections, peer.url) == b"ok"
+
+
+@pytest.mark.parametrize("last", [LAST, UNTIL_CLOSED])
+def test_a_connection_that_ends_with_its_answer_is_not_kept(
+    serve: Callable[..., Peer], connections: Connections, last: bytes
+) -> None:
+    peer = serve([last, CLOSE], [WHOLE])
+    assert [get(connections, peer.url) for _ in range(2)] == [b"ok", b"ok"]
+    assert [len(asked) for asked in peer.requests] == [1, 1]
+
+
+def test_a_kept_connection_that_the_peer_closed_is_replaced(
+    serve: Callable[..., Peer], connections: Connections
+) -> None:
+    peer = serve([WHOLE, CLOSE], [WHOLE])
+    assert [get(connections, peer.url) for _ in range(2)] == [b"ok", b"ok"]
+
+
+def test_a_new_connection_that_the_peer_closes_is_not_replaced(
+    serve: Callable[..., Peer], connections: Connections
+) -> None:
+    peer = serve([CLOSE])
+    with pytest.raises(CannotReach):
+        get(connections, peer.url)
+
+
+def test_an_answer_that_was_not_read_to_its_end_ends_its_connection(
+    serve: Callable[..., Peer], connections: Connections
+) -> None:
+    peer = serve([WHOLE], [WHOLE])
+    with connections.get(peer.url, {}, connect_ms=5_000, until=time.monotonic() + 5):
+        pass
+    assert get(connections, peer.url) == b"ok"
+    assert len(peer.requests) == 2
+
+
+def test_an_old_connection_is_not_used_again(
+    serve: Callable[..., Peer], connections: Connections, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peer = serve([WHOLE], [WHOLE])
+    now = [time.monotonic()]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    get(connections, peer.url)
+    now[0] += 6
+    get(connections, peer.url)
+    assert [len(asked) for asked in peer.requests] == [1, 1]
+
+
+def test_so_many_connections_are_kept(
+    serve: Callable[..., Peer], connections: Connections, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peer_connections, "_IDLE_MAX", 0)
+    peer = serve([WHOLE], [WHOLE])
+    assert [get(connections, peer.url) for _ in range(2)] == [b"ok", b"ok"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nok", "less than it announced: missing=7"),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n9\r\nok", "IncompleteRead"),
+        (b"garbage\r\n\r\n", "garbage"),
+        (b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 200 + b"\r\n", "headers"),
+        (b"HTTP/1.1 200 OK\r\na: " + b"b" * 100_000 + b"\r\n\r\n", "line"),
+    ],
+)
+def test_an_answer_that_is_none_is_told(
+    serve: Callable[..., Peer], connections: Connections, answer: bytes, told: str
+) -> None:
+    peer = serve([answer, CLOSE])
+    with pytest.raises(CannotReach, match=told):
+        get(connections, peer.url)
+
+
+@pytest.mark.parametrize(
+    "answer", [b"", WHOLE[:-1], Dripping(b"HTTP/1.1 200 OK\r\na: b"), Dripping(b"HTTP/1.0 200 OK\r\n\r\n")]
+)
+def test_an_answer_that_does_not_come_ends_with_the_time(
+    serve: Callable[..., Peer], connections: Connections, answer: bytes
+) -> None:
+    peer = serve([WHOLE, answer], [WHOLE])
+    get(connections, peer.url)
+    with pytest.raises(TimeoutError):  # it is not asked again
+        get(connections, peer.url, answer_ms=50)
+
+
+@pytest.mark.parametrize(
+    "url", ["file:///etc/passwd", "", "http://", "http://[", "http://b:x/", "http://127.0.0.1/\n", "http://é..x/"]
+)
+def test_a_url_that_leads_nowhere_is_told(connections: Connections, url: str) -> None:
+    with pytest.raises(CannotReach):
+        get(connections, url)
+
+
+def test_nobody_there_is_told(connections: Connections) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}/"
+    with pytest.raises(CannotReach, match="refused"):
+        get(connections, url)
+
+
+def test_closed_connections_reach_nobody(serve: Callable[..., Peer], connections: Connections) -> None:
+    peer = serve([WHOLE])
+    get(connections, peer.url)
+    connections.close()
+    with pytest.raises(CannotReach, match="closed"):
+        get(connections, peer.url)
