@@ -53,7 +53,7 @@ class Look(NamedTuple):
     Attributes:
         findings: What each source has.
         is_due: Whether a run has anything to do.
-        next_ms: As ``Run.next_ms``.
+        next_ms: As ``Run.next_ms``, if it has nothing to do.
     """
 
     findings: Sequence[Finding]
@@ -168,11 +168,13 @@ class Replicator:
         asked = [source for source in here.sources if not self._pause_ms(here, source)]
         found = self._contacts.gather([source.look for source in asked])
         findings = [(source, one) for source, one in zip(asked, found, strict=True) if one is not None]
+        if findings:  # the round ticks after it has taken them
+            return Look(findings, True, None)
         due = ticks.look(here.work)
         if due.has_updates and not here.link.is_read:  # another process may have applied them
             self._contacts.learn(here.place, here.link.read())
             due = ticks.look(here.work)
-        return Look(findings, bool(findings) or due.is_now, self._next_ms(here, due.request_in))
+        return Look((), due.is_now, self._next_ms(here, due.request_in))
 
     def _pause_ms(self, here: Here, source: Source) -> int:
         return self._contacts.pause_ms(here.place, source.name, source.position)
