@@ -43,9 +43,15 @@ _Place: TypeAlias = tuple[str, int]  # topic, partition
 
 @dataclass(slots=True)
 class _Link:
-    """One partition: when it is due, and what this process knew of its log before the last run."""
+    """One partition: when it is due, and what this process knew of its log before the last run.
+
+    Attributes:
+        at_ms: When it is due.
+        moved_at_ms: When it is due if its log has moved since the last run.
+    """
 
     at_ms: float
+    moved_at_ms: float
     pause_ms: int
     is_running: bool = False
     memory: object = None
@@ -131,7 +137,7 @@ class ReplicateLoop:
         self._problems.note(None, {})
         with self._changed:
             for place in places - self._links.keys():
-                self._links[place] = _Link(_now_ms(), _PAUSE_FIRST_MS)
+                self._links[place] = _Link(_now_ms(), _now_ms(), _PAUSE_FIRST_MS)
             for place in self._links.keys() - places:
                 del self._links[place]
                 self._problems.note(place, {})
@@ -143,8 +149,8 @@ class ReplicateLoop:
             for place, link in self._links.items():
                 if link.is_running:
                     continue
-                if link.at_ms > now and self._log.replication.memory_of(*place) is not link.memory:
-                    link.at_ms, link.pause_ms = now, _PAUSE_FIRST_MS
+                if link.at_ms > link.moved_at_ms and self._log.replication.memory_of(*place) is not link.memory:
+                    link.at_ms, link.pause_ms = link.moved_at_ms, _PAUSE_FIRST_MS
                 if link.at_ms <= now:
                     link.is_running = True
                     self._pool.submit(self._work, place, link).add_done_callback(self._note_failure)
@@ -166,7 +172,9 @@ class ReplicateLoop:
             with self._changed:
                 link.pause_ms = _PAUSE_FIRST_MS if took_records else min(2 * link.pause_ms, _PAUSE_LAST_MS)
                 pause_ms = link.pause_ms if next_ms is None else min(link.pause_ms, next_ms)
-                link.at_ms = _now_ms() + max(pause_ms, _PAUSE_LEAST_MS)
+                now = _now_ms()
+                link.at_ms = now + max(pause_ms, _PAUSE_LEAST_MS)
+                link.moved_at_ms = now + _PAUSE_FIRST_MS  # a log that moves all the time is looked at no more often
                 link.memory = memory
                 link.is_running = False
                 self._changed.notify_all()

@@ -25,6 +25,7 @@ class FakeLog:
     def __init__(self, *places: Place, peers: frozenset[str] = frozenset({"b"})) -> None:
         self.places = set(places)
         self.memory: dict[Place, object] = {}
+        self.looks: Counter[Place] = Counter()  # at what is remembered
         self.runs: Counter[Place] = Counter()
         self.on_run: Callable[[Place], Run] = lambda _: Run(0, None)
         self.wrong: dict[str, str] = {}
@@ -36,6 +37,7 @@ class FakeLog:
         yield from sorted(self.places)
 
     def memory_of(self, *place: Any) -> object:
+        self.looks[place] += 1
         return self.memory.get(place)
 
     def run(self, *place: Any, is_alone: bool) -> Run:
@@ -104,15 +106,30 @@ def test_a_partition_that_waits_holds_no_other_one_up(begin: Any) -> None:
     gate.set()
 
 
-def test_a_log_that_moves_is_looked_at_though_nothing_was_due(begin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_PAUSE_FIRST_MS", "_PAUSE_LAST_MS"):
-        monkeypatch.setattr(replicate_loop, name, 3_600_000)
-    log = FakeLog(("t", 0))
+def test_a_log_that_moves_is_looked_at_after_the_shortest_pause(begin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(replicate_loop, "_now_ms", lambda: now[0])
+    monkeypatch.setattr(replicate_loop, "_PAUSE_FIRST_MS", 50)
+    monkeypatch.setattr(replicate_loop, "_PAUSE_LAST_MS", 1_000)
+    log = FakeLog(("t", 0), ("never moves", 0))
     begin(log)
+
+    def await_look() -> None:
+        looks = log.looks["never moves", 0]
+        wait_until(lambda: log.looks["never moves", 0] > looks + 2)
+
     for runs in (1, 2, 3):
-        wait_until(lambda runs=runs: log.runs[("t", 0)] == runs)  # type: ignore[misc]
+        wait_until(lambda runs=runs: log.runs["t", 0] == runs)  # type: ignore[misc]
+        await_look()
         log.memory["t", 0] = object()
-    assert log.runs["t", 0] >= 3, "though no pause was over"
+        now[0] += 49
+        await_look()
+        assert log.runs["t", 0] == runs, "a log that always moves would be looked at all the time"
+        now[0] += 1
+    wait_until(lambda: log.runs["t", 0] == 4)
+    now[0] += 51
+    await_look()
+    assert log.runs["t", 0] == 4, "it has not moved"
 
 
 def test_topics_come_and_go(begin: Any) -> None:
