@@ -6,9 +6,11 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import pytest
 
 from fenceline import limits
+from fenceline.adapters.peer_connections import CannotReach
 from fenceline.regions.peer import Peers
 from fenceline_http import wiring
 from tests.support.http_events import call
@@ -215,6 +217,22 @@ def test_a_snapshot_is_pending_in_every_partition_until_it_is_complete(
         "final": True,
     }
     assert shown["regions"][0]["answered_at"] == runtime.now_ms()
+
+
+def test_a_snapshot_asks_no_region_about_a_partition_that_it_lacks(topic: str, source: Source) -> None:
+    assert call("PATCH", "/v1/topics/orders", value={"partitions": 3}).status == 200
+    assert call("POST", f"{REPLICATION}/snapshots").status == 202
+    assert source.asked == ["/v1/topics/orders"]
+    assert [one["partition"] for one in call("GET", REPLICATION).json["pending"]] == [0, 1]
+
+
+def test_a_region_that_is_away_fails_no_snapshot(topic: str, source: Source) -> None:
+    def away(sent: httpx.Request, answer: httpx.Response) -> httpx.Response:
+        raise CannotReach("away")
+
+    source.fault = away
+    assert call("POST", f"{REPLICATION}/snapshots").status == 202
+    assert [one["partition"] for one in call("GET", REPLICATION).json["pending"]] == [0, 1]
 
 
 def test_more_than_eight_snapshots_under_way_are_throttled(topic: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import pytest
@@ -241,6 +242,64 @@ def test_a_topic_in_one_region_has_no_snapshots(world: RegionWorld) -> None:
     assert refusal.value.field == "regions"
     status = log.replication.status("alone")
     assert (status.regions, status.pending) == ([], [])
+
+
+def asked_in(world: RegionWorld, snapshot_id: str) -> dict[int, list[str]]:
+    """Return which regions a snapshot waits for, by partition."""
+    status, _ = shown(world)
+    return {one.partition: list(one.waiting_for) for one in status.pending if one.snapshot_id == snapshot_id}
+
+
+def test_a_snapshot_asks_each_region_in_the_partitions_that_it_has(world: RegionWorld) -> None:
+    log = world["a"].log
+    log.topics.alter(TOPIC, partitions=4)
+    world["c"].log.topics.alter(TOPIC, partitions=3)
+    snapshot_id = log.replication.snapshot(TOPIC)
+    assert [peer.calls["topic"] for peer in world["a"].peers.values()] == [1, 1]
+    assert asked_in(world, snapshot_id) == {0: ["b", "c"], 1: ["b", "c"], 2: ["c"]}
+    assert [len(world["a"].segments(partition=number)) for number in range(4)] == [1, 1, 1, 0]
+    world["b"].log.topics.alter(TOPIC, partitions=4)
+    snapshot_id = log.replication.snapshot(TOPIC)
+    assert asked_in(world, snapshot_id) == {0: ["b", "c"], 1: ["b", "c"], 2: ["b", "c"], 3: ["b"]}
+
+
+def test_snapshots_of_a_topic_with_a_partition_that_the_others_lack_are_complete(world: RegionWorld) -> None:
+    log = world["a"].log
+    log.topics.alter(TOPIC, partitions=3)
+    for _ in range(limits.SNAPSHOTS_UNDER_WAY_MAX + 1):
+        snapshot_id = log.replication.snapshot(TOPIC)
+        for name, partition in product("bca", range(3)):  # b and c answer, and a takes the answers
+            world[name].pull(partition=partition)
+        assert asked_in(world, snapshot_id) == {}
+    status, _ = shown(world)
+    assert {one.partition for one in status.snapshots} == {0, 1}
+
+
+def test_a_region_that_does_not_answer_is_asked_where_it_was_last_known_to_have_the_partition(
+    world: RegionWorld,
+) -> None:
+    log = world["a"].log
+    log.topics.alter(TOPIC, partitions=3)
+    world["c"].log.topics.alter(TOPIC, partitions=3)
+    peer = world["a"].peers["b"]
+    peer.is_down = True
+    everywhere = {number: ["b", "c"] for number in range(3)}
+    assert asked_in(world, log.replication.snapshot(TOPIC)) == everywhere
+    peer.is_down = False
+    assert asked_in(world, log.replication.snapshot(TOPIC)) == {**everywhere, 2: ["c"]}
+    peer.is_down = True
+    assert asked_in(world, log.replication.snapshot(TOPIC)) == {**everywhere, 2: ["c"]}
+
+
+def test_peers_are_not_asked_about_a_topic_with_one_partition_nor_where_they_are_suspended(world: RegionWorld) -> None:
+    log = world["a"].log
+    world.create("single")
+    log.replication.snapshot("single")
+    assert [peer.calls.total() for peer in world["a"].peers.values()] == [0, 0]
+    log.replication.suspend(TOPIC, "b")
+    world["a"].peers["b"].calls.clear()
+    log.replication.snapshot(TOPIC)
+    assert [peer.calls["topic"] for peer in world["a"].peers.values()] == [0, 1]
 
 
 def test_the_ninth_snapshot_is_throttled_before_any_partition_has_it(world: RegionWorld) -> None:

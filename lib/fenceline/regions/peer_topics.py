@@ -8,6 +8,8 @@ Not here: what is asked of the peer then; see ``own_link`` and ``forwarding``.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from fenceline import limits
 from fenceline.log.partition import Partition
 from fenceline.regions.contacts import Contacts, Place
@@ -39,3 +41,10 @@ def topic_of(partition: Partition, peer: Peer, contacts: Contacts, *, is_asked_a
         contacts.change(place, peer.name, topic=None)
         raise NotNamed(f"the peer's topic does not name this region; alter it there: regions={list(topic.regions)}")
     return topic
+
+
+def last_topic_of(partition: Partition, peer: Peer, contacts: Contacts) -> PeerTopic | None:
+    """Return the peer's topic, asked for anew. If it gives no answer, return the last known one, or ``None``."""
+    with suppress(PeerProblem):
+        topic_of(partition, peer, contacts, is_asked_anew=True)
+    return contacts.of(Place(partition.topic_id, partition.partition), peer.name).topic

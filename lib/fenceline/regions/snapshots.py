@@ -22,6 +22,7 @@ from fenceline.format.region_markers import Positions, Request
 from fenceline.log.context import StaleTopicId
 from fenceline.log.region_state import Asked, RegionState
 from fenceline.log.state import PartitionState
+from fenceline.model.topic import Topic
 from fenceline.regions.work import Work
 
 NONE: Mapping[str, str | None] = MappingProxyType({})
@@ -98,7 +99,7 @@ def answer(work: Work, regions: RegionState) -> None:
 
 
 def start(work: Work, *, snapshot_id: str | None = None) -> str:
-    """Append a REQUEST to all other regions that are not suspended, and return its id. No condition is asked for.
+    """Append a REQUEST to the regions that ``Work.asked`` names, and return its id. No condition is asked for.
 
     Args:
         snapshot_id: The id that several partitions share; ``None`` for a fresh one.
@@ -110,12 +111,17 @@ def start(work: Work, *, snapshot_id: str | None = None) -> str:
         StaleTopicId: The log is sealed, or the name leads elsewhere.
     """
     if not work.asked:
-        raise InvalidRequestError(
-            "the topic has no other region to ask, or all are suspended; add a region, or resume one: topic="
-            + work.topic.topic.name
-        )
+        raise none_to_ask(work.topic.topic)
     snapshot_id = snapshot_id or work.context.runtime.fresh_id()
     outcome = work.append(RequestEntry(Request(snapshot_id, work.topic.topic.topic_id, tuple(work.asked))))
     if isinstance(outcome, Outdated):
         raise StaleTopicId
     return snapshot_id
+
+
+def none_to_ask(topic: Topic) -> InvalidRequestError:
+    """Return the refusal of a snapshot for which there is no region to ask."""
+    return InvalidRequestError(
+        f"the topic has no other region to ask, or all are suspended; add a region, or resume one: topic={topic.name}",
+        field="regions",
+    )

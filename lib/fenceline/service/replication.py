@@ -6,16 +6,16 @@ Not here: how records are taken from peers (``regions.replicator``), and what a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
 from fenceline import limits
 from fenceline.append.appender import Appender
-from fenceline.append.entry import Marked, Outdated
-from fenceline.append.region_markers import RequestEntry, SkipEntry
+from fenceline.append.entry import Marked
+from fenceline.append.region_markers import SkipEntry
 from fenceline.errors import InvalidRequestError, StoreUnavailableError, ThrottledError
-from fenceline.format.region_markers import Request, Skip
+from fenceline.format.region_markers import Skip
 from fenceline.log import topics
 from fenceline.log.context import Context, StaleTopicId
 from fenceline.log.region_state import Origin
@@ -25,12 +25,16 @@ from fenceline.log.topic_regions import check_other
 from fenceline.log.topic_suspension import suspend
 from fenceline.model.region import Gap, RegionStatus, ReplicationStatus
 from fenceline.model.topic import unknown_partition
+from fenceline.regions import snapshots
 from fenceline.regions.contacts import Contacts, Place
+from fenceline.regions.link_item import Link
 from fenceline.regions.measured import NOTHING, Measured, measured
 from fenceline.regions.own_link import OwnLink
 from fenceline.regions.peer import Peers
+from fenceline.regions.peer_topics import last_topic_of
 from fenceline.regions.replicator import Replicator, Run
 from fenceline.regions.status import Shown
+from fenceline.regions.work import Work, append_marker
 from fenceline.runtime import Runtime
 from fenceline.service.resolver import (
     INCARNATIONS_PER_REQUEST,
@@ -48,7 +52,7 @@ class Replication:
     """The replication of all topics. Safe to share between threads.
 
     Args:
-        timeout_ms: How long a marker may take until it is appended.
+        timeout_ms: How long a SKIP may take until it is appended.
         peer_calls: The runtime of the calls to peers; ``None`` takes the context's.
     """
 
@@ -86,28 +90,46 @@ class Replication:
         return self._in_incarnation(topic, lambda item: self._shown(item).region(region))
 
     def snapshot(self, topic: str) -> str:
-        """Ask the other regions for a snapshot of every partition, and return its id.
+        """Ask the other regions for a snapshot of each partition that any of them has, and return its id.
 
         Raises:
-            InvalidRequestError: The topic has no other region, or all are suspended. Nothing was written.
+            InvalidRequestError: No partition has a region to ask; see ``snapshots.start``. Nothing was written.
             ThrottledError: A partition has too many snapshots under way. Others may have begun.
         """
         snapshot_id = self._context.runtime.fresh_id()
         return self._in_incarnation(topic, lambda item: self._snapshot(item, snapshot_id))
 
     def _snapshot(self, item: TopicItem, snapshot_id: str) -> str:
-        asked = tuple(
-            name for name in item.topic.regions if name != self._context.region and name not in item.suspended
-        )
-        if not asked:
-            raise InvalidRequestError(
-                f"the topic has no other region to ask, or all are suspended: topic={item.topic.name}", field="regions"
-            )
-        entry = RequestEntry(Request(snapshot_id, item.topic.topic_id, asked))
-        appenders = self._appenders(item)
-        self._context.runtime.gather([partial(_refuse_full, appender) for appender in appenders])
-        self._context.runtime.gather([partial(self._append, appender, entry) for appender in appenders])
+        works = [work for work in self._works(item) if work.asked]
+        if not works:
+            raise snapshots.none_to_ask(item.topic)
+        self._context.runtime.gather([partial(_refuse_full, work.appender) for work in works])
+        self._context.runtime.gather([partial(snapshots.start, work, snapshot_id=snapshot_id) for work in works])
         return snapshot_id
+
+    def _works(self, item: TopicItem) -> Sequence[Work]:
+        """Return the work of each partition, with the other regions' topics as they are now.
+
+        Each peer is asked once, unless there is one partition: each region that has the topic has that one.
+        """
+        others = [name for name in item.topic.regions if name in self._peers and name not in item.suspended]
+        asked = others if item.topic.partitions > 1 else []
+        appenders = self._appenders(item)
+        first = appenders[0].partition
+        hurried = [self._peers[name].within(limits.PEER_TIMEOUT_MS) for name in asked]
+        shown = self._contacts.gather([partial(last_topic_of, first, peer, self._contacts) for peer in hurried])
+        there = dict(zip(asked, shown, strict=True))
+        return [
+            Work(
+                self._context,
+                appender,
+                item,
+                Link(self._context, item.topic.topic_id, number),
+                connected=lambda _: True,  # a REQUEST of an operator waits for no connection
+                there=there.get,
+            )
+            for number, appender in enumerate(appenders)
+        ]
 
     def skip(self, topic: str, partition: int, region: str, to_offset: int) -> int:
         """Give up what a region no longer keeps, up to its log start, and return how many records that are.
@@ -132,7 +154,7 @@ class Replication:
                     field="to_offset",
                 )
             skip = Skip(region, position.topic_id, gap.from_offset, gap.to_offset, gap.records)
-            if isinstance(self._append(appender, SkipEntry(skip, position)), Marked):
+            if isinstance(append_marker(appender, SkipEntry(skip, position), self._timeout_ms), Marked):
                 return gap.records
         raise InvalidRequestError("there is no gap any more; another request was faster", field="to_offset")
 
@@ -205,13 +227,6 @@ class Replication:
         state = self._resolver.appender(item.topic, partition).partition.state
         place = Place(item.topic.topic_id, partition)
         return measured(self._contacts, place, peers, state.origins, self._context.runtime.now_ms())
-
-    def _append(self, appender: Appender, entry: RequestEntry | SkipEntry) -> Marked | Outdated:
-        outcome = appender.append(entry, self._context.runtime.monotonic_ms() + self._timeout_ms)
-        assert isinstance(outcome, Marked | Outdated)
-        if isinstance(outcome, Outdated) and isinstance(entry, RequestEntry):
-            raise StaleTopicId  # the log is sealed
-        return outcome
 
     def _shown(self, item: TopicItem) -> Shown:
         return Shown(self._context, self._peers, self._contacts, item, self._appenders(item))

@@ -88,7 +88,7 @@ def _looks(client: Client, topic: str) -> Iterator[tuple[ReplicationStatus, str 
 
 @app.command(epilog="Example: fenceline replication snapshot orders")
 def snapshot(topic: TopicName, as_json: AsJson = False, url: Url = DEFAULT_URL) -> None:
-    """Start a snapshot in every partition, and print its id.
+    """Start a snapshot in each partition that another region has, and print its id.
 
     Snapshots start by themselves where replicated subscriptions are in use, once a second at most. Start one before a
     planned move, so that fewer records are repeated; 'fenceline failover' does. 'fenceline replication status' shows

@@ -36,10 +36,12 @@ class RegionRequests(Requests):
         return region_types.replication_of(pages)
 
     def snapshot(self, topic: str) -> str:
-        """Start a snapshot in every partition, and return its id. ``replication`` shows when it is complete.
+        """Start a snapshot in each partition that another region has, and return its id.
+
+        ``replication`` shows when it is complete.
 
         Raises:
-            InvalidRequestError: The topic is in one region only.
+            InvalidRequestError: The topic is in one region only, or its other regions are all suspended.
             ThrottledError: A partition has too many snapshots that are not complete.
             OutcomeUnknownError: The answer was lost. A snapshot may have begun, which does no harm.
         """
