@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,10 +49,12 @@ class FakeQueues:
     peers: Mapping[str, SentTo] = field(default_factory=lambda: {"b": SentTo(), "c": SentTo()})
 
 
-def settings() -> Settings:
-    """Return the settings of region a, whose peers are b and c."""
-    peers = tuple(PeerSettings(name, f"https://{name}", queue=f"https://sqs/{name}") for name in "bc")
-    return Settings(objects=f"s3://{BUCKET}", items="dynamodb://table", region="a", peers=peers, service="test-queues")
+def settings(region: str = "a", peers: Iterable[str] = "bc") -> Settings:
+    """Return the settings of a region with these peers."""
+    others = tuple(PeerSettings(name, f"https://{name}", queue=f"https://sqs/{name}") for name in peers)
+    return Settings(
+        objects=f"s3://{BUCKET}", items="dynamodb://table", region=region, peers=others, service="test-queues"
+    )
 
 
 def event(*bodies: str, sent_ms: int = 0) -> dict[str, Any]:
