@@ -34,8 +34,12 @@ TOPIC = "cost"
 APPENDS = limits.CHECKPOINT_SEGMENTS  # so that one checkpoint is among them
 SNAPSHOTS = 4
 SQS_PER_MESSAGE = 3  # a send, a receive and a delete
+SUBSCRIPTION = "cost"
+MINUTE_MS = 60_000
 SCHEDULE_PER_MONTH = 30 * 24 * 60
-QUIET_LOOKS_PER_MONTH = 30 * 24 * 12  # of one partition at one peer, each 5 minutes
+QUIET_LOOKS_PER_MONTH = 30 * 24 * 12  # of one partition in one region, each 5 minutes
+CONSUMED_LOOKS_PER_MONTH = SCHEDULE_PER_MONTH  # the same, where a replicated subscription reads
+QUEUES = 2  # of a region
 SNAPSHOTS_PER_MONTH = 30 * 24 * 3600  # one a second, all the time
 
 
@@ -47,6 +51,9 @@ class Between:
         snapshot: Of a million snapshots of one partition.
         snapshot_counted: What is counted in one of them.
         quiet_month: Of a month in which nothing is written, for a topic of one partition, all regions together.
+        consumed_month: The same, where the topic has a replicated subscription.
+        polls_month: Of Lambda's looks into the queues in a month, which are part of both.
+        quiet_counted: What is counted in one look of all regions that finds nothing.
     """
 
     regions: int
@@ -54,6 +61,9 @@ class Between:
     snapshot: float
     snapshot_counted: dict[str, float]
     quiet_month: float
+    consumed_month: float
+    polls_month: float
+    quiet_counted: dict[str, float]
 
     def document(self) -> dict[str, Any]:
         return {
@@ -61,16 +71,25 @@ class Between:
             "snapshot_per_million": self.snapshot,
             "snapshot_counted": self.snapshot_counted,
             "quiet_month": self.quiet_month,
+            "consumed_month": self.consumed_month,
+            "polls_month": self.polls_month,
+            "quiet_counted": self.quiet_counted,
             "transfer_gb": prices.TRANSFER_GB,
         }
 
     def lines(self) -> list[str]:
         month = self.snapshot * SNAPSHOTS_PER_MONTH / prices.MILLION
-        counted = ", ".join(f"{count:g} {unit}" for unit, count in self.snapshot_counted.items())
+        counted, quiet = (
+            ", ".join(f"{count:g} {unit}" for unit, count in found.items())
+            for found in (self.snapshot_counted, self.quiet_counted)
+        )
         return [
             f"a snapshot of one partition in {self.regions} regions: ${self.snapshot:,.2f} per million ({counted});"
             f" where consumers move all the time, one a second: ${month:,.2f} per month",
-            f"a topic of one partition in {self.regions} regions, without writes: ${self.quiet_month:,.2f} per month",
+            f"a topic of one partition in {self.regions} regions, without writes: ${self.quiet_month:,.2f} per month"
+            f" (each time that all look at it: {quiet})",
+            f"the same with a replicated subscription: ${self.consumed_month:,.2f} per month; of both, empty queues are"
+            f" ${self.polls_month:,.2f}, however many topics there are",
         ]
 
 
@@ -89,12 +108,25 @@ def measured(regions: int, sizes_kib: Sequence[int]) -> Between:
         for _ in range(SNAPSHOTS):
             world.snapshot()
         snapshot, counted = world.dollars / SNAPSHOTS, world.per(SNAPSHOTS)
-        world.clear()
-        for number in range(regions):
-            world.look(number)
-        quiet = QUIET_LOOKS_PER_MONTH * world.dollars
-    quiet += regions * SCHEDULE_PER_MONTH * function_dollars(prices.REPLICATE_MS["nothing"])
-    return Between(regions, rows, snapshot * prices.MILLION, counted, quiet)
+        quiet, quiet_counted = world.quiet_look(), world.per(1)
+        schedule = SCHEDULE_PER_MONTH * world.schedule()
+        world.subscribe()
+        consumed = world.quiet_look()
+    polls = regions * QUEUES * prices.SQS_POLLS_PER_MONTH * prices.SQS_REQUEST
+    quiet_month, consumed_month = (
+        each * times + schedule + polls
+        for each, times in ((quiet, QUIET_LOOKS_PER_MONTH), (consumed, CONSUMED_LOOKS_PER_MONTH))
+    )
+    return Between(
+        regions,
+        rows,
+        snapshot=snapshot * prices.MILLION,
+        snapshot_counted=counted,
+        quiet_month=quiet_month,
+        consumed_month=consumed_month,
+        polls_month=polls,
+        quiet_counted=quiet_counted,
+    )
 
 
 def _replicated(regions: int, kib: int, batches: int) -> Row:
@@ -119,7 +151,7 @@ class _World:
     """So many regions, their stores, and what moved between them; a context manager that closes the stores."""
 
     def __init__(self, regions: int) -> None:
-        self._runtime, self._counted = ThreadRuntime(), Counted()
+        self._runtime, self._counted = _LaterRuntime(), Counted()
         self._stack = ExitStack()
         names = [f"r{number}" for number in range(regions)]
         self.calls: Counter[str] = Counter()
@@ -132,9 +164,11 @@ class _World:
         objects = self._stack.enter_context(closing(CountedObjects(self._counted, self._runtime)))
         items = self._stack.enter_context(closing(CountedItems(self._counted)))
         others: dict[str, Peer] = {other: peer for other, peer in peers.items() if other != name}
-        log = Log(objects, items, self._runtime, region=name, peers=others)
-        self._stack.callback(log.close)
-        peers[name].open(log, objects)
+        # Another function answers the peers.
+        log, asked = (Log(objects, items, self._runtime, region=name, peers=others) for _ in range(2))
+        for process in (log, asked):
+            self._stack.callback(process.close)
+        peers[name].open(asked, objects)
         return log
 
     def __enter__(self) -> _World:
@@ -166,7 +200,10 @@ class _World:
 
     def per(self, requests: int) -> dict[str, float]:
         """Return what was counted, for each of ``requests``."""
-        counted = {**self._counted.units, **{name: self.calls[name] for name in ("segments", "look", "message")}}
+        counted = {
+            **self._counted.units,
+            **{name: self.calls[name] for name in ("topic", "segments", "look", "message")},
+        }
         return {unit: round(count / requests, 3) for unit, count in sorted(counted.items()) if count}
 
     def append(self, size: int, batches: int, *, is_counted: bool = True) -> int:
@@ -184,6 +221,32 @@ class _World:
         """Take a snapshot of the partition, asked for by the first region."""
         self._news(self._puts_of(lambda: self._logs[0].replication.snapshot(TOPIC)))
         self.settle()
+
+    def subscribe(self) -> None:
+        """Create a replicated subscription, and let all regions learn of it."""
+        self._logs[0].subscriptions.subscribe(TOPIC, SUBSCRIPTION, replicate_subscription_state=True)
+        self.settle()
+        self._runtime.later_ms += MINUTE_MS
+        self.settle()
+
+    def quiet_look(self) -> float:
+        """Return what it costs that each region's schedule names the partition in a minute without news."""
+        for _ in range(2):  # the second is warm
+            self._runtime.later_ms += MINUTE_MS
+            self.clear()
+            for number in range(len(self._logs)):
+                self.calls["message"] += 1
+                self.look(number)
+        assert not self._counted.units["put"] + self._counted.units["write unit"], "the regions are not silent"
+        return self.dollars
+
+    def schedule(self) -> float:
+        """Return what it costs that each region's schedule is called once, without the messages that it sends."""
+        self.clear()
+        for log in self._logs:
+            list(log.replication.partitions())
+            log.subscriptions.list(TOPIC)
+        return self.dollars + len(self._logs) * function_dollars(prices.REPLICATE_MS["nothing"])
 
     def settle(self) -> None:
         """Let every region look at the partition, and again after new segments, until there are none."""
@@ -207,6 +270,18 @@ class _World:
         before = self._counted.units["put"]
         act()
         return self._counted.units["put"] - before
+
+
+class _LaterRuntime(ThreadRuntime):
+    """A runtime whose clocks are ahead of the machine's, by as much as a caller says."""
+
+    later_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.later_ms
+
+    def monotonic_ms(self) -> int:
+        return super().monotonic_ms() + self.later_ms
 
 
 class _CountedPeer:

@@ -51,6 +51,8 @@ READ_MS = 60  # of a page of 1 MiB
 LOG_BYTES = 1_100  # of a request: Lambda's three lines, the gateway's one, and the function's own
 SEGMENTS_MS = 15  # of a peer's question for segments, or for a topic
 REPLICATE_MS = {"found": 120, "nothing": 40}  # of a look at a partition, which asks its peers and fetches segments
+# Lambda polls a queue five times at once, for 20 s each. AWS polls less only where no maximum of calls at once is set.
+SQS_POLLS_PER_MONTH = 5 * 3 * 60 * 24 * 30
 NOTIFY_MS = 15  # of a call that informs the other regions of a new segment
 SEGMENT_ENTRY_BYTES = 1_500  # of an answer that lists segments, for each: most is its signed URL
 METRICS, ALARMS = 12, 24

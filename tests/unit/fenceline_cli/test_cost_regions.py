@@ -61,11 +61,34 @@ def test_messages_are_paid_by_their_sends_receives_and_deletes(monkeypatch: pyte
     assert one.per_million == pytest.approx(0.5 * 3 * 6 * prices.MILLION)
 
 
-def test_a_topic_without_writes_costs_its_looks_and_the_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("month", "looks"),
+    [("quiet_month", cost_regions.QUIET_LOOKS_PER_MONTH), ("consumed_month", cost_regions.CONSUMED_LOOKS_PER_MONTH)],
+)
+def test_a_topic_without_writes_costs_its_looks_and_the_schedule(
+    monkeypatch: pytest.MonkeyPatch, month: str, looks: int
+) -> None:
+    """Each look asks each peer for its topic and for segments."""
     free(monkeypatch)
     monkeypatch.setattr(prices, "LAMBDA_REQUEST", 1.0)
-    looks, asked = 3 * cost_regions.QUIET_LOOKS_PER_MONTH, 6 * cost_regions.QUIET_LOOKS_PER_MONTH
-    assert cost_regions.measured(3, []).quiet_month == looks + asked + 3 * cost_regions.SCHEDULE_PER_MONTH
+    calls = 3 * looks + 3 * 2 * 2 * looks + 3 * cost_regions.SCHEDULE_PER_MONTH
+    assert getattr(cost_regions.measured(3, []), month) == pytest.approx(calls)
+
+
+def test_a_look_that_finds_nothing_writes_nothing() -> None:
+    """What it asks of each store and peer is what deployed functions ask (``tests/functions/test_silence.py``)."""
+    counted = cost_regions.measured(3, []).quiet_counted
+    assert {"put", "write unit"}.isdisjoint(counted)
+    assert (counted["look"], counted["message"], counted["topic"], counted["segments"]) == (3, 3, 6, 6)
+    assert (counted["get"], counted["list"]) == (3 + 6, 3 + 3)  # a region lists once a minute for all that ask it
+
+
+def test_queues_are_paid_where_they_are_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    free(monkeypatch)
+    monkeypatch.setattr(prices, "SQS_REQUEST", 1.0)
+    found = cost_regions.measured(2, [])
+    assert found.polls_month == 2 * 2 * prices.SQS_POLLS_PER_MONTH
+    assert found.quiet_month == found.polls_month + 2 * 3 * cost_regions.QUIET_LOOKS_PER_MONTH
 
 
 def test_the_command_adds_the_regions_to_its_table() -> None:
