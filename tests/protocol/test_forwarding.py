@@ -11,9 +11,11 @@ from fenceline.append.region_markers import SkipEntry
 from fenceline.format import keys
 from fenceline.format.region_markers import Skip
 from fenceline.ports import Put
+from fenceline.regions.contacts import Contact
 from fenceline.regions.forwarding import forwarding_name
 from tests.protocol.test_pulling import numbers, transaction
 from tests.support.regions import Region, RegionWorld
+from tests.support.replicating import together
 from tests.support.service import TOPIC
 
 
@@ -47,6 +49,13 @@ def back(world: RegionWorld, name: str) -> None:
 
 def of(region: Region, letter: str) -> list[str]:
     return [value for value in region.values() if value.startswith(letter)]
+
+
+def contact(region: Region, of: str, peer: str) -> Contact:
+    """Return what a region knows of a peer's records of a suspended region."""
+    contacts = region.own_replicator._contacts
+    (place,) = contacts._partitions
+    return contacts.of(place, forwarding_name(of, peer))
 
 
 def test_nothing_is_taken_from_a_third_region_unless_its_origin_is_suspended(world: RegionWorld) -> None:
@@ -115,9 +124,9 @@ def test_nothing_is_taken_from_a_region_that_came_late_or_has_trimmed(world: Reg
     lose(world, "c")
     suspend(world["a"], "c")
     assert world["a"].pull().took_records == 0
+    assert contact(world["a"], "c", "b").problem is not None
     contacts = world["a"].own_replicator._contacts
     (place,) = contacts._partitions
-    assert contacts.of(place, forwarding_name("c", "b")).problem is not None
     assert contacts.of(place, "b").problem is None
     world["b"].append("b1")
     assert world["a"].pull().took_records == 1  # its own records come all the same
@@ -154,6 +163,37 @@ def test_aborted_records_between_are_no_obstacle_and_a_skip_is(world: RegionWorl
     world.runtime.advance(60_000)
     assert world["a"].pull().took_records == 0
     assert of(world["a"], "c") == ["c1", "c3"]
+
+
+def test_a_skip_that_shares_a_segment_with_another_regions_is_seen(world: RegionWorld) -> None:
+    """Region b gives up a record of d and one of c at once: one segment holds both markers."""
+    world.close()
+    made = RegionWorld("a", "b", "c", "d")
+    made.create()
+    for name in "cd":
+        made[name].append(f"{name}1")
+    made.settle()
+    skips = []
+    for name in "dc":
+        made[name].append(f"{name}2")
+        made[name].append(f"{name}3")
+        made[name].log.partitions.trim(TOPIC, 0, made[name].segments()[-1].base_offset)
+        position = made["b"].origin(name)
+        assert position is not None
+        to_offset = made[name].segments()[-1].base_offset
+        skips.append(SkipEntry(Skip(name, position.topic_id, position.next_offset, to_offset, 1), position))
+    together(made["b"].service, *skips)
+    assert len(made["b"].segments()[-1].batches) == 2
+    made["b"].pull()
+    assert of(made["b"], "c") == ["c1", "c3"]
+    lose(made, "c")
+    suspend(made["a"], "c")
+    for _ in range(3):
+        made["a"].pull()
+        made.runtime.advance(60_000)
+    assert of(made["a"], "c") == ["c1"]
+    assert "lacks records" in (contact(made["a"], "c", "b").problem or "")
+    made.close()
 
 
 def test_another_life_is_not_forwarded(world: RegionWorld) -> None:

@@ -200,8 +200,9 @@ class Forwarding:
         body = self.peer.body(entry.url, entry.bytes)
         for at, header in checked(entry, body):
             try:
-                if header.is_control and control.type_of(body, at, header) == control.SKIP:
-                    return control.parse_marker(body, at, header).value.get("origin") == self.region
+                is_skip = header.is_control and control.type_of(body, at, header) == control.SKIP
+                if is_skip and control.parse_marker(body, at, header).value.get("origin") == self.region:
+                    return True  # others may share the segment: an operator gave up several regions' records at once
             except MalformedBatch as error:
                 raise PeerProblem(f"a marker of the peer cannot be read: offset={header.base_offset}") from error
         return False
