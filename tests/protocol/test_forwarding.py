@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from unittest import mock
 
 import pytest
 
+from fenceline import limits
 from fenceline.append.region_markers import SkipEntry
 from fenceline.format import keys
 from fenceline.format.region_markers import Skip
 from fenceline.ports import Put
 from fenceline.regions.contacts import Contact
-from fenceline.regions.forwarding import forwarding_name
+from fenceline.regions.forwarding import ANSWERS_PER_LOOK, forwarding_name
 from tests.protocol.test_pulling import numbers, transaction
 from tests.support.regions import Region, RegionWorld
 from tests.support.replicating import together
@@ -259,6 +261,23 @@ def test_a_quiet_look_at_a_suspended_region_goes_on_from_its_note(world: RegionW
     assert ("c", 0) not in peer.asked
     assert ("c", None) not in peer.asked
     assert world["a"].service.count()["items.write"] == before["items.write"]
+
+
+def test_a_region_that_took_nothing_yet_finds_its_first_record_far_behind_a_peers_log_start(world: RegionWorld) -> None:
+    """One look ends before that record. The next one goes on from there."""
+    world["a"].peers["c"].is_down = True
+    for n in range(2 * ANSWERS_PER_LOOK + 1):
+        world["b"].append(f"b{n}")
+    world["c"].append("c1")
+    world["b"].pull()
+    suspend(world["a"], "c")
+    peer = world["a"].peers["b"]
+    peer.slow_ms = 1_000
+    with mock.patch.object(limits, "SOURCE_SEGMENTS_LOOKED_AT", 1):
+        world["a"].pull()
+        assert of(world["a"], "c") == ["c1"]
+        assert numbers(world["a"], "c") == [("c1", 1)]
+    assert [offset for origin, offset in peer.asked if origin == "c"].count(None) == 1
 
 
 def test_a_peer_that_lies_about_numbers_gives_nothing(world: RegionWorld) -> None:

@@ -155,17 +155,15 @@ class Forwarding:
         raise AssertionError
 
     def _known(self, life: str, position: Origin | None) -> _Place:
-        """Return how far the peer was looked at for this position. Before the first, it is looked at from its start."""
+        """Return how far the peer was looked at for this position."""
         note = self.contacts.note_of(self.place, (self.region, self.peer.name))
-        if note is None or position is None:
-            return _Place(life, None, _NO_SEGMENT)
-        if (note.topic_id, note.next_offset) != (_lives(life, position), position.next_offset):
+        if note is None or note[:2] != _counts_for(life, position):
             return _Place(life, None, _NO_SEGMENT)
         return _Place(life, note.to, note.number)
 
     def _keep(self, place: _Place, position: Origin | None) -> None:
-        if position is not None and place.to is not None:
-            note = ScanNote(_lives(place.life, position), position.next_offset, place.to, place.end)
+        if place.to is not None:
+            note = ScanNote(*_counts_for(place.life, position), place.to, place.end)
             self.contacts.keep_note(self.place, (self.region, self.peer.name), note)
 
     def _segments(self, origin: str, offset: int | None, limit: int = limits.SEGMENTS_MAX) -> SegmentList | None:
@@ -286,6 +284,11 @@ def forwarding_name(region: str, peer: str) -> str:
     return f"{region}/{peer}"
 
 
-def _lives(life: str, position: Origin) -> str:
-    """Return the lives for which a note counts: the peer's, and the suspended region's."""
-    return f"{life}/{position.topic_id}"
+def _counts_for(life: str, position: Origin | None) -> tuple[str, int]:
+    """Return for what a note counts: the peer's life with the suspended region's, and the position in the latter.
+
+    While nothing of the region is here, a note says that the peer has no segment of it in any life up to there.
+    """
+    if position is None:
+        return f"{life}/", NOTHING_TAKEN
+    return f"{life}/{position.topic_id}", position.next_offset
