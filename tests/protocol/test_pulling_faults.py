@@ -295,6 +295,30 @@ def test_a_marker_that_travels_and_cannot_be_read_stops_the_link(world: RegionWo
     assert "cannot be read" in (contact(world["b"], "a").problem or "")
 
 
+@pytest.mark.parametrize("size", [0, 5, 8])
+def test_a_marker_that_ends_too_early_stops_its_own_link_alone(size: int) -> None:
+    def cut(offset: int, epoch: int, now_ms: int) -> bytes:
+        body = marker(control.SUBSCRIPTION_UPDATE, {"updates": []})(offset, epoch, now_ms)
+        return batch.assemble(batch.parse_header(body), body[batch.HEADER_BYTES :][:size])
+
+    world = RegionWorld("a", "b", "c")
+    world.create()
+    builder = LogBuilder(topic_id=world["a"].service.topic_id(), region="a")
+    builder.add(marker(0x1FF))
+    builder.add(data("a1"))
+    builder.store(world["a"].service.objects)
+    sound, peer = builder.segments[0].body, world["b"].peers["a"]
+    torn = cut(0, 0, builder.now_ms)
+    peer.body_seen = lambda body: torn if body == sound else body
+    peer.segments_seen = with_segments(lambda entry: replace(entry, bytes=len(torn)) if not entry.records else entry)
+    world["c"].append("c1")
+    assert world["b"].pull().took_records == 1
+    assert world["b"].values() == ["c1"]
+    assert "cannot be read" in (contact(world["b"], "a").problem or "")
+    assert world["b"].own_replicator.look(TOPIC, 0).next_ms == limits.PEER_PAUSE_MS
+    world.close()
+
+
 # Crashes
 
 

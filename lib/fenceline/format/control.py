@@ -110,7 +110,9 @@ def type_of(body: bytes, at: int, header: BatchHeader) -> int:
     """
     # As every encoder writes a marker's record: its length in one byte, no attributes, no deltas, a key of four bytes.
     key_at = at + HEADER_BYTES + 1 + len(_PLAIN)
-    if header.count == 1 and body[at + HEADER_BYTES] < 0x80 and body[key_at - len(_PLAIN) : key_at] == _PLAIN:
+    has_room = key_at + _KEY.size <= at + header.size
+    plain = body[key_at - len(_PLAIN) : key_at]
+    if header.count == 1 and has_room and body[at + HEADER_BYTES] < 0x80 and plain == _PLAIN:
         marker_type: int = _KEY.unpack_from(body, key_at)[1]
         return marker_type
     return parse_marker(body, at, header).type

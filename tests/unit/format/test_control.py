@@ -5,13 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fenceline.format import control as format_control
-from fenceline.format.batch import MalformedBatch, decode, encode, headers, parse_header, stamp
+from fenceline.format.batch import HEADER_BYTES, MalformedBatch, assemble, decode, encode, headers, parse_header, stamp
 from fenceline.format.control import Marker, encode_marker, encode_transaction_marker, parse_marker, type_of
 from fenceline.model.record import Record
 from tests.support.independent_codec import NOW, DefaultRecordBatch, forge, record
 
 STAMP = {"base_offset": 41, "leader_epoch": 3, "now_ms": NOW}
 ACCESS = {"mode": "Exclusive", "session_id": "s-1"}
+REQUEST = encode_marker(format_control.SNAPSHOT_REQUEST, {"id": "s1", "regions": ["b"]}, **STAMP)
 json_values = st.dictionaries(st.text(), st.none() | st.integers() | st.text() | st.lists(st.text()), max_size=4)
 
 
@@ -64,6 +65,36 @@ def test_a_marker_is_a_control_batch_of_one_record(body, attributes, producer_id
 def test_the_type_of_a_marker_is_read_without_its_value(body, type_):
     padded = b"before" + body + b"after"
     assert type_of(padded, 6, parse_header(padded, 6)) == type_ == parsed(body).type
+
+
+def damaged():
+    """Yield a marker with each end that its record may have, and with each of its first bytes changed."""
+    header, content = parse_header(REQUEST), REQUEST[HEADER_BYTES:]
+    parts = [content[:end] for end in range(len(content))]
+    for at in range(16):
+        parts += [content[:at] + bytes([content[at] ^ bits]) + content[at + 1 :] for bits in (1, 2, 0x80, 0xFF)]
+    for part in parts:
+        yield assemble(header, part)
+
+
+@pytest.mark.parametrize("behind", [b"", REQUEST])
+def test_a_marker_that_ends_too_early_or_was_changed_is_malformed_or_has_the_type_that_it_says(behind):
+    types = set()
+    for body in damaged():
+        found = []
+        for read in (lambda *of: parse_marker(*of).type, type_of):
+            try:
+                found.append(read(body + behind, 0, parse_header(body)))
+            except MalformedBatch:
+                found.append(None)
+        parsed_type, quick_type = found
+        assert parsed_type in (None, quick_type)
+        types.add(quick_type)
+    assert {None, format_control.SNAPSHOT_REQUEST} < types
+    for size in range(9):  # a length, no attributes and deltas, and less than a key of four bytes
+        cut = assemble(parse_header(REQUEST), REQUEST[HEADER_BYTES : HEADER_BYTES + size]) + behind
+        with pytest.raises(MalformedBatch):
+            type_of(cut, 0, parse_header(cut))
 
 
 def test_a_batch_without_a_type_has_none():
