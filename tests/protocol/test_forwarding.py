@@ -9,12 +9,12 @@ from unittest import mock
 import pytest
 
 from fenceline import limits
-from fenceline.append.region_markers import SkipEntry
+from fenceline.append.region_markers import SkipEntry, UpdateEntry
 from fenceline.format import keys
-from fenceline.format.region_markers import Skip
+from fenceline.format.region_markers import Skip, Updates
 from fenceline.ports import Put
 from fenceline.regions.contacts import Contact
-from fenceline.regions.forwarding import ANSWERS_PER_LOOK, forwarding_name
+from fenceline.regions.forwarding import ANSWERS_PER_LOOK, ASKS_PER_LOOK, forwarding_name
 from tests.protocol.test_pulling import numbers, transaction
 from tests.support.regions import Region, RegionWorld
 from tests.support.replicating import together
@@ -196,6 +196,31 @@ def test_a_skip_that_shares_a_segment_with_another_regions_is_seen(world: Region
     assert of(made["a"], "c") == ["c1"]
     assert "lacks records" in (contact(made["a"], "c", "b").problem or "")
     made.close()
+
+
+def test_a_search_for_skips_goes_on_where_the_last_look_ended(world: RegionWorld) -> None:
+    """The peer's own markers lie where a number is missing. Each is looked at once, also by another process."""
+    world["c"].append("c1")
+    world["b"].pull()
+    world["a"].pull()
+    world["a"].peers["c"].is_down = True
+    transaction(world["c"], "x2", is_commit=False)
+    world["c"].append("c3")
+    appender = world["b"].log._resolver.appenders.of(TOPIC, world["b"].service.topic_id(), 0)
+    for _ in range(ASKS_PER_LOOK + 3):
+        appender.append(UpdateEntry(Updates([])), world.runtime.monotonic_ms() + 10_000)
+    world["a"].pull()
+    world["b"].pull()
+    suspend(world["a"], "c")
+    peer = world["a"].peers["b"]
+    peer.calls.clear()
+    peer.slow_ms = 1_000  # a run that never comes further ends by its time
+    run = world["a"].own_replicator.run(TOPIC, 0, until_ms=world.runtime.monotonic_ms())
+    assert (run.took_records, run.next_ms) == (0, 0)
+    assert peer.calls["body"] == ASKS_PER_LOOK - 1  # one was the question for the peer's own segments
+    assert world["a"].replicator(world["a"].another()).run(TOPIC, 0).took_records == 1
+    assert of(world["a"], "c") == ["c1", "c3"]
+    assert peer.calls["body"] == ASKS_PER_LOOK + 4  # the markers, and the record
 
 
 def test_another_life_is_not_forwarded(world: RegionWorld) -> None:

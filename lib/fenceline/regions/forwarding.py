@@ -7,12 +7,14 @@ Rule: records are taken only if the peer's segments reach down to the last one t
 some out, they were aborted, or an operator skipped them there. A SKIP lies between the two segments in the peer's log,
 and is looked for. Beyond a SKIP nothing is taken: what it gave up must not be lost unnoticed (I17).
 
+Rule: a look is bounded. What it has looked at is noted, and the next one goes on from there.
+
 Not here: which region is suspended; see ``replicator``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import InitVar, dataclass, field
 from typing import NamedTuple
 
@@ -31,6 +33,7 @@ from fenceline.regions.source_batches import checked, passed_on
 from fenceline.regions.taking import Taken, Taking
 
 ANSWERS_PER_LOOK = 8
+ASKS_PER_LOOK = 8  # for SKIPs: answers of the peer's own segments, and bodies
 _NO_SEGMENT = -1
 
 
@@ -146,8 +149,8 @@ class Forwarding:
                 )
             self.contacts.change(self.place, self.name, problem=None, failures=0)
             place = _Place(topic.topic_id, walk.offset, walk.end)
-            is_long = not walk.is_ended and answer.has_more and answer.position > (begun or 0)
-            if walk.found or (is_long and not answers_left):
+            is_long = walk.is_cut or (not walk.is_ended and answer.has_more and answer.position > (begun or 0))
+            if walk.found or walk.is_cut or (is_long and not answers_left):
                 return Missing(position, walk.topic_id, walk.taken, walk.found, place, is_long)
             self._keep(place, position)
             if not is_long:
@@ -171,27 +174,40 @@ class Forwarding:
             self.appender.partition.name, self.place.partition, origin=origin, offset=offset, limit=limit
         )
 
-    def has_skip(self, start: int, end: int) -> bool:
+    def has_skip(self, life: str, start: int, end: int, asks: Iterator[object]) -> bool | None:
         """Return True if the peer skipped some of the region's records, by its own markers in [start, end) of its log.
+
+        Args:
+            life: The peer's topic.
+            asks: What is left to ask. Once it is exhausted the answer is ``None``, and a later call goes on from there.
 
         Raises:
             PeerProblem: It gave no usable answer.
         """
-        offset = start
+        of = (self.region, f"{self.peer.name}/skips")  # its note begins at ``start``, in place of a position
+        note = self.contacts.note_of(self.place, of)
+        offset = note.to if note is not None and note[:2] == (life, start) else start
         while offset < end:
+            if next(asks, None) is None:
+                return None
             answer = self._segments("own", offset)
-            if answer is None or answer.log_start_offset > start:
+            if answer is None or answer.topic_id != life or answer.log_start_offset > offset:
                 return True  # it cannot be known any longer
             for entry in answer.segments:
                 if entry.base_offset >= end:
                     return False
-                if entry.next_offset - entry.base_offset > entry.records and self._skips(entry):
-                    return True
+                if entry.next_offset - entry.base_offset > entry.records:
+                    if next(asks, None) is None:
+                        return None
+                    if self._skips(entry):
+                        return True
+                self.contacts.keep_note(self.place, of, ScanNote(life, start, entry.next_offset, 0))
             if not answer.has_more:
                 return False
             if answer.position <= offset:
                 raise PeerProblem(f"the peer's answers do not advance: position={answer.position}")
             offset = answer.position
+            self.contacts.keep_note(self.place, of, ScanNote(life, start, offset, 0))
         return False
 
     def _skips(self, entry: SegmentEntry) -> bool:
@@ -214,6 +230,8 @@ class _Walk:
         offset: Where the next answer begins in the peer's log; ``None``: at its log start.
         end: Where the last segment that was passed ends there.
         is_ended: Whether a record is missing there, so that nothing after it may be taken.
+        is_cut: Whether it ended before that was known.
+        asks: What is left to ask for SKIPs.
     """
 
     of: Forwarding
@@ -225,10 +243,13 @@ class _Walk:
     topic_id: str = field(init=False)
     taken: int = field(init=False)
     is_ended: bool = field(default=False, init=False)
+    is_cut: bool = field(default=False, init=False)
+    asks: Iterator[object] = field(default_factory=lambda: iter(range(ASKS_PER_LOOK)), init=False)
+    _life: str = field(init=False)
     _count: int = field(init=False)
 
     def __post_init__(self, known: _Place) -> None:
-        self.offset, self.end = known.to, known.end
+        self._life, self.offset, self.end = known
         self.topic_id = "" if self.position is None else self.position.topic_id
         self.taken = self._count = 0 if self.position is None else self.position.count
 
@@ -246,8 +267,9 @@ class _Walk:
             if there.topic_id != self.topic_id:
                 continue
             if self._is_beyond(there):
-                if not self._joins(entry, there):
-                    self.is_ended = True
+                joins = self._joins(entry, there)
+                if not joins:
+                    self.is_ended, self.is_cut = joins is False, joins is None
                     return
                 self.found.append(entry)
                 self._count = there.count or 0
@@ -259,12 +281,18 @@ class _Walk:
         known = NOTHING_TAKEN if self.position is None else self.position.next_offset
         return bool(self.found) or count > self._count or (count == self._count and next_offset > known)
 
-    def _joins(self, entry: SegmentEntry, there: OriginEntry) -> bool:
-        """Return True if no record is missing between what is here, or was found, and this segment."""
+    def _joins(self, entry: SegmentEntry, there: OriginEntry) -> bool | None:
+        """Return True if no record is missing between what is here, or was found, and this segment.
+
+        ``None`` if that is not known yet.
+        """
         below = (there.count or 0) - entry.records
         if below <= self._count:
             return True
-        return self.end != _NO_SEGMENT and not self.of.has_skip(self.end, entry.base_offset)
+        if self.end == _NO_SEGMENT:
+            return False
+        is_skipped = self.of.has_skip(self._life, self.end, entry.base_offset, self.asks)
+        return None if is_skipped is None else not is_skipped
 
 
 def _there(entry: SegmentEntry) -> OriginEntry:
