@@ -197,6 +197,50 @@ def test_suspending_and_resuming_change_item_and_object_once(world: RegionWorld)
     assert not any(one.suspended for one in regions.values())  # each region by itself
 
 
+def test_the_problem_of_a_suspended_region_names_the_peers_that_lack_its_records(world: RegionWorld) -> None:
+    """Region b lacks what c has trimmed. A process that only shows this asks b itself."""
+    for value in "123":
+        world["c"].append(value)
+    assert pull(world, "a", "c") == 3
+    for value in "456":
+        world["c"].append(value)
+    world["c"].log.partitions.trim(TOPIC, 0, 4)
+    assert pull(world, "b", "c") == 2
+    world["a"].peers["c"].is_down = True
+    _, regions = shown(world)
+    assert "lacks records" not in (regions["c"].problem or "")
+    told = world["a"].log.replication.suspend(TOPIC, "c")
+    assert "c is away" in (told.problem or "")
+    assert "b: the peer lacks records of the suspended region" in (told.problem or "")
+    world["a"].peers["c"].is_down = False
+    world["c"].append("7")
+    assert pull(world, "b", "c") == 1
+    _, regions = shown(world)
+    assert "lacks records" in (regions["c"].problem or "")
+    assert regions["b"].problem is None
+    world["a"].log.replication.resume(TOPIC, "c")
+    _, regions = shown(world)
+    assert "lacks records" not in (regions["c"].problem or "")
+
+
+def test_the_peers_of_a_suspended_region_are_asked_from_where_the_replicator_came_and_not_for_each_request(
+    world: RegionWorld,
+) -> None:
+    for number in (0, 1):
+        world["c"].append("1", partition=number)
+        assert pull(world, "b", "c", number) == 1
+    world["a"].peers["c"].is_down = True
+    world["a"].log.replication.suspend(TOPIC, "c")
+    world["a"].replicator(world["a"].another()).run(TOPIC, 0)
+    peer, another = world["a"].peers["b"], world["a"].another()
+    peer.asked.clear()
+    for _ in range(2):
+        (_, of_c) = another.replication.status(TOPIC).regions
+        assert of_c.problem == "the peer c is away"
+    asked = [offset for origin, offset in peer.asked if origin == "c"]
+    assert asked == [1, None]  # of each partition, once
+
+
 @pytest.mark.parametrize(
     ("region", "told"), [("a", "name another one"), ("x", "no such region"), ("x" * 9_000, "no such")]
 )
@@ -297,7 +341,8 @@ def test_peers_are_not_asked_about_a_topic_with_one_partition_nor_where_they_are
     log.replication.snapshot("single")
     assert [peer.calls.total() for peer in world["a"].peers.values()] == [0, 0]
     log.replication.suspend(TOPIC, "b")
-    world["a"].peers["b"].calls.clear()
+    for peer in world["a"].peers.values():
+        peer.calls.clear()
     log.replication.snapshot(TOPIC)
     assert [peer.calls["topic"] for peer in world["a"].peers.values()] == [0, 1]
 

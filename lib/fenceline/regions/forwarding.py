@@ -147,7 +147,8 @@ class Forwarding:
                 raise PeerProblem(
                     f"the peer lacks records of the suspended region, which is to be asked again: count={walk.taken}"
                 )
-            self.contacts.change(self.place, self.name, problem=None, failures=0)
+            now_ms = self.appender.partition.context.runtime.now_ms()
+            self.contacts.change(self.place, self.name, seen_at=now_ms, problem=None, failures=0)
             place = _Place(topic.topic_id, walk.offset, walk.end)
             is_long = walk.is_cut or (not walk.is_ended and answer.has_more and answer.position > (begun or 0))
             if walk.found or walk.is_cut or (is_long and not answers_left):

@@ -22,6 +22,8 @@ from fenceline.log.tail import verified_tails
 from fenceline.log.topic_item import TopicItem
 from fenceline.model.region import Gap, PendingSnapshot, RegionStatus, ReplicationStatus, ShownSnapshot
 from fenceline.regions.contacts import Contact, Contacts, Place
+from fenceline.regions.forwarding import Forwarding
+from fenceline.regions.link_item import Link
 from fenceline.regions.own_link import OwnLink
 from fenceline.regions.peer import Peer, PeerProblem, Peers
 
@@ -95,17 +97,22 @@ class Shown:
 
     def _region(self, region: str, states: Sequence[PartitionState]) -> RegionStatus:
         peer = self.peers.get(region)
-        is_slow = peer is not None and not self._ask(peer)
+        is_slow = False
+        if peer is not None:
+            hurried = peer.within(limits.PEER_TIMEOUT_MS)
+            is_slow = not self._ask([OwnLink(appender, hurried, self.contacts) for appender in self.appenders])
         now_ms = self.context.runtime.now_ms()
         contacts = [self._contact(number, region) for number in range(len(states))]
         is_connected = any(contact.is_connected(now_ms) for contact in contacts)
         lag: _Lag | None = None
-        problem = next((contact.problem for contact in contacts if contact.problem is not None), None)
+        problem = self._problem(region)
         if peer is None:
             problem = _NO_PEER
         elif is_connected:
             lag = None if is_slow else self._lag(peer, states, contacts)
             problem = problem or (_SLOW if lag is None else None)
+        if region in self.item.suspended:
+            problem = "; ".join([*([] if problem is None else [problem]), *self._lenders_problems(region)]) or None
         seen = [contact.seen_at for contact in contacts if contact.seen_at is not None]
         answered = [at for state in states for at in _answers(state, region)]
         return RegionStatus(
@@ -119,26 +126,48 @@ class Shown:
             problem=problem,
         )
 
-    def _ask(self, peer: Peer) -> bool:
+    def _problem(self, name: str) -> str | None:
+        problems = (self._contact(number, name).problem for number in range(len(self.appenders)))
+        return next((problem for problem in problems if problem is not None), None)
+
+    def _lenders_problems(self, region: str) -> Iterator[str]:
+        """Yield what keeps a suspended region's records from being taken from each other peer."""
+        for name in self.others:
+            if name in self.peers and name not in self.item.suspended:
+                hurried = self.peers[name].within(limits.PEER_TIMEOUT_MS)
+                sources = [Forwarding(appender, hurried, region, self.contacts) for appender in self.appenders]
+                self._ask(sources)
+                problem = self._problem(sources[0].name)
+                if problem is not None:
+                    yield f"{name}: {problem}"
+
+    def _ask(self, sources: Sequence[OwnLink | Forwarding]) -> bool:
         """Ask a peer for each partition whose contact is old; return whether there was time for all of them.
 
         One partition is asked first. A peer that does not answer for it is not asked for the others.
+
+        Args:
+            sources: What is asked of each partition, in order.
         """
         runtime = self.context.runtime
         until = runtime.monotonic_ms() + limits.STATUS_MS
-        hurried = peer.within(limits.PEER_TIMEOUT_MS)
-        old = [number for number in range(len(self.appenders)) if not self._is_young(number, peer.name)]
-        if len(old) == len(self.appenders):
+        old = [source for number, source in enumerate(sources) if not self._is_young(number, source.name)]
+        if len(old) == len(sources):
             first, *old = old
-            OwnLink(self.appenders[first], hurried, self.contacts).look()
-            if not self._is_young(first, peer.name):
+            self._look(first)
+            if not self._is_young(0, first.name):
                 return True
         for at in range(0, len(old), limits.FETCH_SEGMENTS):
             if runtime.monotonic_ms() > until:
                 return False
-            some = [self.appenders[number] for number in old[at : at + limits.FETCH_SEGMENTS]]
-            self.contacts.gather([OwnLink(appender, hurried, self.contacts).look for appender in some])
+            self.contacts.gather([partial(self._look, source) for source in old[at : at + limits.FETCH_SEGMENTS]])
         return True
+
+    def _look(self, source: OwnLink | Forwarding) -> None:
+        if isinstance(source, Forwarding) and self.contacts.link_of(source.place) is None:
+            # The peer's log may be long: the look begins where a replicator's ended.
+            self.contacts.learn(source.place, Link(self.context, *source.place).read())
+        source.look()
 
     def _is_young(self, number: int, region: str) -> bool:
         seen_at = self._contact(number, region).seen_at
