@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any
 
@@ -170,6 +170,22 @@ def test_a_gap_is_shown_until_it_is_skipped_and_then_the_link_goes_on(world: Reg
     assert (status.gaps, status.skipped_records, regions["b"].lag_records, regions["b"].problem) == ([], 2, 0, None)
     with pytest.raises(errors.InvalidRequestError):
         replication.skip(TOPIC, 0, "b", 3)
+
+
+def test_a_skip_whose_create_is_confirmed_too_late_is_answered_as_written(world: RegionWorld) -> None:
+    """The log start has passed the SKIP meanwhile. It is checked a second time, and the link has gone on from it."""
+    make_gap(world)
+    here = world["a"]
+
+    def late(create: Callable[[], Any]) -> Any:
+        create()
+        assert here.replicator(here.another()).run(TOPIC, 0).took_records == 2
+        here.log.partitions.trim(TOPIC, 0, here.segments()[-1].base_offset)
+
+    here.service.objects.plan("create", late)
+    assert here.log.replication.skip(TOPIC, 0, "b", 3) == 2
+    assert here.log.replication.status(TOPIC).skipped_records == 2
+    assert here.values() == ["4", "5"]
 
 
 def test_a_gap_of_a_region_that_is_away_cannot_be_compared(world: RegionWorld) -> None:

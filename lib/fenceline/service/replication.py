@@ -154,7 +154,11 @@ class Replication:
                     field="to_offset",
                 )
             skip = Skip(region, position.topic_id, gap.from_offset, gap.to_offset, gap.records)
-            if isinstance(append_marker(appender, SkipEntry(skip, position), self._timeout_ms), Marked):
+            outcome = append_marker(appender, SkipEntry(skip, position), self._timeout_ms)
+            # It is outdated, too, if its own create was confirmed too late, or an equal SKIP came first.
+            after, given_up = appender.partition.state.origins.get(region), position.count + gap.records
+            is_there = after is not None and (after.topic_id, after.start) == (position.topic_id, given_up)
+            if isinstance(outcome, Marked) or is_there:
                 return gap.records
         raise InvalidRequestError("there is no gap any more; another request was faster", field="to_offset")
 
