@@ -15,6 +15,7 @@ from typing import NamedTuple
 from fenceline import limits
 from fenceline.log.region_state import Origin
 from fenceline.model.region import Gap
+from fenceline.regions.history import ANOTHER_HISTORY
 from fenceline.regions.link_item import LinkValue, Seen
 from fenceline.regions.peer import PeerTopic
 from fenceline.regions.scan_notes import ScanNote, counts_for, further
@@ -42,7 +43,7 @@ class Contact:
     """One peer, as it last answered for a partition.
 
     Attributes:
-        seen_at: When it last gave a usable answer in which its topic names this region, in ms; ``None`` before that.
+        seen_at: When it last gave an answer of a topic that names this region, in ms; ``None`` before that.
         problem: What was wrong when it was last asked; ``None`` if nothing was.
         gap: The gap that it showed then, if it did.
         topic: Its topic, as it last showed it at ``topic_at``.
@@ -68,6 +69,11 @@ class Contact:
     def is_connected(self, now_ms: int) -> bool:
         """Return True if its last answer is young, and named this region."""
         return self.seen_at is not None and 0 <= now_ms - self.seen_at < limits.CONNECTED_MS
+
+    @property
+    def has_other_history(self) -> bool:
+        """Return True if it showed another log than the one from which records were taken, when it was last asked."""
+        return self.problem is not None and self.problem.startswith(ANOTHER_HISTORY)
 
     @property
     def last_known(self) -> Seen | None:

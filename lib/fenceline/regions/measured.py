@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 from fenceline.log.region_state import Origin
 from fenceline.regions.contacts import Contacts, Place
-from fenceline.regions.history import ANOTHER_HISTORY
 
 
 class Measured(NamedTuple):
@@ -47,7 +46,7 @@ def measured(
     for peer in peers:
         contact = contacts.of(place, peer)
         gaps += contact.gap is not None
-        others += contact.problem is not None and contact.problem.startswith(ANOTHER_HISTORY)
+        others += contact.has_other_history
         since = []
         if contact.answered is not None and contact.lag_records(
             positions.get(peer), contacts.note_of(place, (peer, peer))

@@ -83,6 +83,8 @@ class OwnLink:
         try:
             return self._look(position)
         except PeerProblem as problem:
+            if isinstance(problem, AnotherHistory):  # it answers, although nothing is taken
+                self.contacts.change(self.place, self.peer.name, seen_at=self._now_ms())
             self.note_problem(problem, position)
             return None
 

@@ -150,7 +150,9 @@ class Replicator:
         return Here(Work(self._context, appender, found, link, connected, partial(self._there, place)), link, sources)
 
     def _is_connected(self, place: Place, region: str) -> bool:
-        return self._contacts.of(place, region).is_connected(self._context.runtime.now_ms())
+        contact = self._contacts.of(place, region)
+        # Of another history nothing is taken, so the answer to a REQUEST would never arrive.
+        return contact.is_connected(self._context.runtime.now_ms()) and not contact.has_other_history
 
     def _there(self, place: Place, region: str) -> PeerTopic | None:
         return self._contacts.of(place, region).topic
