@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from fenceline.settings import Settings
+from fenceline_cli.commands import prices
 from fenceline_http import routes
 from functions import FUNCTIONS, WITH_PEERS
 from functions.telemetry import metric_names
@@ -382,6 +383,15 @@ def test_there_is_an_alarm_for_each_thing_that_stops_or_delays_a_link(template: 
     page = (ROOT / "infra" / "README.md").read_text()
     assert all(f"`{kind}`" in page for kind in told if kind.startswith("Replication"))
     assert {"NotifierErrors", "ReplicatorErrors", "NotifierThrottles", "ReplicatorThrottles"} <= set(told)
+
+
+def test_the_cost_of_a_quiet_region_counts_every_alarm_and_metric(
+    template: Mapping[str, Any], alone: Mapping[str, Any]
+) -> None:
+    few, many = (len(of_type(one, "AWS::CloudWatch::Alarm")) for one in (alone, template))
+    assert (few, many) == (prices.ALARMS, prices.ALARMS + prices.PEER_ALARMS)
+    of_peers = {*metric_names.OF_REPLICATION.values(), *metric_names.OF_NEWS.values()} - {metric_names.CORRUPT_LOG}
+    assert len(of_peers) == prices.PEER_METRICS
 
 
 def test_the_schedule_runs_each_minute(template: Mapping[str, Any]) -> None:
