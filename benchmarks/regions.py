@@ -204,14 +204,16 @@ def main() -> int:
         for part, found in figures.items():
             print(part)
             for name, value in found.items():
-                print(f"  {name:<22}{value:>12,.2f}{_bound(name)}")
+                print(f"  {name:<22}{value:>12,.2f}{_bound(name, value)}")
     return 0
 
 
-def _bound(name: str) -> str:
+def _bound(name: str, value: float) -> str:
     if name in AT_MOST:
-        return f"   (at most {AT_MOST[name]:,g})"
-    return f"   (at least {AT_LEAST[name]:,g})" if name in AT_LEAST else ""
+        return f"   (at most {AT_MOST[name]:,g}{'' if value <= AT_MOST[name] else ': MISSED'})"
+    if name in AT_LEAST:
+        return f"   (at least {AT_LEAST[name]:,g}{'' if value >= AT_LEAST[name] else ': MISSED'})"
+    return ""
 
 
 if __name__ == "__main__":
