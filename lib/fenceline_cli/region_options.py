@@ -65,7 +65,7 @@ def check_region(client: Client, named: RegionUrl, option: str) -> None:
     Raises:
         BadParameter: It is in another region.
     """
-    region = client.health()["region"]
+    region = client.region()
     if region != named.region:
         raise typer.BadParameter(
             f"the service at {named.url} is region {region}, not {named.region}; give {option} {region}={named.url}, or"

@@ -20,11 +20,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from fenceline import errors, limits
 from fenceline.client.api import ApiClient
-from fenceline.client.identities import Identities, origin_of
+from fenceline.client.identities import Memory, origin_of
 from fenceline.client.requests.subscriptions import Isolation
 from fenceline.client.stay import UNUSABLE, RegionalRecord, Stay, Wanted, answered, enter, read_in
 from fenceline.client.transport import log
@@ -33,14 +33,6 @@ from fenceline.model.results import ReadRecord
 SILENT_MS = 10_000
 _PROBE_MS = 2_000  # for each request to a region that only advice leads to
 _PROBE_PAUSE_MS_MAX = 60_000
-
-
-@dataclass(slots=True)
-class _Memory:
-    """Records of a partition: those that a region acknowledged, and those that the caller got."""
-
-    acknowledged: Identities = field(default_factory=Identities)
-    given: Identities = field(default_factory=Identities)
 
 
 @dataclass(slots=True)
@@ -107,8 +99,9 @@ class FailoverSubscriber:
         self._wanted = wanted
         self._runtime = clients[0].runtime
         self._names: dict[int, str] = {}  # of the clients' regions, as far as they are known
-        self._memory: defaultdict[int, _Memory] = defaultdict(_Memory)
+        self._memory: defaultdict[int, Memory] = defaultdict(Memory)
         self._rest: tuple[int, Iterator[RegionalRecord]] | None = None  # unread end of a page
+        self._is_handing = False  # records were taken from the stay or the page, and the caller has not got them
         self._told: int | None = None  # the client to go to
         self._advice = _Advice()
         self._at = 0
@@ -145,34 +138,28 @@ class FailoverSubscriber:
             UnknownSubscriptionError: The subscription was deleted.
             FencelineError: The region refused a request.
         """
-        while True:
-            if self._rest is None:
-                page = self._next_page()
-                if page is None:
-                    return
-                self._rest = (page[0], iter(page[1]))
-            partition, records = self._rest
-            for record in records:
-                if self._must_leave():  # what is left of the page is shown by the next region
-                    break
-                self._note_given(partition, record)
-                yield partition, record
-            self._rest = None
+        while (page := self._page()) is not None:
+            partition, records = page
+            record = next(records, None)
+            if record is None:
+                self._rest = None
+                self._is_handing = False
+                continue
+            self._note_given(partition, record)
+            # No call lies between this and the yield, so no signal is handled there.
+            self._is_handing = False
+            yield partition, record
 
     def pages(self) -> Iterator[tuple[int, Sequence[RegionalRecord]]]:
         """Yield records in lists, each with its partition; raises as iterating does."""
-        while True:
-            if self._rest is not None:
-                partition, rest = self._rest
-                records: Sequence[RegionalRecord] = [] if self._must_leave() else list(rest)
-                self._rest = None
-            elif (page := self._next_page()) is not None:
-                partition, records = page
-            else:
-                return
+        while (page := self._page()) is not None:
+            partition, rest = page
+            records = list(rest)
+            self._rest = None
+            for record in records:
+                self._note_given(partition, record)
+            self._is_handing = False
             if records:
-                for record in records:
-                    self._note_given(partition, record)
                 yield partition, records
 
     def acknowledge(self, partition: int, record: RegionalRecord) -> bool:
@@ -243,7 +230,23 @@ class FailoverSubscriber:
             given.add(origin, record.number)
 
     def _must_leave(self) -> bool:
-        return self._is_silent or self._told is not None or self._is_closed
+        return self._stay is None or self._is_silent or self._told is not None or self._is_closed
+
+    def _page(self) -> tuple[int, Iterator[RegionalRecord]] | None:
+        """Return what is left of a page, or the next one; ``None`` at the end."""
+        if self._is_handing and self._stay is not None:
+            # An earlier call failed, or was interrupted, before the caller had what was taken. A later mark would pass
+            # those records, so the region is read again from its mark on.
+            self._stay.close()
+            self._stay = None
+        if self._rest is None or self._must_leave():  # the next stay shows what is left of the page
+            self._rest = None
+            page = self._next_page()
+            if page is None:
+                return None
+            self._rest = (page[0], iter(page[1]))
+        self._is_handing = True
+        return self._rest
 
     def _next_page(self) -> tuple[int, Sequence[RegionalRecord]] | None:
         """Return the next page with records that the caller did not acknowledge, or ``None`` at the end."""
@@ -254,15 +257,19 @@ class FailoverSubscriber:
                 continue
             try:
                 self._acknowledge_dropped(stay)
+                self._is_handing = True
                 fetched = stay.next_page()
-            except UNUSABLE:
+            except errors.FencelineError as error:
+                self._is_handing = False  # the page is fetched again
+                if not isinstance(error, UNUSABLE):
+                    raise
                 self._is_silent = True
                 continue
             if fetched is None:
+                self._is_handing = False
                 if stay.is_over:
                     return None
                 continue
-            # From here on nothing fails in this stay: a page that is not shown would be passed by a later mark.
             partition, page = fetched
             if self._follows(page.active_region):
                 continue  # that region shows the page's records
@@ -291,19 +298,21 @@ class FailoverSubscriber:
             self._dropped = None
 
     def _move(self) -> None:
-        """Go where the caller said, or to the next region that answers.
+        """Go where the caller said, or to the next region that answers. One that is not silent is entered again.
 
         Raises:
             FencelineError: No region takes the subscriber. The next call tries all of them again.
         """
-        count, told = len(self._clients), self._told
-        left = self.region
+        count, told, is_silent = len(self._clients), self._told, self._is_silent
+        left = self._names[self._at]
         if self._stay is not None:
             self._stay.close()
             self._stay = None
         if told is None:
-            self._enter_one_of([(self._at + n) % count for n in range(1, count + 1)], why="silent")
-            self._advice = _Advice(left, self._runtime.monotonic_ms() + SILENT_MS)
+            first = self._at + is_silent
+            self._enter_one_of([n % count for n in range(first, first + count)], why="silent")
+            if is_silent:
+                self._advice = _Advice(left, self._runtime.monotonic_ms() + SILENT_MS)
         else:
             self._told = None
             others = [index for index in range(count) if index not in (told, self._at)]
@@ -339,9 +348,12 @@ class FailoverSubscriber:
                 why,
             )
         self._names[index] = stay.region
-        self._at, self._stay, self._is_silent = index, stay, False
+        # In this order, since a signal may end this: an earlier stay's offsets must not be acknowledged in the new one.
+        # What was taken from the earlier stay is owed until the new one begins.
         self._stays += 1
         self._dropped = None
+        self._at, self._stay, self._is_silent = index, stay, False
+        self._is_handing = False
 
     def _follows(self, region: str | None) -> bool:
         """Go where the subscription should be read, if that region answers; return True if the subscriber moved."""
@@ -374,7 +386,7 @@ class FailoverSubscriber:
         for index in [*self._names, *unknown]:
             if index in unknown:
                 try:
-                    self._names[index] = str(answered(self._runtime, _PROBE_MS, self._clients[index].health)["region"])
+                    self._names[index] = answered(self._runtime, _PROBE_MS, self._clients[index].region)
                 except errors.FencelineError:
                     continue
             if self._names[index] == region:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fenceline.model.results import ReadRecord
@@ -81,6 +81,14 @@ class Identities:
             if not self._by_origin[most].starts:
                 del self._by_origin[most]
             self._count -= 1
+
+
+@dataclass(slots=True)
+class Memory:
+    """Records of a partition: those that a region acknowledged, and those that the caller got."""
+
+    acknowledged: Identities = field(default_factory=Identities)
+    given: Identities = field(default_factory=Identities)
 
 
 @dataclass(slots=True)
