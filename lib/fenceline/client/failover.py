@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 from fenceline import errors, limits
 from fenceline.client.api import ApiClient
-from fenceline.client.identities import Memory, origin_of
+from fenceline.client.identities import Memory
 from fenceline.client.requests.subscriptions import Isolation
 from fenceline.client.stay import UNUSABLE, RegionalRecord, Stay, Wanted, answered, enter, read_in
 from fenceline.client.transport import log
@@ -37,10 +37,15 @@ _PROBE_PAUSE_MS_MAX = 60_000
 
 @dataclass(slots=True)
 class _Advice:
-    """An advised region that is not gone to, and the time from which on it is tried again (None: never)."""
+    """An advised region that is not gone to, and the time from which on it is tried again (None: never).
+
+    Attributes:
+        overruled: The advice that stood when the caller said where to go. The new region may learn of it later.
+    """
 
     region: str | None = None
     not_before_ms: int | None = 0
+    overruled: str | None = None
     pause_ms: int = SILENT_MS
 
 
@@ -193,14 +198,14 @@ class FailoverSubscriber:
             if not self._acknowledge(stay, partition, individual=[record.offset for record in here]):
                 return False
             for record in here:
-                if (origin := origin_of(record)) is not None and record.number is not None:
-                    memory.acknowledged.add(origin, record.number)
+                memory.acknowledged.note(record)
         return len(here) == len(left)
 
     def move_to(self, region: str) -> None:
         """Let the next call for a record go to ``region``, whatever ``active_region`` says now.
 
-        If ``region`` is silent, the subscriber goes on in another one.
+        A later change of ``active_region`` is followed again. If ``region`` is silent, the subscriber goes on in
+        another one.
 
         Raises:
             ValueError: None of the clients that answer is one of ``region``.
@@ -224,10 +229,8 @@ class FailoverSubscriber:
 
     def _note_given(self, partition: int, record: RegionalRecord) -> None:
         given = self._memory[partition].given
-        if record in given:
-            self.repeated += 1
-        elif (origin := origin_of(record)) is not None and record.number is not None:
-            given.add(origin, record.number)
+        self.repeated += record in given
+        given.note(record)
 
     def _must_leave(self) -> bool:
         return self._stay is None or self._is_silent or self._told is not None or self._is_closed
@@ -317,7 +320,8 @@ class FailoverSubscriber:
             self._told = None
             others = [index for index in range(count) if index not in (told, self._at)]
             self._enter_one_of([told, self._at, *others] if told != self._at else [told, *others], why="told")
-            self._advice = _Advice(left, None)
+            if self._at == told:
+                self._advice = _Advice(left, None, self._advice.overruled or self._advice.region)
 
     def _enter_one_of(self, order: Iterable[int], *, why: str) -> None:
         silence: errors.FencelineError | None = None
@@ -359,7 +363,8 @@ class FailoverSubscriber:
         """Go where the subscription should be read, if that region answers; return True if the subscriber moved."""
         advice, here = self._advice, self._stay
         if region != advice.region:
-            advice = self._advice = _Advice(region)
+            is_overruled = region is not None and region == advice.overruled
+            advice = self._advice = _Advice(region, None if is_overruled else 0)
         now = self._runtime.monotonic_ms()
         if region is None or here is None or region == here.region:
             return False

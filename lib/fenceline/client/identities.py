@@ -71,6 +71,11 @@ class Identities:
             return False
         return record.number in ranges
 
+    def note(self, record: ReadRecord) -> None:
+        """Add ``record``, if it was read with its identity."""
+        if (origin := origin_of(record)) is not None and record.number is not None:
+            self.add(origin, record.number)
+
     def add(self, origin: Origin, start: int, count: int = 1) -> None:
         """Add ``count`` numbers from ``start`` on."""
         ranges = self._by_origin.setdefault(origin, _Ranges([], []))
