@@ -40,7 +40,7 @@ class _Advice:
     """An advised region that is not gone to, and the time from which on it is tried again (None: never).
 
     Attributes:
-        overruled: The advice that stood when the caller said where to go. The new region may learn of it later.
+        overruled: Earlier advice, which the caller overruled by ``move_to``. The new region may learn of it later.
     """
 
     region: str | None = None
@@ -88,7 +88,7 @@ class FailoverSubscriber:
     """An iterator over a subscription in several regions, made by ``subscribe``; a context manager that closes it.
 
     Iterating yields ``(partition, record)``, and ``pages`` the same in lists. It is for one thread; others may call
-    ``move_to``, and read the counters. The logger ``fenceline`` warns of each move.
+    ``move_to`` and ``close``, and read the counters. The logger ``fenceline`` warns of each move.
 
     Attributes:
         dropped: How many records were not shown again, because a region had acknowledged them.
@@ -132,8 +132,8 @@ class FailoverSubscriber:
     def close(self) -> None:
         """End the iteration, and ask for no further page."""
         self._is_closed = True
-        if self._stay is not None:
-            self._stay.close()
+        if (stay := self._stay) is not None:
+            stay.close()
 
     def __iter__(self) -> Iterator[tuple[int, RegionalRecord]]:
         """Yield each record with its partition.
@@ -145,10 +145,8 @@ class FailoverSubscriber:
         """
         while (page := self._page()) is not None:
             partition, records = page
-            record = next(records, None)
-            if record is None:
-                self._rest = None
-                self._is_handing = False
+            if (record := next(records, None)) is None:
+                self._rest, self._is_handing = None, False
                 continue
             self._note_given(partition, record)
             # No call lies between this and the yield, so no signal is handled there.
@@ -358,6 +356,8 @@ class FailoverSubscriber:
         self._dropped = None
         self._at, self._stay, self._is_silent = index, stay, False
         self._is_handing = False
+        if self._is_closed:  # by another thread, which saw only the earlier stay
+            stay.close()
 
     def _follows(self, region: str | None) -> bool:
         """Go where the subscription should be read, if that region answers; return True if the subscriber moved."""

@@ -2,6 +2,7 @@
 
 import inspect
 import sys
+import threading
 from collections import Counter
 from contextlib import suppress
 from itertools import chain
@@ -12,6 +13,7 @@ import pytest
 from fenceline import errors, subscribe
 from fenceline.client import failover, prefetch, stay
 from tests.support.fake_regions import FakeRegion, SteppedClock
+from tests.support.patience import wait_until
 
 
 @pytest.fixture(autouse=True)
@@ -92,6 +94,32 @@ def test_records_are_read_again_if_the_iteration_was_interrupted_before_it_yield
                     subscriber.acknowledge(partition, records[-1])
         assert (subscriber.region, subscriber.moves) == ("a", 0)
     assert shown == [f"a1:{n}" for n in range(1, 9)]
+
+
+@pytest.mark.parametrize("by", ["move_to", "advice"])
+def test_a_subscriber_that_is_closed_while_it_moves_reads_in_no_region(world, by):
+    a, b = world
+    a.write("a1:1", "a1:2")
+    before = set(threading.enumerate())
+    subscriber = subscriber_of(a, b)
+
+    def close(request):
+        subscriber.close()  # as another thread does
+        b.faults.clear()
+        return b.answer(request)
+
+    each = iter(subscriber)
+    next(each)
+    b.faults["t"] = close
+    if by == "move_to":
+        subscriber.move_to("b")
+    else:
+        a.active_region = "b"
+        a.write(*(f"a1:{n}" for n in range(3, 9)))
+    for _ in each:
+        pass
+    assert not b.faults
+    wait_until(lambda: set(threading.enumerate()) <= before)
 
 
 def yields_of(module):
