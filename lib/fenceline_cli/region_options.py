@@ -7,13 +7,18 @@ Not here: whether a region is a peer of the service, which the service judges.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+import re
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from urllib.parse import urlsplit
 
 import typer
 
+from fenceline_cli.options import connect, signing_region
+
 if TYPE_CHECKING:
     from fenceline.client import Client
+
+_OF_AWS = re.compile(r"[a-z]+(-[a-z]+)+-[0-9]+", re.ASCII)  # the form of its regions' names
 
 
 class RegionUrl(NamedTuple):
@@ -57,6 +62,17 @@ def region_url(text: str | RegionUrl) -> RegionUrl:
     if not region or parts.scheme not in ("http", "https") or not parts.netloc:
         raise typer.BadParameter(f"takes REGION=URL, as in b=http://127.0.0.1:8081: {text!r}")
     return RegionUrl(region, url)
+
+
+def connect_to(named: RegionUrl, **given: Any) -> Client:
+    """Return a client of the service of a region; ``given`` are further arguments of ``Client``.
+
+    If requests are signed, these are signed for that region of AWS. Where no region of AWS has its name, the option
+    --region says for which one.
+    """
+    if signing_region.get() is not None and _OF_AWS.fullmatch(named.region):
+        given["region"] = named.region
+    return connect(named.url, **given)
 
 
 def check_region(client: Client, named: RegionUrl, option: str) -> None:
