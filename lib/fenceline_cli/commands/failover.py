@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fenceline.errors import FencelineError, OutcomeUnknownError, RetryError, ThrottledError
+from fenceline.errors import FencelineError, RetryError
 from fenceline_cli.commands.failover_plan import Plan, make_plan, subscription_in
 from fenceline_cli.options import AsJson, IsSure, confirm
 from fenceline_cli.output import describe, print_json, print_rows, utc
@@ -132,11 +132,11 @@ def _snapshot(plan: Plan, from_client: Client, to_client: Client, topic: str, na
         return None
     try:
         snapshot_id = from_client.snapshot(topic)
-    except (RetryError, OutcomeUnknownError, ThrottledError):
+    except FencelineError:
         return None
     runtime = from_client.runtime
     until_ms = runtime.monotonic_ms() + SNAPSHOT_MS
-    with suppress(RetryError):
+    with suppress(FencelineError):
         while not _has_moved(from_client, to_client, topic, name, to_region, snapshot_id):
             if runtime.monotonic_ms() + LOOK_MS > until_ms:
                 break
