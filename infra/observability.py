@@ -21,9 +21,11 @@ from constructs import Construct
 
 from functions.telemetry import metric_names
 from infra.context import Deployment
-from infra.replication import Queues
+from infra.replication import TRIES, Queues, hidden
 
 LAG_MS = 300_000
+# After that a message that fails each time is a dead letter. A delay of our own is a minute at most.
+UNREAD_S = TRIES * hidden("replicator").to_seconds()
 FIVE_MINUTES = cdk.Duration.minutes(5)
 HALF_HOUR = cdk.Duration.minutes(30)
 
@@ -139,7 +141,7 @@ class Observability(Construct):
             "DeadLetters",
             dead_letters.metric_approximate_number_of_messages_visible(period=FIVE_MINUTES, statistic="Maximum"),
             1,
-            "A run of the sweeper or the compactor failed, or could not be started.",
+            "A run of a schedule failed, or could not be started: the sweeper's, the compactor's or the replicator's.",
         )
 
     def _alarms_of_replication(self, queues: Queues) -> None:
@@ -168,6 +170,20 @@ class Observability(Construct):
             1,
             "Messages of the queues news or pull failed five times.",
         )
+        self._alarm(
+            "ReplicationUnread",
+            queues.pull.metric_approximate_age_of_oldest_message(period=FIVE_MINUTES, statistic="Maximum"),
+            UNREAD_S,
+            "The oldest message of the queue pull has waited for 15 minutes: the replicator does not read it.",
+        )
+        self._alarm(
+            "ReplicationUnsent",
+            self._ours(metric_names.UNSENT, "Sum"),
+            1,
+            "The queue pull of another region took no messages, again and again within an hour. It may be away.",
+            periods=12,
+            datapoints=3,
+        )
 
     def _alarm(
         self,
@@ -178,13 +194,21 @@ class Observability(Construct):
         *,
         comparison: cloudwatch.ComparisonOperator = Comparison.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
         missing: cloudwatch.TreatMissingData = Missing.NOT_BREACHING,
+        periods: int = 1,
+        datapoints: int | None = None,
     ) -> None:
+        """Raise an alarm.
+
+        Args:
+            datapoints: How many of the ``periods`` must be so; ``None``: all.
+        """
         alarm = cloudwatch.Alarm(
             self,
             id,
             metric=metric,
             threshold=threshold,
-            evaluation_periods=1,
+            evaluation_periods=periods,
+            datapoints_to_alarm=datapoints,
             alarm_description=description,
             comparison_operator=comparison,
             treat_missing_data=missing,

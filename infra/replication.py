@@ -3,7 +3,7 @@
 Rule: a new segment is news. The bucket reports it to the queue ``news`` of its own region, since S3 reports nowhere
 else. The notifier turns it into one message per partition for the queue ``pull`` of each peer, and for its own. The
 replicator reads ``pull``. A message that fails five times becomes a dead letter. A lost message costs time, and no
-record: the schedule finds what is due ("Triggers").
+record: the schedule finds what is due ("Triggers"). So only alarms say that a queue is not read, or not written.
 
 The queues promise no order and may deliver twice. Nothing depends on either: what was taken is said by the log (I18).
 
@@ -101,7 +101,7 @@ class Queues(Construct):
             enforce_ssl=True,
             encryption=sqs.QueueEncryption.SQS_MANAGED,
             # Twice what a call may take: a message under work comes to no other call, and a failed one comes soon.
-            visibility_timeout=cdk.Duration.seconds(2 * SIZES[function].timeout_s),
+            visibility_timeout=hidden(function),
             dead_letter_queue=sqs.DeadLetterQueue(queue=self.dead_letters, max_receive_count=TRIES),
         )
 
@@ -114,6 +114,11 @@ class Queues(Construct):
             resources=[self.pull.queue_arn],
             conditions={"ArnEquals": {"aws:PrincipalArn": peer.notifier}},
         )
+
+
+def hidden(function: str) -> cdk.Duration:
+    """Return for how long a message is hidden once a call of the function has it."""
+    return cdk.Duration.seconds(2 * SIZES[function].timeout_s)
 
 
 def report_segments(bucket: s3.Bucket, queue: sqs.Queue) -> None:

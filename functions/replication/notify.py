@@ -1,7 +1,8 @@
 """The notifier: of each new segment it informs the regions that the segment's topic names, and this one.
 
 Rule: a peer's queue that cannot be reached stops nothing here (I25). Its messages are not kept: the peer's own schedule
-looks for what it lacks. A message that is none of S3's fails, and becomes a dead letter.
+looks for what it lacks. What it did not take is counted, since a queue's policy may be wrong for ever. A message that
+is none of S3's fails, and becomes a dead letter.
 
 Not here: what a region does when it is informed (``replicate``).
 """
@@ -71,6 +72,8 @@ class Notifier:
             "messages": len(event["Records"]),
             "partitions": len(told.get(service.settings.region, ())),
             "unsent": unsent,
+            # A metric, which costs a line of the log: only where there is something to count.
+            **({"unsent_messages": sum(unsent.values())} if unsent else {}),
         }
 
     def _told(self, service: Service, topic_id: str, partition: int) -> list[tuple[str, Place]]:

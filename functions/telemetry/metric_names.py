@@ -24,8 +24,9 @@ TRANSACTIONS_OVERDUE = "TransactionsOverdue"  # prepared, or past their time-out
 REPLICATION_GAPS = "ReplicationGaps"  # links that stopped, since the source deleted what was not taken
 OTHER_HISTORIES = "OtherHistories"  # links that stopped, since the source has another log than before
 REPLICATION_LAG_MS = "ReplicationLagMs"  # of the oldest record that was not taken, or since a silent peer answered
+UNSENT = "UnsentMessages"  # of the notifier, that a queue of a peer did not take
 
-# The members of the sweeper's report that are metrics, too, and of the replicator's.
+# The members of the sweeper's report that are metrics, too, of the replicator's, and of the notifier's.
 OF_REPORTS = {"transactions_hanging": TRANSACTIONS_HANGING, "transactions_overdue": TRANSACTIONS_OVERDUE}
 OF_REPLICATION = {
     "gaps": REPLICATION_GAPS,
@@ -33,3 +34,4 @@ OF_REPLICATION = {
     "lag_ms": REPLICATION_LAG_MS,
     "corrupt": CORRUPT_LOG,
 }
+OF_NEWS = {"unsent_messages": UNSENT}

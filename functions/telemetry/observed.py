@@ -152,7 +152,7 @@ class _Reporter:
             request_id=request_id,
             report=report,
         )
-        measured = {**metric_names.OF_REPORTS, **metric_names.OF_REPLICATION}
+        measured = {**metric_names.OF_REPORTS, **metric_names.OF_REPLICATION, **metric_names.OF_NEWS}
         counts = {name: report[member] for member, name in measured.items() if member in report}
         for name, count in counts.items():
             unit = MetricUnit.Milliseconds if name.endswith("Ms") else MetricUnit.Count

@@ -19,6 +19,7 @@ Not here: what a store can answer; see ``ports``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, ClassVar, Literal, TypeVar
@@ -26,6 +27,8 @@ from typing import Any, ClassVar, Literal, TypeVar
 from fenceline import limits
 
 T = TypeVar("T")
+
+_CONTROL = re.compile("[\x00-\x1f\x7f]")
 
 NextStep = Literal["fix", "retry", "check", "stop"]
 
@@ -55,12 +58,15 @@ class FencelineError(Exception):
         raise AttributeError(name)
 
     def problem(self) -> dict[str, Any]:
-        """Return this error as a problem document (RFC 9457). A text that is too long, as of a request, is cut."""
+        """Return this error as a problem document (RFC 9457).
+
+        A text that is too long, as of a request, is cut. Control characters in ``detail`` are replaced.
+        """
         return {
             "type": "about:blank",
             "title": self.title,
             "status": self.status,
-            "detail": _cut(self.detail),
+            "detail": _CONTROL.sub("\N{REPLACEMENT CHARACTER}", _cut(self.detail)),
             "code": self.code,
             "next_step": self.next_step,
             **{name: _cut(value) if isinstance(value, str) else value for name, value in self.extra.items()},

@@ -87,8 +87,8 @@ def __getattr__(name: str) -> Any:
 
 def connect(url: str, **given: Any) -> Client:
     """Return a client of the service at ``url``; ``given`` are further arguments of ``Client``."""
-    made = sys.modules[__name__].Client
-    client: Client = made(url, retry_ms=_RETRY_MS, region=signing_region.get(), client_name=_client_name(), **given)
+    arguments = {"retry_ms": _RETRY_MS, "region": signing_region.get(), "client_name": _client_name(), **given}
+    client: Client = sys.modules[__name__].Client(url, **arguments)
     return client
 
 

@@ -7,13 +7,18 @@ Not here: whether a region is a peer of the service, which the service judges.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+import re
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from urllib.parse import urlsplit
 
 import typer
 
+from fenceline_cli.options import connect, signing_region
+
 if TYPE_CHECKING:
     from fenceline.client import Client
+
+_OF_AWS = re.compile(r"[a-z]+(-[a-z]+)+-[0-9]+", re.ASCII)  # the form of its regions' names
 
 
 class RegionUrl(NamedTuple):
@@ -59,13 +64,24 @@ def region_url(text: str | RegionUrl) -> RegionUrl:
     return RegionUrl(region, url)
 
 
+def connect_to(named: RegionUrl, **given: Any) -> Client:
+    """Return a client of the service of a region; ``given`` are further arguments of ``Client``.
+
+    If requests are signed, these are signed for that region of AWS. Where no region of AWS has its name, the option
+    --region says for which one.
+    """
+    if signing_region.get() is not None and _OF_AWS.fullmatch(named.region):
+        given["region"] = named.region
+    return connect(named.url, **given)
+
+
 def check_region(client: Client, named: RegionUrl, option: str) -> None:
     """Return if the service at a URL is in the region that was named.
 
     Raises:
         BadParameter: It is in another region.
     """
-    region = client.health()["region"]
+    region = client.region()
     if region != named.region:
         raise typer.BadParameter(
             f"the service at {named.url} is region {region}, not {named.region}; give {option} {region}={named.url}, or"

@@ -20,6 +20,7 @@ def dev(tmp_path, *options):
         ("b", "the peer b has no URL; write b=http://HOST:PORT"),
         ("b=", "the peer b has no URL"),
         ("b=h:1", "the URL of the peer b must begin with http:// or https://"),
+        ("b=ssm:/x/y", "the URL of the peer b must begin with http:// or https://"),
         ("b=http://", "the URL of the peer b must begin"),
         ("b=http://u:p@h", "the URL of the peer b must begin"),
         ("=http://h:1", "a region's name must be 1 to 63"),

@@ -104,6 +104,16 @@ def test_a_move_goes_on_without_a_snapshot_where_there_is_no_room(run, regions):
     assert regions["a"].changes()[-1] == MOVED
 
 
+@pytest.mark.parametrize("path", ["replication/snapshots", "replication"])
+def test_a_move_goes_on_where_the_region_that_is_left_refuses_a_snapshot_or_the_look_for_it(run, regions, path):
+    """It does where each other region of the topic is suspended."""
+    refusal = errors.InvalidRequestError("every other region of this topic is suspended")
+    regions["a"].refusals[f"/v1/topics/t/{path}"] = refusal
+    assert lines(run(*MOVE, "--yes"))[-2].endswith("about 9 records repeat")
+    assert regions["a"].changes()[-1] == MOVED
+    assert regions["b"].changes() == [CREATED, MOVED]
+
+
 def test_a_lost_region_is_left_with_an_upper_bound_of_repeats(run, regions):
     regions["a"].is_down = True
     result = run(*MOVE, "--yes")

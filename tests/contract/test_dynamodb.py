@@ -186,7 +186,12 @@ READS = {
 @pytest.mark.parametrize("read", READS)
 @pytest.mark.parametrize(
     "trouble",
-    [DROP, SILENCE, refusal("InternalServerError", 500), refusal("ProvisionedThroughputExceededException")],
+    [
+        DROP,
+        pytest.param(SILENCE, marks=pytest.mark.slow),
+        refusal("InternalServerError", 500),
+        refusal("ProvisionedThroughputExceededException"),
+    ],
     ids=repr,
 )
 def test_reads_are_repeated_and_consistent(faulty: Faulty, store: DynamoItemStore, read: str, trouble: Any) -> None:

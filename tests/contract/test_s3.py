@@ -181,7 +181,11 @@ def test_a_client_that_repeats_requests_is_refused() -> None:
 # Reads
 
 
-@pytest.mark.parametrize("trouble", [DROP, SILENCE, refusal(500, "InternalError"), refusal(503, "SlowDown")], ids=repr)
+@pytest.mark.parametrize(
+    "trouble",
+    [DROP, pytest.param(SILENCE, marks=pytest.mark.slow), refusal(500, "InternalError"), refusal(503, "SlowDown")],
+    ids=repr,
+)
 def test_reads_and_deletes_are_repeated(faulty: Faulty, store: S3ObjectStore, trouble: Any) -> None:
     listing = answer(200, b"<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>")
     for call, told in (

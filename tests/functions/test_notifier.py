@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,6 +14,8 @@ from fenceline.ports import NoAnswer, Unavailable
 from fenceline.service.log import Log
 from fenceline_http.wiring import Service
 from functions.replication.notify import Notifier
+from functions.telemetry import metric_names
+from functions.telemetry.observed import running
 from tests.http.conftest import service_in_memory
 from tests.support.queues import FakeQueues, event, failed, news, news_of, settings
 from tests.support.service import FakeRuntime
@@ -101,6 +104,22 @@ def test_a_peer_that_is_away_stops_nothing_and_is_left_alone_for_a_while(
     runtime.advance(30_000)
     notifier.run(event(news((topic_id, 1))), None, service)
     assert queues.peers["b"].taken() == [("orders", 1)]
+
+
+def test_messages_that_a_peers_queue_did_not_take_are_a_metric(
+    notifier: Notifier, queues: FakeQueues, service: Service, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic_id = create(service, "orders", "b", "c")
+    handler = running("notifier", notifier.run, service)
+
+    def told() -> list[object]:
+        handler(event(news((topic_id, 0), (topic_id, 1))), SimpleNamespace(aws_request_id="request-1"))
+        lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        return [line[metric_names.UNSENT] for line in lines if metric_names.UNSENT in line]
+
+    assert told() == []
+    queues.peers["b"].is_away = queues.peers["c"].is_away = True
+    assert told() == [[4.0]]
 
 
 def test_the_own_queue_that_takes_nothing_brings_all_messages_again(

@@ -18,6 +18,8 @@ from tests.http.conftest import service_in_memory
 from tests.support.http_events import BATCH_TYPE, DOCUMENT
 from tests.support.serving import serving
 
+pytestmark = pytest.mark.slow  # a generator in a process of its own, for each kind of client
+
 PACKAGE = "generated_fenceline"
 # Ruff would tidy up what is generated. This setting makes the binary form of a batch bytes.
 CONFIG = {

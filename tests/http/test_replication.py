@@ -182,6 +182,14 @@ def test_the_own_region_and_one_that_the_topic_lacks_are_refused(topic: str, ver
     assert refused(call("POST", f"{REPLICATION}/regions/{region}/{verb}"), "region")
 
 
+@pytest.mark.parametrize("name", ["B\0", "b\x1b[2J", "b\x7f"])  # the local server makes U+0000 of a slash in a name
+def test_a_refusal_shows_no_control_character_of_a_name(topic: str, name: str) -> None:
+    for path in (f"{REPLICATION}/regions/{name}/suspend", f"/v1/topics/{name}/replication/snapshots"):
+        detail = call("POST", path).json["detail"]
+        assert detail.isprintable()
+        assert name[0] + "\N{REPLACEMENT CHARACTER}" in detail
+
+
 def test_suspend_takes_no_members(topic: str) -> None:
     assert refused(call("POST", f"{REPLICATION}/regions/b/suspend", value={"x": 1}), "x")
     assert call("POST", f"{REPLICATION}/regions/b/suspend", value={}).status == 200

@@ -17,9 +17,11 @@ from typing import Any
 import pytest
 
 from fenceline.settings import Settings
+from fenceline_cli.commands import prices
 from fenceline_http import routes
 from functions import FUNCTIONS, WITH_PEERS
 from functions.telemetry import metric_names
+from infra import replication
 from infra.peers import OtherDeployment
 from tests.infra.test_stack import actions, of_type, only, statements
 from tests.servers.install import CannotInstall, need_node
@@ -369,9 +371,27 @@ def test_there_is_an_alarm_for_each_thing_that_stops_or_delays_a_link(template: 
             threshold,
             "Maximum",
         )
+    assert (told["ReplicationUnread"]["MetricName"], told["ReplicationUnread"]["Threshold"]) == (
+        "ApproximateAgeOfOldestMessage",
+        replication.TRIES * named(template, "AWS::SQS::Queue", "QueuesPull")["VisibilityTimeout"],
+    )
+    assert told["ReplicationUnread"]["Dimensions"][0]["Value"]["Fn::GetAtt"][0].startswith("QueuesPull")
+    unsent = told["ReplicationUnsent"]
+    assert (unsent["MetricName"], unsent["Statistic"], unsent["Threshold"]) == (metric_names.UNSENT, "Sum", 1)
+    # A call that fails once is no alarm; one that fails for ever is, also where segments are rare.
+    assert (unsent["DatapointsToAlarm"], unsent["EvaluationPeriods"], unsent["Period"]) == (3, 12, 300)
     page = (ROOT / "infra" / "README.md").read_text()
     assert all(f"`{kind}`" in page for kind in told if kind.startswith("Replication"))
     assert {"NotifierErrors", "ReplicatorErrors", "NotifierThrottles", "ReplicatorThrottles"} <= set(told)
+
+
+def test_the_cost_of_a_quiet_region_counts_every_alarm_and_metric(
+    template: Mapping[str, Any], alone: Mapping[str, Any]
+) -> None:
+    few, many = (len(of_type(one, "AWS::CloudWatch::Alarm")) for one in (alone, template))
+    assert (few, many) == (prices.ALARMS, prices.ALARMS + prices.PEER_ALARMS)
+    of_peers = {*metric_names.OF_REPLICATION.values(), *metric_names.OF_NEWS.values()} - {metric_names.CORRUPT_LOG}
+    assert len(of_peers) == prices.PEER_METRICS
 
 
 def test_the_schedule_runs_each_minute(template: Mapping[str, Any]) -> None:

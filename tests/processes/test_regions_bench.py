@@ -22,4 +22,4 @@ def test_the_benchmark_of_regions_measures_each_part_and_its_counts_are_within_t
         assert (steady["lost"], steady["twice"], steady["never_synced"]) == (0, 0, 0)
         assert 0 < steady["lag_p50_ms"] <= steady["lag_p99_ms"]
     assert parts["catch-up"]["creates_per_mib"] <= 1
-    assert parts["idle"]["commits_while_idle"] == 0
+    assert parts["idle"]["written_while_idle"] == 0

@@ -219,6 +219,25 @@ def test_a_source_whose_log_differs_shows_another_history(world: RegionWorld) ->
     assert world["b"].values() == ["a0"]
 
 
+@pytest.mark.parametrize("values", [["z0"], ["z0", "z1", "z2", "z3"]], ids=["shorter", "replaced"])
+def test_a_source_of_another_history_is_connected_and_is_asked_for_no_snapshot(
+    world: RegionWorld, values: list[str]
+) -> None:
+    for n in range(3):
+        world["a"].append(f"a{n}")
+    world["b"].pull()
+    restored(world, *values)
+    log = world["b"].another()
+    log.subscriptions.subscribe(TOPIC, "billing", replicate_subscription_state=True)
+    for _ in range(3):
+        world.runtime.advance(limits.PEER_PAUSE_MS_MAX)
+        log.replication.run(TOPIC, 0)
+        (told,) = log.replication.status(TOPIC).regions
+        assert (told.connected, told.last_seen_at) == (True, world.runtime.now_ms())
+        assert "another history" in (told.problem or "")
+    assert log.replication.status(TOPIC).pending == []
+
+
 def test_a_source_that_answers_with_an_older_state_is_taken_up_to_there(world: RegionWorld) -> None:
     world["a"].append("a0")
     peer = world["b"].peers["a"]

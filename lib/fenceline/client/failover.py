@@ -20,11 +20,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from fenceline import errors, limits
 from fenceline.client.api import ApiClient
-from fenceline.client.identities import Identities, origin_of
+from fenceline.client.identities import Memory
 from fenceline.client.requests.subscriptions import Isolation
 from fenceline.client.stay import UNUSABLE, RegionalRecord, Stay, Wanted, answered, enter, read_in
 from fenceline.client.transport import log
@@ -36,19 +36,16 @@ _PROBE_PAUSE_MS_MAX = 60_000
 
 
 @dataclass(slots=True)
-class _Memory:
-    """Records of a partition: those that a region acknowledged, and those that the caller got."""
-
-    acknowledged: Identities = field(default_factory=Identities)
-    given: Identities = field(default_factory=Identities)
-
-
-@dataclass(slots=True)
 class _Advice:
-    """An advised region that is not gone to, and the time from which on it is tried again (None: never)."""
+    """An advised region that is not gone to, and the time from which on it is tried again (None: never).
+
+    Attributes:
+        overruled: Earlier advice, which the caller overruled by ``move_to``. The new region may learn of it later.
+    """
 
     region: str | None = None
     not_before_ms: int | None = 0
+    overruled: str | None = None
     pause_ms: int = SILENT_MS
 
 
@@ -91,7 +88,7 @@ class FailoverSubscriber:
     """An iterator over a subscription in several regions, made by ``subscribe``; a context manager that closes it.
 
     Iterating yields ``(partition, record)``, and ``pages`` the same in lists. It is for one thread; others may call
-    ``move_to``, and read the counters. The logger ``fenceline`` warns of each move.
+    ``move_to`` and ``close``, and read the counters. The logger ``fenceline`` warns of each move.
 
     Attributes:
         dropped: How many records were not shown again, because a region had acknowledged them.
@@ -107,8 +104,9 @@ class FailoverSubscriber:
         self._wanted = wanted
         self._runtime = clients[0].runtime
         self._names: dict[int, str] = {}  # of the clients' regions, as far as they are known
-        self._memory: defaultdict[int, _Memory] = defaultdict(_Memory)
+        self._memory: defaultdict[int, Memory] = defaultdict(Memory)
         self._rest: tuple[int, Iterator[RegionalRecord]] | None = None  # unread end of a page
+        self._is_handing = False  # records were taken from the stay or the page, and the caller has not got them
         self._told: int | None = None  # the client to go to
         self._advice = _Advice()
         self._at = 0
@@ -134,8 +132,8 @@ class FailoverSubscriber:
     def close(self) -> None:
         """End the iteration, and ask for no further page."""
         self._is_closed = True
-        if self._stay is not None:
-            self._stay.close()
+        if (stay := self._stay) is not None:
+            stay.close()
 
     def __iter__(self) -> Iterator[tuple[int, RegionalRecord]]:
         """Yield each record with its partition.
@@ -145,34 +143,26 @@ class FailoverSubscriber:
             UnknownSubscriptionError: The subscription was deleted.
             FencelineError: The region refused a request.
         """
-        while True:
-            if self._rest is None:
-                page = self._next_page()
-                if page is None:
-                    return
-                self._rest = (page[0], iter(page[1]))
-            partition, records = self._rest
-            for record in records:
-                if self._must_leave():  # what is left of the page is shown by the next region
-                    break
-                self._note_given(partition, record)
-                yield partition, record
-            self._rest = None
+        while (page := self._page()) is not None:
+            partition, records = page
+            if (record := next(records, None)) is None:
+                self._rest, self._is_handing = None, False
+                continue
+            self._note_given(partition, record)
+            # No call lies between this and the yield, so no signal is handled there.
+            self._is_handing = False
+            yield partition, record
 
     def pages(self) -> Iterator[tuple[int, Sequence[RegionalRecord]]]:
         """Yield records in lists, each with its partition; raises as iterating does."""
-        while True:
-            if self._rest is not None:
-                partition, rest = self._rest
-                records: Sequence[RegionalRecord] = [] if self._must_leave() else list(rest)
-                self._rest = None
-            elif (page := self._next_page()) is not None:
-                partition, records = page
-            else:
-                return
+        while (page := self._page()) is not None:
+            partition, rest = page
+            records = list(rest)
+            self._rest = None
+            for record in records:
+                self._note_given(partition, record)
+            self._is_handing = False
             if records:
-                for record in records:
-                    self._note_given(partition, record)
                 yield partition, records
 
     def acknowledge(self, partition: int, record: RegionalRecord) -> bool:
@@ -206,14 +196,14 @@ class FailoverSubscriber:
             if not self._acknowledge(stay, partition, individual=[record.offset for record in here]):
                 return False
             for record in here:
-                if (origin := origin_of(record)) is not None and record.number is not None:
-                    memory.acknowledged.add(origin, record.number)
+                memory.acknowledged.note(record)
         return len(here) == len(left)
 
     def move_to(self, region: str) -> None:
         """Let the next call for a record go to ``region``, whatever ``active_region`` says now.
 
-        If ``region`` is silent, the subscriber goes on in another one.
+        A later change of ``active_region`` is followed again. If ``region`` is silent, the subscriber goes on in
+        another one.
 
         Raises:
             ValueError: None of the clients that answer is one of ``region``.
@@ -237,13 +227,27 @@ class FailoverSubscriber:
 
     def _note_given(self, partition: int, record: RegionalRecord) -> None:
         given = self._memory[partition].given
-        if record in given:
-            self.repeated += 1
-        elif (origin := origin_of(record)) is not None and record.number is not None:
-            given.add(origin, record.number)
+        self.repeated += record in given
+        given.note(record)
 
     def _must_leave(self) -> bool:
-        return self._is_silent or self._told is not None or self._is_closed
+        return self._stay is None or self._is_silent or self._told is not None or self._is_closed
+
+    def _page(self) -> tuple[int, Iterator[RegionalRecord]] | None:
+        """Return what is left of a page, or the next one; ``None`` at the end."""
+        if self._is_handing and self._stay is not None:
+            # An earlier call failed, or was interrupted, before the caller had what was taken. A later mark would pass
+            # those records, so the region is read again from its mark on.
+            self._stay.close()
+            self._stay = None
+        if self._rest is None or self._must_leave():  # the next stay shows what is left of the page
+            self._rest = None
+            page = self._next_page()
+            if page is None:
+                return None
+            self._rest = (page[0], iter(page[1]))
+        self._is_handing = True
+        return self._rest
 
     def _next_page(self) -> tuple[int, Sequence[RegionalRecord]] | None:
         """Return the next page with records that the caller did not acknowledge, or ``None`` at the end."""
@@ -254,15 +258,19 @@ class FailoverSubscriber:
                 continue
             try:
                 self._acknowledge_dropped(stay)
+                self._is_handing = True
                 fetched = stay.next_page()
-            except UNUSABLE:
+            except errors.FencelineError as error:
+                self._is_handing = False  # the page is fetched again
+                if not isinstance(error, UNUSABLE):
+                    raise
                 self._is_silent = True
                 continue
             if fetched is None:
+                self._is_handing = False
                 if stay.is_over:
                     return None
                 continue
-            # From here on nothing fails in this stay: a page that is not shown would be passed by a later mark.
             partition, page = fetched
             if self._follows(page.active_region):
                 continue  # that region shows the page's records
@@ -291,24 +299,27 @@ class FailoverSubscriber:
             self._dropped = None
 
     def _move(self) -> None:
-        """Go where the caller said, or to the next region that answers.
+        """Go where the caller said, or to the next region that answers. One that is not silent is entered again.
 
         Raises:
             FencelineError: No region takes the subscriber. The next call tries all of them again.
         """
-        count, told = len(self._clients), self._told
-        left = self.region
+        count, told, is_silent = len(self._clients), self._told, self._is_silent
+        left = self._names[self._at]
         if self._stay is not None:
             self._stay.close()
             self._stay = None
         if told is None:
-            self._enter_one_of([(self._at + n) % count for n in range(1, count + 1)], why="silent")
-            self._advice = _Advice(left, self._runtime.monotonic_ms() + SILENT_MS)
+            first = self._at + is_silent
+            self._enter_one_of([n % count for n in range(first, first + count)], why="silent")
+            if is_silent:
+                self._advice = _Advice(left, self._runtime.monotonic_ms() + SILENT_MS)
         else:
             self._told = None
             others = [index for index in range(count) if index not in (told, self._at)]
             self._enter_one_of([told, self._at, *others] if told != self._at else [told, *others], why="told")
-            self._advice = _Advice(left, None)
+            if self._at == told:
+                self._advice = _Advice(left, None, self._advice.overruled or self._advice.region)
 
     def _enter_one_of(self, order: Iterable[int], *, why: str) -> None:
         silence: errors.FencelineError | None = None
@@ -339,15 +350,21 @@ class FailoverSubscriber:
                 why,
             )
         self._names[index] = stay.region
-        self._at, self._stay, self._is_silent = index, stay, False
+        # In this order, since a signal may end this: an earlier stay's offsets must not be acknowledged in the new one.
+        # What was taken from the earlier stay is owed until the new one begins.
         self._stays += 1
         self._dropped = None
+        self._at, self._stay, self._is_silent = index, stay, False
+        self._is_handing = False
+        if self._is_closed:  # by another thread, which saw only the earlier stay
+            stay.close()
 
     def _follows(self, region: str | None) -> bool:
         """Go where the subscription should be read, if that region answers; return True if the subscriber moved."""
         advice, here = self._advice, self._stay
         if region != advice.region:
-            advice = self._advice = _Advice(region)
+            is_overruled = region is not None and region == advice.overruled
+            advice = self._advice = _Advice(region, None if is_overruled else 0)
         now = self._runtime.monotonic_ms()
         if region is None or here is None or region == here.region:
             return False
@@ -374,7 +391,7 @@ class FailoverSubscriber:
         for index in [*self._names, *unknown]:
             if index in unknown:
                 try:
-                    self._names[index] = str(answered(self._runtime, _PROBE_MS, self._clients[index].health)["region"])
+                    self._names[index] = answered(self._runtime, _PROBE_MS, self._clients[index].region)
                 except errors.FencelineError:
                     continue
             if self._names[index] == region:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fenceline.model.results import ReadRecord
@@ -71,6 +71,11 @@ class Identities:
             return False
         return record.number in ranges
 
+    def note(self, record: ReadRecord) -> None:
+        """Add ``record``, if it was read with its identity."""
+        if (origin := origin_of(record)) is not None and record.number is not None:
+            self.add(origin, record.number)
+
     def add(self, origin: Origin, start: int, count: int = 1) -> None:
         """Add ``count`` numbers from ``start`` on."""
         ranges = self._by_origin.setdefault(origin, _Ranges([], []))
@@ -81,6 +86,14 @@ class Identities:
             if not self._by_origin[most].starts:
                 del self._by_origin[most]
             self._count -= 1
+
+
+@dataclass(slots=True)
+class Memory:
+    """Records of a partition: those that a region acknowledged, and those that the caller got."""
+
+    acknowledged: Identities = field(default_factory=Identities)
+    given: Identities = field(default_factory=Identities)
 
 
 @dataclass(slots=True)

@@ -16,13 +16,13 @@ T = TypeVar("T", RegionStatus, Gap, ShownSnapshot, PendingSnapshot)
 
 
 def replication_of(pages: Sequence[Answer]) -> ReplicationStatus:
-    """Return the pages of one status as a whole. What is the topic's, and no partition's, is that of the first page."""
+    """Return the pages of one status as a whole. What belongs to no partition is that of the first page."""
     first = pages[0]
     return ReplicationStatus(
         region=first["region"],
         regions=[region_of(one) for one in first["regions"]],
         gaps=[_flat(Gap, one) for page in pages for one in page["gaps"]],
-        skipped_records=first["skipped_records"],
+        skipped_records=sum(page["skipped_records"] for page in pages),
         snapshots=[_flat(ShownSnapshot, one) for page in pages for one in page["snapshots"]],
         pending=[_flat(PendingSnapshot, one) for page in pages for one in page["pending"]],
         has_more=False,

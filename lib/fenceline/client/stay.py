@@ -234,7 +234,7 @@ def enter(client: ApiClient, wanted: Wanted, silent_ms: int) -> Stay:
         FencelineError: As ``answered``.
     """
     runtime = client.runtime
-    region = str(answered(runtime, silent_ms, client.health)["region"])
+    region = answered(runtime, silent_ms, client.region)
     create = partial(client.create_subscription, wanted.topic, wanted.name)
     create = partial(create, initial_position="earliest", replicate_subscription_state=True)
     answered(runtime, silent_ms, create)

@@ -266,6 +266,9 @@ def body_of(response: httpx.Response) -> dict[str, Any]:
     with contextlib.suppress(ValueError):
         if isinstance(body := response.json(), dict):
             return body
-    raise errors.NotFoundError(
-        f"the server at this URL is no fenceline service; check the URL: url={response.request.url}"
-    )
+    raise no_service(str(response.request.url))
+
+
+def no_service(url: str) -> errors.NotFoundError:
+    """Return the error of a server that answers, and is another one."""
+    return errors.NotFoundError(f"the server at this URL is no fenceline service; check the URL: url={url}")

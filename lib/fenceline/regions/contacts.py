@@ -15,7 +15,8 @@ from typing import NamedTuple
 from fenceline import limits
 from fenceline.log.region_state import Origin
 from fenceline.model.region import Gap
-from fenceline.regions.link_item import LinkValue
+from fenceline.regions.history import ANOTHER_HISTORY
+from fenceline.regions.link_item import LinkValue, Seen
 from fenceline.regions.peer import PeerTopic
 from fenceline.regions.scan_notes import ScanNote, counts_for, further
 from fenceline.runtime import Runtime
@@ -42,12 +43,14 @@ class Contact:
     """One peer, as it last answered for a partition.
 
     Attributes:
-        seen_at: When it last gave a usable answer in which its topic names this region, in ms; ``None`` before that.
+        seen_at: When it last gave an answer of a topic that names this region, in ms; ``None`` before that.
         problem: What was wrong when it was last asked; ``None`` if nothing was.
         gap: The gap that it showed then, if it did.
         topic: Its topic, as it last showed it at ``topic_at``.
         answered: What it last said of its own records.
         failures: How often in a row it had a problem.
+        silent_since: Since when it has not answered, in ms, where ``seen_at`` does not say it. It is the time of the
+            first failure in a row, or what another process wrote into the link item.
         retry_at: Until then it is not asked, on the monotonic clock, unless the position moves.
         retry_for: The position to which that pause belongs.
     """
@@ -59,12 +62,24 @@ class Contact:
     topic_at: int | None = None
     answered: Answered | None = None
     failures: int = 0
+    silent_since: int | None = None
     retry_at: int = 0
     retry_for: Origin | None = None
 
     def is_connected(self, now_ms: int) -> bool:
         """Return True if its last answer is young, and named this region."""
         return self.seen_at is not None and 0 <= now_ms - self.seen_at < limits.CONNECTED_MS
+
+    @property
+    def has_other_history(self) -> bool:
+        """Return True if it showed another log than the one from which records were taken, when it was last asked."""
+        return self.problem is not None and self.problem.startswith(ANOTHER_HISTORY)
+
+    @property
+    def last_known(self) -> Seen | None:
+        """Return when it last answered, or since when it has not; ``None`` if neither is known."""
+        known = [at for at in (self.seen_at, self.silent_since) if at is not None]
+        return Seen(max(known), self.problem) if known else None
 
     def lag_records(self, position: Origin | None, note: ScanNote | None) -> int | None:
         """Return how many of its committed own records are not here, and not known to be aborted; ``None`` if unknown.
@@ -125,10 +140,16 @@ class Contacts:
         gap: Gap | None = None,
         *,
         longest_ms: int = limits.PEER_PAUSE_MS_MAX,
+        is_silent: bool = False,
     ) -> None:
-        """Note a problem: the peer is asked again after 1 s, and twice as long each time, to ``longest_ms``."""
+        """Note a problem: the peer is asked again after 1 s, and twice as long each time, to ``longest_ms``.
+
+        Args:
+            is_silent: Whether the peer gave no usable answer.
+        """
         with self._lock:
             known = self.of(place, peer)
+            is_first = is_silent and known.last_known is None
             pause_ms = min(limits.PEER_PAUSE_MS * 2 ** min(known.failures, 10), longest_ms)
             self.change(
                 place,
@@ -136,6 +157,7 @@ class Contacts:
                 problem=problem,
                 gap=gap,
                 failures=known.failures + 1,
+                silent_since=self._runtime.now_ms() if is_first else known.silent_since,
                 retry_at=self._runtime.monotonic_ms() + pause_ms,
                 retry_for=position,
             )
@@ -188,6 +210,9 @@ class Contacts:
                 kept = further(known.notes.get(of), note)
                 if kept is not None:
                     known.notes[of] = kept
+            for peer, seen in value.seen.items():
+                if seen.problem is not None:
+                    self.change(place, peer, silent_since=seen.at)
 
     def is_done(self, place: Place, what: str) -> bool:
         """Return True if ``what``, which is done once in a process, was done."""

@@ -24,9 +24,15 @@ from fenceline.regions.scan_notes import ScanNote, further
 
 
 class Seen(NamedTuple):
-    """When a peer last answered, and what was wrong with it then."""
+    """What a process knew of a peer when it last wrote the item.
 
-    at: int  # ms
+    Attributes:
+        at: When the peer last answered, or since when it has not, in ms. Without a problem it may be days old, since a
+            quiet partition takes no lease.
+        problem: What was wrong with it then; ``None`` if nothing was.
+    """
+
+    at: int
     problem: str | None
 
 

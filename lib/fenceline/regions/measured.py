@@ -1,7 +1,8 @@
 """What an operator's alarms are about, of one partition: gaps, other histories, and how old what is missing is.
 
 Rule: a peer that does not answer counts as behind, by the time since it last did. So the same alarm notices a lost
-region and a slow one. A suspended region is not asked, and does not count.
+region and a slow one. A process that never had an answer counts from the first failure that any process noted in the
+link item. So the alarm goes on where a process does not live long. A suspended region does not count.
 
 Not here: what is shown of a topic as a whole; see ``status``.
 """
@@ -13,7 +14,6 @@ from typing import NamedTuple
 
 from fenceline.log.region_state import Origin
 from fenceline.regions.contacts import Contacts, Place
-from fenceline.regions.history import ANOTHER_HISTORY
 
 
 class Measured(NamedTuple):
@@ -46,13 +46,13 @@ def measured(
     for peer in peers:
         contact = contacts.of(place, peer)
         gaps += contact.gap is not None
-        others += contact.problem is not None and contact.problem.startswith(ANOTHER_HISTORY)
+        others += contact.has_other_history
         since = []
         if contact.answered is not None and contact.lag_records(
             positions.get(peer), contacts.note_of(place, (peer, peer))
         ):
             since.append(contact.answered.oldest_at)
-        if contact.failures:
-            since.append(contact.seen_at)
+        if contact.failures and contact.last_known is not None:
+            since.append(contact.last_known.at)
         lag_ms = max([lag_ms, *(now_ms - at for at in since if at is not None)])
     return Measured(gaps, others, lag_ms)

@@ -83,14 +83,19 @@ class OwnLink:
         try:
             return self._look(position)
         except PeerProblem as problem:
+            if isinstance(problem, AnotherHistory):  # it answers, although nothing is taken
+                self.contacts.change(self.place, self.peer.name, seen_at=self._now_ms())
             self.note_problem(problem, position)
             return None
 
     def note_problem(self, problem: PeerProblem, position: Origin | None) -> None:
         """Note what was wrong; the peer is asked again after a pause."""
         gap = problem.gap if isinstance(problem, GapFound) else None
-        longest = NO_TOPIC_PAUSE_MS_MAX if isinstance(problem, NotNamed) else limits.PEER_PAUSE_MS_MAX
-        self.contacts.fail(self.place, self.peer.name, str(problem), position, gap, longest_ms=longest)
+        is_silent = not isinstance(problem, NotNamed)
+        longest = limits.PEER_PAUSE_MS_MAX if is_silent else NO_TOPIC_PAUSE_MS_MAX
+        self.contacts.fail(
+            self.place, self.peer.name, str(problem), position, gap, longest_ms=longest, is_silent=is_silent
+        )
 
     def take(self, found: Found, keep: Callable[[], bool]) -> Taken:
         """Append what was found, and note how far the source was looked at.
@@ -225,7 +230,7 @@ class OwnLink:
             self.contacts.change(self.place, self.peer.name, answered=said._replace(oldest_at=oldest_at))
 
     def _clear(self) -> None:
-        self.contacts.change(self.place, self.peer.name, problem=None, gap=None, failures=0)
+        self.contacts.change(self.place, self.peer.name, problem=None, gap=None, failures=0, silent_since=None)
 
     def _now_ms(self) -> int:
         return self.appender.partition.context.runtime.now_ms()

@@ -1,7 +1,8 @@
 """One run over one partition: what is missing is pulled from each peer, then what is due is done ("Triggers").
 
 Rule: a look that finds nothing takes no lease and writes nothing. Otherwise one process works at a partition at a time,
-for 60 s at most. A process that finds the lease taken wakes the holder, which then goes round once more.
+for 60 s at most. A process that finds the lease taken wakes the holder, which then goes round once more. That a peer
+begins to fail, or answers again, is something to write: an alarm counts from then, whichever process looks next.
 
 Rule: one peer's problem stops neither the other links nor what is due here. It is noted, and that peer is asked again
 after a pause.
@@ -149,7 +150,9 @@ class Replicator:
         return Here(Work(self._context, appender, found, link, connected, partial(self._there, place)), link, sources)
 
     def _is_connected(self, place: Place, region: str) -> bool:
-        return self._contacts.of(place, region).is_connected(self._context.runtime.now_ms())
+        contact = self._contacts.of(place, region)
+        # Of another history nothing is taken, so the answer to a REQUEST would never arrive.
+        return contact.is_connected(self._context.runtime.now_ms()) and not contact.has_other_history
 
     def _there(self, place: Place, region: str) -> PeerTopic | None:
         return self._contacts.of(place, region).topic
@@ -174,7 +177,19 @@ class Replicator:
         if due.has_updates and not here.link.is_read:  # another process may have applied them
             self._contacts.learn(here.place, here.link.read())
             due = ticks.look(here.work)
-        return Look((), due.is_now, self._next_ms(here, due.request_in))
+        return Look((), due.is_now or self._is_news(here), self._next_ms(here, due.request_in))
+
+    def _is_news(self, here: Here) -> bool:
+        """Return True if a peer has begun to fail, or answers again, and the link item does not say so yet."""
+        stored = here.link.value.seen
+        return any(
+            (seen.problem is None) != (peer not in stored or stored[peer].problem is None)
+            for peer, seen in self._seen(here).items()
+        )
+
+    def _seen(self, here: Here) -> dict[str, Seen]:
+        contacts = self._contacts.contacts(here.place)
+        return {peer: seen for peer, one in contacts.items() if (seen := one.last_known) is not None}
 
     def _pause_ms(self, here: Here, source: Source) -> int:
         return self._contacts.pause_ms(here.place, source.name, source.position)
@@ -245,9 +260,7 @@ class Replicator:
 
     def _note(self, here: Here) -> None:
         """Note in the link item what this process knows of the peers. It is stored when the lease is left."""
-        contacts = self._contacts.contacts(here.place)
-        seen = {peer: Seen(one.seen_at, one.problem) for peer, one in contacts.items() if one.seen_at is not None}
-        here.link.note(self._contacts.notes(here.place), seen)
+        here.link.note(self._contacts.notes(here.place), self._seen(here))
 
 
 @dataclass(slots=True)

@@ -42,7 +42,8 @@ class Work:
 
     Attributes:
         topic: As it was looked at for this work.
-        connected: Returns True if the region of that name answered for this topic less than 10 s ago.
+        connected: Returns True if the region of that name answered for this topic less than 10 s ago, with the log from
+            which records were taken.
         there: Returns the topic as the region of that name last showed it; ``None`` if that is not known.
     """
 

@@ -40,7 +40,7 @@ class ServedRegion:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self.region = str(client.health()["region"])
+        self.region = client.region()
 
     def topics(self) -> Iterator[Topic]:
         return self._client.topics()

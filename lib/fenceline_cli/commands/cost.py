@@ -60,7 +60,7 @@ def cost(
     rows = [row for kib in SIZES_KIB for row in measured(kib)]
     between = None if regions == 1 else cost_regions.measured(regions, SIZES_KIB)
     rows += [] if between is None else between.rows
-    idle, follower = idle_month(), follower_month()
+    idle, follower = idle_month(has_peers=between is not None), follower_month()
     if as_json:
         print_json(
             {
@@ -134,8 +134,8 @@ def _row(kib: int, what: str, counted: Counted, requests: int, moved: int, body:
     return Row(f"{kib} KiB", what, each * prices.MILLION, each * requests * prices.GIB / moved, per_request)
 
 
-def idle_month() -> float:
-    """Return the cost of a region in a month without requests."""
+def idle_month(*, has_peers: bool = False) -> float:
+    """Return the cost of a region in a month without requests, and without the schedule that asks its peers."""
     runtime, counted = ThreadRuntime(), Counted()
     with closing(CountedObjects(counted, runtime)) as objects, closing(CountedItems(counted)) as items:
         log = Log(objects, items, runtime, region=prices.REGION)
@@ -143,7 +143,9 @@ def idle_month() -> float:
         counted.units.clear()
         sweep(log, duration_ms=10_000)
         log.close()
-    watched = prices.METRICS * prices.METRIC_MONTH + prices.ALARMS * prices.ALARM_MONTH + prices.DASHBOARD_MONTH
+    metrics = prices.METRICS + (prices.PEER_METRICS if has_peers else 0)
+    alarms = prices.ALARMS + (prices.PEER_ALARMS if has_peers else 0)
+    watched = metrics * prices.METRIC_MONTH + alarms * prices.ALARM_MONTH + prices.DASHBOARD_MONTH
     return SWEEPS_PER_MONTH * (counted.dollars + function_dollars(prices.SWEEP_MS)) + watched
 
 

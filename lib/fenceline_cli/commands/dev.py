@@ -77,6 +77,11 @@ def _with_peers(settings: Settings, text: str) -> Settings:
     pairs = [pair.strip().partition("=") for pair in text.split(",")] if text.strip() else []
     try:
         peers = tuple(PeerSettings(name.strip(), url.strip()) for name, _, url in pairs)
+        for peer in peers:
+            if not peer.url.startswith(("http://", "https://")):  # a parameter of AWS: only functions look one up
+                raise ValueError(
+                    f"the URL of the peer {peer.name} must begin with http:// or https://, not {peer.url!r}"
+                )
         return dataclasses.replace(settings, peers=peers)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="'--peers'") from error

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fenceline.errors import FencelineError, OutcomeUnknownError, RetryError, ThrottledError
+from fenceline.errors import FencelineError, RetryError
 from fenceline_cli.commands.failover_plan import Plan, make_plan, subscription_in
-from fenceline_cli.options import AsJson, IsSure, confirm, connect
+from fenceline_cli.options import AsJson, IsSure, confirm
 from fenceline_cli.output import describe, print_json, print_rows, utc
-from fenceline_cli.region_options import RegionUrl, check_region, region_url
+from fenceline_cli.region_options import RegionUrl, check_region, connect_to, region_url
 
 if TYPE_CHECKING:
     from fenceline.client import Client
@@ -70,7 +70,7 @@ def failover(
     """
     if left.region == right.region:
         raise typer.BadParameter(f"--from and --to are one region; name two: {left.region}")
-    with connect(left.url, timeout_ms=ANSWER_MS) as from_client, connect(right.url, timeout_ms=ANSWER_MS) as to_client:
+    with connect_to(left, timeout_ms=ANSWER_MS) as from_client, connect_to(right, timeout_ms=ANSWER_MS) as to_client:
         check_region(to_client, right, "--to")
         silence: str | None = None
         try:
@@ -132,11 +132,11 @@ def _snapshot(plan: Plan, from_client: Client, to_client: Client, topic: str, na
         return None
     try:
         snapshot_id = from_client.snapshot(topic)
-    except (RetryError, OutcomeUnknownError, ThrottledError):
+    except FencelineError:
         return None
     runtime = from_client.runtime
     until_ms = runtime.monotonic_ms() + SNAPSHOT_MS
-    with suppress(RetryError):
+    with suppress(FencelineError):
         while not _has_moved(from_client, to_client, topic, name, to_region, snapshot_id):
             if runtime.monotonic_ms() + LOOK_MS > until_ms:
                 break

@@ -21,7 +21,7 @@ from fenceline_cli.commands.progress import progress_bar
 from fenceline_cli.commands.verify_workers import Workers
 from fenceline_cli.options import DEFAULT_URL, AsJson, Url, connect
 from fenceline_cli.output import EXIT_FAILED, CommandError, print_json, print_rows, utc
-from fenceline_cli.region_options import RegionUrl, check_region, region_url
+from fenceline_cli.region_options import RegionUrl, check_region, connect_to, region_url
 from fenceline_cli.stores import Data, Items, Objects, Region, chosen, opened, rebuild_command
 
 app = typer.Typer()
@@ -105,7 +105,7 @@ def _compare(
     from fenceline_cli.commands.compared_regions import ServedRegion, StoredRegion
     from fenceline_cli.commands.verify_peer import compare_regions
 
-    with connect(peer.url) as there:
+    with connect_to(peer) as there:
         check_region(there, peer, "--peer")
         if data is None and not objects and not items:
             with connect(url) as here:

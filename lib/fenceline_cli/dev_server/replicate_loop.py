@@ -174,7 +174,7 @@ class ReplicateLoop:
                 pause_ms = link.pause_ms if next_ms is None else min(link.pause_ms, next_ms)
                 now = _now_ms()
                 link.at_ms = now + max(pause_ms, _PAUSE_LEAST_MS)
-                link.moved_at_ms = now + _PAUSE_FIRST_MS  # a log that moves all the time is looked at no more often
+                link.moved_at_ms = now + _PAUSE_FIRST_MS  # also for a log that moves all the time
                 link.memory = memory
                 link.is_running = False
                 self._changed.notify_all()

@@ -146,7 +146,8 @@ ROUTES = (
         tag="Regions",
         summary="Show a topic in several regions",
         description="Shows how far each other region is behind, and the gaps and snapshots of some partitions. Where "
-        "`has_more` is true, continue with `start_partition`.",
+        f"`has_more` is true, continue at `start_partition` + `limit`, or + {limits.REPLICATION_PARTITIONS_MAX} where "
+        "`limit` is larger.",
         takes=ReplicationPage,
         answers={200: _STATUS},
         codes=(*KNOWN, *STORES),
@@ -176,7 +177,8 @@ ROUTES = (
         operation="startSnapshot",
         tag="Regions",
         summary="Start a snapshot",
-        description="Asks the other regions for a snapshot of every partition, whether anything is new or not.",
+        description="Asks the other regions for a snapshot of every partition, whether anything is new or not. "
+        "Suspended regions are not asked.",
         takes=Nothing,
         answers={202: Named("StartedSnapshot", obj({"snapshot_id": STRING}))},
         codes=(*KNOWN, *WRITES),
@@ -186,14 +188,15 @@ ROUTES = (
         "suspend",
         "suspendRegion",
         "Do not wait for a region",
-        "Asks a region for nothing of this topic any more, and takes its records from other regions.",
+        "Asks a region for no snapshots of this topic, and takes its records from other regions, too. What the region "
+        "itself still answers is taken as before.",
         is_suspended=True,
     ),
     _switch(
         "resume",
         "resumeRegion",
         "Wait for a region again",
-        "Asks a region for snapshots of this topic again, and takes its records from itself alone.",
+        "Asks a region for snapshots of this topic again, and takes its records from that region alone.",
         is_suspended=False,
     ),
     Route(
@@ -204,7 +207,7 @@ ROUTES = (
         tag="Regions",
         summary="Give up the records of a gap",
         description="Gives up records of a region that it no longer keeps, so that its later ones are taken. "
-        "`to_offset` is the gap's.",
+        "`to_offset` is the gap's. The region must answer: otherwise the request is `STORE_UNAVAILABLE`.",
         takes=GapSkip,
         answers={200: Named("SkippedGap", obj({"skipped_records": integer_schema()}))},
         codes=(*KNOWN, *WRITES),

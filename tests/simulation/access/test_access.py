@@ -13,7 +13,7 @@ import pytest
 from tests.simulation.access.scenario import run_seed
 
 ROOT = Path(__file__).parents[3]
-FAST = 8  # seeds in `make check`
+FAST = 4  # seeds in `make check`
 CHUNK = 50
 SEEDS = 300
 MET = [

@@ -8,7 +8,7 @@ import pytest
 
 from tests.simulation.regions.scenario import run_seed
 
-FAST = 4  # seeds in `make check`
+FAST = 3  # seeds in `make check`
 CHUNK = 50
 SEEDS = 500
 MET = ("append", "send", "end", "ack", "seek", "replicate", "suspend", "resume", "trim", "create", "skip", "snapshot")

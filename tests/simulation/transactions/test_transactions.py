@@ -8,7 +8,7 @@ import pytest
 
 from tests.simulation.transactions.scenario import run_seed
 
-FAST = 6  # seeds in `make check`
+FAST = 3  # seeds in `make check`
 CHUNK = 50
 SEEDS = 500
 OK = ("init", "add", "add-group", "send-offsets", "send", "end", "committed", "read", "commit", "seek", "own", "claim")

@@ -293,6 +293,52 @@ def test_it_goes_where_the_caller_says_and_standing_advice_does_not_take_it_back
             subscriber.move_to("nowhere")
 
 
+def subscriber_that_was_told_to_go_to_b(a, b, c):
+    """Return one that was in a while all regions advised c, as seen in a."""
+    for region in (a, b, c):
+        region.write(*(f"a1:{n}" for n in range(1, 50)))
+    a.active_region = "c"
+    c.refuse_connections()
+    subscriber = subscriber_of(a, b, c, max_records=1)
+    take(iter(subscriber), 3)
+    c.fault = None
+    subscriber.move_to("b")
+    return subscriber
+
+
+@pytest.mark.parametrize("seen_in_b", [("c",), ("a", "c")])  # b may learn later that c is advised
+def test_standing_advice_for_a_third_region_does_not_overrule_the_caller(world, seen_in_b):
+    a, b, c = world
+    with subscriber_that_was_told_to_go_to_b(a, b, c) as subscriber:
+        for region in seen_in_b:
+            b.active_region = region
+            take(iter(subscriber), 5)
+            assert (subscriber.region, subscriber.moves) == ("b", 1)
+
+
+@pytest.mark.parametrize("seen_in_b", [("c", "a"), ("c", None, "c"), (None, "a"), (None, "c")])
+def test_advice_that_changes_after_the_caller_spoke_is_followed(world, seen_in_b):
+    a, b, c = world
+    with subscriber_that_was_told_to_go_to_b(a, b, c) as subscriber:
+        *before, last = seen_in_b
+        for region in before:
+            b.active_region = region
+            take(iter(subscriber), 3)
+            assert subscriber.region == "b"
+        a.active_region = b.active_region = c.active_region = last
+        until(iter(subscriber), last)
+
+
+def test_where_the_region_that_the_caller_says_is_silent_standing_advice_holds(world):
+    a, b, c = world
+    with subscriber_that_was_told_to_go_to_b(a, b, c) as subscriber:
+        b.refuse_connections()
+        c.active_region = "c"
+        while subscriber.region != "c":
+            a.runtime.pass_ms(5_000)
+            take(iter(subscriber), 1)
+
+
 def test_where_the_region_that_the_caller_says_is_silent_it_goes_on_where_it_was(world):
     a, b, c = world
     a.write("a1:1", "a1:2")

@@ -57,27 +57,35 @@ def ok(body, status=200):
     return httpx.Response(status, json=body)
 
 
-def test_the_status_of_a_topic_is_whole_however_its_pages_are_cut():
-    """A page that is cut early goes on after the last partition that it lists, an empty one after all it looked at."""
+def test_the_status_of_a_topic_is_whole_over_its_pages():
+    """A page says what there is of 100 partitions, however many of them it lists."""
     client, asked = client_of(
-        ok({**STATUS, "snapshots": [{**SNAPSHOT, "partition": 1}], "gaps": [GAP], "has_more": True}),
+        ok(
+            {
+                **STATUS,
+                "snapshots": [{**SNAPSHOT, "partition": 1}],
+                "gaps": [GAP],
+                "skipped_records": 4,
+                "has_more": True,
+            }
+        ),
         ok({**STATUS, "regions": [], "has_more": True}),
-        ok({**STATUS, "pending": [{**PENDING, "partition": 120}], "skipped_records": 9}),
+        ok({**STATUS, "pending": [{**PENDING, "partition": 220}], "skipped_records": 9}),
     )
 
     assert client.replication("t") == ReplicationStatus(
         region="a",
         regions=[RegionStatus("b", True, False, 4, 90, 1_000, None, None)],
         gaps=[Gap(3, "b", 5, 9, 2)],
-        skipped_records=0,
+        skipped_records=13,
         snapshots=[ShownSnapshot("s", 1, 8, {"b": 17}, 7, True)],
-        pending=[PendingSnapshot("u", 120, 6, ["b"])],
+        pending=[PendingSnapshot("u", 220, 6, ["b"])],
         has_more=False,
     )
     assert [(method, path, query) for method, path, query, _ in asked] == [
         ("GET", "/v1/topics/t/replication", "start_partition=0&limit=100"),
-        ("GET", "/v1/topics/t/replication", "start_partition=4&limit=100"),
-        ("GET", "/v1/topics/t/replication", "start_partition=104&limit=100"),
+        ("GET", "/v1/topics/t/replication", "start_partition=100&limit=100"),
+        ("GET", "/v1/topics/t/replication", "start_partition=200&limit=100"),
     ]
 
 

@@ -97,6 +97,8 @@ def test_the_command_adds_the_regions_to_its_table() -> None:
     assert "regions" not in alone
     assert both["regions"]["count"] == 2
     assert both["regions"]["snapshot_per_million"] > 0
+    watched = prices.PEER_METRICS * prices.METRIC_MONTH + prices.PEER_ALARMS * prices.ALARM_MONTH
+    assert both["idle_month"] == pytest.approx(alone["idle_month"] + watched)
     assert [row["what"] for row in both["rows"]][2:] == [
         "replicate to 1, each at once",
         "replicate to 1, 1 MiB at once",

@@ -2,7 +2,8 @@
 
 Rule: the address is read when the peer is first asked, and again after five minutes, since it changes when the peer is
 deployed anew. While it cannot be read, the last known address is used. A peer without any known address cannot be
-asked, which is a ``PeerProblem``.
+asked, which is a ``PeerProblem``. Such a failure is remembered for some seconds. Otherwise each partition would wait
+for a time-out of its own.
 
 Not here: the questions themselves (``adapters.peer_http``).
 """
@@ -21,6 +22,7 @@ from fenceline.ports import Unavailable
 from fenceline.regions.peer import Peer, PeerProblem, PeerTopic
 
 ADDRESS_S = 300
+FAILED_S = 10  # after a failure, for which a first address is not read again
 _ANSWER_MS = 2_000
 
 
@@ -47,6 +49,7 @@ class Published:
         self._now_s = now_s
         self._lock = threading.Lock()
         self._read_at: float | None = None
+        self._failed: tuple[float, str] | None = None  # when the first address could not be read, and why
         self._url = ""
         self._peer: Peer | None = None
 
@@ -62,12 +65,15 @@ class Published:
             return self._peer
 
     def _looked(self) -> Peer:
+        if self._failed is not None and self._now_s() - self._failed[0] < FAILED_S:
+            raise PeerProblem(self._failed[1])
         try:
             url = self._address()
         except (*Failure, Unavailable) as error:
             if self._peer is None:
                 reason = " ".join(str(error).split())
-                raise PeerProblem(f"the peer {self.name}: its address cannot be read: reason={reason}") from error
+                self._failed = self._now_s(), f"the peer {self.name}: its address cannot be read: reason={reason}"
+                raise PeerProblem(self._failed[1]) from error
             url = self._url
         self._read_at = self._now_s()
         if self._peer is not None and url == self._url:

@@ -15,7 +15,7 @@ from fenceline.client import types
 from fenceline.client.records import checked
 from fenceline.client.requests.base import Requests, given, topic_path
 from fenceline.client.requests.subscriptions import Isolation
-from fenceline.client.transport import Effect, Param, body_of
+from fenceline.client.transport import Effect, Param, body_of, no_service
 from fenceline.client.types import OffsetAt
 from fenceline.errors import UnknownTopicOrPartitionError
 from fenceline.model.record import Record
@@ -38,6 +38,17 @@ class LogRequests(Requests):
     def health(self, *, retry_ms: int | None = None, timeout_ms: int | None = None) -> Mapping[str, Any]:
         """Return ``status``, ``region`` and ``version`` of the service."""
         return self._call("GET", "/v1/health", "none", retry_ms=retry_ms, timeout_ms=timeout_ms)
+
+    def region(self, *, retry_ms: int | None = None, timeout_ms: int | None = None) -> str:
+        """Return the name of the service's region.
+
+        Raises:
+            NotFoundError: The answer names none, so the server at this URL is no fenceline service.
+        """
+        answer = self.health(retry_ms=retry_ms, timeout_ms=timeout_ms)
+        if "region" not in answer:
+            raise no_service(self._transport.url)
+        return str(answer["region"])
 
     def create_topic(
         self,
