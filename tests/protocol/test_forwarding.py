@@ -15,6 +15,7 @@ from fenceline.format.region_markers import Skip, Updates
 from fenceline.ports import Put
 from fenceline.regions.contacts import Contact
 from fenceline.regions.forwarding import ANSWERS_PER_LOOK, ASKS_PER_LOOK, forwarding_name
+from fenceline.regions.link_item import value_of
 from tests.protocol.test_pulling import numbers, transaction
 from tests.support.regions import Region, RegionWorld
 from tests.support.replicating import together
@@ -303,6 +304,25 @@ def test_a_region_that_took_nothing_yet_finds_its_first_record_far_behind_a_peer
         assert of(world["a"], "c") == ["c1"]
         assert numbers(world["a"], "c") == [("c1", 1)]
     assert [offset for origin, offset in peer.asked if origin == "c"].count(None) == 1
+
+
+def test_a_peers_lack_is_no_news_for_the_link_item(world: RegionWorld) -> None:
+    """It holds what is known of peers. That some of a suspended region's records are missing there is none of it."""
+    a, b = world["a"], world["b"]
+    world["c"].append("c1")
+    for region in (b, a):
+        region.pull()
+    suspend(a, "c")
+    a.pull()
+    a.peers["c"].is_down = True
+    for value in ("c2", "c3"):
+        world["c"].append(value)
+        b.pull()
+    b.log.partitions.trim(TOPIC, 0, b.segments()[-1].base_offset)
+    a.pull()
+    assert "lacks records" in (contact(a, "c", "b").problem or "")
+    key = keys.link_item(a.service.topic_id(), 0)
+    assert value_of(a.service.items.store.get([key]).get(key)).seen.keys() == {"b", "c"}
 
 
 def test_a_peer_that_lies_about_numbers_gives_nothing(world: RegionWorld) -> None:

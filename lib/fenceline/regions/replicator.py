@@ -189,7 +189,8 @@ class Replicator:
 
     def _seen(self, here: Here) -> dict[str, Seen]:
         contacts = self._contacts.contacts(here.place)
-        return {peer: seen for peer, one in contacts.items() if (seen := one.last_known) is not None}
+        peers = {peer: contact for peer, contact in contacts.items() if peer in self._peers}
+        return {peer: seen for peer, one in peers.items() if (seen := one.last_known) is not None}
 
     def _pause_ms(self, here: Here, source: Source) -> int:
         return self._contacts.pause_ms(here.place, source.name, source.position)
