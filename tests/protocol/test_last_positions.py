@@ -25,6 +25,28 @@ def test_a_region_that_is_resumed_gets_the_position_though_no_record_has_come() 
     assert not regions.is_due("a")
 
 
+def test_once_a_region_that_never_answers_is_suspended_the_others_are_asked_at_once() -> None:
+    """c answers its peers, but its replicator is dead. Four REQUESTs wait for it."""
+    regions = Ticking.of("a", "b", "c")
+    regions.subscribe("a")
+    for n in range(6):
+        regions.acknowledge("a", regions["a"].append(str(n)))
+        turn(regions)
+        regions.world.runtime.advance(30_000)
+    assert [one.regions for one in regions.state("a").regions.asked] == [("b", "c")] * 4
+    suspend(regions["a"].log.context, TOPIC, "c", is_suspended=True)
+    for _ in range(4):
+        turn(regions)
+        regions.world.runtime.advance(1_000)
+    assert regions.unread("b") == []
+
+
+def turn(regions: Ticking) -> None:
+    for target, source in (("a", "b"), ("b", "a")):
+        regions.pull(target, source)
+        regions.tick(target)
+
+
 def test_records_that_were_aborted_first_of_all_keep_no_position_away_from_their_origin() -> None:
     """What the others have of c begins with its second record. The first one is offered in no region."""
     regions = Ticking.of("a", "b", "c")
