@@ -204,7 +204,8 @@ class Replicator:
             return Run(took, 0 if going.is_over else next_ms)
         except (FencelineError, StoreFact):
             with suppress(FencelineError, StoreFact):  # otherwise the lease lapses
-                link.leave()
+                while link.is_held:  # what has woken it is left to the next run, too
+                    link.leave()
             raise
         finally:
             self._contacts.keep_link(here.place, link.value)
