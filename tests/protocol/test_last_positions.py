@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fenceline.log.topic_suspension import suspend
+from fenceline.regions import snapshots
 from tests.support.region_ticks import Ticking
 from tests.support.service import TOPIC
 from tests.support.transacting import Producer
@@ -45,6 +46,42 @@ def turn(regions: Ticking) -> None:
     for target, source in (("a", "b"), ("b", "a")):
         regions.pull(target, source)
         regions.tick(target)
+
+
+def test_updates_that_cross_silence_no_region_of_which_they_pass_no_record() -> None:
+    """a and b have acknowledged all, and ask; c answers both, and has one record more, which both acknowledge, too."""
+    regions = Ticking.of("a", "b", "c")
+    regions.subscribe("a")
+    regions["a"].append("1")
+    regions.settle()
+    regions.acknowledge("a", regions.state("a").data_next - 1)
+    regions.settle()
+    regions["a"].append("2")
+    regions.pull_all()
+    for name in "ab":
+        regions.acknowledge(name, regions.state(name).data_next - 1)
+    regions.world.runtime.advance(2_000)
+    for name in "ab":
+        regions.tick(name)
+        snapshots.start(regions.work(name))  # so that each position lies behind markers that no mark has passed
+    regions.pull("c", "a")
+    regions.pull("c", "b")
+    regions.tick("c")
+    regions["c"].append("3")
+    for name, other in ("ab", "ba"):
+        regions.pull(name, "c")
+        regions.acknowledge(name, regions.state(name).data_next - 1)
+        regions.pull(name, other)
+    for name in "ab":
+        regions.tick(name)  # answers
+    for name, other in ("ab", "ba"):
+        regions.pull(name, other)
+    for name in "ab":
+        regions.tick(name)  # a snapshot, and an UPDATE
+    assert [len(regions.updates(name)) for name in "ab"] == [3, 1]
+    assert regions.unread("c") == ["2", "3"]
+    regions.settle()
+    assert [regions.unread(name) for name in "abc"] == [[], [], []]
 
 
 def test_records_that_were_aborted_first_of_all_keep_no_position_away_from_their_origin() -> None:

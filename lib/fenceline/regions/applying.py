@@ -137,9 +137,10 @@ def moved(partition: Partition, tail: Tail, cursor: Cursor, found: Found) -> Cur
     topic_id, position = found.update.positions.get(partition.context.region, ("", 0))
     if topic_id != partition.topic_id or not cursor.mark < position <= found.offset:  # I20
         return None
-    mark = backlog.slid(partition, tail, cursor.mark, cursor.acknowledged)
+    mark = backlog.slid_far(partition, tail, cursor.mark, cursor.acknowledged)
     if mark >= position:
-        return cursor.moved_elsewhere(position)
+        # No record is passed, so what a consumer here has acknowledged is still to be sent.
+        return None if cursor.is_set else cursor.moved_elsewhere(position)
     if mark < tail.state.lives_from or not _has_all(partition, tail, mark, position, found.update.starts):
         return None
     return cursor.moved_elsewhere(position)
