@@ -98,7 +98,7 @@ def answer(work: Work, regions: RegionState) -> None:
     done, topic_id = completed(regions), work.topic.topic.topic_id
     entries: list[ResponseEntry | SnapshotEntry] = [ResponseEntry(one, topic_id) for one in regions.unanswered]
     if done is not None:
-        entries.append(SnapshotEntry(done))
+        entries.append(SnapshotEntry(done, work.topic.topic.regions))
     work.context.runtime.gather([lambda entry=entry: work.append(entry) for entry in entries])  # type: ignore[misc]
 
 
