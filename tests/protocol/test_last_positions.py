@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from fenceline.log.topic_suspension import suspend
 from fenceline.regions import snapshots
-from tests.support.region_ticks import Ticking
+from tests.support.region_ticks import SUB, Ticking
 from tests.support.service import TOPIC
 from tests.support.transacting import Producer
 
@@ -46,6 +48,27 @@ def turn(regions: Ticking) -> None:
     for target, source in (("a", "b"), ("b", "a")):
         regions.pull(target, source)
         regions.tick(target)
+
+
+@pytest.mark.parametrize("is_created_anew", [False, True])
+def test_one_that_is_switched_on_or_created_anew_gets_the_position_with_the_next_snapshot(
+    is_created_anew: bool,
+) -> None:
+    """It has missed the UPDATE. Without a new record an operator takes that snapshot."""
+    regions = Ticking.of("a", "b")
+    there = regions["b"].log.subscriptions
+    there.subscribe(TOPIC, SUB, is_latest=False, replicate_subscription_state=False)
+    regions.subscribe("a")
+    regions.acknowledge("a", regions["a"].append("1"))
+    regions.settle()
+    if is_created_anew:
+        there.unsubscribe(TOPIC, SUB)
+    there.subscribe(TOPIC, SUB, is_latest=False, replicate_subscription_state=True)
+    regions.settle()
+    assert regions.unread("b") == ["1"]
+    snapshots.start(regions.work("a"))
+    regions.settle()
+    assert regions.unread("b") == []
 
 
 def test_updates_that_cross_silence_no_region_of_which_they_pass_no_record() -> None:
