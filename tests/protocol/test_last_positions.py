@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from fenceline import limits
 from fenceline.log.topic_suspension import suspend
 from fenceline.regions import snapshots
+from fenceline.regions.replicator import Run
 from tests.support.region_ticks import SUB, Ticking
 from tests.support.service import TOPIC
 from tests.support.transacting import Producer
@@ -42,6 +44,23 @@ def test_once_a_region_that_never_answers_is_suspended_the_others_are_asked_at_o
         turn(regions)
         regions.world.runtime.advance(1_000)
     assert regions.unread("b") == []
+
+
+def test_after_a_long_pull_the_peers_that_count_as_away_by_then_are_asked_anew() -> None:
+    """The records of b take 11 s. Then c was last asked so long ago that no REQUEST is due before c answers."""
+    regions = Ticking.of("a", "b", "c")
+    regions.subscribe("a")
+    regions["b"].append("1")
+
+    def slowly(operation: str) -> None:
+        if operation == "body":
+            regions.world.runtime.advance(limits.CONNECTED_MS + 1_000)
+
+    regions["a"].peers["b"].on_call = slowly
+    assert regions["a"].pull() == Run(1, 0)
+    assert not regions.state("a").regions.asked
+    regions["a"].pull()
+    assert regions.state("a").regions.asked
 
 
 def turn(regions: Ticking) -> None:
