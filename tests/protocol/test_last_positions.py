@@ -30,6 +30,32 @@ def test_a_region_that_is_resumed_gets_the_position_though_no_record_has_come() 
     assert not regions.is_due("a")
 
 
+def test_a_region_that_is_resumed_and_lacks_records_still_gets_the_position_once_it_has_them() -> None:
+    """The last snapshot before was final. The first one that asks c is not: c has no record of b then."""
+    regions = Ticking.of("a", "b", "c")
+    regions.subscribe("a")
+    regions["b"].append("1")
+    suspend(regions["a"].log.context, TOPIC, "c", is_suspended=True)
+
+    def turns(count: int, *links: str) -> None:
+        for _ in range(count):
+            for target, source in links:
+                regions.pull(target, source)
+            for name in "abc":
+                regions.tick(name)
+            regions.world.runtime.advance(1_000)
+
+    turns(4, "ab", "ba")
+    regions.acknowledge("a", regions.state("a").data_next - 1)
+    assert regions.state("a").regions.snapshots[-1].is_final
+    suspend(regions["a"].log.context, TOPIC, "c", is_suspended=False)
+    turns(4, "ab", "ba", "ac", "ca")
+    assert not regions.state("a").regions.snapshots[-1].is_final
+    turns(80, "ab", "ba", "ac", "ca", "cb")
+    assert regions.state("a").regions.snapshots[-1].is_final
+    assert regions.unread("c") == []
+
+
 def test_once_a_region_that_never_answers_is_suspended_the_others_are_asked_at_once() -> None:
     """c answers its peers, but its replicator is dead. Four REQUESTs wait for it."""
     regions = Ticking.of("a", "b", "c")

@@ -35,7 +35,10 @@ def request_in(state: PartitionState, now_ms: int, asked: Mapping[str, str | Non
         asked: The regions that it would ask, each with its topic id, if that is known.
     """
     regions = state.regions
-    is_due = state.records > regions.covered or (state.records > 0 and not set(asked) <= _positions(regions).keys())
+    is_due = state.records > regions.covered or (
+        # One that asked more regions than the last final one need not be final, though no record has come.
+        state.records > 0 and (regions.repeats > 0 or not set(asked) <= _positions(regions).keys())
+    )
     if not is_due and not (state.records and _has_other_lives(regions, asked)):
         return None
     waiting = _waiting(regions, now_ms, asked)

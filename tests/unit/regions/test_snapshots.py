@@ -45,6 +45,7 @@ def state(*, records: int = 5, **regions: object) -> PartitionState:
         # Nothing has come, and the last was not final: again, ever more rarely.
         (state(requested_records=5, repeats=1, requested_at=T), 1_000),
         (state(requested_records=5, repeats=2, requested_at=T), 2_000),
+        (state(requested_records=5, repeats=2, requested_at=T, covered=5), 2_000),  # it asked more than the final one
         (state(requested_records=5, repeats=6, requested_at=T), 32_000),
         (state(requested_records=5, repeats=7, requested_at=T), 60_000),
         (state(requested_records=5, repeats=10**6, requested_at=T), 60_000),
