@@ -11,7 +11,7 @@ import pytest
 from fenceline import limits
 from fenceline.errors import FencelineError
 from fenceline.format import keys
-from fenceline.ports import Delete, Item, ItemKey, Unavailable
+from fenceline.ports import Delete, Item, ItemKey, NoAnswer, Unavailable
 from fenceline.regions.link_item import Link, LinkValue, Seen, value_of
 from fenceline.regions.replicator import Run
 from fenceline.regions.scan_notes import ScanNote
@@ -165,7 +165,54 @@ def test_a_holder_that_lost_its_lease_stops_and_leaves_the_others_alone(world: R
     assert not first.keep()
     assert first.leave()
     assert link_of(world["b"]).holder != ""
+    assert not second.leave()  # what woke the first one may be newer than its look
     assert second.leave()
+
+
+def test_a_wake_up_before_an_unanswered_attempt_to_take_the_lease_is_repeated_is_not_lost(world: RegionWorld) -> None:
+    world["a"].append("a1")
+    other = world["b"].replicator(world["b"].another())
+
+    def lose_answer(call: Any) -> Any:
+        call()
+        world["a"].append("a2")  # after the look of the process that takes the lease
+        assert other.run(TOPIC, 0) == Run(0, None)
+        raise NoAnswer("the answer was lost")
+
+    world["b"].service.items.plan("write", lose_answer)
+    assert world["b"].pull().took_records == 2
+    assert link_of(world["b"]).holder == ""
+
+
+def test_a_wake_up_of_a_holder_that_died_is_not_lost(world: RegionWorld) -> None:
+    world["b"].pull()
+    assert link(world["b"]).enter()  # by a process that was killed
+    world["a"].append("a1")
+    others = [world["b"].replicator(world["b"].another()) for _ in range(2)]
+    writes: list[str] = []
+
+    def wake_first(operation: str, key: str) -> None:
+        if operation == "write" and not writes:
+            writes.append(key)
+            world["a"].append("a2")
+            assert others[1].run(TOPIC, 0) == Run(0, None)
+            world.runtime.advance(limits.LINK_LEASE_MS)
+
+    world["b"].service.items.on_call = wake_first
+    # This process has looked, finds the lease taken, and tries again once it has lapsed.
+    others[0].run(TOPIC, 0)
+    world["b"].service.items.on_call = None
+    assert world["b"].values() == ["a1", "a2"]
+
+
+def test_a_run_that_fails_gives_up_a_lease_for_which_one_more_round_is_due(world: RegionWorld) -> None:
+    assert link(world["b"]).enter()  # by a process that was killed
+    world.runtime.advance(limits.LINK_LEASE_MS)
+    world["a"].append("a1")
+    world["b"].service.objects.always("create", is_unavailable)
+    with pytest.raises(FencelineError):
+        world["b"].pull()
+    assert link_of(world["b"]).holder == ""
 
 
 @pytest.mark.parametrize("fault", [loses_answer, moves, is_unavailable])

@@ -152,6 +152,17 @@ def test_a_subscription_at_latest_is_done_with_what_lies_before_everywhere() -> 
     assert regions.unread("b") == []
 
 
+def test_one_that_exists_at_earliest_elsewhere_is_done_with_it_too() -> None:
+    regions = Ticking.of("a", "b")
+    regions["a"].append("1", "2")
+    regions.pull_all()
+    regions.subscribe("a")
+    regions.subscribe("b", is_latest=True)  # before it hears of the one in a
+    assert regions.unread("a") == ["1", "2"]
+    regions.settle()
+    assert regions.unread("a") == regions.unread("b") == []
+
+
 def test_a_plain_subscription_is_left_alone() -> None:
     regions = both()
     regions["b"].log.subscriptions.subscribe(TOPIC, SUB, replicate_subscription_state=False)

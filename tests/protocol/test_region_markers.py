@@ -76,7 +76,7 @@ def test_a_snapshot_is_let_in_from_its_local_offset_on_and_once() -> None:
     log = RegionLog()
     log.takes("c", "8", start=7)
     log.asks("s1", "b", "c")
-    entry = SnapshotEntry("s1")
+    entry = SnapshotEntry("s1", "abc")
     assert check(log, entry) == Outdated()
     log.is_answered("b", "s1", 21, c=9)
     log.is_answered("c", "s1", 22)
@@ -89,7 +89,7 @@ def test_a_snapshot_is_let_in_from_its_local_offset_on_and_once() -> None:
     assert check(log, entry) == SnapshotMark("s1", local, positions, starts, True).to_value()
     log.completes("s1")
     assert check(log, entry) == Marked(log.state.next_offset)
-    assert check(log, SnapshotEntry("unknown")) == Outdated()
+    assert check(log, SnapshotEntry("unknown", "abc")) == Outdated()
 
 
 def test_a_snapshot_that_an_earlier_answer_left_open_says_so() -> None:
@@ -97,7 +97,7 @@ def test_a_snapshot_that_an_earlier_answer_left_open_says_so() -> None:
     log.takes("c", "1")
     log.asks("s1", "b")
     log.is_answered("b", "s1")
-    assert check(log, SnapshotEntry("s1"))["final"] is False
+    assert check(log, SnapshotEntry("s1", "abc"))["final"] is False
 
 
 def test_an_update_is_always_appended() -> None:
@@ -167,7 +167,7 @@ def test_of_two_skips_one_is_appended(service: Service) -> None:
     [
         ASKS,
         UpdateEntry(Updates([Update("billing")])),
-        SnapshotEntry("s1"),
+        SnapshotEntry("s1", "abc"),
         SkipEntry(SKIP, Origin(life("b"), 3, 2)),
     ],
 )

@@ -106,7 +106,7 @@ def response(snapshot_id: str, region: str, position: int = 7, *, number: int = 
 def snapshot_of(asked: Asked) -> Part:
     assert asked.local is not None
     positions = {region: (answer.topic_id, answer.position) for region, answer in asked.answers.items()}
-    mark = SnapshotMark(asked.snapshot_id, asked.local, positions, asked.starts, asked.is_final)
+    mark = SnapshotMark(asked.snapshot_id, asked.local, positions, asked.starts, asked.is_final("abcd"))
     return marker(control.SNAPSHOT, mark.to_value())
 
 

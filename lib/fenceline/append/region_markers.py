@@ -8,7 +8,7 @@ Not here: when a marker is due (``regions``), and what it does to the state (``l
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -81,9 +81,14 @@ class ResponseEntry(_RegionMarkerEntry):
 
 @dataclass(frozen=True, slots=True)
 class SnapshotEntry(_RegionMarkerEntry):
-    """The SNAPSHOT that completes a REQUEST, once the log has what the answers of the other regions name."""
+    """The SNAPSHOT that completes a REQUEST, once the log has what the answers of the other regions name.
+
+    Args:
+        regions: Those of the topic; see ``Asked.is_final``.
+    """
 
     snapshot_id: str
+    regions: Sequence[str]
 
     def check(self, tentative: TentativeState, now_ms: int) -> Stamped | Marked | Outdated:
         """Return the marker as it would be stored, that the log has it, or that it is not due."""
@@ -95,12 +100,13 @@ class SnapshotEntry(_RegionMarkerEntry):
         asked = next((asked for asked in regions.asked if asked.snapshot_id == self.snapshot_id), None)
         if asked is None or asked.local is None:
             return Outdated()
-        return _stamped(state, control.SNAPSHOT, _completed(asked, asked.local).to_value(), now_ms)
+        is_final = asked.is_final(self.regions)
+        return _stamped(state, control.SNAPSHOT, _completed(asked, asked.local, is_final).to_value(), now_ms)
 
 
-def _completed(asked: Asked, local: int) -> SnapshotMark:
+def _completed(asked: Asked, local: int, is_final: bool) -> SnapshotMark:
     positions = {region: (answer.topic_id, answer.position) for region, answer in asked.answers.items()}
-    return SnapshotMark(asked.snapshot_id, local, positions, asked.starts, asked.is_final)
+    return SnapshotMark(asked.snapshot_id, local, positions, asked.starts, is_final)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ markers' values; see ``format.region_markers``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
@@ -104,8 +104,8 @@ class Asked(NamedTuple):
     Attributes:
         records: The data records below it.
         origins: The last record that this region had of each other one there.
-        local: The first offset at which all that the answers had is here, too; None until then.
-        starts: Each origin's ``start`` at ``local``.
+        local: The first offset at which all that the answers had is here, too, but for ``never_here``; None until then.
+        starts: Each origin's ``start`` at ``local``, and the numbers of ``never_here``.
     """
 
     snapshot_id: str
@@ -117,17 +117,19 @@ class Asked(NamedTuple):
     local: int | None = None
     starts: Counts = MappingProxyType({})
 
-    @property
-    def is_final(self) -> bool:
+    def is_final(self, regions: Collection[str]) -> bool:
         """Return True if each answer had all that this region had of third ones at its REQUEST.
 
         Then no further snapshot is needed for what was here.
+
+        Args:
+            regions: Those of the topic. What an answer lacks of another one, which was removed, will not come.
         """
         return all(
             has(answer.origins, origin, life, count)
             for region, answer in self.answers.items()
             for origin, (life, count) in self.origins.items()
-            if origin != region
+            if origin != region and origin in regions
         )
 
     def is_young(self, now_ms: int) -> bool:
@@ -274,18 +276,36 @@ def reached(state: RegionState, origins: Mapping[str, Origin], end: int) -> Regi
         return state
     here = counts(origins)
     starts = {region: (origin.topic_id, origin.start) for region, origin in origins.items()}
-    matched = (
-        asked._replace(local=end, starts=starts) if asked.local is None and _is_matched(asked, here) else asked
-        for asked in state.asked
-    )
-    return _bounded(state._replace(asked=tuple(matched)))
+
+    def matched(asked: Asked) -> Asked:
+        absent = never_here(asked, here)
+        is_matched = asked.local is None and _is_matched(asked, {**here, **absent})
+        return asked._replace(local=end, starts={**starts, **absent}) if is_matched else asked
+
+    return _bounded(state._replace(asked=tuple(map(matched, state.asked))))
 
 
-def _is_matched(asked: Asked, here: Counts) -> bool:
-    """Return True if each region has answered, and all that it had of third regions is here, too (I21)."""
+def never_here(asked: Asked, here: Counts) -> Counts:
+    """Return the third regions for which L does not wait, each with the last number that any answer had of it.
+
+    None of their records is here, and they were not asked: they may have been removed before this region came. No
+    UPDATE of this region passes a record with a number up to that one (I22). A number counts in one life. So L waits
+    for a region of which the answers name two lives.
+    """
+    named: dict[str, set[tuple[str, int]]] = {}
+    for answer in asked.answers.values():
+        for origin, (life, number) in answer.had.items():
+            if number and origin not in asked.regions and not here.get(origin, ("", 0))[1]:
+                named.setdefault(origin, set()).add((life, number))
+    found = {origin: max(had) for origin, had in named.items() if len({life for life, _ in had}) == 1}
+    return found if len({*here, *found}) <= limits.ORIGINS_MAX else {}  # so that a marker can name them all
+
+
+def _is_matched(asked: Asked, known: Counts) -> bool:
+    """Return True if each region has answered, and all that it had of third regions is known, too (I21)."""
     return all(
         region in asked.answers
-        and all(has(here, origin, life, count) for origin, (life, count) in asked.answers[region].had.items())
+        and all(has(known, origin, life, count) for origin, (life, count) in asked.answers[region].had.items())
         for region in asked.regions
     )
 

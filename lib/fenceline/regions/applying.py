@@ -40,9 +40,15 @@ class Found(NamedTuple):
     update: Update
     offset: int
 
+    def position(self, region: str) -> tuple[str, int]:
+        """Return the position in a region's log, with its topic id; none at all without one."""
+        return self.update.positions.get(region, ("", 0))
+
 
 def apply_all(work: Work, tail: Tail) -> bool:
     """Apply the other regions' UPDATEs that were not applied, of up to 1,000 segments. Return True if those were all.
+
+    A cursor is moved over 1,000 segments at a time, where what lies in them must be looked at.
 
     Raises:
         FencelineError, StoreFact: Some were not applied. The next call begins with the first that was not remembered.
@@ -54,8 +60,8 @@ def apply_all(work: Work, tail: Tail) -> bool:
         if looked_at == limits.UPDATE_SEGMENTS_LOOKED_AT:
             return False
         for found in _updates_in(segment):
-            if found.offset >= work.link.applied_to:
-                _apply(work, tail, found)
+            if found.offset >= work.link.applied_to and not _apply(work, tail, found):
+                return False
         work.link.applied(segment.next_offset)
     work.link.applied(max(end, work.link.applied_to))
     return True
@@ -92,15 +98,18 @@ def _updates_in(segment: Segment) -> Iterator[Found]:
             yield Found(update, header.base_offset)
 
 
-def _apply(work: Work, tail: Tail, found: Found) -> None:
-    """Apply one update: create the subscription if it is missing, move its cursor, take over the advice."""
+def _apply(work: Work, tail: Tail, found: Found) -> bool:
+    """Apply one update: create the subscription if it is missing, move its cursor, take over the advice.
+
+    Return False if the cursor was moved a part of the way, and the update must be applied once more.
+    """
     context, update = work.context, found.update
     partition = work.partition
     for attempt in Attempts(context.runtime, "the cursor that another region has moved"):
         with attempt:
             known = cursor_store.find(context, partition.topic_id, update.subscription)
             if known is not None and not known.replicate_subscription_state:
-                return
+                return True
             owner = _created(work, update) if known is None else known
             stored = Stored(owner, partition.partition)
             if known is not None:
@@ -111,6 +120,8 @@ def _apply(work: Work, tail: Tail, found: Found) -> None:
             if moves or also:
                 # The cursor and a subscription that is created come into being together.
                 cursor_store.write(context, moves, also)
+            return cursor is None or cursor.mark >= found.position(context.region)[1]
+    raise AssertionError
 
 
 def _created(work: Work, update: Update) -> SubscriptionItem:
@@ -134,42 +145,45 @@ def moved(partition: Partition, tail: Tail, cursor: Cursor, found: Found) -> Cur
     Raises:
         CorruptLogError, Unavailable: As ``Partition.fetch``.
     """
-    topic_id, position = found.update.positions.get(partition.context.region, ("", 0))
+    topic_id, position = found.position(partition.context.region)
     if topic_id != partition.topic_id or not cursor.mark < position <= found.offset:  # I20
         return None
-    mark = backlog.slid(partition, tail, cursor.mark, cursor.acknowledged)
+    mark = backlog.slid_far(partition, tail, cursor.mark, cursor.acknowledged)
     if mark >= position:
-        return cursor.moved_elsewhere(position)
-    if mark < tail.state.lives_from or not _has_all(partition, tail, mark, position, found.update.starts):
+        # No record is passed, so what a consumer here has acknowledged is still to be sent.
+        return None if cursor.is_set else cursor.moved_elsewhere(position)
+    if mark < tail.state.lives_from:
         return None
-    return cursor.moved_elsewhere(position)
+    had = _had_below(partition, tail, mark, position, found.update.starts)
+    return cursor.moved_elsewhere(had) if had > mark else None
 
 
-def _has_all(partition: Partition, tail: Tail, mark: int, position: int, starts: Mapping[str, tuple[str, int]]) -> bool:
-    """Return True if the sender had what lies in [mark, position): of each origin no number up to its ``start``.
+def _had_below(
+    partition: Partition, tail: Tail, mark: int, position: int, starts: Mapping[str, tuple[str, int]]
+) -> int:
+    """Return the offset up to which the sender had all from ``mark`` on: of each origin no number up to its ``start``.
 
-    Numbers grow along the log. So the first committed record of an origin decides. Below ``position`` each transaction
-    is decided, and an aborted record was offered in no region.
+    Numbers grow along the log. So the first committed record of an origin decides: if the sender may lack it, the
+    cursor stays. Below ``position`` each transaction is decided, and an aborted record was offered in no region. Of an
+    origin that was removed, no record may come any more. So in a long log the cursor moves as far as was looked.
     """
     lives = {region: origin.topic_id for region, origin in tail.state.origins.items()}
     lives[partition.context.region] = partition.topic_id
     left = {region: start for region, (life, start) in starts.items() if start and lives.get(region) == life}
-    if not left:
-        return True
-    for looked_at, segment in enumerate(_segments(partition, mark, position)):
+    for looked_at, segment in enumerate(_segments(partition, mark, position) if left else ()):
         if looked_at == limits.UPDATE_SEGMENTS_LOOKED_AT:
-            return False
+            return segment.base_offset
         origin = segment.metadata.origin
         outcomes = Outcomes(partition, [segment], tail.state)
         number = _first_number(segment, mark, outcomes) if origin in left else None
         if number is None:
             continue
         if number <= left[origin]:
-            return False
+            return mark
         del left[origin]
         if not left:
             break
-    return True
+    return position
 
 
 def _first_number(segment: Segment, mark: int, outcomes: Outcomes) -> int | None:

@@ -4,8 +4,9 @@ Rule: the lease spares work and protects nothing. Two processes that pull are wa
 be lost.
 
 Rule: a process that finds the lease taken adds 1 to ``again``. The holder leaves by a write on the version that it
-read before its last round. If ``again`` moved meanwhile, that write fails, and the holder goes round once more. So no
-wake-up is lost between the holder's last look and its leaving ("Triggers").
+read before its last round. If ``again`` moved meanwhile, that write fails, and the holder goes round once more. So does
+one that took the lease from an item that named a holder: its look may be older than a wake-up. So no wake-up is lost
+between the holder's last look and its leaving ("Triggers").
 
 Not here: what a round does; see ``replicator``.
 """
@@ -97,7 +98,7 @@ class Link:
         self._me = context.runtime.fresh_id()
         self._version: int | None = None  # as it was last read or written
         self._is_read = False
-        self._again = 0  # as the last round found it
+        self._again: int | None = None  # as it was before the last look; None: not known, so one more round is due
         self._renewed_at = 0  # monotonic
 
     @property
@@ -152,7 +153,9 @@ class Link:
                 if is_taken and found.holder != self._me:
                     self._write(found._replace(again=found.again + 1))
                     return False
-                self._again = found.again
+                # The item may count a wake-up that came after this process's look. It came to the holder that it
+                # names: to one that ended, or to this process, by an attempt that was not answered.
+                self._again = None if found.holder else found.again
                 self._write(found._replace(holder=self._me, until=self._until()))
                 return True
         raise AssertionError

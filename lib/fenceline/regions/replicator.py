@@ -220,7 +220,8 @@ class Replicator:
             return Run(took, 0 if going.is_over else next_ms)
         except (FencelineError, StoreFact):
             with suppress(FencelineError, StoreFact):  # otherwise the lease lapses
-                link.leave()
+                while link.is_held:  # what has woken it is left to the next run, too
+                    link.leave()
             raise
         finally:
             self._contacts.keep_link(here.place, link.value)
@@ -228,6 +229,7 @@ class Replicator:
     def _round(self, here: Here, look: Look, going: _Going) -> tuple[int, int | None]:
         """Take what was found, one answer of each source at a time, and do what is due; return the records taken."""
         took, findings = 0, list(look.findings)
+        begun_ms = self._context.runtime.monotonic_ms()
         while True:
             more: list[Finding] = []
             for source, found in findings:
@@ -237,7 +239,10 @@ class Replicator:
             due_ms = ticks.tick(here.work)
             findings = more
             if not findings or not going.on():
-                return took, self._next_ms(here, due_ms)
+                # After a long round the other peers no longer count as connected, though nothing is wrong with them. So
+                # a REQUEST may not have been found due. The next run asks them first.
+                is_long = self._context.runtime.monotonic_ms() - begun_ms >= limits.CONNECTED_MS
+                return took, 0 if is_long else self._next_ms(here, due_ms)
 
     def _take(
         self, here: Here, source: Source, found: Found | Missing, going: _Going

@@ -11,7 +11,7 @@ Not here: how answers are folded (``log.region_state``), and how cursors use sna
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 
 from fenceline import limits
@@ -35,10 +35,13 @@ def request_in(state: PartitionState, now_ms: int, asked: Mapping[str, str | Non
         asked: The regions that it would ask, each with its topic id, if that is known.
     """
     regions = state.regions
-    is_due = state.records > regions.covered or (state.records > 0 and not set(asked) <= _positions(regions).keys())
+    is_due = state.records > regions.covered or (
+        # One that asked more regions than the last final one need not be final, though no record has come.
+        state.records > 0 and (regions.repeats > 0 or not set(asked) <= _positions(regions).keys())
+    )
     if not is_due and not (state.records and _has_other_lives(regions, asked)):
         return None
-    waiting = _waiting(regions, now_ms)
+    waiting = _waiting(regions, now_ms, asked)
     if len(waiting) >= limits.SNAPSHOTS_UNANSWERED_MAX:
         return min(asked.time for asked in waiting) + limits.SNAPSHOT_REQUEST_MS - now_ms
     since_ms = now_ms - regions.requested_at
@@ -63,9 +66,13 @@ def _has_other_lives(regions: RegionState, asked: Mapping[str, str | None]) -> b
     return any(region in lives and life not in (None, lives[region]) for region, life in asked.items())
 
 
-def _waiting(regions: RegionState, now_ms: int) -> Sequence[Asked]:
-    """Return the own REQUESTs, not given up, whose answers, or what these name, are not all here."""
-    return [asked for asked in regions.asked if asked.local is None and asked.is_young(now_ms)]
+def _waiting(regions: RegionState, now_ms: int, asked: Collection[str]) -> Sequence[Asked]:
+    """Return the own REQUESTs, not given up, whose answers, or what these name, are not all here.
+
+    One that asked a region which was suspended or removed since may wait for ever. A new one does not ask that region.
+    """
+    waiting = [one for one in regions.asked if one.local is None and one.is_young(now_ms)]
+    return [one for one in waiting if set(one.regions) <= set(asked)]
 
 
 def _pause_ms(state: PartitionState, *, has_waiting: bool) -> int:
@@ -94,7 +101,7 @@ def answer(work: Work, regions: RegionState) -> None:
     done, topic_id = completed(regions), work.topic.topic.topic_id
     entries: list[ResponseEntry | SnapshotEntry] = [ResponseEntry(one, topic_id) for one in regions.unanswered]
     if done is not None:
-        entries.append(SnapshotEntry(done))
+        entries.append(SnapshotEntry(done, work.topic.topic.regions))
     work.context.runtime.gather([lambda entry=entry: work.append(entry) for entry in entries])  # type: ignore[misc]
 
 

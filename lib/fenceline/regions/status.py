@@ -244,6 +244,7 @@ def _waiting_for(state: PartitionState, asked: Asked) -> Sequence[str]:
         return []
     waiting = {region for region in asked.regions if region not in asked.answers}
     here = region_state.counts(state.origins)
+    here = {**here, **region_state.never_here(asked, here)}
     for answer in asked.answers.values():
         waiting |= {origin for origin, at in answer.had.items() if not region_state.has(here, origin, *at)}
     return sorted(waiting)

@@ -55,6 +55,11 @@ def apart(seed: int) -> RegionsPlan:
     return replace(plan, apart=("a", "c"))
 
 
+def never_met(seed: int) -> RegionsPlan:
+    """Draw a region that has none of another one's records, as if that one had been removed before it came."""
+    return replace(apart(seed), apart=("c", "a"), rounds=12)
+
+
 def losses(seed: int) -> RegionsPlan:
     """Draw a region that is cut off at the end."""
     return replace(cuts(seed), acts=(), lost_region="abc"[seed % 3])

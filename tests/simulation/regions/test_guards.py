@@ -143,6 +143,20 @@ def completes_without_a_comparison(patch: Patch) -> None:
     )
 
 
+def takes_what_never_came_for_here(patch: Patch) -> None:
+    """Complete a snapshot without the records of a region that never came, and let UPDATEs pass them (I22)."""
+    forwards_for_nobody(patch)
+    never_here, is_matched = region_state.never_here, region_state._is_matched
+
+    def careless(asked: Asked, here: Any) -> Any:
+        return {origin: (life, 0) for origin, (life, _) in never_here(asked, here).items()}
+
+    patch.setattr(region_state, "never_here", careless)
+    patch.setattr(
+        region_state, "_is_matched", lambda asked, known: is_matched(asked, {**known, **never_here(asked, known)})
+    )
+
+
 def answers_with_its_end(patch: Patch) -> None:
     """Answer with the RESPONSE's offset, not with that of the REQUEST."""
     judged = ResponseEntry.check
@@ -180,7 +194,7 @@ _checked = ResponseEntry.check
 
 def takes_each_snapshot_for_final(patch: Patch) -> None:
     """Ask for no further snapshot, though a region lacked what was here."""
-    patch.setattr(Asked, "is_final", True)
+    patch.setattr(Asked, "is_final", lambda *_: True)
 
 
 # Cursors (I22, I23)
@@ -193,7 +207,7 @@ def passes_earlier_lives(patch: Patch) -> None:
 
 def passes_what_the_sender_never_had(patch: Patch) -> None:
     """Let an UPDATE pass numbers that the sender's region skipped, or came too late for."""
-    patch.setattr(applying, "_has_all", lambda *told: True)
+    patch.setattr(applying, "_had_below", lambda partition, tail, mark, position, starts: position)
 
 
 def moves_backwards(patch: Patch) -> None:
@@ -299,6 +313,7 @@ def forwards_beyond_a_skip(patch: Patch) -> None:
         (counts_what_was_aborted, plans.transactions),
         (notes_a_scan_of_what_is_not_decided, plans.transactions),
         (completes_without_a_comparison, plans.apart),
+        (takes_what_never_came_for_here, plans.never_met),
         (answers_with_its_end, plans.apart),
         (answers_with_what_came_since, plans.the_last_reader),
         (takes_each_snapshot_for_final, plans.the_last_reader),

@@ -167,12 +167,13 @@ def test_local_lies_behind_the_last_answer_even_where_all_was_here_before() -> N
 
 def test_local_stays_where_it_is_while_another_request_finds_its_own() -> None:
     log = RegionLog()
+    log.takes("c", "1")
     log.asks("s1", "b")
     log.asks("s2", "b")
     log.is_answered("b", "s1")
     first = log.state.next_offset
-    log.is_answered("b", "s2", c=1)
-    log.takes("c", "1")
+    log.is_answered("b", "s2", c=2)
+    log.takes("c", "2")
     assert [asked.local for asked in log.regions.asked] == [first, log.state.next_offset]
 
 
@@ -196,15 +197,62 @@ def test_counts_match_in_one_life_alone(had: Any, expected: bool) -> None:
     assert (log.regions.asked[0].local is not None) is expected
 
 
-def test_a_region_that_is_not_known_here_is_waited_for_unless_none_of_its_records_was_there() -> None:
+def test_a_region_of_which_nothing_is_here_is_waited_for_if_it_was_asked_and_had_records() -> None:
     log = RegionLog()
-    log.asks("s1", "b")
-    log.asks("s2", "b")
+    log.asks("s1", "b", "d")
+    log.asks("s2", "b", "d")
+    log.is_answered("d", "s1")
+    log.is_answered("d", "s2")
     log.is_answered("b", "s1", d=1)
     log.is_answered("b", "s2", d=0)
     assert [asked.local is not None for asked in log.regions.asked] == [False, True]
     log.takes("d", "1")
     assert log.regions.asked[0].local == log.state.next_offset
+
+
+def test_a_region_that_was_removed_before_this_one_came_is_not_waited_for() -> None:
+    """Its records up to the highest number that an answer had count as missing here: no UPDATE passes them (I22)."""
+    log = RegionLog()
+    log.takes("e", markers=[UPDATE])  # and no record
+    log.asks("s1", "b", "c")
+    log.is_answered("b", "s1", d=4, e=2)
+    log.is_answered("c", "s1", d=7, e=0)
+    (asked,) = log.regions.asked
+    assert asked.local == log.state.next_offset
+    expected = {"b": (life("b"), 0), "c": (life("c"), 0), "d": (life("d"), 7), "e": (life("e"), 2)}
+    assert asked.starts == expected
+    log.completes("s1")
+    assert log.regions.snapshots[0].starts == expected
+
+
+def test_a_region_of_which_some_records_are_here_is_waited_for_though_it_was_not_asked() -> None:
+    log = RegionLog()
+    log.takes("d", "1")
+    log.asks("s1", "b")
+    log.is_answered("b", "s1", d=2)
+    assert log.regions.asked[0].local is None
+    log.takes("d", "2")
+    assert log.regions.asked[0].starts["d"] == (life("d"), 0)
+
+
+def test_a_region_of_which_the_answers_name_two_lives_is_waited_for() -> None:
+    """An UPDATE protects the records of one life alone."""
+    log = RegionLog()
+    log.asks("s1", "b", "c")
+    log.is_answered("b", "s1", d=4)
+    log.is_answered("c", "s1", d=(life("d", 2), 1))
+    assert log.regions.asked[0].local is None
+    log.asks("s2", "b", "c")
+    log.is_answered("b", "s2", d=4)
+    log.is_answered("c", "s2", d=(life("d", 2), 0))  # it had none of the second life
+    assert log.regions.asked[1].starts["d"] == (life("d"), 4)
+
+
+def test_more_regions_than_a_marker_names_are_waited_for() -> None:
+    log = RegionLog()
+    log.asks("s1", "b")
+    log.is_answered("b", "s1", **{f"r{n}": 1 for n in range(limits.ORIGINS_MAX)})
+    assert log.regions.asked[0].local is None
 
 
 # SNAPSHOT
@@ -253,14 +301,23 @@ def test_a_snapshot_is_final_if_each_answer_had_what_was_here_of_third_regions(
     log.takes("b", *"23456789")
     log.is_answered("b", "s1", **had_b)
     log.is_answered("c", "s1", **had_c)
-    assert log.regions.asked[0].is_final is is_final
+    assert log.regions.asked[0].is_final("abc") is is_final
 
 
 def test_markers_of_a_third_region_keep_no_snapshot_from_being_final() -> None:
     log = RegionLog()
     log.takes("c", markers=[UPDATE])
     asked_and_answered(log, "s1", "b")
-    assert log.regions.asked[0].is_final
+    assert log.regions.asked[0].is_final("abc")
+
+
+def test_what_another_region_lacks_of_one_that_was_removed_keeps_no_snapshot_from_being_final() -> None:
+    log = RegionLog()
+    log.takes("c", "1", "2")
+    log.takes("d", "1")
+    asked_and_answered(log, "s1", "b", d=1)
+    assert not log.regions.asked[0].is_final("abcd")
+    assert log.regions.asked[0].is_final("abd")
 
 
 def test_snapshots_that_are_not_final_are_counted_until_one_is() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from fenceline import limits
@@ -15,8 +17,8 @@ from fenceline.regions.snapshots import completed, request_in
 T = 1_700_000_000_000
 
 
-def asked(age_ms: int = 0, *, is_matched: bool = False, at: int = 5, snapshot_id: str = "id") -> Asked:
-    return Asked(snapshot_id, T - age_ms, at, {}, ("b",), local=9 if is_matched else None)
+def asked(age_ms: int = 0, *, is_matched: bool = False, snapshot_id: str = "id", regions: Any = ("b",)) -> Asked:
+    return Asked(snapshot_id, T - age_ms, 5, {}, regions, local=9 if is_matched else None)
 
 
 def state(*, records: int = 5, **regions: object) -> PartitionState:
@@ -43,6 +45,7 @@ def state(*, records: int = 5, **regions: object) -> PartitionState:
         # Nothing has come, and the last was not final: again, ever more rarely.
         (state(requested_records=5, repeats=1, requested_at=T), 1_000),
         (state(requested_records=5, repeats=2, requested_at=T), 2_000),
+        (state(requested_records=5, repeats=2, requested_at=T, covered=5), 2_000),  # it asked more than the final one
         (state(requested_records=5, repeats=6, requested_at=T), 32_000),
         (state(requested_records=5, repeats=7, requested_at=T), 60_000),
         (state(requested_records=5, repeats=10**6, requested_at=T), 60_000),
@@ -50,7 +53,15 @@ def state(*, records: int = 5, **regions: object) -> PartitionState:
     ],
 )
 def test_when_a_request_is_due(found: PartitionState, due_in: int | None) -> None:
-    assert request_in(found, T) == due_in
+    assert request_in(found, T, {"b": None} if found.regions.asked else {}) == due_in
+
+
+def test_a_request_that_asked_a_region_which_is_no_longer_asked_holds_none_up() -> None:
+    """It may wait for ever for a region that was suspended."""
+    waiting = tuple(asked(40_000 * n, regions=("b", "c")) for n in (4, 3, 2, 1))
+    found = state(requested_at=T - 1_000, asked=waiting)
+    assert request_in(found, T, {"b": None, "c": None}) == 840_000
+    assert request_in(found, T, {"b": None}) == 0
 
 
 def test_the_newest_snapshot_completes_and_replaces_the_older_ones() -> None:
