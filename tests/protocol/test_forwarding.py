@@ -15,6 +15,7 @@ from fenceline.format.region_markers import Skip, Updates
 from fenceline.ports import Put
 from fenceline.regions.contacts import Contact
 from fenceline.regions.forwarding import ANSWERS_PER_LOOK, ASKS_PER_LOOK, forwarding_name
+from fenceline.regions.history import ANOTHER_HISTORY
 from fenceline.regions.link_item import value_of
 from tests.protocol.test_pulling import numbers, transaction
 from tests.support.regions import Region, RegionWorld
@@ -269,6 +270,26 @@ def test_the_peer_that_has_most_gives_the_rest(world: RegionWorld) -> None:
     made["a"].pull()
     assert numbers(made["a"], "c") == [("c1", 1), ("c2", 2)]
     made.close()
+
+
+def test_nothing_is_taken_from_a_peer_that_shows_another_history(world: RegionWorld) -> None:
+    world["c"].append("c1")
+    world["b"].pull()
+    world["a"].pull()
+    world["c"].append("c2")
+    world["b"].pull()
+    lose(world, "c")
+    suspend(world["a"], "c")
+    contacts = world["a"].own_replicator._contacts
+    (place,) = contacts._partitions
+    contacts.fail(place, "b", f"{ANOTHER_HISTORY}: its log ends before", None)
+    world["a"].pull()
+    assert of(world["a"], "c") == ["c1"]
+    assert "another history" in (contact(world["a"], "c", "b").problem or "")
+    world.runtime.advance(limits.PEER_PAUSE_MS_MAX)
+    world["a"].pull()  # now its own link answers as before
+    world["a"].pull()
+    assert of(world["a"], "c") == ["c1", "c2"]
 
 
 def test_a_quiet_look_at_a_suspended_region_goes_on_from_its_note(world: RegionWorld) -> None:

@@ -219,6 +219,45 @@ def test_a_source_whose_log_differs_shows_another_history(world: RegionWorld) ->
     assert world["b"].values() == ["a0"]
 
 
+def test_a_source_that_comes_back_with_older_objects_is_known_by_a_process_that_compared_before(
+    world: RegionWorld,
+) -> None:
+    for n in range(3):
+        world["a"].append(f"a{n}")
+        world["b"].pull()
+    peer = world["b"].peers["a"]
+    peer.is_down = True
+    world["b"].pull()
+    restored(world, "a0", "z1", "z2")
+    peer.is_down = False
+    for value in ("z3", "z4"):
+        world.runtime.advance(limits.PEER_PAUSE_MS_MAX)
+        assert world["b"].pull().took_records == 0
+        assert contact(world["b"], "a").has_other_history
+        world["a"].append(value)
+    assert world["b"].values() == ["a0", "a1", "a2"]
+
+
+def test_records_that_cannot_be_taken_because_of_a_gap_count_as_lag(world: RegionWorld) -> None:
+    for n in range(3):
+        world["a"].append(f"a{n}")
+    world["a"].log.partitions.trim(TOPIC, 0, 2)
+    world["b"].log.replication.run(TOPIC, 0)
+    (told,) = world["b"].log.replication.status(TOPIC).regions
+    assert (told.lag_records, told.connected) == (0, True), "before the first contact there is no gap"
+    world["a"].append("a3")
+    world["b"].peers["a"].is_down = True
+    world["a"].append("a4")
+    world["a"].log.partitions.trim(TOPIC, 0, 4)
+    world["b"].peers["a"].is_down = False
+    world.runtime.advance(limits.PEER_PAUSE_MS_MAX)
+    for log in (world["b"].log, world["b"].another()):
+        log.replication.run(TOPIC, 0)
+        status = log.replication.status(TOPIC)
+        assert [gap.records for gap in status.gaps] == [1]
+        assert [told.lag_records for told in status.regions] == [2]
+
+
 @pytest.mark.parametrize("values", [["z0"], ["z0", "z1", "z2", "z3"]], ids=["shorter", "replaced"])
 def test_a_source_of_another_history_is_connected_and_is_asked_for_no_snapshot(
     world: RegionWorld, values: list[str]

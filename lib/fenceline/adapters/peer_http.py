@@ -173,6 +173,8 @@ class HttpPeer:
         with self._carrier.get(url, headers, connect_ms=connect_ms, until=until) as answer:
             if (answer.header("content-encoding") or "identity") != "identity":
                 raise self._problem("it packed an answer, which it was not asked for")
+            if answer.status != 200:
+                bytes_max = limits.GATEWAY_BYTES_MAX  # it says why
             content = bytearray()
             for piece in answer.pieces():
                 content += piece

@@ -219,6 +219,12 @@ class Contacts:
         with self._lock:
             return what in self._known(place).done
 
+    def forget_done(self, place: Place, prefix: str) -> None:
+        """Let all that was done under names with this prefix be done once more."""
+        with self._lock:
+            known = self._known(place)
+            known.done = {what for what in known.done if not what.startswith(prefix)}
+
     def note_done(self, place: Place, what: str) -> None:
         """Note that ``what`` was done."""
         with self._lock:

@@ -112,6 +112,11 @@ class Forwarding:
         Raises:
             FencelineError, StaleTopicId: As ``Appender.append``.
         """
+        if self.contacts.of(self.place, self.peer.name).has_other_history:
+            # What it has of others may be older, too, than what was taken from it, and than what was noted of it.
+            problem = PeerProblem("the peer shows another history than before; nothing is taken from it")
+            self.contacts.fail(self.place, self.name, str(problem), self.position)
+            return Taken(0, False, problem)
         packer = Packer(missing.topic_id, missing.taken)
 
         def pack(entry: SegmentEntry, body: bytes) -> None:

@@ -11,7 +11,7 @@ Not here: the records of a region that an operator suspended; see ``forwarding``
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -89,7 +89,11 @@ class OwnLink:
             return None
 
     def note_problem(self, problem: PeerProblem, position: Origin | None) -> None:
-        """Note what was wrong; the peer is asked again after a pause."""
+        """Note what was wrong; the peer is asked again after a pause, and its history is compared anew.
+
+        A peer that did not answer may come back with older objects.
+        """
+        self.contacts.forget_done(self.place, self._comparison(""))
         gap = problem.gap if isinstance(problem, GapFound) else None
         is_silent = not isinstance(problem, NotNamed)
         longest = limits.PEER_PAUSE_MS_MAX if is_silent else NO_TOPIC_PAUSE_MS_MAX
@@ -151,8 +155,9 @@ class OwnLink:
                 raise PeerProblem(f"the source shows an earlier life of its topic: topic_id={topic.topic_id}")
             note = self._note_for(topic.topic_id, position)
             known = _in_life(position, topic.topic_id)
+            self._keep_answer(answer, answer.segments)  # it counts as lag also where nothing may be taken
             stood = standing(self.place.partition, self.peer.name, known, note, answer)
-            self._keep_answer(answer, stood)
+            self._keep_answer(answer, stood.entries)
             self._clear()
             is_long = answer.has_more and stood.end < answer.last_stable_offset
             if stood.entries or (is_long and not answers_left):
@@ -189,7 +194,7 @@ class OwnLink:
             raise
 
     def _compare(self, known: Origin) -> None:
-        """Compare the source's history with what was taken from it, once in this process."""
+        """Compare the source's history with what was taken from it, once in this process and after each problem."""
         if self.contacts.is_done(self.place, self._comparison(known.topic_id)):
             return
         answer = self._segments(max(known.next_offset - 1, 0), 1)
@@ -218,8 +223,8 @@ class OwnLink:
             note = ScanNote(topic_id, place_of(topic_id, position), to, number)
             self.contacts.keep_note(self.place, self._of, note)
 
-    def _keep_answer(self, answer: SegmentList, stood: Standing) -> None:
-        first = next(iter(stood.entries), None)
+    def _keep_answer(self, answer: SegmentList, left: Sequence[SegmentEntry]) -> None:
+        first = next(iter(left), None)
         oldest_at = None if first is None or first.of_origin is None else first.of_origin.appended_at
         said = Answered(answer.topic_id, answer.log_start_own_records, answer.stable_own_records, oldest_at)
         self.contacts.change(self.place, self.peer.name, answered=said)

@@ -28,6 +28,11 @@ def lives(seed: int) -> RegionsPlan:
     return replace(calm(seed), acts=("recreate", "snapshot"), casts=casts, rounds=8, lost=0, cuts=False)
 
 
+def lives_to_the_end(seed: int) -> RegionsPlan:
+    """Draw topics that are created again, and a consumer that reads to the end once all is quiet."""
+    return replace(lives(seed), last_in="abc"[seed % 3], reads_amid=True)
+
+
 def old_answers(seed: int) -> RegionsPlan:
     return replace(lives(seed), stale=0.5)
 

@@ -317,7 +317,7 @@ def forwards_beyond_a_skip(patch: Patch) -> None:
         (answers_with_its_end, plans.apart),
         (answers_with_what_came_since, plans.the_last_reader),
         (takes_each_snapshot_for_final, plans.the_last_reader),
-        (passes_earlier_lives, plans.lives),
+        (passes_earlier_lives, plans.lives_to_the_end),
         (passes_what_the_sender_never_had, plans.trims),
         (moves_backwards, plans.cuts),
         (moves_in_another_life, plans.lives),
