@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from fenceline import errors
@@ -174,6 +175,19 @@ def test_a_move_is_not_made_unasked(run, regions):
     told = last_line(run(*MOVE))
     assert "this moves s of t from a to b, and about 9 records repeat; say --yes" in told
     assert regions["a"].changes() + regions["b"].changes() == []
+
+
+def press_ctrl_c(*_, **__):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("command", [MOVE, ("topic", "delete", "t", "--url", "http://a")])
+def test_ctrl_c_at_the_question_ends_the_command_as_anywhere_else(run, regions, monkeypatch, command):
+    monkeypatch.setattr(options, "can_answer", lambda: True)
+    monkeypatch.setitem(typer.confirm.__globals__, "echo", press_ctrl_c)  # while the question is asked
+    result = run(*command)
+    assert (result.exit_code, "Aborted" in result.stderr) == (130, False)
+    assert [region.changes() for region in regions.values()] == [[], []]
 
 
 @pytest.mark.parametrize(
