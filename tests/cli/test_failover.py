@@ -121,7 +121,8 @@ def test_a_lost_region_is_left_with_an_upper_bound_of_repeats(run, regions):
     assert result.exit_code == 0
     (warning,) = result.stderr.splitlines()
     assert warning.startswith("warning: a does not answer, so consumers there may go on; b last saw it at 2023-11-14T")
-    assert "STORE_UNAVAILABLE" in warning
+    assert "STORE_UNAVAILABLE: region a: " in warning
+    assert warning.endswith("(start the server of region a, or name another with --from a=URL)")
     assert result.stdout.splitlines()[1] == "0\t\t\t80\t10\t10"
     assert result.stdout.splitlines()[-2] == "moved s of t active_region=b: at most 12 records repeat"
     assert regions["b"].changes() == [CREATED, MOVED]
@@ -149,6 +150,11 @@ def test_a_region_that_is_lost_with_its_stores_has_nothing_to_say(run, regions):
     assert result.stdout.splitlines()[-2] == "moved s of t active_region=b: at most 12 records repeat"
     assert "a was not told, so consumers there may go on: it has no such subscription" in result.stderr
     assert regions["a"].changes() == []  # a subscription that is created there would be at its latest, or repeat all
+
+
+def test_a_region_that_lacks_the_topic_is_said_to_lack_the_topic(run, regions):
+    regions["a"].missing = True
+    assert "a was not told, so consumers there may go on: it has no such topic" in run(*MOVE, "--yes").stderr
 
 
 def test_a_plain_subscription_is_not_taken_for_a_replicated_one(run, regions):
@@ -197,7 +203,11 @@ def test_ctrl_c_at_the_question_ends_the_command_as_anywhere_else(run, regions, 
         (lambda a, b: setattr(b, "regions", ("b", "c")), "topic t in b is not connected with a: regions=b,c"),
         (
             lambda a, b: setattr(b, "refusals", {"/v1/topics/t": errors.UnknownTopicOrPartitionError("none")}),
-            "UNKNOWN_",
+            "UNKNOWN_TOPIC_OR_PARTITION: region b: none (",
+        ),
+        (
+            lambda a, b: setattr(a, "refusals", {"/v1/topics/t/subscriptions/s": errors.InvalidRequestError("bad")}),
+            "INVALID_REQUEST: region a: bad (",
         ),
     ],
 )
@@ -209,7 +219,12 @@ def test_what_cannot_be_moved_is_told_in_one_line(run, regions, change, expected
 
 def test_the_region_that_takes_over_must_answer(run, regions):
     regions["b"].is_down = True
-    assert "STORE_UNAVAILABLE" in error_line(run(*MOVE, "--yes"), exit_code=3)
+    told = error_line(run(*MOVE, "--yes"), exit_code=3)
+    assert told.startswith("STORE_UNAVAILABLE: region b: ")
+    assert told.endswith("(start the server of region b, or name another with --to b=URL)")
+    problem = json.loads(run(*MOVE, "--yes", "--json").stderr)
+    assert (problem["code"], problem["next_step"], problem["region"]) == ("STORE_UNAVAILABLE", "retry", "b")
+    assert problem["what_to_do"] == "start the server of region b, or name another with --to b=URL"
     assert regions["a"].changes() == []
 
 

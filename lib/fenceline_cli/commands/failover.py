@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fenceline.errors import FencelineError, RetryError
+from fenceline.errors import FencelineError
 from fenceline_cli.commands.failover_plan import Plan, make_plan, subscription_in
 from fenceline_cli.options import AsJson, IsSure, confirm
-from fenceline_cli.output import describe, print_json, print_rows, utc
-from fenceline_cli.region_options import RegionUrl, check_region, connect_to, region_url
+from fenceline_cli.output import RegionError, RegionSilentError, print_json, print_rows, utc
+from fenceline_cli.region_options import RegionUrl, check_region, connect_to, naming, region_url
 
 if TYPE_CHECKING:
     from fenceline.client import Client
@@ -75,8 +75,8 @@ def failover(
         silence: str | None = None
         try:
             check_region(from_client, left, "--from")
-        except RetryError as error:
-            silence = describe(error)
+        except RegionSilentError as error:
+            silence = str(error)
         plan = make_plan(topic, name, (left, from_client), (right, to_client), silence)
         if not as_json:
             _show(plan, left.region, right.region)
@@ -85,9 +85,10 @@ def failover(
         question = f"Move {name} of {topic} from {left.region} to {right.region}? {many[0].upper()}{many[1:]}."
         confirm(is_sure, question, sentence)
         snapshot_id = _snapshot(plan, from_client, to_client, topic, name, right.region)
-        to_client.create_subscription(topic, name, initial_position="earliest", replicate_subscription_state=True)
-        to_client.set_active_region(topic, name, right.region)
-        untold = _tell(plan, from_client, topic, name, right.region)
+        with naming(right, "--to"):
+            to_client.create_subscription(topic, name, initial_position="earliest", replicate_subscription_state=True)
+            to_client.set_active_region(topic, name, right.region)
+        untold = _tell(plan, left, from_client, topic, name, right.region)
         after = make_plan(topic, name, (left, from_client), (right, to_client), plan.silence)
     if as_json:
         print_json(_document(topic, name, left.region, right.region, plan, after, snapshot_id, untold))
@@ -168,14 +169,15 @@ def _has_moved(from_client: Client, to_client: Client, topic: str, name: str, to
     return True
 
 
-def _tell(plan: Plan, client: Client, topic: str, name: str, region: str) -> str | None:
+def _tell(plan: Plan, left: RegionUrl, client: Client, topic: str, name: str, region: str) -> str | None:
     """Set the active region in the region that is left; return why that was not possible."""
     if plan.left is None:
-        return plan.silence or "it has no such subscription"
+        return plan.silence or f"it has no such {plan.lacked}"
     try:
-        client.set_active_region(topic, name, region)
-    except FencelineError as error:
-        return describe(error)
+        with naming(left, "--from"):
+            client.set_active_region(topic, name, region)
+    except RegionError as error:
+        return str(error)
     return None
 
 

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fenceline.errors import RetryError, UnknownSubscriptionError, UnknownTopicOrPartitionError
+from fenceline.errors import UnknownSubscriptionError, UnknownTopicOrPartitionError
 from fenceline_cli.commands.seeking import records_between
-from fenceline_cli.output import CommandError, describe
+from fenceline_cli.output import CommandError, RegionSilentError
+from fenceline_cli.region_options import RegionUrl, naming
 
 if TYPE_CHECKING:
     from fenceline.client import Client
     from fenceline.client.types import Cursor, Subscription
-    from fenceline_cli.region_options import RegionUrl
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,7 @@ class Plan:
     Attributes:
         silence: Why the region that is left does not answer; ``None`` if it does.
         left: The subscription in the region that is left; ``None`` if it is not there, or not known.
+        lacked: What the region that is left lacks, "topic" or "subscription"; ``None`` if nothing, or not known.
         is_created: True if the subscription is still missing in the other region.
         last_seen_at: When the region that is left last answered the other one, in ms.
     """
@@ -51,6 +52,7 @@ class Plan:
     places: Sequence[Place]
     silence: str | None
     left: Subscription | None
+    lacked: str | None
     is_created: bool
     last_seen_at: int | None
 
@@ -74,23 +76,23 @@ def make_plan(
 
     Raises:
         CommandError: The topic does not connect the regions, or the subscription does not exist, or cannot be moved.
-        FencelineError: The region to which it would move does not answer, or lacks the topic.
+        RegionError: The region to which it would move does not answer, or lacks the topic.
     """
     (source, from_client), (target, to_client) = left, right
-    described = to_client.topic(topic)
+    with naming(target, "--to"):
+        described = to_client.topic(topic)
+        there = subscription_in(to_client, topic, name)
     if source.region not in described.regions:
         raise CommandError(
             f"topic {topic} in {target.region} is not connected with {source.region}: regions="
             f"{','.join(described.regions)}; its records may lack there, so move no subscription"
         )
-    there = subscription_in(to_client, topic, name)
-    here = None
+    here, lacked = None, None
     try:
-        here = None if silence is not None else subscription_in(from_client, topic, name)
-    except RetryError as error:
-        silence = describe(error)
-    except UnknownTopicOrPartitionError:
-        here = None  # deployed anew, without the topic
+        if silence is None:
+            here, lacked = _left_in(source, from_client, topic, name)
+    except RegionSilentError as error:
+        silence = str(error)
     if there is None and here is None and silence is None:
         raise CommandError(
             f"neither {source.region} nor {target.region} has a subscription {name} of {topic}; 'fenceline subscription"
@@ -101,9 +103,20 @@ def make_plan(
             f"{name} is not replicated in {target.region}, so its marks there have no meaning; delete it there, or move"
             " it with 'fenceline subscription seek'"
         )
-    places = _places(to_client, topic, here, there, described.partitions)
-    seen = [one.last_seen_at for one in to_client.replication(topic).regions if one.region == source.region]
-    return Plan(places, silence, here, there is None, seen[0] if seen else None)
+    with naming(target, "--to"):
+        places = _places(to_client, topic, here, there, described.partitions)
+        seen = [one.last_seen_at for one in to_client.replication(topic).regions if one.region == source.region]
+    return Plan(places, silence, here, lacked, there is None, seen[0] if seen else None)
+
+
+def _left_in(source: RegionUrl, client: Client, topic: str, name: str) -> tuple[Subscription | None, str | None]:
+    """Return the subscription in the region that is left, and what that region lacks."""
+    with naming(source, "--from"):
+        try:
+            found = subscription_in(client, topic, name)
+        except UnknownTopicOrPartitionError:
+            return None, "topic"  # deployed anew, without the topic
+    return found, "subscription" if found is None else None
 
 
 def subscription_in(client: Client, topic: str, name: str) -> Subscription | None:
