@@ -51,7 +51,7 @@ def completes(regions):
     looks = []
 
     def on_asked(method, path):
-        if not path.endswith("/replication"):
+        if not path.endswith("/replication") or SNAPSHOT not in a.changes():
             return
         looks.append(path)
         if len(looks) == 1:
@@ -113,6 +113,74 @@ def test_a_move_goes_on_where_the_region_that_is_left_refuses_a_snapshot_or_the_
     assert lines(run(*MOVE, "--yes"))[-2].endswith("about 9 records repeat")
     assert regions["a"].changes()[-1] == MOVED
     assert regions["b"].changes() == [CREATED, MOVED]
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        (
+            region_status("a", lag_records=5),
+            "b lacks 5 of the records that a has written; consumers in b do not see them before they have arrived",
+        ),
+        (
+            region_status("a", lag_records=5, problem="it refused"),
+            "b lacks 5 of the records that a has written; consumers in b do not see them until the link works:"
+            " it refused",
+        ),
+        (
+            region_status("a", connected=False, lag_records=None, problem="it is c"),
+            "b does not hear from a; consumers in b do not see what has not arrived until the link works: it is c",
+        ),
+        (
+            region_status("a", connected=False, lag_records=None),
+            "b does not hear from a; consumers in b do not see what has not arrived until the link works",
+        ),
+        (
+            region_status("a", suspended=True),
+            "b has suspended a; consumers in b do not see what has not arrived until the link works",
+        ),
+        (
+            region_status("a", problem="another history"),
+            "b takes no records from a; consumers in b do not see what has not arrived until the link works:"
+            " another history",
+        ),
+    ],
+)
+def test_a_broken_link_is_told_before_the_move_which_still_goes_on(run, regions, monkeypatch, row, expected):
+    regions["b"].status = {"regions": [row]}
+    monkeypatch.setattr(options, "can_answer", lambda: True)
+    asked = run(*MOVE, typed="n\n")
+    assert asked.stderr.startswith(f"warning: {expected}\nMove s of t")
+
+    result = run(*MOVE, "--yes")
+    assert (result.exit_code, result.stderr) == (0, f"warning: {expected}\n")
+    assert json.loads(run(*MOVE, "--yes", "--json").stdout)["warnings"] == [expected]
+    assert regions["b"].changes()[-1] == MOVED
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        (
+            region_status("b", connected=False, problem="the peer b: it is away"),
+            "a does not hear from b; marks may not follow, and b may lack records: the peer b: it is away",
+        ),
+        (
+            region_status("b", problem="the peer b: it refused"),
+            "a takes no records from b; marks may not follow, and b may lack records: the peer b: it refused",
+        ),
+    ],
+)
+def test_a_link_that_is_broken_in_the_other_direction_is_told_too(run, regions, row, expected):
+    """It is so where the topic was deleted and created again: b is up to date with a, and yet lacks records."""
+    regions["a"].status = {"regions": [row]}
+    assert run(*MOVE, "--yes").stderr == f"warning: {expected}\n"
+
+
+def test_working_links_are_not_warned_of(run, regions):
+    regions["a"].status = {"regions": [region_status("b", lag_records=7)]}
+    assert run(*MOVE, "--yes").stderr == ""
+    assert json.loads(run(*MOVE, "--yes", "--json").stdout)["warnings"] == []
 
 
 def test_a_lost_region_is_left_with_an_upper_bound_of_repeats(run, regions):

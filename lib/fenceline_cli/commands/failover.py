@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fenceline.errors import FencelineError
-from fenceline_cli.commands.failover_plan import Plan, make_plan, subscription_in
+from fenceline_cli.commands.failover_plan import Plan, link_in, make_plan, subscription_in
+from fenceline_cli.commands.failover_warnings import warnings_of
 from fenceline_cli.options import AsJson, IsSure, confirm
-from fenceline_cli.output import RegionError, RegionSilentError, print_json, print_rows, utc
+from fenceline_cli.output import RegionError, RegionSilentError, print_json, print_rows
 from fenceline_cli.region_options import RegionUrl, check_region, connect_to, naming, region_url
 
 if TYPE_CHECKING:
     from fenceline.client import Client
-    from fenceline.model.region import ShownSnapshot
+    from fenceline.model.region import RegionStatus, ShownSnapshot
 
 app = typer.Typer()
 
@@ -80,6 +81,8 @@ def failover(
         plan = make_plan(topic, name, (left, from_client), (right, to_client), silence)
         if not as_json:
             _show(plan, left.region, right.region)
+        reverse = _reverse(plan, from_client, topic, right.region)
+        warnings = _warned(as_json, *warnings_of(plan, left.region, right.region, reverse))
         many = _how_many(plan)
         sentence = f"this moves {name} of {topic} from {left.region} to {right.region}, and {many}"
         question = f"Move {name} of {topic} from {left.region} to {right.region}? {many[0].upper()}{many[1:]}."
@@ -89,14 +92,22 @@ def failover(
             to_client.create_subscription(topic, name, initial_position="earliest", replicate_subscription_state=True)
             to_client.set_active_region(topic, name, right.region)
         untold = _tell(plan, left, from_client, topic, name, right.region)
+        if untold is not None and plan.silence is None:
+            warnings += _warned(as_json, f"{left.region} was not told, so consumers there may go on: {untold}")
         after = make_plan(topic, name, (left, from_client), (right, to_client), plan.silence)
     if as_json:
-        print_json(_document(topic, name, left.region, right.region, plan, after, snapshot_id, untold))
+        where = {"topic": topic, "subscription": name, "from": left.region, "to": right.region}
+        print_json({**where, **_document(plan, after, snapshot_id, untold), "warnings": warnings})
         return
-    if untold is not None and plan.silence is None:
-        typer.echo(f"warning: {left.region} was not told, so consumers there may go on: {untold}", err=True)
     typer.echo(f"moved {name} of {topic} active_region={right.region}: {_how_many(after)}")
     typer.echo(f"consumers that do not move by themselves go on with --url {right.url}")
+
+
+def _warned(as_json: bool, *warnings: str) -> list[str]:
+    """Return warnings, which are printed unless they are shown in a JSON document."""
+    for warning in () if as_json else warnings:
+        typer.echo(f"warning: {warning}", err=True)
+    return [*warnings]
 
 
 def _show(plan: Plan, left: str, right: str) -> None:
@@ -109,12 +120,14 @@ def _show(plan: Plan, left: str, right: str) -> None:
         for one in plan.places
     ]
     print_rows((*columns, "repeats"), [(*row, one.repeats) for row, one in zip(rows, plan.places, strict=True)])
-    for one in plan.places:
-        if one.to_backlog is None:
-            typer.echo(f"warning: {right} has no partition {one.partition}; its records wait until it has", err=True)
-    if plan.silence is not None:
-        seen = "" if plan.last_seen_at is None else f"; {right} last saw it at {utc(plan.last_seen_at)}"
-        typer.echo(f"warning: {left} does not answer, so consumers there may go on{seen}: {plan.silence}", err=True)
+
+
+def _reverse(plan: Plan, client: Client, topic: str, right: str) -> RegionStatus | None:
+    """Return how the region that is left sees the other one; ``None`` if that is not known."""
+    if plan.silence is None:
+        with suppress(FencelineError):
+            return link_in(client, topic, right)
+    return None
 
 
 def _how_many(plan: Plan) -> str:
@@ -181,14 +194,8 @@ def _tell(plan: Plan, left: RegionUrl, client: Client, topic: str, name: str, re
     return None
 
 
-def _document(
-    topic: str, name: str, left: str, right: str, plan: Plan, after: Plan, snapshot_id: str | None, untold: str | None
-) -> dict[str, Any]:
+def _document(plan: Plan, after: Plan, snapshot_id: str | None, untold: str | None) -> dict[str, Any]:
     return {
-        "topic": topic,
-        "subscription": name,
-        "from": left,
-        "to": right,
         "answered": plan.silence is None,
         "last_seen_at": plan.last_seen_at,
         "created": plan.is_created,

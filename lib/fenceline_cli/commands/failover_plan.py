@@ -19,6 +19,7 @@ from fenceline_cli.region_options import RegionUrl, naming
 if TYPE_CHECKING:
     from fenceline.client import Client
     from fenceline.client.types import Cursor, Subscription
+    from fenceline.model.region import RegionStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class Plan:
         left: The subscription in the region that is left; ``None`` if it is not there, or not known.
         lacked: What the region that is left lacks, "topic" or "subscription"; ``None`` if nothing, or not known.
         is_created: True if the subscription is still missing in the other region.
-        last_seen_at: When the region that is left last answered the other one, in ms.
+        link: How the region to which the subscription moves sees the one that is left.
     """
 
     places: Sequence[Place]
@@ -54,7 +55,12 @@ class Plan:
     left: Subscription | None
     lacked: str | None
     is_created: bool
-    last_seen_at: int | None
+    link: RegionStatus | None
+
+    @property
+    def last_seen_at(self) -> int | None:
+        """Return when the region that is left last answered the other one, in ms."""
+        return None if self.link is None else self.link.last_seen_at
 
     @property
     def repeats(self) -> int:
@@ -105,8 +111,13 @@ def make_plan(
         )
     with naming(target, "--to"):
         places = _places(to_client, topic, here, there, described.partitions)
-        seen = [one.last_seen_at for one in to_client.replication(topic).regions if one.region == source.region]
-    return Plan(places, silence, here, lacked, there is None, seen[0] if seen else None)
+        link = link_in(to_client, topic, source.region)
+    return Plan(places, silence, here, lacked, there is None, link)
+
+
+def link_in(client: Client, topic: str, region: str) -> RegionStatus | None:
+    """Return how a service sees another region of the topic; ``None`` if it does not know that region."""
+    return next((one for one in client.replication(topic).regions if one.region == region), None)
 
 
 def _left_in(source: RegionUrl, client: Client, topic: str, name: str) -> tuple[Subscription | None, str | None]:
