@@ -228,13 +228,18 @@ def test_a_region_that_lacks_the_topic_is_said_to_lack_the_topic(run, regions):
 def test_a_plain_subscription_is_not_taken_for_a_replicated_one(run, regions):
     """Its mark may be beyond records that no consumer was offered."""
     regions["b"].replicated = set()
-    assert "s is not replicated in b" in error_line(run(*MOVE, "--yes"))
+    told = error_line(run(*MOVE, "--yes"))
+    assert "s is not replicated in b" in told
+    assert "'fenceline subscription create t s --replicated --url http://b'" in told
     assert regions["a"].changes() + regions["b"].changes() == []
 
 
-def test_a_plain_subscription_that_is_left_has_no_snapshot(run, regions):
+def test_a_plain_subscription_that_is_left_has_no_snapshot_and_is_warned_of(run, regions):
     regions["a"].replicated = set()
-    lines(run(*MOVE, "--yes"))
+    result = run(*MOVE, "--yes")
+    warning, command = result.stderr.split("; run ")
+    assert (result.exit_code, warning.partition(", ")[0]) == (0, "warning: s is not replicated in a")
+    assert command == "'fenceline subscription create t s --replicated --url http://a'\n"
     assert regions["a"].changes() == [MOVED]
 
 

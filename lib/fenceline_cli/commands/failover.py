@@ -82,7 +82,7 @@ def failover(
         if not as_json:
             _show(plan, left.region, right.region)
         reverse = _reverse(plan, from_client, topic, right.region)
-        warnings = _warned(as_json, *warnings_of(plan, left.region, right.region, reverse))
+        warnings = _warned(as_json, *warnings_of(plan, left, right.region, reverse))
         many = _how_many(plan)
         sentence = f"this moves {name} of {topic} from {left.region} to {right.region}, and {many}"
         question = f"Move {name} of {topic} from {left.region} to {right.region}? {many[0].upper()}{many[1:]}."

@@ -106,8 +106,8 @@ def make_plan(
         )
     if there is not None and not there.replicate_subscription_state:
         raise CommandError(
-            f"{name} is not replicated in {target.region}, so its marks there have no meaning; delete it there, or move"
-            " it with 'fenceline subscription seek'"
+            f"{name} is not replicated in {target.region}, so its marks there have no meaning; run"
+            f" '{replicating(topic, name, target)}', or delete it there, or use 'fenceline subscription seek'"
         )
     with naming(target, "--to"):
         places = _places(to_client, topic, here, there, described.partitions)
@@ -128,6 +128,11 @@ def _left_in(source: RegionUrl, client: Client, topic: str, name: str) -> tuple[
         except UnknownTopicOrPartitionError:
             return None, "topic"  # deployed anew, without the topic
     return found, "subscription" if found is None else None
+
+
+def replicating(topic: str, name: str, there: RegionUrl) -> str:
+    """Return the command that makes a subscription of a region replicated."""
+    return f"fenceline subscription create {topic} {name} --replicated --url {there.url}"
 
 
 def subscription_in(client: Client, topic: str, name: str) -> Subscription | None:

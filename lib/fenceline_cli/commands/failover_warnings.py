@@ -8,25 +8,33 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from fenceline_cli.commands.failover_plan import replicating
 from fenceline_cli.output import utc
 
 if TYPE_CHECKING:
     from fenceline.model.region import RegionStatus
     from fenceline_cli.commands.failover_plan import Plan
+    from fenceline_cli.region_options import RegionUrl
 
 
-def warnings_of(plan: Plan, left: str, right: str, reverse: RegionStatus | None) -> Iterator[str]:
-    """Yield what is wrong with a move from region ``left`` to region ``right``.
+def warnings_of(plan: Plan, source: RegionUrl, right: str, reverse: RegionStatus | None) -> Iterator[str]:
+    """Yield what is wrong with a move from a region to region ``right``.
 
     Args:
-        reverse: How ``left`` sees ``right``; ``None`` if that is not known.
+        reverse: How the region that is left sees ``right``; ``None`` if that is not known.
     """
+    left = source.region
     for one in plan.places:
         if one.to_backlog is None:
             yield f"{right} has no partition {one.partition}; its records wait until it has"
     if plan.silence is not None:
         seen = "" if plan.last_seen_at is None else f"; {right} last saw it at {utc(plan.last_seen_at)}"
         yield f"{left} does not answer, so consumers there may go on{seen}: {plan.silence}"
+    if plan.left is not None and not plan.left.replicate_subscription_state:
+        name, command = plan.left.name, replicating(plan.left.topic, plan.left.name, source)
+        yield (
+            f"{name} is not replicated in {left}, so its marks do not follow, and it cannot move back; run '{command}'"
+        )
     if plan.link is not None:
         yield from _records_that_lack(plan.link, right)
     trouble = None if reverse is None else _trouble(reverse, left)
