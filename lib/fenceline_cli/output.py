@@ -2,8 +2,8 @@
 
 Rule: on a terminal results are tables; through a pipe they are plain lines with tabs, and ``--json`` is for programs.
 An error states its code, what happened and what to do, with ``--json`` as one JSON object. The exit code says what to
-do next. Ctrl-C ends a command without a message, except ``produce``, which says how far it came. A pipe that its reader
-closes is no error.
+do next. Ctrl-C ends a command without a message, except ``produce`` and ``failover``, which say how far they came. A
+pipe that its reader closes is no error.
 """
 
 from __future__ import annotations

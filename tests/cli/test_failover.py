@@ -256,6 +256,25 @@ def test_a_move_is_not_made_unasked(run, regions):
     assert regions["a"].changes() + regions["b"].changes() == []
 
 
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/v1/topics/t/replication", "interrupted: nothing was moved\n"),
+        ("PUT", "interrupted: it may have been moved; run the command again\n"),
+    ],
+)
+def test_ctrl_c_says_whether_anything_was_moved(run, regions, path, expected):
+    region = regions["b" if path == "PUT" else "a"]
+
+    def on_asked(method, asked):
+        if path == method or (path == asked and SNAPSHOT in region.changes()):
+            raise KeyboardInterrupt
+
+    region.on_asked = on_asked
+    result = run(*MOVE, "--yes")
+    assert (result.exit_code, result.stderr) == (130, expected)
+
+
 def press_ctrl_c(*_, **__):
     raise KeyboardInterrupt
 

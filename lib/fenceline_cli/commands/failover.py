@@ -6,7 +6,8 @@ step may fail, or be left out, and costs repeats alone.
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -87,20 +88,33 @@ def failover(
         sentence = f"this moves {name} of {topic} from {left.region} to {right.region}, and {many}"
         question = f"Move {name} of {topic} from {left.region} to {right.region}? {many[0].upper()}{many[1:]}."
         confirm(is_sure, question, sentence)
-        snapshot_id = _snapshot(plan, from_client, to_client, topic, name, right.region)
-        with naming(right, "--to"):
-            to_client.create_subscription(topic, name, initial_position="earliest", replicate_subscription_state=True)
-            to_client.set_active_region(topic, name, right.region)
-        untold = _tell(plan, left, from_client, topic, name, right.region)
-        if untold is not None and plan.silence is None:
-            warnings += _warned(as_json, f"{left.region} was not told, so consumers there may go on: {untold}")
-        after = make_plan(topic, name, (left, from_client), (right, to_client), plan.silence)
+        with _if_interrupted("nothing was moved"):
+            snapshot_id = _snapshot(plan, from_client, to_client, topic, name, right.region)
+        with _if_interrupted("it may have been moved; run the command again"):
+            with naming(right, "--to"):
+                to_client.create_subscription(
+                    topic, name, initial_position="earliest", replicate_subscription_state=True
+                )
+                to_client.set_active_region(topic, name, right.region)
+            untold = _tell(plan, left, from_client, topic, name, right.region)
+            if untold is not None and plan.silence is None:
+                warnings += _warned(as_json, f"{left.region} was not told, so consumers there may go on: {untold}")
+            after = make_plan(topic, name, (left, from_client), (right, to_client), plan.silence)
     if as_json:
         where = {"topic": topic, "subscription": name, "from": left.region, "to": right.region}
         print_json({**where, **_document(plan, after, snapshot_id, untold), "warnings": warnings})
         return
     typer.echo(f"moved {name} of {topic} active_region={right.region}: {_how_many(after)}")
     typer.echo(f"consumers that do not move by themselves go on with --url {right.url}")
+
+
+@contextmanager
+def _if_interrupted(what: str) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo(f"interrupted: {what}", err=True)
+        raise
 
 
 def _warned(as_json: bool, *warnings: str) -> list[str]:
