@@ -183,6 +183,23 @@ def test_working_links_are_not_warned_of(run, regions):
     assert json.loads(run(*MOVE, "--yes", "--json").stdout)["warnings"] == []
 
 
+def test_a_move_that_another_one_has_undone_meanwhile_is_not_said_to_be_made(run, regions):
+    b = regions["b"]
+
+    def on_asked(method, path):
+        if method == "GET" and MOVED in b.changes():
+            b.active["s"] = "a"
+
+    b.on_asked = on_asked
+    result = run(*MOVE, "--yes")
+    expected = "s of t is active in a by now, not in b: another command moved it meanwhile"
+    assert (result.exit_code, result.stderr) == (0, f"warning: {expected}\n")
+    assert "moved s" not in result.stdout
+
+    told = json.loads(run(*MOVE, "--yes", "--json").stdout)
+    assert (told["active_region"], told["warnings"]) == ("a", [expected])
+
+
 def test_a_lost_region_is_left_with_an_upper_bound_of_repeats(run, regions):
     regions["a"].is_down = True
     result = run(*MOVE, "--yes")

@@ -74,20 +74,13 @@ def failover(
         raise typer.BadParameter(f"--from and --to are one region; name two: {left.region}")
     with connect_to(left, timeout_ms=ANSWER_MS) as from_client, connect_to(right, timeout_ms=ANSWER_MS) as to_client:
         check_region(to_client, right, "--to")
-        silence: str | None = None
-        try:
-            check_region(from_client, left, "--from")
-        except RegionSilentError as error:
-            silence = str(error)
-        plan = make_plan(topic, name, (left, from_client), (right, to_client), silence)
+        plan = make_plan(topic, name, (left, from_client), (right, to_client), _silence(left, from_client))
         if not as_json:
             _show(plan, left.region, right.region)
         reverse = _reverse(plan, from_client, topic, right.region)
         warnings = _warned(as_json, *warnings_of(plan, left, right.region, reverse))
-        many = _how_many(plan)
-        sentence = f"this moves {name} of {topic} from {left.region} to {right.region}, and {many}"
-        question = f"Move {name} of {topic} from {left.region} to {right.region}? {many[0].upper()}{many[1:]}."
-        confirm(is_sure, question, sentence)
+        many, move = _how_many(plan), f"{name} of {topic} from {left.region} to {right.region}"
+        confirm(is_sure, f"Move {move}? {many[0].upper()}{many[1:]}.", f"this moves {move}, and {many}")
         with _if_interrupted("nothing was moved"):
             snapshot_id = _snapshot(plan, from_client, to_client, topic, name, right.region)
         with _if_interrupted("it may have been moved; run the command again"):
@@ -100,12 +93,25 @@ def failover(
             if untold is not None and plan.silence is None:
                 warnings += _warned(as_json, f"{left.region} was not told, so consumers there may go on: {untold}")
             after = make_plan(topic, name, (left, from_client), (right, to_client), plan.silence)
+            active = None if after.right is None else after.right.active_region
+            if active != right.region:
+                found = f"in {active or 'no region'} by now, not in {right.region}"
+                warnings += _warned(as_json, f"{name} of {topic} is active {found}: another command moved it meanwhile")
     if as_json:
-        where = {"topic": topic, "subscription": name, "from": left.region, "to": right.region}
+        where = {"topic": topic, "subscription": name, "from": left.region, "to": right.region, "active_region": active}
         print_json({**where, **_document(plan, after, snapshot_id, untold), "warnings": warnings})
-        return
-    typer.echo(f"moved {name} of {topic} active_region={right.region}: {_how_many(after)}")
-    typer.echo(f"consumers that do not move by themselves go on with --url {right.url}")
+    elif active == right.region:
+        typer.echo(f"moved {name} of {topic} active_region={right.region}: {_how_many(after)}")
+        typer.echo(f"consumers that do not move by themselves go on with --url {right.url}")
+
+
+def _silence(left: RegionUrl, client: Client) -> str | None:
+    """Return why the region that is left does not answer; ``None`` if it does."""
+    try:
+        check_region(client, left, "--from")
+    except RegionSilentError as error:
+        return str(error)
+    return None
 
 
 @contextmanager

@@ -46,7 +46,7 @@ class Plan:
         silence: Why the region that is left does not answer; ``None`` if it does.
         left: The subscription in the region that is left; ``None`` if it is not there, or not known.
         lacked: What the region that is left lacks, "topic" or "subscription"; ``None`` if nothing, or not known.
-        is_created: True if the subscription is still missing in the other region.
+        right: The subscription in the other region; ``None`` if it is still missing there.
         link: How the region to which the subscription moves sees the one that is left.
     """
 
@@ -54,7 +54,7 @@ class Plan:
     silence: str | None
     left: Subscription | None
     lacked: str | None
-    is_created: bool
+    right: Subscription | None
     link: RegionStatus | None
 
     @property
@@ -65,6 +65,11 @@ class Plan:
     @property
     def repeats(self) -> int:
         return sum(place.repeats for place in self.places)
+
+    @property
+    def is_created(self) -> bool:
+        """Return True if the move creates the subscription in the other region."""
+        return self.right is None
 
     @property
     def is_bound(self) -> bool:
@@ -112,7 +117,7 @@ def make_plan(
     with naming(target, "--to"):
         places = _places(to_client, topic, here, there, described.partitions)
         link = link_in(to_client, topic, source.region)
-    return Plan(places, silence, here, lacked, there is None, link)
+    return Plan(places, silence, here, lacked, there, link)
 
 
 def link_in(client: Client, topic: str, region: str) -> RegionStatus | None:
