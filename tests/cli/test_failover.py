@@ -200,6 +200,13 @@ def test_a_move_that_another_one_has_undone_meanwhile_is_not_said_to_be_made(run
     assert (told["active_region"], told["warnings"]) == ("a", [expected])
 
 
+def test_the_help_promises_only_what_has_arrived(run):
+    told = " ".join(run("failover", "--help").stdout.split())
+    assert "no record is lost" not in told
+    assert "No record that has arrived in the other region is lost." in told
+    assert "A record that has not arrived there comes when the region that is left is back." in told
+
+
 def test_a_lost_region_is_left_with_an_upper_bound_of_repeats(run, regions):
     regions["a"].is_down = True
     result = run(*MOVE, "--yes")

@@ -62,7 +62,10 @@ def failover(
     is_sure: IsSure = False,
     as_json: AsJson = False,
 ) -> None:
-    """Move a subscription to another region: no record is lost, and some come again.
+    """Move a subscription to another region, where some records come again.
+
+    No record that has arrived in the other region is lost. A record that has not arrived there comes when the region
+    that is left is back. The command warns of such records before it asks.
 
     The command shows the subscription's mark and backlog in both regions, and about how many records will repeat. Then
     it asks. If the region that is left answers, the command takes a snapshot there. It waits up to 10 s until the
