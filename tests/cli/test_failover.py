@@ -177,6 +177,17 @@ def test_a_link_that_is_broken_in_the_other_direction_is_told_too(run, regions, 
     assert run(*MOVE, "--yes").stderr == f"warning: {expected}\n"
 
 
+@pytest.mark.parametrize(("backlog", "lag", "lacking"), [(7, 0, 3), (7, 2, 1), (7, 3, None), (10, 0, None)])
+def test_a_smaller_backlog_that_no_lag_explains_is_told(run, regions, backlog, lag, lacking):
+    """Records of a topic that was deleted and created again are missing for good, although both links work."""
+    regions["a"].cursors = {"s": {0: (100, 10), 1: (50, 0)}}
+    regions["b"].cursors = {"s": {0: (100, backlog), 1: (40, 2)}}
+    regions["b"].status = {"regions": [region_status("a", lag_records=lag)]}
+    told = run(*MOVE, "--yes").stderr
+    expected = f"warning: the backlog in b is smaller by {lacking}: b lacks records, or more are acknowledged there\n"
+    assert (expected in told) if lacking else ("smaller" not in told)
+
+
 def test_working_links_are_not_warned_of(run, regions):
     regions["a"].status = {"regions": [region_status("b", lag_records=7)]}
     assert run(*MOVE, "--yes").stderr == ""

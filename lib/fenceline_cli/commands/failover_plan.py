@@ -37,6 +37,11 @@ class Place:
         """Return about how many records come again: those that only the region that is left knows as acknowledged."""
         return max(0, (self.to_backlog or 0) - (self.from_backlog or 0))
 
+    @property
+    def lacking(self) -> int:
+        """Return how many records only the region that is left counts; 0 if the other one lacks the partition."""
+        return 0 if self.to_backlog is None else max(0, (self.from_backlog or 0) - self.to_backlog)
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -67,6 +72,12 @@ class Plan:
         return sum(place.repeats for place in self.places)
 
     @property
+    def lacking(self) -> int:
+        """Return by how many records the backlog to which the subscription moves is smaller, which no lag explains."""
+        behind = 0 if self.link is None else self.link.lag_records or 0
+        return max(0, sum(place.lacking for place in self.places) - behind)
+
+    @property
     def is_created(self) -> bool:
         """Return True if the move creates the subscription in the other region."""
         return self.right is None
@@ -92,7 +103,6 @@ def make_plan(
     (source, from_client), (target, to_client) = left, right
     with naming(target, "--to"):
         described = to_client.topic(topic)
-        there = subscription_in(to_client, topic, name)
     if source.region not in described.regions:
         raise CommandError(
             f"topic {topic} in {target.region} is not connected with {source.region}: regions="
@@ -104,6 +114,8 @@ def make_plan(
             here, lacked = _left_in(source, from_client, topic, name)
     except RegionSilentError as error:
         silence = str(error)
+    with naming(target, "--to"):  # later than the other one: what is written meanwhile must not seem to lack here
+        there = subscription_in(to_client, topic, name)
     if there is None and here is None and silence is None:
         raise CommandError(
             f"neither {source.region} nor {target.region} has a subscription {name} of {topic}; 'fenceline subscription"

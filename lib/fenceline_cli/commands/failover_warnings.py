@@ -37,6 +37,9 @@ def warnings_of(plan: Plan, source: RegionUrl, right: str, reverse: RegionStatus
         )
     if plan.link is not None:
         yield from _records_that_lack(plan.link, right)
+    if plan.lacking:
+        smaller = f"the backlog in {right} is smaller by {plan.lacking}"
+        yield f"{smaller}: {right} lacks records, or more are acknowledged there"
     trouble = None if reverse is None else _trouble(reverse, left)
     if reverse is not None and trouble is not None:
         yield f"{trouble}; marks may not follow, and {right} may lack records{_reason(reverse)}"
