@@ -109,12 +109,19 @@ def confirm(is_sure: bool, question: str, what: str) -> None:
     Raises:
         CommandError: There is no terminal to ask at; ``what`` says in a sentence what would be lost.
         Abort: The answer is no.
+        KeyboardInterrupt: Ctrl-C was pressed instead of an answer.
     """
     if is_sure:
         return
     if not can_answer():
         raise CommandError(f"there is no terminal to ask for confirmation, and {what}; say --yes")
-    typer.confirm(question, abort=True, err=True)
+    try:
+        typer.confirm(question, abort=True, err=True)
+    except typer.Abort as error:
+        if isinstance(error.__context__, KeyboardInterrupt):
+            typer.echo(err=True)  # ends the question's line
+            raise KeyboardInterrupt from None
+        raise
 
 
 def partitions_of(client: Client, topic: str, partition: int | None) -> list[int]:

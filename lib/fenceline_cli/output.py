@@ -2,8 +2,8 @@
 
 Rule: on a terminal results are tables; through a pipe they are plain lines with tabs, and ``--json`` is for programs.
 An error states its code, what happened and what to do, with ``--json`` as one JSON object. The exit code says what to
-do next. Ctrl-C ends a command without a message, except ``produce``, which says how far it came. A pipe that its reader
-closes is no error.
+do next. Ctrl-C ends a command without a message, except ``produce`` and ``failover``, which say how far they came. A
+pipe that its reader closes is no error.
 """
 
 from __future__ import annotations
@@ -85,6 +85,21 @@ class CommandError(Exception):
         self.extra = extra
 
 
+class RegionError(CommandError):
+    """What the service of one of several regions answered; the line names the region, and the option for its URL."""
+
+    def __init__(self, error: FencelineError, region: str, option: str) -> None:
+        what_to_do = _what_to_do(error)
+        if _is_without_server(error):
+            what_to_do = f"start the server of region {region}, or name another with {option} {region}=URL"
+        detail = f"region {region}: {_detail(error)}"
+        super().__init__(f"{error.code}: {detail} ({what_to_do})", detail=detail, what_to_do=what_to_do, region=region)
+
+
+class RegionSilentError(RegionError):
+    """The service of a region did not answer, or answered that it was not able to: trying again may help."""
+
+
 # True if this command was given --json. Set before its options are parsed, since parsing may fail.
 _is_json: ContextVar[bool] = ContextVar("is_json", default=False)
 
@@ -147,9 +162,12 @@ def fail(line: str, *, exit_code: int = EXIT_FAILED, problem: Mapping[str, Any] 
 
 def describe(error: FencelineError) -> str:
     """Return one line: the code, what happened, and what to do."""
+    return f"{error.code}: {_detail(error)} ({_what_to_do(error)})"
+
+
+def _detail(error: FencelineError) -> str:
     # After its ";" the client advises programs; the command line has advice of its own.
-    detail = error.detail.partition("; ")[0] if _is_without_server(error) else error.detail
-    return f"{error.code}: {detail} ({_what_to_do(error)})"
+    return error.detail.partition("; ")[0] if _is_without_server(error) else error.detail
 
 
 def _problem(error: FencelineError) -> dict[str, Any]:

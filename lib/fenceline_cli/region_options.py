@@ -8,12 +8,16 @@ Not here: whether a region is a peer of the service, which the service judges.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from urllib.parse import urlsplit
 
 import typer
 
+from fenceline.errors import FencelineError, RetryError
 from fenceline_cli.options import connect, signing_region
+from fenceline_cli.output import RegionError, RegionSilentError
 
 if TYPE_CHECKING:
     from fenceline.client import Client
@@ -75,13 +79,30 @@ def connect_to(named: RegionUrl, **given: Any) -> Client:
     return connect(named.url, **given)
 
 
+@contextmanager
+def naming(named: RegionUrl, option: str) -> Iterator[None]:
+    """Name the region in each error of its service, and the option that gives its URL.
+
+    Raises:
+        RegionSilentError: The service did not answer.
+        RegionError: The service answered with an error.
+    """
+    try:
+        yield
+    except FencelineError as error:
+        kind = RegionSilentError if isinstance(error, RetryError) else RegionError
+        raise kind(error, named.region, option) from error
+
+
 def check_region(client: Client, named: RegionUrl, option: str) -> None:
     """Return if the service at a URL is in the region that was named.
 
     Raises:
         BadParameter: It is in another region.
+        RegionError: It answered with an error, or not at all.
     """
-    region = client.region()
+    with naming(named, option):
+        region = client.region()
     if region != named.region:
         raise typer.BadParameter(
             f"the service at {named.url} is region {region}, not {named.region}; give {option} {region}={named.url}, or"

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from fenceline import errors
@@ -50,7 +51,7 @@ def completes(regions):
     looks = []
 
     def on_asked(method, path):
-        if not path.endswith("/replication"):
+        if not path.endswith("/replication") or SNAPSHOT not in a.changes():
             return
         looks.append(path)
         if len(looks) == 1:
@@ -114,13 +115,117 @@ def test_a_move_goes_on_where_the_region_that_is_left_refuses_a_snapshot_or_the_
     assert regions["b"].changes() == [CREATED, MOVED]
 
 
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        (
+            region_status("a", lag_records=5),
+            "b lacks 5 of the records that a has written; consumers in b do not see them before they have arrived",
+        ),
+        (
+            region_status("a", lag_records=5, problem="it refused"),
+            "b lacks 5 of the records that a has written; consumers in b do not see them until the link works:"
+            " it refused",
+        ),
+        (
+            region_status("a", connected=False, lag_records=None, problem="it is c"),
+            "b does not hear from a; consumers in b do not see what has not arrived until the link works: it is c",
+        ),
+        (
+            region_status("a", connected=False, lag_records=None),
+            "b does not hear from a; consumers in b do not see what has not arrived until the link works",
+        ),
+        (
+            region_status("a", suspended=True),
+            "b has suspended a; consumers in b do not see what has not arrived until the link works",
+        ),
+        (
+            region_status("a", problem="another history"),
+            "b takes no records from a; consumers in b do not see what has not arrived until the link works:"
+            " another history",
+        ),
+    ],
+)
+def test_a_broken_link_is_told_before_the_move_which_still_goes_on(run, regions, monkeypatch, row, expected):
+    regions["b"].status = {"regions": [row]}
+    monkeypatch.setattr(options, "can_answer", lambda: True)
+    asked = run(*MOVE, typed="n\n")
+    assert asked.stderr.startswith(f"warning: {expected}\nMove s of t")
+
+    result = run(*MOVE, "--yes")
+    assert (result.exit_code, result.stderr) == (0, f"warning: {expected}\n")
+    assert json.loads(run(*MOVE, "--yes", "--json").stdout)["warnings"] == [expected]
+    assert regions["b"].changes()[-1] == MOVED
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        (
+            region_status("b", connected=False, problem="the peer b: it is away"),
+            "a does not hear from b; marks may not follow, and b may lack records: the peer b: it is away",
+        ),
+        (
+            region_status("b", problem="the peer b: it refused"),
+            "a takes no records from b; marks may not follow, and b may lack records: the peer b: it refused",
+        ),
+    ],
+)
+def test_a_link_that_is_broken_in_the_other_direction_is_told_too(run, regions, row, expected):
+    """It is so where the topic was deleted and created again: b is up to date with a, and yet lacks records."""
+    regions["a"].status = {"regions": [row]}
+    assert run(*MOVE, "--yes").stderr == f"warning: {expected}\n"
+
+
+@pytest.mark.parametrize(("backlog", "lag", "lacking"), [(7, 0, 3), (7, 2, 1), (7, 3, None), (10, 0, None)])
+def test_a_smaller_backlog_that_no_lag_explains_is_told(run, regions, backlog, lag, lacking):
+    """Records of a topic that was deleted and created again are missing for good, although both links work."""
+    regions["a"].cursors = {"s": {0: (100, 10), 1: (50, 0)}}
+    regions["b"].cursors = {"s": {0: (100, backlog), 1: (40, 2)}}
+    regions["b"].status = {"regions": [region_status("a", lag_records=lag)]}
+    told = run(*MOVE, "--yes").stderr
+    expected = f"warning: the backlog in b is smaller by {lacking}: b lacks records, or more are acknowledged there\n"
+    assert (expected in told) if lacking else ("smaller" not in told)
+
+
+def test_working_links_are_not_warned_of(run, regions):
+    regions["a"].status = {"regions": [region_status("b", lag_records=7)]}
+    assert run(*MOVE, "--yes").stderr == ""
+    assert json.loads(run(*MOVE, "--yes", "--json").stdout)["warnings"] == []
+
+
+def test_a_move_that_another_one_has_undone_meanwhile_is_not_said_to_be_made(run, regions):
+    b = regions["b"]
+
+    def on_asked(method, path):
+        if method == "GET" and MOVED in b.changes():
+            b.active["s"] = "a"
+
+    b.on_asked = on_asked
+    result = run(*MOVE, "--yes")
+    expected = "s of t is active in a by now, not in b: another command moved it meanwhile"
+    assert (result.exit_code, result.stderr) == (0, f"warning: {expected}\n")
+    assert "moved s" not in result.stdout
+
+    told = json.loads(run(*MOVE, "--yes", "--json").stdout)
+    assert (told["active_region"], told["warnings"]) == ("a", [expected])
+
+
+def test_the_help_promises_only_what_has_arrived(run):
+    told = " ".join(run("failover", "--help").stdout.split())
+    assert "no record is lost" not in told
+    assert "No record that has arrived in the other region is lost." in told
+    assert "A record that has not arrived there comes when the region that is left is back." in told
+
+
 def test_a_lost_region_is_left_with_an_upper_bound_of_repeats(run, regions):
     regions["a"].is_down = True
     result = run(*MOVE, "--yes")
     assert result.exit_code == 0
     (warning,) = result.stderr.splitlines()
     assert warning.startswith("warning: a does not answer, so consumers there may go on; b last saw it at 2023-11-14T")
-    assert "STORE_UNAVAILABLE" in warning
+    assert "STORE_UNAVAILABLE: region a: " in warning
+    assert warning.endswith("(start the server of region a, or name another with --from a=URL)")
     assert result.stdout.splitlines()[1] == "0\t\t\t80\t10\t10"
     assert result.stdout.splitlines()[-2] == "moved s of t active_region=b: at most 12 records repeat"
     assert regions["b"].changes() == [CREATED, MOVED]
@@ -150,16 +255,26 @@ def test_a_region_that_is_lost_with_its_stores_has_nothing_to_say(run, regions):
     assert regions["a"].changes() == []  # a subscription that is created there would be at its latest, or repeat all
 
 
+def test_a_region_that_lacks_the_topic_is_said_to_lack_the_topic(run, regions):
+    regions["a"].missing = True
+    assert "a was not told, so consumers there may go on: it has no such topic" in run(*MOVE, "--yes").stderr
+
+
 def test_a_plain_subscription_is_not_taken_for_a_replicated_one(run, regions):
     """Its mark may be beyond records that no consumer was offered."""
     regions["b"].replicated = set()
-    assert "s is not replicated in b" in error_line(run(*MOVE, "--yes"))
+    told = error_line(run(*MOVE, "--yes"))
+    assert "s is not replicated in b" in told
+    assert "'fenceline subscription create t s --replicated --url http://b'" in told
     assert regions["a"].changes() + regions["b"].changes() == []
 
 
-def test_a_plain_subscription_that_is_left_has_no_snapshot(run, regions):
+def test_a_plain_subscription_that_is_left_has_no_snapshot_and_is_warned_of(run, regions):
     regions["a"].replicated = set()
-    lines(run(*MOVE, "--yes"))
+    result = run(*MOVE, "--yes")
+    warning, command = result.stderr.split("; run ")
+    assert (result.exit_code, warning.partition(", ")[0]) == (0, "warning: s is not replicated in a")
+    assert command == "'fenceline subscription create t s --replicated --url http://a'\n"
     assert regions["a"].changes() == [MOVED]
 
 
@@ -177,13 +292,49 @@ def test_a_move_is_not_made_unasked(run, regions):
 
 
 @pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/v1/topics/t/replication", "interrupted: nothing was moved\n"),
+        ("PUT", "interrupted: it may have been moved; run the command again\n"),
+    ],
+)
+def test_ctrl_c_says_whether_anything_was_moved(run, regions, path, expected):
+    region = regions["b" if path == "PUT" else "a"]
+
+    def on_asked(method, asked):
+        if path == method or (path == asked and SNAPSHOT in region.changes()):
+            raise KeyboardInterrupt
+
+    region.on_asked = on_asked
+    result = run(*MOVE, "--yes")
+    assert (result.exit_code, result.stderr) == (130, expected)
+
+
+def press_ctrl_c(*_, **__):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("command", [MOVE, ("topic", "delete", "t", "--url", "http://a")])
+def test_ctrl_c_at_the_question_ends_the_command_as_anywhere_else(run, regions, monkeypatch, command):
+    monkeypatch.setattr(options, "can_answer", lambda: True)
+    monkeypatch.setitem(typer.confirm.__globals__, "echo", press_ctrl_c)  # while the question is asked
+    result = run(*command)
+    assert (result.exit_code, "Aborted" in result.stderr) == (130, False)
+    assert [region.changes() for region in regions.values()] == [[], []]
+
+
+@pytest.mark.parametrize(
     ("change", "expected"),
     [
         (lambda a, b: (a.cursors.clear(), b.cursors.clear()), "neither a nor b has a subscription s of t"),
         (lambda a, b: setattr(b, "regions", ("b", "c")), "topic t in b is not connected with a: regions=b,c"),
         (
             lambda a, b: setattr(b, "refusals", {"/v1/topics/t": errors.UnknownTopicOrPartitionError("none")}),
-            "UNKNOWN_",
+            "UNKNOWN_TOPIC_OR_PARTITION: region b: none (",
+        ),
+        (
+            lambda a, b: setattr(a, "refusals", {"/v1/topics/t/subscriptions/s": errors.InvalidRequestError("bad")}),
+            "INVALID_REQUEST: region a: bad (",
         ),
     ],
 )
@@ -195,7 +346,12 @@ def test_what_cannot_be_moved_is_told_in_one_line(run, regions, change, expected
 
 def test_the_region_that_takes_over_must_answer(run, regions):
     regions["b"].is_down = True
-    assert "STORE_UNAVAILABLE" in error_line(run(*MOVE, "--yes"), exit_code=3)
+    told = error_line(run(*MOVE, "--yes"), exit_code=3)
+    assert told.startswith("STORE_UNAVAILABLE: region b: ")
+    assert told.endswith("(start the server of region b, or name another with --to b=URL)")
+    problem = json.loads(run(*MOVE, "--yes", "--json").stderr)
+    assert (problem["code"], problem["next_step"], problem["region"]) == ("STORE_UNAVAILABLE", "retry", "b")
+    assert problem["what_to_do"] == "start the server of region b, or name another with --to b=URL"
     assert regions["a"].changes() == []
 
 

@@ -153,3 +153,10 @@ def test_the_own_region_is_read_from_its_stores(run, regions, tmp_path):
     assert equal[1].split("\t") == ["t", "0", "local", topic_id, "1", "3", "3", "equal"]
     regions["b"].logs[0][1]["timestamp"] = 1
     assert run("verify", "--data", tmp_path, *PEER).exit_code == 1
+
+
+def test_a_peer_that_does_not_answer_is_named_with_its_option(run, regions):
+    regions["b"].is_down = True
+    told = error_line(run("verify", "t", *PEER), exit_code=3)
+    assert told.startswith("STORE_UNAVAILABLE: region b: ")
+    assert told.endswith("(start the server of region b, or name another with --peer b=URL)")

@@ -96,4 +96,13 @@ def test_a_peer_without_the_topic_is_not_silent(world: RegionWorld) -> None:
     lag_ms(world)
     world.runtime.advance(HOUR_MS)
     assert lag_ms(world) == lag_ms(world, is_fresh=True) == 0
-    assert "no topic of this name" in world["b"].log.replication.problems(TOPIC, 0)["a"]
+    expected = "the peer a has no topic of this name; create it there, too"
+    assert world["b"].log.replication.problems(TOPIC, 0)["a"] == expected
+
+
+def test_a_peer_whose_topic_does_not_name_this_region_is_named(world: RegionWorld) -> None:
+    world["a"].log.topics.delete(TOPIC)
+    world["a"].log.topics.create(TOPIC)
+    lag_ms(world)
+    problem = world["b"].log.replication.problems(TOPIC, 0)["a"]
+    assert problem.startswith("the topic of the peer a does not name this region; alter it there: regions=")

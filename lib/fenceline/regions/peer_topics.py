@@ -35,11 +35,14 @@ def topic_of(partition: Partition, peer: Peer, contacts: Contacts, *, is_asked_a
         topic = peer.topic(partition.name)
         contacts.change(place, peer.name, topic=topic, topic_at=partition.context.runtime.now_ms())
     if topic is None:
-        raise NotNamed("the peer has no topic of this name; create it there, too")
+        raise NotNamed(f"the peer {peer.name} has no topic of this name; create it there, too")
     if partition.context.region not in topic.regions:
         # The next look asks anew, so that an altered topic is seen at once.
         contacts.change(place, peer.name, topic=None)
-        raise NotNamed(f"the peer's topic does not name this region; alter it there: regions={list(topic.regions)}")
+        raise NotNamed(
+            f"the topic of the peer {peer.name} does not name this region; alter it there:"
+            f" regions={list(topic.regions)}"
+        )
     return topic
 
 

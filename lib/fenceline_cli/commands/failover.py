@@ -6,21 +6,23 @@ step may fail, or be left out, and costs repeats alone.
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fenceline.errors import FencelineError, RetryError
-from fenceline_cli.commands.failover_plan import Plan, make_plan, subscription_in
+from fenceline.errors import FencelineError
+from fenceline_cli.commands.failover_plan import Plan, link_in, make_plan, subscription_in
+from fenceline_cli.commands.failover_warnings import warnings_of
 from fenceline_cli.options import AsJson, IsSure, confirm
-from fenceline_cli.output import describe, print_json, print_rows, utc
-from fenceline_cli.region_options import RegionUrl, check_region, connect_to, region_url
+from fenceline_cli.output import RegionError, RegionSilentError, print_json, print_rows
+from fenceline_cli.region_options import RegionUrl, check_region, connect_to, naming, region_url
 
 if TYPE_CHECKING:
     from fenceline.client import Client
-    from fenceline.model.region import ShownSnapshot
+    from fenceline.model.region import RegionStatus, ShownSnapshot
 
 app = typer.Typer()
 
@@ -60,7 +62,10 @@ def failover(
     is_sure: IsSure = False,
     as_json: AsJson = False,
 ) -> None:
-    """Move a subscription to another region: no record is lost, and some come again.
+    """Move a subscription to another region, where some records come again.
+
+    No record that has arrived in the other region is lost. A record that has not arrived there comes when the region
+    that is left is back. The command warns of such records before it asks.
 
     The command shows the subscription's mark and backlog in both regions, and about how many records will repeat. Then
     it asks. If the region that is left answers, the command takes a snapshot there. It waits up to 10 s until the
@@ -72,30 +77,60 @@ def failover(
         raise typer.BadParameter(f"--from and --to are one region; name two: {left.region}")
     with connect_to(left, timeout_ms=ANSWER_MS) as from_client, connect_to(right, timeout_ms=ANSWER_MS) as to_client:
         check_region(to_client, right, "--to")
-        silence: str | None = None
-        try:
-            check_region(from_client, left, "--from")
-        except RetryError as error:
-            silence = describe(error)
-        plan = make_plan(topic, name, (left, from_client), (right, to_client), silence)
+        plan = make_plan(topic, name, (left, from_client), (right, to_client), _silence(left, from_client))
         if not as_json:
             _show(plan, left.region, right.region)
-        many = _how_many(plan)
-        sentence = f"this moves {name} of {topic} from {left.region} to {right.region}, and {many}"
-        question = f"Move {name} of {topic} from {left.region} to {right.region}? {many[0].upper()}{many[1:]}."
-        confirm(is_sure, question, sentence)
-        snapshot_id = _snapshot(plan, from_client, to_client, topic, name, right.region)
-        to_client.create_subscription(topic, name, initial_position="earliest", replicate_subscription_state=True)
-        to_client.set_active_region(topic, name, right.region)
-        untold = _tell(plan, from_client, topic, name, right.region)
-        after = make_plan(topic, name, (left, from_client), (right, to_client), plan.silence)
+        reverse = _reverse(plan, from_client, topic, right.region)
+        warnings = _warned(as_json, *warnings_of(plan, left, right.region, reverse))
+        many, move = _how_many(plan), f"{name} of {topic} from {left.region} to {right.region}"
+        confirm(is_sure, f"Move {move}? {many[0].upper()}{many[1:]}.", f"this moves {move}, and {many}")
+        with _if_interrupted("nothing was moved"):
+            snapshot_id = _snapshot(plan, from_client, to_client, topic, name, right.region)
+        with _if_interrupted("it may have been moved; run the command again"):
+            with naming(right, "--to"):
+                to_client.create_subscription(
+                    topic, name, initial_position="earliest", replicate_subscription_state=True
+                )
+                to_client.set_active_region(topic, name, right.region)
+            untold = _tell(plan, left, from_client, topic, name, right.region)
+            if untold is not None and plan.silence is None:
+                warnings += _warned(as_json, f"{left.region} was not told, so consumers there may go on: {untold}")
+            after = make_plan(topic, name, (left, from_client), (right, to_client), plan.silence)
+            active = None if after.right is None else after.right.active_region
+            if active != right.region:
+                found = f"in {active or 'no region'} by now, not in {right.region}"
+                warnings += _warned(as_json, f"{name} of {topic} is active {found}: another command moved it meanwhile")
     if as_json:
-        print_json(_document(topic, name, left.region, right.region, plan, after, snapshot_id, untold))
-        return
-    if untold is not None and plan.silence is None:
-        typer.echo(f"warning: {left.region} was not told, so consumers there may go on: {untold}", err=True)
-    typer.echo(f"moved {name} of {topic} active_region={right.region}: {_how_many(after)}")
-    typer.echo(f"consumers that do not move by themselves go on with --url {right.url}")
+        where = {"topic": topic, "subscription": name, "from": left.region, "to": right.region, "active_region": active}
+        print_json({**where, **_document(plan, after, snapshot_id, untold), "warnings": warnings})
+    elif active == right.region:
+        typer.echo(f"moved {name} of {topic} active_region={right.region}: {_how_many(after)}")
+        typer.echo(f"consumers that do not move by themselves go on with --url {right.url}")
+
+
+def _silence(left: RegionUrl, client: Client) -> str | None:
+    """Return why the region that is left does not answer; ``None`` if it does."""
+    try:
+        check_region(client, left, "--from")
+    except RegionSilentError as error:
+        return str(error)
+    return None
+
+
+@contextmanager
+def _if_interrupted(what: str) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo(f"interrupted: {what}", err=True)
+        raise
+
+
+def _warned(as_json: bool, *warnings: str) -> list[str]:
+    """Return warnings, which are printed unless they are shown in a JSON document."""
+    for warning in () if as_json else warnings:
+        typer.echo(f"warning: {warning}", err=True)
+    return [*warnings]
 
 
 def _show(plan: Plan, left: str, right: str) -> None:
@@ -108,12 +143,14 @@ def _show(plan: Plan, left: str, right: str) -> None:
         for one in plan.places
     ]
     print_rows((*columns, "repeats"), [(*row, one.repeats) for row, one in zip(rows, plan.places, strict=True)])
-    for one in plan.places:
-        if one.to_backlog is None:
-            typer.echo(f"warning: {right} has no partition {one.partition}; its records wait until it has", err=True)
-    if plan.silence is not None:
-        seen = "" if plan.last_seen_at is None else f"; {right} last saw it at {utc(plan.last_seen_at)}"
-        typer.echo(f"warning: {left} does not answer, so consumers there may go on{seen}: {plan.silence}", err=True)
+
+
+def _reverse(plan: Plan, client: Client, topic: str, right: str) -> RegionStatus | None:
+    """Return how the region that is left sees the other one; ``None`` if that is not known."""
+    if plan.silence is None:
+        with suppress(FencelineError):
+            return link_in(client, topic, right)
+    return None
 
 
 def _how_many(plan: Plan) -> str:
@@ -168,25 +205,20 @@ def _has_moved(from_client: Client, to_client: Client, topic: str, name: str, to
     return True
 
 
-def _tell(plan: Plan, client: Client, topic: str, name: str, region: str) -> str | None:
+def _tell(plan: Plan, left: RegionUrl, client: Client, topic: str, name: str, region: str) -> str | None:
     """Set the active region in the region that is left; return why that was not possible."""
     if plan.left is None:
-        return plan.silence or "it has no such subscription"
+        return plan.silence or f"it has no such {plan.lacked}"
     try:
-        client.set_active_region(topic, name, region)
-    except FencelineError as error:
-        return describe(error)
+        with naming(left, "--from"):
+            client.set_active_region(topic, name, region)
+    except RegionError as error:
+        return str(error)
     return None
 
 
-def _document(
-    topic: str, name: str, left: str, right: str, plan: Plan, after: Plan, snapshot_id: str | None, untold: str | None
-) -> dict[str, Any]:
+def _document(plan: Plan, after: Plan, snapshot_id: str | None, untold: str | None) -> dict[str, Any]:
     return {
-        "topic": topic,
-        "subscription": name,
-        "from": left,
-        "to": right,
         "answered": plan.silence is None,
         "last_seen_at": plan.last_seen_at,
         "created": plan.is_created,

@@ -11,14 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fenceline.errors import RetryError, UnknownSubscriptionError, UnknownTopicOrPartitionError
+from fenceline.errors import UnknownSubscriptionError, UnknownTopicOrPartitionError
 from fenceline_cli.commands.seeking import records_between
-from fenceline_cli.output import CommandError, describe
+from fenceline_cli.output import CommandError, RegionSilentError
+from fenceline_cli.region_options import RegionUrl, naming
 
 if TYPE_CHECKING:
     from fenceline.client import Client
     from fenceline.client.types import Cursor, Subscription
-    from fenceline_cli.region_options import RegionUrl
+    from fenceline.model.region import RegionStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,11 @@ class Place:
         """Return about how many records come again: those that only the region that is left knows as acknowledged."""
         return max(0, (self.to_backlog or 0) - (self.from_backlog or 0))
 
+    @property
+    def lacking(self) -> int:
+        """Return how many records only the region that is left counts; 0 if the other one lacks the partition."""
+        return 0 if self.to_backlog is None else max(0, (self.from_backlog or 0) - self.to_backlog)
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -44,19 +50,37 @@ class Plan:
     Attributes:
         silence: Why the region that is left does not answer; ``None`` if it does.
         left: The subscription in the region that is left; ``None`` if it is not there, or not known.
-        is_created: True if the subscription is still missing in the other region.
-        last_seen_at: When the region that is left last answered the other one, in ms.
+        lacked: What the region that is left lacks, "topic" or "subscription"; ``None`` if nothing, or not known.
+        right: The subscription in the other region; ``None`` if it is still missing there.
+        link: How the region to which the subscription moves sees the one that is left.
     """
 
     places: Sequence[Place]
     silence: str | None
     left: Subscription | None
-    is_created: bool
-    last_seen_at: int | None
+    lacked: str | None
+    right: Subscription | None
+    link: RegionStatus | None
+
+    @property
+    def last_seen_at(self) -> int | None:
+        """Return when the region that is left last answered the other one, in ms."""
+        return None if self.link is None else self.link.last_seen_at
 
     @property
     def repeats(self) -> int:
         return sum(place.repeats for place in self.places)
+
+    @property
+    def lacking(self) -> int:
+        """Return by how many records the backlog to which the subscription moves is smaller, which no lag explains."""
+        behind = 0 if self.link is None else self.link.lag_records or 0
+        return max(0, sum(place.lacking for place in self.places) - behind)
+
+    @property
+    def is_created(self) -> bool:
+        """Return True if the move creates the subscription in the other region."""
+        return self.right is None
 
     @property
     def is_bound(self) -> bool:
@@ -74,23 +98,24 @@ def make_plan(
 
     Raises:
         CommandError: The topic does not connect the regions, or the subscription does not exist, or cannot be moved.
-        FencelineError: The region to which it would move does not answer, or lacks the topic.
+        RegionError: The region to which it would move does not answer, or lacks the topic.
     """
     (source, from_client), (target, to_client) = left, right
-    described = to_client.topic(topic)
+    with naming(target, "--to"):
+        described = to_client.topic(topic)
     if source.region not in described.regions:
         raise CommandError(
             f"topic {topic} in {target.region} is not connected with {source.region}: regions="
             f"{','.join(described.regions)}; its records may lack there, so move no subscription"
         )
-    there = subscription_in(to_client, topic, name)
-    here = None
+    here, lacked = None, None
     try:
-        here = None if silence is not None else subscription_in(from_client, topic, name)
-    except RetryError as error:
-        silence = describe(error)
-    except UnknownTopicOrPartitionError:
-        here = None  # deployed anew, without the topic
+        if silence is None:
+            here, lacked = _left_in(source, from_client, topic, name)
+    except RegionSilentError as error:
+        silence = str(error)
+    with naming(target, "--to"):  # later than the other one: what is written meanwhile must not seem to lack here
+        there = subscription_in(to_client, topic, name)
     if there is None and here is None and silence is None:
         raise CommandError(
             f"neither {source.region} nor {target.region} has a subscription {name} of {topic}; 'fenceline subscription"
@@ -98,12 +123,33 @@ def make_plan(
         )
     if there is not None and not there.replicate_subscription_state:
         raise CommandError(
-            f"{name} is not replicated in {target.region}, so its marks there have no meaning; delete it there, or move"
-            " it with 'fenceline subscription seek'"
+            f"{name} is not replicated in {target.region}, so its marks there have no meaning; run"
+            f" '{replicating(topic, name, target)}', or delete it there, or use 'fenceline subscription seek'"
         )
-    places = _places(to_client, topic, here, there, described.partitions)
-    seen = [one.last_seen_at for one in to_client.replication(topic).regions if one.region == source.region]
-    return Plan(places, silence, here, there is None, seen[0] if seen else None)
+    with naming(target, "--to"):
+        places = _places(to_client, topic, here, there, described.partitions)
+        link = link_in(to_client, topic, source.region)
+    return Plan(places, silence, here, lacked, there, link)
+
+
+def link_in(client: Client, topic: str, region: str) -> RegionStatus | None:
+    """Return how a service sees another region of the topic; ``None`` if it does not know that region."""
+    return next((one for one in client.replication(topic).regions if one.region == region), None)
+
+
+def _left_in(source: RegionUrl, client: Client, topic: str, name: str) -> tuple[Subscription | None, str | None]:
+    """Return the subscription in the region that is left, and what that region lacks."""
+    with naming(source, "--from"):
+        try:
+            found = subscription_in(client, topic, name)
+        except UnknownTopicOrPartitionError:
+            return None, "topic"  # deployed anew, without the topic
+    return found, "subscription" if found is None else None
+
+
+def replicating(topic: str, name: str, there: RegionUrl) -> str:
+    """Return the command that makes a subscription of a region replicated."""
+    return f"fenceline subscription create {topic} {name} --replicated --url {there.url}"
 
 
 def subscription_in(client: Client, topic: str, name: str) -> Subscription | None:
