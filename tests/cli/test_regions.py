@@ -64,6 +64,14 @@ def test_a_list_of_regions_that_is_none_is_misuse(run, a, command, given, expect
     assert a.asked == []
 
 
+@pytest.mark.parametrize("command", ["suspend", "resume"])
+@pytest.mark.parametrize("given", ["a/b", "", "X Y"])
+def test_what_can_name_no_region_is_quoted_as_it_was_given(run, a, command, given):
+    told = error_line(run("regions", command, "t", given), exit_code=2)
+    assert f"a region's name must be 1 to 63 of the characters a-z 0-9 -, not {given!r}" in told
+    assert a.asked == []
+
+
 def test_a_region_that_is_no_peer_is_refused_by_the_service(run, a):
     a.refusals["/v1/topics"] = errors.InvalidRequestError("x is no peer of this region", field="regions")
     assert "INVALID_REQUEST: x is no peer" in error_line(run("topic", "create", "t", "--regions", "a,x"))

@@ -9,6 +9,7 @@ import typer
 
 from fenceline_cli.options import DEFAULT_URL, AsJson, TopicName, Url, connect
 from fenceline_cli.output import print_json, print_rows, utc
+from fenceline_cli.region_options import region_name
 
 if TYPE_CHECKING:
     from fenceline.model.region import RegionStatus
@@ -23,7 +24,10 @@ app = typer.Typer(
 )
 
 RegionName = Annotated[
-    str, typer.Argument(metavar="REGION", help="The other region, as 'fenceline regions list' shows it.")
+    str,
+    typer.Argument(
+        metavar="REGION", callback=region_name, help="The other region, as 'fenceline regions list' shows it."
+    ),
 ]
 
 COLUMNS = ("region", "state", "lag_records", "last_seen_at", "problem")
