@@ -1,6 +1,7 @@
 """``fenceline verify --peer``: which topics and partitions of two regions it compares, and what it prints."""
 
 import json
+import sys
 
 import pytest
 from typer.testing import CliRunner
@@ -53,6 +54,21 @@ def test_equal_regions_are_told_origin_by_origin(run):
         ["t", "0", "a", "id-a", "1", "7", "7", "equal"],
         ["t", "0", "c", "id-c", "", "", "0", "not compared: a keeps none of them"],
     ]
+
+
+def test_a_terminal_shows_each_row_in_one_line_and_what_is_wrong_after_the_table(run, regions, monkeypatch, capsys):
+    for one in (*regions["a"].logs[0], *regions["b"].logs[0]):
+        one["origin_topic_id"] = "0123456789abcdef0123456789abcdef"
+    regions["b"].logs[0][8]["timestamp"] = 1
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "dumb")  # 80 columns, no colours
+    with pytest.raises(SystemExit, match="1"):
+        app(["verify", "t", *PEER])
+    shown = capsys.readouterr().out.splitlines()
+    assert len(shown) == 4 + 2 + 2
+    assert shown[1].replace("┃", " ").split() == list(verify_peer.TERMINAL_COLUMNS)
+    assert shown[3].replace("│", " ").split() == ["t", "0", "a", "01234567", "1-7", "4", "DIFFERS"]
+    assert shown[-2] == "t/0 a DIFFERS: number 5 differs: offset 4 in a, offset 8 in b"
 
 
 def test_all_topics_that_name_the_peer_are_compared(run, regions):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from fenceline_cli.commands.compared_regions import ComparedRegion
 
 COLUMNS = ("topic", "partition", "origin", "origin_topic_id", "first_number", "last_number", "records", "result")
+TERMINAL_COLUMNS = ("topic", "partition", "origin", "id", "numbers", "records", "result")
 
 
 class Row(NamedTuple):
@@ -49,6 +51,8 @@ def compare_regions(own: ComparedRegion, peer: ComparedRegion, topic: str | None
         rows += _only_there(own, peer)
     if as_json:
         print_json([_document(row) for row in rows])
+    elif sys.stdout.isatty():
+        _show_on_terminal([_row(row) for row in rows])
     else:
         print_rows(COLUMNS, [_row(row) for row in rows])
     if any(row.differs for row in rows):
@@ -98,6 +102,19 @@ def _compared(own: ComparedRegion, peer: ComparedRegion, topic: Topic, *, is_onl
         with bar(f"{topic.name}/{number}", total) as advance:
             found = compare(number, *sides, on_progress=advance)
         yield from (Row(topic.name, number, one) for one in found)
+
+
+def _show_on_terminal(rows: Sequence[tuple[object, ...]]) -> None:
+    """Print a table for 80 columns: ids are cut short, and what is wrong comes after it."""
+    results = [str(row[-1]).partition(": ") for row in rows]
+    short = []
+    for (*place, life, first, last, records, _), (result, _, _) in zip(rows, results, strict=True):
+        numbers = "" if first == "" else f"{first}-{last}"
+        short.append((*place, str(life)[:8], numbers, records, result))
+    print_rows(TERMINAL_COLUMNS, short)
+    for row, (result, _, why) in zip(rows, results, strict=True):
+        if why:
+            typer.echo(f"{row[0]}/{row[1]} {row[2]} {result}: {why}")
 
 
 def _row(row: Row) -> tuple[object, ...]:
