@@ -52,7 +52,10 @@ class PeerSettings:
         if not self.url:
             raise ValueError(f"the peer {self.name} has no URL; write {self.name}=http://HOST:PORT")
         if _NOT_YET not in self.url and not _URL.fullmatch(self.url):
-            raise ValueError(f"the URL of the peer {self.name} must begin with http:// or https://, not {self.url!r}")
+            raise ValueError(
+                f"the URL of the peer {self.name} must begin with http:// or https://, name a host, and have no user,"
+                f" query, fragment or space, not {self.url!r}"
+            )
 
     @property
     def parameter(self) -> str:

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import typer
 
 from fenceline.errors import FencelineError, RetryError
+from fenceline.model.topic import LEGAL_REGION
 from fenceline_cli.options import connect, signing_region
 from fenceline_cli.output import RegionError, RegionSilentError
 
@@ -30,6 +31,17 @@ class RegionUrl(NamedTuple):
 
     region: str
     url: str
+
+
+def region_name(text: str) -> str:
+    """Check the name of a region.
+
+    Raises:
+        BadParameter: No region can have this name.
+    """
+    if not LEGAL_REGION.fullmatch(text):
+        raise typer.BadParameter(f"a region's name must be 1 to 63 of the characters a-z 0-9 -, not {text!r}")
+    return text
 
 
 def names(text: str | None) -> str | None:

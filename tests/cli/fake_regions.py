@@ -87,7 +87,7 @@ class FakeRegion:
 
     def _topics(self, method: str, body: Mapping[str, Any]) -> httpx.Response:
         if method == "GET":
-            return _found({"topics": [self.topic()], "has_more": False})
+            return _found({"topics": [] if self.missing else [self.topic()], "has_more": False})
         return _found({**self.topic(), **{name: one for name, one in body.items() if name != "config"}})
 
     def _of_topic(self, method: str, parts: list[str], body: Mapping[str, Any]) -> httpx.Response:

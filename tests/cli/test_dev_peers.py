@@ -8,6 +8,14 @@ from fenceline_cli.main import app
 from tests.support.results import last_line
 
 
+@pytest.fixture(autouse=True)
+def served(monkeypatch):
+    """What would have been served: nothing is."""
+    seen = []
+    monkeypatch.setattr("fenceline_cli.dev_server.server.serve", lambda *arguments, **_: seen.append(arguments) or 0)
+    return seen
+
+
 def dev(tmp_path, *options):
     return CliRunner().invoke(app, ["dev", "--data", str(tmp_path / "d"), "--region", "a", *options])
 
@@ -21,8 +29,13 @@ def dev(tmp_path, *options):
         ("b=", "the peer b has no URL"),
         ("b=h:1", "the URL of the peer b must begin with http:// or https://"),
         ("b=ssm:/x/y", "the URL of the peer b must begin with http:// or https://"),
-        ("b=http://", "the URL of the peer b must begin"),
-        ("b=http://u:p@h", "the URL of the peer b must begin"),
+        ("b=http://", "must begin with http:// or https://, name a host, and have no user, query, fragment or space"),
+        ("b=http://u:p@h", "must begin with http:// or https://, name a host, and have no user, query"),
+        ("b=http://h/foo?x=1", "must begin with http:// or https://, name a host, and have no user, query"),
+        ("b=http://:1", "the URL of the peer b must name a host: 'http://:1'"),
+        ("b=http://h:99999", "the port of the peer b must be a number up to 65535: 'http://h:99999'"),
+        ("b=http://h:x", "the port of the peer b must be a number up to 65535"),
+        ("b=http://h:1,c=http://h:1/", "the peers b and c have one URL; give each its own: 'http://h:1/'"),
         ("=http://h:1", "a region's name must be 1 to 63"),
         ("B=http://h:1", "a region's name must be 1 to 63"),
         ("b=http://h:1,", "a region's name must be 1 to 63"),
@@ -37,10 +50,17 @@ def test_peers_that_make_no_sense_are_one_line_and_open_nothing(tmp_path, text, 
     assert not (tmp_path / "d").exists()
 
 
-def test_dev_serves_with_the_peers_that_it_is_given(monkeypatch, tmp_path):
-    seen = []
-    monkeypatch.setattr("fenceline_cli.dev_server.server.serve", lambda *arguments, **_: seen.append(arguments) or 0)
+@pytest.mark.parametrize("region", ["X Y", "", "A"])
+def test_what_can_name_no_region_opens_nothing(tmp_path, region):
+    line = last_line(dev(tmp_path, "--region", region), 2)
+    assert line.startswith("Invalid value for '--region': ")
+    assert f"must be 1 to 63 of the characters a-z 0-9 -, not {region!r}" in line
+    assert not (tmp_path / "d").exists()
+
+
+def test_dev_serves_with_the_peers_that_it_is_given(served, tmp_path):
     assert dev(tmp_path, "--peers", "b=http://127.0.0.1:8082, c=https://c.example/v").exit_code == 0
+    assert dev(tmp_path, "--peers", "b=http://127.0.0.1:8082", "--peers", "c=https://c.example/v").exit_code == 0
     assert dev(tmp_path).exit_code == 0
     peers = (PeerSettings("b", "http://127.0.0.1:8082"), PeerSettings("c", "https://c.example/v"))
-    assert [arguments[0].peers for arguments in seen] == [peers, ()]
+    assert [arguments[0].peers for arguments in served] == [peers, peers, ()]

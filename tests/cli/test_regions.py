@@ -2,6 +2,7 @@
 
 import io
 import json
+import sys
 
 import pytest
 from typer.testing import CliRunner
@@ -62,6 +63,26 @@ def test_a_list_of_regions_that_is_none_is_misuse(run, a, command, given, expect
     assert expected in told
     assert f"(see 'root topic {command} --help')" in told.replace("fenceline", "root")
     assert a.asked == []
+
+
+@pytest.mark.parametrize("command", ["suspend", "resume"])
+@pytest.mark.parametrize("given", ["a/b", "", "X Y"])
+def test_what_can_name_no_region_is_quoted_as_it_was_given(run, a, command, given):
+    told = error_line(run("regions", command, "t", given), exit_code=2)
+    assert f"a region's name must be 1 to 63 of the characters a-z 0-9 -, not {given!r}" in told
+    assert a.asked == []
+
+
+def test_a_terminal_shows_the_problem_of_a_region_after_the_table(run, a, monkeypatch, capsys):
+    problem = "this region has no peer of this name; configure one, or take the name out of the topic's regions"
+    a.status = {"regions": [region_status("b", problem=problem)]}
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "dumb")  # 80 columns, no colours
+    with pytest.raises(SystemExit, match="0"):
+        app(["regions", "list", "t"])
+    shown = capsys.readouterr().out
+    assert SEEN in shown
+    assert f"\nb: {problem}\n" in shown
 
 
 def test_a_region_that_is_no_peer_is_refused_by_the_service(run, a):

@@ -81,7 +81,7 @@ def test_a_subscription_moves_to_another_region_and_loses_nothing(run, urls, top
     assert {*here, *there} == {*given["a"], *given["b"]}
     assert 20 <= len(there) <= 20 + moved["repeats"]
     for name in "ab":
-        assert lines(run(name, "subscription", "list", topic))[1] == "s\ttrue"
+        assert lines(run(name, "subscription", "list", topic))[1] == "s\ttrue\tb"
 
 
 def test_regions_that_have_replicated_are_equal(run, urls, topic):

@@ -38,6 +38,13 @@ def test_settings_take_units(run):
     assert (altered["config"]["retention.ms"], altered["config"]["max.message.bytes"]) == (-1, 64_000)
 
 
+@pytest.mark.parametrize("command", ["create", "alter"])
+def test_the_help_of_a_topic_fits_a_terminal(command):
+    shown = CliRunner().invoke(app, ["topic", command, "--help"], env={"COLUMNS": "80"}).stdout
+    assert [line for line in shown.splitlines() if len(line) > 80] == []
+    assert "orders --config retention.ms=1h \\\n" in shown or "--partitions 8 \\\n" in shown
+
+
 @pytest.mark.parametrize(
     ("setting", "expected"),
     [

@@ -29,7 +29,7 @@ def test_a_subscription_is_created_listed_and_deleted(run, topic):
     assert lines(run("subscription", "create", topic, "early", "--from", "earliest"))[0].endswith("=0:0,1:0")
     assert lines(run("subscription", "create", topic, "early"))[0].endswith("=0:0,1:0")  # it stays where it is
 
-    assert lines(run("subscription", "list", topic))[1:] == ["early\tfalse", "s\tfalse"]
+    assert lines(run("subscription", "list", topic))[1:] == ["early\tfalse\t", "s\tfalse\t"]
     assert [one["name"] for one in json.loads(run("subscription", "list", topic, "--json").stdout)] == ["early", "s"]
 
     assert lines(run("subscription", "delete", topic, "s", "--yes")) == [f"deleted s of {topic}"]

@@ -1,6 +1,7 @@
 """``fenceline verify --peer``: which topics and partitions of two regions it compares, and what it prints."""
 
 import json
+import sys
 
 import pytest
 from typer.testing import CliRunner
@@ -24,11 +25,11 @@ PEER = ("--peer", "b=http://b")
 
 @pytest.fixture
 def regions():
-    """The records of a are in both regions, in partition 0; b lacks none, and has four of its own."""
+    """The records of a are in both regions, in partition 0; b lacks none, and has four of c's."""
     regions = world("a", "b")
     own = [record(offset, "a", offset + 1) for offset in range(7)]
     regions["a"].logs = {0: own}
-    regions["b"].logs = {0: [*(record(offset, "b", offset + 1) for offset in range(4)), *_moved(own, 4)]}
+    regions["b"].logs = {0: [*(record(offset, "c", offset + 1) for offset in range(4)), *_moved(own, 4)]}
     return regions
 
 
@@ -51,8 +52,23 @@ def test_equal_regions_are_told_origin_by_origin(run):
     assert [line.split("\t") for line in lines(run("verify", "t", *PEER))] == [
         list(verify_peer.COLUMNS),
         ["t", "0", "a", "id-a", "1", "7", "7", "equal"],
-        ["t", "0", "b", "id-b", "", "", "0", "not compared: a keeps none of them"],
+        ["t", "0", "c", "id-c", "", "", "0", "not compared: a keeps none of them"],
     ]
+
+
+def test_a_terminal_shows_each_row_in_one_line_and_what_is_wrong_after_the_table(run, regions, monkeypatch, capsys):
+    for one in (*regions["a"].logs[0], *regions["b"].logs[0]):
+        one["origin_topic_id"] = "0123456789abcdef0123456789abcdef"
+    regions["b"].logs[0][8]["timestamp"] = 1
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "dumb")  # 80 columns, no colours
+    with pytest.raises(SystemExit, match="1"):
+        app(["verify", "t", *PEER])
+    shown = capsys.readouterr().out.splitlines()
+    assert len(shown) == 4 + 2 + 2
+    assert shown[1].replace("┃", " ").split() == list(verify_peer.TERMINAL_COLUMNS)
+    assert shown[3].replace("│", " ").split() == ["t", "0", "a", "01234567", "1-7", "4", "DIFFERS"]
+    assert shown[-2] == "t/0 a DIFFERS: number 5 differs: offset 4 in a, offset 8 in b"
 
 
 def test_all_topics_that_name_the_peer_are_compared(run, regions):
@@ -103,11 +119,49 @@ def test_partitions_that_one_region_lacks_are_named(run, regions):
     assert lines(run("verify", "t", *PEER))[-1].endswith("not compared: a has no such partition")
 
 
-def test_a_topic_that_the_peer_lacks_is_an_error_only_if_it_was_named(run, regions):
+@pytest.mark.parametrize("lacking", ["a", "b"])
+def test_a_partition_with_records_that_one_region_lacks_is_a_difference(run, regions, lacking):
+    regions[lacking].partitions = 1
+    having = regions["b" if lacking == "a" else "a"]
+    assert run("verify", "t", *PEER).exit_code == 0
+    having.logs[1] = [record(0, having.name, 1)]
+    result = run("verify", "t", *PEER)
+    assert result.exit_code == 1
+    assert result.stdout.splitlines()[-1].endswith(f"DIFFERS: {lacking} has no such partition")
+
+
+@pytest.mark.parametrize(("lacking", "having"), [("a", "b"), ("b", "a")])
+def test_a_link_that_stopped_at_a_gap_is_a_difference(run, regions, lacking, having):
+    regions[lacking].logs = {0: [record(offset, having, offset + 1) for offset in range(2)]}
+    regions[having].logs, regions[having].log_starts = {0: [record(10, having, 11)]}, {0: 10}
+    result = run("verify", "t", *PEER)
+    assert result.exit_code == 1
+    assert result.stdout.splitlines()[1].endswith(
+        f"no record in common: {lacking} lacks number 11, which {having} keeps"
+    )
+
+
+def test_what_a_region_never_took_is_a_difference_and_what_it_trimmed_is_none(run, regions):
+    regions["a"].logs, regions["b"].logs = {}, {0: [record(0, "b", 1)]}
+    assert run("verify", "t", *PEER).exit_code == 1
+    regions["a"].log_starts = {0: 4}
+    assert lines(run("verify", "t", *PEER))[1].endswith("not compared: a keeps none of them")
+
+
+def test_a_topic_that_the_peer_lacks_is_a_difference(run, regions):
     regions["b"].missing = True
     assert "b has no topic t; create it there with --regions" in error_line(run("verify", "t", *PEER))
-    assert lines(run("verify", *PEER))[1].split("\t")[-1] == "not compared: b has no such topic"
+    result = run("verify", *PEER)
+    assert result.exit_code == 1
+    assert result.stdout.splitlines()[1].split("\t")[-1] == "DIFFERS: b has no such topic"
     assert json.loads(run("verify", *PEER, "--json").stdout)[0]["problem"] == "b has no such topic"
+
+
+def test_a_topic_that_only_the_peer_has_is_a_difference(run, regions):
+    regions["a"].missing = True
+    result = run("verify", *PEER)
+    assert result.exit_code == 1
+    assert result.stdout.splitlines()[1].split("\t")[-1] == "DIFFERS: a has no such topic"
 
 
 @pytest.mark.parametrize(

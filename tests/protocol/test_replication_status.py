@@ -76,10 +76,15 @@ def test_a_partition_that_is_not_here_yet_is_lag(world: RegionWorld) -> None:
     world["b"].append("2", "3", partition=3)
     _, regions = shown(world)
     assert (regions["b"].lag_records, regions["b"].lag_ms) == (3, 40)
+    assert regions["b"].problem == (
+        "b has 4 partitions, this region 2: records in the others wait; raise it with 'fenceline topic alter"
+        f" {TOPIC} --partitions 4'"
+    )
+    assert regions["c"].problem is None
     world["a"].log.topics.alter(TOPIC, partitions=6)
     world.runtime.advance(limits.CONNECTED_MS)
     _, regions = shown(world)
-    assert regions["b"].lag_records == 3
+    assert (regions["b"].lag_records, regions["b"].problem) == (3, None)
 
 
 def test_a_peer_that_is_away_is_asked_once_and_the_others_are_shown(world: RegionWorld) -> None:

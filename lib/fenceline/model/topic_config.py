@@ -57,7 +57,7 @@ NAMES: Mapping[str, Name] = {
     "message.timestamp.after.max.ms": Name(3_600_000, "How far a record's time may lie after the append.", unit="ms"),
     "compression.type": Name(
         "producer",
-        "How JSON records are compressed, producer meaning not at all; a binary batch keeps its codec.",
+        "The codec of JSON records (producer: none); binary batches keep theirs.",
         choices=("producer", "none", "gzip", "snappy", "lz4", "zstd"),
     ),
     "producer.id.expiration.ms": Name(

@@ -55,6 +55,7 @@ class Compared:
         records: How many records are in both regions and equal.
         differs_at: The first number that differs, or that one region lacks; ``None`` if there is none.
         problem: What is wrong there, or why nothing was compared.
+        lacks_at: With no number in common: the first number that one region keeps and the other never took.
     """
 
     partition: int
@@ -64,6 +65,7 @@ class Compared:
     records: int
     differs_at: int | None = None
     problem: str = ""
+    lacks_at: int | None = None
 
 
 @dataclass(slots=True)
@@ -111,6 +113,15 @@ def compare(partition: int, own: Side, peer: Side, *, on_progress: OnProgress = 
     kept = [_scan(side, on_progress) for side in (own, peer)]
     lives = sorted({*kept[0], *kept[1]})
     return [_Comparison(partition, life, (own, peer), kept).result() for life in lives]
+
+
+def keeps_records(side: Side) -> bool:
+    """Return True if a side keeps any record.
+
+    Raises:
+        FencelineError: It could not be read.
+    """
+    return bool(_scan(side, lambda _: None))
 
 
 def _scan(side: Side, on_progress: OnProgress) -> dict[Life, _Kept]:
@@ -166,8 +177,8 @@ class _Comparison:
     def result(self) -> Compared:
         own, peer = self._kept
         if own is None or peer is None:
-            lacking = self._sides[0 if own is None else 1].region
-            return Compared(self._partition, self._life, None, None, 0, None, f"{lacking} keeps none of them")
+            lacking = 0 if own is None else 1
+            return self._with_none_in_common(lacking, f"{self._sides[lacking].region} keeps none of them")
         first, last = max(own.first, peer.first), min(own.last, peer.last)
         for side, kept in zip(self._sides, (own, peer), strict=True):
             if kept.repeated is not None:
@@ -175,7 +186,7 @@ class _Comparison:
                 problem = f"number {number} comes twice, or out of its order, in {side.region} at offset {offset}"
                 return Compared(self._partition, self._life, first, last, 0, number, problem)
         if first > last:
-            return Compared(self._partition, self._life, None, None, 0, None, "the regions keep no record in common")
+            return self._with_none_in_common(0 if own.last < peer.first else 1, "the regions keep no record in common")
         records = 0
         for number in range(_block_of(first), _block_of(last) + 1):
             blocks = own.blocks.get(number), peer.blocks.get(number)
@@ -187,6 +198,26 @@ class _Comparison:
             if difference is not None:
                 return Compared(self._partition, self._life, first, last, records, *difference)
         return Compared(self._partition, self._life, first, last, records)
+
+    def _with_none_in_common(self, lacking: int, why: str) -> Compared:
+        """Return what is known where the side ``lacking`` keeps no number that the other one keeps."""
+        side, other = self._sides[lacking], self._sides[1 - lacking]
+        here, there = self._kept[lacking], self._kept[1 - lacking]
+        bounds = side.bounds()
+        # A log without its start may have had them, and records of an earlier life are not taken later.
+        is_known = here is not None or (bounds.log_start_offset == 0 and self._life.origin == other.region)
+        number = None if there is None or not is_known else self._never_taken(lacking, here, there, bounds)
+        if number is not None:
+            why = f"{why}: {side.region} lacks number {number}, which {other.region} keeps"
+        return Compared(self._partition, self._life, None, None, 0, None, why, number)
+
+    def _never_taken(self, lacking: int, here: _Kept | None, there: _Kept, bounds: Bounds) -> int | None:
+        """Return the first number that ``there`` keeps and the side neither took nor gave up; ``None`` if none is."""
+        at, start = (0, 0) if here is None else (here.last, max(one.end_offset for one in here.blocks.values()))
+        for skip in _skips(self._sides[lacking], start, bounds.last_stable_offset):
+            if (skip["origin"], skip["origin_topic"]) == self._life:
+                at += int(skip["count"])
+        return None if there.last <= at else max(there.first, at + 1)
 
     def _look_closely(self, block: int, first: int, last: int) -> tuple[int, tuple[int, str] | None]:
         """Return how many records of a block are equal, and the first number that is not, with what is wrong."""

@@ -110,7 +110,7 @@ class Shown:
             problem = _NO_PEER
         elif is_connected:
             lag = None if is_slow else self._lag(peer, states, contacts)
-            problem = problem or (_SLOW if lag is None else None)
+            problem = problem or (_SLOW if lag is None else self._missing_partitions(region, contacts))
         if region in self.item.suspended:
             problem = "; ".join([*([] if problem is None else [problem]), *self._lenders_problems(region)]) or None
         seen = [contact.seen_at for contact in contacts if contact.seen_at is not None]
@@ -129,6 +129,15 @@ class Shown:
     def _problem(self, name: str) -> str | None:
         problems = (self._contact(number, name).problem for number in range(len(self.appenders)))
         return next((problem for problem in problems if problem is not None), None)
+
+    def _missing_partitions(self, region: str, contacts: Sequence[Contact]) -> str | None:
+        there, here = _partitions_of(contacts), len(contacts)
+        if there <= here:
+            return None
+        return (
+            f"{region} has {there} partitions, this region {here}: records in the others wait; raise it with 'fenceline"
+            f" topic alter {self.item.topic.name} --partitions {there}'"
+        )
 
     def _lenders_problems(self, region: str) -> Iterator[str]:
         """Yield what keeps a suspended region's records from being taken from each other peer."""
@@ -184,8 +193,7 @@ class Shown:
             note = self.contacts.note_of(self._place(number), (peer.name, peer.name))
             records = contact.lag_records(state.origins.get(peer.name), note)
             found.append(_Lag(records or 0, contact.answered.oldest_at))
-        there = max((contact.topic.partitions for contact in contacts if contact.topic is not None), default=0)
-        waiting = range(len(states), min(there, len(states) + limits.REPLICATION_PARTITIONS_MAX))
+        waiting = range(len(states), min(_partitions_of(contacts), len(states) + limits.REPLICATION_PARTITIONS_MAX))
         try:
             hurried = peer.within(limits.PEER_TIMEOUT_MS)
             found += self.contacts.gather([partial(self._lag_of_missing, hurried, number) for number in waiting])
@@ -215,6 +223,11 @@ class _Lag:
 
     def age_ms(self, now_ms: int) -> int:
         return max(now_ms - self.oldest_at, 0) if self.records and self.oldest_at is not None else 0
+
+
+def _partitions_of(contacts: Sequence[Contact]) -> int:
+    """Return how many partitions a peer's topic has, as far as is known; 0 if it is not."""
+    return max((contact.topic.partitions for contact in contacts if contact.topic is not None), default=0)
 
 
 def _answers(state: PartitionState, region: str) -> Iterator[int]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import typer
 
 from fenceline.settings import PeerSettings, Settings
 from fenceline_cli.output import CommandError
-from fenceline_cli.stores import Data, Items, Objects, Region, chosen, prepare
+from fenceline_cli.region_options import region_name
+from fenceline_cli.stores import LOCAL, Data, Items, Objects, chosen, prepare
 
 app = typer.Typer()
 
@@ -26,13 +29,16 @@ def dev(
     objects: Objects = "",
     items: Items = "",
     create: Annotated[bool, typer.Option("--create", help="Create the bucket and the table if missing.")] = False,
-    region: Region = "local",
+    region: Annotated[
+        str, typer.Option(callback=region_name, help="The name of the region that the log belongs to.")
+    ] = LOCAL,
     peers: Annotated[
-        str,
+        list[str] | None,
         typer.Option(
-            metavar="NAME=URL,…", help="The other regions that topics may name, and from which they are replicated."
+            metavar="NAME=URL,…",
+            help="The other regions that topics may name, and from which they are replicated; may be repeated.",
         ),
-    ] = "",
+    ] = None,
     host: Annotated[str, typer.Option(help="The address to listen at.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")] = 8080,
     workers: Annotated[int, typer.Option(min=1, help="How many processes answer requests.")] = 1,
@@ -60,7 +66,7 @@ def dev(
     """
     from fenceline_cli.dev_server.server import serve  # only here: other commands work without the server's packages
 
-    settings = _with_peers(chosen(data, objects, items, region=region), peers)
+    settings = _with_peers(chosen(data, objects, items, region=region), peers or [])
     if create and settings.is_embedded:
         raise CommandError("--create is for --objects and --items; leave it out, since a directory is made anyway")
     prepare(settings, is_create=create)
@@ -68,20 +74,36 @@ def dev(
     raise typer.Exit(serve(settings, host, port, workers, **{name: one for name, one in given.items() if one}))
 
 
-def _with_peers(settings: Settings, text: str) -> Settings:
+def _with_peers(settings: Settings, given: Sequence[str]) -> Settings:
     """Return the settings with the peers that ``--peers`` names.
 
     Raises:
-        BadParameter: A peer is this region, is named twice, or has no URL.
+        BadParameter: A peer is this region, is named twice, or has no URL of its own.
     """
+    text = ",".join(given)
     pairs = [pair.strip().partition("=") for pair in text.split(",")] if text.strip() else []
     try:
         peers = tuple(PeerSettings(name.strip(), url.strip()) for name, _, url in pairs)
         for peer in peers:
-            if not peer.url.startswith(("http://", "https://")):  # a parameter of AWS: only functions look one up
-                raise ValueError(
-                    f"the URL of the peer {peer.name} must begin with http:// or https://, not {peer.url!r}"
-                )
-        return dataclasses.replace(settings, peers=peers)
+            _check_url(peer)
+        settings = dataclasses.replace(settings, peers=peers)
+        by_url: dict[str, str] = {}
+        for peer in peers:
+            other = by_url.setdefault(peer.url.rstrip("/"), peer.name)
+            if other != peer.name:
+                raise ValueError(f"the peers {other} and {peer.name} have one URL; give each its own: {peer.url!r}")
+        return settings
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="'--peers'") from error
+
+
+def _check_url(peer: PeerSettings) -> None:
+    if not peer.url.startswith(("http://", "https://")):  # a parameter of AWS: only functions look one up
+        raise ValueError(f"the URL of the peer {peer.name} must begin with http:// or https://, not {peer.url!r}")
+    parts = urlsplit(peer.url)
+    if not parts.hostname:
+        raise ValueError(f"the URL of the peer {peer.name} must name a host: {peer.url!r}")
+    try:
+        _ = parts.port
+    except ValueError:
+        raise ValueError(f"the port of the peer {peer.name} must be a number up to 65535: {peer.url!r}") from None

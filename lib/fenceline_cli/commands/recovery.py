@@ -66,9 +66,13 @@ def verify(
     found. The first broken offset of each partition is printed.
 
     With --peer the command compares the records of this region with those of another one: of each origin, and over the
-    numbers that both keep. It prints the first number that differs, or that one region lacks, and its exit code is 1
-    then. Records that were aborted, or given up by 'fenceline replication skip', are no difference. This region is read
-    through the service at --url, or from the stores if they are named.
+    numbers that both keep. It prints the first number that differs, or that one region lacks between them, and its exit
+    code is 1 then. It is 1, too, if one region lacks a topic that names both, or a partition in which the other keeps
+    records. It is also 1 if the regions keep no number in common, and one never took what the other keeps.
+
+    Records that were trimmed, aborted, or given up by 'fenceline replication skip' are no difference. Nor are records
+    of an earlier topic of that name. Records after the last number that both keep may still arrive, and are not
+    compared. This region is read through the service at --url, or from the stores if they are named.
     """
     if peer is not None:
         _compare(topic, peer, data, objects, items, region, url, as_json=as_json)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,6 +10,7 @@ import typer
 
 from fenceline_cli.options import DEFAULT_URL, AsJson, TopicName, Url, connect
 from fenceline_cli.output import print_json, print_rows, utc
+from fenceline_cli.region_options import region_name
 
 if TYPE_CHECKING:
     from fenceline.model.region import RegionStatus
@@ -23,7 +25,10 @@ app = typer.Typer(
 )
 
 RegionName = Annotated[
-    str, typer.Argument(metavar="REGION", help="The other region, as 'fenceline regions list' shows it.")
+    str,
+    typer.Argument(
+        metavar="REGION", callback=region_name, help="The other region, as 'fenceline regions list' shows it."
+    ),
 ]
 
 COLUMNS = ("region", "state", "lag_records", "last_seen_at", "problem")
@@ -42,7 +47,13 @@ def list_regions(topic: TopicName, as_json: AsJson = False, url: Url = DEFAULT_U
         print_json({"region": found.region, "regions": [asdict(one) for one in found.regions]})
         return
     rows = [(found.region, "here", "", "", ""), *map(_row, found.regions)]
-    print_rows(COLUMNS, rows)
+    if not sys.stdout.isatty():
+        print_rows(COLUMNS, rows)
+        return
+    print_rows(COLUMNS[:-1], [row[:-1] for row in rows])
+    for one in found.regions:  # outside the table, which would break the lines
+        if one.problem is not None:
+            typer.echo(f"{one.region}: {one.problem}")
 
 
 @app.command(epilog="Example: fenceline regions suspend orders b")

@@ -27,7 +27,8 @@ def help_text() -> str:
             takes = " (true, false)"
         lines += [f"  {name}={shown(name, spec.default)}{takes}", f"      {spec.what}"]
     durations, sizes = ", ".join(units.DURATIONS), ", ".join(units.SIZES)
-    lines += [f"Durations take a unit ({durations}), or are in ms. Sizes take a unit ({sizes}), or are in bytes."]
+    lines += [f"Durations take a unit ({durations}), or are in ms."]
+    lines += [f"Sizes take a unit ({sizes}), or are in bytes."]
     return "\n".join(lines)
 
 

@@ -32,6 +32,7 @@ app = typer.Typer(
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The subscription's name.")]
 
+LIST_COLUMNS = ("name", "replicate_subscription_state", "active_region")
 CURSOR_COLUMNS = ("partition", "mark_delete_offset", "individually_acknowledged", "backlog")
 
 
@@ -73,15 +74,14 @@ def create(
 
 @app.command("list", epilog="Example: fenceline subscription list orders")
 def list_subscriptions(topic: TopicName, as_json: AsJson = False, url: Url = DEFAULT_URL) -> None:
-    """List the subscriptions of a topic."""
+    """List the subscriptions of a topic; active_region is where the consumers of one should read, if that was set."""
     with connect(url) as client:
         found = client.subscriptions(topic)
     if as_json:
-        names = [{"name": one.name, "replicate_subscription_state": one.replicate_subscription_state} for one in found]
-        print_json(names)
+        print_json([{name: getattr(one, name) for name in LIST_COLUMNS} for one in found])
         return
-    rows = [(one.name, str(one.replicate_subscription_state).lower()) for one in found]
-    print_rows(("name", "replicate_subscription_state"), rows)
+    rows = [(one.name, str(one.replicate_subscription_state).lower(), one.active_region or "") for one in found]
+    print_rows(LIST_COLUMNS, rows)
 
 
 @app.command(epilog="Example: fenceline subscription backlog orders billing --json")

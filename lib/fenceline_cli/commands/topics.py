@@ -33,10 +33,12 @@ Config = Annotated[
 
 
 @app.command(
-    epilog="Example: fenceline topic create orders --partitions 8 --config retention.ms=7d\n\n"
-    "Example: fenceline topic create prices --config cleanup.policy=compact --config max.message.bytes=2MiB\n\n"
-    "Example: fenceline topic create orders --regions a,b --url http://127.0.0.1:8080   (then the same at b's URL)\n\n"
-    + settings_text.help_text()
+    epilog="\b\nExample: fenceline topic create orders --partitions 8 \\\n"
+    "             --config retention.ms=7d\n\n"
+    "\b\nExample: fenceline topic create prices --config cleanup.policy=compact \\\n"
+    "             --config max.message.bytes=2MiB\n\n"
+    "\b\nExample: fenceline topic create orders --regions a,b \\\n"
+    "             --url http://127.0.0.1:8080   (then the same at b's URL)\n\n" + settings_text.help_text()
 )
 def create(
     topic: TopicName,
@@ -99,8 +101,10 @@ def describe(topic: TopicName, as_json: AsJson = False, url: Url = DEFAULT_URL) 
 
 @app.command(
     epilog="Example: fenceline topic alter orders --partitions 16\n\n"
-    "Example: fenceline topic alter orders --config retention.ms=1h --unset compression.type --yes\n\n"
-    "Example: fenceline topic alter orders --regions a,b,c   (in each region, to add c)\n\n" + settings_text.help_text()
+    "\b\nExample: fenceline topic alter orders --config retention.ms=1h \\\n"
+    "             --unset compression.type --yes\n\n"
+    "\b\nExample: fenceline topic alter orders --regions a,b,c\n"
+    "             (in each region, to add c)\n\n" + settings_text.help_text()
 )
 def alter(
     topic: TopicName,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
 from fenceline.errors import UnknownTopicOrPartitionError
-from fenceline.recovery.verify_peer import Compared, compare
+from fenceline.recovery.verify_peer import Compared, compare, keeps_records
 from fenceline_cli.commands.progress import bar
 from fenceline_cli.output import EXIT_FAILED, CommandError, print_json, print_rows
 
@@ -17,29 +18,44 @@ if TYPE_CHECKING:
     from fenceline_cli.commands.compared_regions import ComparedRegion
 
 COLUMNS = ("topic", "partition", "origin", "origin_topic_id", "first_number", "last_number", "records", "result")
+TERMINAL_COLUMNS = ("topic", "partition", "origin", "id", "numbers", "records", "result")
 
 
 class Row(NamedTuple):
-    """What was found of one origin in one partition; without ``found``, nothing could be compared, as ``why`` says."""
+    """What was found of one origin in one partition; without ``found``, nothing could be compared, as ``why`` says.
+
+    Attributes:
+        is_lacking: Whether one region lacks what ``why`` names.
+    """
 
     topic: str
     partition: int | None
     found: Compared | None
     why: str = ""
+    is_lacking: bool = False
+
+    @property
+    def differs(self) -> bool:
+        found = self.found
+        return self.is_lacking if found is None else (found.differs_at, found.lacks_at) != (None, None)
 
 
 def compare_regions(own: ComparedRegion, peer: ComparedRegion, topic: str | None, *, as_json: bool) -> None:
-    """Compare the topics that both regions have, print what was found, and end with 1 if anything differs.
+    """Compare the topics of both regions, print what was found, and end with 1 if one differs or lacks anything.
 
     Raises:
         CommandError: ``topic`` is not in both regions.
     """
     rows = [row for one in _topics(own, peer, topic) for row in _compared(own, peer, one, is_only=topic is not None)]
+    if topic is None:
+        rows += _only_there(own, peer)
     if as_json:
         print_json([_document(row) for row in rows])
+    elif sys.stdout.isatty():
+        _show_on_terminal([_row(row) for row in rows])
     else:
         print_rows(COLUMNS, [_row(row) for row in rows])
-    if any(row.found is not None and row.found.differs_at is not None for row in rows):
+    if any(row.differs for row in rows):
         raise typer.Exit(EXIT_FAILED)
 
 
@@ -58,18 +74,27 @@ def _topics(own: ComparedRegion, peer: ComparedRegion, name: str | None) -> Iter
     yield found
 
 
+def _only_there(own: ComparedRegion, peer: ComparedRegion) -> Iterator[Row]:
+    """Yield a row for each topic of the peer that names the own region, which has no such topic."""
+    here = {one.name for one in own.topics()}
+    for one in peer.topics():
+        if own.region in one.regions and one.name not in here:
+            yield Row(one.name, None, None, f"{own.region} has no such topic", is_lacking=True)
+
+
 def _compared(own: ComparedRegion, peer: ComparedRegion, topic: Topic, *, is_only: bool) -> Iterator[Row]:
     try:
         there = peer.topic(topic.name)
     except UnknownTopicOrPartitionError:
         if is_only:
             raise CommandError(f"{peer.region} has no topic {topic.name}; create it there with --regions") from None
-        yield Row(topic.name, None, None, f"{peer.region} has no such topic")
+        yield Row(topic.name, None, None, f"{peer.region} has no such topic", is_lacking=True)
         return
     for number in range(max(topic.partitions, there.partitions)):
         if number >= min(topic.partitions, there.partitions):
-            lacking = own if number >= topic.partitions else peer
-            yield Row(topic.name, number, None, f"{lacking.region} has no such partition")
+            lacking, having = (own, peer) if number >= topic.partitions else (peer, own)
+            is_lacking = keeps_records(having.partition(topic.name, number))
+            yield Row(topic.name, number, None, f"{lacking.region} has no such partition", is_lacking)
             continue
         sides = own.partition(topic.name, number), peer.partition(topic.name, number)
         bounds = [side.bounds() for side in sides]
@@ -79,12 +104,25 @@ def _compared(own: ComparedRegion, peer: ComparedRegion, topic: Topic, *, is_onl
         yield from (Row(topic.name, number, one) for one in found)
 
 
+def _show_on_terminal(rows: Sequence[tuple[object, ...]]) -> None:
+    """Print a table for 80 columns: ids are cut short, and what is wrong comes after it."""
+    results = [str(row[-1]).partition(": ") for row in rows]
+    short = []
+    for (*place, life, first, last, records, _), (result, _, _) in zip(rows, results, strict=True):
+        numbers = "" if first == "" else f"{first}-{last}"
+        short.append((*place, str(life)[:8], numbers, records, result))
+    print_rows(TERMINAL_COLUMNS, short)
+    for row, (result, _, why) in zip(rows, results, strict=True):
+        if why:
+            typer.echo(f"{row[0]}/{row[1]} {row[2]} {result}: {why}")
+
+
 def _row(row: Row) -> tuple[object, ...]:
     found, partition = row.found, "all" if row.partition is None else row.partition
     if found is None:
-        return row.topic, partition, "", "", "", "", 0, f"not compared: {row.why}"
+        return row.topic, partition, "", "", "", "", 0, f"{'DIFFERS' if row.differs else 'not compared'}: {row.why}"
     result = f"not compared: {found.problem}" if found.first_number is None else "equal"
-    if found.differs_at is not None:
+    if row.differs:
         result = f"DIFFERS: {found.problem}"
     numbers = ("" if number is None else number for number in (found.first_number, found.last_number))
     return row.topic, partition, *found.life, *numbers, found.records, result
@@ -93,7 +131,13 @@ def _row(row: Row) -> tuple[object, ...]:
 def _document(row: Row) -> dict[str, Any]:
     found = row.found
     if found is None:
-        return {"topic": row.topic, "partition": row.partition, "problem": row.why, "differs_at": None}
+        return {
+            "topic": row.topic,
+            "partition": row.partition,
+            "problem": row.why,
+            "differs_at": None,
+            "differs": row.differs,
+        }
     return {
         "topic": row.topic,
         "partition": row.partition,
@@ -103,5 +147,6 @@ def _document(row: Row) -> dict[str, Any]:
         "last_number": found.last_number,
         "records": found.records,
         "differs_at": found.differs_at,
+        "differs": row.differs,
         "problem": found.problem,
     }

@@ -175,6 +175,17 @@ def test_a_region_that_has_nothing_in_common_is_not_compared(b_has: list[ReadRec
     assert "none of them" in found.problem or "no record in common" in found.problem
 
 
+@pytest.mark.parametrize(("given_up", "expected"), [(5, 26), (9, None), (20, None)])
+@pytest.mark.parametrize("taken", [0, 20])
+def test_what_was_never_taken_after_a_trim_is_lacking_unless_it_was_given_up(
+    taken: int, given_up: int, expected: int | None
+) -> None:
+    origin = Region("a", run("a", 1, taken + 9), log_start=taken + 5)
+    (found,) = compare(0, Region("b", [*run("a", 1, taken), skip(given_up)]), origin)
+    assert found.differs_at is None
+    assert found.lacks_at == (expected and expected - 20 + taken)
+
+
 def test_each_life_of_a_topic_is_compared_by_itself() -> None:
     old, new = [of("a", 1, life="old"), of("a", 2, life="old")], [of("a", 1, life="new", value=b"x")]
     found = compare(0, Region("a", new), Region("b", [*old, *new]))
