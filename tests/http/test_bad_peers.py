@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import google_crc32c
 import httpx
 import pytest
 
@@ -92,6 +93,16 @@ def flipped(at: int) -> Fault:
     return with_body(lambda body: body[:at] + bytes([body[at] ^ 1]) + body[at + 1 :])
 
 
+def batch_with(at: int, replaced: bytes) -> Fault:
+    """Return the fault that replaces bytes of a segment's only batch, whose CRC is made right again."""
+
+    def change(body: bytes) -> bytes:
+        changed = body[:at] + replaced + body[at + len(replaced) :]
+        return changed[:17] + google_crc32c.value(changed[21:]).to_bytes(4, "big") + changed[21:]
+
+    return with_body(change)
+
+
 def shrink(answer: dict[str, Any]) -> None:
     answer["segments"].reverse()
 
@@ -125,6 +136,9 @@ FAULTS: dict[str, Fault] = {
     "another chain, another base": entry(next_offset=lambda offset: offset + 1),
     "a wrong CRC": flipped(30),
     "a wrong offset in the body": flipped(7),
+    "records that cannot be decoded": batch_with(61, b"\xff" * 6),
+    "records that are not packed as they say": batch_with(21, b"\0\1"),
+    "a codec that is not known": batch_with(21, b"\0\7"),
     "a body that is cut": with_body(lambda body: body[:-1]),
     "a body with more than was announced": with_body(lambda body: body + b"x"),
     "another body of that size": with_body(lambda body: b"x" * len(body)),

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from fenceline import limits
+from fenceline.append.request import AppendRequest
+from fenceline.format import batch
+from fenceline.format.batch import BatchHeader
+from fenceline.model.record import Record
 from fenceline.model.requests import ReadRequest
 from fenceline.regions.replicator import Run
 from tests.support.regions import Region, RegionWorld
 from tests.support.service import TOPIC, request
 from tests.support.transacting import Producer
+
+_RECORDS_AT = 61  # in a batch
 
 
 @pytest.fixture
@@ -53,6 +60,24 @@ def numbers(region: Region, of: str) -> list[tuple[str, int]]:
         low = source.count - len(values)
         found += [(value, low + n) for n, value in enumerate(values, start=1)]
     return found
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_a_batch_arrives_as_it_was_encoded_whatever_its_codec(world: RegionWorld, codec: Any) -> None:
+    records = [Record(None, b"k"), Record(b"", None, headers=[("h", None), ("", b"v")]), *[Record(b"x" * 100)] * 80]
+    world["b"].append("b1")
+    for _ in range(2):  # the second one does not begin at offset 0
+        sent = batch.encode(records, now_ms=1_700_000_000_000, codec=codec).body
+        world["a"].log.append(TOPIC, 0, AppendRequest.of_batch(sent))
+    assert world["b"].pull().took_records == 2 * len(records)
+    taken = [(header.codec, body[at + _RECORDS_AT : at + header.size]) for at, header, body in batches(world["b"])[1:]]
+    assert taken == [(batch.parse_header(sent).codec, sent[_RECORDS_AT:])] * 2
+    page = world["b"].log.partitions.read(TOPIC, 0, ReadRequest(offset=1, max_records=1_000))
+    assert [one.value for one in page.records] == 2 * [record.value for record in records]
+
+
+def batches(region: Region) -> list[tuple[int, BatchHeader, bytes]]:
+    return [(at, header, segment.body) for segment in region.segments() for at, header in segment.batches]
 
 
 def test_records_arrive_in_order_with_their_numbers_and_their_region(world: RegionWorld) -> None:

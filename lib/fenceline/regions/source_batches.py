@@ -1,6 +1,7 @@
 """The batches of one source segment: checked against its entry, numbered, and sorted into taken and left ("Pulling").
 
-Rule: a body must be what its entry says: offsets, size, CRCs, count of records. Of another body nothing is used.
+Rule: a body must be what its entry says: offsets, size, CRCs, count of records. Its records must be decodable, since a
+reader here would fail at others. Of another body nothing is used.
 
 Rule: batches are whole, and below the source's last stable offset. Aborted ones are left, and so are markers that do
 not travel.
@@ -13,8 +14,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from fenceline.errors import CorruptMessageError
 from fenceline.format import control
 from fenceline.format.batch import BatchHeader, MalformedBatch, has_right_crc, headers
+from fenceline.format.batch_check import check_decodable
 from fenceline.format.replicated_batch import stripped
 from fenceline.log.state import AbortedTransaction as AbortedHere
 from fenceline.model.results import AbortedTransaction, SegmentEntry
@@ -58,6 +61,11 @@ def checked(entry: SegmentEntry, body: bytes) -> Sequence[tuple[int, BatchHeader
             raise _unlike(entry, f"a batch has other offsets: offset={offset} base={header.base_offset}")
         if not has_right_crc(body, at, header):
             raise _unlike(entry, f"a batch does not match its CRC: offset={offset}")
+        if not header.is_control:
+            try:
+                check_decodable(header, memoryview(body)[at : at + header.size])
+            except CorruptMessageError as error:
+                raise _unlike(entry, f"{error.detail} offset={offset}") from error
         offset = header.next_offset
         records += 0 if header.is_control else header.count
     if offset != entry.next_offset or records != entry.records:
