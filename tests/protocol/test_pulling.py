@@ -63,8 +63,14 @@ def numbers(region: Region, of: str) -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_a_batch_arrives_as_it_was_encoded_whatever_its_codec(world: RegionWorld, codec: Any) -> None:
-    records = [Record(None, b"k"), Record(b"", None, headers=[("h", None), ("", b"v")]), *[Record(b"x" * 100)] * 80]
+@pytest.mark.parametrize("time", ["CreateTime", "LogAppendTime"])
+def test_a_batch_arrives_as_it_was_encoded_whatever_its_codec(world: RegionWorld, codec: Any, time: str) -> None:
+    world["a"].log.topics.alter(TOPIC, config={"message.timestamp.type": time})
+    records = [
+        Record(None, b"k"),
+        Record(b"", None, headers=[("h", None), ("", b"v")], timestamp=1_600_000_000_000),
+        *[Record(b"x" * 100)] * 80,
+    ]
     world["b"].append("b1")
     for _ in range(2):  # the second one does not begin at offset 0
         sent = batch.encode(records, now_ms=1_700_000_000_000, codec=codec).body

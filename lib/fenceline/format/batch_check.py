@@ -20,7 +20,6 @@ from fenceline.format.batch import BatchHeader, CheckedBatch, MalformedBatch, ha
 from fenceline.limits import DECOMPRESSED_BYTES_MAX, INT64_MAX, RECORD_ERRORS_MAX
 
 _BEYOND = INT64_MAX + 1
-_BASE_OFFSET_BYTES = 8  # at the start of a batch, and not under its CRC
 
 # A builder that only measures. It has a first timestamp, 0, and nothing else is appended to it.
 _MEASURE = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 0)
@@ -43,20 +42,6 @@ def check(body: bytes) -> CheckedBatch:
         raise CorruptMessageError(str(error)) from error
     _check_header(header, body)
     return _check_records(header, body)
-
-
-def check_decodable(header: BatchHeader, batch: memoryview) -> None:
-    """Check that a stored batch's records can be decoded, so that no reader meets one that cannot.
-
-    Raises:
-        CorruptMessageError: They cannot be decoded within bounds, or by any codec that is known.
-    """
-    if header.codec >= len(compression.CODECS):
-        raise CorruptMessageError(f"a batch names an unknown codec; known are 0 to 4: codec={header.codec}")
-    try:
-        _walk(header, memoryview(bytes(_BASE_OFFSET_BYTES) + batch[_BASE_OFFSET_BYTES:]))  # as a producer sends it
-    except compression.DECODE_ERRORS as error:
-        raise CorruptMessageError(f"a batch's records cannot be decoded: {compression.reason(error)}") from error
 
 
 def _check_header(header: BatchHeader, body: bytes) -> None:

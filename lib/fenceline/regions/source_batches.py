@@ -14,10 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from fenceline.errors import CorruptMessageError
 from fenceline.format import control
-from fenceline.format.batch import BatchHeader, MalformedBatch, has_right_crc, headers
-from fenceline.format.batch_check import check_decodable
+from fenceline.format.batch import BatchHeader, MalformedBatch, decode, has_right_crc, headers
 from fenceline.format.replicated_batch import stripped
 from fenceline.log.state import AbortedTransaction as AbortedHere
 from fenceline.model.results import AbortedTransaction, SegmentEntry
@@ -63,9 +61,9 @@ def checked(entry: SegmentEntry, body: bytes) -> Sequence[tuple[int, BatchHeader
             raise _unlike(entry, f"a batch does not match its CRC: offset={offset}")
         if not header.is_control:
             try:
-                check_decodable(header, memoryview(body)[at : at + header.size])
-            except CorruptMessageError as error:
-                raise _unlike(entry, f"{error.detail} offset={offset}") from error
+                decode(body, at)
+            except MalformedBatch as error:
+                raise _unlike(entry, str(error)) from error
         offset = header.next_offset
         records += 0 if header.is_control else header.count
     if offset != entry.next_offset or records != entry.records:
