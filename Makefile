@@ -16,6 +16,7 @@ setup: .venv/ready ## make the virtual environment, once, with all that tests an
 FOR_DEMO := server
 FOR_DEPLOYMENT := aws,infra,server
 FOR_TESTS := aws,infra,server,test
+FOR_SPARK := server,spark
 define install
 	@(while sleep 2; do printf .; done) & dots=$$!; trap 'kill $$dots; echo' EXIT; trap 'exit 130' INT TERM; \
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(1)]'
@@ -36,11 +37,17 @@ endef
 	$(call install,$(FOR_TESTS))
 	@touch $@
 
+.venv/ready-spark: .venv/ready-demo
+	@echo "setup: Spark for Python, 900 MB more, about a minute"
+	$(call install,$(FOR_SPARK))
+	@touch $@
+
 demo: .venv/ready-demo ## load real events through the HTTP API, read them back, verify them; under a minute
 	$(BIN)/python examples/demo.py
 
-test: setup ## every test; the last ones deploy two regions to an emulated AWS, which needs Node 22
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not deploy'
+test: setup .venv/ready-spark ## every test; the last ones deploy two regions to an emulated AWS, which needs Node 22
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not deploy and not spark'
+	$(BIN)/python -m pytest -m spark tests/spark
 	$(BIN)/python -m pytest -m deploy tests/e2e
 
 test-deploy: setup ## the tests on two deployed regions alone
@@ -49,19 +56,22 @@ test-deploy: setup ## the tests on two deployed regions alone
 test-servers: setup ## the tests on real servers, none left out: needs Go, Java 17 and Maven
 	FENCELINE_REQUIRE_SERVERS=1 $(BIN)/python -m pytest -n 2 --dist worksteal tests/contract tests/processes/test_faults.py
 
+test-spark: setup .venv/ready-spark ## the tests that run Spark alone; need Java 17
+	$(BIN)/python -m pytest -m spark tests/spark
+
 check: setup ## lint, types and the fast tests, in under two minutes
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	@# mypy uses one core. Meanwhile the other one compiles the tests, which both of their workers need.
 	$(BIN)/python -m pytest --collect-only -qq >/dev/null & $(BIN)/mypy; found=$$?; wait; exit $$found
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/python -m pytest -n 2 -m 'not slow' --hypothesis-profile quick
+	$(BIN)/python -m pytest -n 2 -m 'not slow and not spark' --hypothesis-profile quick
 
 simulate: setup ## search: the simulation over SEEDS seeds (1000), and the properties on fresh examples
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
 	$(BIN)/python -m tests.simulation --scenario access --seeds $(SEEDS)
 	$(BIN)/python -m tests.simulation --scenario transactions --seeds $(SEEDS)
-	$(BIN)/python -m pytest -n 2 -m 'not slow' --hypothesis-profile fresh
+	$(BIN)/python -m pytest -n 2 -m 'not slow and not spark' --hypothesis-profile fresh
 
 bench: setup ## measure, as ratios in one run: embedded, on real S3 and DynamoDB servers, the functions' cold start, regions
 	$(BIN)/fenceline bench
@@ -72,4 +82,4 @@ bench: setup ## measure, as ratios in one run: embedded, on real S3 and DynamoDB
 clean: ## remove what setup and demo made
 	rm -rf .venv build cdk.out demo-data* *.egg-info
 
-.PHONY: help setup demo test test-deploy test-servers check simulate bench clean
+.PHONY: help setup demo test test-deploy test-servers test-spark check simulate bench clean

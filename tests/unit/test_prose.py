@@ -14,6 +14,7 @@ MODULES = [
     *sorted(path for path in (ROOT / "lib").glob("fenceline/*") if path.is_dir() and path.name != "__pycache__"),
     ROOT / "lib/fenceline_cli",
     ROOT / "lib/fenceline_http",
+    ROOT / "lib/fenceline_spark",
     ROOT / "lib/fenceline_testing",
     ROOT / "functions",
     ROOT / "infra",
@@ -23,7 +24,9 @@ MODULES = [
 ]
 GROUND = [*sorted((ROOT / "lib/fenceline").glob("*.py")), ROOT / "app.py"]
 PAGES = sorted(
-    path for path in [*ROOT.glob("*.md"), *(ROOT / "lib/fenceline").glob("*.md"), *(ROOT / "infra").glob("*.md")]
+    page
+    for folder in (ROOT, ROOT / "lib/fenceline", ROOT / "lib/fenceline_spark", ROOT / "infra")
+    for page in folder.glob("*.md")
 )
 
 

@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 FOR_DEMO = "server"
 FOR_DEPLOYMENT = "aws,infra,server"
 FOR_TESTS = "aws,infra,server,test"
+FOR_SPARK = "server,spark"
 
 
 @pytest.fixture
@@ -41,16 +42,22 @@ def test_the_demo_waits_for_nothing_that_it_does_not_need(checkout: Path) -> Non
     assert installed(checkout, "demo") == [FOR_DEMO]
 
 
-@pytest.mark.parametrize("target", ["test", "check", "setup", "simulate", "bench"])
-def test_the_other_targets_have_everything(checkout: Path, target: str) -> None:
+@pytest.mark.parametrize("target", ["test", "test-spark"])
+def test_the_tests_that_run_spark_have_it(checkout: Path, target: str) -> None:
+    assert installed(checkout, target) == [FOR_DEMO, FOR_DEPLOYMENT, FOR_TESTS, FOR_SPARK]
+
+
+@pytest.mark.parametrize("target", ["check", "setup", "simulate", "bench"])
+def test_the_other_targets_have_everything_but_spark(checkout: Path, target: str) -> None:
     assert installed(checkout, target) == [FOR_DEMO, FOR_DEPLOYMENT, FOR_TESTS]
 
 
 def test_after_the_demo_only_the_rest_is_added_and_after_the_tests_nothing(checkout: Path) -> None:
     (checkout / ".venv").mkdir()
     (checkout / ".venv" / "ready-demo").touch()
-    assert installed(checkout, "test") == [FOR_DEPLOYMENT, FOR_TESTS]
+    assert installed(checkout, "test") == [FOR_DEPLOYMENT, FOR_TESTS, FOR_SPARK]
     (checkout / ".venv" / "ready").touch()
+    (checkout / ".venv" / "ready-spark").touch()
     assert installed(checkout, "demo") == installed(checkout, "test") == []
 
 

@@ -1,0 +1,92 @@
+"""What the tests of Spark share: one session, and one service that answers at a URL of this machine.
+
+Rule: every test here is marked ``spark``. Where Spark or Java is missing, one line says which, and none is run.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fenceline.client import Client
+from fenceline_testing import FencelineServer, serving
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HERE = Path(__file__).parent
+
+
+def missing() -> str | None:
+    """Return what keeps Spark from running here, in one line; ``None`` if nothing does."""
+    if any(find_spec(name) is None for name in ("pyspark", "pyarrow", "numpy", "pandas")):
+        return 'Spark is not installed here; run "make test-spark", which sets it up'
+    java = shutil.which("java") if "JAVA_HOME" not in os.environ else os.environ["JAVA_HOME"] + "/bin/java"
+    if java is None:
+        return "no Java is on this machine; install Java 17 or newer"
+    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    version = told.partition('"')[2].partition(".")[0].partition('"')[0]
+    return (
+        None if version.isdigit() and int(version) >= 17 else f"Spark needs Java 17 or newer: {told.splitlines()[:1]}"
+    )
+
+
+MISSING = missing()
+if MISSING is not None:
+    collect_ignore = [path.name for path in HERE.glob("test_*.py") if path.name != "test_runs_here.py"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.spark)
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[FencelineServer]:
+    """Lend one service for all tests of a run, so each makes topics of its own; see ``topic``."""
+    with serving() as lent:
+        yield lent
+
+
+@pytest.fixture(scope="session")
+def client(server: FencelineServer) -> Client:
+    return server.client
+
+
+@pytest.fixture
+def topic(client: Client, request: pytest.FixtureRequest) -> str:
+    """Return a new topic of two partitions, named for the test."""
+    name = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower())[-60:].strip("-")
+    client.create_topic(name, partitions=2)
+    return name
+
+
+@pytest.fixture(scope="session")
+def spark(server: FencelineServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Lend the session of this run: two cores, which read and write ``server`` unless an option says otherwise."""
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ["FENCELINE_URL"] = server.url
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("fenceline-tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
+        .config("spark.sql.session.timeZone", "UTC")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
