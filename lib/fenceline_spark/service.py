@@ -1,0 +1,16 @@
+"""The service that a process of Spark speaks to.
+
+Rule: a client is kept for the life of its process. PySpark reuses its workers, so connections outlive a batch.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from fenceline.client import Client
+
+
+@cache
+def client_of(endpoint: str, region: str | None = None) -> Client:
+    """Return this process's client of the service at ``endpoint``; ``region`` is what its requests are signed for."""
+    return Client(endpoint, client_name="spark", region=region)

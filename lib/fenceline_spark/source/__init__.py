@@ -1,0 +1,1 @@
+"""The source: ranges of offsets are planned by the driver, and tasks read their segments."""
