@@ -1,4 +1,4 @@
-"""What the driver tells the tasks of a read: how to read, and one range of offsets for each.
+"""What the driver gives the tasks of a read: how to read, and one range of offsets for each.
 
 Rule: no URL is part of it, so planning costs the same whatever the number of segments.
 """
