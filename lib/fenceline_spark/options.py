@@ -149,7 +149,9 @@ def _unknown(name: str, known: Mapping[str, Option], instead: Mapping[str, str])
         if name.lower() == other.lower() or (other.endswith(".") and name.lower().startswith(other.lower())):
             return InvalidRequestError(f"there is no such option here; {advice}: option={name}", field=name)
     close = get_close_matches(name.lower(), known, n=1)
-    nearest = f"did you mean {known[close[0]].name}?" if close else "the options are " + ", ".join(
-        option.name for option in known.values()
+    nearest = (
+        f"did you mean {known[close[0]].name}?"
+        if close
+        else "the options are " + ", ".join(option.name for option in known.values())
     )
     return InvalidRequestError(f"there is no such option; {nearest}: option={name}", field=name)

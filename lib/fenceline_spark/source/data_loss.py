@@ -18,6 +18,9 @@ WAYS_OUT = (
     "read what is kept, by other offsets or a new checkpoint, or set failOnDataLoss=false to go on without the rest"
 )
 
+DELETED = "retention or a trim deleted records"
+CUT_SHORT = "the log ends before that offset, as after the loss of a region"
+
 # Not below "fenceline", which is silent unless a program asks for output: a warning is meant to be seen.
 log = logging.getLogger("fenceline_spark")
 
@@ -40,7 +43,7 @@ class Loss:
     partition: int
     asked: tuple[int, int]
     kept: tuple[int, int] | None
-    why: str = "retention or a trim deleted records"
+    why: str = DELETED
 
     @property
     def skipped(self) -> int:
