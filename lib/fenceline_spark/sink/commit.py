@@ -27,7 +27,7 @@ from fenceline_spark.sink.options import SinkOptions
 from fenceline_spark.sink.placing import Placing, joined, unpacked
 from fenceline_spark.sink.sending import Sending
 from fenceline_spark.sink.task import is_written
-from fenceline_spark.sink.transaction import EXTEND_MS, RETRY_MS, OpenTransaction, abort, is_fenced
+from fenceline_spark.sink.transaction import EXTEND_MS, OpenTransaction, abort, is_fenced
 
 PAIRS_MAX = 5  # asked for by one commit: each further one was fenced by a driver that should have ended
 
@@ -153,7 +153,7 @@ class Committer:
         """
         once = None if batch.once_id is None else OnceMark(batch.once_id, batch.version, batch.run)
         # The commit of a batch: it raises `once` to the version. A run that loses has shown no reader anything.
-        self._client.end_transactions(members, "commit", once=once, retry_ms=RETRY_MS)
+        self._client.end_transactions(members, "commit", once=once)
 
     def _is_own_fence(self, error: errors.FencelineError, found: _Collected) -> bool:
         """Return True if it is the driver's own transaction that is over, and no task's."""

@@ -18,9 +18,9 @@ from fenceline import errors, limits
 from fenceline.client import Client
 from fenceline.model.topic import Topic, unknown_partition
 from fenceline.model.transaction import TopicPartition
-from fenceline_spark.columns.binary import edges
 from fenceline_spark.columns.encode import Columns, headers_of, sizes
 from fenceline_spark.columns.murmur2 import partitions_of
+from fenceline_spark.columns.octets import edges
 from fenceline_spark.sink.options import SinkOptions
 
 STICKY_BYTES = limits.MIB

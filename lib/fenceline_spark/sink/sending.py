@@ -21,7 +21,7 @@ from fenceline_spark.columns.encode import Columns, concatenated, encode, sizes
 from fenceline_spark.sink.lanes import PARALLEL, Lanes
 from fenceline_spark.sink.options import SinkOptions
 from fenceline_spark.sink.placing import Placing
-from fenceline_spark.sink.transaction import RETRY_MS, OpenTransaction
+from fenceline_spark.sink.transaction import OpenTransaction
 
 BATCH_BYTES = limits.MIB  # before compression
 BUFFER_BYTES = 32 * limits.MIB  # of rows that wait for their batch to fill
@@ -175,7 +175,6 @@ class Sending:
             expected_offset=None if expected is None else expected + count_before,
             session=session,
             transactional_id=None if self._transaction is None else self._transaction.transactional_id,
-            retry_ms=RETRY_MS,
         )
         if expected is not None and not (appended.expected_offset_checked or appended.duplicate):
             raise errors.InvalidRequestError(

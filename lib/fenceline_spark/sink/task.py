@@ -90,8 +90,8 @@ def is_written(batch: Batch, mark: OnceMark) -> bool:
     """
     if batch.is_stream and mark.version > batch.version:
         raise errors.AlreadyCommittedError(
-            "the checkpoint is older than what its query wrote; begin with a new checkpoint, or run "
-            f'"fenceline spark forget {mark.app_id}" to write this batch, too: '
+            "the query wrote later batches than its checkpoint has; begin with a new checkpoint, or run "
+            f'"fenceline spark forget {mark.app_id}": '
             f"app_id={mark.app_id} batch={batch.version} written={mark.version}",
             version=mark.version,
             note=mark.note,

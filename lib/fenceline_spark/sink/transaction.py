@@ -19,7 +19,6 @@ from fenceline.client.transactions.errors import refusal_in
 from fenceline.client.transport import log
 from fenceline.model.transaction import ProducerPair, TopicPartition
 
-RETRY_MS = 120_000  # for an answer that says to send the request again
 TIMEOUT_MS = 60_000  # after which the transaction of a process that died ends by itself
 EXTEND_MS = 20_000
 ABORT_MS = 10_000  # for the tries of an abort: what it leaves open ends by its time-out
@@ -40,9 +39,7 @@ class OpenTransaction:
         self._failure: errors.FencelineError | None = None
         self._over = threading.Event()
         self._keeper: threading.Thread | None = None
-        self.pair: ProducerPair = client.transactional_producer_id(
-            transactional_id, timeout_ms=TIMEOUT_MS, retry_ms=RETRY_MS
-        )
+        self.pair: ProducerPair = client.transactional_producer_id(transactional_id, timeout_ms=TIMEOUT_MS)
 
     def __enter__(self) -> Self:
         return self
@@ -67,10 +64,10 @@ class OpenTransaction:
         count = len(self._partitions) + len(new)
         if count > limits.TRANSACTION_PARTITIONS_MAX:
             raise errors.InvalidRequestError(
-                "the rows touch more partitions than one transaction takes; write fewer in each task, as by repartition: "
+                "the rows touch more partitions than one transaction takes; write fewer in each task, by repartition: "
                 f"partitions={count} partitions_max={limits.TRANSACTION_PARTITIONS_MAX}"
             )
-        self._client.add_partitions_to_transaction(self.transactional_id, self.pair, new, retry_ms=RETRY_MS)
+        self._client.add_partitions_to_transaction(self.transactional_id, self.pair, new)
         self._partitions.update(new)
         if self._keeper is None:
             self._keeper = threading.Thread(target=self._keep_open, name="fenceline-extend", daemon=True)
@@ -83,7 +80,7 @@ class OpenTransaction:
         self._extend(timeout_ms)
 
     def _extend(self, timeout_ms: int) -> None:
-        self._client.extend_transaction(self.transactional_id, self.pair, timeout_ms, retry_ms=RETRY_MS)
+        self._client.extend_transaction(self.transactional_id, self.pair, timeout_ms)
 
     def check(self) -> None:
         """Raise the refusal that an extension met, if one did: the transaction is over."""
