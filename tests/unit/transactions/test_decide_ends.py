@@ -127,7 +127,7 @@ def test_each_member_at_the_last_epoch_takes_a_producer_id_of_its_own() -> None:
 
 def test_what_the_members_name_has_a_limit_together() -> None:
     """Each alone would have room."""
-    places = tuple(TopicPartitions(f"{number:05d}", "t" * 249, (0,)) for number in range(1000))
+    places = tuple(TopicPartitions(f"{number:05d}", "t" * 249, (0,)) for number in range(1_100))
     large = [item(name, partitions=places) for name in "abcdefghijk"]
     request = Ends([TransactionMember(one.transactional_id, one.pair) for one in large], True)
     refused = refusal(seen(*large), request)
