@@ -21,9 +21,7 @@ texts = st.one_of(
 )
 times = st.one_of(st.sampled_from(EDGES), st.integers(0, 9_000_000_000_000))
 pairs = st.lists(st.tuples(st.text(max_size=5), texts), max_size=4)
-records = st.builds(
-    Record, value=texts, key=texts, headers=st.one_of(st.just([]), st.just([]), pairs), timestamp=times
-)
+records = st.builds(Record, value=texts, key=texts, headers=st.one_of(st.just([]), st.just([]), pairs), timestamp=times)
 codecs = st.sampled_from(["none", "gzip", "snappy", "lz4", "zstd"])
 
 
