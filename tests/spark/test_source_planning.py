@@ -137,8 +137,7 @@ def test_ranges_are_cut_as_asked(service: Service) -> None:
 
 
 def test_latest_is_the_last_stable_offset_of_a_committed_read(service: Service) -> None:
-    with service.client.transactional_producer("open") as producer:
-        transaction = producer.transaction()
+    with service.client.transactional_producer("open") as producer, producer.transaction() as transaction:
         transaction.send("a", value=b"t", partition=0)
         transaction.flush()
         assert ranges(service, options())[0] == ("a", 0, 0, 10)
@@ -150,7 +149,6 @@ def test_latest_is_the_last_stable_offset_of_a_committed_read(service: Service) 
             plan(service.client, ended, NONE)
         # A start that is not stable yet is no loss: there is nothing to read so far.
         assert ranges(service, options(startingOffsets='{"a":{"0":11,"1":10}}')) == []
-        transaction.abort()
 
 
 def test_what_is_not_kept_is_lost_by_its_ranges(service: Service) -> None:

@@ -125,13 +125,11 @@ def test_a_limit_is_shared_out_and_reached_over_batches(service: Service) -> Non
 def test_a_stream_never_passes_an_open_transaction(service: Service) -> None:
     one, uncommitted = reader(), reader(isolation="read_uncommitted")
     start = one.initialOffset()
-    with service.client.transactional_producer("open") as producer:
-        transaction = producer.transaction()
+    with service.client.transactional_producer("open") as producer, producer.transaction() as transaction:
         transaction.send("a", value=b"t", partition=0)
         transaction.flush()
         assert at(one.latestOffset(start, ReadAllAvailable())) == [10, 10]
         assert at(uncommitted.latestOffset(start, ReadAllAvailable())) == [11, 10]
-        transaction.commit()
     assert at(one.latestOffset(start, ReadAllAvailable())) == [12, 10]  # the record and its marker
 
 
