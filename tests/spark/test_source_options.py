@@ -135,6 +135,7 @@ def test_a_value_that_an_option_does_not_take_is_refused_by_its_name(name: str, 
         ({"kafkaconsumer.polltimeoutms": "3"}, "leave it out"),
         ({"path": "a"}, "subscribe"),
         ({"topic": "a"}, "subscribe"),
+        ({"owner": "me"}, "CREATE TEMPORARY VIEW"),
     ],
 )
 def test_an_option_that_there_is_not_is_refused_with_the_one_to_use(given: dict[str, str], words: str) -> None:
