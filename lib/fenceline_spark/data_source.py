@@ -18,6 +18,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from fenceline_spark.plain_errors import plain_errors
 from fenceline_spark.schema import columns_of, schema_of
 from fenceline_spark.source.batch import BatchReader
 from fenceline_spark.source.options import SourceOptions, is_read
@@ -27,6 +28,7 @@ from fenceline_spark.source.stream import StreamReader
 class FencelineDataSource(DataSource):
     """fenceline's topics, to read and to write."""
 
+    @plain_errors
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
         # With .schema(…) load() asks for nothing more. So this is where it learns what is wrong.
@@ -37,22 +39,27 @@ class FencelineDataSource(DataSource):
     def name(cls) -> str:
         return "fenceline"
 
+    @plain_errors
     def schema(self) -> StructType:
         return schema_of(SourceOptions.of(self.options).included)
 
+    @plain_errors
     def reader(self, schema: StructType) -> DataSourceReader:
         options = SourceOptions.of(self.options).for_batch()
         return BatchReader(options, columns_of(schema, options.included))
 
+    @plain_errors
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         options = SourceOptions.of(self.options).for_stream()
         return StreamReader(options, columns_of(schema, options.included))
 
+    @plain_errors
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from fenceline_spark.sink import make_writer
 
         return make_writer(self.options, schema, overwrite)
 
+    @plain_errors
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         from fenceline_spark.sink import make_stream_writer
 

@@ -38,7 +38,9 @@ def headers(data: memoryview, array: Any, found: Fields, ends: Any) -> Headers |
     if count is None:
         return None
     # A header takes two bytes at least.
-    refuse((count < 0) | (count > np.minimum((ends - found.headers_at) // 2, HEADERS_PER_BATCH_MAX)), "too many headers")
+    refuse(
+        (count < 0) | (count > np.minimum((ends - found.headers_at) // 2, HEADERS_PER_BATCH_MAX)), "too many headers"
+    )
     firsts = np.cumsum(count) - count
     names, values, behind = _empty(int(count.sum())), _empty(int(count.sum())), found.headers_at.copy()
     rows, number = np.flatnonzero(count), 0
@@ -58,7 +60,7 @@ def header_column(headers: Headers | None, rows: slice, length: int) -> Any:
     """Return the column of the records in ``rows``, of which there are ``length``: null where a record has none."""
     if headers is None:
         return pa.nulls(length, TYPE)
-    edges = np.zeros(len(headers.count) + 1, dtype=np.int32)
+    edges: Any = np.zeros(len(headers.count) + 1, dtype=np.int32)
     np.cumsum(headers.count, out=edges[1:])
     pairs = pa.StructArray.from_arrays([headers.names, headers.values], fields=list(_PAIR))
     buffers = [valid_bits(headers.count[rows] == 0), pa.py_buffer(np.append(edges[:-1][rows], edges[rows.stop]))]

@@ -188,8 +188,8 @@ class SourceOptions:
         options.exclude(values, *_END)
         _check_combinations(values)
         return cls(
-            endpoint=_endpoint(values, environ),
-            region=values.get("region", environ.get("FENCELINE_AWS_REGION") or None),
+            endpoint=options.endpoint_of(values, environ),
+            region=options.region_of(values, environ),
             subscribed=Subscribed(values.get("subscribe"), values.get("assign"), values.get("subscribePattern")),
             starting=_first(values, _START),
             ending=_first(values, _END),
@@ -239,17 +239,6 @@ def is_read(given: Mapping[str, str]) -> bool:
 
 def _first(values: Mapping[str, Any], names: tuple[str, ...]) -> Any:
     return next((values[name] for name in names if name in values), None)
-
-
-def _endpoint(values: Mapping[str, Any], environ: Mapping[str, str]) -> str:
-    endpoint = values.get("endpoint") or environ.get("FENCELINE_URL")
-    if not endpoint:
-        raise InvalidRequestError(
-            "the service is not known; give the option endpoint, or set FENCELINE_URL before the session starts: "
-            "option=endpoint",
-            field="endpoint",
-        )
-    return str(endpoint)
 
 
 def _check_combinations(values: Mapping[str, Any]) -> None:

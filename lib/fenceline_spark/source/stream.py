@@ -20,6 +20,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from fenceline.client import Client
+from fenceline_spark.plain_errors import plain_errors
 from fenceline_spark.service import client_of
 from fenceline_spark.source import edges
 from fenceline_spark.source.admission import share
@@ -29,9 +30,9 @@ from fenceline_spark.source.offsets import Offsets
 from fenceline_spark.source.options import SourceOptions
 from fenceline_spark.source.progress import Look, look
 from fenceline_spark.source.progress_group import ProgressGroup
-from fenceline_spark.source.provisional import read_range
 from fenceline_spark.source.ranges import cut
 from fenceline_spark.source.reading import ReadRange
+from fenceline_spark.source.task import read_range
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -46,6 +47,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._warned: tuple[Loss, ...] = ()
         self._group = None if options.progress_group is None else ProgressGroup(options.progress_group)
 
+    @plain_errors
     def initialOffset(self) -> dict[str, Any]:
         """Return where a new query begins. Spark asks once for each checkpoint."""
         start = self._options.starting
@@ -63,10 +65,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMinRows(self._options.min_offsets)
         return ReadAllAvailable()
 
+    @plain_errors
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix the ends of this run, partitions included."""
         self._fixed = bounds_of(self._client(), self._options.subscribed, may_be_gone=True)
 
+    @plain_errors
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return where the next batch ends; ``start`` itself if there is none.
 
@@ -95,6 +99,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the ends that the last trigger found, without another request."""
         return self._seen
 
+    @plain_errors
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         first, last = Offsets.of(start), Offsets.of(end)
         ranges = [
