@@ -1,13 +1,12 @@
 """The data source ``fenceline`` as PySpark sees it: its name, its columns, its readers and writers.
 
-Rule: options of a read are parsed as soon as there are any, so that ``load()`` refuses what is wrong.
+Rule: ``load()`` refuses wrong options, because it asks for the columns. Where ``.schema(…)`` gives them, Spark asks for
+nothing before the first action or ``start()``, which then refuses.
 
 Not here: reading and writing; see ``source`` and ``sink``.
 """
 
 from __future__ import annotations
-
-from collections.abc import MutableMapping
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -18,22 +17,16 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from fenceline.errors import FixError
 from fenceline_spark.plain_errors import plain_errors
 from fenceline_spark.schema import columns_of, schema_of
 from fenceline_spark.source.batch import BatchReader
-from fenceline_spark.source.options import SourceOptions, is_read
-from fenceline_spark.source.stream import StreamReader
+from fenceline_spark.source.options import SourceOptions
+from fenceline_spark.source.stream import RefusedStream, StreamReader
 
 
 class FencelineDataSource(DataSource):
     """fenceline's topics, to read and to write."""
-
-    @plain_errors
-    def __init__(self, options: MutableMapping[str, str]) -> None:
-        super().__init__(options)
-        # With .schema(…) load() asks for nothing more. So this is where it learns what is wrong.
-        if is_read(options):
-            SourceOptions.of(options)
 
     @classmethod
     def name(cls) -> str:
@@ -48,10 +41,12 @@ class FencelineDataSource(DataSource):
         options = SourceOptions.of(self.options).for_batch()
         return BatchReader(options, columns_of(schema, options.included))
 
-    @plain_errors
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        options = SourceOptions.of(self.options).for_stream()
-        return StreamReader(options, columns_of(schema, options.included))
+        try:
+            options = SourceOptions.of(self.options).for_stream()
+            return StreamReader(options, columns_of(schema, options.included))
+        except FixError as error:
+            return RefusedStream(error)
 
     @plain_errors
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

@@ -59,16 +59,18 @@ def rows_by_library(body: bytes) -> tuple[list[Row], list[int]]:
     return rows, times
 
 
-def stored(body: bytes, origin: str | None = None) -> list[StoredBatch]:
-    """Return the batches of a body that begins at its first batch's offset."""
-    found = list(headers(body))
-    base, behind = found[0][1].base_offset, found[-1][1].next_offset
-    return [StoredBatch(body, at, header, origin) for at, header in stored_headers(LOG, body, base, behind)]
-
-
 def record_batches(body: bytes, columns: Iterable[str] = ALL, **cut: int) -> list[Any]:
-    """Return what the columns' decoder makes of a body."""
-    return list(Decoder(LOG, columns, **cut).decode(stored(body)))
+    """Return what the columns' decoder makes of a body, whose own headers say which offsets it has."""
+    found = list(headers(body))
+    return record_batches_between(body, found[0][1].base_offset, found[-1][1].next_offset, columns, **cut)
+
+
+def record_batches_between(
+    body: bytes, base_offset: int, next_offset: int, columns: Iterable[str] = ALL, **cut: int
+) -> list[Any]:
+    """Return what the columns' decoder makes of a segment's body, of which these offsets are listed."""
+    found = stored_headers(LOG, body, base_offset, next_offset)
+    return list(Decoder(LOG, columns, **cut).decode(StoredBatch(body, at, header) for at, header in found))
 
 
 def rows_of(record_batches: Iterable[Any]) -> list[Row]:

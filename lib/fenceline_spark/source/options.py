@@ -129,9 +129,6 @@ OPTIONS = (
     Option("progressGroup", "the name of a group: 1 to 249 of A-Z a-z 0-9 . _ -", _group),
 )
 
-# Given only where something is read, so that an option wrong beside it is found by load().
-_OF_READS = frozenset({"subscribe", "assign", "subscribepattern"})
-
 _INSTEAD: Mapping[str, str] = {
     "kafka.bootstrap.servers": "endpoint takes its place, with the URL of the service",
     "kafka.group.id": "no group is needed to read; progressGroup commits a stream's progress to one",
@@ -142,6 +139,7 @@ _INSTEAD: Mapping[str, str] = {
     "fetchOffset.numRetries": "requests are sent again by themselves, so leave it out",
     "fetchOffset.retryIntervalMs": "requests are sent again by themselves, so leave it out",
     "path": "topics are named by the option subscribe, so give load() and start() no path",
+    "owner": "Spark keeps no options of a table for this source; use CREATE TEMPORARY VIEW … USING fenceline",
     "topic": "a read names its topics by subscribe",
 }
 
@@ -230,11 +228,6 @@ class SourceOptions:
 
     def reading(self, columns: tuple[str, ...]) -> Reading:
         return Reading(self.endpoint, self.region, columns, self.is_committed, self.origin, self.fails_on_loss)
-
-
-def is_read(given: Mapping[str, str]) -> bool:
-    """Return True if these are options of a read: they name what to read."""
-    return any(name.lower() in _OF_READS for name in given)
 
 
 def _first(values: Mapping[str, Any], names: tuple[str, ...]) -> Any:

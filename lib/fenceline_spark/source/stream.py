@@ -20,6 +20,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from fenceline.client import Client
+from fenceline.errors import FixError
 from fenceline_spark.plain_errors import plain_errors
 from fenceline_spark.service import client_of
 from fenceline_spark.source import edges
@@ -135,6 +136,28 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         new = tuple(loss for loss in losses if loss not in self._warned)
         self._warned = losses
         report(new, fails=False)
+
+
+class RefusedStream(DataSourceStreamReader):
+    """A stream that is refused as it begins: PySpark hides an error of ``streamReader()`` behind one of its own."""
+
+    def __init__(self, error: FixError) -> None:
+        self._error = error
+
+    @plain_errors
+    def initialOffset(self) -> dict[str, Any]:
+        raise self._error
+
+    @plain_errors
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002
+        raise self._error
+
+    @plain_errors
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:  # noqa: ARG002
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:  # noqa: ARG002
+        raise self._error
 
 
 def _by_topic(seen: Look) -> dict[str, dict[int, int]]:
