@@ -1,0 +1,61 @@
+"""The data source ``fenceline`` as PySpark sees it: its name, its columns, its readers and writers.
+
+Rule: ``load()`` refuses wrong options, because it asks for the columns. Where ``.schema(…)`` gives them, Spark asks for
+nothing before the first action or ``start()``, which then refuses.
+
+Not here: reading and writing; see ``source`` and ``sink``.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+from fenceline.errors import FixError
+from fenceline_spark.plain_errors import plain_errors
+from fenceline_spark.schema import columns_of, schema_of
+from fenceline_spark.source.batch import BatchReader
+from fenceline_spark.source.options import SourceOptions
+from fenceline_spark.source.stream import RefusedStream, StreamReader
+
+
+class FencelineDataSource(DataSource):
+    """fenceline's topics, to read and to write."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "fenceline"
+
+    @plain_errors
+    def schema(self) -> StructType:
+        return schema_of(SourceOptions.of(self.options).included)
+
+    @plain_errors
+    def reader(self, schema: StructType) -> DataSourceReader:
+        options = SourceOptions.of(self.options).for_batch()
+        return BatchReader(options, columns_of(schema, options.included))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        try:
+            options = SourceOptions.of(self.options).for_stream()
+            return StreamReader(options, columns_of(schema, options.included))
+        except FixError as error:
+            return RefusedStream(error)
+
+    @plain_errors
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from fenceline_spark.sink import make_writer
+
+        return make_writer(self.options, schema, overwrite)
+
+    @plain_errors
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from fenceline_spark.sink import make_stream_writer
+
+        return make_stream_writer(self.options, schema, overwrite)
