@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,24 +16,25 @@ from hypothesis import given
 
 from fenceline import errors, limits
 from fenceline.adapters.sqlite.directory import open_directory
-from fenceline.append.request import AppendRequest
 from fenceline.compaction import compact as core
 from fenceline.compaction.writer import Place, ViewFile, view_of
-from fenceline.format import batch, keys
+from fenceline.format import keys
 from fenceline.log.checkpoint_items import CompactedView, Head
 from fenceline.log.compacted_view import list_files
 from fenceline.log.partition import Partition
-from fenceline.model.record import Record
-from fenceline.model.requests import ReadRequest
 from fenceline.model.results import ReadRecord
 from fenceline.runtime import ThreadRuntime
 from fenceline.service.log import Log
 from fenceline.settings import Settings
 from fenceline_spark.jobs import compact, compaction, compaction_tasks, ranges
 from fenceline_spark.jobs.compaction_tasks import Work
+from fenceline_spark.jobs.session import JobError, one_line_errors
 from tests.protocol.test_compaction import STEPS, Model, plain, read_all, serve_table, take
-from tests.support.service import TOPIC, LogBuilder, Service, serve
+from tests.support.service import TOPIC, LogBuilder, access, marker
 from tests.support.tries import tries
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 REGION = "here"
 
@@ -49,7 +49,11 @@ def _many_small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def compact_here(partition: Partition, *, again: int = 0, patch: pytest.MonkeyPatch) -> CompactedView | None:
-    """Compact as the driver does, with a dictionary for the shuffle; run each task that makes files 1 + ``again`` times."""
+    """Compact as the driver does, with a dictionary for the shuffle.
+
+    Args:
+        again: How often each task that makes files runs once more.
+    """
     planned = core.plan(partition)
     if planned is None:
         return None
@@ -100,3 +104,258 @@ def test_the_tasks_of_a_compaction_make_what_the_model_says(
             found = read_all(log, start, max_records=3, is_read_committed=is_read_committed)
             expected = model.view(told.compaction_horizon, start, is_read_committed=is_read_committed)
             assert [plain(r) for r in found] == [plain(r) for r in expected]
+
+
+# With a session, on the stores of a directory
+
+
+class Directory:
+    """The stores of a directory, with one topic that compacts; ``copy`` is the same at another place."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.settings = Settings(str(path), REGION, 0)
+        self.objects, self.items = open_directory(path, now_ms=ThreadRuntime().now_ms)
+        self.log = self.opened()
+
+    def opened(self) -> Log:
+        """Return a log that remembers nothing."""
+        return Log(self.objects, self.items, ThreadRuntime(), region=REGION)
+
+    def partition(self, number: int = 0) -> Partition:
+        return Partition(self.opened().context, TOPIC, self.topic_id, number)
+
+    @property
+    def topic_id(self) -> str:
+        return self.log.topics.get(TOPIC).topic_id
+
+    @property
+    def head(self) -> Head:
+        key = keys.head_item(self.topic_id, 0)
+        return Head.from_value(self.items.get([key])[key].value)
+
+    def files(self) -> list[str]:
+        return [line.key for line in self.objects.list(keys.compacted_prefix(self.topic_id, 0))]
+
+    def read(self) -> list[ReadRecord]:
+        found = read_all(self.opened(), self.log.partitions.offsets(TOPIC, 0).bounds.log_start_offset)
+        return [plain(record) for record in found]
+
+    def close(self) -> None:
+        self.objects.close()
+        self.items.close()
+
+
+@pytest.fixture
+def stores(tmp_path: Path) -> Iterator[Directory]:
+    with closing(Directory(tmp_path / "data")) as made:
+        made.log.topics.create(TOPIC, partitions=2, config={"cleanup.policy": "compact"})
+        yield made
+
+
+def random_steps(chance: random.Random, count: int) -> Iterator[tuple[Any, ...]]:
+    """Yield steps as hypothesis makes them for the core, more of them, with batches of up to forty records."""
+    for _ in range(count):
+        kind = chance.choice(["append"] * 8 + ["end"] * 2 + ["marker"])
+        if kind == "append":
+            pairs = [
+                (
+                    chance.choice([None, *(b"key-%d" % n for n in range(40))]),
+                    chance.choice([None, b"", b"1", chance.randbytes(40)]),
+                )
+                for _ in range(chance.randint(1, 40))
+            ]
+            codec = chance.choice(["none", "gzip", "snappy", "lz4", "zstd"])
+            yield (
+                "append",
+                pairs,
+                codec,
+                chance.choice([None, 7, 8]),
+                chance.choice([None, None, "us"]),
+                chance.random() < 0.5,
+            )
+        elif kind == "end":
+            yield "end", chance.choice([7, 8]), chance.random() < 0.6
+        else:
+            yield "marker", chance.random() < 0.5
+
+
+def fill(stores: Directory, seed: int, steps: int = 60) -> Model:
+    """Put a random log into partition 0: transactions that were committed, aborted, and are open."""
+    model = Model(LogBuilder(topic_id=stores.topic_id, region=REGION))
+    grow(stores, model, random_steps(random.Random(seed), steps))
+    return model
+
+
+def grow(stores: Directory, model: Model, steps: Iterator[tuple[Any, ...]]) -> None:
+    stored = len(model.log.segments)
+    for kind, *rest in steps:
+        if kind == "append":
+            model.append(*rest)
+        elif kind == "end":
+            model.end(*rest)
+        else:
+            model.mark(access("s", model.log.state.topic_epoch + 1) if rest[0] else marker(0x80))
+    model.log.store(stores.objects, stored)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_compaction_by_spark_keeps_the_records_that_the_core_keeps(
+    spark: SparkSession, stores: Directory, tmp_path: Path, seed: int
+) -> None:
+    """Twice: a log without a view, then one that grew, and was trimmed into the view."""
+    model = fill(stores, seed)
+    for _ in range(2):
+        shutil.copytree(stores.path, tmp_path / "core", dirs_exist_ok=True)
+        with closing(Directory(tmp_path / "core")) as other:
+            expected = core.compact(other.partition())
+            assert expected is not None
+            view = compact(spark, stores.settings, TOPIC, 0)
+            assert view is not None
+            assert (view.horizon, view.records) == (expected.horizon, expected.records)
+            assert stores.head.view == view
+            assert view.files > 1, "several tasks made files"
+            assert stores.read() == other.read()
+        shutil.rmtree(tmp_path / "core")
+        assert [(r.offset, r.key, r.value) for r in stores.read()] == [
+            (r.offset, r.key, r.value) for r in model.view(view.horizon, 0, is_read_committed=False)
+        ] or model.log.state.next_offset > view.horizon
+        grow(stores, model, random_steps(random.Random(seed + 10), 30))
+        stores.log.partitions.trim(TOPIC, 0, view.horizon // 3)
+    assert compact(spark, stores.settings, TOPIC, 1) is None, "a partition without records has no view"
+
+
+def test_a_compaction_that_finds_nothing_new_leaves_the_view(spark: SparkSession, stores: Directory) -> None:
+    fill(stores, 3, 10)
+    first = compact(spark, stores.settings, TOPIC, 0)
+    files = stores.files()
+    assert compact(spark, stores.settings, TOPIC, 0) == first
+    assert stores.files() == files
+
+
+def test_only_a_topic_that_compacts_is_compacted(spark: SparkSession, stores: Directory) -> None:
+    stores.log.topics.create("plain")
+    with pytest.raises(errors.InvalidRequestError, match="compact"):
+        compact(spark, stores.settings, "plain", 0)
+    with pytest.raises(errors.UnknownTopicOrPartitionError):
+        compact(spark, stores.settings, TOPIC, 2)
+
+
+def test_a_log_of_tombstones_and_aborted_records_leaves_an_empty_view(spark: SparkSession, stores: Directory) -> None:
+    log = LogBuilder(topic_id=stores.topic_id, region=REGION)
+    model = Model(log)
+    model.append([(b"a", b"1")], "none", None, None, False)
+    model.append([(b"b", b"2")], "none", 7, None, False)
+    model.end(7, False)
+    model.append([(b"a", None)], "zstd", None, None, False)
+    log.store(stores.objects)
+    view = compact(spark, stores.settings, TOPIC, 0)
+    assert view is not None
+    assert (view.horizon, view.files, view.records) == (4, 0, 0)
+    assert stores.read() == []
+
+
+def beside(monkeypatch: pytest.MonkeyPatch, act: Any) -> None:
+    """Do something when all files are made, and the pointer was not moved."""
+    made = compaction._files
+
+    def then(*arguments: Any) -> list[ViewFile]:
+        files = made(*arguments)
+        act()
+        return files
+
+    monkeypatch.setattr(compaction, "_files", then)
+
+
+def test_appends_and_trims_beside_a_compaction_are_kept(
+    spark: SparkSession, stores: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = fill(stores, 4)
+
+    def act() -> None:
+        grow(stores, model, random_steps(random.Random(5), 20))
+        stores.opened().partitions.trim(TOPIC, 0, 20)
+
+    beside(monkeypatch, act)
+    view = compact(spark, stores.settings, TOPIC, 0)
+    assert view is not None
+    expected = model.view(view.horizon, 20, is_read_committed=False)
+    assert stores.read() == [plain(record) for record in expected]
+
+
+def test_of_two_compactors_the_one_that_gets_as_far_first_wins(
+    spark: SparkSession, stores: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other's files stay unread, under an attempt of their own."""
+    fill(stores, 6)
+    beside(monkeypatch, lambda: core.compact(stores.partition()))
+    view = compact(spark, stores.settings, TOPIC, 0)
+    assert view is not None
+    assert view == stores.head.view
+    attempts = {keys.parse_compacted_key(key)[3] for key in stores.files()}
+    assert len(attempts) == 2
+    assert stores.read()
+
+
+def test_a_compactor_that_gets_less_far_changes_nothing(
+    spark: SparkSession, stores: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = fill(stores, 7)
+
+    def act() -> None:
+        for producer in (7, 8):
+            model.end(producer, True)
+        model.append([(b"last", b"1")], "none", None, None, False)
+        model.log.store(stores.objects, before)
+        core.compact(stores.partition())
+
+    before = len(model.log.segments)
+    beside(monkeypatch, act)
+    view = compact(spark, stores.settings, TOPIC, 0)
+    assert view is not None
+    assert view.horizon == model.log.state.next_offset == stores.head.compaction_horizon
+
+
+def test_files_that_no_task_named_keep_a_view_out_of_force(
+    spark: SparkSession, stores: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task of the same attempt that made other files than the one that Spark counted: the old view stays."""
+    fill(stores, 8)
+
+    def act() -> None:
+        key = stores.files()[-1]
+        topic_id, partition, horizon, attempt, base = keys.parse_compacted_key(key)
+        stores.objects.create(keys.compacted_key(topic_id, partition, horizon, attempt, base + 1), b"x", {})
+
+    beside(monkeypatch, act)
+    with pytest.raises(errors.CorruptLogError, match="run the compaction again"):
+        compact(spark, stores.settings, TOPIC, 0)
+    assert stores.head.view is None
+
+
+def test_a_task_that_finds_another_file_of_its_name_fails(stores: Directory, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(stores, 9)
+    partition = stores.partition()
+    planned = core.plan(partition)
+    assert planned is not None
+    place = Place(partition.topic_id, 0, planned.source.horizon, planned.attempt)
+    monkeypatch.setattr(compaction_tasks, "partition_of", lambda *_: partition)
+    whole = ranges.ranges_of(partition, planned.source, 2)
+    work = Work(stores.settings, TOPIC, place, planned.source, whole, 5)
+    offsets = np.arange(planned.source.horizon)
+    compaction_tasks.make_files(work, [0, 1], offsets)
+    with pytest.raises(errors.CorruptLogError, match="same libraries on all workers"):
+        compaction_tasks.make_files(work, [0, 1], offsets[::2])
+
+
+def test_a_damaged_segment_fails_the_compaction_in_one_line(spark: SparkSession, stores: Directory) -> None:
+    model = fill(stores, 10, 20)
+    segment = model.log.segments[3]
+    key = keys.segment_key(stores.topic_id, 0, segment.base_offset)
+    found = stores.objects.get(key)
+    core.plan(stores.partition())
+    stores.objects.delete(key)
+    stores.objects.create(key, found.body[:-1] + bytes([found.body[-1] ^ 1]), found.metadata)
+    with pytest.raises(JobError, match="does not match its CRC"), one_line_errors():
+        compact(spark, stores.settings, TOPIC, 0)
+    assert stores.head.view is None

@@ -28,7 +28,7 @@ from fenceline.log.compacted_view import list_files
 from fenceline.log.partition import Partition
 from fenceline.settings import Settings
 from fenceline_spark.jobs.compaction_tasks import FILES, KEYS, Work, make_files, newest_keys
-from fenceline_spark.jobs.ranges import RANGE_BYTES_MAX, RANGES_PER_CORE, ranges_of
+from fenceline_spark.jobs.ranges import RANGES_PER_CORE, ranges_of
 from fenceline_spark.jobs.stores import log_of
 
 _GROUP_READ_BYTES_MAX = 1024 * limits.MIB
@@ -92,7 +92,7 @@ def groups_of(work: Work, keys: Mapping[int, int], cores: int) -> list[list[int]
     state = work.source.state
     record_bytes = state.bytes / max(state.records, 1)
     share = sum(one.bytes for one in work.ranges) // (RANGES_PER_CORE * cores)
-    read_max = min(max(share, RANGE_BYTES_MAX), _GROUP_READ_BYTES_MAX)
+    read_max = min(share, _GROUP_READ_BYTES_MAX)
     groups: list[list[int]] = []
     kept, read = math.inf, 0
     for number, one in enumerate(work.ranges):
