@@ -1,6 +1,7 @@
 """The session that a job of the command line runs in, and what failed in it, in one line.
 
-Rule: ``spark-submit`` decides where a job runs. Without it a job uses all cores of this machine.
+Rule: ``spark-submit`` decides where a job runs. Without it a job uses all cores of this machine, and what Java prints
+is kept back: a job prints its result, or one line that says what failed.
 """
 
 from __future__ import annotations
@@ -8,14 +9,18 @@ from __future__ import annotations
 import os
 import re
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import IO
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"  # set where spark-submit began this process
 _RAISED = re.compile(r"^(?:[\w.]+\.)?(\w+): (.+)$", re.MULTILINE)
+_WRAPPERS = ("PythonException", "SparkException")
+_SHOWN_CHARS = 300
 
 
 class JobError(Exception):
@@ -23,32 +28,52 @@ class JobError(Exception):
 
 
 @contextmanager
-def session(name: str, *, shows_progress: bool = False) -> Iterator[SparkSession]:
+def session(name: str) -> Iterator[SparkSession]:
     """Lend the session of a job, and end it.
 
     Args:
         name: What Spark's own pages call the job.
-        shows_progress: Show a bar on stderr for each stage.
 
     Raises:
-        JobError: A task failed. The message is that of the error in the task.
+        JobError: Spark did not start, or a task failed. The message is that of the error in the task.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = (
-        SparkSession.builder.appName(name)
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.execution.arrow.pyspark.enabled", "true")
-        .config("spark.ui.showConsoleProgress", str(shows_progress).lower())
-    )
-    if _SUBMITTED not in os.environ:
-        builder = builder.master("local[*]").config("spark.ui.enabled", "false")
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("FATAL")  # what fails is raised, and printed once
+    builder = SparkSession.builder.appName(name).config("spark.sql.session.timeZone", "UTC")
+    if _SUBMITTED in os.environ:
+        spark = builder.getOrCreate()
+    else:
+        spark = _local(builder.master("local[*]").config("spark.ui.enabled", "false"))
+    spark.sparkContext.setLogLevel("OFF")  # what fails is raised, and printed once
     try:
         with one_line_errors():
             yield spark
     finally:
         spark.stop()
+
+
+def _local(builder: SparkSession.Builder) -> SparkSession:
+    with _stderr_kept() as kept:
+        try:
+            return builder.getOrCreate()
+        except (PySparkException, OSError) as error:
+            kept.seek(0)
+            last = kept.read().decode(errors="replace").strip().rpartition("\n")[2]
+            what = "Spark did not start; it needs Java 17 or newer, in JAVA_HOME or PATH"
+            raise JobError(f"{what}: {last or reason(str(error))}") from error
+
+
+@contextmanager
+def _stderr_kept() -> Iterator[IO[bytes]]:
+    """Give the processes that begin meanwhile a file as stderr, for their whole life, and lend it."""
+    sys.stderr.flush()
+    before = os.dup(2)
+    with tempfile.TemporaryFile() as kept:
+        os.dup2(kept.fileno(), 2)
+        try:
+            yield kept
+        finally:
+            os.dup2(before, 2)
+            os.close(before)
 
 
 @contextmanager
@@ -67,5 +92,5 @@ def one_line_errors() -> Iterator[None]:
 def reason(text: str) -> str:
     """Return the message of the error that ended a task, from the traceback that Spark gives."""
     text = text.partition("JVM stacktrace:")[0]
-    raised = [match for match in _RAISED.findall(text) if match[0] not in ("PythonException", "SparkException")]
-    return raised[-1][1].strip() if raised else " ".join(text.split())
+    raised = [message for name, message in _RAISED.findall(text) if name not in _WRAPPERS]
+    return raised[-1].strip() if raised else " ".join(text.split())[:_SHOWN_CHARS]
