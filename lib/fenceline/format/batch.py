@@ -280,13 +280,33 @@ def payload_of(body: bytes, at: int, header: BatchHeader) -> memoryview:
     Raises:
         MalformedBatch: The batch's form is unknown, or the bytes cannot be decompressed.
     """
-    if header.magic != 2 or header.codec >= len(compression.CODECS):
-        raise MalformedBatch(f"no record batch of a known form: position={at} magic={header.magic}")
-    batch = memoryview(body)[at : at + header.size]
+    batch = _of_known_form(body, at, header)
     try:
         return compression.payload(batch, header.codec, bytes_max=DECOMPRESSED_BYTES_MAX)
     except compression.DECODE_ERRORS as error:
         raise undecodable(at, error) from error
+
+
+def payload_into(body: bytes, at: int, header: BatchHeader, into: memoryview) -> int:
+    """Write what ``payload_of`` returns to the start of ``into``, and return its size.
+
+    Args:
+        into: Of ``DECOMPRESSED_BYTES_MAX`` bytes, or more.
+
+    Raises:
+        MalformedBatch: As ``payload_of``.
+    """
+    batch = _of_known_form(body, at, header)
+    try:
+        return compression.payload_into(batch, header.codec, into, bytes_max=DECOMPRESSED_BYTES_MAX)
+    except compression.DECODE_ERRORS as error:
+        raise undecodable(at, error) from error
+
+
+def _of_known_form(body: bytes, at: int, header: BatchHeader) -> memoryview:
+    if header.magic != 2 or header.codec >= len(compression.CODECS):
+        raise MalformedBatch(f"no record batch of a known form: position={at} magic={header.magic}")
+    return memoryview(body)[at : at + header.size]
 
 
 def undecodable(at: int, error: BaseException) -> MalformedBatch:

@@ -80,6 +80,25 @@ def payload(batch: memoryview, codec: int, *, bytes_max: int) -> memoryview:
     return data if len(data) <= _WINDOW_BYTES else _with_slack(data)
 
 
+def payload_into(batch: memoryview, codec: int, into: memoryview, *, bytes_max: int) -> int:
+    """Write the bytes of a batch's records to the start of ``into``, decompressed, and return how many they are.
+
+    Args:
+        batch, codec: As in ``payload``.
+        into: Of ``bytes_max`` bytes, or more. A caller that uses it again saves the cost of new memory for each batch.
+
+    Raises:
+        UndecodableError: As ``payload``.
+    """
+    data, room = batch[HEADER_BYTES:], into[:bytes_max]
+    size = decompress_into(codec, data, room) if codec else len(data)
+    if size is None or size > bytes_max:
+        raise _too_large(bytes_max)
+    if not codec:
+        room[:size] = data
+    return size
+
+
 def _with_slack(*pieces: memoryview | bytearray) -> memoryview:
     return memoryview(b"".join((*pieces, _SLACK)))[: -len(_SLACK)]
 
@@ -206,17 +225,33 @@ def _check_header_count(payload: memoryview, at: int, end: int) -> None:
         raise UndecodableError(f"too many headers: count={count} count_max={HEADERS_PER_BATCH_MAX}")
 
 
-def _decompress(codec: int, data: memoryview, bytes_max: int) -> memoryview:
-    # Pages of a private mapping cost memory only once they are written: the bound reserves addresses, nothing else.
-    reserved = mmap.mmap(-1, bytes_max + len(_SLACK), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    into = memoryview(reserved)[:bytes_max]
+def decompress_into(codec: int, data: memoryview, into: memoryview) -> int | None:
+    """Decompress ``data`` to the start of ``into``, and return its size, or ``None`` if there is no room for all of it.
+
+    Args:
+        codec: Kafka's number, 1 to 4.
+
+    Raises:
+        UndecodableError: It cannot be decompressed.
+    """
     try:
-        size = _DECOMPRESS[codec](data, into)
+        return _DECOMPRESS[codec](data, into)
     except (cramjam.DecompressionError, zlib.error, struct.error) as error:
         raise UndecodableError(f"its {CODECS[codec]} data cannot be decompressed: {error}") from error
+
+
+def _decompress(codec: int, data: memoryview, bytes_max: int) -> memoryview:
+    into = reserved(bytes_max + len(_SLACK))[:bytes_max]
+    size = decompress_into(codec, data, into)
     if size is None:
         raise _too_large(bytes_max)
     return into[:size]
+
+
+def reserved(size: int) -> memoryview:
+    """Return room for so many bytes, which costs memory only where it is written."""
+    # Pages of a private mapping: the bound reserves addresses, nothing else.
+    return memoryview(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
 
 
 def _too_large(bytes_max: int) -> UndecodableError:

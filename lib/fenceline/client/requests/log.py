@@ -19,7 +19,16 @@ from fenceline.client.transport import Effect, Param, body_of, no_service
 from fenceline.client.types import OffsetAt
 from fenceline.errors import UnknownTopicOrPartitionError
 from fenceline.model.record import Record
-from fenceline.model.results import Appended, BatchPage, Offsets, Page, ProducerRef, SegmentList, SessionRef
+from fenceline.model.results import (
+    Appended,
+    BatchPage,
+    Offsets,
+    Page,
+    PartitionList,
+    ProducerRef,
+    SegmentList,
+    SessionRef,
+)
 from fenceline.model.topic import Topic
 from fenceline.model.topic_config import ConfigValue
 from fenceline.model.transaction import ProducerPair
@@ -273,35 +282,40 @@ class LogRequests(Requests):
         Raises:
             UnknownTopicOrPartitionError: There is no such topic, or it lacks one of the partitions.
         """
-        return self._by_partition(topic, partitions, {}, types.offsets_of)
+        return _by_partition(topic, partitions, lambda start, limit: self.topic_offsets_page(topic, start, limit))
 
     def topic_offsets_at(
         self, topic: str, timestamp: int, partitions: Iterable[int] | None = None
     ) -> Mapping[int, OffsetAt | None]:
         """Return ``offset_at`` of these partitions, by number; otherwise as ``topic_offsets``."""
-        return self._by_partition(topic, partitions, {"timestamp": timestamp}, types.offset_at_of)
+        return _by_partition(
+            topic, partitions, lambda start, limit: self.topic_offsets_at_page(topic, timestamp, start, limit)
+        )
 
-    def _by_partition(
+    def topic_offsets_page(
+        self, topic: str, start_partition: int = 0, limit: int = limits.OFFSETS_MAX
+    ) -> PartitionList[Offsets]:
+        """Return ``offsets`` of up to ``limit`` partitions from ``start_partition`` on, and the topic's id."""
+        return self._partition_list(topic, start_partition, limit, {}, types.offsets_of)
+
+    def topic_offsets_at_page(
+        self, topic: str, timestamp: int, start_partition: int = 0, limit: int = limits.OFFSETS_MAX
+    ) -> PartitionList[OffsetAt | None]:
+        """Return ``offset_at`` of these partitions; otherwise as ``topic_offsets_page``."""
+        return self._partition_list(topic, start_partition, limit, {"timestamp": timestamp}, types.offset_at_of)
+
+    def _partition_list(
         self,
         topic: str,
-        partitions: Iterable[int] | None,
+        start_partition: int,
+        limit: int,
         params: Mapping[str, Param],
         entry_of: Callable[[types.Answer], T],
-    ) -> Mapping[int, T]:
-        wanted = range(limits.PARTITIONS_MAX) if partitions is None else sorted(set(partitions))
-        found: dict[int, T] = {}
-        start, has_more = 0, True
-        while has_more and (left := [number for number in wanted if number >= start]):
-            limit = min(left[-1] - left[0] + 1, limits.OFFSETS_MAX)
-            where: dict[str, Param | None] = {**params, "start_partition": left[0], "limit": limit}
-            page = self._call("GET", topic_path(topic) + "/offsets", "none", params=where)
-            entries = {entry["partition"]: entry for entry in page["partitions"]}
-            found |= {number: entry_of(entries[number]) for number in left if number in entries}
-            start, has_more = max(entries, default=left[0]) + 1, page["has_more"]
-        for number in () if partitions is None else wanted:
-            if number not in found:
-                raise UnknownTopicOrPartitionError(f"the topic has no such partition: topic={topic} partition={number}")
-        return found
+    ) -> PartitionList[T]:
+        where: dict[str, Param | None] = {**params, "start_partition": start_partition, "limit": limit}
+        page = self._call("GET", topic_path(topic) + "/offsets", "none", params=where)
+        entries = [(entry["partition"], entry_of(entry)) for entry in page["partitions"]]
+        return PartitionList(page["topic_id"], entries, page["has_more"])
 
     def segments(
         self,
@@ -336,3 +350,20 @@ class LogRequests(Requests):
         """Return a producer id that no producer has had, and its epoch (KIP-98)."""
         # An id whose answer was lost is never used, so sending again does no harm.
         return types.pair_of(self._call("POST", "/v1/producer-ids", "none"))
+
+
+def _by_partition(
+    topic: str, partitions: Iterable[int] | None, page_of: Callable[[int, int], PartitionList[T]]
+) -> Mapping[int, T]:
+    wanted = range(limits.PARTITIONS_MAX) if partitions is None else sorted(set(partitions))
+    found: dict[int, T] = {}
+    start, has_more = 0, True
+    while has_more and (left := [number for number in wanted if number >= start]):
+        page = page_of(left[0], min(left[-1] - left[0] + 1, limits.OFFSETS_MAX))
+        entries = dict(page.partitions)
+        found |= {number: entries[number] for number in left if number in entries}
+        start, has_more = max(entries, default=left[0]) + 1, page.has_more
+    for number in () if partitions is None else wanted:
+        if number not in found:
+            raise UnknownTopicOrPartitionError(f"the topic has no such partition: topic={topic} partition={number}")
+    return found

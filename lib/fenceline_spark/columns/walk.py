@@ -1,0 +1,146 @@
+"""Where records begin: each one's length leads to the next.
+
+A chain can only be followed step by step, at 50 ns a step. So it is guessed first, for all records at once. Before
+nearly every record lies a zero, because the one before has no headers. After its length lies another, its attributes.
+A place like that which no other one leads to is dropped, until as many remain as there are records.
+
+Rule: a guess is believed only where each place leads exactly to the next, from the first byte to the last. By
+induction it is then what the steps would find. Anything else is followed step by step.
+
+Not here: what is inside a record; see ``fields``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fenceline_spark.columns.damage import Damage
+
+SLACK = bytes(64)  # after the last record: fields are read before their place is checked
+_GUESSED_BYTES_MAX = 256  # of a record, on average: beyond it, steps are faster than a look at each byte
+_ROUNDS_MAX = 8
+# By the byte that a length begins with, how far the next record is; 0 where the length is longer, or negative.
+_STEPS = tuple(1 + byte // 2 if byte < 0x80 and byte % 2 == 0 else 0 for byte in range(256))
+
+
+class Span(NamedTuple):
+    """The place of one batch's records among the bytes that are decoded together."""
+
+    start: int
+    end: int
+    count: int  # by the batch's header, 1 or more
+
+
+def record_places(data: memoryview, spans: Sequence[Span]) -> Any:
+    """Return where each record begins (int64), and as one more where the last one ends.
+
+    Args:
+        data: The records of batches, without gaps, and ``SLACK``.
+
+    Raises:
+        Damage: A batch does not hold as many records as its header says.
+    """
+    guessed = _guess(data, spans)
+    if guessed is not None:
+        return guessed
+    places: list[int] = []
+    steady = bytes(data)  # whose bytes Python reads faster
+    for span in spans:
+        _walk(steady, span, places)
+    places.append(spans[-1].end)
+    return np.array(places, dtype=np.int64)
+
+
+def _walk(data: bytes, span: Span, places: list[int]) -> None:
+    """Add the places of one batch's records, step by step."""
+    before, at, steps, add = len(places), span.start, _STEPS, places.append
+    try:
+        for _ in range(span.count):
+            add(at)
+            step = steps[data[at]]
+            at = at + step if step else _after_long(data, at, len(places) - 1)
+    except IndexError:
+        at = len(data)
+    if at != span.end:
+        raise Damage(before, f"its records do not fill it: count={span.count} bytes={span.end - span.start}")
+
+
+def _after_long(data: bytes, at: int, number: int) -> int:
+    """Return where the record at ``at`` ends, whose length is not an even byte."""
+    length = shift = 0
+    byte = 0x80
+    while byte > 0x7F:
+        if shift > 63:
+            raise Damage(number, "a length of more than ten bytes")
+        byte = data[at]
+        length |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+    length &= 0xFFFF_FFFF_FFFF_FFFF
+    if length & 1:
+        raise Damage(number, "a record's length is negative")
+    return at + (length >> 1)
+
+
+def _guess(data: memoryview, spans: Sequence[Span]) -> Any:
+    """Return what ``record_places`` does, or ``None`` if the guess is not right."""
+    end, count = spans[-1].end, sum(span.count for span in spans)
+    if end > count * _GUESSED_BYTES_MAX or end < 4:
+        return None
+    array = np.frombuffer(data, np.uint8)
+    found = _likely(array, end)
+    if not count <= len(found) <= 4 * count + 64:
+        return None
+    following = _following(array, found, end)
+    for _ in range(_ROUNDS_MAX):
+        if len(found) == count:
+            return _proven(found, following, spans)
+        is_led_to = np.zeros(end + 2, dtype=bool)
+        is_led_to[0] = True
+        is_led_to[following] = True
+        kept = np.flatnonzero(is_led_to.take(found))
+        if len(kept) == len(found):
+            return None
+        found, following = found.take(kept), following.take(kept)
+    return None
+
+
+def _likely(array: Any, end: int) -> Any:
+    """Return the first place, and each with a zero before it and another after a length of one or two bytes."""
+    is_zero = array[: end + 1] == 0
+    marks = is_zero[: end - 1] & is_zero[2:]
+    marks[:-1] |= is_zero[: end - 2] & is_zero[3:]
+    places = np.flatnonzero(marks)
+    found = np.empty(len(places) + 1, dtype=np.int64)
+    found[0] = 0
+    np.add(places, 1, out=found[1:])
+    return found
+
+
+def _following(array: Any, found: Any, end: int) -> Any:
+    """Return where the records at ``found`` would end; ``end`` + 1 for what is no length of one or two bytes."""
+    length = array.take(found).astype(np.int64)
+    following = found + 1
+    longer = np.flatnonzero(length > 0x7F)
+    if len(longer):
+        second = array.take(following.take(longer)).astype(np.int64)
+        following[longer] += 1
+        # A third byte would make it odd here, as if it were negative.
+        length[longer] = (length.take(longer) & 0x7F) | (second << 7) | (second >> 7)
+    following += length >> 1
+    following[(length & 1).astype(bool) | (following > end)] = end + 1
+    return following
+
+
+def _proven(found: Any, following: Any, spans: Sequence[Span]) -> Any:
+    end = spans[-1].end
+    if following[-1] != end or not np.array_equal(following[:-1], found[1:]):
+        return None
+    number = 0
+    for span in spans:
+        if found[number] != span.start:
+            return None
+        number += span.count
+    return np.append(found, end)

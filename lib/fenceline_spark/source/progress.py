@@ -1,0 +1,92 @@
+"""Where a stream goes next: from its offsets and the log's bounds to the offsets at which the next batch ends.
+
+Rule: what a batch reads depends on its two offsets alone. So a partition that appears later, and a topic created anew,
+enter the offsets at their earliest in one batch, and are read from there by the next one.
+
+Rule: an offset never goes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fenceline.model.results import Bounds
+from fenceline_spark.source.bounds import TopicBounds
+from fenceline_spark.source.data_loss import CUT_SHORT, DELETED, Loss
+from fenceline_spark.source.edges import latest
+from fenceline_spark.source.offsets import Offsets
+
+Place = tuple[str, int]  # a topic and a partition
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a stream could read from its offsets on.
+
+    Attributes:
+        begins: The offset of each partition to go on from: its own, the log start above it, or its earliest if new.
+        ends: The offset up to which each could be read now.
+        topic_ids: The id of each topic of these.
+        losses: What lies before ``begins`` and is not kept, or is gone.
+    """
+
+    begins: Mapping[Place, int] = field(default_factory=dict)
+    ends: Mapping[Place, int] = field(default_factory=dict)
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    losses: tuple[Loss, ...] = ()
+
+    @property
+    def left(self) -> dict[Place, int]:
+        """Return how many offsets each partition has left, in order."""
+        return {place: self.ends[place] - self.begins[place] for place in sorted(self.ends)}
+
+    def offsets(self, taken: Mapping[Place, int]) -> Offsets:
+        """Return the offsets after a batch that takes so many of each partition."""
+        partitions: dict[str, dict[int, int]] = {topic: {} for topic in self.topic_ids}
+        for (topic, number), begin in self.begins.items():
+            partitions[topic][number] = begin + taken.get((topic, number), 0)
+        return Offsets(partitions, self.topic_ids)
+
+
+def look(start: Offsets, found: Mapping[str, TopicBounds], *, is_committed: bool) -> Look:
+    """Return what a stream at ``start`` could read of the topics ``found``."""
+    begins: dict[Place, int] = {}
+    ends: dict[Place, int] = {}
+    losses: list[Loss] = []
+    topic_ids = dict(start.topic_ids)
+    for topic in sorted({*start.partitions, *found}):
+        known, bounds = start.of_topic(topic), found.get(topic)
+        if bounds is None:  # it keeps its offsets, for a topic of the same id may not come back, but its name may
+            losses += [Loss(topic, number, (offset, -1), None, "the topic is gone") for number, offset in known.items()]
+            for number, offset in known.items():
+                begins[topic, number] = ends[topic, number] = offset
+            continue
+        was = topic_ids.get(topic)
+        topic_ids[topic] = bounds.topic_id
+        if was not in (None, bounds.topic_id):
+            why = f"the topic was created anew, and its id was {was}"
+            losses += [Loss(topic, number, (offset, -1), None, why) for number, offset in known.items()]
+            known = {}
+        for number, one in bounds.partitions.items():
+            offset = known.get(number)
+            if offset is None:
+                begins[topic, number] = ends[topic, number] = one.log_start_offset
+                continue
+            begin, end, why = _within(offset, one, latest(one, is_committed=is_committed))
+            if why is not None:
+                kept = (one.log_start_offset, one.next_offset)
+                losses.append(Loss(topic, number, (offset, max(begin, end)), kept, why))
+            begins[topic, number], ends[topic, number] = begin, end
+        for number in known.keys() - bounds.partitions.keys():
+            begins[topic, number] = ends[topic, number] = known[number]
+            losses.append(Loss(topic, number, (known[number], -1), None, "the partition is gone"))
+    return Look(begins, ends, topic_ids, tuple(losses))
+
+
+def _within(offset: int, one: Bounds, end: int) -> tuple[int, int, str | None]:
+    """Return from where to where a partition can be read at ``offset``, and why records are lost if some are."""
+    if offset > one.next_offset:
+        return offset, offset, CUT_SHORT
+    begin = max(offset, one.log_start_offset)
+    return begin, max(begin, end), DELETED if begin > offset else None

@@ -1,0 +1,38 @@
+"""A stream's progress as a group's committed offsets, for the backlog and for alarms.
+
+Rule: it is a copy for people. A stream never reads it back, and it lags by one batch.
+"""
+
+from __future__ import annotations
+
+from fenceline.client import Client, CommittedOffset
+from fenceline.errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
+from fenceline_spark.source.offsets import Offsets
+
+_AT_ONCE = 32  # partitions in a request
+
+
+class ProgressGroup:
+    """The group ``name``, and what was committed to it by this process."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._committed = Offsets({})
+
+    def commit(self, client: Client, end: Offsets) -> None:
+        """Commit the offsets that differ from the last ones: a request for each topic and 32 partitions."""
+        for topic, offsets in end.partitions.items():
+            known = self._committed.of_topic(topic)
+            if end.topic_ids.get(topic) != self._committed.topic_ids.get(topic):
+                known = {}
+            changed = [
+                CommittedOffset(topic, number, offset)
+                for number, offset in offsets.items()
+                if known.get(number) != offset
+            ]
+            for at in range(0, len(changed), _AT_ONCE):
+                try:
+                    client.commit_offsets(self._name, changed[at : at + _AT_ONCE])
+                except (UnknownTopicOrPartitionError, OffsetOutOfRangeError):
+                    break  # the topic is gone, or was created anew: the next latestOffset judges that
+        self._committed = end

@@ -1,0 +1,136 @@
+"""A stream: where it begins, how far each batch goes, and what a batch reads.
+
+Rule: ``partitions`` depends on its two offsets alone, so a batch that runs again reads the same rows.
+
+Rule: a trigger asks for bounds, once for 100 partitions of each topic. Nothing else is asked while nothing is new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from fenceline.client import Client
+from fenceline_spark.service import client_of
+from fenceline_spark.source import edges
+from fenceline_spark.source.admission import share
+from fenceline_spark.source.bounds import TopicBounds, bounds_of
+from fenceline_spark.source.data_loss import Loss, report
+from fenceline_spark.source.offsets import Offsets
+from fenceline_spark.source.options import SourceOptions
+from fenceline_spark.source.progress import Look, look
+from fenceline_spark.source.progress_group import ProgressGroup
+from fenceline_spark.source.provisional import read_range
+from fenceline_spark.source.ranges import cut
+from fenceline_spark.source.reading import ReadRange
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads topics as a stream. Spark keeps one on the driver for as long as a query runs, and copies for its tasks."""
+
+    def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
+        self._options = options
+        self._reading = options.reading(columns)
+        self._fixed: Mapping[str, TopicBounds] | None = None  # the ends of Trigger.AvailableNow
+        self._seen: dict[str, Any] | None = None  # the ends that the last look found
+        self._batch_at_ms: int | None = None  # when the last batch was let through
+        self._warned: tuple[Loss, ...] = ()
+        self._group = None if options.progress_group is None else ProgressGroup(options.progress_group)
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Return where a new query begins. Spark asks once for each checkpoint."""
+        start = self._options.starting
+        found = bounds_of(self._client(), self._options.subscribed)
+        partitions = edges.starts(self._client(), self._options, found, "latest")
+        ids = {topic: bounds.topic_id for topic, bounds in found.items()}
+        if isinstance(start, Offsets):
+            ids |= start.topic_ids  # another id is seen by the first latestOffset
+        return Offsets(partitions, ids).to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        if self._options.max_offsets is not None:
+            return ReadMaxRows(self._options.max_offsets)
+        if self._options.min_offsets is not None:
+            return ReadMinRows(self._options.min_offsets)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Fix the ends of this run, partitions included."""
+        self._fixed = bounds_of(self._client(), self._options.subscribed, may_be_gone=True)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Return where the next batch ends; ``start`` itself if there is none.
+
+        Raises:
+            DataLossError: What comes next is not kept, and ``failOnDataLoss`` is true.
+        """
+        offsets = Offsets.of(start)
+        found = self._fixed
+        if found is None:
+            found = bounds_of(self._client(), self._options.subscribed, may_be_gone=True)
+        seen = look(offsets, found, is_committed=self._options.is_committed)
+        if self._options.fails_on_loss:
+            report(seen.losses, fails=True)
+        self._seen = Offsets(_by_topic(seen), seen.topic_ids).to_json()
+        if self._is_held_back(seen, limit):
+            return start
+        taken = share(seen.left, limit.max_rows) if isinstance(limit, ReadMaxRows) else seen.left
+        end = seen.offsets(taken)
+        self._warn(seen.losses)
+        if end == offsets:
+            return start
+        self._batch_at_ms = self._client().runtime.monotonic_ms()
+        return end.to_json()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """Return the ends that the last trigger found, without another request."""
+        return self._seen
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        first, last = Offsets.of(start), Offsets.of(end)
+        ranges = [
+            ReadRange(topic, topic_id, number, first.of_topic(topic)[number], offset)
+            for topic, topic_id in sorted(last.topic_ids.items())
+            if first.topic_ids.get(topic) == topic_id
+            for number, offset in sorted(last.of_topic(topic).items())
+            if number in first.of_topic(topic)
+        ]
+        return cut(ranges, min_partitions=self._options.min_partitions, max_records=self._options.max_records)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return read_range(self._reading, partition) if isinstance(partition, ReadRange) else iter(())
+
+    def commit(self, end: dict[str, Any]) -> None:
+        if self._group is not None:
+            self._group.commit(self._client(), Offsets.of(end))
+
+    def _client(self) -> Client:
+        return client_of(self._options.endpoint, self._options.region)
+
+    def _is_held_back(self, seen: Look, limit: ReadLimit) -> bool:
+        """Return True if there is too little for a batch, and the last one is not long ago."""
+        least = self._options.min_offsets
+        if least is None or self._fixed is not None or isinstance(limit, ReadAllAvailable):
+            return False
+        if sum(seen.left.values()) >= least or self._batch_at_ms is None:
+            return False
+        return self._client().runtime.monotonic_ms() - self._batch_at_ms < self._options.max_delay_ms
+
+    def _warn(self, losses: tuple[Loss, ...]) -> None:
+        """Warn of losses that the last batch did not have; a topic that is gone is one of every batch."""
+        new = tuple(loss for loss in losses if loss not in self._warned)
+        self._warned = losses
+        report(new, fails=False)
+
+
+def _by_topic(seen: Look) -> dict[str, dict[int, int]]:
+    return {topic: {number: end for (of, number), end in seen.ends.items() if of == topic} for topic in seen.topic_ids}
