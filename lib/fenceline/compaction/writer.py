@@ -86,28 +86,27 @@ class ViewWriter:
         kept = [is_kept(record) for record in records]
         if not any(kept):
             return
-        data, max_timestamp = stored_records(segment, at, header), header.max_timestamp
+        data, max_timestamp = stored_records(segment.body, at, header), header.max_timestamp
         if not all(kept):
             data = memoryview(_cut(segment, at, header, kept))
             max_timestamp = max(r.timestamp for r, is_one in zip(records, kept, strict=True) if is_one)
         count = sum(kept)
-        self.add(segment, header._replace(max_timestamp=max_timestamp, count=count), data)
+        self.add(header._replace(max_timestamp=max_timestamp, count=count), data, origin_of(segment))
 
     def add(
-        self, segment: Segment, header: BatchHeader, data: bytes | memoryview, *, weight: int | None = None
+        self, header: BatchHeader, data: bytes | memoryview, origin: str | None, *, weight: int | None = None
     ) -> None:
         """Take what is kept of one batch: ``data`` are the records after its header, compressed as it says.
 
         Args:
-            segment: That of the batch.
             header: Of the batch, with the number and the highest timestamp of what is kept.
+            origin: The batch's, as ``origin_of`` its segment.
             weight: The bytes that count for the size of a file; the batch's own, if ``None``.
 
         Raises:
             CorruptLogError: Another run made another file of the same name.
             StoreUnavailableError, ContendedError, OutcomeUnknownError: A file could not be created.
         """
-        origin = segment.metadata.origin if segment.metadata.replicated is not None else None
         size = compression.HEADER_BYTES + len(data) if weight is None else weight
         is_full = size > self._room and bool(self._blocks)
         if is_full or (origin not in (None, *self._origins) and len(self._origins) == _ORIGINS_PER_FILE_MAX):
@@ -172,9 +171,14 @@ def view_of(place: Place, files: Sequence[ViewFile]) -> CompactedView:
     )
 
 
-def stored_records(segment: Segment, at: int, header: BatchHeader) -> memoryview:
+def origin_of(segment: Segment) -> str | None:
+    """Return the region that a segment's batches were replicated from; ``None`` if they were produced here."""
+    return segment.metadata.origin if segment.metadata.replicated is not None else None
+
+
+def stored_records(body: bytes, at: int, header: BatchHeader) -> memoryview:
     """Return a batch's records as they are stored: all after its header."""
-    return memoryview(segment.body)[at + compression.HEADER_BYTES : at + header.size]
+    return memoryview(body)[at + compression.HEADER_BYTES : at + header.size]
 
 
 def _differs(key: str) -> CorruptLogError:

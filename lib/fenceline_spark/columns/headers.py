@@ -38,7 +38,9 @@ def headers(data: memoryview, array: Any, found: Fields, ends: Any) -> Headers |
     if count is None:
         return None
     # A header takes two bytes at least.
-    refuse((count < 0) | (count > np.minimum((ends - found.headers_at) // 2, HEADERS_PER_BATCH_MAX)), "too many headers")
+    refuse(
+        (count < 0) | (count > np.minimum((ends - found.headers_at) // 2, HEADERS_PER_BATCH_MAX)), "too many headers"
+    )
     firsts = np.cumsum(count) - count
     names, values, behind = _empty(int(count.sum())), _empty(int(count.sum())), found.headers_at.copy()
     rows, number = np.flatnonzero(count), 0
