@@ -18,7 +18,7 @@ from fenceline_spark.columns.fields import Places
 def columns_at(data: memoryview, *fields: Places) -> list[Any]:
     """Return a binary array of each field's bytes, where the fields of an entry follow each other in ``data``."""
     rows, width = len(fields[0].start), 2 * len(fields)
-    edges = np.empty(width * rows + 1, dtype=np.int32)
+    edges: Any = np.empty(width * rows + 1, dtype=np.int32)
     edges[0] = 0
     for number, field in enumerate(fields):
         edges[1 + 2 * number :: width] = field.start

@@ -78,8 +78,8 @@ class Decoder:
     def _cut(self, offset: Any) -> slice:
         if self._start <= offset[0] and offset[-1] < self._end:
             return slice(0, len(offset))
-        first, behind = np.searchsorted(offset, [self._start, self._end])
-        return slice(int(first), int(behind))
+        edges: Any = np.searchsorted(offset, [self._start, self._end])
+        return slice(int(edges[0]), int(edges[1]))
 
     def _record_batch(self, rows: Rows, cut: slice) -> Any:
         count = cut.stop - cut.start

@@ -60,7 +60,7 @@ def header_column(headers: Headers | None, rows: slice, length: int) -> Any:
     """Return the column of the records in ``rows``, of which there are ``length``: null where a record has none."""
     if headers is None:
         return pa.nulls(length, TYPE)
-    edges = np.zeros(len(headers.count) + 1, dtype=np.int32)
+    edges: Any = np.zeros(len(headers.count) + 1, dtype=np.int32)
     np.cumsum(headers.count, out=edges[1:])
     pairs = pa.StructArray.from_arrays([headers.names, headers.values], fields=list(_PAIR))
     buffers = [valid_bits(headers.count[rows] == 0), pa.py_buffer(np.append(edges[:-1][rows], edges[rows.stop]))]

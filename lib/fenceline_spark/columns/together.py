@@ -86,7 +86,7 @@ class Together:
     def __init__(self, log: Log, batches: Sequence[StoredBatch], spans: Sequence[Span], data: memoryview) -> None:
         self._log = log
         self._batches = batches
-        self._firsts = np.cumsum([0, *(span.count for span in spans)])
+        self._firsts = np.cumsum([0, *(span.records for span in spans)])
         self._data = data
         self._array = np.frombuffer(data, np.uint8)
         try:

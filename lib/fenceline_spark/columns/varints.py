@@ -43,7 +43,7 @@ def _long(data: Any, first: Any, at: Any, number_of: Any) -> tuple[Any, Any]:
     longer, shift = np.flatnonzero(second > 0x7F), 14
     while len(longer):
         if shift >= 7 * BYTES_MAX:
-            is_wrong = np.zeros(int(number_of[-1]) + 1, dtype=bool)
+            is_wrong: Any = np.zeros(int(number_of[-1]) + 1, dtype=bool)
             is_wrong[number_of.take(longer)] = True
             refuse(is_wrong, f"a varint of more than {BYTES_MAX} bytes")
         byte = data.take(at.take(longer))

@@ -31,7 +31,7 @@ class Span(NamedTuple):
 
     start: int
     end: int
-    count: int  # by the batch's header, 1 or more
+    records: int  # by the batch's header, 1 or more
 
 
 def record_places(data: memoryview, spans: Sequence[Span]) -> Any:
@@ -47,7 +47,7 @@ def record_places(data: memoryview, spans: Sequence[Span]) -> Any:
     if guessed is not None:
         return guessed
     places: list[int] = []
-    steady = bytes(data)  # whose bytes Python reads faster
+    steady = bytes(data)  # a byte of it is read faster
     for span in spans:
         _walk(steady, span, places)
     places.append(spans[-1].end)
@@ -58,14 +58,14 @@ def _walk(data: bytes, span: Span, places: list[int]) -> None:
     """Add the places of one batch's records, step by step."""
     before, at, steps, add = len(places), span.start, _STEPS, places.append
     try:
-        for _ in range(span.count):
+        for _ in range(span.records):
             add(at)
             step = steps[data[at]]
             at = at + step if step else _after_long(data, at, len(places) - 1)
     except IndexError:
         at = len(data)
     if at != span.end:
-        raise Damage(before, f"its records do not fill it: count={span.count} bytes={span.end - span.start}")
+        raise Damage(before, f"its records do not fill it: count={span.records} bytes={span.end - span.start}")
 
 
 def _after_long(data: bytes, at: int, number: int) -> int:
@@ -86,7 +86,7 @@ def _after_long(data: bytes, at: int, number: int) -> int:
 
 def _guess(data: memoryview, spans: Sequence[Span]) -> Any:
     """Return what ``record_places`` does, or ``None`` if the guess is not right."""
-    end, count = spans[-1].end, sum(span.count for span in spans)
+    end, count = spans[-1].end, sum(span.records for span in spans)
     if end > count * _GUESSED_BYTES_MAX or end < 4:
         return None
     array = np.frombuffer(data, np.uint8)
@@ -97,7 +97,7 @@ def _guess(data: memoryview, spans: Sequence[Span]) -> Any:
     for _ in range(_ROUNDS_MAX):
         if len(found) == count:
             return _proven(found, following, spans)
-        is_led_to = np.zeros(end + 2, dtype=bool)
+        is_led_to: Any = np.zeros(end + 2, dtype=bool)
         is_led_to[0] = True
         is_led_to[following] = True
         kept = np.flatnonzero(is_led_to.take(found))
@@ -113,7 +113,7 @@ def _likely(array: Any, end: int) -> Any:
     marks = is_zero[: end - 1] & is_zero[2:]
     marks[:-1] |= is_zero[: end - 2] & is_zero[3:]
     places = np.flatnonzero(marks)
-    found = np.empty(len(places) + 1, dtype=np.int64)
+    found: Any = np.empty(len(places) + 1, dtype=np.int64)
     found[0] = 0
     np.add(places, 1, out=found[1:])
     return found
@@ -142,5 +142,5 @@ def _proven(found: Any, following: Any, spans: Sequence[Span]) -> Any:
     for span in spans:
         if found[number] != span.start:
             return None
-        number += span.count
+        number += span.records
     return np.append(found, end)

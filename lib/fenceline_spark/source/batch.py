@@ -20,9 +20,9 @@ from fenceline_spark.source.data_loss import Loss, report
 from fenceline_spark.source.filters import Filters, PushFilters
 from fenceline_spark.source.offsets import Offsets
 from fenceline_spark.source.options import SourceOptions
-from fenceline_spark.source.provisional import read_range
 from fenceline_spark.source.ranges import cut, kept
 from fenceline_spark.source.reading import ReadRange
+from fenceline_spark.source.task import read_range
 
 
 class BatchReader(DataSourceReader):

@@ -29,9 +29,9 @@ from fenceline_spark.source.offsets import Offsets
 from fenceline_spark.source.options import SourceOptions
 from fenceline_spark.source.progress import Look, look
 from fenceline_spark.source.progress_group import ProgressGroup
-from fenceline_spark.source.provisional import read_range
 from fenceline_spark.source.ranges import cut
 from fenceline_spark.source.reading import ReadRange
+from fenceline_spark.source.task import read_range
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

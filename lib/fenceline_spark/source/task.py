@@ -1,0 +1,175 @@
+"""The task of a read: the rows of one range of offsets.
+
+Rule: a range is read in runs. A run lists segments from the offset that the last one reached. It ends where a segment
+cannot be fetched, or where the log has changed. The first page of the next run shows what is kept now.
+
+Rule: rows of another topic under the same name are never given. Every listing names the id of its topic, and a
+segment's URL leads into that topic alone.
+
+Not here: how bytes become columns; see ``columns``. What is said of lost records; see ``data_loss``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from fenceline import limits
+from fenceline.client import Client
+from fenceline.errors import OffsetOutOfRangeError, StoreUnavailableError, UnknownTopicOrPartitionError
+from fenceline.format.batch import BatchHeader
+from fenceline.model.results import AbortedTransaction, SegmentEntry, SegmentList
+from fenceline.runtime import Runtime, ThreadRuntime
+from fenceline_spark.columns.batches import Log, StoredBatch, stored_headers
+from fenceline_spark.columns.decode import Decoder
+from fenceline_spark.service import client_of
+from fenceline_spark.source.data_loss import CUT_SHORT, DELETED, Loss, report
+from fenceline_spark.source.reading import Reading, ReadRange
+from fenceline_spark.source.segments import Fetched, NotFetched, fetched, fetched_ahead
+
+RUNS_WITHOUT_PROGRESS_MAX = 3
+_PAUSE_MS = 500
+_GONE = "the topic was deleted, and one of its name may have been created anew"
+
+
+def read_range(reading: Reading, part: ReadRange) -> Iterator[Any]:
+    """Yield the rows of ``part``, in the order of their offsets, as Arrow record batches of ``reading.columns``.
+
+    Raises:
+        CorruptLogError: Stored bytes are damaged.
+        DataLossError: Records of the range are no longer kept, and ``reading.fails_on_loss``.
+        StoreUnavailableError: A segment could not be fetched, three times.
+    """
+    return RangeReader(reading, part, client_of(reading.endpoint, reading.region)).rows()
+
+
+class RangeReader:
+    """Reads one range.
+
+    Args:
+        fetch: Returns a segment's body, and is called by several threads.
+        runtime: Waits before a segment is tried again.
+    """
+
+    def __init__(
+        self,
+        reading: Reading,
+        part: ReadRange,
+        client: Client,
+        *,
+        fetch: Callable[[SegmentEntry], bytes] = fetched,
+        runtime: Runtime | None = None,
+    ) -> None:
+        self._reading = reading
+        self._part = part
+        self._client = client
+        self._fetch = fetch
+        self._runtime = runtime or ThreadRuntime()
+        self._log = Log(part.topic, part.partition)
+        self._at, self._end = part.start, part.end  # what is left of the range
+        self._listed_to = part.start  # by the run under way, all before which it listed
+        self._failures = 0
+
+    def rows(self) -> Iterator[Any]:
+        """Yield the rows that are left; see ``read_range``."""
+        while self._at < self._end:
+            page = self._first_page()
+            if page is not None and self._at < self._end:
+                decoder = Decoder(self._log, self._reading.columns, start=self._at, end=self._end)
+                yield from decoder.decode(self._batches(page))
+
+    def _batches(self, page: SegmentList) -> Iterator[StoredBatch]:
+        """Yield the batches of one run that a reader may see."""
+        began, self._listed_to = self._at, self._at
+        try:
+            for segment in fetched_ahead(self._entries(page), self._fetch):
+                yield from _shown(self._log, segment, self._end, is_committed=self._reading.is_committed)
+                self._at, self._failures = segment.entry.next_offset, 0
+            self._at = max(self._at, self._listed_to)
+        except NotFetched as error:
+            self._count_failure(str(error))
+        else:
+            if self._at == began:
+                self._count_failure("reason=the listing is empty")
+
+    def _count_failure(self, facts: str) -> None:
+        self._failures += 1
+        if self._failures == RUNS_WITHOUT_PROGRESS_MAX:
+            raise StoreUnavailableError(
+                f"a segment could not be fetched by its URL, {self._failures} times; let this machine reach the log's "
+                f"objects: topic={self._part.topic} partition={self._part.partition} offset={self._at} {facts}"
+            )
+        self._runtime.sleep_ms(_PAUSE_MS * self._failures * self._runtime.random())
+
+    def _entries(self, page: SegmentList) -> Iterator[SegmentEntry]:
+        """Yield the segments of one run, page after page, while the log is as the first page showed it."""
+        while True:
+            for entry in page.segments:
+                if entry.base_offset >= self._end:
+                    break
+                yield entry
+            self._listed_to = min(page.position, self._end)
+            if self._listed_to == self._end or not page.has_more:
+                return
+            following = self._page(self._listed_to)
+            if following is None or self._loss_of(following, self._listed_to) is not None:
+                return  # the next run's first page shows what was lost
+            page = following
+
+    def _first_page(self) -> SegmentList | None:
+        """Return the listing from the present offset on, if what is left of the range is kept.
+
+        Raises:
+            DataLossError: As ``read_range``.
+        """
+        page = self._page(self._at)
+        shown = page or self._page(None, limit=1)
+        loss = self._loss_of(shown, self._at)
+        if loss is None:
+            return page
+        report([loss], fails=self._reading.fails_on_loss)
+        if loss.kept is None:
+            self._at = self._end
+        else:
+            self._at, self._end = max(self._at, loss.kept[0]), min(self._end, loss.kept[1])
+        return page
+
+    def _page(self, offset: int | None, limit: int = limits.SEGMENTS_MAX) -> SegmentList | None:
+        """Return the listing from ``offset`` on, or ``None`` if the log has no such offset, or there is no such log."""
+        part = self._part
+        try:
+            return self._client.segments(
+                part.topic, part.partition, offset=offset, limit=limit, origin=self._reading.origin
+            )
+        except (OffsetOutOfRangeError, UnknownTopicOrPartitionError):
+            return None
+
+    def _loss_of(self, page: SegmentList | None, at: int) -> Loss | None:
+        """Return what of the range from ``at`` on is lost, by this listing; ``None`` for no listing at all."""
+        part, asked = self._part, (at, self._end)
+        if page is None or page.topic_id != part.topic_id:
+            return Loss(part.topic, part.partition, asked, None, _GONE)
+        kept = (page.log_start_offset, page.next_offset)
+        if kept[0] <= at and self._end <= kept[1]:
+            return None
+        return Loss(part.topic, part.partition, asked, kept, DELETED if at < kept[0] else CUT_SHORT)
+
+
+def _shown(log: Log, segment: Fetched, end: int, *, is_committed: bool) -> Iterator[StoredBatch]:
+    """Yield the batches of a segment with records that a reader may see, up to the one that holds ``end``."""
+    entry = segment.entry
+    aborted: dict[int, list[AbortedTransaction]] = {}
+    for transaction in entry.aborted if is_committed else ():
+        aborted.setdefault(transaction.producer_id, []).append(transaction)
+    for at, header in stored_headers(log, segment.body, entry.base_offset, entry.next_offset):
+        if header.base_offset >= end:
+            return
+        if not header.is_control and not _is_aborted(header, aborted):
+            yield StoredBatch(segment.body, at, header, entry.origin)
+
+
+def _is_aborted(header: BatchHeader, aborted: Mapping[int, Sequence[AbortedTransaction]]) -> bool:
+    return header.is_transactional and any(
+        transaction.first_offset <= header.base_offset <= transaction.last_offset
+        for transaction in aborted.get(header.producer_id, ())
+    )
