@@ -5,9 +5,12 @@ import fenceline.service.subscriptions
 import fenceline.service.transactions
 import fenceline.transactions.coordinator
 import fenceline.transactions.decide
+import fenceline.transactions.decide_ends
+import fenceline.transactions.ends
 import fenceline.transactions.hanging
 import fenceline.transactions.item
 import fenceline.transactions.listing
+import fenceline.transactions.once
 import fenceline.transactions.pending_offsets
 import fenceline_http.handlers.transactions
 import fenceline_http.operations.transactions

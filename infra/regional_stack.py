@@ -163,12 +163,13 @@ class RegionalStack(cdk.Stack):
                 *store.creates("log", "topic"),
                 *store.items(*_READS_ITEMS, *_WRITES_ITEMS),
             ],
-            # Markers are appends. A transaction's item is never deleted here: the sweeper expires it.
+            # Markers are appends. A transaction's item is never deleted here: the sweeper expires it. What an application
+            # has committed is forgotten here.
             "transactions": [
                 *store.reads("log", "state", "topic"),
                 *store.creates("log"),
                 *store.items(*_READS_ITEMS, *_WRITES_ITEMS),
-                *settles,
+                *store.deletes_items("acknowledged", "once"),
             ],
             # SEALs are appends; a trim makes state objects, a compaction a view.
             "admin": [

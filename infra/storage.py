@@ -99,9 +99,9 @@ class Storage(Construct):
         """Return leave for actions on the table. A transaction needs the leave of each of its parts."""
         return [iam.PolicyStatement(actions=[f"dynamodb:{one}" for one in actions], resources=[self.table.table_arn])]
 
-    def deletes_items(self, prefix: str) -> list[iam.PolicyStatement]:
-        """Return leave to delete items whose partition key begins with ``prefix`` and a slash, and no others."""
-        conditions = {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": [f"{prefix}/*"]}}
+    def deletes_items(self, *prefixes: str) -> list[iam.PolicyStatement]:
+        """Return leave to delete items whose partition key begins with one of these and a slash, and no others."""
+        conditions = {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": [f"{prefix}/*" for prefix in prefixes]}}
         return [
             iam.PolicyStatement(
                 actions=["dynamodb:DeleteItem"], resources=[self.table.table_arn], conditions=conditions

@@ -43,8 +43,10 @@ if TYPE_CHECKING:
     from fenceline.model.record import Record as Record
     from fenceline.model.results import ProducerRef as ProducerRef
     from fenceline.model.results import SessionRef as SessionRef
+    from fenceline.model.transaction import OnceMark as OnceMark
     from fenceline.model.transaction import ProducerPair as ProducerPair
     from fenceline.model.transaction import TopicPartition as TopicPartition
+    from fenceline.model.transaction import TransactionMember as TransactionMember
 
     __version__: str
 
@@ -55,6 +57,7 @@ __all__ = [
     "Delivered",
     "Delivery",
     "FailoverSubscriber",
+    "OnceMark",
     "OpenTransaction",
     "Owner",
     "Producer",
@@ -67,6 +70,7 @@ __all__ = [
     "Subscriber",
     "TopicPartition",
     "TransactionAbortedError",
+    "TransactionMember",
     "TransactionalProducer",
     "__version__",
     "errors",
@@ -84,7 +88,7 @@ def __getattr__(name: str) -> _Any:
             return _import_module("fenceline.model.record").Record
         case "ProducerRef" | "SessionRef":
             return getattr(_import_module("fenceline.model.results"), name)
-        case "ProducerPair" | "TopicPartition":
+        case "OnceMark" | "ProducerPair" | "TopicPartition" | "TransactionMember":
             return getattr(_import_module("fenceline.model.transaction"), name)
     if name in __all__:
         return getattr(_import_module("fenceline.client"), name)

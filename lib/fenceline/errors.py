@@ -281,6 +281,15 @@ class OperationNotAttemptedError(FixError):
     code, status, title = "OPERATION_NOT_ATTEMPTED", 409, "operation not attempted"
 
 
+class AlreadyCommittedError(FixError):
+    """This version of ``once``, or a higher one, is stored: ``version`` and ``note`` are what is stored.
+
+    It says what is stored, not by which request. After a lost answer it may have been an earlier sending of this one.
+    """
+
+    code, status, title = "ALREADY_COMMITTED", 409, "already committed"
+
+
 class ConcurrentTransactionsError(RetryError):
     """The server is still finishing the previous transaction of this id."""
 

@@ -20,7 +20,13 @@ if TYPE_CHECKING:
     from fenceline.model.results import Appended, BatchPage, Bounds, Offsets, PartitionList
     from fenceline.model.subscription import GroupOffset, ShownCursor, ShownSubscription, Subscription
     from fenceline.model.topic import Topic
-    from fenceline.model.transaction import ProducerPair, ShownProducerState, Transaction
+    from fenceline.model.transaction import (
+        OnceMark,
+        ProducerPair,
+        ShownProducerState,
+        Transaction,
+        TransactionMember,
+    )
 
 T = TypeVar("T")
 
@@ -347,6 +353,19 @@ def pair(shown: ProducerPair) -> dict[str, int]:
     return {"producer_id": shown.producer_id, "producer_epoch": shown.producer_epoch}
 
 
+def member(shown: TransactionMember) -> dict[str, Any]:
+    return {"transactional_id": shown.transactional_id, **pair(shown.pair)}
+
+
+def once(shown: OnceMark) -> dict[str, Any]:
+    return {
+        "app_id": shown.app_id,
+        "version": shown.version,
+        "note": shown.note,
+        "committed_at": shown.committed_at,
+    }
+
+
 def transaction(shown: Transaction) -> dict[str, Any]:
     return {
         "transactional_id": shown.transactional_id,
@@ -357,6 +376,7 @@ def transaction(shown: Transaction) -> dict[str, Any]:
         "started_at": shown.started_at,
         "partitions": [{"topic": one.topic, "partition": one.partition} for one in shown.partitions],
         "groups": list(shown.groups),
+        **({} if shown.expires_at is None else {"expires_at": shown.expires_at}),
     }
 
 

@@ -59,6 +59,7 @@ PATH_PARAMETERS: Mapping[str, tuple[str, Schema, object]] = {
     "session_id": ("The session's id.", SESSION_ID, "5f0c8a4e1d2b4c6f9a7e3b1d0c5f8a2e"),
     "producer_name": ("The producer's name.", PRODUCER_NAME, "loader"),
     "transactional_id": ("The transactional id.", TRANSACTIONAL_ID, "loader-1"),
+    "app_id": ("The application's id: text as a transactional id's.", TRANSACTIONAL_ID, "hourly-totals"),
     "key": ("The group's name, or the transactional id.", TRANSACTIONAL_ID, "loader-1"),
 }
 
@@ -72,13 +73,20 @@ _RECORD_ERRORS = {
     "record_errors": array(obj({"index": integer(), "message": STRING}), maxItems=limits.RECORD_ERRORS_MAX),
     "record_errors_count": integer(),
 }
+_OF_MEMBER = {"transactional_id": STRING}  # where several transactions end together
 _GENERATION = {"resource": STRING, "generation": integer()}
 # What a problem document has beside the members that all have: required and optional (API.md, "Errors").
 EXTRA: Mapping[str, tuple[Mapping[str, Schema], Mapping[str, Schema]]] = {
     "INVALID_REQUEST": ({}, {"field": STRING}),
     "INVALID_RECORD": (_RECORD_ERRORS, {}),
     "INVALID_TIMESTAMP": (_RECORD_ERRORS, {}),
-    "PRODUCER_FENCED": ({}, {"topic_epoch": EPOCH, "topic_epochs": {"type": "object", "additionalProperties": EPOCH}}),
+    "INVALID_PRODUCER_ID_MAPPING": ({}, _OF_MEMBER),
+    "INVALID_TXN_STATE": ({}, _OF_MEMBER),
+    "ALREADY_COMMITTED": ({"version": integer(), "note": TEXT_OR_NULL}, {}),
+    "PRODUCER_FENCED": (
+        {},
+        {"topic_epoch": EPOCH, "topic_epochs": {"type": "object", "additionalProperties": EPOCH}, **_OF_MEMBER},
+    ),
     "STALE_GENERATION": (_GENERATION, {}),
     "RESOURCE_OWNED": (_GENERATION, {}),
     "OWNER_FENCED": ({"resource": STRING}, {}),

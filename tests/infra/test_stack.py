@@ -201,7 +201,8 @@ def test_what_ends_a_transaction_creates_segments_alone_and_deletes_no_items_but
     for function in ("produce", "read", "transactions"):
         [deletes] = [one for one in statements(template, function) if "dynamodb:DeleteItem" in one["Action"]]
         assert deletes["Action"] == "dynamodb:DeleteItem"
-        assert deletes["Condition"] == {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["acknowledged/*"]}}
+        leading = ["acknowledged/*", "once/*"] if function == "transactions" else ["acknowledged/*"]
+        assert deletes["Condition"] == {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": leading}}
     for function in ("produce", "read", "subscriptions", "transactions", "sweeper"):
         assert actions(template, function) >= {
             "s3:GetObject",
@@ -213,6 +214,7 @@ def test_what_ends_a_transaction_creates_segments_alone_and_deletes_no_items_but
             "dynamodb:Query",
         }
     assert keys.chunk_items("s").startswith("acknowledged/")
+    assert keys.once_item("app").partition.startswith("once/")
 
 
 def test_scheduled_functions_leave_dead_letters_and_are_not_repeated(template: Resources) -> None:

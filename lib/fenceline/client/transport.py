@@ -135,7 +135,8 @@ class Transport:
                     raise
                 last = lost = error
             except errors.FencelineError as error:
-                if lost is not None and effect != "none":
+                # What is committed already, and by whose note, is true whatever became of the lost request.
+                if lost is not None and effect != "none" and not isinstance(error, errors.AlreadyCommittedError):
                     raise _refused_later(error) from error
                 raise
             wait_ms = self.runtime.random() * pause_ms

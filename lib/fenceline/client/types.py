@@ -26,10 +26,10 @@ from fenceline.model.results import (
     SegmentList,
 )
 from fenceline.model.topic import Topic
-from fenceline.model.transaction import ProducerPair, ShownProducerState, TopicPartition, Transaction
+from fenceline.model.transaction import OnceMark, ProducerPair, ShownProducerState, TopicPartition, Transaction
 
 Answer = Mapping[str, Any]
-T = TypeVar("T", Topic, Appended, Bounds, AbortedTransaction, ShownProducerState)
+T = TypeVar("T", Topic, Appended, Bounds, AbortedTransaction, OnceMark, ShownProducerState)
 
 
 class OffsetAt(NamedTuple):
@@ -352,7 +352,12 @@ def transaction_of(answer: Answer) -> Transaction:
         started_at=answer["started_at"],
         partitions=[TopicPartition(one["topic"], one["partition"]) for one in answer["partitions"]],
         groups=list(answer["groups"]),
+        expires_at=answer.get("expires_at"),  # where it was extended
     )
+
+
+def once_of(answer: Answer) -> OnceMark:
+    return _flat(OnceMark, answer)
 
 
 def producer_state_of(answer: Answer) -> ShownProducerState:

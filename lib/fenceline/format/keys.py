@@ -13,7 +13,7 @@ Not here: what is stored at a key.
 - The item of a partition's links to other regions: ``regions.link_item``.
 - The items of subscriptions: ``subscriptions.items`` (subscription, cursor, chunk).
 - The item of cursors without a subscription: ``subscriptions.lifecycle`` (unowned).
-- The items of transactions: ``transactions.item`` (transaction, producer id).
+- The items of transactions: ``transactions.item`` (transaction, producer id), ``transactions.once`` (once).
 - The service's own items: ``transactions.producer_ids``, ``log.polls``, ``sweeper.position``, ``recovery.rebuild``.
 - The attributes of an item in a table: ``adapters.aws.dynamodb``, ``adapters.sqlite.items``.
 """
@@ -333,6 +333,11 @@ def transactional_id_item(producer_id: int) -> ItemKey:
 def parse_transactional_id_item(key: ItemKey) -> int:
     """Return the producer id."""
     return int(key.sort)
+
+
+def once_item(app_id: str) -> ItemKey:
+    """Return the key of the version that an application has committed: in the shard of a transactional id so named."""
+    return ItemKey(f"once/{coordinator_shard(app_id):02d}", app_id)
 
 
 def poll_slot_item(function: str, number: int) -> ItemKey:

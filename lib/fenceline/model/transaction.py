@@ -39,6 +39,29 @@ class TopicPartition(NamedTuple):
     partition: int
 
 
+class TransactionMember(NamedTuple):
+    """A transactional id with its producer's pair: one of several transactions that end together."""
+
+    transactional_id: str
+    pair: ProducerPair
+
+
+@dataclass(frozen=True, slots=True)
+class OnceMark:
+    """The version that an application has committed. It only grows, together with what it commits.
+
+    Attributes:
+        version: 0 to 2⁶³−1; −1 where the application has none.
+        note: Up to 1,024 bytes of text that say which run committed it.
+        committed_at: In ms; ``None`` in a request, and where there is none.
+    """
+
+    app_id: str
+    version: int
+    note: str | None = None
+    committed_at: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Transaction:
     """A transactional id's transaction, as it is shown."""
@@ -51,6 +74,7 @@ class Transaction:
     started_at: int | None  # ms; None, and the lists empty, but in Ongoing and while it is prepared
     partitions: Sequence[TopicPartition] = ()
     groups: Sequence[str] = ()
+    expires_at: int | None = None  # ms; where it was extended: its time-out is not due before
 
 
 @dataclass(frozen=True, slots=True)

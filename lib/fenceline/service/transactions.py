@@ -26,7 +26,7 @@ from fenceline.service.resolver import PartitionResolver, in_incarnations, trans
 if TYPE_CHECKING:
     from fenceline.model.subscription import GroupOffset
     from fenceline.model.topic import Topic
-    from fenceline.model.transaction import ProducerPair, TopicPartition, Transaction
+    from fenceline.model.transaction import OnceMark, ProducerPair, TopicPartition, Transaction, TransactionMember
     from fenceline.ports import Check
     from fenceline.subscriptions.cursors import LiveTopic
     from fenceline.transactions.coordinator import Coordinator
@@ -122,10 +122,63 @@ class Transactions:
         ongoing = partial(self._coordinator.ongoing, transactional_id, pair, group, until_ms)
         in_incarnations(lambda: pending_offsets.send(self._context, live, group, offsets, judge, ongoing))
 
-    def end(self, transactional_id: str, pair: ProducerPair, is_commit: bool) -> ProducerPair:
-        """Commit or abort a transaction, and return the pair for the next one; see ``Coordinator.end``."""
+    def extend(self, transactional_id: str, pair: ProducerPair, timeout_ms: int) -> int:
+        """Let no time-out be due for ``timeout_ms``, and return until when, in ms; see ``Coordinator.extend``."""
+        until_ms = self._deadline()
+        return translate_store_facts(lambda: self._coordinator.extend(transactional_id, pair, timeout_ms, until_ms))
+
+    def end(
+        self, transactional_id: str, pair: ProducerPair, is_commit: bool, once: OnceMark | None = None
+    ) -> ProducerPair:
+        """Commit or abort a transaction, and return the pair for the next one; see ``Coordinator.end``.
+
+        Args:
+            once: A version that is raised together with the outcome.
+
+        Raises:
+            AlreadyCommittedError: That version, or a higher one, is committed.
+        """
+        if once is not None:
+            from fenceline.model.transaction import TransactionMember
+
+            return self._end([TransactionMember(transactional_id, pair)], is_commit, once, is_passing_over=False)[
+                0
+            ].pair
         until_ms = self._deadline()
         return translate_store_facts(lambda: self._coordinator.end(transactional_id, pair, is_commit, until_ms))
+
+    def end_all(
+        self, members: Sequence[TransactionMember], is_commit: bool, once: OnceMark | None = None
+    ) -> Sequence[TransactionMember]:
+        """Commit or abort several transactions by one decision; see ``JointCoordinator.end``."""
+        return self._end(members, is_commit, once, is_passing_over=True)
+
+    def _end(
+        self, members: Sequence[TransactionMember], is_commit: bool, once: OnceMark | None, *, is_passing_over: bool
+    ) -> Sequence[TransactionMember]:
+        from fenceline.transactions.decide_ends import Ends
+        from fenceline.transactions.ends import JointCoordinator
+
+        until_ms = self._deadline()
+        coordinator = JointCoordinator(self._resolver.appenders, self._take_producer_id)
+        request = Ends(members, is_commit, once, is_passing_over)
+        return translate_store_facts(lambda: coordinator.end(request, until_ms))
+
+    # What applications have committed
+
+    def once(self, app_id: str) -> OnceMark:
+        """Return the version that an application has committed; −1 where it has committed none."""
+        from fenceline.model.transaction import OnceMark
+        from fenceline.transactions import once
+
+        found = translate_store_facts(lambda: once.read(self._context, app_id))
+        return OnceMark(app_id, once.NONE) if found is None else found.mark
+
+    def forget_once(self, app_id: str) -> None:
+        """Forget what an application has committed: any version may be committed again. Twice does no harm."""
+        from fenceline.transactions import once
+
+        translate_store_facts(lambda: once.forget(self._context, app_id))
 
     # Looks, and damage
 

@@ -26,7 +26,7 @@ from fenceline.errors import (
 from fenceline.log.retry import Attempts
 from fenceline.model.transaction import ProducerPair
 from fenceline.transactions import item_store
-from fenceline.transactions.decide import Add, Decision, End, Init, Meet, Request, Send
+from fenceline.transactions.decide import Add, Decision, End, Extend, Init, Meet, Request, Send
 from fenceline.transactions.finish import finish, unfinished
 from fenceline.transactions.item import TopicPartitions, TransactionItem
 
@@ -92,6 +92,19 @@ class Coordinator:
             InvalidTxnStateError: No transaction is ongoing, or the group is not part of it.
         """
         return self._carry_out(transactional_id, Send(pair, group), until_ms)
+
+    def extend(self, transactional_id: str, pair: ProducerPair, timeout_ms: int, until_ms: int) -> int:
+        """Let no time-out of the ongoing transaction be due before ``timeout_ms`` from now; return until when, in ms.
+
+        It only moves later. Nothing that decides depends on it: a clock that is wrong tries a time-out early (I9).
+
+        Raises:
+            InvalidProducerIdMappingError, ProducerFencedError: The producer must stop.
+            InvalidTxnStateError: No transaction is ongoing.
+        """
+        expires_at = self._carry_out(transactional_id, Extend(pair, timeout_ms), until_ms).expires_at
+        assert expires_at is not None
+        return expires_at
 
     def end(self, transactional_id: str, pair: ProducerPair, is_commit: bool, until_ms: int) -> ProducerPair:
         """End the transaction, and return the pair of the next one.

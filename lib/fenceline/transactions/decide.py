@@ -62,6 +62,14 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
+class Extend:
+    """A request that no time-out is due for so long."""
+
+    pair: ProducerPair
+    timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class End:
     """A request for an outcome."""
 
@@ -74,7 +82,7 @@ class Meet:
     """A look by a process that ends what is due: a GET, a reader or the sweeper ("Meeting a transaction")."""
 
 
-Request: TypeAlias = Init | Add | Send | End | Meet
+Request: TypeAlias = Init | Add | Send | Extend | End | Meet
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +136,8 @@ def decide(item: TransactionItem | None, request: Request, now_ms: int, *, spare
         return Decision(found, is_answer=False)
     if isinstance(request, Send):
         return _send(found, request)
+    if isinstance(request, Extend):
+        return _extend(found, request, now_ms)
     return _add(found, request, now_ms)
 
 
@@ -240,6 +250,16 @@ def _send(item: TransactionItem, request: Send) -> Decision:
     return Decision(item)
 
 
+def _extend(item: TransactionItem, request: Extend, now_ms: int) -> Decision:
+    """Move the time-out, later only (I28): a slow request, or a clock that is behind, shortens no earlier extension."""
+    if item.state != ONGOING:
+        raise _wrong_state(item, "no transaction is under way")
+    expires_at = now_ms + request.timeout_ms
+    if item.expires_at is not None and item.expires_at >= expires_at:
+        return Decision(item)
+    return Decision(replace(item, expires_at=expires_at, updated_at=now_ms), is_change=True)
+
+
 def _add(item: TransactionItem, request: Add, now_ms: int) -> Decision:
     begun = item
     if item.state != ONGOING:
@@ -326,6 +346,7 @@ def _emptied(item: TransactionItem, pair: ProducerPair, state: str, now_ms: int)
         groups=(),
         cursors=(),
         next_producer_id=None,
+        expires_at=None,
     )
 
 

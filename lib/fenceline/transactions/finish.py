@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 from fenceline import limits
 from fenceline.append.appender import Appenders
@@ -26,8 +27,6 @@ from fenceline.ports import Unavailable
 from fenceline.transactions import item_store
 from fenceline.transactions.decide import completed
 from fenceline.transactions.item import SubscriptionCursors, TopicPartitions, TransactionItem
-
-_Part = Callable[[], "Exception | None"]  # of what is to be done: it returns why it is not done
 
 
 def finish(
@@ -44,19 +43,40 @@ def finish(
         ConcurrentTransactionsError: Some of it is left, which the next finisher does.
         CorruptLogError: A partition is damaged, and has no marker. The transaction stays prepared.
     """
+    return finish_all(appenders, [item], until_ms, first=first)[0]
+
+
+def finish_all(
+    appenders: Appenders,
+    items: Sequence[TransactionItem],
+    until_ms: int,
+    *,
+    first: tuple[str, int] | None = None,
+) -> Sequence[TransactionItem]:
+    """Finish those of the transactions that are prepared, and return all items as they are then; see ``finish``.
+
+    One that a damaged partition keeps prepared holds up none of the others.
+    """
     context = appenders.context
-    ending = _Ending(appenders, item, until_ms)
-    markers: list[_Part] = [partial(_end, ending, place, number) for place, number in _places(item, first)]
-    cursors: list[_Part] = [
-        partial(_settle, context, item, one, number) for one in item.cursors for number in one.partitions
+    endings = [_Ending(appenders, item, until_ms) for item in items if item.is_prepared]
+    markers = [_Part(one, partial(_end, one, place, number)) for one, place, number in _places(endings, first)]
+    cursors = [
+        _Part(one, partial(_settle, context, one.item, cursor, number))
+        for one in endings
+        for cursor in one.item.cursors
+        for number in cursor.partitions
     ]
-    left = _make(context, [markers, cursors], until_ms)
+    _make(context, [markers, cursors], until_ms)
+    done = [one for one in endings if not one.left]
+    ended = context.runtime.gather([partial(_complete, context, one.item) for one in done])
+    left = [fact for one in endings for fact in one.left]
     for fact in left:
         if isinstance(fact, CorruptLogError):
             raise fact
     if left:
         raise unfinished(str(left[0])) from left[0]
-    return _complete(context, item)
+    completions = {item.transactional_id: item for item in ended}
+    return [completions.get(item.transactional_id, item) for item in items]
 
 
 def unfinished(why: str) -> ConcurrentTransactionsError:
@@ -64,41 +84,6 @@ def unfinished(why: str) -> ConcurrentTransactionsError:
     return ConcurrentTransactionsError(
         f"the previous transaction of this id is still being finished; send the same request again: {why}"
     )
-
-
-def _places(item: TransactionItem, first: tuple[str, int] | None) -> Sequence[tuple[TopicPartitions, int]]:
-    places = [(one, number) for one in item.partitions for number in one.partitions]
-    return sorted(places, key=lambda place: (place[0].topic_id, place[1]) != first)
-
-
-def _make(context: Context, kinds: Sequence[Sequence[_Part]], until_ms: int) -> list[Exception]:
-    """Do the parts, those of each kind in order and 32 at a time, and return why some are not done.
-
-    A part that takes long holds up none of the others. None is begun with less time left than a create may take.
-    """
-    runtime, lock = context.runtime, context.runtime.lock()
-    left: list[Exception] = []
-
-    def work(parts: Iterator[_Part]) -> None:
-        while True:
-            with lock:
-                part = next(parts, None)
-            if part is None:
-                return
-            has_time = until_ms - runtime.monotonic_ms() > context.create_ms
-            fact = part() if has_time else unfinished("the request's time is over")
-            if fact is not None:
-                with lock:
-                    left.append(fact)
-
-    workers = [
-        partial(work, parts)
-        for kind in kinds
-        for parts in [iter(kind)]
-        for _ in range(min(len(kind), limits.MARKERS_AT_ONCE))
-    ]
-    runtime.gather(workers)
-    return left
 
 
 class _Ending:
@@ -110,6 +95,7 @@ class _Ending:
         self.item = item
         self.until_ms = until_ms
         self.entry = EndEntry(item.producer_id, item.producer_epoch, item.is_commit)
+        self.left: list[Exception] = []  # why some parts are not done
         self.is_past = False  # True once the item is no longer prepared with this outcome: then every part is done
 
     def is_still_prepared(self) -> bool:
@@ -118,6 +104,51 @@ class _Ending:
         if found is None or not is_same_outcome(found, self.item):
             self.is_past = True
         return not self.is_past
+
+
+class _Part(NamedTuple):
+    """A part of the ending of one transaction: ``make`` returns why it is not done."""
+
+    ending: _Ending
+    make: Callable[[], Exception | None]
+
+
+def _places(
+    endings: Sequence[_Ending], first: tuple[str, int] | None
+) -> Sequence[tuple[_Ending, TopicPartitions, int]]:
+    """Return the places of all markers. Those of one partition follow each other, so that they share a segment."""
+    places = [(one, place, number) for one in endings for place in one.item.partitions for number in place.partitions]
+    if len(endings) > 1:
+        places.sort(key=lambda place: (place[1].topic_id, place[2]))
+    return sorted(places, key=lambda place: (place[1].topic_id, place[2]) != first)
+
+
+def _make(context: Context, kinds: Sequence[Sequence[_Part]], until_ms: int) -> None:
+    """Do the parts, those of each kind in order and 32 at a time, and note why some are not done.
+
+    A part that takes long holds up none of the others. None is begun with less time left than a create may take.
+    """
+    runtime, lock = context.runtime, context.runtime.lock()
+
+    def work(parts: Iterator[_Part]) -> None:
+        while True:
+            with lock:
+                part = next(parts, None)
+            if part is None:
+                return
+            has_time = until_ms - runtime.monotonic_ms() > context.create_ms
+            fact = part.make() if has_time else unfinished("the request's time is over")
+            if fact is not None:
+                with lock:
+                    part.ending.left.append(fact)
+
+    workers = [
+        partial(work, parts)
+        for kind in kinds
+        for parts in [iter(kind)]
+        for _ in range(min(len(kind), limits.MARKERS_AT_ONCE))
+    ]
+    runtime.gather(workers)
 
 
 def is_same_outcome(found: TransactionItem, item: TransactionItem) -> bool:

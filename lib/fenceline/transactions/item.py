@@ -55,6 +55,7 @@ class TransactionItem:
         kept: The pair of the request to keep the id that was answered last, or ``None``.
         is_fenced: The epoch was given to no producer.
         next_producer_id: The one that follows the last epoch, once that epoch has ended.
+        expires_at: No time-out is due before, in ms; ``None`` where the transaction was not extended.
         version: Of the item; ``None`` if it is still to be made.
         more: Members that this version does not know, kept as they are.
     """
@@ -74,6 +75,7 @@ class TransactionItem:
     kept: ProducerPair | None = None
     is_fenced: bool = False
     next_producer_id: int | None = None
+    expires_at: int | None = None
     version: int | None = None
     more: Mapping[str, Any] = field(default_factory=dict)
 
@@ -92,8 +94,9 @@ class TransactionItem:
         return self.state == PREPARE_COMMIT
 
     def is_out_of_time(self, now_ms: int) -> bool:
-        """Return True if it is ongoing for longer than its time-out, by the caller's clock (I9)."""
-        return self.state == ONGOING and now_ms > (self.started_at or 0) + self.transaction_timeout_ms
+        """Return True if it is ongoing past its time-out and past its extension, by the caller's clock (I9)."""
+        due_at = max((self.started_at or 0) + self.transaction_timeout_ms, self.expires_at or 0)
+        return self.state == ONGOING and now_ms > due_at
 
     def names(self, topic_id: str, partition: int) -> bool:
         """Return True if the partition is part of the transaction."""
@@ -116,6 +119,7 @@ class TransactionItem:
             "kept": None if self.kept is None else list(self.kept),
             "is_fenced": self.is_fenced,
             "next_producer_id": self.next_producer_id,
+            **({} if self.expires_at is None else {"expires_at": self.expires_at}),
         }
 
     def put(self, runtime: Runtime) -> Put:
@@ -140,6 +144,7 @@ class TransactionItem:
             self.started_at if is_shown else None,
             places if is_shown else (),
             self.groups if is_shown else (),
+            self.expires_at if is_shown else None,
         )
 
 
@@ -154,7 +159,7 @@ _PLAIN = (
     "is_fenced",
     "next_producer_id",
 )
-_KNOWN = frozenset((*_PLAIN, "partitions", "groups", "cursors", "ended", "kept"))
+_KNOWN = frozenset((*_PLAIN, "partitions", "groups", "cursors", "ended", "kept", "expires_at"))
 
 
 def transaction_from_item(item: Item) -> TransactionItem:
@@ -173,6 +178,7 @@ def transaction_from_item(item: Item) -> TransactionItem:
         ),
         ended=None if value["ended"] is None else ProducerPair(*value["ended"]),
         kept=None if value["kept"] is None else ProducerPair(*value["kept"]),
+        expires_at=value.get("expires_at"),  # an item of before extensions has none
         version=item.version,
         more={member: kept for member, kept in value.items() if member not in _KNOWN},
     )

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 from fenceline.format.partitioner import coordinator_shard
 from fenceline.model.subscription import GroupOffset
-from fenceline.model.transaction import ProducerPair, TopicPartition
+from fenceline.model.transaction import OnceMark, ProducerPair, TopicPartition, TransactionMember
 from fenceline_http import responses
 from fenceline_http.fields import GROUP, TRANSACTIONAL_ID
 from fenceline_http.responses import Response
 
 if TYPE_CHECKING:
+    from fenceline_http.operations.ends import EndTransaction, EndTransactions, ExtendTransaction, OfProducer, Once
     from fenceline_http.operations.transactions import (
         AbortTransaction,
         AddGroup,
         AddPartitions,
-        EndTransaction,
         ProducerIdRequest,
         SendOffsets,
         TransactionList,
@@ -79,7 +79,36 @@ def send_offsets(request: Request, wanted: SendOffsets) -> Response:
 
 def end(request: Request, wanted: EndTransaction) -> Response:
     is_commit = wanted.result == "commit"
-    return responses.json(responses.pair(request.log.transactions.end(_id(request), _pair(wanted), is_commit)))
+    ended = request.log.transactions.end(_id(request), _pair(wanted), is_commit, _once(wanted.once))
+    return responses.json(responses.pair(ended))
+
+
+def end_all(request: Request, wanted: EndTransactions) -> Response:
+    members = [TransactionMember(one.transactional_id, _pair(one)) for one in wanted.transactions]
+    ended = request.log.transactions.end_all(members, wanted.result == "commit", _once(wanted.once))
+    return responses.json({"transactions": [responses.member(one) for one in ended]})
+
+
+def _once(wanted: Once | None) -> OnceMark | None:
+    return None if wanted is None else OnceMark(wanted.app_id, wanted.version, wanted.note)
+
+
+def extend(request: Request, wanted: ExtendTransaction) -> Response:
+    expires_at = request.log.transactions.extend(_id(request), _pair(wanted), wanted.timeout_ms)
+    return responses.json({"expires_at": expires_at})
+
+
+def show_once(request: Request) -> Response:
+    return responses.json(responses.once(request.log.transactions.once(_app_id(request))))
+
+
+def forget_once(request: Request) -> Response:
+    request.log.transactions.forget_once(_app_id(request))
+    return responses.empty(204)
+
+
+def _app_id(request: Request) -> str:
+    return TRANSACTIONAL_ID.of_json(request.parameters["app_id"], "app_id")
 
 
 def list_transactions(request: Request, wanted: TransactionList) -> Response:
@@ -102,5 +131,5 @@ def abort_hanging(request: Request, wanted: AbortTransaction) -> Response:
     return responses.empty(204)
 
 
-def _pair(wanted: AbortTransaction | AddGroup | AddPartitions | EndTransaction | SendOffsets) -> ProducerPair:
+def _pair(wanted: OfProducer) -> ProducerPair:
     return ProducerPair(wanted.producer_id, wanted.producer_epoch)

@@ -3,7 +3,8 @@
 Rule: the form of a request is judged here, whole, before any store is asked. A transactional id in a path is judged by
 the handler.
 
-Not here: batches in a transaction (``produce_requests``), and the producers of a partition (``read``).
+Not here: the ends of transactions (``ends``), batches in one (``produce_requests``), and the producers of a partition
+(``read``).
 """
 
 from __future__ import annotations
@@ -15,16 +16,23 @@ from fenceline.errors import InvalidTransactionTimeoutError
 from fenceline.model.transaction import STATES
 from fenceline_http.declared import Body, Members, Nothing, Query, object_of, optional, required
 from fenceline_http.fields import GROUP, TEXT, TRANSACTIONAL_ID, choice, integer, list_of, refuse, size
-from fenceline_http.json_schema import STRING, Named, array, nullable, obj
+from fenceline_http.json_schema import STRING, Named, array, described, nullable, obj
 from fenceline_http.json_schema import integer as integer_schema
+from fenceline_http.operations import ends
+from fenceline_http.operations.ends import (
+    ID_EXAMPLE,
+    OF_PRODUCER,
+    PAIR,
+    PAIR_EXAMPLE,
+    PRODUCER_EPOCH,
+    TRANSACTION,
+    TRANSACTIONS,
+    OfProducer,
+)
 from fenceline_http.operations.shared import KNOWN, LIMIT_TEXT, OWNER, PARTITION, STORES, WRITES, CommittedOffset
 from fenceline_http.route import Route
 from fenceline_http.schemas import INT16_MAX, PROBLEM, SUBSCRIPTION_NAME, TOPIC_NAME, page_of
 from fenceline_http.schemas import TRANSACTIONAL_ID as TRANSACTIONAL_ID_SCHEMA
-
-_TRANSACTIONS = "/v1/transactions"
-_TRANSACTION = f"{_TRANSACTIONS}/{{transactional_id}}"
-_EPOCH = integer(0, INT16_MAX)
 
 
 class ProducerIdRequest(Body, is_optional=True):
@@ -35,7 +43,7 @@ class ProducerIdRequest(Body, is_optional=True):
         integer(-limits.INT64_MAX - 1), default=limits.TRANSACTION_TIMEOUT_MS_DEFAULT
     )
     producer_id: int | None = optional(integer())
-    producer_epoch: int | None = optional(_EPOCH)
+    producer_epoch: int | None = optional(PRODUCER_EPOCH)
 
     def check(self) -> None:
         producer_id, timeout_ms = self.producer_id, self.transaction_timeout_ms
@@ -53,13 +61,6 @@ class ProducerIdRequest(Body, is_optional=True):
             )
 
 
-class _OfProducer(Members):
-    """The pair of the producer whose transaction it is."""
-
-    producer_id: int = required(integer())
-    producer_epoch: int = required(_EPOCH)
-
-
 class Place(Members):
     """A partition to add."""
 
@@ -67,7 +68,7 @@ class Place(Members):
     partition: int = required(integer())
 
 
-class AddPartitions(_OfProducer, Body):
+class AddPartitions(OfProducer, Body):
     """Partitions to add to a transaction, all of them or none."""
 
     partitions: Sequence[Place] = required(
@@ -78,13 +79,13 @@ class AddPartitions(_OfProducer, Body):
         _refuse_twice("partitions", ((one.topic, one.partition) for one in self.partitions))
 
 
-class AddGroup(_OfProducer, Body):
+class AddGroup(OfProducer, Body):
     """A group to add to a transaction, before the offsets that are committed for it."""
 
     group: str = required(GROUP)
 
 
-class SendOffsets(_OfProducer, Body):
+class SendOffsets(OfProducer, Body):
     """Offsets of a group that take effect if the transaction commits: all of them or none."""
 
     group: str = required(GROUP)
@@ -97,13 +98,7 @@ class SendOffsets(_OfProducer, Body):
         _refuse_twice("offsets", ((one.topic, one.partition) for one in self.offsets))
 
 
-class EndTransaction(_OfProducer, Body):
-    """How a transaction is to end."""
-
-    result: str = required(choice(("commit", "abort")))
-
-
-class AbortTransaction(_OfProducer, Body):
+class AbortTransaction(OfProducer, Body):
     """The producer whose hanging transaction is to end."""
 
 
@@ -129,7 +124,6 @@ def _refuse_twice(member: str, places: Iterable[tuple[str, int]]) -> None:
 
 # What is answered
 
-_PAIR = Named("ProducerId", obj({"producer_id": integer_schema(), "producer_epoch": integer_schema(0, INT16_MAX)}))
 _COORDINATOR = Named(
     "Coordinator",
     obj(
@@ -155,25 +149,22 @@ _TRANSACTION_SHOWN = Named(
             "started_at": nullable(integer_schema()),
             "partitions": array(obj(_PLACE)),
             "groups": array(SUBSCRIPTION_NAME),
-        }
+        },
+        {"expires_at": described(integer_schema(), "Where it was extended: its time-out is not due before.")},
     ),
     "The transaction of a transactional id. The lists are empty before it begins and after it is complete.",
 )
 
-_ID_EXAMPLE = "loader-1"
-_PAIR_EXAMPLE = {"producer_id": 1_001, "producer_epoch": 0}
 _PLACES_EXAMPLE = [{"topic": "orders", "partition": 0}]
 _EXAMPLE = {
-    "transactional_id": _ID_EXAMPLE,
+    "transactional_id": ID_EXAMPLE,
     "state": "Ongoing",
-    **_PAIR_EXAMPLE,
+    **PAIR_EXAMPLE,
     "transaction_timeout_ms": limits.TRANSACTION_TIMEOUT_MS_DEFAULT,
     "started_at": 1_700_000_000_000,
     "partitions": _PLACES_EXAMPLE,
     "groups": ["billing"],
 }
-
-_OF_PRODUCER = ("INVALID_PRODUCER_ID_MAPPING", "PRODUCER_FENCED", "CONCURRENT_TRANSACTIONS")
 
 ROUTES = (
     Route(
@@ -186,10 +177,10 @@ ROUTES = (
         description="Returns an id that no other producer has. With it and sequence numbers, a batch sent twice is "
         "stored once. With a `transactional_id` it returns the id's next epoch, and fences the producer before it.",
         takes=ProducerIdRequest,
-        answers={200: _PAIR},
+        answers={200: PAIR},
         codes=(*WRITES, "INVALID_TRANSACTION_TIMEOUT", "PRODUCER_FENCED", "CONCURRENT_TRANSACTIONS"),
-        body={"transactional_id": _ID_EXAMPLE, "transaction_timeout_ms": limits.TRANSACTION_TIMEOUT_MS_DEFAULT},
-        answer=_PAIR_EXAMPLE,
+        body={"transactional_id": ID_EXAMPLE, "transaction_timeout_ms": limits.TRANSACTION_TIMEOUT_MS_DEFAULT},
+        answer=PAIR_EXAMPLE,
     ),
     Route(
         "GET",
@@ -212,11 +203,11 @@ ROUTES = (
         description="Returns the shard that coordinates a transactional id, and where. Kafka places ids in the same "
         "way.",
         answers={200: _COORDINATOR},
-        answer={"key": _ID_EXAMPLE, "shard": 25, "region": "us-east-1", "endpoint": "https://example.com"},
+        answer={"key": ID_EXAMPLE, "shard": 25, "region": "us-east-1", "endpoint": "https://example.com"},
     ),
     Route(
         "POST",
-        f"{_TRANSACTION}/partitions",
+        f"{TRANSACTION}/partitions",
         "transactions.add_partitions",
         operation="addTransactionPartitions",
         tag="Transactions",
@@ -230,13 +221,13 @@ ROUTES = (
                 obj({"results": array(obj({"topic": STRING, "partition": integer_schema()}, {"error": PROBLEM}))}),
             )
         },
-        codes=(*WRITES, *_OF_PRODUCER),
-        body={**_PAIR_EXAMPLE, "partitions": _PLACES_EXAMPLE},
+        codes=(*WRITES, *OF_PRODUCER),
+        body={**PAIR_EXAMPLE, "partitions": _PLACES_EXAMPLE},
         answer={"results": _PLACES_EXAMPLE},
     ),
     Route(
         "POST",
-        f"{_TRANSACTION}/groups",
+        f"{TRANSACTION}/groups",
         "transactions.add_group",
         operation="addTransactionGroup",
         tag="Transactions",
@@ -245,12 +236,12 @@ ROUTES = (
         "transaction.",
         takes=AddGroup,
         answers={204: None},
-        codes=(*WRITES, *_OF_PRODUCER),
-        body={**_PAIR_EXAMPLE, "group": "billing"},
+        codes=(*WRITES, *OF_PRODUCER),
+        body={**PAIR_EXAMPLE, "group": "billing"},
     ),
     Route(
         "POST",
-        f"{_TRANSACTION}/offsets",
+        f"{TRANSACTION}/offsets",
         "transactions.send_offsets",
         operation="commitTransactionOffsets",
         tag="Transactions",
@@ -263,36 +254,22 @@ ROUTES = (
             *KNOWN,
             *WRITES,
             *OWNER,
-            *_OF_PRODUCER,
+            *OF_PRODUCER,
             "INVALID_TXN_STATE",
             "OWNER_FENCED",
             "OFFSET_OUT_OF_RANGE",
         ),
         body={
-            **_PAIR_EXAMPLE,
+            **PAIR_EXAMPLE,
             "group": "billing",
             "offsets": [{"topic": "orders", "partition": 0, "offset": 1}],
         },
         answer={},
     ),
-    Route(
-        "POST",
-        f"{_TRANSACTION}/end",
-        "transactions.end",
-        operation="endTransaction",
-        tag="Transactions",
-        summary="Commit or abort",
-        description="Commits or aborts a transaction. The answer has the producer id and the epoch for the next one. "
-        "What was committed is in every `read_committed` read that begins after the answer.",
-        takes=EndTransaction,
-        answers={200: _PAIR},
-        codes=(*WRITES, *_OF_PRODUCER, "INVALID_TXN_STATE"),
-        body={**_PAIR_EXAMPLE, "result": "commit"},
-        answer={**_PAIR_EXAMPLE, "producer_epoch": 1},
-    ),
+    *ends.ROUTES,
     Route(
         "GET",
-        _TRANSACTIONS,
+        TRANSACTIONS,
         "transactions.list_transactions",
         operation="listTransactions",
         tag="Transactions",
@@ -306,7 +283,7 @@ ROUTES = (
     ),
     Route(
         "GET",
-        _TRANSACTION,
+        TRANSACTION,
         "transactions.show_transaction",
         operation="getTransaction",
         tag="Transactions",
@@ -329,6 +306,6 @@ ROUTES = (
         takes=AbortTransaction,
         answers={204: None},
         codes=(*KNOWN, *WRITES, "INVALID_TXN_STATE", "CONCURRENT_TRANSACTIONS"),
-        body=_PAIR_EXAMPLE,
+        body=PAIR_EXAMPLE,
     ),
 )

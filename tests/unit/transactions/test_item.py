@@ -29,6 +29,7 @@ ITEM = TransactionItem(
     kept=ProducerPair(7, 1),
     is_fenced=True,
     next_producer_id=9,
+    expires_at=8,
     version=4,
     more={"later": 1},
 )

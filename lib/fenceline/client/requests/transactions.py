@@ -8,8 +8,8 @@ Not here: ``Client.transactional_producer``, which begins and ends transactions 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Literal
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Literal
 
 from fenceline import limits
 from fenceline.client import types
@@ -18,7 +18,14 @@ from fenceline.client.requests.base import Answer, Requests, given, part, topic_
 from fenceline.client.requests.subscriptions import offset_entries
 from fenceline.client.types import CommittedOffset, Coordinator
 from fenceline.errors import OperationNotAttemptedError
-from fenceline.model.transaction import ProducerPair, ShownProducerState, TopicPartition, Transaction
+from fenceline.model.transaction import (
+    OnceMark,
+    ProducerPair,
+    ShownProducerState,
+    TopicPartition,
+    Transaction,
+    TransactionMember,
+)
 
 Result = Literal["commit", "abort"]
 
@@ -117,12 +124,30 @@ class TransactionRequests(Requests):
         path = _path(transactional_id, "offsets")
         self._transport.request("POST", path, effect="repeatable", body=body, retry_ms=retry_ms)
 
+    def extend_transaction(
+        self, transactional_id: str, pair: ProducerPair, timeout_ms: int, *, retry_ms: int | None = None
+    ) -> int:
+        """Let the time-out of the open transaction not be due for ``timeout_ms``; return until when, in ms.
+
+        Args:
+            timeout_ms: 1 to 86400000, from now on. A time that is earlier than an earlier request's changes nothing.
+
+        Raises:
+            ProducerFencedError: Another instance came after this one, or the transaction's time was over.
+            InvalidTxnStateError: No transaction is open.
+        """
+        body = {**pair._asdict(), "timeout_ms": timeout_ms}
+        # Sent twice it moves the same time. A refusal says that the pair is not in force, so it is true.
+        answer = self._call("POST", _path(transactional_id, "extend"), "none", body=body, retry_ms=retry_ms)
+        return int(answer["expires_at"])
+
     def end_transaction(
         self,
         transactional_id: str,
         pair: ProducerPair,
         result: Result,
         *,
+        once: OnceMark | None = None,
         retry_ms: int | None = None,
         timeout_ms: int | None = None,
     ) -> ProducerPair:
@@ -131,15 +156,58 @@ class TransactionRequests(Requests):
         The answer comes once every marker is durable and every offset has taken effect. The same request sent again is
         answered the same, until the next transaction begins.
 
+        Args:
+            once: A version that is raised together with the outcome; see ``end_transactions``.
+
         Raises:
             ProducerFencedError: Another instance came after this one, or the transaction's time was over. This request
                 decided nothing.
+            AlreadyCommittedError: The version of ``once``, or a higher one, is committed.
             OutcomeUnknownError: An answer was lost. If the service refused a later try, that refusal is the cause.
         """
-        body = {**pair._asdict(), "result": result}
+        body = {**pair._asdict(), **given(result=result, once=_once(once))}
         path = _path(transactional_id, "end")
         answer = self._call("POST", path, "ends", body=body, retry_ms=retry_ms, timeout_ms=timeout_ms)
         return types.pair_of(answer)
+
+    def end_transactions(
+        self,
+        members: Iterable[TransactionMember],
+        result: Result,
+        *,
+        once: OnceMark | None = None,
+        retry_ms: int | None = None,
+        timeout_ms: int | None = None,
+    ) -> Sequence[TransactionMember]:
+        """Commit or abort up to 96 transactions by one decision: all of them, or none. Return the next pair of each.
+
+        A member without an open transaction is passed over, and keeps its pair. The answer comes as that of
+        ``end_transaction``.
+
+        Args:
+            members: Each transactional id once. None of them only raises ``once``.
+            once: A version of an application, which must be above its last one. It is raised by the same decision. So
+                of several runs that commit one version, one succeeds.
+
+        Raises:
+            AlreadyCommittedError: That version, or a higher one, is committed: ``version``, and the ``note`` of the
+                run that committed it. After a lost answer that may be an earlier sending of this request.
+            ProducerFencedError, InvalidProducerIdMappingError, InvalidTxnStateError: Of the member
+                ``transactional_id``. This request decided nothing.
+            OutcomeUnknownError: An answer was lost. If the service refused a later try, that refusal is the cause.
+        """
+        entries = [{"transactional_id": name, **pair._asdict()} for name, pair in members]
+        body = given(transactions=entries, result=result, once=_once(once))
+        answer = self._call("POST", "/v1/transactions/end", "ends", body=body, retry_ms=retry_ms, timeout_ms=timeout_ms)
+        return [TransactionMember(one["transactional_id"], types.pair_of(one)) for one in answer["transactions"]]
+
+    def once(self, app_id: str) -> OnceMark:
+        """Return the version that an application has committed by ``once``; its ``version`` is -1 if there is none."""
+        return types.once_of(self._call("GET", _once_path(app_id), "none"))
+
+    def forget_once(self, app_id: str) -> None:
+        """Forget what an application has committed: it may commit any version again, an earlier one, too."""
+        self._transport.request("DELETE", _once_path(app_id), effect="repeatable")
 
     def transaction(self, transactional_id: str) -> Transaction:
         """Return the transaction of an id as it is now, after ending what was due.
@@ -190,3 +258,11 @@ class TransactionRequests(Requests):
 def _path(transactional_id: str, what: str | None = None) -> str:
     path = f"/v1/transactions/{part(transactional_id)}"
     return path if what is None else f"{path}/{what}"
+
+
+def _once(mark: OnceMark | None) -> dict[str, Any] | None:
+    return None if mark is None else given(app_id=mark.app_id, version=mark.version, note=mark.note)
+
+
+def _once_path(app_id: str) -> str:
+    return f"/v1/once/{part(app_id)}"

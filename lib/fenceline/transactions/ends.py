@@ -1,0 +1,138 @@
+"""The end of several transactions by one decision, and of one with ``once`` ("Several transactions").
+
+Rule: what is answered without a write is answered from two reads that agree. The items of one read are not of one
+moment, and a decision that is made meanwhile would look like a mixture that never was.
+
+Not here: the decision (``decide_ends``), and the end of one transaction by itself (``coordinator``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from fenceline.append.appender import Appenders
+from fenceline.errors import AlreadyCommittedError, FencelineError
+from fenceline.format import keys
+from fenceline.log.retry import Attempts
+from fenceline.model.transaction import TransactionMember
+from fenceline.ports import Change, Check, ItemKey, VersionMoved
+from fenceline.transactions.decide import Decision
+from fenceline.transactions.decide_ends import Ends, EndsDecision, Seen, decide_ends, needing_producer_ids
+from fenceline.transactions.finish import finish_all
+from fenceline.transactions.item import ProducerIdItem, transaction_from_item
+from fenceline.transactions.once import once_from_item
+
+_WHAT = "the transactions"
+
+
+class JointCoordinator:
+    """The requests over several transactions that this process serves. Safe to share between threads.
+
+    Args:
+        take_producer_id: Returns a producer id that was never given.
+    """
+
+    def __init__(self, appenders: Appenders, take_producer_id: Callable[[], int]) -> None:
+        self._appenders = appenders
+        self._context = appenders.context
+        self._take_producer_id = take_producer_id
+
+    def end(self, request: Ends, until_ms: int) -> Sequence[TransactionMember]:
+        """End all of the transactions, or none, and return each with the pair of its next one.
+
+        On return every marker is durable and every pending offset is settled. The same request again gets the same
+        answer, until the next transaction of a member begins.
+
+        Args:
+            until_ms: When the caller stops waiting, on the monotonic clock.
+
+        Raises:
+            AlreadyCommittedError: The version of ``once``, or a higher one, is committed. This attempt wrote nothing.
+            InvalidProducerIdMappingError, ProducerFencedError, InvalidTxnStateError: Of one member. Nothing was
+                written.
+            InvalidRequestError: The items are too large for one write. Nothing was written.
+            ConcurrentTransactionsError: All are decided, and some are not finished; the same request goes on.
+            CorruptLogError: A partition is damaged; its transaction stays decided.
+            StoreUnavailableError, ContendedError: Nothing was written.
+            OutcomeUnknownError: The store did not answer; the same request again is right in either case.
+        """
+        decision = self._decide(request)
+        ended = finish_all(self._appenders, [one.item for one in decision.members], until_ms)
+        return [TransactionMember(item.transactional_id, item.pair) for item in ended]
+
+    def _decide(self, request: Ends) -> EndsDecision:
+        """Decide and write, again where another request was faster, or where the store did not answer.
+
+        After an unanswered write the items are read again. Where the members are ended by these pairs, with this
+        result, that is the outcome: one write decides them all. Any other refusal is unknown then, but for a version
+        that is committed: that says what is stored, in either case.
+        """
+        attempts = Attempts(self._context.runtime, _WHAT)
+        for attempt in attempts:
+            already: AlreadyCommittedError | None = None
+            with attempt:
+                try:
+                    return self._attempt(request, is_resumed=attempts.is_unknown)
+                except AlreadyCommittedError as error:
+                    already = error
+            if already is not None:
+                raise already
+        raise AssertionError
+
+    def _attempt(self, request: Ends, *, is_resumed: bool) -> EndsDecision:
+        """Read the items, decide, and write what was decided: one attempt."""
+        seen = self._read(request)
+        spares = {one: self._take_producer_id() for one in needing_producer_ids(seen, request)}
+        try:
+            decision = decide_ends(seen, request, self._context.runtime.now_ms(), spares=spares, is_resumed=is_resumed)
+        except FencelineError:
+            self._check_moment(request, seen)
+            raise
+        if decision.is_change:
+            return self._write(decision)
+        self._check_moment(request, seen)
+        return decision
+
+    def _read(self, request: Ends) -> Seen:
+        wanted = [keys.transaction_item(one.transactional_id) for one in request.members]
+        mark_key = None if request.once is None else keys.once_item(request.once.app_id)
+        if mark_key is not None:
+            wanted.append(mark_key)
+        found = dict(self._context.items.get(wanted)) if wanted else {}
+        mark = None if mark_key is None else found.pop(mark_key, None)
+        items = {key.sort: transaction_from_item(item) for key, item in found.items()}
+        return Seen(items, None if mark is None else once_from_item(mark))
+
+    def _check_moment(self, request: Ends, seen: Seen) -> None:
+        """Check that all that was seen was so at one moment: it is still so, and no version is used twice.
+
+        Raises:
+            VersionMoved: It may never have been so. The request is judged again.
+        """
+        if len(request.members) + (request.once is not None) > 1 and self._read(request) != seen:
+            raise VersionMoved(ItemKey(_WHAT, ""))
+
+    def _write(self, decision: EndsDecision) -> EndsDecision:
+        """Write the decision on the versions that were read, and return it with the items as they are stored."""
+        runtime = self._context.runtime
+        changes: list[Change] = []
+        members: list[Decision] = []
+        for one in decision.members:
+            item = one.item
+            if not one.is_change:
+                # Passed over: a transaction that begins meanwhile is not left out of what is ended.
+                changes.append(Check(keys.transaction_item(item.transactional_id), item.version))
+                members.append(one)
+                continue
+            put = item.put(runtime)
+            changes.append(put)
+            members.append(replace(one, item=item.written(put)))
+            if one.given is not None:
+                changes.append(ProducerIdItem(one.given, item.transactional_id, runtime.now_ms()).put(runtime))
+        if decision.once is not None:
+            changes.append(decision.once.put(runtime))
+        # I26, I27: this write is the commit of every member, and raises the version with them, or does none of it. A
+        # request that loses it wrote nothing, and judges all anew.
+        self._context.items.write(changes)
+        return replace(decision, members=members)

@@ -1,0 +1,91 @@
+"""The version that an application has committed: raised by the write that decides its transactions ("Once").
+
+Rule: the version only grows. It is written only together with the decision over the transactions that it counts for, or
+alone where there are none.
+
+Not here: that write (``ends``), and what it decides (``decide_ends``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fenceline.errors import AlreadyCommittedError
+from fenceline.format import keys
+from fenceline.log.context import Context
+from fenceline.log.retry import Attempts
+from fenceline.model.transaction import OnceMark
+from fenceline.ports import Delete, Item, Put
+from fenceline.runtime import Runtime
+
+NONE = -1  # the version of an application that has committed none
+
+
+@dataclass(frozen=True, slots=True)
+class OnceItem:
+    """What an application has committed.
+
+    Attributes:
+        version: Of the item, not of the application; ``None`` if it is still to be made.
+    """
+
+    mark: OnceMark
+    version: int | None = None
+
+    def put(self, runtime: Runtime) -> Put:
+        """Return the write of this item on the version that was read; a new item begins at a random version."""
+        mark = self.mark
+        value = {"version": mark.version, "note": mark.note, "committed_at": mark.committed_at}
+        version = runtime.fresh_version() if self.version is None else self.version + 1
+        return Put(keys.once_item(mark.app_id), value, version, self.version)
+
+
+def once_from_item(item: Item) -> OnceItem:
+    value: Mapping[str, Any] = item.value
+    mark = OnceMark(item.key.sort, value["version"], value["note"], value["committed_at"])
+    return OnceItem(mark, item.version)
+
+
+def raised(stored: OnceItem | None, wanted: OnceMark, now_ms: int) -> OnceItem:
+    """Return the item with the version that is wanted.
+
+    Raises:
+        AlreadyCommittedError: This version, or a higher one, is stored.
+    """
+    if stored is not None and wanted.version <= stored.mark.version:
+        mark = stored.mark
+        raise AlreadyCommittedError(
+            "this version, or a higher one, is committed; nothing is committed again. Look whether the note is your "
+            f"own: app_id={wanted.app_id} version={wanted.version} committed={mark.version}",
+            version=mark.version,
+            note=mark.note,
+        )
+    made = OnceMark(wanted.app_id, wanted.version, wanted.note, now_ms)
+    return OnceItem(made, None if stored is None else stored.version)
+
+
+def read(context: Context, app_id: str) -> OnceItem | None:
+    """Return what an application has committed; ``None`` where it has committed nothing.
+
+    Raises:
+        Unavailable: The item store could not be asked.
+    """
+    key = keys.once_item(app_id)
+    found = context.items.get([key]).get(key)
+    return None if found is None else once_from_item(found)
+
+
+def forget(context: Context, app_id: str) -> None:
+    """Delete what an application has committed, so that any version may be committed again. Twice does no harm.
+
+    Raises:
+        StoreUnavailableError, ContendedError: Nothing was deleted.
+        OutcomeUnknownError: It may have been deleted.
+    """
+    for attempt in Attempts(context.runtime, "the version that is committed"):
+        with attempt:
+            found = read(context, app_id)
+            if found is not None and found.version is not None:
+                context.items.write([Delete(keys.once_item(app_id), found.version)])
