@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from fenceline.service.log import Log
 from fenceline_cli.commands.compact import COLUMNS, PartitionNumber, chosen_partitions, row_of
 from fenceline_cli.commands.spark_session import borrowed_session, require_spark
-from fenceline_cli.options import AsJson, TopicName
+from fenceline_cli.options import DEFAULT_URL, AsJson, IsSure, TopicName, Url, confirm, connect
 from fenceline_cli.output import print_json, print_rows
 from fenceline_cli.stores import Data, Items, Objects, Region, chosen, opened
 
@@ -54,3 +56,68 @@ def compact(
         print_json([dict(zip(COLUMNS, row, strict=True)) for row in rows])
     else:
         print_rows(COLUMNS, rows)
+
+
+@app.command(
+    epilog="Example: fenceline spark archive orders --to /mnt/archive\n\n"
+    "Example: fenceline spark archive orders --to /mnt/archive --verify"
+)
+def archive(
+    topic: TopicName,
+    to: Annotated[
+        str, typer.Option("--to", metavar="DIR", help="The archive: a directory that every worker can write.")
+    ],
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Add nothing: compare every file with its manifest, by SHA-256 and count.")
+    ] = False,
+    skip_lost: Annotated[
+        bool,
+        typer.Option("--skip-lost", help="Go on where records were deleted before they were archived; note which."),
+    ] = False,
+    as_json: AsJson = False,
+    url: Url = DEFAULT_URL,
+) -> None:
+    """Add the committed records of a topic to an archive of Parquet files (zstd): what came since the last run.
+
+    Files are under topic=TOPIC/date=YYYY-MM-DD, by the records' own time (UTC). Only those count that a manifest names,
+    under _fenceline; a run commits by creating one. A run that dies leaves files that the next one removes. Of two at
+    once, one is refused. Read an archive with fenceline_spark.jobs.archived(spark, TOPIC, DIR).
+
+    With --verify the exit code is 1 if a file is missing or is not what was archived, or a range is missing.
+    """
+    require_spark()
+    from fenceline_cli.commands.spark_archive import add, check
+
+    if verify:
+        check(topic, to, as_json=as_json)
+    else:
+        add(topic, to, url, skips_lost=skip_lost, as_json=as_json)
+
+
+@app.command(epilog="Example: fenceline spark forget 5bd5aa1e-0b6c-4d2e-9d55-4d0fb3a6c1f2")
+def forget(
+    app_id: Annotated[
+        str, typer.Argument(metavar="ID", help="A streaming query's id, which its checkpoint has, or a txnAppId.")
+    ],
+    is_sure: IsSure = False,
+    as_json: AsJson = False,
+    url: Url = DEFAULT_URL,
+) -> None:
+    """Forget which batch or version an application committed last, so that it may begin anew from an older one.
+
+    What it committed stays in the log: a checkpoint from before writes those batches once more. Use it after a
+    checkpoint was restored from a copy, where the query says that its checkpoint is older than what was written.
+    """
+    require_spark()
+    from fenceline_spark.jobs import forget as forget_version
+
+    what = f"{app_id} may then write again what it has committed"
+    confirm(is_sure, f"Forget {app_id}? It may then write again what it has committed.", what)
+    with connect(url) as client:
+        mark = forget_version(client, app_id)
+    if as_json:
+        print_json({"app_id": app_id if mark is None else mark.app_id, "version": -1 if mark is None else mark.version})
+    elif mark is None:
+        typer.echo(f"nothing was remembered of {app_id}")
+    else:
+        typer.echo(f"forgot {mark.app_id}, which had committed version {mark.version}")
