@@ -40,10 +40,15 @@ endef
 .venv/ready-spark: .venv/ready-demo
 	@echo "setup: Spark for Python, 900 MB more, about a minute"
 	$(call install,$(FOR_SPARK))
+	@$(BIN)/python -m fenceline_spark.java 2>/dev/null || { echo "setup: no Java 17 or newer is here, so one for Spark alone, 35 MB"; \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(FOR_SPARK),java]'; }
 	@touch $@
 
 demo: .venv/ready-demo ## load real events through the HTTP API, read them back, verify them; under a minute
 	$(BIN)/python examples/demo.py
+
+demo-spark: .venv/ready-spark ## count a web server's log by Spark, exactly once, while its driver is killed three times; two minutes
+	$(BIN)/python examples/spark_access_log.py
 
 test: setup .venv/ready-spark ## every test; the last ones deploy two regions to an emulated AWS, which needs Node 22
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not deploy and not spark'
@@ -71,6 +76,7 @@ simulate: setup ## search: the simulation over SEEDS seeds (1000), and the prope
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
 	$(BIN)/python -m tests.simulation --scenario access --seeds $(SEEDS)
 	$(BIN)/python -m tests.simulation --scenario transactions --seeds $(SEEDS)
+	$(BIN)/python -m tests.simulation --scenario once --seeds $(SEEDS)
 	$(BIN)/python -m pytest -n 2 -m 'not slow and not spark' --hypothesis-profile fresh
 
 bench: setup ## measure, as ratios in one run: embedded, on real S3 and DynamoDB servers, the functions' cold start, regions
@@ -82,4 +88,4 @@ bench: setup ## measure, as ratios in one run: embedded, on real S3 and DynamoDB
 clean: ## remove what setup and demo made
 	rm -rf .venv build cdk.out demo-data* *.egg-info
 
-.PHONY: help setup demo test test-deploy test-servers test-spark check simulate bench clean
+.PHONY: help setup demo demo-spark test test-deploy test-servers test-spark check simulate bench clean

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any, Literal
 
 from infra import peers
@@ -16,17 +17,34 @@ from infra.peers import OtherDeployment
 
 Target = Literal["lambda", "here"]
 
+_FURTHER = {"unauthenticated", "spark_release", "spark_environment"}  # names that are no field of ``Deployment``
+
 # The toolkit's own context; everything else must be ours.
 _TOOLKIT = re.compile(r"aws:|@aws-cdk/|cli-|availability-zones:|hosted-zone:|ami:|vpc-provider:|ssm:|cdk-")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,39}")
 _ROLE = re.compile(r"arn:[a-z0-9-]+:iam::[0-9]{12}:role/.+")
 _TOPIC = re.compile(r"arn:[a-z0-9-]+:sns:([a-z0-9-]+):[0-9]{12}:[A-Za-z0-9_.-]+")
 _ORIGIN = re.compile(r"https?://[A-Za-z0-9.\-]+(:\d+)?")
+_RELEASE = re.compile(r"emr-[a-z0-9][a-z0-9.\-]{0,62}")
+_TOO_OLD = re.compile(r"emr-[5-7]\.|emr-spark-8\.0")  # Spark 4.0 and older
 _LOG_DAYS = (1, 7, 14, 30, 90, 180, 365, 731)
 
 
 class BadContext(Exception):
     """A setting that can't be deployed. The message says what to write instead, in one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSettings:
+    """What an application of EMR Serverless is made of.
+
+    Args:
+        release: The label of a release of EMR whose Spark is 4.2 or newer.
+        environment: A packed virtual environment: a file of this machine, or an object's ``s3://`` URL.
+    """
+
+    release: str
+    environment: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +69,7 @@ class Deployment:
         log_days: How long the functions' and the API's logs are kept.
         log_level: Of the functions' own lines: DEBUG, INFO, WARNING or ERROR.
         tracing: X-Ray traces requests.
+        spark: Where jobs of Spark run; ``None`` makes nothing for them.
         target: What the functions are built for: Lambda, or this machine, for an emulator that runs them here.
     """
 
@@ -69,6 +88,7 @@ class Deployment:
     log_days: int = 30
     log_level: str = "INFO"
     tracing: bool = False
+    spark: SparkSettings | None = None
     target: Target = "lambda"
 
     @property
@@ -88,7 +108,7 @@ def parse(context: Mapping[str, Any], *, default_region: str) -> Deployment:
         BadContext: It asks for something that does not exist.
     """
     given = {name: value for name, value in context.items() if not _TOOLKIT.match(name)}
-    known = {one.name for one in fields(Deployment)} | {"unauthenticated"}
+    known = {one.name for one in fields(Deployment)} | _FURTHER
     for name in sorted(given.keys() - known):
         raise BadContext(f"there is no -c {name}; there are: {', '.join(sorted(known))}")
     regions = _regions(given, default_region)
@@ -108,6 +128,7 @@ def parse(context: Mapping[str, Any], *, default_region: str) -> Deployment:
         log_days=_one_of(given, "log_days", _LOG_DAYS, 30),
         log_level=_one_of(given, "log_level", ("DEBUG", "INFO", "WARNING", "ERROR"), "INFO"),
         tracing=_flag(given, "tracing", False),
+        spark=_spark(given),
         target=_one_of(given, "target", ("lambda", "here"), "lambda"),
     )
 
@@ -156,6 +177,30 @@ def _auth(given: Mapping[str, Any]) -> Literal["iam", "none"]:
     if auth == "iam" and is_accepted:
         raise BadContext("-c unauthenticated=true goes with -c auth=none, and only with it")
     return auth
+
+
+def _spark(given: Mapping[str, Any]) -> SparkSettings | None:
+    if not _flag(given, "spark", False):
+        for name in ("spark_release", "spark_environment"):
+            if name in given:
+                raise BadContext(f"-c {name} goes with -c spark=true, and only with it")
+        return None
+    release = _matching(given, "spark_release", _RELEASE, "", "the label of a release of EMR, such as emr-spark-9.0.0")
+    if not release or _TOO_OLD.match(release):
+        raise BadContext(f"-c spark=true needs -c spark_release, a release of EMR with Spark 4.2 or newer: {release!r}")
+    environment = str(given.get("spark_environment", ""))
+    # An asset keeps the last suffix of its file alone, and Spark unpacks no .gz.
+    is_packed = (
+        environment.endswith((".tar.gz", ".tgz"))
+        if environment.startswith("s3://")
+        else (environment.endswith(".tgz") and Path(environment).is_file())
+    )
+    if not is_packed:
+        raise BadContext(
+            "-c spark=true needs -c spark_environment, a packed Python: a file that ends in .tgz, or an s3:// URL of a "
+            f".tgz or .tar.gz; not {environment!r}"
+        )
+    return SparkSettings(release, environment)
 
 
 def _origins(given: Mapping[str, Any]) -> tuple[str, ...]:

@@ -17,12 +17,13 @@ from constructs import Construct
 from fenceline.settings import Settings
 from functions import ASKING_PEERS, FUNCTIONS, WITH_PEERS
 from infra.api import Api
-from infra.context import Deployment
+from infra.context import Deployment, SparkSettings
 from infra.functions import SIZES, Function
 from infra.observability import Observability
 from infra.peers import ADMIN, NEWS, PULL, peers_of, stack_name
 from infra.replication import REPLICATE_MINUTES, ForPeers, Queues, report_segments
 from infra.schedules import COMPACT_MINUTES, SWEEP_MINUTES, Schedules
+from infra.spark import Spark
 from infra.storage import Storage
 
 _READS_ITEMS = ("GetItem", "BatchGetItem", "Query")
@@ -70,6 +71,8 @@ class RegionalStack(cdk.Stack):
         self.api = Api(self, "Api", deployment=deployment, functions=served)
         if self.queues is not None:
             self._replicate(self.queues, schedules, lambdas)
+        if deployment.spark is not None:
+            self._run_spark(deployment.spark)
         observability = Observability(
             self,
             "Observability",
@@ -97,6 +100,15 @@ class RegionalStack(cdk.Stack):
         offered = ForPeers(self, "ForPeers", stack=self._named, among=self._peers, api=self.api.api)
         cdk.CfnOutput(self, "Queue", value=queues.pull.queue_url, description="For -c peers of other deployments")
         cdk.CfnOutput(self, "PeerRole", value=offered.role.role_arn, description="For -c peers of other deployments")
+
+    def _run_spark(self, settings: SparkSettings) -> None:
+        spark = Spark(self, "Spark", deployment=self._deployment, settings=settings, api=self.api.api)
+        for name, value, description in (
+            ("SparkApplication", spark.application.attr_application_id, "EMR Serverless's, for start-job-run"),
+            ("SparkRole", spark.role.role_arn, "The jobs' execution role"),
+            ("SparkBucket", spark.bucket.bucket_name, "The jobs' checkpoints/, jobs/ and logs/"),
+        ):
+            cdk.CfnOutput(self, name, value=value, description=description)
 
     def _functions(self, code: Path, asking: Path | None, dead_letters: sqs.IQueue) -> Mapping[str, Function]:
         asset = lambda_.Code.from_asset(str(code))
@@ -163,8 +175,8 @@ class RegionalStack(cdk.Stack):
                 *store.creates("log", "topic"),
                 *store.items(*_READS_ITEMS, *_WRITES_ITEMS),
             ],
-            # Markers are appends. A transaction's item is never deleted here: the sweeper expires it. What an application
-            # has committed is forgotten here.
+            # Markers are appends. A transaction's item is never deleted here: the sweeper expires it. What is deleted
+            # here is what an application has committed.
             "transactions": [
                 *store.reads("log", "state", "topic"),
                 *store.creates("log"),

@@ -27,6 +27,7 @@ from constructs import Construct
 from fenceline_http import routes
 from infra import peers
 from infra.functions import SIZES
+from infra.invoking import grant
 from infra.nag import accept
 from infra.peers import Peer
 
@@ -179,40 +180,13 @@ class ForPeers(Construct):
             description="What fenceline's other regions may ask of this one",
             assumed_by=iam.CompositePrincipal(*trusted),
         )
-        for effect, paths in ((iam.Effect.ALLOW, allowed_paths()), (iam.Effect.DENY, denied_paths())):
-            resources = [_invoked(cdk.Stack.of(self), api, path) for path in paths]
-            self.role.add_to_policy(
-                iam.PolicyStatement(effect=effect, actions=["execute-api:Invoke"], resources=resources)
-            )
-        for path in (*allowed_paths(), *denied_paths()):
-            accept(self.role, _finding(self, api, path), "topics are named while it runs; other requests are denied")
-
-
-def allowed_paths() -> list[str]:
-    """Return the paths that a peer may GET, as IAM's patterns. A star matches slashes, too: see ``denied_paths``."""
-    return [_pattern(path) for path in _GRANTED]
+        because = "topics are named while it runs; other requests are denied"
+        grant(self.role, api, [("GET", path) for path in _GRANTED], because=because)
+        grant(self.role, api, [("GET", path) for path in denied_paths()], because=because, effect=iam.Effect.DENY)
 
 
 def denied_paths() -> list[str]:
-    """Return the paths of all other routes that these patterns match: every GET below a topic but ``segments``."""
+    """Return the paths of all routes that what is granted also matches: every GET below a topic but ``segments``."""
     topic = "/v1/topics/{topic}/"
     below = [route.path for route in routes.ROUTES if route.method == "GET" and route.path.startswith(topic)]
-    return [_pattern(path) for path in below if path not in _GRANTED]
-
-
-def _pattern(path: str) -> str:
-    return "/".join("*" if part.startswith("{") else part for part in path.split("/"))
-
-
-def _invoked(stack: cdk.Stack, api: apigateway.HttpApi, path: str) -> str:
-    prefix = f"arn:{stack.partition}:execute-api:{stack.region}:{stack.account}"
-    return f"{prefix}:{api.api_id}/$default/GET{path}"
-
-
-def _finding(scope: Construct, api: apigateway.HttpApi, path: str) -> str:
-    """Return the name that cdk-nag gives to the star in a path's ARN."""
-    stack = cdk.Stack.of(scope)
-    made = stack.get_logical_id(cast(cdk.CfnElement, api.node.default_child))
-    account = "<AWS::AccountId>" if cdk.Token.is_unresolved(stack.account) else stack.account
-    prefix = f"arn:<AWS::Partition>:execute-api:{stack.region}:{account}"
-    return f"IAM5[Resource::{prefix}:<{made}>/$default/GET{path}]"
+    return [path for path in below if path not in _GRANTED]

@@ -1,13 +1,12 @@
 """The data source ``fenceline`` as PySpark sees it: its name, its columns, its readers and writers.
 
-Rule: options of a read are parsed as soon as there are any, so that ``load()`` refuses what is wrong.
+Rule: ``load()`` refuses wrong options, because it asks for the columns. Where ``.schema(…)`` gives them, Spark asks for
+nothing before the first action or ``start()``, which then refuses.
 
 Not here: reading and writing; see ``source`` and ``sink``.
 """
 
 from __future__ import annotations
-
-from collections.abc import MutableMapping
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -18,41 +17,44 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from fenceline.errors import FixError
+from fenceline_spark.plain_errors import plain_errors
 from fenceline_spark.schema import columns_of, schema_of
 from fenceline_spark.source.batch import BatchReader
-from fenceline_spark.source.options import SourceOptions, is_read
-from fenceline_spark.source.stream import StreamReader
+from fenceline_spark.source.options import SourceOptions
+from fenceline_spark.source.stream import RefusedStream, StreamReader
 
 
 class FencelineDataSource(DataSource):
     """fenceline's topics, to read and to write."""
 
-    def __init__(self, options: MutableMapping[str, str]) -> None:
-        super().__init__(options)
-        # With .schema(…) load() asks for nothing more. So this is where it learns what is wrong.
-        if is_read(options):
-            SourceOptions.of(options)
-
     @classmethod
     def name(cls) -> str:
         return "fenceline"
 
+    @plain_errors
     def schema(self) -> StructType:
         return schema_of(SourceOptions.of(self.options).included)
 
+    @plain_errors
     def reader(self, schema: StructType) -> DataSourceReader:
         options = SourceOptions.of(self.options).for_batch()
         return BatchReader(options, columns_of(schema, options.included))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        options = SourceOptions.of(self.options).for_stream()
-        return StreamReader(options, columns_of(schema, options.included))
+        try:
+            options = SourceOptions.of(self.options).for_stream()
+            return StreamReader(options, columns_of(schema, options.included))
+        except FixError as error:
+            return RefusedStream(error)
 
+    @plain_errors
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from fenceline_spark.sink import make_writer
 
         return make_writer(self.options, schema, overwrite)
 
+    @plain_errors
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         from fenceline_spark.sink import make_stream_writer
 

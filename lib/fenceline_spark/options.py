@@ -90,6 +90,27 @@ def refuse(values: Mapping[str, Any], names: Iterable[str], why: str) -> None:
             raise InvalidRequestError(f"{name} {why}: option={name}", field=name)
 
 
+def endpoint_of(values: Mapping[str, Any], environ: Mapping[str, str]) -> str:
+    """Return the URL of the service: the option, or ``FENCELINE_URL`` as the session's process began with it.
+
+    Raises:
+        InvalidRequestError: Neither gives one.
+    """
+    endpoint = values.get("endpoint") or environ.get("FENCELINE_URL")
+    if not endpoint:
+        raise InvalidRequestError(
+            "the service is not known; give the option endpoint, or set FENCELINE_URL before the session starts: "
+            "option=endpoint",
+            field="endpoint",
+        )
+    return str(endpoint)
+
+
+def region_of(values: Mapping[str, Any], environ: Mapping[str, str]) -> str | None:
+    """Return what requests are signed for: the option, or ``FENCELINE_AWS_REGION``, as of the command line."""
+    return values.get("region") or environ.get("FENCELINE_AWS_REGION") or None
+
+
 def whole(lowest: int, highest: int = 2**63 - 1) -> Callable[[str], int]:
     """Return a parser of whole numbers from ``lowest`` to ``highest``."""
 

@@ -9,8 +9,10 @@ from functools import cache
 
 from fenceline.client import Client
 
+RETRY_MS = 120_000  # a task that fails begins anew, so it waits longer than a program would
+
 
 @cache
 def client_of(endpoint: str, region: str | None = None) -> Client:
     """Return this process's client of the service at ``endpoint``; ``region`` is what its requests are signed for."""
-    return Client(endpoint, client_name="spark", region=region)
+    return Client(endpoint, client_name="spark", region=region, retry_ms=RETRY_MS)

@@ -44,6 +44,7 @@ class FakeListings:
     page_size: int = 2
     on_asked: Any = None
     refusal: errors.FencelineError | None = None  # the answer to abort-transaction
+    once: dict[str, dict[str, Any]] = field(default_factory=dict)  # what applications have committed
 
     def answer(self, request: httpx.Request) -> httpx.Response:
         path = unquote(request.url.raw_path.decode().partition("?")[0])
@@ -60,6 +61,8 @@ class FakeListings:
             return _found(self._offsets(found[1], params) if found[2] else _topic(found[1]))
         if path == "/v1/producer-ids":
             return _found({"producer_id": 7, "producer_epoch": 5})
+        if path.startswith("/v1/once/"):
+            return self._once(path.removeprefix("/v1/once/"), request.method)
         if path == "/v1/transactions":
             return self._listed(params)
         for one in self.transactions:
@@ -68,6 +71,13 @@ class FakeListings:
         if path.startswith("/v1/transactions/"):
             return refused(errors.TransactionalIdNotFoundError("there is no such id"))
         return refused(errors.UnknownTopicOrPartitionError("there is no such topic"))
+
+    def _once(self, app_id: str, method: str) -> httpx.Response:
+        if method == "DELETE":
+            self.once.pop(app_id, None)
+            return httpx.Response(204)
+        none = {"app_id": app_id, "version": -1, "note": None, "committed_at": None}
+        return _found(self.once.get(app_id, none))
 
     def _listed(self, params: Mapping[str, str]) -> httpx.Response:
         found = [one for one in self.transactions if one["transactional_id"] > params.get("start_after", "")]

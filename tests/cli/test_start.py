@@ -111,6 +111,7 @@ def test_a_command_that_asks_a_service_loads_no_server_and_draws_nothing(argumen
         ["producers", "describe", "TOPIC"],
         ["txn", "list"],
         ["txn", "find-hanging"],
+        ["txn", "once", "an-application"],
         ["own", "--show", "TOPIC/0"],
         ["lock", "a-resource", "--", sys.executable, "-c", "pass"],
         ["consume", "TOPIC", "--subscription", "billing"],

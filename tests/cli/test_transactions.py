@@ -93,6 +93,48 @@ def test_a_transaction_is_described_with_its_end_and_its_partitions(run, listed)
     assert error_line(run("txn", "describe", "z")).startswith("TRANSACTIONAL_ID_NOT_FOUND: ")
 
 
+def test_a_transaction_that_was_extended_times_out_no_earlier_than_that(run, fake):
+    fake.transactions = [{**OPEN, "expires_at": 1_200_000}, {**OPEN, "transactional_id": "c", "expires_at": 1_000_001}]
+    later, earlier = (dict(line.split("\t") for line in lines(run("txn", "describe", name))[:8]) for name in "bc")
+    assert later["times_out_at"] == "1970-01-01T00:20:00Z"
+    assert earlier["times_out_at"] == "1970-01-01T00:17:40Z"
+    assert json.loads(run("txn", "describe", "b", "--json").stdout) == fake.transactions[0]
+
+
+MARK = {"app_id": "spark.q/1", "version": 7, "note": "run-2", "committed_at": 1_000_000}
+
+
+def test_what_an_application_has_committed_is_shown(run, fake):
+    fake.once = {"spark.q/1": MARK}
+    assert [line.split("\t") for line in lines(run("txn", "once", "spark.q/1"))] == [
+        ["app_id", "spark.q/1"],
+        ["version", "7"],
+        ["note", "run-2"],
+        ["committed_at", "1970-01-01T00:16:40Z"],
+    ]
+    assert json.loads(run("txn", "once", "spark.q/1", "--json").stdout) == MARK
+    assert ["version", "-1"] in [line.split("\t") for line in lines(run("txn", "once", "other"))]
+    assert {method for method, _, _ in fake.asked} == {"GET"}
+
+
+def test_what_an_application_has_committed_is_forgotten_once_it_is_confirmed(run, fake):
+    fake.once = {"spark.q/1": MARK}
+    refused = run("txn", "once", "spark.q/1", "--delete")
+    assert refused.exit_code == output.EXIT_FAILED
+    assert "say --yes" in error_line(refused)
+    assert fake.once
+    assert lines(run("txn", "once", "spark.q/1", "--delete", "--yes")) == ["forgot spark.q/1 version=7"]
+    assert not fake.once
+    (line,) = lines(run("txn", "once", "spark.q/1", "--delete"))
+    assert line == "nothing to forget: spark.q/1 has committed no version"
+
+
+def test_what_was_forgotten_is_printed_as_json(run, fake):
+    fake.once = {"spark.q/1": MARK}
+    forgotten = json.loads(run("txn", "once", "spark.q/1", "--delete", "--yes", "--json").stdout)
+    assert forgotten == {"forgotten": MARK}
+
+
 @pytest.mark.parametrize(
     ("name", "told"),
     [

@@ -9,4 +9,4 @@ from tests.servers.once import tell_once
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    tell_once(config, items, lambda item: item.path.name in ("test_stack.py", "test_stack_with_peers.py"), need_node)
+    tell_once(config, items, lambda item: item.path.name.startswith("test_stack"), need_node)

@@ -85,6 +85,23 @@ def test_what_is_built_for_lambda_is_compiled_where_its_python_is() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("for_peers", [False, True])
+def test_nothing_of_spark_is_deployed(for_peers: bool) -> None:
+    """Neither our packages for it, nor what it needs: a function would only be larger."""
+    deployed = {path.name for path in bundling.bundled("here", for_peers=for_peers).iterdir()}
+    assert {"fenceline", "fenceline_http", "functions"} <= deployed
+    assert not deployed & {
+        "fenceline_spark",
+        "pyspark_fenceline",
+        "matplotlib",
+        "numpy",
+        "pandas",
+        "pyarrow",
+        "pyspark",
+    }
+
+
+@pytest.mark.slow
 def test_the_handlers_import_from_the_bundle_alone(bundle: Path) -> None:
     code = "import sys, google_crc32c, fenceline.adapters.aws.s3, fenceline.adapters.aws.dynamodb, aws_xray_sdk.core\n"
     code += "assert google_crc32c.implementation == 'c'\n"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from infra.context import BadContext, Deployment, parse
+from infra.context import BadContext, Deployment, SparkSettings, parse
 
 PAGER = "arn:aws:sns:us-east-1:123456789012:pager"
 
@@ -27,6 +29,15 @@ def test_regions_are_those_that_were_named() -> None:
 def test_the_toolkits_own_context_is_passed_over() -> None:
     context = {"aws:cdk:bundling-stacks": ["**"], "@aws-cdk/core:x": True, "cli-telemetry": False}
     assert parse(context, default_region="us-east-1") == parsed()
+
+
+def test_spark_runs_where_it_was_asked_for(tmp_path: Path) -> None:
+    assert parsed().spark is None
+    packed = tmp_path / "environment.tgz"
+    packed.touch()
+    for given in (str(packed), "s3://packed/environment.tar.gz"):
+        found = parsed(spark="true", spark_release="emr-spark-9.0.0", spark_environment=given)
+        assert found.spark == SparkSettings("emr-spark-9.0.0", given)
 
 
 def test_each_regions_alarms_have_a_topic_of_its_own() -> None:
@@ -55,6 +66,16 @@ def test_each_regions_alarms_have_a_topic_of_its_own() -> None:
         ({"log_level": "LOUD"}, "-c log_level is one of DEBUG"),
         ({"target": "there"}, "-c target is one of lambda, here"),
         ({"region": "us-east-1"}, "there is no -c region; there are: alarm_topics, auth"),
+        ({"spark": "yes"}, "-c spark is true or false"),
+        ({"spark": "true"}, "-c spark=true needs -c spark_release"),
+        ({"spark": "true", "spark_release": "emr-spark-8.0.0"}, "with Spark 4.2 or newer: 'emr-spark-8.0.0'"),
+        ({"spark": "true", "spark_release": "newest"}, "-c spark_release is the label of a release"),
+        ({"spark": "true", "spark_release": "emr-spark-9.0.0"}, "-c spark=true needs -c spark_environment"),
+        (
+            {"spark": "true", "spark_release": "emr-spark-9.0.0", "spark_environment": "absent.tgz"},
+            "a file that ends in .tgz, or an s3:// URL of a .tgz or .tar.gz; not 'absent.tgz'",
+        ),
+        ({"spark_release": "emr-spark-9.0.0"}, "-c spark_release goes with -c spark=true"),
         ({"restore_role": "arn:aws:s3:::bucket"}, "-c restore_role is a role's ARN"),
         ({"throttle_rate": "9" * 5_000}, "-c throttle_rate is a number"),
         ({"alarm_topics": "pager"}, "-c alarm_topics takes ARNs of SNS topics, not 'pager'"),

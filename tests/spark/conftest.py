@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,31 +15,30 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fenceline.client import Client
+from fenceline_spark import java
 from fenceline_testing import FencelineServer, serving
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 HERE = Path(__file__).parent
+NEEDS_NOTHING = ("test_runs_here.py", "test_java.py")
 
 
 def missing() -> str | None:
     """Return what keeps Spark from running here, in one line; ``None`` if nothing does."""
     if any(find_spec(name) is None for name in ("pyspark", "pyarrow", "numpy", "pandas")):
         return 'Spark is not installed here; run "make test-spark", which sets it up'
-    java = shutil.which("java") if "JAVA_HOME" not in os.environ else os.environ["JAVA_HOME"] + "/bin/java"
-    if java is None:
-        return "no Java is on this machine; install Java 17 or newer"
-    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
-    version = told.partition('"')[2].partition(".")[0].partition('"')[0]
-    return (
-        None if version.isdigit() and int(version) >= 17 else f"Spark needs Java 17 or newer: {told.splitlines()[:1]}"
-    )
+    try:
+        java.find(os.environ)
+    except java.NoJavaError as error:
+        return str(error)
+    return None
 
 
 MISSING = missing()
 if MISSING is not None:
-    collect_ignore = [path.name for path in HERE.glob("test_*.py") if path.name != "test_runs_here.py"]
+    collect_ignore = [path.name for path in HERE.glob("test_*.py") if path.name not in NEEDS_NOTHING]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -76,7 +72,7 @@ def spark(server: FencelineServer, tmp_path_factory: pytest.TempPathFactory) -> 
     """Lend the session of this run: two cores, which read and write ``server`` unless an option says otherwise."""
     from pyspark.sql import SparkSession
 
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    java.provide()
     os.environ["FENCELINE_URL"] = server.url
     session = (
         SparkSession.builder.master("local[2]")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from fenceline_cli.commands import transaction_run, units
+from fenceline_cli.commands import transaction_once, transaction_run, units
 from fenceline_cli.commands.hanging import Hanging, find_hanging
 from fenceline_cli.options import (
     DEFAULT_URL,
@@ -99,6 +99,7 @@ def describe(transactional_id: TransactionalId, as_json: AsJson = False, url: Ur
         print_json(_document(found))
         return
     timeout_ms, started_at = found.transaction_timeout_ms, found.started_at
+    times_out_at = "" if started_at is None else utc(max(started_at + timeout_ms, found.expires_at or 0))
     for name, value in (
         ("transactional_id", found.transactional_id),
         ("state", found.state),
@@ -106,7 +107,7 @@ def describe(transactional_id: TransactionalId, as_json: AsJson = False, url: Ur
         ("producer_epoch", found.producer_epoch),
         ("timeout", units.shown(timeout_ms, "ms")),
         ("started_at", "" if started_at is None else utc(started_at)),
-        ("times_out_at", "" if started_at is None else utc(started_at + timeout_ms)),
+        ("times_out_at", times_out_at),
         ("groups", " ".join(found.groups)),
     ):
         typer.echo(f"{name}\t{value}")
@@ -248,6 +249,7 @@ def _document(one: Transaction) -> dict[str, Any]:
         "started_at": one.started_at,
         "partitions": [{"topic": place.topic, "partition": place.partition} for place in one.partitions],
         "groups": list(one.groups),
+        **({} if one.expires_at is None else {"expires_at": one.expires_at}),
     }
 
 
@@ -292,4 +294,5 @@ def _command(one: Hanging, url: str) -> str:
     return shlex.join(map(str, command))
 
 
+app.command("once", epilog=transaction_once.EXAMPLES)(transaction_once.once)
 app.command("run", epilog=transaction_run.EXAMPLES)(transaction_run.run)

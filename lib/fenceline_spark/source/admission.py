@@ -8,6 +8,7 @@ Not here: which offsets there are; see ``stream``.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Mapping
 from typing import TypeVar
 
@@ -25,19 +26,25 @@ def share(left: Mapping[K, int], limit: int) -> dict[K, int]:
     if total <= limit:
         return {key: max(size, 0) for key, size in left.items()}
     order = sorted(waiting, key=lambda key: -waiting[key])  # stable: equal sizes keep their order
-    shares = dict.fromkeys(left, 0)
-    for key in order[:limit]:
-        shares[key] = 1
-    rest = limit - min(limit, len(order))
-    wanted = {key: waiting[key] - shares[key] for key in order}
-    still = sum(wanted.values())
-    if not rest:
+    shares = {key: max(size, 0) * limit // total for key, size in left.items()}
+    raised = dict.fromkeys((key for key in order[:limit] if not shares[key]), 1)
+    shares |= raised
+    over = sum(shares.values()) - limit
+    if over > 0:
+        _take_from_the_largest(shares, over)
         return shares
-    for key in order:
-        shares[key] += wanted[key] * rest // still
     # What rounding left over goes to the largest remainders.
-    over = limit - sum(shares.values())
-    by_remainder = sorted(order, key=lambda key: -(wanted[key] * rest % still))
-    for key in by_remainder[:over]:
+    others = [key for key in order if key not in raised]
+    others.sort(key=lambda key: -(waiting[key] * limit % total))
+    for key in others[:-over]:
         shares[key] += 1
     return shares
+
+
+def _take_from_the_largest(shares: dict[K, int], over: int) -> None:
+    heap = [(-share, at, key) for at, (key, share) in enumerate(shares.items())]
+    heapq.heapify(heap)
+    for _ in range(over):
+        share, at, key = heap[0]
+        shares[key] -= 1
+        heapq.heapreplace(heap, (share + 1, at, key))

@@ -13,6 +13,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from fenceline.client import Client
 from fenceline.errors import InvalidRequestError
+from fenceline_spark.plain_errors import plain_errors
 from fenceline_spark.service import client_of
 from fenceline_spark.source import edges
 from fenceline_spark.source.bounds import TopicBounds, bounds_of
@@ -33,6 +34,7 @@ class BatchReader(DataSourceReader):
         self._reading = options.reading(columns)
         self.pushFilters = PushFilters()
 
+    @plain_errors
     def partitions(self) -> list[InputPartition]:
         client = client_of(self._options.endpoint, self._options.region)
         ranges, losses = plan(client, self._options, self.pushFilters.filters)

@@ -129,9 +129,6 @@ OPTIONS = (
     Option("progressGroup", "the name of a group: 1 to 249 of A-Z a-z 0-9 . _ -", _group),
 )
 
-# Given only where something is read, so that an option wrong beside it is found by load().
-_OF_READS = frozenset({"subscribe", "assign", "subscribepattern"})
-
 _INSTEAD: Mapping[str, str] = {
     "kafka.bootstrap.servers": "endpoint takes its place, with the URL of the service",
     "kafka.group.id": "no group is needed to read; progressGroup commits a stream's progress to one",
@@ -142,6 +139,7 @@ _INSTEAD: Mapping[str, str] = {
     "fetchOffset.numRetries": "requests are sent again by themselves, so leave it out",
     "fetchOffset.retryIntervalMs": "requests are sent again by themselves, so leave it out",
     "path": "topics are named by the option subscribe, so give load() and start() no path",
+    "owner": "Spark keeps no options of a table for this source; use CREATE TEMPORARY VIEW … USING fenceline",
     "topic": "a read names its topics by subscribe",
 }
 
@@ -188,8 +186,8 @@ class SourceOptions:
         options.exclude(values, *_END)
         _check_combinations(values)
         return cls(
-            endpoint=_endpoint(values, environ),
-            region=values.get("region", environ.get("FENCELINE_AWS_REGION") or None),
+            endpoint=options.endpoint_of(values, environ),
+            region=options.region_of(values, environ),
             subscribed=Subscribed(values.get("subscribe"), values.get("assign"), values.get("subscribePattern")),
             starting=_first(values, _START),
             ending=_first(values, _END),
@@ -232,24 +230,8 @@ class SourceOptions:
         return Reading(self.endpoint, self.region, columns, self.is_committed, self.origin, self.fails_on_loss)
 
 
-def is_read(given: Mapping[str, str]) -> bool:
-    """Return True if these are options of a read: they name what to read."""
-    return any(name.lower() in _OF_READS for name in given)
-
-
 def _first(values: Mapping[str, Any], names: tuple[str, ...]) -> Any:
     return next((values[name] for name in names if name in values), None)
-
-
-def _endpoint(values: Mapping[str, Any], environ: Mapping[str, str]) -> str:
-    endpoint = values.get("endpoint") or environ.get("FENCELINE_URL")
-    if not endpoint:
-        raise InvalidRequestError(
-            "the service is not known; give the option endpoint, or set FENCELINE_URL before the session starts: "
-            "option=endpoint",
-            field="endpoint",
-        )
-    return str(endpoint)
 
 
 def _check_combinations(values: Mapping[str, Any]) -> None:

@@ -51,42 +51,50 @@ class Look:
 
 def look(start: Offsets, found: Mapping[str, TopicBounds], *, is_committed: bool) -> Look:
     """Return what a stream at ``start`` could read of the topics ``found``."""
-    begins: dict[Place, int] = {}
-    ends: dict[Place, int] = {}
+    places: dict[Place, tuple[int, int]] = {}
     losses: list[Loss] = []
     topic_ids = dict(start.topic_ids)
     for topic in sorted({*start.partitions, *found}):
-        known, bounds = start.of_topic(topic), found.get(topic)
-        if bounds is None:  # it keeps its offsets, for a topic of the same id may not come back, but its name may
-            losses += [Loss(topic, number, (offset, -1), None, "the topic is gone") for number, offset in known.items()]
-            for number, offset in known.items():
-                begins[topic, number] = ends[topic, number] = offset
+        known, bounds, was = start.of_topic(topic), found.get(topic), topic_ids.get(topic)
+        if bounds is None:
+            places |= _unmoved(topic, known)
+            losses += _gone(topic, known, "the topic is gone")
             continue
-        was = topic_ids.get(topic)
         topic_ids[topic] = bounds.topic_id
         if was not in (None, bounds.topic_id):
-            why = f"the topic was created anew, and its id was {was}"
-            losses += [Loss(topic, number, (offset, -1), None, why) for number, offset in known.items()]
+            losses += _gone(topic, known, f"the topic was created anew, and its id was {was}")
             known = {}
+        missing = {number: offset for number, offset in known.items() if number not in bounds.partitions}
+        places |= _unmoved(topic, missing)
+        losses += _gone(topic, missing, "the partition is gone")
         for number, one in bounds.partitions.items():
-            offset = known.get(number)
-            if offset is None:
-                begins[topic, number] = ends[topic, number] = one.log_start_offset
-                continue
-            begin, end, why = _within(offset, one, latest(one, is_committed=is_committed))
-            if why is not None:
-                kept = (one.log_start_offset, one.next_offset)
-                losses.append(Loss(topic, number, (offset, max(begin, end)), kept, why))
-            begins[topic, number], ends[topic, number] = begin, end
-        for number in known.keys() - bounds.partitions.keys():
-            begins[topic, number] = ends[topic, number] = known[number]
-            losses.append(Loss(topic, number, (known[number], -1), None, "the partition is gone"))
+            # What is new enters at its earliest, and nothing of it is read yet.
+            place = one.log_start_offset, one.log_start_offset
+            if number in known:
+                place, lost = _within(known[number], one, latest(one, is_committed=is_committed))
+                losses += [] if lost is None else [_lost(topic, number, known[number], one, lost)]
+            places[topic, number] = place
+    begins = {place: begin for place, (begin, _) in places.items()}
+    ends = {place: end for place, (_, end) in places.items()}
     return Look(begins, ends, topic_ids, tuple(losses))
 
 
-def _within(offset: int, one: Bounds, end: int) -> tuple[int, int, str | None]:
+def _unmoved(topic: str, known: Mapping[int, int]) -> dict[Place, tuple[int, int]]:
+    return {(topic, number): (offset, offset) for number, offset in known.items()}
+
+
+def _gone(topic: str, known: Mapping[int, int], why: str) -> list[Loss]:
+    return [Loss(topic, number, (offset, -1), None, why) for number, offset in known.items()]
+
+
+def _lost(topic: str, number: int, offset: int, one: Bounds, why: str) -> Loss:
+    kept = one.log_start_offset, one.next_offset
+    return Loss(topic, number, (offset, max(offset, one.next_offset)), kept, why)
+
+
+def _within(offset: int, one: Bounds, end: int) -> tuple[tuple[int, int], str | None]:
     """Return from where to where a partition can be read at ``offset``, and why records are lost if some are."""
     if offset > one.next_offset:
-        return offset, offset, CUT_SHORT
+        return (offset, offset), CUT_SHORT
     begin = max(offset, one.log_start_offset)
-    return begin, max(begin, end), DELETED if begin > offset else None
+    return (begin, max(begin, end)), DELETED if begin > offset else None

@@ -20,6 +20,8 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from fenceline.client import Client
+from fenceline.errors import FixError
+from fenceline_spark.plain_errors import plain_errors
 from fenceline_spark.service import client_of
 from fenceline_spark.source import edges
 from fenceline_spark.source.admission import share
@@ -46,6 +48,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._warned: tuple[Loss, ...] = ()
         self._group = None if options.progress_group is None else ProgressGroup(options.progress_group)
 
+    @plain_errors
     def initialOffset(self) -> dict[str, Any]:
         """Return where a new query begins. Spark asks once for each checkpoint."""
         start = self._options.starting
@@ -63,10 +66,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMinRows(self._options.min_offsets)
         return ReadAllAvailable()
 
+    @plain_errors
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix the ends of this run, partitions included."""
         self._fixed = bounds_of(self._client(), self._options.subscribed, may_be_gone=True)
 
+    @plain_errors
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return where the next batch ends; ``start`` itself if there is none.
 
@@ -95,6 +100,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the ends that the last trigger found, without another request."""
         return self._seen
 
+    @plain_errors
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         first, last = Offsets.of(start), Offsets.of(end)
         ranges = [
@@ -130,6 +136,28 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         new = tuple(loss for loss in losses if loss not in self._warned)
         self._warned = losses
         report(new, fails=False)
+
+
+class RefusedStream(DataSourceStreamReader):
+    """A stream that is refused as it begins: PySpark hides an error of ``streamReader()`` behind one of its own."""
+
+    def __init__(self, error: FixError) -> None:
+        self._error = error
+
+    @plain_errors
+    def initialOffset(self) -> dict[str, Any]:
+        raise self._error
+
+    @plain_errors
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002
+        raise self._error
+
+    @plain_errors
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:  # noqa: ARG002
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:  # noqa: ARG002
+        raise self._error
 
 
 def _by_topic(seen: Look) -> dict[str, dict[int, int]]:

@@ -50,10 +50,14 @@ class Requests:
         )
 
     def _pages(
-        self, path: str, last_of: Callable[[Answer], str], params: Mapping[str, Param | None] | None = None
+        self,
+        path: str,
+        last_of: Callable[[Answer], str],
+        params: Mapping[str, Param | None] | None = None,
+        *,
+        start_after: str | None = None,
     ) -> Iterator[Answer]:
         """Yield a list page by page. Each but the first begins after the name that ``last_of`` finds in the last."""
-        start_after: str | None = None
         while True:
             asked = {**(params or {}), "start_after": start_after}
             page = self._call("GET", path, "none", params=asked)

@@ -218,7 +218,12 @@ class TransactionRequests(Requests):
         return types.transaction_of(self._call("GET", _path(transactional_id), "none"))
 
     def transactions(
-        self, *, state: str | None = None, producer_id: int | None = None, longer_than_ms: int | None = None
+        self,
+        *,
+        state: str | None = None,
+        producer_id: int | None = None,
+        longer_than_ms: int | None = None,
+        start_after: str | None = None,
     ) -> Iterator[Transaction]:
         """Yield the transaction of every transactional id, by id in byte order.
 
@@ -226,13 +231,14 @@ class TransactionRequests(Requests):
             state: Only those in this state, such as ``Ongoing``.
             producer_id: Only that of this producer.
             longer_than_ms: Only those that have been open for longer.
+            start_after: Only the ids after this one.
         """
         params = {"state": state, "producer_id": producer_id, "longer_than_ms": longer_than_ms}
 
         def last_id(page: Answer) -> str:
             return str(page["transactions"][-1]["transactional_id"])
 
-        for page in self._pages("/v1/transactions", last_id, params):
+        for page in self._pages("/v1/transactions", last_id, params, start_after=start_after):
             yield from map(types.transaction_of, page["transactions"])
 
     def producer_states(self, topic: str, partition: int) -> Iterator[ShownProducerState]:

@@ -1,0 +1,218 @@
+"""The driver's part of a write: one end for all that the tasks wrote ("Exactly once on Spark").
+
+Rule: nothing is kept in memory from one call to the next. What the messages do not say is in the service.
+
+Rule: a batch becomes visible by the one request that raises ``once`` to its version, whole or not at all.
+
+Not here: what the service does by that request; see ``fenceline.transactions``.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from fenceline import errors, limits
+from fenceline.client import Client
+from fenceline.client.transactions.errors import refusal_in
+from fenceline.client.transport import log
+from fenceline.model.transaction import OnceMark, TopicPartition, TransactionMember
+from fenceline_spark.sink import orphans
+from fenceline_spark.sink.lanes import PARALLEL
+from fenceline_spark.sink.messages import Batch, Inline, Large, Message, Repeat
+from fenceline_spark.sink.options import SinkOptions
+from fenceline_spark.sink.placing import Placing, joined, unpacked
+from fenceline_spark.sink.sending import Sending
+from fenceline_spark.sink.task import is_written
+from fenceline_spark.sink.transaction import EXTEND_MS, OpenTransaction, abort, is_fenced
+
+PAIRS_MAX = 5  # asked for by one commit: each further one was fenced by a driver that should have ended
+
+
+@dataclass(slots=True)
+class _Collected:
+    """What the tasks of one batch left to be written, in the order of the tasks."""
+
+    batch: Batch
+    inline: list[list[pa.RecordBatch]] = field(default_factory=list)  # of each task that has rows
+    large: list[Large] = field(default_factory=list)
+    repeats: int = 0
+    last_runs: set[str | None] = field(default_factory=set)
+
+
+class Committer:
+    """The end of batches, and what comes after it."""
+
+    def __init__(
+        self, client: Client, options: SinkOptions, *, parallel: int = PARALLEL, extend_ms: int = EXTEND_MS
+    ) -> None:
+        self._client = client
+        self._options = options
+        self._parallel = parallel
+        self._extend_ms = extend_ms
+
+    def commit(self, messages: Sequence[Message]) -> None:
+        """Make the rows of all tasks visible at once, unless this batch was written before.
+
+        Raises:
+            AlreadyCommittedError: A later batch of this query was written. Nothing of this one was.
+            OutcomeUnknownError: The end was not answered. A stream's next run of the batch finds out.
+            FencelineError: The batch was refused. Nothing of it is visible; ``abort`` frees readers.
+        """
+        if not messages:
+            return
+        found = _collected(messages)
+        if found.repeats:
+            if found.large or found.inline:
+                self._give_way(found)
+            _tell_repeat(found.batch)
+            return
+        if not found.large and not found.inline:
+            return
+        self._check(found)
+        if not self._end(found):
+            self._give_way(found)
+            _tell_repeat(found.batch)
+            return
+        orphans.fence_rivals(self._client, found.large, parallel=self._parallel)
+        if found.batch.is_stream and found.last_runs != {found.batch.run}:
+            orphans.fence_all(self._client, found.batch, parallel=self._parallel)
+
+    def abort(self, batch: Batch) -> None:
+        """Fence all that tasks of ``batch`` left open, so that no reader waits for it."""
+        orphans.fence_all(self._client, batch, parallel=self._parallel)
+
+    def _check(self, found: _Collected) -> None:
+        members = len(found.large) + bool(found.inline)
+        if members > limits.TRANSACTIONS_PER_END_MAX:
+            raise errors.InvalidRequestError(
+                f"too many tasks wrote more than inlineBytes, and one commit takes {limits.TRANSACTIONS_PER_END_MAX}; "
+                f"write fewer partitions, as by .coalesce({limits.TRANSACTIONS_PER_END_MAX}): tasks={members}"
+            )
+        if self._options.expected_offsets is not None:
+            self._check_one_task_each(found)
+
+    def _check_one_task_each(self, found: _Collected) -> None:
+        tasks: dict[TopicPartition, int] = defaultdict(int)
+        for one in found.large:
+            for where in one.counts:
+                tasks[where] += 1
+        for rows in found.inline:
+            placing = self._placing(found.batch)
+            for where in {where for where, _ in placing.place(joined(rows))}:
+                tasks[where] += 1
+        for where, count in tasks.items():
+            if count > 1:
+                raise errors.InvalidRequestError(
+                    "rows with expected offsets must come from one task for each partition; "
+                    f'call .repartition("partition") before the write: topic={where.topic} '
+                    f"partition={where.partition} tasks={count}"
+                )
+
+    def _placing(self, batch: Batch) -> Placing:
+        return Placing(self._client, self._options, first=batch.version, now_ms=self._client.runtime.now_ms())
+
+    def _end(self, found: _Collected) -> bool:
+        """Commit all of the batch; return False if another run of it, or a later batch, was written before."""
+        for tries_left in reversed(range(PAIRS_MAX)):
+            try:
+                self._try(found)
+            except errors.AlreadyCommittedError:
+                return False
+            except errors.FencelineError as error:
+                if not tries_left or not self._is_own_fence(error, found):
+                    raise _explained(error, found) from error
+                log.warning("another driver asked for this query's id; writing again: id=%s", found.batch.prefix)
+            else:
+                break
+        return True
+
+    def _try(self, found: _Collected) -> None:
+        large = [TransactionMember(one.transactional_id, one.pair) for one in found.large]
+        if not found.inline:
+            self._commit(found.batch, large)
+            return
+        placing = self._placing(found.batch)
+        # Where the end is refused, this block aborts what the driver wrote.
+        with (
+            OpenTransaction(self._client, found.batch.prefix, extend_ms=self._extend_ms) as own,
+            Sending(self._client, self._options, placing, transaction=own, parallel=self._parallel) as sending,
+        ):
+            sending.add(placing.place(joined([batch for rows in found.inline for batch in rows])))
+            sending.flush()
+            self._commit(found.batch, [TransactionMember(own.transactional_id, own.pair), *large])
+
+    def _commit(self, batch: Batch, members: Sequence[TransactionMember]) -> None:
+        """End ``members`` by one decision.
+
+        Raises:
+            AlreadyCommittedError: Another run of the batch was first, or a later batch was written.
+        """
+        once = None if batch.once_id is None else OnceMark(batch.once_id, batch.version, batch.run)
+        # The commit of a batch: it raises `once` to the version. A run that loses has shown no reader anything.
+        self._client.end_transactions(members, "commit", once=once)
+
+    def _is_own_fence(self, error: errors.FencelineError, found: _Collected) -> bool:
+        """Return True if it is the driver's own transaction that is over, and no task's."""
+        if not found.inline or not is_fenced(error):
+            return False
+        named = refusal_in(error).extra.get("transactional_id")  # type: ignore[attr-defined]
+        return named is None or named == found.batch.prefix
+
+    def _give_way(self, found: _Collected) -> None:
+        """Fence what this run wrote, once it is sure that another run has written the batch.
+
+        Raises:
+            InvalidTxnStateError: No run has, since the version was forgotten meanwhile. Nothing was written.
+        """
+        batch = found.batch
+        if batch.once_id is None or not is_written(batch, self._client.once(batch.once_id)):
+            raise errors.InvalidTxnStateError(
+                "a task met this batch as written, and it is no longer; start the query again: "
+                f"app_id={batch.once_id} batch={batch.version}"
+            )
+        for one in found.large:
+            abort(self._client, one.transactional_id, one.pair)
+
+
+def _explained(error: errors.FencelineError, found: _Collected) -> errors.FencelineError:
+    """Return ``error``, or what it means where a task's transaction was over before the commit."""
+    refusal = refusal_in(error)
+    if not isinstance(error, errors.FixError) or not isinstance(refusal, errors.FencelineError):
+        return error
+    named = refusal.extra.get("transactional_id")
+    if not is_fenced(refusal) or named not in {one.transactional_id for one in found.large}:
+        return error
+    return errors.ProducerFencedError(
+        "nothing was written: a task's transaction ended before the commit, fenced or after commitTimeoutMs; start the "
+        "query again, or raise commitTimeoutMs: "
+        f"transactional_id={named}",
+        transactional_id=named,
+    )
+
+
+def _collected(messages: Sequence[Message]) -> _Collected:
+    ordered = sorted(messages, key=lambda message: message.part.index)
+    found = _Collected(ordered[0].part.batch)
+    for message in ordered:
+        found.last_runs.add(message.last_run)
+        match message:
+            case Large():
+                found.large.append(message)
+            case Inline(rows=bytes() as rows):
+                found.inline.append(unpacked(rows))
+            case Repeat():
+                found.repeats += 1
+    return found
+
+
+def _tell_repeat(batch: Batch) -> None:
+    if not batch.is_stream:
+        log.warning(
+            "nothing was written, since this version is not above the last one: txnAppId=%s txnVersion=%d",
+            batch.once_id,
+            batch.version,
+        )

@@ -1,0 +1,85 @@
+"""What a task hands to the driver: which part of which batch it is, and what became of its rows.
+
+Rule: the driver knows nothing else. A stream's commit runs in a process of its own, which gets the messages alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.sql.datasource import WriterCommitMessage
+
+from fenceline.model.transaction import ProducerPair, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A batch of rows that is written once, or a job of one batch.
+
+    Attributes:
+        prefix: What the transactional ids of the batch begin with.
+        once_id: The app id that remembers the last version written; ``None`` if none does.
+        version: The batch's number. Without ``once_id`` it has no meaning.
+        run: The run of the query that writes it, or the job.
+        is_stream: A later version that was written is an error. In a batch write it means that nothing is left to do.
+    """
+
+    prefix: str
+    once_id: str | None
+    version: int
+    run: str
+    is_stream: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One task's part of a batch, and which attempt at it this is."""
+
+    batch: Batch
+    index: int
+    attempt: int
+
+    def transactional_id(self, attempt: int | None = None) -> str:
+        """Return the id that this attempt's own transaction has, or that of another attempt."""
+        return f"{self.batch.prefix}.{self.index}.{self.attempt if attempt is None else attempt}"
+
+
+@dataclass(frozen=True, slots=True)
+class Message(WriterCommitMessage):
+    """What became of one part.
+
+    Attributes:
+        last_run: The run that wrote the last version before, as the task saw it; ``None`` if none is known.
+    """
+
+    part: Part
+    last_run: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat(Message):
+    """The batch had been written before, so this part wrote nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inline(Message):
+    """The part's rows themselves, as an Arrow stream; ``None`` if there were none. Nothing was written anywhere."""
+
+    rows: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Large(Message):
+    """The part's rows lie in a transaction of its own, which waits for its end."""
+
+    transactional_id: str
+    pair: ProducerPair
+    counts: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Sent(WriterCommitMessage):
+    """The part's rows were written, and are visible (at least once)."""
+
+    counts: Mapping[TopicPartition, int]

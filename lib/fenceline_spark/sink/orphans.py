@@ -1,0 +1,83 @@
+"""Transactions of a batch that its end does not name: of lost copies of a task, of runs that died, of a failed batch.
+
+Rule: they harm nothing but readers, which wait for their end. So they are fenced only after the batch was decided. A
+fence that fails is a warning: their time-outs end them, too.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+
+from fenceline import errors
+from fenceline.client import Client
+from fenceline.client.transport import log
+from fenceline.model.transaction import ONGOING
+from fenceline_spark.sink.lanes import PARALLEL, Lanes
+from fenceline_spark.sink.messages import Batch, Large
+from fenceline_spark.sink.transaction import ABORT_MS
+
+
+def fence_rivals(client: Client, winners: Iterable[Large], *, parallel: int = PARALLEL) -> None:
+    """Fence other attempts at the winners' parts that left a transaction open, one attempt after the winner's included.
+
+    Not here: a later attempt, which a part has only after a stage was tried again. Its time-out ends it.
+    """
+    names = [
+        winner.part.transactional_id(attempt)
+        for winner in winners
+        for attempt in range(winner.part.attempt + 2)
+        if attempt != winner.part.attempt
+    ]
+
+    def look(name: str) -> None:
+        try:
+            if client.transaction(name).state != ONGOING:
+                return
+        except errors.TransactionalIdNotFoundError:
+            return
+        fence(client, name)
+
+    _each(names, look, parallel)
+
+
+def fence_all(client: Client, batch: Batch, *, parallel: int = PARALLEL) -> None:
+    """Fence every open transaction whose id begins as those of ``batch``, of other runs and batches, too."""
+
+    def look(name: str) -> None:
+        fence(client, name)
+
+    try:
+        names = _open_ids(client, batch.prefix + ".")
+    except errors.FencelineError as error:
+        log.warning(
+            "open transactions were not listed, and end by their time-out: ids=%s.* why=%s", batch.prefix, error
+        )
+        return
+    _each(names, look, parallel)
+
+
+def fence(client: Client, transactional_id: str) -> None:
+    """Ask for the id anew: a transaction that it left open is aborted, and one that was decided is finished."""
+    client.transactional_producer_id(transactional_id, retry_ms=ABORT_MS)
+
+
+def _open_ids(client: Client, prefix: str) -> Sequence[str]:
+    listed = client.transactions(state=ONGOING, start_after=prefix)
+    names = (one.transactional_id for one in listed)
+    return list(itertools.takewhile(lambda name: name.startswith(prefix), names))
+
+
+def _each(names: Sequence[str], look: Callable[[str], None], parallel: int) -> None:
+    def tried(name: str) -> None:
+        try:
+            look(name)
+        except errors.FencelineError as error:
+            log.warning(
+                "a transaction was not fenced, and ends by its time-out: transactional_id=%s why=%s", name, error
+            )
+
+    with Lanes(parallel if len(names) > 1 else 1) as lanes:
+        for name in names:
+            lanes.put(name, lambda name=name: tried(name))  # type: ignore[misc]
+        lanes.wait()

@@ -1,0 +1,112 @@
+"""A task's part of a write: its rows to the driver, or into a transaction of its own ("Exactly once on Spark").
+
+Rule: a task decides nothing. What it wrote becomes visible by the driver's one end, or never.
+
+Rule: it reads its rows to the end, also where the batch was written before. A stateful operator upstream commits its
+state only then.
+
+Not here: the end; see ``commit``. Spark's classes; see ``writers``.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+
+from fenceline import errors
+from fenceline.client import Client
+from fenceline.model.transaction import OnceMark
+from fenceline_spark.sink.lanes import PARALLEL
+from fenceline_spark.sink.messages import Batch, Inline, Large, Message, Part, Repeat, Sent
+from fenceline_spark.sink.options import SinkOptions
+from fenceline_spark.sink.placing import Placing, encoded_bytes, packed
+from fenceline_spark.sink.sending import Sending
+from fenceline_spark.sink.transaction import EXTEND_MS, OpenTransaction
+
+
+def write_once(
+    client: Client,
+    options: SinkOptions,
+    part: Part,
+    rows: Iterable[pa.RecordBatch],
+    *,
+    parallel: int = PARALLEL,
+    extend_ms: int = EXTEND_MS,
+) -> Message:
+    """Write one part of a batch so that the driver can make it visible, and return what the driver has to know.
+
+    Raises:
+        AlreadyCommittedError: A later batch of this query was written. Nothing of this part was.
+        FencelineError: The rows were refused. Nothing of them will be visible.
+    """
+    batch, rows = part.batch, iter(rows)
+    mark = None if batch.once_id is None else client.once(batch.once_id)
+    last_run = None if mark is None else mark.note
+    if mark is not None and is_written(batch, mark):
+        for _ in rows:
+            pass
+        return Repeat(part, last_run)
+    held, is_all = _up_to(rows, options.inline_bytes)
+    if is_all:
+        return Inline(part, last_run, packed(held))
+    placing = Placing(client, options, first=batch.version + part.index, now_ms=client.runtime.now_ms())
+    with (
+        OpenTransaction(client, part.transactional_id(), extend_ms=extend_ms) as transaction,
+        Sending(client, options, placing, transaction=transaction, parallel=parallel) as sending,
+    ):
+        for some in itertools.chain(held, rows):
+            sending.add(placing.place(some))
+        sending.flush()
+        transaction.await_end(options.commit_timeout_ms)
+    return Large(part, last_run, transaction.transactional_id, transaction.pair, sending.counts)
+
+
+def write_at_least_once(
+    client: Client, options: SinkOptions, rows: Iterable[pa.RecordBatch], *, first: int, parallel: int = PARALLEL
+) -> Sent:
+    """Write rows as an idempotent producer, visible as they come. A task that is tried again writes them again.
+
+    Args:
+        first: As for ``Placing``.
+
+    Raises:
+        FencelineError: Rows were refused. Those before them may be visible.
+    """
+    placing = Placing(client, options, first=first, now_ms=client.runtime.now_ms())
+    with Sending(client, options, placing, pair=client.producer_id(), parallel=parallel) as sending:
+        for some in rows:
+            sending.add(placing.place(some))
+        sending.flush()
+    return Sent(sending.counts)
+
+
+def is_written(batch: Batch, mark: OnceMark) -> bool:
+    """Return True if ``batch`` was written before, as ``mark`` says.
+
+    Raises:
+        AlreadyCommittedError: A later batch of a stream was written, so this checkpoint is an old one.
+    """
+    if batch.is_stream and mark.version > batch.version:
+        raise errors.AlreadyCommittedError(
+            "the query wrote later batches than its checkpoint has; begin with a new checkpoint, or run "
+            f'"fenceline spark forget {mark.app_id}": '
+            f"app_id={mark.app_id} batch={batch.version} written={mark.version}",
+            version=mark.version,
+            note=mark.note,
+        )
+    return mark.version >= batch.version
+
+
+def _up_to(rows: Iterator[pa.RecordBatch], bytes_max: int) -> tuple[list[pa.RecordBatch], bool]:
+    """Return the first rows, and whether they are all: those after them take more than ``bytes_max`` with them."""
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for some in rows:
+        if some.num_rows:
+            held.append(some)
+            size += encoded_bytes(some)
+            if size > bytes_max:
+                return held, False
+    return held, True

@@ -1,0 +1,140 @@
+"""What a stack has where ``-c spark=true`` is given: an application, a role that reads no bucket of the log."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from infra.context import SparkSettings
+from tests.servers.install import CannotInstall, need_node
+
+pytestmark = pytest.mark.slow
+
+RELEASE = "emr-spark-9.0.0"
+ON_S3 = "s3://packed/pyspark-env.tar.gz"
+
+
+@pytest.fixture(scope="module")
+def stacks() -> ModuleType:
+    """Import what makes stacks; skip the test where Node can't be had."""
+    try:
+        need_node()
+    except CannotInstall as error:
+        if os.environ.get("FENCELINE_REQUIRE_SERVERS") == "1":
+            raise
+        pytest.skip(f"the stacks were not made: {error}")
+    return import_module("tests.infra.stacks")
+
+
+@pytest.fixture(scope="module")
+def make(stacks: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+    code = tmp_path_factory.mktemp("code")
+    (code / "code.py").write_text("")
+    return partial(stacks.make, code)
+
+
+@pytest.fixture(scope="module")
+def template(stacks: ModuleType, make: Callable[..., Any]) -> Mapping[str, Any]:
+    told: Mapping[str, Any] = stacks.template_of(make(spark=SparkSettings(RELEASE, ON_S3)))
+    return told
+
+
+def of_type(template: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    return {name: one["Properties"] for name, one in template["Resources"].items() if one["Type"] == kind}
+
+
+def statements(template: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield what the jobs may do."""
+    for one in of_type(template, "AWS::IAM::Policy").values():
+        if any(role["Ref"].startswith("SparkRole") for role in one["Roles"]):
+            yield from one["PolicyDocument"]["Statement"]
+
+
+def test_without_it_nothing_of_spark_is_made(stacks: ModuleType, make: Callable[..., Any]) -> None:
+    made = stacks.template_of(make())
+    assert not of_type(made, "AWS::EMRServerless::Application")
+    assert not [name for name in made["Resources"] if name.startswith("Spark")]
+    assert not [name for name in made["Outputs"] if name.startswith("Spark")]
+
+
+def test_the_application_is_bounded_and_stops_by_itself(template: Mapping[str, Any]) -> None:
+    [application] = of_type(template, "AWS::EMRServerless::Application").values()
+    assert (application["Type"], application["ReleaseLabel"]) == ("Spark", RELEASE)
+    assert application["AutoStopConfiguration"] == {"Enabled": True, "IdleTimeoutMinutes": 5}
+    assert application["MaximumCapacity"]["Cpu"] == "32 vCPU"
+    assert "InitialCapacity" not in application
+
+
+def test_its_jobs_start_with_the_packed_python_and_the_address(template: Mapping[str, Any]) -> None:
+    [application] = of_type(template, "AWS::EMRServerless::Application").values()
+    [defaults] = application["RuntimeConfiguration"]
+    told = defaults["Properties"]
+    assert defaults["Classification"] == "spark-defaults"
+    assert told["spark.archives"] == f"{ON_S3}#environment"
+    assert told["spark.executorEnv.PYSPARK_PYTHON"] == "./environment/bin/python"
+    assert told["spark.emr-serverless.driverEnv.FENCELINE_URL"]["Fn::GetAtt"][1] == "ApiEndpoint"
+    assert told["spark.executorEnv.FENCELINE_AWS_REGION"] == "eu-west-1"
+
+
+def test_only_jobs_of_this_application_get_the_role(template: Mapping[str, Any]) -> None:
+    [role] = [one for name, one in of_type(template, "AWS::IAM::Role").items() if name.startswith("SparkRole")]
+    [trust] = role["AssumeRolePolicyDocument"]["Statement"]
+    assert trust["Principal"] == {"Service": "emr-serverless.amazonaws.com"}
+    assert trust["Condition"]["ArnEquals"]["aws:SourceArn"]["Fn::GetAtt"][0].startswith("SparkApplication")
+    assert trust["Condition"]["StringEquals"] == {"aws:SourceAccount": {"Ref": "AWS::AccountId"}}
+    assert "ManagedPolicyArns" not in role
+
+
+def test_a_job_reaches_neither_the_logs_bucket_nor_its_table(template: Mapping[str, Any]) -> None:
+    found = list(statements(template))
+    told = [one["Action"] for one in found]
+    actions = {action for one in told for action in ([one] if isinstance(one, str) else one)}
+    assert actions == {"execute-api:Invoke", "s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:ListBucket"}
+    named = json.dumps(found)
+    assert "StorageBucket" not in named
+    assert "StorageTable" not in named
+    [deleting] = [one for one in found if "s3:DeleteObject" in one["Action"]]
+    assert json.dumps(deleting["Resource"]).endswith('/checkpoints/*"]]}')
+
+
+def test_a_job_makes_no_topic_and_deletes_nothing_of_the_log(template: Mapping[str, Any]) -> None:
+    [invoking] = [one for one in statements(template) if one["Action"] == "execute-api:Invoke"]
+    asked = {"".join(part for part in one["Fn::Join"][1] if isinstance(part, str)) for one in invoking["Resource"]}
+    requests = {one.partition("/$default/")[2] for one in asked}
+    assert "GET/v1/topics/*" in requests
+    assert "POST/v1/transactions/end" in requests
+    assert {one.partition("/")[0] for one in requests} == {"GET", "POST"}
+    assert not requests & {"POST/v1/topics", "POST/v1/topics/*", "POST/*", "GET/*"}
+
+
+def test_an_environment_of_this_machine_is_uploaded_and_readable(
+    stacks: ModuleType, make: Callable[..., Any], tmp_path: Path
+) -> None:
+    packed = tmp_path / "pyspark-env.tgz"
+    packed.write_bytes(b"packed")
+    made = stacks.template_of(make(spark=SparkSettings(RELEASE, str(packed))))
+    [application] = of_type(made, "AWS::EMRServerless::Application").values()
+    archives = json.dumps(application["RuntimeConfiguration"][0]["Properties"]["spark.archives"])
+    assert "cdk-" in archives
+    assert ".tgz" in archives
+    assert "cdk-" in json.dumps(next(one for one in statements(made) if one["Action"] == "s3:GetObject"))
+
+
+def test_aws_solutions_and_cfn_lint_find_nothing(stacks: ModuleType, make: Callable[..., Any], tmp_path: Path) -> None:
+    stack = make(spark=SparkSettings(RELEASE, ON_S3))
+    stacks.synth(stack)  # raises what AwsSolutions finds
+    file = tmp_path / "template.json"
+    file.write_text(json.dumps(stacks.template_of(stack)))
+    command = [str(Path(sys.executable).with_name("cfn-lint")), "-i", "W3005", "-r", stacks.REGION, "-t", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")

@@ -1,0 +1,365 @@
+"""Exactly once, row by row of the table of what may die ("Exactly once on Spark")."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+import httpx
+import pyarrow as pa
+import pytest
+
+from fenceline import errors
+from fenceline.model.transaction import ONGOING
+from fenceline_spark.sink.commit import PAIRS_MAX
+from fenceline_spark.sink.messages import Batch, Inline, Large, Part, Repeat
+from fenceline_spark.sink.options import SinkOptions
+from fenceline_spark.sink.task import write_at_least_once, write_once
+from fenceline_spark.sink.transaction import OpenTransaction
+from fenceline_testing import Fenceline, in_memory
+from fenceline_testing.service import URL
+from tests.spark.batches import QUERY, TOPIC, Run, are_free, committed, records, rows
+from tests.support.patience import PATIENCE_S
+
+INLINE = SinkOptions(URL, topic=TOPIC, codec="none")
+LARGE = replace(INLINE, inline_bytes=0)
+
+
+@pytest.fixture
+def fenceline() -> Iterator[Fenceline]:
+    with in_memory() as lent:
+        lent.client.create_topic(TOPIC, partitions=2)
+        yield lent
+
+
+def part(*values: str) -> list[pa.RecordBatch]:
+    return [rows(*values, key=[value.encode() for value in values])]
+
+
+def state(fenceline: Fenceline, transactional_id: str) -> str:
+    return fenceline.client.transaction(transactional_id).state
+
+
+def test_rows_of_few_bytes_are_handed_over_and_others_wait_in_a_transaction(fenceline: Fenceline) -> None:
+    run = Run(fenceline, replace(INLINE, inline_bytes=100))
+    small, empty, large = run.tasks(0, [part("a"), [], part("b" * 80, "c" * 80)])
+    assert isinstance(small, Inline)
+    assert isinstance(empty, Inline)
+    assert empty.rows is None
+    assert isinstance(large, Large)
+    assert large.transactional_id == f"{QUERY}.2.0"
+    assert sum(large.counts.values()) == 2
+    assert committed(fenceline) == []
+    run.committer.commit([small, empty, large])
+    assert Counter(committed(fenceline)) == Counter([b"a", b"b" * 80, b"c" * 80])
+    assert fenceline.client.once(QUERY).version == 0
+
+
+def test_a_batch_without_rows_asks_nothing_of_the_service_at_its_commit(fenceline: Fenceline) -> None:
+    run = Run(fenceline)
+    messages = run.tasks(0, [[], []])
+    before = len(run.carrier.log)
+    run.committer.commit(messages)
+    run.committer.commit([])
+    assert run.carrier.log[before:] == []
+
+
+def test_a_repeated_batch_writes_nothing_and_reads_its_rows_to_the_end(fenceline: Fenceline) -> None:
+    Run(fenceline).write(0, [part("a")])
+    again, taken = Run(fenceline), list[str]()
+
+    def upstream() -> Iterator[pa.RecordBatch]:
+        for value in "a", "x":
+            taken.append(value)
+            yield part(value)[0]
+        taken.append("end")
+
+    message = write_once(again.client, again.options, Part(again.batch(0), 0, 0), upstream(), parallel=1)
+    assert isinstance(message, Repeat)
+    assert taken == ["a", "x", "end"]
+    again.committer.commit([message])
+    assert committed(fenceline) == [b"a"]
+
+
+def test_a_task_that_fails_amid_its_appends_frees_readers_and_is_tried_again(fenceline: Fenceline) -> None:
+    run = Run(fenceline, LARGE)
+
+    def upstream() -> Iterator[pa.RecordBatch]:
+        yield rows("x" * 900_000, "y" * 900_000)
+        raise OSError("the input is gone")
+
+    with pytest.raises(OSError, match="gone"):
+        write_once(run.client, run.options, Part(run.batch(0), 0, 0), upstream(), parallel=1)
+    assert f"POST /v1/topics/{TOPIC}/partitions/0/records" in run.carrier.log
+    assert are_free(fenceline)
+    run.committer.commit([run.task(0, 0, part("a"), attempt=1)])
+    assert committed(fenceline) == [b"a"]
+
+
+def test_of_two_copies_of_a_task_the_one_in_the_messages_is_committed_and_the_other_fenced(
+    fenceline: Fenceline,
+) -> None:
+    for winner in (0, 1):
+        run = Run(fenceline, LARGE)
+        copies = [run.task(winner, 0, part("a", "b"), attempt=attempt) for attempt in (0, 1)]
+        run.committer.commit([copies[winner]])
+        assert state(fenceline, f"{QUERY}.0.{1 - winner}") != ONGOING
+        assert are_free(fenceline)
+    assert Counter(committed(fenceline)) == Counter({b"a": 2, b"b": 2})
+
+
+def test_what_a_run_that_died_left_open_is_fenced_after_the_next_runs_first_batch(fenceline: Fenceline) -> None:
+    lost = Run(fenceline, LARGE)
+    lost.task(0, 0, part("a"))
+    lost.task(0, 7, part("b"), attempt=3)
+    other = OpenTransaction(fenceline.client, "another-job")
+    assert not are_free(fenceline)
+    Run(fenceline, LARGE).write(0, [part("a", "b")])
+    assert Counter(committed(fenceline)) == Counter([b"a", b"b"])
+    assert are_free(fenceline)
+    assert fenceline.client.transactional_producer_id("another-job", pair=other.pair)  # not fenced
+
+
+def test_a_zombie_task_whose_id_was_asked_for_anew_cannot_append(fenceline: Fenceline) -> None:
+    zombie, live = Run(fenceline, LARGE), Run(fenceline, LARGE)
+
+    def upstream() -> Iterator[pa.RecordBatch]:
+        yield rows("x" * 1_000_000)
+        yield rows("y" * 1_000_000)
+        live.write(0, [part("a")])
+        yield rows("z" * 1_000_000)
+
+    with pytest.raises(errors.FencelineError):
+        write_once(zombie.client, LARGE, Part(zombie.batch(0), 0, 0), upstream(), parallel=1)
+    assert committed(fenceline) == [b"a"]
+    assert are_free(fenceline)
+
+
+def test_a_member_that_another_attempt_fenced_fails_the_batch_whole_and_its_next_run_writes_it(
+    fenceline: Fenceline,
+) -> None:
+    run = Run(fenceline, LARGE)
+    messages = run.tasks(0, [part("a"), part("b")])
+    run.task(0, 1, part("b"))  # of a stage that was tried again
+    with pytest.raises(errors.ProducerFencedError, match="commitTimeoutMs") as refusal:
+        run.committer.commit(messages)
+    assert refusal.value.transactional_id == f"{QUERY}.1.0"
+    assert committed(fenceline) == []
+    run.committer.abort(run.batch(0))
+    assert are_free(fenceline)
+    Run(fenceline, LARGE).write(0, [part("a"), part("b")])
+    assert Counter(committed(fenceline)) == Counter([b"a", b"b"])
+
+
+@pytest.mark.parametrize("options", [INLINE, LARGE], ids=["inline", "large"])
+def test_a_zombie_drivers_end_after_the_batch_was_written_changes_nothing(
+    fenceline: Fenceline, options: SinkOptions
+) -> None:
+    zombie, live = Run(fenceline, options), Run(fenceline, options)
+    late = zombie.tasks(0, [part("a")])
+    live.write(0, [part("a")])
+    zombie.committer.commit(late)
+    assert committed(fenceline) == [b"a"]
+    assert are_free(fenceline)
+
+
+@pytest.mark.parametrize("options", [INLINE, LARGE], ids=["inline", "large"])
+def test_of_two_drivers_at_one_batch_one_writes_it_and_the_other_gives_way(
+    fenceline: Fenceline, options: SinkOptions
+) -> None:
+    one, other = Run(fenceline, options, prefix=QUERY), Run(fenceline, options, prefix=QUERY)
+    # Their tasks have other ids, as those of a rival whose stage has other attempts.
+    first = [one.task(0, 0, part("a"), attempt=0), one.task(0, 1, part("b"), attempt=0)]
+    second = [other.task(0, 0, part("a"), attempt=2), other.task(0, 1, part("b"), attempt=2)]
+    ends: list[str] = []
+
+    def rival(request: httpx.Request) -> None:
+        if request.url.path == "/v1/transactions/end" and not ends:
+            ends.append("rival")
+            other.committer.commit(second)
+
+    one.carrier.on_request = rival
+    one.committer.commit(first)
+    assert ends == ["rival"]
+    assert Counter(committed(fenceline)) == Counter([b"a", b"b"])
+    assert are_free(fenceline)
+
+
+def test_a_part_written_and_a_part_repeated_give_way_to_the_run_that_was_first(fenceline: Fenceline) -> None:
+    late = Run(fenceline, LARGE)
+    mine = late.task(0, 0, part("a"))
+    Run(fenceline, LARGE, prefix=QUERY).committer.commit([Run(fenceline, LARGE).task(0, 0, part("a"), attempt=5)])
+    repeat = late.task(0, 1, part("b"))
+    assert isinstance(repeat, Repeat)
+    late.committer.commit([mine, repeat])
+    assert committed(fenceline) == [b"a"]
+    assert are_free(fenceline)
+
+
+def test_a_batch_that_was_forgotten_between_its_tasks_is_not_written_in_part(fenceline: Fenceline) -> None:
+    Run(fenceline).write(0, [part("a"), part("b")])
+    run = Run(fenceline)
+    repeat = run.task(0, 0, part("a"))
+    fenceline.client.forget_once(QUERY)
+    with pytest.raises(errors.InvalidTxnStateError, match="start the query again"):
+        run.committer.commit([repeat, run.task(0, 1, part("b"))])
+    assert Counter(committed(fenceline)) == Counter([b"a", b"b"])
+
+
+def test_rows_by_the_driver_are_written_again_where_a_zombie_asks_for_the_querys_id(fenceline: Fenceline) -> None:
+    run, times = Run(fenceline), list[str]()
+
+    def zombie(request: httpx.Request) -> None:
+        if request.url.path in ("/v1/transactions/end", f"/v1/topics/{TOPIC}/partitions/0/records") and len(times) < 3:
+            times.append(request.url.path)
+            fenceline.client.transactional_producer_id(QUERY)
+
+    run.carrier.on_request = zombie
+    run.write(0, [[rows("a", "b", partition=[0, 1])]])
+    assert len(times) == 3
+    assert committed(fenceline) == [b"a", b"b"]
+    assert are_free(fenceline)
+
+
+def test_a_driver_that_is_fenced_each_time_gives_up_and_nothing_is_visible(fenceline: Fenceline) -> None:
+    run, times = Run(fenceline), list[str]()
+
+    def zombie(request: httpx.Request) -> None:
+        if request.url.path == "/v1/transactions/end":
+            times.append(request.url.path)
+            fenceline.client.transactional_producer_id(QUERY)
+
+    run.carrier.on_request = zombie
+    with pytest.raises(errors.ProducerFencedError):
+        run.write(0, [part("a")])
+    assert len(times) == PAIRS_MAX
+    assert committed(fenceline) == []
+    assert are_free(fenceline)
+
+
+def test_an_old_checkpoint_is_refused_with_both_ways_out(fenceline: Fenceline) -> None:
+    run = Run(fenceline)
+    messages = run.tasks(4, [part("old")])
+    Run(fenceline).write(5, [part("new")])
+    for call in (lambda: run.committer.commit(messages), lambda: run.task(4, 0, part("old"))):
+        with pytest.raises(errors.AlreadyCommittedError) as refusal:
+            call()
+        assert "begin with a new checkpoint" in refusal.value.detail
+        assert f"fenceline spark forget {QUERY}" in refusal.value.detail
+    assert committed(fenceline) == [b"new"]
+
+
+def job(fenceline: Fenceline, version: int, *values: str, options: SinkOptions = INLINE) -> None:
+    """Write a batch with txnAppId as one job does."""
+    run = Run(fenceline, options)
+    batch = Batch(f"spark.{run.run}", "loader", version, run.run, is_stream=False)
+    message = write_once(run.client, options, Part(batch, 0, 0), iter(part(*values)), parallel=1)
+    run.committer.commit([message])
+
+
+def test_a_job_of_a_version_that_is_not_above_the_last_does_nothing_and_warns(
+    fenceline: Fenceline, caplog: pytest.LogCaptureFixture
+) -> None:
+    job(fenceline, 7, "a")
+    assert "nothing was written" not in caplog.text
+    for version in (7, 6):
+        job(fenceline, version, "b")
+        assert f"txnAppId=loader txnVersion={version}" in caplog.text
+    job(fenceline, 8, "c")
+    assert Counter(committed(fenceline)) == Counter([b"a", b"c"])
+
+
+def test_a_job_without_a_version_is_written_each_time(fenceline: Fenceline) -> None:
+    for options in (INLINE, LARGE):
+        run = Run(fenceline, options)
+        batch = Batch(f"spark.{run.run}", None, 0, run.run, is_stream=False)
+        message = write_once(run.client, options, Part(batch, 0, 0), iter(part("a")), parallel=1)
+        run.committer.commit([message])
+    assert committed(fenceline) == [b"a", b"a"]
+
+
+def test_more_large_parts_than_one_end_takes_are_refused_with_a_way_out(fenceline: Fenceline) -> None:
+    run = Run(fenceline, LARGE)
+    one = run.task(0, 0, part("a"))
+    assert isinstance(one, Large)
+    messages = [replace(one, part=replace(one.part, index=index)) for index in range(97)]
+    with pytest.raises(errors.InvalidRequestError, match=r"\.coalesce\(96\): tasks=97"):
+        run.committer.commit(messages)
+    assert committed(fenceline) == []
+
+
+def test_a_slow_task_extends_its_transaction_while_it_works_and_for_the_driver_at_its_end(
+    fenceline: Fenceline,
+) -> None:
+    run, extended = Run(fenceline, LARGE), threading.Semaphore(0)
+    asked: list[bytes] = []
+
+    def count(request: httpx.Request) -> None:
+        if request.url.path.endswith("/extend"):
+            asked.append(request.read())
+            extended.release()
+
+    run.carrier.on_request = count
+
+    def upstream() -> Iterator[pa.RecordBatch]:
+        for _ in range(2):
+            yield rows("x" * 1_000_000, partition=[0])
+        for _ in range(3):  # no row comes for as long as three extensions take
+            assert extended.acquire(timeout=PATIENCE_S)
+
+    message = write_once(run.client, LARGE, Part(run.batch(0), 0, 0), upstream(), parallel=1, extend_ms=1)
+    assert b'"timeout_ms": 60000' in asked[0]
+    assert b'"timeout_ms": 3600000' in asked[-1]
+    run.committer.commit([message])
+    assert len(committed(fenceline)) == 2
+
+
+def test_a_task_whose_transaction_was_taken_fails_even_if_no_row_comes_any_more(fenceline: Fenceline) -> None:
+    run = Run(fenceline, LARGE)
+    refused = threading.Event()
+
+    def upstream() -> Iterator[pa.RecordBatch]:
+        for _ in range(2):
+            yield rows("x" * 1_000_000, partition=[0])
+        fenceline.client.transactional_producer_id(f"{QUERY}.0.0")
+        refused.set()
+
+    with pytest.raises(errors.ProducerFencedError):
+        write_once(run.client, LARGE, Part(run.batch(0), 0, 0), upstream(), parallel=1)
+    assert refused.is_set()
+    assert are_free(fenceline)
+
+
+@pytest.mark.parametrize("tasks", [1, 200])
+def test_a_batch_by_the_driver_costs_a_create_and_a_marker_for_each_partition_and_six_item_writes(
+    fenceline: Fenceline, tasks: int
+) -> None:
+    def batch(version: int) -> list[list[pa.RecordBatch]]:
+        return [[rows(*(f"{version}-{index}-{n}" for n in range(4)), partition=[0, 1, 0, 1])] for index in range(tasks)]
+
+    run, meter = Run(fenceline), fenceline.service.meter
+    assert meter is not None
+    for version in range(3):
+        messages = run.tasks(version, batch(version))
+        meter.take()
+        run.committer.commit(messages)
+        spent = meter.take().calls
+        assert spent["objects.create"] == 4
+        assert spent["items.write"] <= 6
+    assert len(committed(fenceline)) == 3 * 4 * tasks
+
+
+def test_at_least_once_is_visible_as_it_goes(fenceline: Fenceline) -> None:
+    run, seen = Run(fenceline), list[int]()
+
+    def upstream() -> Iterator[pa.RecordBatch]:
+        for _ in range(3):
+            yield rows("x" * 1_000_000, partition=[0])
+            seen.append(len(committed(fenceline)))
+
+    message = write_at_least_once(run.client, run.options, upstream(), first=0, parallel=1)
+    assert seen == [1, 2, 3]
+    assert sum(message.counts.values()) == 3
+    assert len([*records(fenceline)]) == 3
