@@ -15,28 +15,23 @@ import pytest
 from hypothesis import given
 
 from fenceline import errors, limits
-from fenceline.adapters.sqlite.directory import open_directory
 from fenceline.compaction import compact as core
 from fenceline.compaction.writer import Place, ViewFile, view_of
 from fenceline.format import keys
-from fenceline.log.checkpoint_items import CompactedView, Head
+from fenceline.log.checkpoint_items import CompactedView
 from fenceline.log.compacted_view import list_files
 from fenceline.log.partition import Partition
-from fenceline.model.results import ReadRecord
-from fenceline.runtime import ThreadRuntime
-from fenceline.service.log import Log
 from fenceline.settings import Settings
 from fenceline_spark.jobs import compact, compaction, compaction_tasks, ranges
 from fenceline_spark.jobs.compaction_tasks import Work
 from fenceline_spark.jobs.session import JobError, one_line_errors
 from tests.protocol.test_compaction import STEPS, Model, plain, read_all, serve_table, take
+from tests.spark.directories import REGION, Directory
 from tests.support.service import TOPIC, LogBuilder, access, marker
 from tests.support.tries import tries
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-REGION = "here"
 
 
 @pytest.fixture(autouse=True)
@@ -107,43 +102,6 @@ def test_the_tasks_of_a_compaction_make_what_the_model_says(
 
 
 # With a session, on the stores of a directory
-
-
-class Directory:
-    """The stores of a directory, with one topic that compacts; ``copy`` is the same at another place."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.settings = Settings(str(path), REGION, 0)
-        self.objects, self.items = open_directory(path, now_ms=ThreadRuntime().now_ms)
-        self.log = self.opened()
-
-    def opened(self) -> Log:
-        """Return a log that remembers nothing."""
-        return Log(self.objects, self.items, ThreadRuntime(), region=REGION)
-
-    def partition(self, number: int = 0) -> Partition:
-        return Partition(self.opened().context, TOPIC, self.topic_id, number)
-
-    @property
-    def topic_id(self) -> str:
-        return self.log.topics.get(TOPIC).topic_id
-
-    @property
-    def head(self) -> Head:
-        key = keys.head_item(self.topic_id, 0)
-        return Head.from_value(self.items.get([key])[key].value)
-
-    def files(self) -> list[str]:
-        return [line.key for line in self.objects.list(keys.compacted_prefix(self.topic_id, 0))]
-
-    def read(self) -> list[ReadRecord]:
-        found = read_all(self.opened(), self.log.partitions.offsets(TOPIC, 0).bounds.log_start_offset)
-        return [plain(record) for record in found]
-
-    def close(self) -> None:
-        self.objects.close()
-        self.items.close()
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -9,7 +10,7 @@ import typer
 from fenceline.service.log import Log
 from fenceline_cli.commands.compact import COLUMNS, PartitionNumber, chosen_partitions, row_of
 from fenceline_cli.commands.spark_session import borrowed_session, require_spark
-from fenceline_cli.options import DEFAULT_URL, AsJson, IsSure, TopicName, Url, confirm, connect
+from fenceline_cli.options import DEFAULT_URL, AsJson, IsSure, TopicName, Url, confirm, connect, topic_names
 from fenceline_cli.output import print_json, print_rows
 from fenceline_cli.stores import Data, Items, Objects, Region, chosen, opened
 
@@ -121,3 +122,42 @@ def forget(
         typer.echo(f"nothing was remembered of {app_id}")
     else:
         typer.echo(f"forgot {mark.app_id}, which had committed version {mark.version}")
+
+
+@app.command(
+    epilog="Example: fenceline spark audit orders payments --html audit.html\n\n"
+    "Example: fenceline spark audit orders --data ./data --strict"
+)
+def audit(
+    topics: Annotated[
+        list[str],
+        typer.Argument(metavar="TOPIC...", help="The topics.", autocompletion=topic_names, show_default=False),
+    ],
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", dir_okay=False, help="Write a page with plots to this file, too.")
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Duplicated records, and records that come late, are findings, too.")
+    ] = False,
+    data: Data = None,
+    objects: Objects = "",
+    items: Items = "",
+    as_json: AsJson = False,
+    region: Region = "local",
+    url: Url = DEFAULT_URL,
+) -> None:
+    """Count what each partition of some topics holds, and look for what should not be there. Exit code 1 if it is.
+
+    Findings are damaged bytes, offsets that hold nothing, and, where the stores are named, a chain of segments that is
+    broken. With --strict they are also records with the key and the value of an earlier one, and records with an
+    earlier time than the one before. All is read from the log start to the last stable offset, through --url.
+    """
+    require_spark()
+    from fenceline_cli.commands.spark_audit import report
+
+    settings = None
+    if data is not None or objects or items:
+        settings = chosen(data and data.resolve(), objects, items, region=region)
+        with opened(data, region, objects, items):
+            pass  # stores that can't be used are refused before Spark is started
+    report(topics, url, settings, html=html, is_strict=strict, as_json=as_json)

@@ -6,7 +6,8 @@ Rule: a job that dies at any point has done a part that counts, or nothing that 
 from __future__ import annotations
 
 from fenceline_spark.jobs.archiving import archive, archived, verify_archive
+from fenceline_spark.jobs.auditing import audit
 from fenceline_spark.jobs.compaction import compact
 from fenceline_spark.jobs.forgetting import forget
 
-__all__ = ["archive", "archived", "compact", "forget", "verify_archive"]
+__all__ = ["archive", "archived", "audit", "compact", "forget", "verify_archive"]

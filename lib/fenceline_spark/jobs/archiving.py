@@ -8,19 +8,19 @@ Not here: the manifests (``manifests``), and what tasks do (``archive_files``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from fenceline.client import Client
 from fenceline.model.results import Bounds
 from fenceline.runtime import Runtime, ThreadRuntime
 from fenceline_spark.jobs.archive_files import COLUMNS, FILES, FINDINGS, Archiving, check_files, write_files
 from fenceline_spark.jobs.manifests import ArchivedFile, ArchivedRange, ArchiveError, Manifest, Manifests
 from fenceline_spark.service import client_of
+from fenceline_spark.source.bounds import topic_bounds
 from fenceline_spark.source.reading import Reading, ReadRange
 
 _RECORDS_PER_TASK = 1_000_000
@@ -50,10 +50,10 @@ def archive(
     """
     runtime = runtime or ThreadRuntime()
     manifests = Manifests(local_directory(directory))
-    client = client_of(endpoint, region)
-    topic_id, bounds = _bounds(client, topic)
+    asked = topic_bounds(client_of(endpoint, region), topic)
+    topic_id = asked.topic_id
     before = manifests.of_topic(topic_id)
-    ranges = _ranges(topic, before, bounds, skips_lost=skips_lost)
+    ranges = _ranges(topic, before, asked.partitions, skips_lost=skips_lost)
     if not ranges:
         return None
     stale = [*manifests.uncounted(topic, topic_id)]
@@ -137,19 +137,8 @@ def local_directory(directory: str | Path) -> Path:
     return Path(text).resolve()
 
 
-def _bounds(client: Client, topic: str) -> tuple[str, dict[int, Bounds]]:
-    found: dict[int, Bounds] = {}
-    topic_id, start, has_more = "", 0, True
-    while has_more:
-        page = client.topic_offsets_page(topic, start)
-        topic_id = page.topic_id
-        found |= {number: offsets.bounds for number, offsets in page.partitions}
-        start, has_more = max(found) + 1, page.has_more
-    return topic_id, found
-
-
 def _ranges(
-    topic: str, before: Sequence[Manifest], bounds: dict[int, Bounds], *, skips_lost: bool
+    topic: str, before: Sequence[Manifest], bounds: Mapping[int, Bounds], *, skips_lost: bool
 ) -> list[ArchivedRange]:
     """Return what a run archives: from where the last run ended, to the last stable offset."""
     ends = {one.partition: one.end for manifest in before for one in manifest.ranges}

@@ -1,7 +1,7 @@
 """The session that a job of the command line runs in, and what failed in it, in one line.
 
-Rule: ``spark-submit`` decides where a job runs. Without it a job uses all cores of this machine, and what Java prints
-is kept back: a job prints its result, or one line that says what failed.
+Rule: ``spark-submit`` decides where a job runs. Without it a job uses all cores of this machine. What Java prints is
+then kept back: a job prints its result, or one line that says what failed.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from typing import IO
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+
+from fenceline_spark.java import NoJavaError, provide
 
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"  # set where spark-submit began this process
 _RAISED = re.compile(r"^(?:[\w.]+\.)?(\w+): (.+)$", re.MULTILINE)
@@ -37,7 +39,6 @@ def session(name: str) -> Iterator[SparkSession]:
     Raises:
         JobError: Spark did not start, or a task failed. The message is that of the error in the task.
     """
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(name).config("spark.sql.session.timeZone", "UTC")
     if _SUBMITTED in os.environ:
         spark = builder.getOrCreate()
@@ -52,14 +53,17 @@ def session(name: str) -> Iterator[SparkSession]:
 
 
 def _local(builder: SparkSession.Builder) -> SparkSession:
+    try:
+        provide()
+    except NoJavaError as error:
+        raise JobError(str(error)) from error
     with _stderr_kept() as kept:
         try:
             return builder.getOrCreate()
         except (PySparkException, OSError) as error:
             kept.seek(0)
             last = kept.read().decode(errors="replace").strip().rpartition("\n")[2]
-            what = "Spark did not start; it needs Java 17 or newer, in JAVA_HOME or PATH"
-            raise JobError(f"{what}: {last or reason(str(error))}") from error
+            raise JobError(f"Spark did not start: {last or reason(str(error))}") from error
 
 
 @contextmanager
