@@ -76,6 +76,7 @@ simulate: setup ## search: the simulation over SEEDS seeds (1000), and the prope
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
 	$(BIN)/python -m tests.simulation --scenario access --seeds $(SEEDS)
 	$(BIN)/python -m tests.simulation --scenario transactions --seeds $(SEEDS)
+	$(BIN)/python -m tests.simulation --scenario once --seeds $(SEEDS)
 	$(BIN)/python -m pytest -n 2 -m 'not slow and not spark' --hypothesis-profile fresh
 
 bench: setup ## measure, as ratios in one run: embedded, on real S3 and DynamoDB servers, the functions' cold start, regions

@@ -175,8 +175,8 @@ class RegionalStack(cdk.Stack):
                 *store.creates("log", "topic"),
                 *store.items(*_READS_ITEMS, *_WRITES_ITEMS),
             ],
-            # Markers are appends. A transaction's item is never deleted here: the sweeper expires it. What an application
-            # has committed is forgotten here.
+            # Markers are appends. A transaction's item is never deleted here: the sweeper expires it. What is deleted
+            # here is what an application has committed.
             "transactions": [
                 *store.reads("log", "state", "topic"),
                 *store.creates("log"),

@@ -58,4 +58,18 @@ processors that read, process and write, readers, sweepers, and clients that gue
 - Promise 4, exactly once: ``transactions.checker._check_transaction``, ``_check_read`` and ``check_processed``.
 
 ``transactions.test_guards`` shows that each of these can fail.
+
+``--scenario once`` plays drivers that end their batches with a version (``once.scenario``), beside their zombies and
+producers that end several transactions together. All of the above holds there. Besides:
+
+- I26: ``once.truth.OnceTruth._judge_whole``. Each write that decides is what one request asked for, whole.
+
+- I27: ``once.truth.OnceTruth._take_once`` at every write. ``once.checker._check_batches``: each version that was raised
+  shows all of its rows once, from one run, and no other run shows any.
+
+- I28: ``once.truth.OnceTruth._judge_item`` and ``_judge_due`` at every write, ``once.checker._check_extended``.
+
+- Answers were true at some moment: ``once.checker._check_close`` and ``_check_once``.
+
+``once.test_guards`` shows that each of these can fail.
 """

@@ -101,13 +101,15 @@ def test_a_task_that_fails_amid_its_appends_frees_readers_and_is_tried_again(fen
 def test_of_two_copies_of_a_task_the_one_in_the_messages_is_committed_and_the_other_fenced(
     fenceline: Fenceline,
 ) -> None:
-    for winner in (0, 1):
-        run = Run(fenceline, LARGE)
-        copies = [run.task(winner, 0, part("a", "b"), attempt=attempt) for attempt in (0, 1)]
+    run = Run(fenceline, LARGE)
+    run.write(0, [[]])
+    run.write(1, [part("first")])  # from now on the batch before is this run's
+    for version, winner in ((2, 0), (3, 1)):
+        copies = [run.task(version, 0, part("a", "b"), attempt=attempt) for attempt in (0, 1)]
         run.committer.commit([copies[winner]])
         assert state(fenceline, f"{QUERY}.0.{1 - winner}") != ONGOING
         assert are_free(fenceline)
-    assert Counter(committed(fenceline)) == Counter({b"a": 2, b"b": 2})
+    assert Counter(committed(fenceline)) == Counter({b"first": 1, b"a": 2, b"b": 2})
 
 
 def test_what_a_run_that_died_left_open_is_fenced_after_the_next_runs_first_batch(fenceline: Fenceline) -> None:

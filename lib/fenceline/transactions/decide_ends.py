@@ -103,6 +103,10 @@ def decide_ends(
     if repeats:
         apart = InvalidTxnStateError("the transaction was ended before, and others of the request are still under way")
         raise _named(apart, repeats[0])
+    if once is None and not is_under_way:
+        # A late repeat of it would end half of what has begun with these pairs meanwhile.
+        nothing = InvalidTxnStateError("no member has a transaction under way, so there is nothing to end")
+        raise _named(nothing, request.members[0])
     decision = EndsDecision(decisions, once)
     _check_size(decision)
     return decision

@@ -92,7 +92,7 @@ class Decoder:
     def _bytes_columns(self, rows: Rows, cut: slice) -> dict[str, Any]:
         found = {"key": rows.fields.key, "value": rows.fields.value}
         wanted = {name: places.cut(cut) for name, places in found.items() if name in self._schema.names}
-        return dict(zip(wanted, columns_at(rows.data, *wanted.values()), strict=True))
+        return dict(zip(wanted, columns_at(rows.data, *wanted.values()), strict=True)) if wanted else {}
 
     def _column(self, name: str, rows: Rows, cut: slice, count: int) -> Any:
         headers = [batch.header for batch in rows.batches]

@@ -48,6 +48,7 @@ class Faults:
     freeze_ms: float = 120_000
     time_out_ms: float = 3_000
     lands_after_ms_max: float = 60_000
+    torn_read: float = 0  # a read of several items, each at a moment of its own
 
 
 @dataclass(frozen=True)
@@ -242,7 +243,16 @@ class FaultyItemStore(_Line):
 
     def get(self, keys: Sequence[ItemKey]) -> Mapping[ItemKey, Item]:
         detail = " ".join(f"{key.partition}:{key.sort}" for key in keys)
-        return self._read("items", detail, lambda: self._inner.get(keys))
+        return self._read("items", detail, lambda: self._get(keys))
+
+    def _get(self, keys: Sequence[ItemKey]) -> Mapping[ItemKey, Item]:
+        if len(keys) == 1 or not self._strikes(self._faults().torn_read):
+            return self._inner.get(keys)
+        found: dict[ItemKey, Item] = {}
+        for key in keys:
+            found |= self._inner.get([key])
+            self._world.pause()
+        return found
 
     def write(self, changes: Sequence[Change]) -> None:
         held = list(changes)

@@ -49,9 +49,11 @@ class TransactionPlan(Plan):
 class FailedTransactions(Failed):
     """A seed that found something."""
 
+    scenario = "transactions"
+
     def __str__(self) -> str:
         cause = f"{type(self.__cause__).__name__}: {self.__cause__}"
-        replay = f"python -m tests.simulation --scenario transactions --seed {self.run.seed} --print"
+        replay = f"python -m tests.simulation --scenario {self.scenario} --seed {self.run.seed} --print"
         return f"seed {self.run.seed}: {cause}\nreplay: {replay}"
 
 

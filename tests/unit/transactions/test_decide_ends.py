@@ -103,10 +103,13 @@ def test_a_member_without_a_transaction_is_passed_over_and_keeps_its_pair(state:
     assert decision.members[1].item == calm
 
 
-def test_members_that_are_all_passed_over_change_nothing() -> None:
-    decision = decide_ends(seen(*(item(name, EMPTY) for name in NAMES)), commit(), NOW)
-    assert not decision.is_change
-    assert [one.item.pair for one in decision.members] == [pair for _, pair in MEMBERS]
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_an_end_of_nothing_is_refused_since_its_late_repeat_would_end_what_begins_next(is_commit: bool) -> None:
+    """The pairs of what is passed over stay: a repeat could not be told from an end of the next transactions."""
+    idle = seen(*(item(name, EMPTY) for name in NAMES))
+    error = refusal(idle, Ends(MEMBERS, is_commit))
+    assert (error.code, error.extra["transactional_id"]) == ("INVALID_TXN_STATE", "a")
+    assert decide_ends(idle, Ends(MEMBERS, is_commit, ONCE), NOW).once is not None
 
 
 def test_an_end_wins_over_its_own_time_out_until_another_process_meets_that() -> None:

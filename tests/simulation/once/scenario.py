@@ -1,0 +1,205 @@
+"""One seed of `once`: drivers of one application, their tasks and zombies, and what meets the ends of their batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from random import Random
+
+from fenceline import limits
+from fenceline.ports import Change
+from tests.simulation.harness import real
+from tests.simulation.harness.history import History
+from tests.simulation.harness.stores import Faults, WatchedItemStore, WatchedObjectStore
+from tests.simulation.harness.world import World
+from tests.simulation.log.scenario import PATIENT_MS, Run, _limits
+from tests.simulation.once import clients, others
+from tests.simulation.once.checker import check_all
+from tests.simulation.once.clients import Stage
+from tests.simulation.once.truth import OnceTruth
+from tests.simulation.transactions import clients as transaction_clients
+from tests.simulation.transactions import rivals
+from tests.simulation.transactions.recovered import check_recovered
+from tests.simulation.transactions.requests import OTHER, TOPIC
+from tests.simulation.transactions.scenario import (
+    SKEW_MS,
+    FailedTransactions,
+    TransactionPlan,
+    _add_process,
+    _break_things,
+    _settle,
+    _short,
+)
+
+APP = "app"
+
+
+@dataclass(frozen=True)
+class OncePlan(TransactionPlan):
+    """What a seed does: drawn from the seed, except what a test fixes."""
+
+    commit_timeout_ms: int = 60_000  # how long a finished task's transaction waits for its driver
+    death: float = 0  # how often a driver dies, at each place where it may
+    shares_ids: bool = True  # drivers ask for each other's ids, and so fence each other
+
+
+@dataclass
+class OnceRun(Run):
+    """One run of one seed, and what it met."""
+
+    met: frozenset[str] = frozenset()
+
+
+class FailedOnce(FailedTransactions):
+    """A seed that found something."""
+
+    scenario = "once"
+
+
+def draw_plan(seed: int) -> OncePlan:
+    rng = Random(f"once {seed}")
+    casts = ["driver"] * rng.choice((1, 2, 2, 3)) + ["joiner"] * rng.choice((0, 1, 1, 2))
+    casts += ["taker"] * rng.choice((0, 0, 1)) + ["onlooker"] * rng.choice((0, 1))
+    casts += ["follower"] * rng.choice((0, 1, 1)) + ["sweeper"] * rng.choice((0, 1))
+    casts += ["forgetter"] * rng.choice((0, 0, 0, 1))
+    level = rng.choice((0, 0, 0.01, 0.03, 0.08))
+
+    def rate() -> float:
+        return level * rng.choice((0, 0.3, 1))
+
+    faults = Faults(
+        unavailable=rate() / 2,
+        conflict=rng.choice((0, 0, level, 0.3)) if level else 0,
+        call_lost=rate() / 2,
+        answer_lost=rate(),
+        slow=rate(),
+        crash=rate() / 4,
+        freeze=rate() / 4,
+        freeze_ms=rng.choice((3_000, 70_000, 3_600_000)),
+        time_out_ms=rng.choice((300, 3_000)),
+        lands_after_ms_max=rng.choice((3_000, 30_000)),
+        torn_read=rng.choice((0, 0.5)),
+    )
+    return OncePlan(
+        processes=rng.choice((1, 2, 3)),
+        partitions=rng.choice((2, 2, 3)),
+        rounds=rng.choice((2, 3, 5)),
+        casts=casts,
+        faults=faults,
+        patience_ms=rng.choice((3_000, 10_000, 60_000)),
+        breaks=level > 0 and rng.random() < 0.5,
+        break_freeze_ms=rng.choice((3_000, 90_000)),
+        pace_ms=rng.choice((2_000, 8_000)),
+        item_age_ms=rng.choice((0, 60_000)),
+        checkpoint_segments=rng.choice((1, 5, 16)),
+        timeouts_ms=rng.choice(((500, 3_000), (3_000,), (60_000,))),
+        epoch_max=rng.choice((3, 6, limits.PRODUCER_EPOCH_MAX)),
+        expiration_ms=rng.choice((2_000, 86_400_000)),
+        skew_ms=rng.choice((0, SKEW_MS)),
+        lapse_margin_ms=rng.choice((3 * SKEW_MS, limits.LAPSE_MARGIN_MS)),
+        id_ms=rng.choice((3 * SKEW_MS, limits.TRANSACTIONAL_ID_MS)),
+        commit_timeout_ms=rng.choice((2_000, 30_000, 3_600_000)),
+        death=rng.choice((0, 0.1, 0.3)),
+        shares_ids=rng.random() < 0.7,
+    )
+
+
+def run_seed(seed: int, plan: OncePlan | None = None) -> OnceRun:
+    """Run one seed.
+
+    Raises:
+        FailedOnce: Something that must hold does not; it carries the run.
+    """
+    plan = plan or draw_plan(seed)
+    world, subject = World(seed), real.subject()
+    objects, items = subject.stores(world)
+    history = History(world)
+    run = OnceRun(
+        seed, plan, subject, world, WatchedObjectStore(objects, world), WatchedItemStore(items, world), history
+    )
+    subject.watch(run)
+    # A process is set to be off by up to 2 s before its plan sets it.
+    truth = OnceTruth(world, history, plan.skew_ms + 2_000, is_punctual=plan.faults.slow == 0)
+    _watch(run, truth)
+    with _limits(plan), _short(plan), subject.surround(world):
+        try:
+            stage = _play(run, plan)
+            waits = replace(plan, timeouts_ms=(*plan.timeouts_ms, plan.commit_timeout_ms))
+            _settle(run, waits, stage, truth)
+            check_all(truth, run.history.operations, stage)
+            run.met = frozenset(truth.met)
+        except Exception as failure:  # whatever it is, with its history
+            raise FailedOnce(run) from failure
+        finally:
+            world.close()
+            objects.close()
+            items.close()
+    with _short(plan):
+        try:
+            check_recovered(run.objects.created, truth, f"{seed}")
+        except Exception as failure:
+            raise FailedOnce(run) from failure
+    return run
+
+
+def _watch(run: Run, truth: OnceTruth) -> None:
+    judge_items, judge_objects = run.items.on_write, run.objects.on_create
+
+    def on_write(changes: Sequence[Change]) -> None:
+        judge_items(changes)
+        truth.on_write(changes)
+
+    def on_create(key: str) -> None:
+        judge_objects(key)
+        truth.on_create(run.objects.created[-1])
+
+    run.items.on_write, run.objects.on_create = on_write, on_create
+
+
+def _play(run: Run, plan: OncePlan) -> Stage:
+    for number in range(plan.processes):
+        _add_process(run, plan, f"p{number}")
+    setup = Stage(
+        run.world,
+        run.history,
+        run.processes,
+        PATIENT_MS,
+        1,
+        partitions=plan.partitions,
+        timeouts_ms=plan.timeouts_ms,
+        seed=run.seed,
+        commit_timeout_ms=plan.commit_timeout_ms,
+        death=plan.death,
+        shares_ids=plan.shares_ids,
+        forgets="forgetter" in plan.casts,
+    )
+    config = {"producer.id.expiration.ms": plan.expiration_ms}
+    run.do(
+        lambda: setup.tell(
+            "setup", "create", config, lambda log: log.topics.create(TOPIC, partitions=plan.partitions, config=config)
+        )
+    )
+    run.do(lambda: setup.tell("setup", "create", None, lambda log: log.topics.create(OTHER), topic=OTHER))
+    run.faults = plan.faults
+    stage = replace(setup, patience_ms=plan.patience_ms, rounds=plan.rounds)
+    tasks = [_task(stage, plan, cast, f"{cast}{number}") for number, cast in enumerate(plan.casts)]
+    if plan.breaks:
+        run.world.spawn("breaker", lambda: _break_things(run, plan))
+    run.do(*tasks)
+    run.is_over = True
+    return stage
+
+
+def _task(stage: Stage, plan: OncePlan, cast: str, name: str) -> Callable[[], object]:
+    partition = int(stage.rng.random() * plan.partitions)
+    acts: dict[str, Callable[[], object]] = {
+        "driver": partial(clients.drive, stage, name, APP),
+        "joiner": partial(others.end_together, stage, name, "joint" if stage.rng.random() < 0.5 else name),
+        "taker": partial(others.take_ids, stage, name, APP),
+        "onlooker": partial(others.look_on, stage, name, APP),
+        "forgetter": partial(others.forget, stage, name, APP),
+        "follower": partial(transaction_clients.follow, stage, name, partition),
+        "sweeper": partial(rivals.sweep_all, stage, name),
+    }
+    return acts[cast]
