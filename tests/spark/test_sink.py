@@ -166,7 +166,7 @@ def test_a_session_writes_exclusively_until_it_is_fenced(spark: SparkSession, cl
         epochs = json.dumps({str(partition): epoch for partition, epoch in first.claim.topic_epochs.items()})
         held = {"sessionId": first.claim.session_id, "topicEpochs": epochs}
         save(rows, topic, **held)
-        with pytest.raises(PySparkException, match="ProducerFenced"):
+        with pytest.raises(PySparkException, match="ProducerBusy"):
             save(rows, topic)  # under no session
         with (
             client.producer(topic, access_mode="ExclusiveWithFencing"),

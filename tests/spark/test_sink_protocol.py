@@ -282,6 +282,28 @@ def test_a_job_without_a_version_is_written_each_time(fenceline: Fenceline) -> N
     assert committed(fenceline) == [b"a", b"a"]
 
 
+@pytest.mark.parametrize("options", [INLINE, LARGE], ids=["inline", "large"])
+def test_a_session_writes_exclusively_until_it_is_fenced(fenceline: Fenceline, options: SinkOptions) -> None:
+    def write(options: SinkOptions) -> None:
+        run = Run(fenceline, options)
+        batch = Batch(f"spark.{run.run}", None, 0, run.run, is_stream=False)
+        given = [rows("a", partition=[0])]
+        run.committer.commit([write_once(run.client, options, Part(batch, 0, 0), given, parallel=1)])
+
+    with fenceline.client.producer(TOPIC, access_mode="Exclusive") as first:
+        assert first.claim is not None
+        held = replace(options, session_id=first.claim.session_id, topic_epochs=first.claim.topic_epochs)
+        write(held)
+        with pytest.raises(errors.ProducerBusyError):
+            write(options)  # under no session
+        with (
+            fenceline.client.producer(TOPIC, access_mode="ExclusiveWithFencing"),
+            pytest.raises(errors.ProducerFencedError),
+        ):
+            write(held)
+    assert committed(fenceline) == [b"a"]
+
+
 def test_more_large_parts_than_one_end_takes_are_refused_with_a_way_out(fenceline: Fenceline) -> None:
     run = Run(fenceline, LARGE)
     one = run.task(0, 0, part("a"))
