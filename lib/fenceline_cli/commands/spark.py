@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from fenceline.service.log import Log
+from fenceline_cli.commands import places
 from fenceline_cli.commands.compact import COLUMNS, PartitionNumber, chosen_partitions, row_of
 from fenceline_cli.commands.spark_session import borrowed_session, require_spark
 from fenceline_cli.options import DEFAULT_URL, AsJson, IsSure, TopicName, Url, confirm, connect, topic_names
@@ -95,6 +96,47 @@ def archive(
         add(topic, to, url, skips_lost=skip_lost, as_json=as_json)
 
 
+@app.command(
+    epilog="Example: fenceline spark replay orders orders-2 --name fix-1 --from 2026-11-20T08:00Z --until -1h\n\n"
+    "Example: fenceline spark replay orders paid --name paid-1 --where \"get_json_object(string(value), '$.paid')\""
+)
+def replay(
+    source: Annotated[
+        str,
+        typer.Argument(metavar="FROM", help="The topic that is read.", autocompletion=topic_names, show_default=False),
+    ],
+    target: Annotated[
+        str,
+        typer.Argument(metavar="TO", help="The topic that is written.", autocompletion=topic_names, show_default=False),
+    ],
+    name: Annotated[
+        str, typer.Option("--name", metavar="NAME", help="The replay's own name: another run of it continues it.")
+    ],
+    start: Annotated[str, typer.Option("--from", metavar="WHERE", help=f"{places.HELP}.")] = "earliest",
+    until: Annotated[str, typer.Option(metavar="WHERE", help="End before this place, named as in --from.")] = "latest",
+    where: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SQL",
+            help="Copy only the records for which this is true of key, value, partition, offset, headers"
+            " and timestamp.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+    url: Url = DEFAULT_URL,
+) -> None:
+    """Write records of one topic to another once more, each exactly once: with partition, key, headers and timestamp.
+
+    The first run of a name settles which offsets it copies; 'latest' is what is committed by then. They are written in
+    parts, each visible whole or not at all. A run that was cut off is continued by the same command. A run of a replay
+    that is finished does nothing. TO needs as many partitions as FROM. 'fenceline spark forget NAME' frees the name.
+    """
+    require_spark()
+    from fenceline_cli.commands.spark_replay import run
+
+    run(source, target, url, name=name, start=start, until=until, where=where, as_json=as_json)
+
+
 @app.command(epilog="Example: fenceline spark forget 5bd5aa1e-0b6c-4d2e-9d55-4d0fb3a6c1f2")
 def forget(
     app_id: Annotated[
@@ -150,7 +192,7 @@ def audit(
 
     Findings are damaged bytes, offsets that hold nothing, and, where the stores are named, a chain of segments that is
     broken. With --strict they are also records with the key and the value of an earlier one, and records with an
-    earlier time than the one before. All is read from the log start to the last stable offset, through --url.
+    earlier time. All is read from the log start to the last stable offset, through --url.
     """
     require_spark()
     from fenceline_cli.commands.spark_audit import report

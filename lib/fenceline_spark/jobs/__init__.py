@@ -9,5 +9,6 @@ from fenceline_spark.jobs.archiving import archive, archived, verify_archive
 from fenceline_spark.jobs.auditing import audit
 from fenceline_spark.jobs.compaction import compact
 from fenceline_spark.jobs.forgetting import forget
+from fenceline_spark.jobs.replaying import replay
 
-__all__ = ["archive", "archived", "audit", "compact", "forget", "verify_archive"]
+__all__ = ["archive", "archived", "audit", "compact", "forget", "replay", "verify_archive"]

@@ -41,7 +41,7 @@ class RangeCounts:
         number: The range's.
         bytes: Of the batches that begin here, as they are stored.
         gaps: Offsets that hold neither a record, nor a marker, nor an aborted record. 0 where there is damage.
-        late: Records with an earlier time than the record before them.
+        late: Records with an earlier time than the one before.
         first_ms, last_ms: The times of the first and the last record; None where there is none.
         hours: How many records each hour has, by its number since the epoch.
     """

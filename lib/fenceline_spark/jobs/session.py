@@ -6,6 +6,7 @@ then kept back: a job prints its result, or one line that says what failed.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
@@ -45,6 +46,7 @@ def session(name: str) -> Iterator[SparkSession]:
     else:
         spark = _local(builder.master("local[*]").config("spark.ui.enabled", "false"))
     spark.sparkContext.setLogLevel("OFF")  # what fails is raised, and printed once
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)  # PySpark's own, for the same errors
     try:
         with one_line_errors():
             yield spark
