@@ -196,7 +196,7 @@ def test_a_wrong_length_in_a_header_is_refused_alone_and_among_others(length: in
 def test_a_wrong_record_behind_the_first_20_000_is_refused_with_the_offset_of_its_batch() -> None:
     right = stamp(encode([Record(b"v")] * 19_999, now_ms=5).body, base_offset=0, leader_epoch=0)
     bad = raw_batch(raw_record(b"\0\0\0\1\1\0") + raw_record(b"\0\0\2\1\1\1"), 2)
-    with pytest.raises(CorruptLogError, match="number of headers is wrong.* offset=19999$"):
+    with pytest.raises(CorruptLogError, match=r"number of headers is wrong.* offset=19999$"):
         record_batches(right + stamp(bad, base_offset=19_999, leader_epoch=0))
 
 
