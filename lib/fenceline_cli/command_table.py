@@ -37,6 +37,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "rebuild": ("recovery", "Make all items anew from the objects."),
     "sweep": ("sweep", "Apply retention, and delete what is no longer needed."),
     "compact": ("compact", "Compact a topic with cleanup.policy=compact."),
+    "spark": ("spark", "Compact, archive, audit and replay topics, on Spark."),
     "check-store": ("check", "Try what the log depends on in an object store."),
     "bench": ("bench", "Measure appends, reads and access on this machine."),
     "cost": ("cost", "Print what appends and reads cost on AWS."),

@@ -1,4 +1,4 @@
-"""A batch is in the log once and whole, whatever request is lost and wherever a task or the driver dies."""
+"""A batch is in the log once and whole (I29), whatever request is lost and wherever a task or the driver dies."""
 
 from __future__ import annotations
 

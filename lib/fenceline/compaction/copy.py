@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from fenceline import limits
-from fenceline.compaction.writer import ViewWriter
+from fenceline.compaction.writer import Place, ViewWriter
 from fenceline.format.batch import BatchHeader, StoredRecord
 from fenceline.format.segment import Segment, decode_stored, read_segment
 from fenceline.log.checkpoint_items import CompactedView
@@ -62,7 +62,7 @@ def newest_offsets(partition: Partition, source: Source, *, keys_max: int, on_re
         Unavailable: The store could not be asked, or what was to be read was collected meanwhile.
     """
     offsets: dict[bytes, int] = {}
-    for segment, at, header in _committed(partition, source, source.horizon, on_read):
+    for segment, at, header in committed(partition, source, source.horizon, on_read):
         if offsets and len(offsets) + header.count > keys_max:
             return Newest(offsets, header.base_offset)
         for record in decode_stored(segment, at):
@@ -82,7 +82,7 @@ def copy(
         StoreUnavailableError, ContendedError, OutcomeUnknownError: A file could not be created.
     """
     offsets, horizon = newest.offsets, newest.horizon
-    files = ViewWriter(partition.context, partition.topic_id, partition.partition, horizon, attempt)
+    files = ViewWriter(partition.context, Place(partition.topic_id, partition.partition, horizon, attempt))
 
     def is_kept_of_view(record: StoredRecord) -> bool:
         if record.offset < source.log_start:
@@ -102,7 +102,7 @@ def copy(
             for at, header in segment.batches:
                 on_read(header.size)
                 files.copy(segment, at, header, is_kept_of_view)
-    for segment, at, header in _committed(partition, source, horizon, on_read):
+    for segment, at, header in committed(partition, source, horizon, on_read):
         files.copy(segment, at, header, is_kept_of_log)
     return files.close()
 
@@ -114,10 +114,14 @@ def _digest(key: bytes) -> bytes:
 # Reading the log
 
 
-def _committed(partition: Partition, source: Source, end: int, on_read: OnRead) -> Iterator[Batch]:
+def committed(partition: Partition, source: Source, end: int, on_read: OnRead = lambda _: None) -> Iterator[Batch]:
     """Yield the data batches with offsets from the source's start to ``end`` that were not aborted.
 
-    Every transaction below ``end`` has ended.
+    Every transaction below ``end`` has ended. The whole log's part may be read as several, each from its own start.
+
+    Raises:
+        CorruptLogError: A segment is damaged, or one is missing.
+        Unavailable: The store could not be asked, or what was to be read was collected meanwhile.
     """
     start = source.start
     for chunk in _chunks(partition, start, end):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from dataclasses import dataclass
 
 from aiokafka.record.util import decode_varint
 
@@ -30,17 +30,47 @@ _ORIGINS_PER_FILE_MAX = 8  # S3 has 2 KiB of metadata for their names
 _NO_PRODUCER = -1  # producer id and epoch of a batch without a producer
 
 
-class ViewWriter:
-    """A writer that puts batches, by offset, into files of at most 64 MiB, and creates each file when it is full."""
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a view's files go: one attempt at a view of one partition, up to ``horizon``."""
 
-    def __init__(self, context: Context, topic_id: str, partition: int, horizon: int, attempt: str) -> None:
-        self._files = self._bytes = self._records = 0
+    topic_id: str
+    partition: int
+    horizon: int
+    attempt: str
+
+
+@dataclass(frozen=True, slots=True)
+class ViewFile:
+    """A file that was created."""
+
+    base_offset: int
+    bytes: int
+    records: int
+
+
+class ViewWriter:
+    """A writer that puts batches, by offset, into files of at most 64 MiB, and creates each file when it is full.
+
+    Args:
+        made_at: The time that the files carry; that of their creation, if ``None``.
+        is_repeatable: Another run may make the same files under the same names. An object that exists is compared
+            with what this run made of it.
+    """
+
+    def __init__(
+        self, context: Context, place: Place, *, made_at: int | None = None, is_repeatable: bool = False
+    ) -> None:
+        self.files: list[ViewFile] = []
         self._context = context
-        self._place = (topic_id, partition, horizon, attempt)
+        self._place = place
+        self._made_at = made_at
+        self._is_repeatable = is_repeatable
         self._begin()
 
     def _begin(self) -> None:
         self._body = io.BytesIO()
+        self._room = limits.COMPACTED_FILE_BYTES_MAX
         self._file_records = 0
         self._origins: list[str] = []
         self._blocks: list[tuple[int, int]] = []
@@ -56,27 +86,39 @@ class ViewWriter:
         kept = [is_kept(record) for record in records]
         if not any(kept):
             return
-        data, max_timestamp = (
-            memoryview(segment.body)[at : at + header.size][compression.HEADER_BYTES :],
-            header.max_timestamp,
-        )
+        data, max_timestamp = stored_records(segment.body, at, header), header.max_timestamp
         if not all(kept):
             data = memoryview(_cut(segment, at, header, kept))
             max_timestamp = max(r.timestamp for r, is_one in zip(records, kept, strict=True) if is_one)
-        origin = segment.metadata.origin if segment.metadata.replicated is not None else None
-        size = compression.HEADER_BYTES + len(data)
-        is_full = self._body.tell() + size > limits.COMPACTED_FILE_BYTES_MAX
+        count = sum(kept)
+        self.add(header._replace(max_timestamp=max_timestamp, count=count), data, origin_of(segment))
+
+    def add(
+        self, header: BatchHeader, data: bytes | memoryview, origin: str | None, *, weight: int | None = None
+    ) -> None:
+        """Take what is kept of one batch: ``data`` are the records after its header, compressed as it says.
+
+        Args:
+            header: Of the batch, with the number and the highest timestamp of what is kept.
+            origin: The batch's, as ``origin_of`` its segment.
+            weight: The bytes that count for the size of a file; the batch's own, if ``None``.
+
+        Raises:
+            CorruptLogError: Another run made another file of the same name.
+            StoreUnavailableError, ContendedError, OutcomeUnknownError: A file could not be created.
+        """
+        size = compression.HEADER_BYTES + len(data) if weight is None else weight
+        is_full = size > self._room and bool(self._blocks)
         if is_full or (origin not in (None, *self._origins) and len(self._origins) == _ORIGINS_PER_FILE_MAX):
             self._flush()
+        self._room -= size
         if not self._blocks or self._body.tell() - self._blocks[-1][1] >= limits.COMPACTED_BLOCK_BYTES:
             self._blocks.append((header.base_offset, self._body.tell()))
         copied = header._replace(
             attributes=header.attributes & ~TRANSACTIONAL,  # committed, and without its marker
-            max_timestamp=max_timestamp,
             producer_id=_NO_PRODUCER,
             producer_epoch=_NO_PRODUCER,
             base_sequence=self._number(origin),
-            count=sum(kept),
         )
         self._body.write(assemble(copied, data))
         self._file_records += copied.count
@@ -88,24 +130,25 @@ class ViewWriter:
             StoreUnavailableError, ContendedError, OutcomeUnknownError: As ``copy``.
         """
         self._flush()
-        _, _, horizon, attempt = self._place
-        return CompactedView(horizon, attempt, log_bytes=0, files=self._files, bytes=self._bytes, records=self._records)
+        return view_of(self._place, self.files)
 
     def _flush(self) -> None:
         if not self._blocks:
             return
-        body, base = self._body.getvalue(), self._blocks[0][0]
-        topic_id, partition, horizon, attempt = self._place
+        body, base, place = self._body.getvalue(), self._blocks[0][0], self._place
         context = self._context
-        metadata = FileMetadata(attempt, context.runtime.now_ms(), self._file_records, self._origins, self._blocks)
-        key = keys.compacted_key(topic_id, partition, horizon, attempt, base)
+        made_at = context.runtime.now_ms() if self._made_at is None else self._made_at
+        metadata = FileMetadata(place.attempt, made_at, self._file_records, self._origins, self._blocks)
+        key = keys.compacted_key(place.topic_id, place.partition, place.horizon, place.attempt, base)
         for trial in Attempts(context.runtime, "a file of a compacted view"):
-            # No other compactor uses this attempt's name: an object that exists is an earlier trial's.
-            with trial, suppress(AlreadyExists):
-                context.objects.create(key, body, metadata.to_strings())
-        self._files += 1
-        self._bytes += len(body)
-        self._records += self._file_records
+            with trial:
+                try:
+                    context.objects.create(key, body, metadata.to_strings())
+                except AlreadyExists:
+                    # No other compactor uses this attempt's name: an earlier trial, or run, made the object.
+                    if self._is_repeatable and context.objects.get(key).body != body:
+                        raise _differs(key) from None
+        self.files.append(ViewFile(base, len(body), self._file_records))
         self._begin()
 
     def _number(self, origin: str | None) -> int:
@@ -114,6 +157,33 @@ class ViewWriter:
         if origin not in self._origins:
             self._origins.append(origin)
         return self._origins.index(origin)
+
+
+def view_of(place: Place, files: Sequence[ViewFile]) -> CompactedView:
+    """Return the view that these files make. It is not in force."""
+    return CompactedView(
+        place.horizon,
+        place.attempt,
+        log_bytes=0,
+        files=len(files),
+        bytes=sum(file.bytes for file in files),
+        records=sum(file.records for file in files),
+    )
+
+
+def origin_of(segment: Segment) -> str | None:
+    """Return the region that a segment's batches were replicated from; ``None`` if they were produced here."""
+    return segment.metadata.origin if segment.metadata.replicated is not None else None
+
+
+def stored_records(body: bytes, at: int, header: BatchHeader) -> memoryview:
+    """Return a batch's records as they are stored: all after its header."""
+    return memoryview(body)[at + compression.HEADER_BYTES : at + header.size]
+
+
+def _differs(key: str) -> CorruptLogError:
+    what = "two runs of one task made different files of a compacted view; run the compaction again"
+    return CorruptLogError(f"{what}, with the same libraries on all workers: key={key}")
 
 
 def _cut(segment: Segment, at: int, header: BatchHeader, kept: Sequence[bool]) -> bytes:

@@ -87,7 +87,7 @@ class ViewFiles:
             CorruptLogError: The view is damaged.
             Unavailable: The store could not be asked, or a newer view has taken this one's place.
         """
-        files = self._listed()
+        files = self.files()
         at = max(bisect_right(files, start, key=lambda file: file[0]) - 1, 0)
         for base, size in files[at:]:
             blocks = self._blocks(base, size)
@@ -100,9 +100,16 @@ class ViewFiles:
                     self._context.cache.put(key, block)
                 yield from self._by_origin(base, block)
 
-    def scan(self) -> Iterator[Segment]:
-        """Yield all of the view, as ``segments`` does, for a copy of it: none of it goes to the cache."""
-        for base, size in self._listed():
+    def scan(self, start: int = 0, end: int | None = None) -> Iterator[Segment]:
+        """Yield the files of the view, as ``segments`` does, for a copy of it: none of it goes to the cache.
+
+        Args:
+            start: The base offset of the first file that is read.
+            end: Files from this base offset on are not read.
+        """
+        for base, size in self.files():
+            if base < start or (end is not None and base >= end):
+                continue
             blocks = self._blocks(base, size)
             for at in range(0, len(blocks), _BLOCKS_AT_ONCE):
                 some = blocks[at : at + _BLOCKS_AT_ONCE]
@@ -113,7 +120,12 @@ class ViewFiles:
     def _key(self, base: int) -> str:
         return keys.compacted_key(self._topic_id, self._partition, self.view.horizon, self.view.attempt, base)
 
-    def _listed(self) -> list[tuple[int, int]]:
+    def files(self) -> list[tuple[int, int]]:
+        """Return (base offset, size in bytes) of each file, by offset; they are listed once.
+
+        Raises:
+            CorruptLogError, Unavailable: As ``segments``.
+        """
         if self._files is None:
             files = list_files(self._context, self._topic_id, self._partition, self.view)
             if len(files) != self.view.files or sum(size for _, size in files) != self.view.bytes:

@@ -164,12 +164,22 @@ class Partitions:
         """
         from fenceline.compaction import compact as compaction
 
-        self._check_compacts(topic, partition)
-        return self._resolver.with_partition(
+        return self.compact_by(
             topic,
             partition,
             lambda found: compaction.compact(found, is_forced=is_forced, bytes_max=bytes_max, on_progress=on_progress),
         )
+
+    def compact_by(
+        self, topic: str, partition: int, compact: Callable[[Partition], CompactedView | None]
+    ) -> CompactedView | None:
+        """Call ``compact`` with a partition of a topic that compacts, and return the view in force.
+
+        Raises:
+            InvalidRequestError, UnknownTopicOrPartitionError: As ``compact``.
+        """
+        self._check_compacts(topic, partition)
+        return self._resolver.with_partition(topic, partition, compact)
 
     def _check_compacts(self, name: str, partition: int) -> None:
         topic = translate_store_facts(lambda: self._resolver.look(name)).item.topic

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -15,6 +16,9 @@ from fenceline_cli.stores import Data, Items, Objects, Region, opened
 
 app = typer.Typer()
 
+PartitionNumber = Annotated[
+    int | None, typer.Argument(metavar="[PARTITION]", min=0, help="Compact only this partition.")
+]
 COLUMNS = ("partition", "compaction_horizon", "records", "files", "bytes")
 
 
@@ -23,9 +27,7 @@ COLUMNS = ("partition", "compaction_horizon", "records", "files", "bytes")
 )
 def compact(
     topic: TopicName,
-    partition: Annotated[
-        int | None, typer.Argument(metavar="[PARTITION]", min=0, help="Compact only this partition.")
-    ] = None,
+    partition: PartitionNumber = None,
     data: Data = None,
     objects: Objects = "",
     items: Items = "",
@@ -38,15 +40,25 @@ def compact(
     """
     with opened(data, region, objects, items) as context:
         log = Log(context.objects, context.items, context.runtime, region=region)
-        count = log.topics.get(topic).partitions
-        if partition is not None and partition >= count:
-            raise CommandError(f"topic {topic} has no partition {partition}; it has 0 to {count - 1}")
-        chosen = range(count) if partition is None else [partition]
-        rows = [_row(number, _compacted(log, topic, number)) for number in chosen]
+        rows = [row_of(number, _compacted(log, topic, number)) for number in chosen_partitions(log, topic, partition)]
     if as_json:
         print_json([dict(zip(COLUMNS, row, strict=True)) for row in rows])
     else:
         print_rows(COLUMNS, rows)
+
+
+def chosen_partitions(log: Log, topic: str, partition: int | None) -> Sequence[int]:
+    """Return the partitions that a command works on: the one that it was given, or all of ``topic``.
+
+    Raises:
+        CommandError: The topic has no such partition.
+    """
+    count = log.topics.get(topic).partitions
+    if partition is None:
+        return range(count)
+    if partition >= count:
+        raise CommandError(f"topic {topic} has no partition {partition}; it has 0 to {count - 1}")
+    return [partition]
 
 
 def _compacted(log: Log, topic: str, partition: int) -> CompactedView | None:
@@ -57,7 +69,8 @@ def _compacted(log: Log, topic: str, partition: int) -> CompactedView | None:
         )
 
 
-def _row(partition: int, view: CompactedView | None) -> tuple[int, ...]:
+def row_of(partition: int, view: CompactedView | None) -> tuple[int, ...]:
+    """Return the line of ``COLUMNS`` for the view of a partition."""
     if view is None:
         return (partition, 0, 0, 0, 0)
     return (partition, view.horizon, view.records, view.files, view.bytes)

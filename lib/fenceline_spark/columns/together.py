@@ -30,9 +30,11 @@ class Rows:
     Attributes:
         timestamp: In ms. Under ``LogAppendTime`` the time of the append.
         counts: How many of these records each of ``batches`` holds.
+        places: Where in ``data`` each record begins, and where the last one ends.
     """
 
     data: memoryview
+    places: Any
     batches: Sequence[StoredBatch]
     counts: Any
     offset: Any
@@ -123,6 +125,7 @@ class Together:
         offset = _offsets(batches, counts, found.offset_delta)
         return Rows(
             self._data,
+            places,
             batches,
             counts,
             offset,

@@ -11,7 +11,7 @@ Not here: how bytes become columns; see ``columns``. What is said of lost record
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from fenceline import limits
@@ -49,6 +49,7 @@ class RangeReader:
     Args:
         fetch: Returns a segment's body, and is called by several threads.
         runtime: Waits before a segment is tried again.
+        on_segment: Called with each segment, before any row of it is given.
     """
 
     def __init__(
@@ -59,12 +60,14 @@ class RangeReader:
         *,
         fetch: Callable[[SegmentEntry], bytes] = fetched,
         runtime: Runtime | None = None,
+        on_segment: Callable[[Fetched], object] = lambda _: None,
     ) -> None:
         self._reading = reading
         self._part = part
         self._client = client
         self._fetch = fetch
         self._runtime = runtime or ThreadRuntime()
+        self._on_segment = on_segment
         self._log = Log(part.topic, part.partition)
         self._at, self._end = part.start, part.end  # what is left of the range
         self._listed_to = part.start  # by the run under way, all before which it listed
@@ -83,6 +86,7 @@ class RangeReader:
         began, self._listed_to = self._at, self._at
         try:
             for segment in fetched_ahead(self._entries(page), self._fetch):
+                self._on_segment(segment)
                 yield from _shown(self._log, segment, self._end, is_committed=self._reading.is_committed)
                 self._at, self._failures = segment.entry.next_offset, 0
             self._at = max(self._at, self._listed_to)
@@ -158,17 +162,24 @@ class RangeReader:
 def _shown(log: Log, segment: Fetched, end: int, *, is_committed: bool) -> Iterator[StoredBatch]:
     """Yield the batches of a segment with records that a reader may see, up to the one that holds ``end``."""
     entry = segment.entry
-    aborted: dict[int, list[AbortedTransaction]] = {}
-    for transaction in entry.aborted if is_committed else ():
-        aborted.setdefault(transaction.producer_id, []).append(transaction)
+    aborted = by_producer(entry.aborted if is_committed else ())
     for at, header in stored_headers(log, segment.body, entry.base_offset, entry.next_offset):
         if header.base_offset >= end:
             return
-        if not header.is_control and not _is_aborted(header, aborted):
+        if not header.is_control and not is_aborted(header, aborted):
             yield StoredBatch(segment.body, at, header, entry.origin)
 
 
-def _is_aborted(header: BatchHeader, aborted: Mapping[int, Sequence[AbortedTransaction]]) -> bool:
+def by_producer(aborted: Iterable[AbortedTransaction]) -> Mapping[int, Sequence[AbortedTransaction]]:
+    """Return the aborted transactions of each producer."""
+    found: dict[int, list[AbortedTransaction]] = {}
+    for transaction in aborted:
+        found.setdefault(transaction.producer_id, []).append(transaction)
+    return found
+
+
+def is_aborted(header: BatchHeader, aborted: Mapping[int, Sequence[AbortedTransaction]]) -> bool:
+    """Return True if a data batch lies in an aborted transaction of its producer."""
     return header.is_transactional and any(
         transaction.first_offset <= header.base_offset <= transaction.last_offset
         for transaction in aborted.get(header.producer_id, ())

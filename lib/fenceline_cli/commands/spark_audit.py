@@ -1,0 +1,58 @@
+"""What ``fenceline spark audit`` prints: a line for each partition, what was found, and the page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from fenceline.runtime import ThreadRuntime
+from fenceline_cli.commands.spark_session import borrowed_session
+from fenceline_cli.options import signing_region
+from fenceline_cli.output import EXIT_FAILED, print_json, print_rows
+
+if TYPE_CHECKING:
+    from fenceline.settings import Settings
+
+COLUMNS = (
+    "topic", "partition", "end", "records", "bytes", "markers", "aborted", "gaps", "duplicate_keys", "duplicated",
+    "late", "chain",
+)  # fmt: skip
+
+
+def report(
+    topics: Sequence[str], url: str, settings: Settings | None, *, html: Path | None, is_strict: bool, as_json: bool
+) -> None:
+    """Audit topics, and print what they hold and what is wrong.
+
+    Raises:
+        CommandError: A task failed.
+        Exit: Something is wrong.
+    """
+    from fenceline_spark.jobs import audit
+    from fenceline_spark.jobs.audit_page import page
+
+    region = signing_region.get()
+    with borrowed_session(f"audit {', '.join(topics)}") as spark:
+        found = audit(spark, topics, endpoint=url, region=region, settings=settings, is_strict=is_strict)
+    if html is not None:
+        html.write_text(page(found, made_at_ms=ThreadRuntime().now_ms()), encoding="utf-8")
+    if as_json:
+        partitions, findings = [asdict(one) for one in found.partitions], [asdict(one) for one in found.findings]
+        print_json({"partitions": partitions, "findings": findings})
+    else:
+        rows = [[_shown(getattr(one, name)) for name in COLUMNS] for one in found.partitions]
+        print_rows(COLUMNS, rows)
+        for one in found.findings:
+            typer.echo(f"FOUND {one.kind}: {one.topic}/{one.partition}: {one.what}")
+        if html is not None:
+            typer.echo(f"the page is {html}")
+    if found.findings:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _shown(value: object) -> object:
+    return "" if value is None else value

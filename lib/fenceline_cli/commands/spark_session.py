@@ -1,0 +1,59 @@
+"""Spark as a command borrows it: started for the command, ended with it, and one line where it is not installed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from fenceline_cli.commands.progress import progress_bar
+from fenceline_cli.output import CommandError
+from fenceline_cli.quiet_start import QuietStart
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_OURS = "fenceline"
+
+
+def require_spark() -> None:
+    """Load what runs jobs, before a command does anything else.
+
+    Raises:
+        CommandError: A part of it is not installed.
+    """
+    try:
+        with QuietStart():
+            import fenceline_spark.jobs  # noqa: F401  # only here: a second, and an extra
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing.startswith(_OURS):
+            raise
+        line = f'this command runs on Spark, and {missing} is not installed: pip install "fenceline[spark]"'
+        raise CommandError(line) from error
+
+
+@contextmanager
+def borrowed_session(what: str) -> Iterator[SparkSession]:
+    """Lend a session of Spark, and show on a terminal how far its stages are.
+
+    Args:
+        what: The job's name, for the bar and for Spark's own pages.
+
+    Raises:
+        CommandError: Spark is not installed, did not start, or a task failed.
+    """
+    require_spark()
+    from fenceline_spark.jobs.progress import watched
+    from fenceline_spark.jobs.session import JobError, session
+
+    try:
+        with progress_bar() as progress:
+            task = progress.add_task(f"{what}: starting Spark", total=None)
+            with (
+                session(f"fenceline {what}") as spark,
+                watched(spark, lambda done, of: progress.update(task, description=what, completed=done, total=of)),
+            ):
+                yield spark
+    except JobError as error:
+        raise CommandError(str(error)) from error

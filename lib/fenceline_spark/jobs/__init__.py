@@ -1,0 +1,14 @@
+"""Jobs that keep a log useful: each is a function that takes a session of Spark, and a command of ``fenceline spark``.
+
+Rule: a job that dies at any point has done a part that counts, or nothing that counts. Running it again is right.
+"""
+
+from __future__ import annotations
+
+from fenceline_spark.jobs.archiving import archive, archived, verify_archive
+from fenceline_spark.jobs.auditing import audit
+from fenceline_spark.jobs.compaction import compact
+from fenceline_spark.jobs.forgetting import forget
+from fenceline_spark.jobs.replaying import replay
+
+__all__ = ["archive", "archived", "audit", "compact", "forget", "replay", "verify_archive"]

@@ -1,0 +1,210 @@
+"""The Parquet files of an archive, as tasks write them and check them.
+
+Rule: each attempt of a task writes files of its own names. What the driver does not put into a manifest does not count.
+
+Not here: which files count (``manifests``), and what is archived (``archiving``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark import TaskContext
+
+from fenceline import limits
+from fenceline_spark.jobs.manifests import ArchivedFile, sync_directory
+from fenceline_spark.source.reading import Reading, ReadRange
+from fenceline_spark.source.task import read_range
+
+# The topic is the name of a folder, and so is the day.
+COLUMNS = ("partition", "offset", "timestamp", "timestampType", "key", "value", "headers", "topic_epoch", "origin")
+FILES = (
+    "path string, partition int, first_offset bigint, last_offset bigint, records bigint, bytes bigint, sha256 string"
+)
+_FILES = pa.schema(
+    [
+        ("path", pa.string()),
+        ("partition", pa.int32()),
+        *((name, pa.int64()) for name in ("first_offset", "last_offset", "records", "bytes")),
+        ("sha256", pa.string()),
+    ]
+)
+FINDINGS = "path string, finding string"
+_FINDINGS = pa.schema([("path", pa.string()), ("finding", pa.string())])
+_DAYS_AT_ONCE = 64  # files open, where records' times are far apart
+_NO_DATE = "__HIVE_DEFAULT_PARTITION__"  # of records without a timestamp, as Spark and Hive name it
+_BUFFER_BYTES = 64 * limits.MIB
+_HASHED_AT_ONCE = limits.MIB
+
+
+@dataclass(frozen=True)
+class Archiving:
+    """What every task of a run is given."""
+
+    directory: str
+    topic: str
+    run: str
+    reading: Reading
+    ranges: Sequence[ReadRange]
+
+
+def write_files(work: Archiving, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Write the ranges with these numbers, one file for each day, and yield what was written.
+
+    Raises:
+        FencelineError: As ``read_range``.
+        OSError: A file could not be written.
+    """
+    context = TaskContext.get()
+    attempt = 0 if context is None else context.taskAttemptId()
+    for batch in numbers:
+        for number in batch.column(0).to_pylist():
+            written = _write(work, work.ranges[number], attempt)
+            yield pa.RecordBatch.from_pylist([asdict(file) for file in written], schema=_FILES)
+
+
+def _write(work: Archiving, one: ReadRange, attempt: int) -> list[ArchivedFile]:
+    days: dict[str, _Day] = {}
+    written: list[ArchivedFile] = []
+    waiting = 0
+    try:
+        for rows in read_range(work.reading, one):
+            for date, part in _by_day(rows):
+                if date not in days and len(days) == _DAYS_AT_ONCE:
+                    written += [day.finished() for day in days.values()]
+                    days, waiting = {}, 0
+                if date not in days:
+                    name = f"{one.topic_id}-{one.partition:05d}-{one.start:020d}-{work.run}-{attempt}-{len(written)}"
+                    days[date] = _Day(work, f"topic={work.topic}/date={date}/{name}.parquet", one.partition)
+                days[date].waiting.append(part)
+                waiting += part.nbytes
+            if waiting >= _BUFFER_BYTES:
+                for day in days.values():
+                    day.write()
+                waiting = 0
+        return [*written, *(day.finished() for day in days.values())]
+    finally:
+        for day in days.values():
+            day.close()
+
+
+def _by_day(rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """Yield the rows of each day (UTC), by its name."""
+    dates = pc.cast(rows.column(rows.schema.get_field_index("timestamp")), pa.date32())
+    days = pc.unique(dates).to_pylist()
+    for day in days:
+        name = _NO_DATE if day is None else day.isoformat()
+        if len(days) == 1:
+            yield name, rows
+        elif day is None:
+            yield name, rows.filter(pc.is_null(dates))
+        else:
+            yield name, rows.filter(pc.equal(dates, pa.scalar(day, pa.date32())))  # a null is no match
+
+
+class _Day:
+    """One file while it is written."""
+
+    def __init__(self, work: Archiving, path: str, partition: int) -> None:
+        self._path, self._partition = path, partition
+        self._whole = Path(work.directory) / path
+        self._whole.parent.mkdir(parents=True, exist_ok=True)
+        self._file = _Hashed(self._whole)
+        self._writer: pq.ParquetWriter | None = None
+        self._first = self._last = -1
+        self._records = 0
+        self.waiting: list[pa.RecordBatch] = []
+
+    def write(self) -> None:
+        """Write what waits, as one row group."""
+        if not self.waiting:
+            return
+        table = pa.Table.from_batches(self.waiting)
+        offsets = table["offset"]
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(self._file, table.schema, compression="zstd")
+            self._first = offsets[0].as_py()
+        self._last = offsets[-1].as_py()
+        self._writer.write_table(table)
+        self._records += len(table)
+        self.waiting = []
+
+    def finished(self) -> ArchivedFile:
+        """Return the file, whole and durable."""
+        self.write()
+        assert self._writer is not None
+        self._writer.close()
+        size = self._file.tell()
+        self._file.close()
+        sync_directory(self._whole.parent)
+        return ArchivedFile(
+            self._path, self._partition, self._first, self._last, self._records, size, self._file.digest.hexdigest()
+        )
+
+    def close(self) -> None:
+        """Let go of the file, whether or not it is whole."""
+        self._file.close()
+
+
+class _Hashed(io.RawIOBase):
+    """A new file that hashes what is written to it, and is durable once it is closed."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("xb")
+        self.digest = hashlib.sha256()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self.digest.update(data)
+        return self._file.write(data)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def close(self) -> None:
+        if not self._file.closed:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+        super().close()
+
+
+# Checking
+
+
+def check_files(
+    directory: str, files: Sequence[ArchivedFile], numbers: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Yield what is wrong with the files of these numbers: nothing, if they are what their manifest says."""
+    for batch in numbers:
+        found = [(files[number], finding_of(Path(directory), files[number])) for number in batch.column(0).to_pylist()]
+        wrong = [{"path": file.path, "finding": finding} for file, finding in found if finding is not None]
+        yield pa.RecordBatch.from_pylist(wrong, schema=_FINDINGS)
+
+
+def finding_of(directory: Path, file: ArchivedFile) -> str | None:
+    """Return what is wrong with a file, or ``None``."""
+    try:
+        with (directory / file.path).open("rb") as opened:
+            digest = hashlib.sha256()
+            while piece := opened.read(_HASHED_AT_ONCE):
+                digest.update(piece)
+            if digest.hexdigest() != file.sha256:
+                return "its bytes are not those that were archived (SHA-256)"
+            with closing(pq.ParquetFile(opened)) as parquet:
+                records = parquet.metadata.num_rows
+    except FileNotFoundError:
+        return "it is missing"
+    return None if records == file.records else f"it has {records} records, and its manifest says {file.records}"

@@ -1,0 +1,209 @@
+"""Archive: the committed records of a topic as Parquet files, each run beginning where the one before it ended.
+
+Rule: a run that dies at any point leaves files that no manifest names, and so nothing that counts. The next run removes
+them: it looks for them before its own commit, since a run that began before that cannot win any more.
+
+Not here: the manifests (``manifests``), and what tasks do (``archive_files``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+from fenceline.model.results import Bounds
+from fenceline.runtime import Runtime, ThreadRuntime
+from fenceline_spark.jobs.archive_files import COLUMNS, FILES, FINDINGS, Archiving, check_files, write_files
+from fenceline_spark.jobs.manifests import ArchivedFile, ArchivedRange, ArchiveError, Manifest, Manifests
+from fenceline_spark.service import client_of
+from fenceline_spark.source.bounds import topic_bounds
+from fenceline_spark.source.reading import Reading, ReadRange
+
+_RECORDS_PER_TASK = 1_000_000
+
+
+def archive(
+    spark: SparkSession,
+    topic: str,
+    directory: str | Path,
+    *,
+    endpoint: str,
+    region: str | None = None,
+    skips_lost: bool = False,
+    runtime: Runtime | None = None,
+) -> Manifest | None:
+    """Archive what was committed since the last run, and return its manifest; ``None`` if there is nothing new.
+
+    Args:
+        directory: A directory that the driver and every worker can write, on a file system with hard links.
+        skips_lost: Go on where records were deleted before they were archived; the manifest says which.
+
+    Raises:
+        TakenError: Another run archived the same records first. This run's files are removed.
+        ArchiveError: The directory cannot be used, or records were deleted before they were archived.
+        FencelineError: The service refused, or did not answer. Nothing was added.
+        PySparkException: A task failed. Nothing was added.
+    """
+    runtime = runtime or ThreadRuntime()
+    manifests = Manifests(local_directory(directory))
+    asked = topic_bounds(client_of(endpoint, region), topic)
+    topic_id = asked.topic_id
+    before = manifests.of_topic(topic_id)
+    ranges = _ranges(topic, before, asked.partitions, skips_lost=skips_lost)
+    if not ranges:
+        return None
+    stale = [*manifests.uncounted(topic, topic_id)]
+    run = runtime.fresh_id()
+    try:
+        files = _written(
+            spark, str(manifests.directory), topic, topic_id, run, ranges, Reading(endpoint, region, COLUMNS)
+        )
+        counted = [replace(one, records=_records(files, one.partition)) for one in ranges]
+        manifest = Manifest(topic, topic_id, len(before), run, runtime.now_ms(), tuple(counted), tuple(files))
+        manifests.create(manifest)
+    except BaseException:
+        _remove(path for path in manifests.uncounted(topic, topic_id) if run in path.name)
+        raise
+    # A run that began before the commit above meant to create the same manifest: it cannot win any more.
+    _remove([*stale, *(path for path in manifests.uncounted(topic, topic_id) if run in path.name)])
+    return manifest
+
+
+def archived(spark: SparkSession, topic: str, directory: str | Path) -> DataFrame:
+    """Return the records of a topic that an archive's manifests name, with the columns ``topic`` and ``date``.
+
+    Raises:
+        ArchiveError: The archive has nothing of the topic, or a manifest is missing or damaged.
+    """
+    root = local_directory(directory)
+    paths = [str(root / file.path) for file in _files_of(Manifests(root), topic)]
+    if not paths:
+        raise ArchiveError(f"the archive has no records of the topic; name another directory: topic={topic} to={root}")
+    return spark.read.option("basePath", str(root)).parquet(*paths)
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What a check of an archive found.
+
+    Attributes:
+        findings: (file, what is wrong) of the topic's files; none, if the archive is whole.
+        uncounted: How many files no manifest names: a run made them that died, or goes on.
+    """
+
+    topic: str
+    manifests: int
+    files: int
+    records: int
+    bytes: int
+    findings: tuple[tuple[str, str], ...]
+    uncounted: int
+
+
+def verify_archive(spark: SparkSession, topic: str, directory: str | Path) -> Verification:
+    """Compare every file of a topic with its manifest: its SHA-256, and how many records it has.
+
+    Raises:
+        ArchiveError: The directory cannot be used, or a manifest is missing or damaged.
+    """
+    manifests = Manifests(local_directory(directory))
+    found = manifests.of_name(topic)
+    if not found:
+        what = "the archive has no manifest of the topic; name another directory"
+        raise ArchiveError(f"{what}: topic={topic} to={manifests.directory}")
+    files = [file for manifest in found for file in manifest.files]
+    check = partial(check_files, str(manifests.directory), files)
+    rows = spark.range(0, len(files), 1, max(len(files), 1)).mapInArrow(check, FINDINGS).collect()
+    wrong = [*_gaps(found), *((row["path"], row["finding"]) for row in rows)]
+    uncounted = sum(len([*manifests.uncounted(topic, topic_id)]) for topic_id in {one.topic_id for one in found})
+    records, size = sum(one.records for one in found), sum(one.bytes for one in found)
+    return Verification(topic, len(found), len(files), records, size, tuple(wrong), uncounted)
+
+
+def local_directory(directory: str | Path) -> Path:
+    """Return the directory that is named, as every process on this machine knows it.
+
+    Raises:
+        ArchiveError: It is on a store that is no file system.
+    """
+    text = str(directory).removeprefix("file://")
+    if "://" in text:
+        what = "an archive is written to a directory, mounted on every worker"
+        raise ArchiveError(f"{what}; mount that store, or name a directory: to={directory}")
+    return Path(text).resolve()
+
+
+def _ranges(
+    topic: str, before: Sequence[Manifest], bounds: Mapping[int, Bounds], *, skips_lost: bool
+) -> list[ArchivedRange]:
+    """Return what a run archives: from where the last run ended, to the last stable offset."""
+    ends = {one.partition: one.end for manifest in before for one in manifest.ranges}
+    ranges: list[ArchivedRange] = []
+    for number, bound in sorted(bounds.items()):
+        asked = ends.get(number, bound.log_start_offset)
+        start, lost_from = max(asked, bound.log_start_offset), None
+        if asked > bound.next_offset:
+            what = "the archive has records that the log does not; restore the log, or archive to another directory"
+            raise ArchiveError(f"{what}: topic={topic} partition={number} archived={asked} next={bound.next_offset}")
+        if start > asked:
+            lost_from = asked
+            if not skips_lost:
+                what = "records were deleted before they were archived; archive more often, and go on with --skip-lost"
+                raise ArchiveError(f"{what}: topic={topic} partition={number} asked={asked} kept={start}")
+        if bound.last_stable_offset > start:
+            ranges.append(ArchivedRange(number, start, bound.last_stable_offset, 0, lost_from))
+    return ranges
+
+
+def _written(
+    spark: SparkSession,
+    directory: str,
+    topic: str,
+    topic_id: str,
+    run: str,
+    ranges: Iterable[ArchivedRange],
+    reading: Reading,
+) -> list[ArchivedFile]:
+    reads = [
+        ReadRange(topic, topic_id, one.partition, start, min(start + _RECORDS_PER_TASK, one.end))
+        for one in ranges
+        for start in range(one.start, one.end, _RECORDS_PER_TASK)
+    ]
+    work = Archiving(directory, topic, run, reading, reads)
+    rows = spark.range(0, len(reads), 1, len(reads)).mapInArrow(partial(write_files, work), FILES).collect()
+    return sorted((ArchivedFile(*row) for row in rows), key=lambda file: (file.partition, file.first_offset, file.path))
+
+
+def _records(files: Iterable[ArchivedFile], partition: int) -> int:
+    return sum(file.records for file in files if file.partition == partition)
+
+
+def _remove(paths: Iterable[Path]) -> None:
+    for path in paths:
+        path.unlink(missing_ok=True)
+
+
+def _files_of(manifests: Manifests, topic: str) -> list[ArchivedFile]:
+    return [file for manifest in manifests.of_name(topic) for file in manifest.files]
+
+
+def _gaps(manifests: Sequence[Manifest]) -> list[tuple[str, str]]:
+    """Return the ranges that do not begin where the one before them ends, and counts that do not fit."""
+    ends: dict[tuple[str, int], int] = {}
+    found: list[tuple[str, str]] = []
+    for manifest in manifests:
+        name = f"_fenceline/{manifest.topic_id}/{manifest.number:010d}.json"
+        for one in manifest.ranges:
+            place = (manifest.topic_id, one.partition)
+            asked = one.start if one.lost_from is None else one.lost_from
+            if ends.setdefault(place, asked) != asked:
+                found.append((name, f"partition {one.partition} begins at {asked}, not at {ends[place]}"))
+            ends[place] = one.end
+            records = _records(manifest.files, one.partition)
+            if records != one.records:
+                found.append((name, f"partition {one.partition} has {records} records in its files, not {one.records}"))
+    return found

@@ -1,0 +1,40 @@
+"""Forget: the version that an application has committed is removed, so that it may begin anew.
+
+Rule: what it committed stays in the log. A checkpoint from before then writes it once more.
+"""
+
+from __future__ import annotations
+
+from fenceline.client import Client
+from fenceline.model.transaction import OnceMark
+from fenceline_spark.jobs.replay_plan import mark_id
+
+_OF_QUERIES = "spark."  # before the id of a query, which its checkpoint has
+
+
+def forget(client: Client, app_id: str) -> OnceMark | None:
+    """Forget what an application has committed, and return what it was; ``None`` if nothing was remembered.
+
+    Of a replay, what its name was settled for is forgotten, too.
+
+    Args:
+        app_id: A ``txnAppId``, or the id of a streaming query.
+
+    Raises:
+        FencelineError: The service refused, or did not answer. Asking again is right.
+    """
+    found = None
+    for one in (app_id, _OF_QUERIES + app_id):
+        mark = client.once(one)
+        if mark.version >= 0:
+            client.forget_once(one)
+            found = mark
+            break
+    number = 0
+    while client.once(mark_id(app_id, number)).version >= 0:
+        number += 1
+    # From the last to the first: a run that is cut off leaves the first, so the next one finds them all.
+    for left in reversed(range(number)):
+        client.forget_once(mark_id(app_id, left))
+        found = found or OnceMark(app_id, 0)
+    return found

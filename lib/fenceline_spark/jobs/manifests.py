@@ -1,0 +1,166 @@
+"""The manifests of an archive: which ranges of a topic it has, and in which files.
+
+Rule: a manifest is created if it is absent, under the next number. That is the commit. Of two runs that archive the
+same ranges, one creates it. Only files that a manifest names count.
+
+Stored: never rename a member. A manifest of another ``version`` is refused.
+
+Not here: the files themselves; see ``archive_files``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+VERSION = 1
+_FOLDER = "_fenceline"  # Spark and Hive read no folder whose name begins so
+
+
+class ArchiveError(Exception):
+    """An archive that cannot be written or read so; the message says what to do."""
+
+
+class TakenError(ArchiveError):
+    """Another run created the manifest of this number first. What this run made does not count."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedRange:
+    """The offsets of a partition that one manifest adds, and those that were no longer kept before them."""
+
+    partition: int
+    start: int
+    end: int
+    records: int
+    lost_from: int | None = None  # offsets from here to ``start`` were not kept; None: none were lost
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedFile:
+    """A Parquet file with records of one partition and one day."""
+
+    path: str  # below the archive's directory
+    partition: int
+    first_offset: int
+    last_offset: int
+    records: int
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What one run added."""
+
+    topic: str
+    topic_id: str
+    number: int
+    run: str
+    created_at: int  # ms
+    ranges: tuple[ArchivedRange, ...]
+    files: tuple[ArchivedFile, ...]
+    version: int = VERSION
+
+    @property
+    def records(self) -> int:
+        return sum(file.records for file in self.files)
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.bytes for file in self.files)
+
+
+class Manifests:
+    """The manifests below one directory, which every worker can write."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def of_topic(self, topic_id: str) -> list[Manifest]:
+        """Return the manifests of one incarnation of a topic, in order.
+
+        Raises:
+            ArchiveError: One is missing, or damaged.
+        """
+        folder = self.directory / _FOLDER / topic_id
+        numbers = sorted(int(path.stem) for path in folder.glob("*.json") if path.stem.isdigit())
+        if numbers != [*range(len(numbers))]:
+            raise ArchiveError(f"manifests of the archive are missing; restore them from a backup: folder={folder}")
+        return [_parsed(folder / _name(number)) for number in numbers]
+
+    def of_name(self, topic: str) -> list[Manifest]:
+        """Return the manifests of every incarnation of a topic's name.
+
+        Raises:
+            ArchiveError: As ``of_topic``.
+        """
+        found = [self.of_topic(folder.name) for folder in sorted((self.directory / _FOLDER).glob("*"))]
+        return [manifest for manifests in found for manifest in manifests if manifest.topic == topic]
+
+    def create(self, manifest: Manifest) -> None:
+        """Create a manifest, whole and durable, unless one of this number exists.
+
+        Raises:
+            TakenError: One exists.
+            ArchiveError: The file system cannot create a file under one name for one of several processes.
+        """
+        folder = self.directory / _FOLDER / manifest.topic_id
+        folder.mkdir(parents=True, exist_ok=True)
+        drafted, final = folder / f".{manifest.run}", folder / _name(manifest.number)
+        with drafted.open("x", encoding="utf-8") as file:
+            json.dump(asdict(manifest), file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            # This link is the commit: of several runs one makes it. The others remove the files that they made.
+            os.link(drafted, final)
+        except FileExistsError as error:
+            what = "another run archived these records first, and nothing was added; run the command again"
+            raise TakenError(f"{what}: topic={manifest.topic} manifest={manifest.number}") from error
+        except OSError as error:
+            what = f"the archive's file system makes no hard links ({error.strerror}); name a directory on another one"
+            raise ArchiveError(f"{what}: directory={self.directory}") from error
+        finally:
+            drafted.unlink()
+        sync_directory(folder)
+
+    def uncounted(self, topic: str, topic_id: str) -> Iterator[Path]:
+        """Yield the files of this incarnation that no manifest names now: left by runs that died, or of one that runs.
+
+        Raises:
+            ArchiveError: As ``of_topic``.
+        """
+        counted = {file.path for manifest in self.of_topic(topic_id) for file in manifest.files}
+        for path in (self.directory / f"topic={topic}").glob(f"date=*/{topic_id}-*.parquet"):
+            if path.relative_to(self.directory).as_posix() not in counted:
+                yield path
+
+
+def sync_directory(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _name(number: int) -> str:
+    return f"{number:010d}.json"
+
+
+def _parsed(path: Path) -> Manifest:
+    try:
+        value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if value["version"] != VERSION:
+            raise ArchiveError(f"a newer version made this manifest; read the archive with that one: path={path}")
+        ranges = tuple(ArchivedRange(**one) for one in value.pop("ranges"))
+        files = tuple(ArchivedFile(**one) for one in value.pop("files"))
+        return Manifest(**value, ranges=ranges, files=files)
+    except (ValueError, KeyError, TypeError) as error:
+        raise ArchiveError(f"a manifest is damaged ({error}); restore it from a backup: path={path}") from error

@@ -1,0 +1,140 @@
+"""The commands of ``fenceline spark``, on the session of the tests: what they print, and how they end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from typer.testing import CliRunner
+
+from fenceline.client import Client
+from fenceline.model.record import Record
+from fenceline.model.transaction import OnceMark
+from fenceline_cli.commands import spark, spark_archive, spark_audit, spark_replay
+from fenceline_cli.main import app
+from fenceline_cli.output import CommandError
+from fenceline_spark.jobs.session import JobError, one_line_errors, reason
+from fenceline_testing import FencelineServer
+from tests.spark.directories import REGION, Directory
+from tests.support.service import TOPIC
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def run(spark: SparkSession, server: FencelineServer, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a function that runs a command of ``fenceline spark``, and returns its result."""
+
+    @contextmanager
+    def lent(what: str) -> Iterator[SparkSession]:
+        try:
+            with one_line_errors():
+                yield spark
+        except JobError as error:
+            raise CommandError(str(error)) from error
+
+    for module in _MODULES:
+        monkeypatch.setattr(module, "borrowed_session", lent)
+
+    def run(*arguments: object) -> Any:
+        return CliRunner().invoke(app, ["spark", *map(str, arguments)], env={"FENCELINE_URL": server.url})
+
+    return run
+
+
+_MODULES = (spark, spark_archive, spark_audit, spark_replay)
+
+
+def test_compact_prints_a_line_for_each_partition(run: Any, tmp_path: Path) -> None:
+    with closing(Directory(tmp_path / "data")) as stores:
+        stores.log.topics.create(TOPIC, partitions=2, config={"cleanup.policy": "compact"})
+        stores.append(Record(b"1", b"a"), Record(b"2", b"a"), Record(b"3", b"b"))
+        where = ("--data", stores.path, "--region", REGION)
+        told = run("compact", TOPIC, *where, "--json")
+        assert told.exit_code == 0, told.output
+        first, second = json.loads(told.stdout)
+        assert {name: first[name] for name in ("compaction_horizon", "records", "files")} == {
+            "compaction_horizon": 3,
+            "records": 2,
+            "files": 1,
+        }
+        assert second["records"] == 0
+        lines = run("compact", TOPIC, 0, *where).stdout.splitlines()
+        assert [line.split("\t")[:3] for line in lines] == [
+            ["partition", "compaction_horizon", "records"],
+            ["0", "3", "2"],
+        ]
+        assert "has no partition 7" in run("compact", TOPIC, 7, *where).stderr
+
+
+def test_archive_adds_and_verifies(run: Any, client: Client, topic: str, tmp_path: Path) -> None:
+    client.produce(topic, 1, [Record(b"%d" % n) for n in range(3)])
+    to = tmp_path / "archive"
+    told = run("archive", topic, "--to", to)
+    assert told.exit_code == 0, told.output
+    assert told.stdout.splitlines()[1].split("\t") == ["1", "0", "3", "3", "0"]
+    assert f"archived {topic}: manifest=0 files=1 records=3" in told.stdout
+    assert run("archive", topic, "--to", to).stdout == f"nothing is new in {topic}\n"
+    assert f"{topic}: ok: manifests=1 files=1 records=3" in run("archive", topic, "--to", to, "--verify").stdout
+    (file,) = to.glob("topic=*/date=*/*.parquet")
+    file.unlink()
+    told = run("archive", topic, "--to", to, "--verify", "--json")
+    assert told.exit_code == 1
+    assert json.loads(told.stdout)["findings"] == [[file.relative_to(to).as_posix(), "it is missing"]]
+    refused = run("archive", topic, "--to", "s3://bucket/x")
+    assert (refused.exit_code, len(refused.stderr.splitlines())) == (1, 1)
+
+
+def test_audit_prints_a_line_for_each_partition_and_writes_the_page(
+    run: Any, client: Client, topic: str, tmp_path: Path
+) -> None:
+    client.produce(topic, 0, [Record(b"1", b"a"), Record(b"1", b"a")])
+    page = tmp_path / "audit.html"
+    told = run("audit", topic, "--html", page)
+    assert told.exit_code == 0, told.output
+    rows = [line.split("\t") for line in told.stdout.splitlines()[:-1]]
+    assert rows[0] == [*spark_audit.COLUMNS]
+    assert (rows[1][:4], rows[1][7:11]) == ([topic, "0", "2", "2"], ["0", "1", "1", "0"])
+    assert topic in page.read_text()
+    told = run("audit", topic, "--strict")
+    assert told.exit_code == 1
+    assert f"FOUND duplicated: {topic}/0: 1 records have the key" in told.stdout
+    assert run("audit", "no-such-topic").exit_code == 1
+
+
+def test_replay_writes_once_and_continues(run: Any, client: Client, topic: str) -> None:
+    client.produce(topic, 0, [Record(b"%d" % n, None, (), 1_000 + n) for n in range(5)])
+    target = f"{topic}-to"
+    client.create_topic(target, partitions=2)
+    command = ("replay", topic, target, "--name", topic, "--from", "1970-01-01T00:00:01.002Z", "--until", "4")
+    told = run(*command)
+    assert told.stdout == f"replayed {topic} to {target}: offsets=2 versions=1 versions_before=0\n", told.output
+    assert [r.value for r in client.read(target, 0, offset=0).records] == [b"2", b"3"]
+    assert run(*command).stdout == f"{topic} is finished: nothing was written\n"
+    assert "another replay has this name" in run(*command, "--where", "true").stderr
+    assert "--until takes" in run("replay", topic, target, "--name", "n", "--until", "soon").stderr
+
+
+def test_forget_asks_first(run: Any, client: Client, topic: str) -> None:
+    client.end_transactions([], "commit", once=OnceMark(topic, 4))
+    assert "say --yes" in run("forget", topic).stderr
+    assert run("forget", topic, "--yes").stdout == f"forgot {topic}, which had committed version 4\n"
+    assert run("forget", topic, "--yes").stdout == f"nothing was remembered of {topic}\n"
+
+
+def test_what_failed_in_a_task_is_one_line() -> None:
+    text = """An exception was thrown from the Python worker. Please see the stack trace below.
+Traceback (most recent call last):
+  File "/x/worker.py", line 1, in main
+fenceline.errors.CorruptLogError: a stored batch is damaged: offset=3
+
+JVM stacktrace:
+org.apache.spark.SparkException: Job aborted due to stage failure
+"""
+    assert reason(text) == "a stored batch is damaged: offset=3"
+    assert reason("something else\nin two lines") == "something else in two lines"
