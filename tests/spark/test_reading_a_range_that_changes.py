@@ -10,7 +10,7 @@ import pytest
 
 from fenceline import limits
 from fenceline.client import Client
-from fenceline.errors import CorruptLogError, StoreUnavailableError
+from fenceline.errors import CorruptLogError, OffsetOutOfRangeError, StoreUnavailableError
 from fenceline.format.batch import encode, stamp
 from fenceline.model.results import AbortedTransaction, Bounds, SegmentEntry, SegmentList
 from fenceline_spark.source.data_loss import DataLossError
@@ -224,6 +224,20 @@ def test_a_listing_that_never_gets_further_fails_the_task(client: Client, topic:
     listing = Listing(part, {0: ([], 0)})
     listing.segments = lambda *_, **__: SegmentList([], False, part.topic_id, Bounds(0, 2, 2), position=0)  # type: ignore[method-assign,misc,assignment]
     with pytest.raises(StoreUnavailableError, match="the listing is empty"):
+        rows(reader(listing, part).rows())  # type: ignore[arg-type]
+
+
+def test_a_listing_that_is_refused_though_the_range_is_kept_fails_the_task(client: Client, topic: str) -> None:
+    part = filled(client, topic, 1)
+    listing = Listing(part, {})
+
+    def segments(*_: object, offset: int | None, **__: object) -> SegmentList:
+        if offset is None:
+            return SegmentList([], False, part.topic_id, Bounds(0, 2, 2))
+        raise OffsetOutOfRangeError("there is no such offset")
+
+    listing.segments = segments  # type: ignore[method-assign,assignment]
+    with pytest.raises(StoreUnavailableError, match="the listing is refused"):
         rows(reader(listing, part).rows())  # type: ignore[arg-type]
 
 
