@@ -130,6 +130,8 @@ class RangeReader:
         shown = page or self._page(None, limit=1)
         loss = self._loss_of(shown, self._at)
         if loss is None:
+            if page is None:
+                self._count_failure("reason=the listing is refused")
             return page
         report([loss], fails=self._reading.fails_on_loss)
         if loss.kept is None:
