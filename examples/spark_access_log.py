@@ -42,9 +42,9 @@ LINES_AT_ONCE = 100
 KINDS = ("page", "image", "style", "feed", "file")
 MIB = 1024 * 1024
 MOMENTS = (
-    Moment("as a task fetched a segment of the next batch", "GET /objects/", decided=3),
-    Moment("with a batch written and not yet decided", "POST /v1/transactions/end$", decided=2),
-    Moment("after a batch was decided, before it heard so", "POST /v1/transactions/end$", decided=3, is_answered=True),
+    Moment("as a task fetched a segment of the next batch", "GET /objects/", decided=2),
+    Moment("with a batch written and not yet decided", "POST /v1/transactions/end$", decided=1),
+    Moment("after a batch was decided, before it heard so", "POST /v1/transactions/end$", decided=2, is_answered=True),
 )
 INTRODUCTION = """\
 Spark on the log, exactly once. 10,000 real lines of a web server go into a topic. A streaming query counts them by the
@@ -62,7 +62,7 @@ class Run:
     number: int
     batches: int = 0
     read: int = 0
-    decisions: int = 0
+    decided: int = 0
     death: str = ""
 
 
@@ -119,8 +119,8 @@ def fresh_directory() -> Path:
     number = 1
     while (directory := Path("demo-data-spark" if number == 1 else f"demo-data-spark-{number}")).exists():
         number += 1
-    directory.mkdir(parents=True)
-    return directory.resolve()
+    directory.mkdir()
+    return directory
 
 
 def time_of(line: bytes) -> datetime:
@@ -196,7 +196,7 @@ def run_drivers(url: str, directory: Path, total: int) -> list[Run]:
                 code = driver.run()
             finally:
                 driver.close()
-            run.decisions = driver.decisions
+            run.decided = driver.decided
             check_end(driver, moment, code)
             if moment is None:
                 show_result(f"driver {number}", f"ended by itself after {run.batches} batches")
@@ -261,7 +261,7 @@ def drivers_table(runs: Sequence[Run], found: Found, seconds: float) -> Table:
         table.add_column(name, justify="right" if name != "killed by kill -9" else "left")
     hours = Counter(found.driver_of.values())
     for run in runs:
-        cells = (run.number, run.batches, run.decisions, hours[run.number], run.death or "no: it ended by itself")
+        cells = (run.number, run.batches, run.decided, hours[run.number], run.death or "no: it ended by itself")
         table.add_row(*map(str, cells))
     return table
 

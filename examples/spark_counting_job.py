@@ -18,7 +18,7 @@ from pyspark.sql.streaming import StreamingQueryListener
 from fenceline_spark import java
 
 LINES, COUNTS = "access-log", "requests-by-hour"
-LINES_IN_BATCH = 500
+LINES_IN_BATCH = 1_000
 REQUEST = r'^\S+ \S+ \S+ \[[^\]]+\] "\S+ (\S+)[^"]*" (\d{3}) (\d+|-)'
 KINDS = {  # of what was asked for, by its path; the first that matches
     "image": r"(?i)\.(png|jpe?g|gif|ico|svg)$",

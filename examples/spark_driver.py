@@ -33,7 +33,7 @@ class Moment:
     Args:
         told: What the driver is doing at that moment.
         request: The method and the path, as a regular expression.
-        decided: How many decisions (``/v1/transactions/end``) the driver has got an answer to before.
+        decided: How many batches were decided before (``/v1/transactions/end``).
         is_answered: The service has done what the request asks, and the driver never hears of it.
     """
 
@@ -67,7 +67,7 @@ class Driver:
     ) -> None:
         self.number = number
         self.was_killed = False
-        self.requests = self.decisions = 0
+        self.decided = 0  # batches, of which the last one's driver may not have heard
         self._dies = dies
         self._lock = threading.Lock()
         self._gate = ThreadingHTTPServer(("127.0.0.1", 0), _gate_of(self, urlsplit(service)))
@@ -79,7 +79,7 @@ class Driver:
         with self.log.open("w") as log:
             # A session of its own, so that all of its processes can be found, those too that leave its group.
             self._process = subprocess.Popen(
-                [sys.executable, str(JOB), endpoint, str(directory / "checkpoint"), str(number)],
+                [sys.executable, str(JOB), endpoint, str((directory / "checkpoint").resolve()), str(number)],
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
@@ -108,13 +108,11 @@ class Driver:
         with self._lock:
             if self.was_killed:
                 return False
-            if self._dies and self._dies.is_now(request, self.decisions, is_answered=is_answered):
+            if self._dies and self._dies.is_now(request, self.decided, is_answered=is_answered):
                 self.was_killed = True
                 self._kill()
-                return False
-            self.requests += is_answered
-            self.decisions += is_answered and request == "POST /v1/transactions/end"
-            return True
+            self.decided += is_answered and request == "POST /v1/transactions/end"
+            return not self.was_killed
 
     def _kill(self) -> None:
         """Kill every process of the driver's session, as ``kill -9`` does."""

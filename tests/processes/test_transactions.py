@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -40,9 +40,9 @@ pytestmark = pytest.mark.slow
 class Transactor:
     """One process of a transactional id, and what it printed."""
 
-    def __init__(self, directory: Path, transactional_id: str) -> None:
+    def __init__(self, directory: Path, transactional_id: str, role: str) -> None:
         self.id = transactional_id
-        command = [sys.executable, "-m", "tests.processes.transactor", directory, ROLES[transactional_id], self.id]
+        command = [sys.executable, "-m", "tests.processes.transactor", directory, role, self.id]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         self.lines: list[list[str]] = []
         self._reading = threading.Thread(target=self._read)
@@ -79,13 +79,14 @@ class Transactor:
 class Crew:
     """The processes: one of each id at work, and all that were before."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, roles: Mapping[str, str] = ROLES) -> None:
         self._directory = directory
+        self._roles = roles
         self.every: list[Transactor] = []
-        self.at_work = {name: self._start(name) for name in ROLES}
+        self.at_work = {name: self._start(name) for name in roles}
 
     def _start(self, name: str) -> Transactor:
-        self.every.append(Transactor(self._directory, name))
+        self.every.append(Transactor(self._directory, name, self._roles[name]))
         return self.every[-1]
 
     def kill(self, name: str) -> None:

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from fenceline.adapters.sqlite.directory import open_directory
 from fenceline.append.request import AppendRequest
 from fenceline.errors import (
+    AlreadyCommittedError,
     FencelineError,
     InvalidProducerEpochError,
     InvalidProducerIdMappingError,
@@ -25,7 +26,7 @@ from fenceline.model.record import Record
 from fenceline.model.requests import ReadRequest
 from fenceline.model.results import ProducerRef
 from fenceline.model.subscription import GroupOffset
-from fenceline.model.transaction import ProducerPair
+from fenceline.model.transaction import OnceMark, ProducerPair, TransactionMember
 from fenceline.runtime import ThreadRuntime
 from fenceline.service.log import Log
 
@@ -34,6 +35,7 @@ T = TypeVar("T")
 INPUT, OUTPUT, GROUP = "in", "out", "processors"
 PARTITIONS = 2
 TIMEOUT_MS = 900_000  # no time-out: what is left open is ended by the next instance
+APP, MEMBERS = "query", 3
 RECORDS_MAX = 20  # of a transaction of the processor
 _FENCED = (ProducerFencedError, InvalidProducerEpochError, InvalidProducerIdMappingError, InvalidTxnStateError)
 
@@ -113,6 +115,32 @@ def process(log: Log, transactional_id: str) -> None:
             positions[partition] = process_some(log, instance, partition, positions[partition], wait_ms=100)
 
 
+def commit(log: Log, name: str) -> None:
+    """Commit the versions of one application with three transactions each, beside a process that does the same."""
+    instances = [Instance(log, f"{name}.{number}") for number in range(MEMBERS)]
+    while True:
+        version, run = persist(lambda: log.transactions.once(APP)).version + 1, instances[0].name
+        for number, instance in enumerate(instances):
+            for partition in range(PARTITIONS):
+                instance.produce(OUTPUT, partition, [f"{version}|{run}|{number}|{n}" for n in range(2)])
+        tell("raises", version, run)
+        try:
+            _end_together(log, instances, OnceMark(APP, version, run))
+        except AlreadyCommittedError as error:
+            tell("beaten", version, run, error.extra["note"])
+            for instance in instances:
+                instance.end(is_commit=False)
+        else:
+            tell("committed", version, run)
+
+
+def _end_together(log: Log, instances: list[Instance], once: OnceMark) -> None:
+    members = [TransactionMember(instance.id, instance.pair) for instance in instances]
+    following = persist(lambda: log.transactions.end_all(members, True, once))
+    for instance, member in zip(instances, following, strict=True):
+        instance.pair = member.pair
+
+
 def position(log: Log, partition: int) -> int:
     """Return where the group goes on: stable, since the instance before may have left offsets pending (KIP-447)."""
     found, _ = persist(
@@ -141,7 +169,7 @@ def main(directory: str, role: str, transactional_id: str) -> None:
     objects, items = open_directory(directory, now_ms=runtime.now_ms)
     log = Log(objects, items, runtime, region="local")
     try:
-        {"produce": produce, "process": process}[role](log, transactional_id)
+        {"produce": produce, "process": process, "commit": commit}[role](log, transactional_id)
     except Fenced:
         tell("fenced")
 

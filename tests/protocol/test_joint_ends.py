@@ -29,7 +29,6 @@ from fenceline.service.log import Log
 from fenceline.transactions import item_store
 from tests.support.claiming import code_of
 from tests.support.service import (
-    TOPIC,
     Fault,
     Service,
     is_unavailable,
@@ -37,7 +36,6 @@ from tests.support.service import (
     lost_behind,
     moves,
     never_arrives,
-    serve_in_real_time,
     slept_before,
 )
 from tests.support.sweeping import swept
@@ -158,19 +156,20 @@ def test_the_most_members_that_one_decision_takes_fit_one_write(wide: Service) -
     assert {one.stored().state for one in made[1::2]} == {COMPLETE_COMMIT}
 
 
-def test_markers_of_several_members_share_the_segments_of_a_partition() -> None:
-    service = serve_in_real_time(timeout_ms=300_000)
-    service.log.topics.create(TOPIC, partitions=4)
-    made = [Producer(service, service.log, f"m{number}") for number in range(12)]
-    for one in made:
-        one.begin()
-        one.add(0, 1)
-    before = service.count()
-    end(made)
-    creates = (service.count() - before)["objects.create"]
-    assert creates <= 24
-    assert len(outcomes(service, 0)) == len(outcomes(service, 1)) == 12
-    service.close()
+def test_the_markers_of_one_partition_follow_each_other_so_that_they_may_share_segments(
+    wide: Service, members: list[Producer]
+) -> None:
+    """Side by side, those that wait for one partition go into one create."""
+    created: list[int] = []
+
+    def note(operation: str, key: str) -> None:
+        if operation == "create":
+            created.append(keys.parse_segment_key(key)[1])
+
+    wide.objects.on_call = note
+    end(members)
+    assert len(created) == 6
+    assert created == sorted(created)
 
 
 def test_each_member_at_its_last_epoch_goes_on_with_a_producer_id_of_its_own(

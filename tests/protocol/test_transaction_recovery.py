@@ -17,10 +17,12 @@ from fenceline.log.context import Context
 from fenceline.model.transaction import (
     PREPARE_ABORT,
     PREPARE_COMMIT,
+    OnceMark,
     check_transactional_id,
 )
 from fenceline.ports import Unavailable
 from fenceline.recovery.rebuild import Rebuilt, is_cut_off, rebuild
+from fenceline.transactions import once
 from fenceline.transactions.expiry import producer_ids_after, transactions_after
 from fenceline.transactions.hanging import find
 from fenceline.transactions.item import (
@@ -131,6 +133,28 @@ def test_what_one_log_shows_committed_is_committed_in_all(service: Service, ende
     item = transactions(context)["recovered-7-3"]
     assert item.state == state
     assert [(one.topic, one.partitions) for one in item.partitions] == [(TOPIC, (0, 1))]
+
+
+def test_transactions_that_were_decided_together_may_end_apart_and_what_was_committed_once_is_forgotten(
+    service: Service,
+) -> None:
+    """I26's one exception: the items were lost after the decision, and only one member has a marker in any log."""
+    service.log.transactions.end_all([], True, OnceMark("app", 5, "run-1"))
+    build(
+        service,
+        {
+            (TOPIC, 0): [batch(7, 3), outcome(7, 4, is_commit=True)],
+            (TOPIC, 1): [batch(7, 3)],
+            (OTHER, 0): [batch(8, 3)],
+        },
+    )
+    context, _ = rebuilt(service)
+    found = transactions(context)
+    assert {name: item.state for name, item in found.items()} == {
+        "recovered-7-3": PREPARE_COMMIT,
+        "recovered-8-3": PREPARE_ABORT,
+    }
+    assert once.read(context, "app") is None
 
 
 def test_a_commit_is_found_in_a_log_that_was_read_later(service: Service) -> None:

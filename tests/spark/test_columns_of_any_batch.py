@@ -44,7 +44,7 @@ def bodies(draw: st.DrawFn) -> bytes:
 
 
 @given(bodies())
-@settings(max_examples=300)
+@settings(max_examples=200)
 def test_any_batches_decode_to_what_the_library_decodes(body: bytes) -> None:
     rows, timestamps = rows_by_library(body)
     found = record_batches(body)

@@ -50,7 +50,7 @@ def agree(body: bytes) -> None:
     codecs,
     st.lists(st.tuples(st.integers(0, 2**16), st.integers(1, 255)), min_size=1, max_size=3),
 )
-@settings(max_examples=500)
+@settings(max_examples=300)
 def test_a_changed_byte_under_a_mended_crc_is_refused_by_both_decoders_or_by_none(
     batch: list[Record], codec: Codec, changes: list[tuple[int, int]]
 ) -> None:
@@ -118,7 +118,7 @@ def raw_records(draw: st.DrawFn) -> bytes:
 
 
 @given(st.lists(raw_records(), min_size=1, max_size=3), st.integers(-1, 1), st.integers(0, 5))
-@settings(max_examples=1_000)
+@settings(max_examples=500)
 @example([raw_record(b"\0\0\0\1\1\0")], 0, 0)
 def test_records_with_odd_varints_are_refused_by_both_decoders_or_by_none(
     batch: list[bytes], more: int, last_offset_delta: int

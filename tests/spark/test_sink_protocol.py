@@ -101,13 +101,15 @@ def test_a_task_that_fails_amid_its_appends_frees_readers_and_is_tried_again(fen
 def test_of_two_copies_of_a_task_the_one_in_the_messages_is_committed_and_the_other_fenced(
     fenceline: Fenceline,
 ) -> None:
-    for winner in (0, 1):
-        run = Run(fenceline, LARGE)
-        copies = [run.task(winner, 0, part("a", "b"), attempt=attempt) for attempt in (0, 1)]
+    run = Run(fenceline, LARGE)
+    run.write(0, [[]])
+    run.write(1, [part("first")])  # from now on the batch before is this run's
+    for version, winner in ((2, 0), (3, 1)):
+        copies = [run.task(version, 0, part("a", "b"), attempt=attempt) for attempt in (0, 1)]
         run.committer.commit([copies[winner]])
         assert state(fenceline, f"{QUERY}.0.{1 - winner}") != ONGOING
         assert are_free(fenceline)
-    assert Counter(committed(fenceline)) == Counter({b"a": 2, b"b": 2})
+    assert Counter(committed(fenceline)) == Counter({b"first": 1, b"a": 2, b"b": 2})
 
 
 def test_what_a_run_that_died_left_open_is_fenced_after_the_next_runs_first_batch(fenceline: Fenceline) -> None:
@@ -278,6 +280,28 @@ def test_a_job_without_a_version_is_written_each_time(fenceline: Fenceline) -> N
         message = write_once(run.client, options, Part(batch, 0, 0), iter(part("a")), parallel=1)
         run.committer.commit([message])
     assert committed(fenceline) == [b"a", b"a"]
+
+
+@pytest.mark.parametrize("options", [INLINE, LARGE], ids=["inline", "large"])
+def test_a_session_writes_exclusively_until_it_is_fenced(fenceline: Fenceline, options: SinkOptions) -> None:
+    def write(options: SinkOptions) -> None:
+        run = Run(fenceline, options)
+        batch = Batch(f"spark.{run.run}", None, 0, run.run, is_stream=False)
+        given = [rows("a", partition=[0])]
+        run.committer.commit([write_once(run.client, options, Part(batch, 0, 0), given, parallel=1)])
+
+    with fenceline.client.producer(TOPIC, access_mode="Exclusive") as first:
+        assert first.claim is not None
+        held = replace(options, session_id=first.claim.session_id, topic_epochs=first.claim.topic_epochs)
+        write(held)
+        with pytest.raises(errors.ProducerBusyError):
+            write(options)  # under no session
+        with (
+            fenceline.client.producer(TOPIC, access_mode="ExclusiveWithFencing"),
+            pytest.raises(errors.ProducerFencedError),
+        ):
+            write(held)
+    assert committed(fenceline) == [b"a"]
 
 
 def test_more_large_parts_than_one_end_takes_are_refused_with_a_way_out(fenceline: Fenceline) -> None:

@@ -51,7 +51,7 @@ def read(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> li
 
 
 def run(reader: StreamReader, start: dict[str, Any], limit: ReadLimit | None = None) -> list[dict[str, Any]]:
-    """Return the ends of batches until there are no more."""
+    """Return the end of each batch, until nothing is left."""
     ends: list[dict[str, Any]] = []
     while (end := reader.latestOffset(ends[-1] if ends else start, limit or reader.getDefaultReadLimit())) != (
         ends[-1] if ends else start

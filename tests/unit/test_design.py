@@ -45,6 +45,13 @@ def test_no_invariant_is_cited_that_is_not_stated() -> None:
     assert cited <= invariants()
 
 
+def test_each_test_that_design_names_is_there() -> None:
+    named = set(re.findall(r"`(test_\w+)`", PAGES["DESIGN.md"]))
+    written = "\n".join(path.read_text() for path in SOURCES if path.is_relative_to(ROOT / "tests"))
+    assert len(named) >= 10
+    assert [name for name in named if f"def {name}(" not in written] == []
+
+
 def titles_cited() -> Iterator[tuple[str, str, str]]:
     for path in SOURCES:
         for page, title in TITLED.findall(path.read_text()):

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from aiokafka.record.util import decode_varint
 
 from fenceline.format.compression import HEADERS_PER_BATCH_MAX
 from fenceline_spark.columns.binary import columns_at, valid_bits
@@ -17,6 +18,7 @@ from fenceline_spark.columns.fields import PAST_THE_END, Fields, Places
 from fenceline_spark.columns.varints import varints
 
 _PAIR = pa.struct([("key", pa.string()), ("value", pa.binary())])
+_FEW_RECORDS = 8  # so many, and fewer, are read one by one
 TYPE = pa.list_(pa.field("element", _PAIR))
 
 
@@ -37,20 +39,24 @@ def headers(data: memoryview, array: Any, found: Fields, ends: Any) -> Headers |
     count = found.header_count
     if count is None:
         return None
-    # A header takes two bytes at least.
-    refuse(
-        (count < 0) | (count > np.minimum((ends - found.headers_at) // 2, HEADERS_PER_BATCH_MAX)), "too many headers"
-    )
+    most = np.minimum((ends - found.headers_at) // 2, HEADERS_PER_BATCH_MAX)  # a header takes two bytes at least
+    refuse((count < 0) | (count > most), "its number of headers is wrong")
     firsts = np.cumsum(count) - count
     names, values, behind = _empty(int(count.sum())), _empty(int(count.sum())), found.headers_at.copy()
     rows, number = np.flatnonzero(count), 0
-    while len(rows):
+    while len(rows) > _FEW_RECORDS:
         try:
             behind[rows] = _read(array, behind.take(rows), ends.take(rows), names, values, firsts.take(rows) + number)
         except Damage as damage:
             raise Damage(int(rows[damage.record]), damage.what) from damage
         number += 1
         rows = rows[count.take(rows) > number]
+    for row in map(int, rows):
+        left = slice(int(firsts[row]) + number, int(firsts[row] + count[row]))
+        try:
+            behind[row] = _read_alone(data, int(behind[row]), int(ends[row]), names, values, left)
+        except ValueError as error:
+            raise Damage(row, str(error)) from error
     refuse(behind != ends, PAST_THE_END)
     name_column, value_column = columns_at(data, names, values)
     return Headers(count, _strings(name_column, firsts), value_column)
@@ -83,6 +89,30 @@ def _read(array: Any, at: Any, ends: Any, names: Places, values: Places, where: 
     refuse(lengths > ends - start, PAST_THE_END)
     at = start + lengths
     values.start[where], values.end[where], values.is_null[where] = start, at, is_null
+    return at
+
+
+def _read_alone(data: memoryview, at: int, end: int, names: Places, values: Places, where: slice) -> int:
+    """Read the last headers of one record, and return where they end.
+
+    Raises:
+        ValueError: They do not fit it.
+    """
+    found: list[tuple[int, int, int, int, bool]] = []
+    for _ in range(where.start, where.stop):
+        length, name_at = decode_varint(data, at)
+        if not 0 <= length < end - name_at:
+            raise ValueError(PAST_THE_END)
+        name_end = name_at + length
+        length, value_at = decode_varint(data, name_end)
+        if length > end - value_at:
+            raise ValueError(PAST_THE_END)
+        at = value_at + max(length, 0)
+        found.append((name_at, name_end, value_at, at, length < 0))
+    names.start[where], names.end[where], values.start[where], values.end[where], values.is_null[where] = zip(
+        *found, strict=True
+    )
+    names.is_null[where] = False
     return at
 
 

@@ -47,29 +47,33 @@ def record_places(data: memoryview, spans: Sequence[Span]) -> Any:
     if guessed is not None:
         return guessed
     places: list[int] = []
-    steady = bytes(data)  # a byte of it is read faster
     for span in spans:
-        _walk(steady, span, places)
+        _walk(data, span, places)
     places.append(spans[-1].end)
     return np.array(places, dtype=np.int64)
 
 
-def _walk(data: bytes, span: Span, places: list[int]) -> None:
+def _walk(data: memoryview, span: Span, places: list[int]) -> None:
     """Add the places of one batch's records, step by step."""
     before, at, steps, add = len(places), span.start, _STEPS, places.append
     try:
         for _ in range(span.records):
             add(at)
-            step = steps[data[at]]
-            at = at + step if step else _after_long(data, at, len(places) - 1)
+            first = data[at]
+            if step := steps[first]:
+                at += step
+            elif first & 0x81 == 0x80 and (second := data[at + 1]) < 0x80:
+                at += 2 + (first >> 1 & 0x3F) + (second << 6)
+            else:
+                at = _after_long(data, at, len(places) - 1)
     except IndexError:
         at = len(data)
     if at != span.end:
         raise Damage(before, f"its records do not fill it: count={span.records} bytes={span.end - span.start}")
 
 
-def _after_long(data: bytes, at: int, number: int) -> int:
-    """Return where the record at ``at`` ends, whose length is not an even byte."""
+def _after_long(data: memoryview, at: int, number: int) -> int:
+    """Return where the record at ``at`` ends, whose length is negative, or more than two bytes."""
     length = shift = 0
     byte = 0x80
     while byte > 0x7F:

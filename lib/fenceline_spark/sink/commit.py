@@ -152,7 +152,7 @@ class Committer:
             AlreadyCommittedError: Another run of the batch was first, or a later batch was written.
         """
         once = None if batch.once_id is None else OnceMark(batch.once_id, batch.version, batch.run)
-        # The commit of a batch: it raises `once` to the version. A run that loses has shown no reader anything.
+        # I29: the commit of a batch, which raises `once` to its version. A run that loses has shown no reader anything.
         self._client.end_transactions(members, "commit", once=once)
 
     def _is_own_fence(self, error: errors.FencelineError, found: _Collected) -> bool:

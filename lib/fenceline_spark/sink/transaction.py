@@ -36,6 +36,7 @@ class OpenTransaction:
         self.transactional_id = transactional_id
         self._extend_ms = extend_ms
         self._partitions: set[TopicPartition] = set()
+        self._is_begun = False  # a request was sent that may have opened it at the service
         self._failure: errors.FencelineError | None = None
         self._over = threading.Event()
         self._keeper: threading.Thread | None = None
@@ -48,7 +49,7 @@ class OpenTransaction:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stop()
-        if kind is not None and self._partitions:
+        if kind is not None and self._is_begun:
             abort(self._client, self.transactional_id, self.pair)
 
     def include(self, partitions: Iterable[TopicPartition]) -> None:
@@ -67,6 +68,7 @@ class OpenTransaction:
                 "the rows touch more partitions than one transaction takes; write fewer in each task, by repartition: "
                 f"partitions={count} partitions_max={limits.TRANSACTION_PARTITIONS_MAX}"
             )
+        self._is_begun = True
         self._client.add_partitions_to_transaction(self.transactional_id, self.pair, new)
         self._partitions.update(new)
         if self._keeper is None:

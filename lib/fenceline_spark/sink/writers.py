@@ -17,6 +17,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from fenceline.client import Client
 from fenceline.errors import InvalidRequestError
+from fenceline_spark.plain_errors import plain_errors
 from fenceline_spark.service import client_of
 from fenceline_spark.sink.commit import Committer
 from fenceline_spark.sink.messages import Batch, Message, Part
@@ -34,6 +35,7 @@ class BatchWriter(DataSourceArrowWriter):
     options: SinkOptions
     job: str
 
+    @plain_errors
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         task = _task()
         if not self.options.is_exactly_once:
@@ -41,10 +43,12 @@ class BatchWriter(DataSourceArrowWriter):
         part = Part(self._batch(), task.partitionId(), task.attemptNumber())
         return write_once(_client(self.options), self.options, part, iterator)
 
+    @plain_errors
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         if self.options.is_exactly_once:
             Committer(_client(self.options), self.options).commit(_all(messages))
 
+    @plain_errors
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:  # noqa: ARG002 - PySpark's
         if self.options.is_exactly_once:
             Committer(_client(self.options), self.options).abort(self._batch())
@@ -60,6 +64,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     options: SinkOptions
 
+    @plain_errors
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         task = _task()
         query, version = _property(task, _QUERY_ID), int(_property(task, _BATCH_ID))
@@ -70,10 +75,12 @@ class StreamWriter(DataSourceStreamArrowWriter):
         batch = Batch(name, name, version, _property(task, _RUN_ID), is_stream=True)
         return write_once(_client(self.options), self.options, Part(batch, index, task.attemptNumber()), iterator)
 
+    @plain_errors
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002 - PySpark's
         if self.options.is_exactly_once:
             Committer(_client(self.options), self.options).commit(_all(messages))
 
+    @plain_errors
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002 - PySpark's
         """Free readers. Where every task failed, no message says the query's id, and the time-outs do it."""
         if self.options.is_exactly_once:

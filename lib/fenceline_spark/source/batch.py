@@ -23,7 +23,6 @@ from fenceline_spark.source.offsets import Offsets
 from fenceline_spark.source.options import SourceOptions
 from fenceline_spark.source.ranges import cut, kept
 from fenceline_spark.source.reading import ReadRange
-from fenceline_spark.source.task import read_range
 
 
 class BatchReader(DataSourceReader):
@@ -42,6 +41,8 @@ class BatchReader(DataSourceReader):
         return ranges
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
+        from fenceline_spark.source.task import read_range  # only in tasks: half a second of imports
+
         # PySpark plans one partition of its own where there is none to read.
         return read_range(self._reading, partition) if isinstance(partition, ReadRange) else iter(())
 
@@ -88,8 +89,8 @@ def _decided(one: ReadRange, options: SourceOptions, bounds: TopicBounds) -> Rea
     if one.end <= max(last, one.start):
         return one
     raise InvalidRequestError(
-        "an open transaction holds records before the end that was asked for; read again once it has ended, end at "
-        "latest, or set isolation=read_uncommitted: "
+        "an open transaction holds records before the end; read again once it has ended, end at latest, or set "
+        "isolation=read_uncommitted: "
         f"topic={one.topic} partition={one.partition} end={one.end} last_stable_offset={last}",
         field="endingOffsets",
     )

@@ -1,7 +1,7 @@
 """Where a stream goes next: from its offsets and the log's bounds to the offsets at which the next batch ends.
 
-Rule: what a batch reads depends on its two offsets alone. So a partition that appears later, and a topic created anew,
-enter the offsets at their earliest in one batch, and are read from there by the next one.
+Rule: what a batch reads depends on its two offsets alone. So one batch takes a partition that appears later, or
+a topic created anew, into the offsets at its earliest. The next batch reads from there.
 
 Rule: an offset never goes back.
 """

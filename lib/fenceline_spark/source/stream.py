@@ -33,7 +33,6 @@ from fenceline_spark.source.progress import Look, look
 from fenceline_spark.source.progress_group import ProgressGroup
 from fenceline_spark.source.ranges import cut
 from fenceline_spark.source.reading import ReadRange
-from fenceline_spark.source.task import read_range
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -113,6 +112,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return cut(ranges, min_partitions=self._options.min_partitions, max_records=self._options.max_records)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
+        from fenceline_spark.source.task import read_range  # only in tasks: half a second of imports
+
         return read_range(self._reading, partition) if isinstance(partition, ReadRange) else iter(())
 
     def commit(self, end: dict[str, Any]) -> None:

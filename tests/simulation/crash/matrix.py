@@ -22,6 +22,7 @@ from fenceline.ports import StoreFact
 from fenceline.transactions import expiry
 from tests.simulation.crash import checks
 from tests.simulation.crash.access_operations import ACCESS_OPERATIONS
+from tests.simulation.crash.once_operations import ONCE_OPERATIONS
 from tests.simulation.crash.operations import OPERATIONS, Operation
 from tests.simulation.crash.region_operations import REGION_OPERATIONS
 from tests.simulation.crash.rows import Stored, explain, rows_of_design
@@ -33,7 +34,7 @@ PAUSES_MS = (MINUTE_MS, 120 * MINUTE_MS)
 """Between the death and the next process: the shortest that makes every look old, and one beyond ``gc_grace``."""
 
 
-ALL_OPERATIONS = [*OPERATIONS, *ACCESS_OPERATIONS, *TRANSACTION_OPERATIONS, *REGION_OPERATIONS]
+ALL_OPERATIONS = [*OPERATIONS, *ACCESS_OPERATIONS, *TRANSACTION_OPERATIONS, *ONCE_OPERATIONS, *REGION_OPERATIONS]
 
 
 @dataclass(frozen=True)

@@ -18,13 +18,14 @@ from fenceline.append import checks
 from fenceline.append.appender import Appender
 from fenceline.append.coordinator_answer import AskCoordinator
 from fenceline.append.queue import Group
-from fenceline.errors import ProducerFencedError
+from fenceline.errors import AlreadyCommittedError, FencelineError, ProducerFencedError
 from fenceline.format.segment import parse_segment
 from fenceline.log import checkpoint
 from fenceline.log.partition import Partition
 from fenceline.log.state import PartitionState
 from fenceline.recovery.open_transactions import OpenTransactions
-from fenceline.transactions import decide, finish
+from fenceline.transactions import decide, decide_ends, finish
+from fenceline.transactions.ends import JointCoordinator
 from tests.simulation.crash import operations
 from tests.simulation.crash.matrix import ALL_OPERATIONS, deaths_behind_writes, run_all, table
 from tests.simulation.crash.operations import Operation
@@ -175,6 +176,39 @@ def test_a_decision_that_its_own_repeat_does_not_find_is_found(monkeypatch: pyte
     monkeypatch.setattr(decide, "_end", lambda item, *told: ended(item and replace(item, ended=None), *told))
     with pytest.raises((AssertionError, ProducerFencedError)):
         list(run_all(BY_NAME["end: commit"]))
+
+
+def test_members_that_are_decided_one_after_another_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrote = JointCoordinator._write
+
+    def write(self: JointCoordinator, decision: Any) -> Any:
+        alone = [wrote(self, replace(decision, members=[one], once=None)).members[0] for one in decision.members]
+        if decision.once is not None:
+            wrote(self, replace(decision, members=[]))
+        return replace(decision, members=alone, once=None)
+
+    monkeypatch.setattr(JointCoordinator, "_write", write)
+    with pytest.raises((AssertionError, FencelineError)):
+        list(run_all(BY_NAME["end of several: commit"]))
+
+
+def test_an_end_of_several_that_its_own_repeat_does_not_find_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decide_ends, "_is_ended", lambda seen, member: False)
+    with pytest.raises(AlreadyCommittedError):
+        list(run_all(BY_NAME["end of several: commit"]))
+
+
+def test_a_version_that_is_raised_apart_from_its_members_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrote = JointCoordinator._write
+
+    def write(self: JointCoordinator, decision: Any) -> Any:
+        if decision.once is not None:
+            wrote(self, replace(decision, members=[]))
+        return wrote(self, replace(decision, once=None))
+
+    monkeypatch.setattr(JointCoordinator, "_write", write)
+    with pytest.raises((AssertionError, FencelineError)):
+        list(run_all(BY_NAME["end of several: commit"]))
 
 
 def test_a_rebuild_that_aborts_what_was_shown_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,7 +117,8 @@ def _prepared(difference: Difference, *, is_all_done: bool) -> set[str]:
         marked = [_has_marker(difference.left, *where, item.pair) for where in _places(item)]
         is_settled = not any(one[1] == item.producer_id for one in pending_of(difference.left))
         if (all(marked) and is_settled) is is_all_done:
-            found |= {place} | _outcomes(difference) | difference.changed_under("cursors/")
+            found |= {place} | _outcomes(difference)
+            found |= difference.changed_under("cursors/") | difference.changed_under("once/")
     return found & difference.changed
 
 

@@ -5,7 +5,7 @@ import json
 import httpx
 import pytest
 
-from fenceline import CommittedOffset, ProducerPair, TopicPartition, errors
+from fenceline import CommittedOffset, OnceMark, ProducerPair, TopicPartition, TransactionMember, errors
 from fenceline.client import Client
 from fenceline.client.types import Coordinator
 from fenceline.model.transaction import ShownProducerState, Transaction
@@ -72,6 +72,74 @@ def test_a_transactional_id_is_one_part_of_each_path():
         ("POST", f"{path}/end", {**pair, "result": "commit"}),
         ("GET", path, None),
     ]
+
+
+def test_several_transactions_end_by_one_request():
+    ended = [{"transactional_id": "a/b", "producer_id": 7, "producer_epoch": 4}]
+    client, asked = client_of(ok({"transactions": ended}))
+
+    members = [TransactionMember("a/b", PAIR)]
+    assert client.end_transactions(members, "abort") == [TransactionMember("a/b", ProducerPair(7, 4))]
+    client.end_transactions(iter(members), "commit", once=OnceMark("app", 5, "run"))
+    client.end_transactions([], "commit", once=OnceMark("app", 0, committed_at=9))
+
+    entry = {"transactional_id": "a/b", "producer_id": 7, "producer_epoch": 3}
+    once = {"app_id": "app", "version": 5, "note": "run"}
+    assert asked == [
+        ("POST", "/v1/transactions/end", {"transactions": [entry], "result": "abort"}),
+        ("POST", "/v1/transactions/end", {"transactions": [entry], "result": "commit", "once": once}),
+        (
+            "POST",
+            "/v1/transactions/end",
+            {"transactions": [], "result": "commit", "once": {"app_id": "app", "version": 0}},
+        ),
+    ]
+
+
+def test_one_transaction_ends_with_a_version():
+    client, asked = client_of(ok({"producer_id": 7, "producer_epoch": 4}))
+
+    assert client.end_transaction("a", PAIR, "commit", once=OnceMark("app", 5)) == ProducerPair(7, 4)
+    body = {"producer_id": 7, "producer_epoch": 3, "result": "commit", "once": {"app_id": "app", "version": 5}}
+    assert asked == [("POST", "/v1/transactions/a/end", body)]
+
+
+def test_what_an_application_has_committed_is_shown_and_forgotten():
+    shown = {"app_id": "a b", "version": 5, "note": None, "committed_at": 9, "later": "unknown"}
+    client, asked = client_of(ok(shown), httpx.Response(204))
+
+    assert client.once("a b") == OnceMark("a b", 5, None, 9)
+    client.forget_once("a b")
+    assert asked == [("GET", "/v1/once/a%20b", None), ("DELETE", "/v1/once/a%20b", None)]
+
+
+def test_an_extension_says_until_when():
+    client, asked = client_of(LOST, ok({"expires_at": 99}))
+
+    assert client.extend_transaction("a b", PAIR, 20_000) == 99
+    body = {"producer_id": 7, "producer_epoch": 3, "timeout_ms": 20_000}
+    assert asked == [("POST", "/v1/transactions/a%20b/extend", body)] * 2
+
+
+def test_a_transaction_that_was_extended_says_until_when():
+    client, _ = client_of(ok({**SHOWN, "expires_at": 77}), ok(SHOWN))
+
+    assert client.transaction("a").expires_at == 77
+    assert client.transaction("a").expires_at is None
+
+
+@pytest.mark.parametrize("call", ["end", "end-all"])
+@pytest.mark.parametrize("before", ["LOST", "UNDECIDED"])
+def test_a_version_that_is_committed_is_reported_as_such_after_a_lost_answer_too(call, before):
+    """It says what is stored, and by which note: that is true whatever became of the lost request."""
+    already = refused(errors.AlreadyCommittedError("it is committed", version=7, note="run-2"))
+    client, asked = client_of({"LOST": LOST, "UNDECIDED": UNDECIDED}[before], already)
+
+    with pytest.raises(errors.AlreadyCommittedError) as caught:
+        CALLS[call](client)
+
+    assert (caught.value.version, caught.value.note) == (7, "run-2")
+    assert len(asked) == 2
 
 
 @pytest.mark.parametrize("name", ["", ".", ".."])
@@ -154,6 +222,8 @@ CALLS = {
     "group": lambda client: client.add_group_to_transaction("a", PAIR, "g"),
     "offsets": lambda client: client.send_offsets_to_transaction("a", PAIR, "g", []),
     "end": lambda client: client.end_transaction("a", PAIR, "commit"),
+    "end-all": lambda client: client.end_transactions([TransactionMember("a", PAIR)], "commit"),
+    "extend": lambda client: client.extend_transaction("a", PAIR, 1),
 }
 UNDECIDED = refused(errors.ConcurrentTransactionsError("it is being finished"))
 LOST = httpx.Response(502)
@@ -170,6 +240,9 @@ REFUSED = refused(errors.ProducerFencedError("another instance came"))
         ("offsets", LOST, errors.OutcomeUnknownError),
         ("offsets", UNDECIDED, errors.ProducerFencedError),
         ("end", LOST, errors.OutcomeUnknownError),
+        ("end-all", LOST, errors.OutcomeUnknownError),
+        ("end-all", UNDECIDED, errors.OutcomeUnknownError),
+        ("extend", LOST, errors.ProducerFencedError),  # true of the producer, whatever became of the lost one
         ("end", UNDECIDED, errors.OutcomeUnknownError),  # it may be decided, and another instance finished it
         ("end", refused(errors.StoreUnavailableError("away")), errors.ProducerFencedError),
     ],

@@ -71,6 +71,17 @@ def test_what_is_due_is_overdue_five_minutes_later(state: str, ms: int) -> None:
     assert is_overdue(one, NOW) == (is_due(one, NOW) and late_ms >= limits.TRANSACTION_OVERDUE_MS)
 
 
+def test_what_was_extended_is_due_only_after_that_and_overdue_five_minutes_later() -> None:
+    """I28: an extension that ends before the time-out changes nothing."""
+    one = replace(item(ONGOING, 5), started_at=NOW - 10**6, expires_at=NOW)
+    assert not is_due(one, NOW)
+    assert is_due(one, NOW + 1)
+    assert not is_overdue(one, NOW + limits.TRANSACTION_OVERDUE_MS)
+    assert is_overdue(one, NOW + limits.TRANSACTION_OVERDUE_MS + 1)
+    shorter = replace(one, started_at=NOW, expires_at=NOW + 1)
+    assert not is_due(shorter, NOW + 60_000)
+
+
 @pytest.fixture
 def service() -> Iterator[Service]:
     made = serve()
