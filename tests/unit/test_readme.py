@@ -76,14 +76,6 @@ def test_make_runs_the_demo_and_the_tests_as_it_says() -> None:
     assert f"make {test[1]}" in (ROOT / ".ci" / "run").read_text()
 
 
-def test_make_brings_a_java_for_the_demo_of_spark_where_there_is_none() -> None:
-    assert "`make demo-spark`" in TEXT
-    told = ["make", "--dry-run", "--always-make", "demo-spark"]
-    planned = subprocess.run(told, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    found, brought, run = "-m fenceline_spark.java", "-e '.[server,spark,java]'", "python examples/spark_access_log.py"
-    assert planned.index(found) < planned.index(brought) < planned.index(run)  # test_demo.py of spark runs the last
-
-
 def test_each_request_says_what_it_sends() -> None:
     """Curl's own content type is a form's, which is refused."""
     sending = [command for command in commands_of(COMMANDS[2]) if " -d " in command]
