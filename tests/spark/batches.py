@@ -101,6 +101,12 @@ class Run:
         self.client = Client(URL, http=self.carrier, runtime=AheadRuntime())
         self.committer = Committer(self.client, self.options, parallel=1)
 
+    def writing(self, options: SinkOptions) -> Run:
+        """Go on with other options."""
+        self.options = options
+        self.committer = Committer(self.client, options, parallel=1)
+        return self
+
     def batch(self, version: int) -> Batch:
         return Batch(self.prefix, self.prefix, version, self.run, is_stream=True)
 

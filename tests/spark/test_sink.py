@@ -223,6 +223,7 @@ def test_a_stream_that_is_restarted_writes_each_row_once(
     stream = Stream(spark, topic, tmp_path, inlineBytes=inline_bytes)
     stream.add("1", "a", "b")
     name = stream.run()
+    assert values(client, topic) == Counter("ab")
     assert client.once(f"spark.{name}").version == 0
     stream.add("2", "c")
     assert stream.run() == name
