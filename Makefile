@@ -40,7 +40,7 @@ endef
 .venv/ready-spark: .venv/ready-demo
 	@echo "setup: Spark for Python, 900 MB more, about a minute"
 	$(call install,$(FOR_SPARK))
-	@$(BIN)/python -m fenceline_spark.java 2>/dev/null || { echo "setup: no Java 17 or newer is here, so one for Spark alone, 35 MB"; \
+	@$(BIN)/python -m fenceline_spark.java 2>/dev/null || { echo "setup: a Java for Spark, since none of 17 or newer is here, 35 MB more, about 5 s"; \
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(FOR_SPARK),java]'; }
 	@touch $@
 

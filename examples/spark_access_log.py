@@ -190,6 +190,8 @@ def run_drivers(url: str, directory: Path, total: int) -> list[Run]:
                 run.read = told["read"]
                 description = f"driver {run.number}: batch {told['batch']}, lines"
                 progress.update(task, completed=run.read, description=description)
+                if not console.is_terminal:
+                    console.print(f"  {description} {run.read:,}")
 
             driver = Driver(number, url, directory, moment, on_batch)
             try:
