@@ -241,6 +241,37 @@ def test_a_listing_that_is_refused_though_the_range_is_kept_fails_the_task(clien
         rows(reader(listing, part).rows())  # type: ignore[arg-type]
 
 
+def test_a_further_page_of_a_listing_that_is_another_topics_ends_the_rows(client: Client, topic: str) -> None:
+    part = filled(client, topic, 3)
+    bounds = Bounds(0, 6, 6)
+    listing = Listing(part, {})
+
+    def segments(*_: object, offset: int | None, **__: object) -> SegmentList:
+        if offset == 0:
+            return SegmentList([entry(client, topic, 0)], True, part.topic_id, bounds, position=2)
+        return SegmentList([entry(client, topic, 1)], False, "another", bounds, position=6)
+
+    listing.segments = segments  # type: ignore[method-assign,assignment]
+    assert rows(reader(listing, part, fails_on_loss=False).rows()) == all_of(part)[:2]  # type: ignore[arg-type]
+    with pytest.raises(DataLossError, match=r"asked=\[2, 6\) kept=none"):
+        rows(reader(listing, part).rows())  # type: ignore[arg-type]
+
+
+def test_nothing_beyond_the_end_of_a_range_is_fetched_or_decoded(client: Client, topic: str) -> None:
+    part = dataclasses.replace(filled(client, topic, 6), end=4)
+    fetch, asked = failing(0, 0)
+    assert rows(reader(client, part, fetch=fetch).rows()) == all_of(part)
+    assert sorted(asked) == [0, 2]
+    batch = encode(named("a", "b"), now_ms=5).body
+    body = stamp(batch, base_offset=0, leader_epoch=0) + stamp(batch[:-1] + b"x", base_offset=2, leader_epoch=0)
+    segment = SegmentEntry(0, 4, len(body), "", None, 4, ())
+    for end, expected in ((2, [0, 1]), (1, [0])):
+        part = ReadRange("orders", "id", 0, 0, end)
+        listing = Listing(part, {0: ([segment], 4)})
+        found = rows(reader(listing, part, fetch=lambda _: body).rows())  # type: ignore[arg-type]
+        assert [offset for offset, _ in found] == expected
+
+
 def test_each_row_names_the_origin_of_its_segment(client: Client, topic: str) -> None:
     part = filled(client, topic, 4)
     origins = [None, "eu", "eu", "us"]

@@ -165,9 +165,7 @@ def _shown(log: Log, segment: Fetched, end: int, *, is_committed: bool) -> Itera
     """Yield the batches of a segment with records that a reader may see, up to the one that holds ``end``."""
     entry = segment.entry
     aborted = by_producer(entry.aborted if is_committed else ())
-    for at, header in stored_headers(log, segment.body, entry.base_offset, entry.next_offset):
-        if header.base_offset >= end:
-            return
+    for at, header in stored_headers(log, segment.body, entry.base_offset, entry.next_offset, end=end):
         if not header.is_control and not is_aborted(header, aborted):
             yield StoredBatch(segment.body, at, header, entry.origin)
 
