@@ -85,7 +85,10 @@ bench: setup ## measure, as ratios in one run: embedded, on real S3 and DynamoDB
 	$(BIN)/python -m benchmarks.functions
 	$(BIN)/python -m benchmarks.regions
 
+bench-spark: setup .venv/ready-spark ## measure Spark on fenceline beside Kafka and its connector, which Maven fetches; twenty minutes, on Linux
+	$(BIN)/python -m benchmarks.spark
+
 clean: ## remove what setup and demo made
 	rm -rf .venv build cdk.out demo-data* *.egg-info
 
-.PHONY: help setup demo demo-spark test test-deploy test-servers test-spark check simulate bench clean
+.PHONY: help setup demo demo-spark test test-deploy test-servers test-spark check simulate bench bench-spark clean
