@@ -14,8 +14,6 @@ from aws_cdk import aws_iam as iam
 
 from infra.nag import accept
 
-Request = tuple[str, str]  # the method, and the path as the routes write it
-
 
 def pattern(path: str) -> str:
     """Return a route's path with a star for each parameter."""
@@ -25,7 +23,7 @@ def pattern(path: str) -> str:
 def grant(
     role: iam.Role,
     api: apigateway.HttpApi,
-    requests: Sequence[Request],
+    requests: Sequence[tuple[str, str]],
     *,
     because: str,
     effect: iam.Effect = iam.Effect.ALLOW,
@@ -33,6 +31,7 @@ def grant(
     """Let a role make these requests, or refuse them to it.
 
     Args:
+        requests: Methods and paths, as the routes write them.
         because: Why paths with stars are accepted, for cdk-nag.
     """
     asked = [(method, pattern(path)) for method, path in requests]

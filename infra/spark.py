@@ -24,31 +24,14 @@ from aws_cdk import aws_s3_assets as assets
 from constructs import Construct
 
 from infra.context import Deployment, SparkSettings
-from infra.invoking import Request, grant
+from infra.invoking import grant
 from infra.nag import accept
+from infra.spark_requests import REQUESTS
 
 # Of all jobs at once: a mistake costs at most this. A job of more waits.
 MAXIMUM = emr.CfnApplication.MaximumAllowedResourcesProperty(cpu="32 vCPU", memory="128 GB", disk="640 GB")
 IDLE_MINUTES = 5
 PYTHON = "./environment/bin/python"
-
-# What source, sink and their commands ask. Nothing here makes, changes, trims or deletes a topic.
-_TRANSACTION = "/v1/transactions/{transactional_id}"
-REQUESTS: tuple[Request, ...] = (
-    ("GET", "/v1/health"),
-    ("GET", "/v1/topics"),
-    ("GET", "/v1/topics/{topic}"),
-    ("POST", "/v1/topics/{topic}/partitions/{partition}/records"),
-    ("POST", "/v1/producer-ids"),
-    ("GET", _TRANSACTION),
-    ("POST", f"{_TRANSACTION}/partitions"),
-    ("POST", f"{_TRANSACTION}/extend"),
-    ("POST", f"{_TRANSACTION}/end"),
-    ("GET", "/v1/transactions"),
-    ("POST", "/v1/transactions/end"),
-    ("GET", "/v1/once/{app_id}"),
-    ("POST", "/v1/groups/{group}/offsets"),
-)
 
 
 class Spark(Construct):

@@ -15,6 +15,7 @@ from tests.simulation.harness.history import Operation
 from tests.simulation.harness.world import EPOCH_MS
 from tests.simulation.log.truth import Violation
 from tests.simulation.once.clients import Stage
+from tests.simulation.once.others import SHARED
 from tests.simulation.once.requests import Closing, Once
 from tests.simulation.once.truth import OnceTruth
 from tests.simulation.transactions.checker import (
@@ -55,6 +56,8 @@ def check_all(truth: OnceTruth, operations: Sequence[Operation], stage: Stage) -
         _check_transaction(transaction, found)
     _check_pairs(operations)
     _check_repeats(truth, operations)
+    if truth.pending():
+        raise Violation(f"I14: still pending: {truth.pending()}")
     following: dict[Member, Member] = {}
     for operation in operations:
         _check_answer(truth, operations, operation, following)
@@ -89,10 +92,11 @@ def _check_batches(truth: OnceTruth, stage: Stage, shown: Counter[str]) -> None:
             app, version, index, partition, k, run_id, _ = value.split("|")
             rows = runs.setdefault(Once(app, int(version), run_id), Counter())
             rows[int(index), int(partition), int(k)] += count
-    raised = {once for _, once in truth.raised}
+    every = [once for _, once in truth.raised if once.app_id != SHARED]
+    raised = set(every)
     if runs.keys() - raised:
         raise Violation(f"shown, though their version was not raised with them: {runs.keys() - raised}")
-    if len(raised) < len(truth.raised) and not truth.deleted:
+    if len(raised) < len(every) and not truth.deleted:
         raise Violation(f"raised twice: {truth.raised}")
     for once in raised:
         expected = Counter(
@@ -187,6 +191,8 @@ def _is_committed(truth: OnceTruth, request: Closing, step: int) -> bool:
 
 
 def _is_repeat(truth: OnceTruth, request: Closing, step: int) -> bool:
+    if request.once is not None and not _is_committed(truth, request, step):
+        return False
     ended = [one for one in request.members if _is_ended(truth.item_at(one.transactional_id, step), one, request)]
     return bool(ended) and all(one in ended or truth.is_idle(one, step) for one in request.members)
 

@@ -16,11 +16,12 @@ from fenceline.errors import FencelineError
 from tests.simulation.harness.world import NoReply
 from tests.simulation.log.truth import Violation
 from tests.simulation.once.clients import TASKS_MAX, Large, Parallel, Stage, close, extend, look
-from tests.simulation.once.requests import Closing
-from tests.simulation.transactions.clients import Instance, Lost
+from tests.simulation.once.requests import Closing, Once
+from tests.simulation.transactions.clients import OFFSET_MAX, OFFSETS, Instance, Lost
 from tests.simulation.transactions.requests import Batch
 
 IDS = 3  # that one producer ends together
+SHARED = "joint"  # an application of all of them
 
 
 def end_together(stage: Stage, name: str, prefix: str) -> None:
@@ -60,7 +61,8 @@ def _one(stage: Stage, name: str, instances: Sequence[Instance], parallel: Paral
     elif active and rng.random() < 0.3:
         # A batch more, which a late request of before must not tear off.
         _produce(stage, rng.choice(active))
-    closing = Closing(tuple(one.member for one in members), rng.random() < 0.7)
+    once = _once(stage, name) if rng.random() < 0.3 else None
+    closing = Closing(tuple(one.member for one in members), rng.random() < 0.7, once)
     old.append(closing)
     beside = rng.choice(idle) if idle and rng.random() < 0.2 else None
     if beside is not None:
@@ -73,6 +75,12 @@ def _one(stage: Stage, name: str, instances: Sequence[Instance], parallel: Paral
             again = stage.tell(name, "close", closing, closing.made)
             if again != pairs:
                 raise Violation(f"a repeat was answered {again}, the end {pairs}")
+
+
+def _once(stage: Stage, name: str) -> Once:
+    """Return a version of an application that all of these producers share: the next one, or any."""
+    version = look(stage, name, SHARED) + 1 if stage.rng.random() < 0.7 else int(stage.rng.random() * 9)
+    return Once(SHARED, version, stage.fresh(f"{name}#"))
 
 
 def _begin_beside(stage: Stage, parallel: Parallel, one: Large) -> None:
@@ -88,6 +96,8 @@ def _produce(stage: Stage, one: Large) -> None:
         sequence = sum(len(batch.values) for batch in one.transaction.batches if batch.partition == partition)
         text = stage.fresh(f"{one.instance.name}-")
         one.instance.send(one.transaction, Batch(partition, sequence, (f"{text}:0",)))
+    if rng.random() < 0.2:
+        one.instance.send_offset(one.transaction, int(rng.random() * OFFSET_MAX), OFFSETS)
     if rng.random() < 0.2:
         extend(one.instance, stage.commit_timeout_ms)
     if rng.random() < 0.2:
