@@ -70,13 +70,14 @@ class Bench:
         done = way.run()
         rows, wall_s = done if isinstance(done, tuple) else (done, time.perf_counter() - began)
         after = self._cpu(way)
-        spark, server = (after[n] - before[n] for n in range(2))
+        spark, *servers = (processes.seconds_between(*pair) for pair in zip(before, after, strict=True))
+        server = sum(servers)
         return Cost(rows, wall_s, spark + server, server)
 
-    def _cpu(self, way: Way) -> tuple[float, float]:
-        """Return the CPU time of Spark with its workers, and of the servers of this way."""
-        spark = processes.cpu_seconds(os.getpid(), without=self._servers)
-        return spark, sum(processes.cpu_seconds(pid) for pid in way.servers)
+    def _cpu(self, way: Way) -> list[processes.Times]:
+        """Return the CPU times of Spark with its workers, and of each server of this way."""
+        spark = processes.times(os.getpid(), without=self._servers)
+        return [spark, *(processes.times(pid) for pid in way.servers)]
 
 
 def ratio(ours: Sequence[Cost], theirs: Sequence[Cost], *, of: Callable[[Cost], float]) -> float:

@@ -1,6 +1,7 @@
 """The CPU time of a tree of processes, as Linux reports it in ``/proc``.
 
-Rule: a process that has ended counts, by its parent, which has waited for it. So the sum of a tree never shrinks.
+Rule: a process that has ended counts by its parent, which has waited for it. One whose parent ended first is lost with
+what it used since the last look. What it had used before is not taken from the others.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from pathlib import Path
 
 PROC = Path("/proc")
 MIB = 1024 * 1024
-_PARENT, _CPU = 1, slice(11, 15)  # within the fields after the name: its own time, and that of ended children
+_PARENT, _OWN, _ENDED = 1, slice(11, 13), slice(13, 15)  # within the fields after the name
+
+Times = Mapping[int, tuple[int, int]]  # by process: ticks of its own, and those of children that it has waited for
 
 
 def is_known() -> bool:
@@ -30,11 +33,21 @@ def tree(root: int, *, without: Collection[int] = ()) -> set[int]:
     return _tree(_processes(), root, without)
 
 
-def cpu_seconds(root: int, *, without: Collection[int] = ()) -> float:
-    """Return the CPU time, of user and of system, that a tree of processes has used."""
+def times(root: int, *, without: Collection[int] = ()) -> Times:
+    """Return the CPU time, of user and of system, of each process of a tree."""
     processes = _processes()
-    ticks = sum(processes[pid][1] for pid in _tree(processes, root, without))
-    return ticks / os.sysconf("SC_CLK_TCK")
+    return {pid: processes[pid][1] for pid in _tree(processes, root, without)}
+
+
+def seconds_between(before: Times, after: Times) -> float:
+    """Return the CPU time that a tree of processes used between two looks at it."""
+    own = ended = 0
+    for pid, (its_own, its_ended) in after.items():
+        own_before, ended_before = before.get(pid, (0, 0))
+        own += its_own - own_before
+        ended += its_ended - ended_before
+    known = sum(sum(ticks) for pid, ticks in before.items() if pid not in after)
+    return (own + max(ended - known, 0)) / os.sysconf("SC_CLK_TCK")
 
 
 def resident_mib(pid: int) -> float:
@@ -55,7 +68,7 @@ def command_of(pid: int) -> str:
         return ""
 
 
-def _tree(processes: Mapping[int, tuple[int, int]], root: int, without: Collection[int]) -> set[int]:
+def _tree(processes: Mapping[int, tuple[int, tuple[int, int]]], root: int, without: Collection[int]) -> set[int]:
     children = defaultdict(list)
     for pid, (parent, _) in processes.items():
         children[parent].append(pid)
@@ -68,7 +81,7 @@ def _tree(processes: Mapping[int, tuple[int, int]], root: int, without: Collecti
     return found
 
 
-def _processes() -> dict[int, tuple[int, int]]:
+def _processes() -> dict[int, tuple[int, tuple[int, int]]]:
     """Return the parent and the CPU ticks of each process."""
     found = {}
     for path in PROC.glob("[0-9]*/stat"):
@@ -76,7 +89,10 @@ def _processes() -> dict[int, tuple[int, int]]:
             fields = path.read_text().rsplit(")", 1)[1].split()
         except (FileNotFoundError, ProcessLookupError):  # it has just ended
             continue
-        found[int(path.parent.name)] = (int(fields[_PARENT]), sum(map(int, fields[_CPU])))
+        found[int(path.parent.name)] = (
+            int(fields[_PARENT]),
+            (sum(map(int, fields[_OWN])), sum(map(int, fields[_ENDED]))),
+        )
     return found
 
 

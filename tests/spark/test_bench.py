@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -41,12 +42,28 @@ def test_the_cpu_time_of_a_process_counts_its_children_also_after_their_end() ->
         assert process.stdout is not None
         process.stdout.readline()
         alone = float(Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()[11])
-        both = processes.cpu_seconds(process.pid)
+        both = processes.seconds_between({}, processes.times(process.pid))
         assert both > 1.5 * alone / 100
         assert process.pid in processes.tree(process.pid)
         assert processes.tree(process.pid, without=[process.pid]) == set()
         process.communicate(b"\n")
-    assert processes.cpu_seconds(process.pid) == 0
+    assert processes.times(process.pid) == {}
+
+
+@pytest.mark.parametrize(
+    ("after", "ticks"),
+    [
+        ({1: (15, 0), 2: (30, 0)}, 15),  # both live
+        ({1: (15, 0), 2: (20, 0), 3: (4, 0)}, 9),  # one is new
+        ({1: (15, 33)}, 18),  # one has ended, after 13 more; its parent has waited for it
+        ({1: (15, 0)}, 5),  # one has ended, and its parent has not waited for it
+    ],
+)
+def test_what_a_lost_process_had_used_before_is_not_taken_from_the_others(
+    after: dict[int, tuple[int, int]], ticks: int
+) -> None:
+    before = {1: (10, 0), 2: (20, 0)}
+    assert processes.seconds_between(before, after) * os.sysconf("SC_CLK_TCK") == pytest.approx(ticks)
 
 
 def test_ways_take_turns_and_their_first_run_does_not_count() -> None:
