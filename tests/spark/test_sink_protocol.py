@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import httpx
 import pyarrow as pa
@@ -13,7 +14,7 @@ import pytest
 
 from fenceline import errors
 from fenceline.model.transaction import ONGOING
-from fenceline_spark.sink.commit import PAIRS_MAX
+from fenceline_spark.sink.commit import PAIRS_MAX, EndUnansweredError
 from fenceline_spark.sink.messages import Batch, Inline, Large, Part, Repeat
 from fenceline_spark.sink.options import SinkOptions
 from fenceline_spark.sink.task import write_at_least_once, write_once
@@ -237,6 +238,113 @@ def test_a_driver_that_is_fenced_each_time_gives_up_and_nothing_is_visible(fence
     with pytest.raises(errors.ProducerFencedError):
         run.write(0, [part("a")])
     assert len(times) == PAIRS_MAX
+    assert committed(fenceline) == []
+    assert are_free(fenceline)
+
+
+class AnswerLost(httpx.BaseTransport):
+    """A network that loses the first answer to an end, after which something else happens."""
+
+    def __init__(self, run: Run, then: Callable[[], object]) -> None:
+        self._inner, self._then, self._is_over = run.carrier._inner, then, False
+        run.carrier._inner = self
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        response = self._inner.handle_request(request)
+        if request.url.path == "/v1/transactions/end" and not self._is_over:
+            self._is_over = True
+            self._then()
+            raise httpx.ReadError("the answer was lost")
+        return response
+
+
+def single(run: Run) -> Batch:
+    """Return the batch of a job without a version."""
+    return Batch(f"spark.{run.run}", None, 0, run.run, is_stream=False)
+
+
+@pytest.mark.parametrize("options", [INLINE, LARGE], ids=["inline", "large"])
+def test_a_write_without_a_version_is_not_written_again_where_its_end_may_have_been_decided(
+    fenceline: Fenceline, options: SinkOptions
+) -> None:
+    run = Run(fenceline, options)
+    batch = single(run)
+    message = write_once(run.client, options, Part(batch, 0, 0), iter(part("a")), parallel=1)
+    name = message.transactional_id if isinstance(message, Large) else batch.prefix
+    AnswerLost(run, lambda: fenceline.client.transactional_producer_id(name))
+    with pytest.raises(EndUnansweredError, match="read the topics before you write the rows again"):
+        run.committer.commit([message])
+    assert committed(fenceline) == [b"a"]
+
+
+@pytest.mark.parametrize("options", [INLINE, LARGE], ids=["inline", "large"])
+def test_a_version_that_is_forgotten_behind_an_unanswered_end_is_not_written_again(
+    fenceline: Fenceline, options: SinkOptions
+) -> None:
+    """The driver cannot tell it from an end that was not decided, so its user begins again, or does not."""
+    run = Run(fenceline, options)
+    messages = run.tasks(0, [part("a")])
+    AnswerLost(run, lambda: fenceline.client.forget_once(QUERY))
+    with pytest.raises(EndUnansweredError, match="start the query again"):
+        run.committer.commit(messages)
+    assert committed(fenceline) == [b"a"]
+    assert are_free(fenceline)
+
+
+@pytest.mark.parametrize("is_forgotten", [False, True])
+def test_a_fence_behind_an_unanswered_end_leaves_it_to_the_version_what_was_written(
+    fenceline: Fenceline, is_forgotten: bool
+) -> None:
+    run = Run(fenceline)
+    messages = run.tasks(0, [part("a")])
+
+    def meanwhile() -> None:
+        fenceline.client.transactional_producer_id(QUERY)
+        if is_forgotten:
+            fenceline.client.forget_once(QUERY)
+
+    AnswerLost(run, meanwhile)
+    if is_forgotten:
+        with pytest.raises(EndUnansweredError):
+            run.committer.commit(messages)
+    else:
+        run.committer.commit(messages)
+    assert committed(fenceline) == [b"a"]
+    assert are_free(fenceline)
+
+
+def test_an_end_that_was_decided_before_and_then_forgotten_is_refused_and_nothing_is_written_again(
+    fenceline: Fenceline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(fenceline)
+    messages, end = run.tasks(0, [part("a")]), run.client.end_transactions
+
+    def twice(*args: Any, **named: Any) -> Any:
+        end(*args, **named)
+        fenceline.client.forget_once(QUERY)
+        return end(*args, **named)
+
+    monkeypatch.setattr(run.client, "end_transactions", twice)
+    with pytest.raises(errors.InvalidTxnStateError, match="ended before"):
+        run.committer.commit(messages)
+    assert committed(fenceline) == [b"a"]
+
+
+def test_a_write_without_a_version_fails_where_its_end_is_fenced_and_none_of_it_is_visible(
+    fenceline: Fenceline,
+) -> None:
+    run = Run(fenceline)
+    batch = single(run)
+    message = write_once(run.client, INLINE, Part(batch, 0, 0), iter(part("a")), parallel=1)
+
+    def fence(request: httpx.Request) -> None:
+        if request.url.path == "/v1/transactions/end":
+            fenceline.client.transactional_producer_id(batch.prefix)
+
+    run.carrier.on_request = fence
+    with pytest.raises(errors.ProducerFencedError):
+        run.committer.commit([message])
+    assert run.carrier.log.count("POST /v1/transactions/end") == 1
     assert committed(fenceline) == []
     assert are_free(fenceline)
 

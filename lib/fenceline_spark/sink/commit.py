@@ -17,7 +17,6 @@ import pyarrow as pa
 
 from fenceline import errors, limits
 from fenceline.client import Client
-from fenceline.client.transactions.errors import refusal_in
 from fenceline.client.transport import log
 from fenceline.model.transaction import OnceMark, TopicPartition, TransactionMember
 from fenceline_spark.sink import orphans
@@ -30,6 +29,17 @@ from fenceline_spark.sink.task import is_written
 from fenceline_spark.sink.transaction import EXTEND_MS, OpenTransaction, abort, is_fenced
 
 PAIRS_MAX = 5  # asked for by one commit: each further one was fenced by a driver that should have ended
+
+
+class EndUnansweredError(errors.OutcomeUnknownError):
+    """The end of a batch may have been decided: its rows are visible whole, or not at all."""
+
+
+class _NothingDecided(Exception):
+    """The driver's own transaction is over, and it is certain that no end of this batch was decided by its pair."""
+
+    def __init__(self, refusal: errors.FencelineError) -> None:
+        self.refusal = refusal
 
 
 @dataclass(slots=True)
@@ -59,7 +69,7 @@ class Committer:
 
         Raises:
             AlreadyCommittedError: A later batch of this query was written. Nothing of this one was.
-            OutcomeUnknownError: The end was not answered. A stream's next run of the batch finds out.
+            EndUnansweredError: The batch is visible whole, or not at all. Its next run finds out, if it has ``once``.
             FencelineError: The batch was refused. Nothing of it is visible; ``abort`` frees readers.
         """
         if not messages:
@@ -122,10 +132,17 @@ class Committer:
                 self._try(found)
             except errors.AlreadyCommittedError:
                 return False
-            except errors.FencelineError as error:
-                if not tries_left or not self._is_own_fence(error, found):
-                    raise _explained(error, found) from error
+            except EndUnansweredError:
+                # Going round would write the rows twice where the end was decided, and its version forgotten since.
+                if not self._is_known(found.batch):
+                    raise
+                return False
+            except _NothingDecided as nothing:
+                if not tries_left:
+                    raise nothing.refusal from None
                 log.warning("another driver asked for this query's id; writing again: id=%s", found.batch.prefix)
+            except errors.FencelineError as error:
+                raise _explained(error, found) from error
             else:
                 break
         return True
@@ -137,12 +154,15 @@ class Committer:
             return
         placing = self._placing(found.batch)
         # Where the end is refused, this block aborts what the driver wrote.
-        with (
-            OpenTransaction(self._client, found.batch.prefix, extend_ms=self._extend_ms) as own,
-            Sending(self._client, self._options, placing, transaction=own, parallel=self._parallel) as sending,
-        ):
-            sending.add(placing.place(joined([batch for rows in found.inline for batch in rows])))
-            sending.flush()
+        with OpenTransaction(self._client, found.batch.prefix, extend_ms=self._extend_ms) as own:
+            try:
+                with Sending(self._client, self._options, placing, transaction=own, parallel=self._parallel) as sending:
+                    sending.add(placing.place(joined([batch for rows in found.inline for batch in rows])))
+                    sending.flush()
+            except errors.FencelineError as error:
+                if is_fenced(error):  # by this pair no end was sent, so what it wrote is never visible
+                    raise _NothingDecided(error) from error
+                raise
             self._commit(found.batch, [TransactionMember(own.transactional_id, own.pair), *large])
 
     def _commit(self, batch: Batch, members: Sequence[TransactionMember]) -> None:
@@ -150,17 +170,31 @@ class Committer:
 
         Raises:
             AlreadyCommittedError: Another run of the batch was first, or a later batch was written.
+            EndUnansweredError: It may have been decided.
         """
         once = None if batch.once_id is None else OnceMark(batch.once_id, batch.version, batch.run)
-        # I29: the commit of a batch, which raises `once` to its version. A run that loses has shown no reader anything.
-        self._client.end_transactions(members, "commit", once=once)
+        try:
+            # I29: the commit of a batch, which raises `once` to its version. A run that loses has shown no reader
+            # anything.
+            self._client.end_transactions(members, "commit", once=once)
+        except errors.OutcomeUnknownError as error:
+            raise _unanswered(error, batch) from error
+        except errors.ProducerFencedError as error:
+            # Its own answer, no earlier one being lost. Without `once` nothing would stop a second decision.
+            if once is not None and error.extra.get("transactional_id") == batch.prefix:
+                raise _NothingDecided(error) from error
+            raise
 
-    def _is_own_fence(self, error: errors.FencelineError, found: _Collected) -> bool:
-        """Return True if it is the driver's own transaction that is over, and no task's."""
-        if not found.inline or not is_fenced(error):
+    def _is_known(self, batch: Batch) -> bool:
+        """Return True if the service says that this batch was written; False also where it does not answer."""
+        try:
+            return self._is_decided(batch)
+        except errors.StoreUnavailableError:
             return False
-        named = refusal_in(error).extra.get("transactional_id")  # type: ignore[attr-defined]
-        return named is None or named == found.batch.prefix
+
+    def _is_decided(self, batch: Batch) -> bool:
+        """Return True if the service knows this batch as written, by whichever run."""
+        return batch.once_id is not None and is_written(batch, self._client.once(batch.once_id))
 
     def _give_way(self, found: _Collected) -> None:
         """Fence what this run wrote, once it is sure that another run has written the batch.
@@ -169,7 +203,7 @@ class Committer:
             InvalidTxnStateError: No run has, since the version was forgotten meanwhile. Nothing was written.
         """
         batch = found.batch
-        if batch.once_id is None or not is_written(batch, self._client.once(batch.once_id)):
+        if not self._is_decided(batch):
             raise errors.InvalidTxnStateError(
                 "a task met this batch as written, and it is no longer; start the query again: "
                 f"app_id={batch.once_id} batch={batch.version}"
@@ -178,13 +212,24 @@ class Committer:
             abort(self._client, one.transactional_id, one.pair)
 
 
+def _unanswered(error: errors.OutcomeUnknownError, batch: Batch) -> EndUnansweredError:
+    if batch.is_stream:
+        then = "start the query again, which finds out"
+    elif batch.once_id is not None:
+        then = "write again with the same txnAppId and txnVersion, which finds out"
+    else:
+        then = "read the topics before you write the rows again; with txnAppId and txnVersion a second write finds out"
+    return EndUnansweredError(
+        "the rows of the batch are visible, or none of them is, since the answer to its commit was lost; "
+        f"{then}: id={batch.prefix} why={error.detail}"
+    )
+
+
 def _explained(error: errors.FencelineError, found: _Collected) -> errors.FencelineError:
     """Return ``error``, or what it means where a task's transaction was over before the commit."""
-    refusal = refusal_in(error)
-    if not isinstance(error, errors.FixError) or not isinstance(refusal, errors.FencelineError):
-        return error
-    named = refusal.extra.get("transactional_id")
-    if not is_fenced(refusal) or named not in {one.transactional_id for one in found.large}:
+    named = error.extra.get("transactional_id")
+    is_of_a_task = named in {one.transactional_id for one in found.large}
+    if not isinstance(error, errors.ProducerFencedError) or not is_of_a_task:
         return error
     return errors.ProducerFencedError(
         "nothing was written: a task's transaction ended before the commit, fenced or after commitTimeoutMs; start the "
