@@ -9,6 +9,7 @@ Not here: what the service does by that request; see ``fenceline.transactions``.
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,6 @@ import pyarrow as pa
 
 from fenceline import errors, limits
 from fenceline.client import Client
-from fenceline.client.transport import log
 from fenceline.model.transaction import OnceMark, TopicPartition, TransactionMember
 from fenceline_spark.sink import orphans
 from fenceline_spark.sink.lanes import PARALLEL
@@ -27,6 +27,9 @@ from fenceline_spark.sink.placing import Placing, joined, unpacked
 from fenceline_spark.sink.sending import Sending
 from fenceline_spark.sink.task import is_written
 from fenceline_spark.sink.transaction import EXTEND_MS, OpenTransaction, abort, is_fenced
+
+# Not below "fenceline", which is silent unless a program asks for output: a warning is meant to be seen.
+log = logging.getLogger("fenceline_spark")
 
 PAIRS_MAX = 5  # asked for by one commit: each further one was fenced by a driver that should have ended
 
@@ -78,14 +81,13 @@ class Committer:
         if found.repeats:
             if found.large or found.inline:
                 self._give_way(found)
-            _tell_repeat(found.batch)
+            _tell_repeat(found.batch, None)
             return
         if not found.large and not found.inline:
             return
         self._check(found)
         if not self._end(found):
-            self._give_way(found)
-            _tell_repeat(found.batch)
+            _tell_repeat(found.batch, self._give_way(found).note)
             return
         orphans.fence_rivals(self._client, found.large, parallel=self._parallel)
         if found.batch.is_stream and found.last_runs != {found.batch.run}:
@@ -172,7 +174,7 @@ class Committer:
             AlreadyCommittedError: Another run of the batch was first, or a later batch was written.
             EndUnansweredError: It may have been decided.
         """
-        once = None if batch.once_id is None else OnceMark(batch.once_id, batch.version, batch.run)
+        once = None if batch.once_id is None else OnceMark(batch.once_id, batch.version, batch.note)
         try:
             # I29: the commit of a batch, which raises `once` to its version. A run that loses has shown no reader
             # anything.
@@ -188,28 +190,31 @@ class Committer:
     def _is_known(self, batch: Batch) -> bool:
         """Return True if the service says that this batch was written; False also where it does not answer."""
         try:
-            return self._is_decided(batch)
+            return self._decided(batch) is not None
         except errors.StoreUnavailableError:
             return False
 
-    def _is_decided(self, batch: Batch) -> bool:
-        """Return True if the service knows this batch as written, by whichever run."""
-        return batch.once_id is not None and is_written(batch, self._client.once(batch.once_id))
+    def _decided(self, batch: Batch) -> OnceMark | None:
+        """Return what the service has if this batch was written, by whichever run."""
+        mark = None if batch.once_id is None else self._client.once(batch.once_id)
+        return mark if mark is not None and is_written(batch, mark) else None
 
-    def _give_way(self, found: _Collected) -> None:
-        """Fence what this run wrote, once it is sure that another run has written the batch.
+    def _give_way(self, found: _Collected) -> OnceMark:
+        """Fence what this run wrote, once it is sure that another run has written the batch; return what is stored.
 
         Raises:
             InvalidTxnStateError: No run has, since the version was forgotten meanwhile. Nothing was written.
         """
         batch = found.batch
-        if not self._is_decided(batch):
+        mark = self._decided(batch)
+        if mark is None:
             raise errors.InvalidTxnStateError(
                 "a task met this batch as written, and it is no longer; start the query again: "
                 f"app_id={batch.once_id} batch={batch.version}"
             )
         for one in found.large:
             abort(self._client, one.transactional_id, one.pair)
+        return mark
 
 
 def _unanswered(error: errors.OutcomeUnknownError, batch: Batch) -> EndUnansweredError:
@@ -254,10 +259,15 @@ def _collected(messages: Sequence[Message]) -> _Collected:
     return found
 
 
-def _tell_repeat(batch: Batch) -> None:
-    if not batch.is_stream:
-        log.warning(
-            "nothing was written, since this version is not above the last one: txnAppId=%s txnVersion=%d",
-            batch.once_id,
-            batch.version,
-        )
+def _tell_repeat(batch: Batch, note: str | None) -> None:
+    """Warn of a batch write that found its version written.
+
+    Args:
+        note: Of the run that wrote it, or a later version.
+    """
+    if batch.is_stream:
+        return
+    what = "nothing was written, since this version is not above the last one"
+    if note == batch.note:
+        what = "the rows are written: the answer was lost, and this job's own first request was decided"
+    log.warning("%s: txnAppId=%s txnVersion=%d", what, batch.once_id, batch.version)
