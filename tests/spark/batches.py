@@ -52,6 +52,11 @@ class Carrier(httpx.BaseTransport):
         self.on_request: Callable[[httpx.Request], None] | None = None
         self._is_stopped = False
 
+    def stop(self) -> None:
+        """End the process, now and for good."""
+        self._is_stopped = True
+        raise Stopped
+
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         if self._is_stopped:
             raise Stopped
@@ -61,14 +66,12 @@ class Carrier(httpx.BaseTransport):
             self.on_request(request)
         fate = self.plan.get(at)
         if fate == "stops before":
-            self._is_stopped = True
-            raise Stopped
+            self.stop()
         if fate == "request lost":
             raise httpx.ReadError("the request was lost")
         response = self._inner.handle_request(request)
         if fate == "stops after":
-            self._is_stopped = True
-            raise Stopped
+            self.stop()
         if fate == "answer lost":
             raise httpx.ReadError("the answer was lost")
         return response

@@ -17,11 +17,12 @@ from fenceline.model.transaction import ONGOING
 from fenceline_spark.sink.commit import PAIRS_MAX, EndUnansweredError
 from fenceline_spark.sink.messages import Batch, Inline, Large, Message, Part, Repeat
 from fenceline_spark.sink.options import SinkOptions
+from fenceline_spark.sink.placing import joined
 from fenceline_spark.sink.task import write_at_least_once, write_once
 from fenceline_spark.sink.transaction import OpenTransaction
 from fenceline_testing import Fenceline, in_memory
 from fenceline_testing.service import URL
-from tests.spark.batches import QUERY, TOPIC, Run, are_free, committed, records, rows
+from tests.spark.batches import QUERY, TOPIC, Run, Stopped, are_free, committed, records, rows
 from tests.support.patience import PATIENCE_S
 
 INLINE = SinkOptions(URL, topic=TOPIC, codec="none")
@@ -482,14 +483,84 @@ def test_a_session_writes_exclusively_until_it_is_fenced(fenceline: Fenceline, o
     assert committed(fenceline) == [b"a"]
 
 
-def test_more_large_parts_than_one_end_takes_are_refused_with_a_way_out(fenceline: Fenceline) -> None:
+def test_one_end_takes_96_large_parts_and_one_more_is_refused_before_the_end_with_a_way_out(
+    fenceline: Fenceline,
+) -> None:
     run = Run(fenceline, LARGE)
-    one = run.task(0, 0, part("a"))
-    assert isinstance(one, Large)
-    messages = [replace(one, part=replace(one.part, index=index)) for index in range(97)]
+    messages = [run.task(0, index, [rows(f"{index}", partition=[index % 2])]) for index in range(97)]
+    before = len(run.carrier.log)
     with pytest.raises(errors.InvalidRequestError, match=r"\.coalesce\(96\): tasks=97"):
         run.committer.commit(messages)
-    assert committed(fenceline) == []
+    assert run.carrier.log[before:] == []
+    assert not are_free(fenceline)
+    fenceline.client.transactional_producer_id(f"{QUERY}.96.0")
+    run.committer.commit(messages[:96])
+    assert Counter(committed(fenceline)) == Counter(str(n).encode() for n in range(96))
+    assert run.carrier.log.count("POST /v1/transactions/end") == 1
+
+
+def test_rows_by_the_driver_over_more_partitions_than_a_transaction_takes_are_visible_by_one_end(
+    fenceline: Fenceline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fenceline.limits.TRANSACTION_PARTITIONS_MAX", 2)
+    fenceline.client.create_topic("wide", partitions=5)
+    options = replace(INLINE, topic="wide")
+    given = [[rows("a", "b", partition=[n, (n + 1) % 5])] for n in range(5)]
+    ids, times = [f"{QUERY}{more}" for more in ("", ".inline.1", ".inline.2")], list[str]()
+
+    def zombie(request: httpx.Request) -> None:
+        """Fence each of the driver's ids once, when the driver ends them."""
+        if request.url.path == "/v1/transactions/end" and len(times) < 3:
+            times.append(ids[len(times)])
+            fenceline.client.transactional_producer_id(times[-1])
+
+    run = Run(fenceline, options)
+    run.carrier.on_request = zombie
+    run.write(0, given)
+    assert times == ids
+    assert committed(fenceline, "wide") == [b"a", b"b", b"b", b"a", b"b", b"a", b"b", b"a", b"b", b"a"]
+    assert are_free(fenceline, "wide")
+
+
+def test_what_a_driver_that_died_left_open_of_its_own_is_fenced_after_the_next_runs_first_batch(
+    fenceline: Fenceline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fenceline.limits.TRANSACTION_PARTITIONS_MAX", 1)
+    lost = Run(fenceline)
+    messages = lost.tasks(0, [[rows("a", "b", partition=[0, 1])]])
+
+    def dies(request: httpx.Request) -> None:
+        if request.url.path == "/v1/transactions/end":
+            lost.carrier.stop()
+
+    lost.carrier.on_request = dies
+    with pytest.raises(Stopped):
+        lost.committer.commit(messages)
+    assert state(fenceline, f"{QUERY}.inline.1") == ONGOING
+    Run(fenceline, LARGE).write(0, [[rows("a", partition=[0])]])
+    assert state(fenceline, f"{QUERY}.inline.1") != ONGOING
+    assert committed(fenceline) == [b"a"]
+
+
+def test_rows_handed_to_the_driver_are_counted_with_all_of_their_columns(fenceline: Fenceline) -> None:
+    run = Run(fenceline, replace(INLINE, topic=None, inline_bytes=5_000))
+    assert isinstance(run.task(0, 0, [rows(*[None] * 100, topic=[TOPIC] * 100, key=[b"k"] * 100)]), Inline)
+    fenceline.client.create_topic("t" * 200)
+    assert isinstance(run.task(0, 1, [rows(*[None] * 100, topic=["t" * 200] * 100, key=[b"k"] * 100)]), Large)
+
+
+def test_rows_of_many_tasks_are_placed_in_parts_that_arrow_can_hold(
+    fenceline: Fenceline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fenceline_spark.sink.handed.JOINED_BYTES", 200)
+    monkeypatch.setattr("fenceline_spark.sink.handed.joined", lambda batches: joined(checked(batches)))
+
+    def checked(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+        assert sum(each.nbytes for each in batches) <= 200
+        return batches
+
+    Run(fenceline).write(0, [[rows(f"{n}" * 50, partition=[0])] for n in range(9)])
+    assert committed(fenceline) == [b"%d" % n * 50 for n in range(9)]
 
 
 def test_a_slow_task_extends_its_transaction_while_it_works_and_for_the_driver_at_its_end(

@@ -20,13 +20,13 @@ from fenceline import errors, limits
 from fenceline.client import Client
 from fenceline.model.transaction import OnceMark, TopicPartition, TransactionMember
 from fenceline_spark.sink import orphans
+from fenceline_spark.sink.handed import HandedRows
 from fenceline_spark.sink.lanes import PARALLEL
 from fenceline_spark.sink.messages import Batch, Inline, Large, Message, Repeat
 from fenceline_spark.sink.options import SinkOptions
 from fenceline_spark.sink.placing import Placing, joined, unpacked
-from fenceline_spark.sink.sending import Sending
 from fenceline_spark.sink.task import is_written
-from fenceline_spark.sink.transaction import EXTEND_MS, OpenTransaction, abort, is_fenced
+from fenceline_spark.sink.transaction import EXTEND_MS, abort, is_fenced
 
 # Not below "fenceline", which is silent unless a program asks for output: a warning is meant to be seen.
 log = logging.getLogger("fenceline_spark")
@@ -98,12 +98,7 @@ class Committer:
         orphans.fence_all(self._client, batch, parallel=self._parallel)
 
     def _check(self, found: _Collected) -> None:
-        members = len(found.large) + bool(found.inline)
-        if members > limits.TRANSACTIONS_PER_END_MAX:
-            raise errors.InvalidRequestError(
-                f"too many tasks wrote more than inlineBytes, and one commit takes {limits.TRANSACTIONS_PER_END_MAX}; "
-                f"write fewer partitions, as by .coalesce({limits.TRANSACTIONS_PER_END_MAX}): tasks={members}"
-            )
+        _check_members(len(found.large) + bool(found.inline))
         if self._options.expected_offsets is not None:
             self._check_one_task_each(found)
 
@@ -151,24 +146,25 @@ class Committer:
 
     def _try(self, found: _Collected) -> None:
         large = [TransactionMember(one.transactional_id, one.pair) for one in found.large]
-        if not found.inline:
-            self._commit(found.batch, large)
-            return
         placing = self._placing(found.batch)
         # Where the end is refused, this block aborts what the driver wrote.
-        with OpenTransaction(self._client, found.batch.prefix, extend_ms=self._extend_ms) as own:
+        with HandedRows(
+            self._client, self._options, placing, found.batch, parallel=self._parallel, extend_ms=self._extend_ms
+        ) as own:
             try:
-                with Sending(self._client, self._options, placing, transaction=own, parallel=self._parallel) as sending:
-                    sending.add(placing.place(joined([batch for rows in found.inline for batch in rows])))
-                    sending.flush()
+                own.write(batch for rows in found.inline for batch in rows)
             except errors.FencelineError as error:
-                if is_fenced(error):  # by this pair no end was sent, so what it wrote is never visible
+                if is_fenced(error):  # by these pairs no end was sent, so what they wrote is never visible
                     raise _NothingDecided(error) from error
                 raise
-            self._commit(found.batch, [TransactionMember(own.transactional_id, own.pair), *large])
+            _check_members(len(own.members) + len(large))
+            self._commit(found.batch, own.members, large)
 
-    def _commit(self, batch: Batch, members: Sequence[TransactionMember]) -> None:
-        """End ``members`` by one decision.
+    def _commit(self, batch: Batch, own: Sequence[TransactionMember], large: Sequence[TransactionMember]) -> None:
+        """End all members by one decision.
+
+        Args:
+            own: Those that the driver has opened.
 
         Raises:
             AlreadyCommittedError: Another run of the batch was first, or a later batch was written.
@@ -178,12 +174,13 @@ class Committer:
         try:
             # I29: the commit of a batch, which raises `once` to its version. A run that loses has shown no reader
             # anything.
-            self._client.end_transactions(members, "commit", once=once)
+            self._client.end_transactions([*own, *large], "commit", once=once)
         except errors.OutcomeUnknownError as error:
             raise _unanswered(error, batch) from error
         except errors.ProducerFencedError as error:
             # Its own answer, no earlier one being lost. Without `once` nothing would stop a second decision.
-            if once is not None and error.extra.get("transactional_id") == batch.prefix:
+            named = error.extra.get("transactional_id")
+            if once is not None and named in {member.transactional_id for member in own}:
                 raise _NothingDecided(error) from error
             raise
 
@@ -215,6 +212,14 @@ class Committer:
         for one in found.large:
             abort(self._client, one.transactional_id, one.pair)
         return mark
+
+
+def _check_members(count: int) -> None:
+    if count > limits.TRANSACTIONS_PER_END_MAX:
+        raise errors.InvalidRequestError(
+            f"too many tasks wrote more than inlineBytes, and one commit takes {limits.TRANSACTIONS_PER_END_MAX}; "
+            f"write fewer partitions, as by .coalesce({limits.TRANSACTIONS_PER_END_MAX}): tasks={count}"
+        )
 
 
 def _unanswered(error: errors.OutcomeUnknownError, batch: Batch) -> EndUnansweredError:

@@ -33,24 +33,20 @@ def fence_rivals(client: Client, winners: Iterable[Large], *, parallel: int = PA
     ]
 
     def look(name: str) -> None:
-        try:
-            if client.transaction(name).state != ONGOING:
-                return
-        except errors.TransactionalIdNotFoundError:
-            return
-        fence(client, name)
+        if _is_open(client, name):
+            fence(client, name)
 
     _each(names, look, parallel)
 
 
 def fence_all(client: Client, batch: Batch, *, parallel: int = PARALLEL) -> None:
-    """Fence every open transaction whose id begins as those of ``batch``, of other runs and batches, too."""
+    """Fence every open transaction whose id is, or begins as, those of ``batch``, of other runs and batches, too."""
 
     def look(name: str) -> None:
         fence(client, name)
 
     try:
-        names = _open_ids(client, batch.prefix + ".")
+        names = _open_ids(client, batch.prefix)
     except errors.FencelineError as error:
         log.warning(
             "open transactions were not listed, and end by their time-out: ids=%s.* why=%s", batch.prefix, error
@@ -64,10 +60,18 @@ def fence(client: Client, transactional_id: str) -> None:
     client.transactional_producer_id(transactional_id, retry_ms=ABORT_MS)
 
 
-def _open_ids(client: Client, prefix: str) -> Sequence[str]:
-    listed = client.transactions(state=ONGOING, start_after=prefix)
-    names = (one.transactional_id for one in listed)
-    return list(itertools.takewhile(lambda name: name.startswith(prefix), names))
+def _open_ids(client: Client, name: str) -> Sequence[str]:
+    prefix = name + "."
+    listed = (one.transactional_id for one in client.transactions(state=ONGOING, start_after=prefix))
+    found = list(itertools.takewhile(lambda each: each.startswith(prefix), listed))
+    return [name, *found] if _is_open(client, name) else found
+
+
+def _is_open(client: Client, name: str) -> bool:
+    try:
+        return client.transaction(name).state == ONGOING
+    except errors.TransactionalIdNotFoundError:
+        return False
 
 
 def _each(names: Sequence[str], look: Callable[[str], None], parallel: int) -> None:

@@ -201,7 +201,7 @@ def _by_partition(columns: Columns, numbers: np.ndarray) -> Iterator[tuple[int, 
 
 
 def encoded_bytes(rows: pa.RecordBatch) -> int:
-    """Return about how many bytes ``rows`` take in batches, before compression."""
+    """Return about how many bytes ``rows`` take in batches, before compression; or as rows, where that is more."""
     found: int = 12 * rows.num_rows
     for name in rows.schema.names:
         if name in ("key", "value"):
@@ -209,7 +209,7 @@ def encoded_bytes(rows: pa.RecordBatch) -> int:
             found += int(at[-1] - at[0])
         elif name == "headers":
             found += rows.column(name).nbytes
-    return found
+    return max(found, int(rows.nbytes))
 
 
 def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
