@@ -1,0 +1,51 @@
+"""Drivers that die by ``kill -9``, or come back late, at each kind of request that the sink makes (I29).
+
+Each is a real process, with its JVM and its workers. The protocol's every request, lost and unanswered, is tried
+without Spark in ``test_sink_crashes``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from fenceline_testing import serving
+from tests.spark.copying import MOMENTS, Copying
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def copying(tmp_path: Path) -> Iterator[Copying]:
+    with serving() as lent:
+        yield Copying(lent.client, lent.url, tmp_path)
+
+
+def test_a_driver_is_killed_at_each_request_and_each_next_one_goes_on(copying: Copying) -> None:
+    """Each start recovers from the death before it, and dies in the next batch. The last one is stopped, not killed."""
+    for batch, (request, is_answered, is_decided) in enumerate(MOMENTS.values()):
+        copying.grow()
+        with copying.driver() as (driver, gate):
+            hold = gate.hold(request, is_answered=is_answered, when=partial(copying.is_at, batch))
+            driver.meets(hold)
+            driver.kill()
+        assert copying.version == (batch if is_decided else batch - 1), gate.log
+        assert copying.committed() == copying.expected(copying.version)
+
+    copying.grow()
+    batch = len(MOMENTS)
+    with copying.driver() as (zombie, late):
+        hold = late.hold("POST /v1/transactions/end", when=partial(copying.is_at, batch))
+        zombie.meets(hold)
+        zombie.stop()
+        with copying.driver() as (successor, _):
+            assert successor.wait() == 0, successor.told()
+        assert copying.version == batch
+        zombie.go_on()
+        hold.release()
+        zombie.wait()
+        assert "POST /v1/transactions/end -> 409" in late.log
+    copying.check_whole()
