@@ -25,22 +25,26 @@ def copying(tmp_path: Path) -> Iterator[Copying]:
 
 
 def test_a_driver_is_killed_at_each_request_and_each_next_one_goes_on(copying: Copying) -> None:
-    """Each start recovers from the death before it, and dies in the next batch. The last one is stopped, not killed."""
-    for batch, (request, is_answered, is_decided) in enumerate(MOMENTS.values()):
+    """Each start recovers from the death before it, and dies in the next batch. The last victim is stopped, not killed.
+
+    Its successor writes its batch, too. So the end that it sent comes to the service after that.
+    """
+    *deaths, (sends_the_end, *_) = MOMENTS.values()
+    for batch, (request, is_answered, is_decided) in enumerate(deaths):
         copying.grow()
         with copying.driver() as (driver, gate):
-            hold = gate.hold(request, is_answered=is_answered, when=partial(copying.is_at, batch))
-            driver.meets(hold)
+            driver.meets(gate.hold(request, is_answered=is_answered, when=partial(copying.is_at, batch)))
             driver.kill()
         assert copying.version == (batch if is_decided else batch - 1), gate.log
         assert copying.committed() == copying.expected(copying.version)
 
     copying.grow()
-    batch = len(MOMENTS)
+    batch = len(deaths)
     with copying.driver() as (zombie, late):
-        hold = late.hold("POST /v1/transactions/end", when=partial(copying.is_at, batch))
+        hold = late.hold(sends_the_end, when=partial(copying.is_at, batch))
         zombie.meets(hold)
         zombie.stop()
+        assert copying.version == batch - 1
         with copying.driver() as (successor, _):
             assert successor.wait() == 0, successor.told()
         assert copying.version == batch
