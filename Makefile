@@ -40,7 +40,7 @@ endef
 .venv/ready-spark: .venv/ready-demo
 	@echo "setup: Spark for Python, 900 MB more, about a minute"
 	$(call install,$(FOR_SPARK))
-	@$(BIN)/python -m fenceline_spark.java 2>/dev/null || { echo "setup: no Java 17 or newer is here, so one for Spark alone, 35 MB"; \
+	@$(BIN)/python -m fenceline_spark.java 2>/dev/null || { echo "setup: a Java for Spark, since none of 17 or newer is here, 35 MB more, about 5 s"; \
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(FOR_SPARK),java]'; }
 	@touch $@
 
@@ -85,7 +85,10 @@ bench: setup ## measure, as ratios in one run: embedded, on real S3 and DynamoDB
 	$(BIN)/python -m benchmarks.functions
 	$(BIN)/python -m benchmarks.regions
 
+bench-spark: setup .venv/ready-spark ## measure Spark on fenceline beside Kafka and its connector, which Maven fetches; twenty minutes, on Linux
+	$(BIN)/python -m benchmarks.spark
+
 clean: ## remove what setup and demo made
 	rm -rf .venv build cdk.out demo-data* *.egg-info
 
-.PHONY: help setup demo demo-spark test test-deploy test-servers test-spark check simulate bench clean
+.PHONY: help setup demo demo-spark test test-deploy test-servers test-spark check simulate bench bench-spark clean

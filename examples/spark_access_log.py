@@ -190,6 +190,8 @@ def run_drivers(url: str, directory: Path, total: int) -> list[Run]:
                 run.read = told["read"]
                 description = f"driver {run.number}: batch {told['batch']}, lines"
                 progress.update(task, completed=run.read, description=description)
+                if not console.is_terminal:
+                    console.print(f"  {description} {run.read:,}")
 
             driver = Driver(number, url, directory, moment, on_batch)
             try:
@@ -202,7 +204,7 @@ def run_drivers(url: str, directory: Path, total: int) -> list[Run]:
                 show_result(f"driver {number}", f"ended by itself after {run.batches} batches")
             else:
                 run.death = moment.told
-                console.print(f"[red]✗[/] driver {number}: kill -9 {moment.told}; {run.batches} batches were done")
+                console.print(f"[red]✗[/] driver {number}: kill -9 {moment.told}; batches done: {run.batches}")
     return runs
 
 

@@ -15,8 +15,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 VERSITYGW = "1.8.0"
@@ -25,29 +26,30 @@ PAUSES_S = (2, 10)  # between tries
 WITH_MINISTACK = Path(__file__).with_name("ministack.txt")
 DYNAMODB_LOCAL = "3.1.0"
 SQLITE4JAVA = "1.0.392"
+KAFKA = "4.3.0"
+SPARK_SQL_KAFKA = "4.2.0"  # the newest in Maven Central, which has none of Spark 4.3
+# Spark brings these, often newer.
+IN_SPARK = (
+    "at.yawk.lz4:*",
+    "com.google.code.findbugs:*",
+    "org.apache.hadoop:*",
+    "org.apache.spark:spark-tags_2.13",
+    "org.scala-lang:*",
+    "org.scala-lang.modules:*",
+    "org.slf4j:*",
+    "org.xerial.snappy:*",
+)
 AWS_CDK = "2.1148.1"  # the newest that reads what aws-cdk-lib 2 synthesises
 JAVA_MIN = 17
 NODE_MIN = 20  # enough for these tests; past its end of life, so messages ask for 22
 
-DYNAMODB_LOCAL_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>fenceline</groupId>
   <artifactId>test-servers</artifactId>
   <version>1</version>
   <packaging>pom</packaging>
-  <dependencies>
-    <dependency>
-      <groupId>software.amazon.dynamodb</groupId>
-      <artifactId>DynamoDBLocal</artifactId>
-      <version>{DYNAMODB_LOCAL}</version>
-    </dependency>
-    <dependency>
-      <groupId>com.almworks.sqlite4java</groupId>
-      <artifactId>libsqlite4java-linux-amd64</artifactId>
-      <version>{SQLITE4JAVA}</version>
-      <type>so</type>
-    </dependency>
-  </dependencies>
+  <dependencies>{dependencies}</dependencies>
 </project>
 """
 
@@ -73,6 +75,46 @@ def dynamodb_local() -> Path:
     """
     _need_java()
     return _installed(f"dynamodb-local-{DYNAMODB_LOCAL}", _fetch_dynamodb_local)
+
+
+def kafka() -> Path:
+    """Return the directory of the jars of Apache Kafka's broker.
+
+    Raises:
+        CannotInstall: Java or Maven is missing or too old, or could not fetch it.
+    """
+    _need_java()
+    return _installed(f"kafka-{KAFKA}", _fetch_kafka)
+
+
+def spark_sql_kafka(spark_version: str) -> tuple[str, Path]:
+    """Return the version of Spark's connector to Kafka, and the directory of the jars that Spark lacks for it.
+
+    It is that of ``spark_version`` where there is one, else ``SPARK_SQL_KAFKA``.
+
+    Raises:
+        CannotInstall: Java or Maven is missing or too old, or could fetch neither.
+    """
+    _need_java()
+    versions = dict.fromkeys((spark_version, SPARK_SQL_KAFKA))
+    for version in versions:
+        if (place := cache_directory() / f"spark-sql-kafka-{version}").exists():
+            return version, place
+    for version in versions:
+        is_last = version == SPARK_SQL_KAFKA
+        try:
+            return version, _installed(f"spark-sql-kafka-{version}", partial(_fetch_spark_sql_kafka, version))
+        except CannotInstall:
+            if is_last:
+                raise
+    raise AssertionError("one version is always tried")
+
+
+def has_spark_sql_kafka(spark_version: str) -> bool:
+    """Return True if the broker and Spark's connector to it were installed before."""
+    connectors = [f"spark-sql-kafka-{version}" for version in (spark_version, SPARK_SQL_KAFKA)]
+    here = cache_directory()
+    return (here / f"kafka-{KAFKA}").exists() and any((here / name).exists() for name in connectors)
 
 
 def ministack() -> Path:
@@ -155,9 +197,32 @@ def _need_java() -> None:
 
 
 def _fetch_dynamodb_local(scratch: Path, place: Path) -> None:
+    native = _dependency("com.almworks.sqlite4java", "libsqlite4java-linux-amd64", SQLITE4JAVA, kind="so")
+    _fetch_jars(scratch, _dependency("software.amazon.dynamodb", "DynamoDBLocal", DYNAMODB_LOCAL), native)
+
+
+def _fetch_kafka(scratch: Path, place: Path) -> None:
+    _fetch_jars(scratch, _dependency("org.apache.kafka", "kafka_2.13", KAFKA))
+
+
+def _fetch_spark_sql_kafka(version: str, scratch: Path, place: Path) -> None:
+    _fetch_jars(scratch, _dependency("org.apache.spark", "spark-sql-kafka-0-10_2.13", version, without=IN_SPARK))
+
+
+def _dependency(group: str, artifact: str, version: str, *, kind: str = "jar", without: Sequence[str] = ()) -> str:
+    """Return Maven's words for an artifact, and for what of it is left out, as ``group:artifact``."""
+    exclusion = "<exclusion><groupId>{}</groupId><artifactId>{}</artifactId></exclusion>"
+    left_out = "".join(exclusion.format(*pair.split(":")) for pair in without)
+    return (
+        f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId><version>{version}</version>"
+        f"<type>{kind}</type><exclusions>{left_out}</exclusions></dependency>"
+    )
+
+
+def _fetch_jars(scratch: Path, *dependencies: str) -> None:
     _need("mvn")
     pom = scratch / "pom.xml"
-    pom.write_text(DYNAMODB_LOCAL_POM)
+    pom.write_text(POM.format(dependencies="".join(dependencies)))
     _run("mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={scratch}")
 
 
@@ -195,7 +260,7 @@ def _run(*command: str, env: dict[str, str] | None = None) -> None:
 
 def main() -> int:
     failed = 0
-    for install in (versitygw, dynamodb_local, ministack, aws_cdk):
+    for install in (versitygw, dynamodb_local, kafka, ministack, aws_cdk):
         try:
             print(f"{install.__name__}: {install()}", flush=True)
         except CannotInstall as error:

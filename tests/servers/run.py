@@ -21,6 +21,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from tests.servers import install
 
@@ -28,6 +29,19 @@ ACCESS_KEY, SECRET_KEY, REGION = "test", "test-secret", "us-east-1"
 READY_S = 60
 # Another process may take the port that was free a moment ago.
 STARTS_MAX = 3
+
+KAFKA_PROPERTIES = """process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
+controller.listener.names=CONTROLLER
+log.dirs={directory}
+num.partitions={partitions}
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+group.initial.rebalance.delay.ms=0
+"""
 
 # What a client of any of these servers needs beside its address.
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY, "AWS_REGION": REGION}
@@ -129,6 +143,35 @@ def dynamodb_local() -> Iterator[str]:
 
 
 @contextmanager
+def kafka(*, partitions: int = 2) -> Iterator[str]:
+    """Lend the address of an Apache Kafka broker on its own, with its distribution's options of Java.
+
+    Args:
+        partitions: Of each topic. The first request that names a topic makes it.
+
+    Raises:
+        CannotInstall, CannotStart: There is none.
+    """
+    libraries = install.kafka()
+    heap = ("-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35")
+    java = ("java", "-server", *heap, "-XX:MaxInlineLevel=15", "-cp", f"{libraries}/*")
+    with lent_folder(None) as folder:
+
+        def command(port: int) -> Sequence[str]:
+            properties = folder / f"{port}.properties"
+            lines = KAFKA_PROPERTIES.format(
+                port=port, controller=_free_port(), directory=folder / str(port), partitions=partitions
+            )
+            properties.write_text(lines)
+            storage = ("kafka.tools.StorageTool", "format", "-t", "ZmVuY2VsaW5lLXRlc3RzMA", "-c", str(properties))
+            subprocess.run([*java, *storage], capture_output=True, check=True)
+            return [*java, "kafka.Kafka", str(properties)]
+
+        with running(command, {}, look=_connect) as url:
+            yield urlsplit(url).netloc
+
+
+@contextmanager
 def ministack() -> Iterator[str]:
     """Lend the URL of an AWS in one process: S3 and DynamoDB among others.
 
@@ -150,7 +193,16 @@ def running(
     env: Mapping[str, str] | Callable[[int], Mapping[str, str]],
     *,
     scheme: str = "http",
+    look: Callable[[str], None] | None = None,
 ) -> Iterator[str]:
+    """Lend the URL of a server that ``command`` starts at a port.
+
+    Args:
+        look: Raises ``OSError`` until the server answers at its URL; left out, any answer by HTTP is one.
+
+    Raises:
+        CannotStart: It did not come up.
+    """
     with lent_folder(None) as folder:
         log = folder.parent / f"{folder.name}.log"
         try:
@@ -167,7 +219,7 @@ def running(
                         preexec_fn=_end_with_parent,
                     )
                 try:
-                    if _is_ready(process, f"{scheme}://127.0.0.1:{port}"):
+                    if _is_ready(process, f"{scheme}://127.0.0.1:{port}", look or _request):
                         yield f"{scheme}://127.0.0.1:{port}"
                         return
                 finally:
@@ -178,20 +230,30 @@ def running(
             log.unlink(missing_ok=True)
 
 
-def _is_ready(process: subprocess.Popen[bytes], url: str) -> bool:
+def _is_ready(process: subprocess.Popen[bytes], url: str, look: Callable[[str], None]) -> bool:
     """Wait until the server answers anything at all; return False if it ended instead."""
     deadline = time.monotonic() + READY_S
-    unchecked = ssl._create_unverified_context() if url.startswith("https:") else None
     while process.poll() is None and time.monotonic() < deadline:
         try:
-            with urllib.request.urlopen(f"{url}/", timeout=5, context=unchecked):
-                return True
-        except urllib.error.HTTPError as answer:
-            answer.close()
+            look(url)
             return process.poll() is None
         except OSError:
             time.sleep(0.05)
     return False
+
+
+def _request(url: str) -> None:
+    unchecked = ssl._create_unverified_context() if url.startswith("https:") else None
+    try:
+        with urllib.request.urlopen(f"{url}/", timeout=5, context=unchecked):
+            return
+    except urllib.error.HTTPError as answer:
+        answer.close()
+
+
+def _connect(url: str) -> None:
+    parts = urlsplit(url)
+    socket.create_connection((str(parts.hostname), parts.port or 0), timeout=5).close()
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -14,12 +14,19 @@ import pytest
 
 from tests.servers import install
 from tests.servers.install import CannotInstall
-from tests.servers.run import Servers, ministack
+from tests.servers.run import Servers, kafka, ministack
 from tests.support.patience import wait_until
 
 
 @pytest.mark.parametrize(
-    ("server", "tool"), [(install.versitygw, "go"), (install.dynamodb_local, "java")], ids=["versitygw", "dynamodb"]
+    ("server", "tool"),
+    [
+        (install.versitygw, "go"),
+        (install.dynamodb_local, "java"),
+        (install.kafka, "java"),
+        (lambda: install.spark_sql_kafka("4.3.0")[1], "java"),
+    ],
+    ids=["versitygw", "dynamodb", "kafka", "connector"],
 )
 def test_a_server_whose_tool_is_missing_says_so(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, server: Callable[[], Path], tool: str
@@ -42,6 +49,38 @@ def test_a_server_that_could_not_be_had_is_not_tried_again(monkeypatch: pytest.M
             with pytest.raises(CannotInstall, match=r"^go failed: no$"):
                 servers.need("versitygw")
     assert tries == ["go"]
+
+
+def test_a_connector_that_its_registry_lacks_is_replaced_by_the_newest_that_it_has(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked = []
+
+    def run(*command: str, **_: object) -> None:
+        asked.append(next(Path(part).read_text() for part in command if part.endswith("pom.xml")))
+        if "<version>9.9.9</version>" in asked[-1]:
+            raise CannotInstall("mvn failed: there is none")
+
+    monkeypatch.setenv("FENCELINE_TEST_SERVERS", str(tmp_path))
+    monkeypatch.setattr(install, "_need", lambda tool: None)
+    monkeypatch.setattr(install, "_need_java", lambda: None)
+    monkeypatch.setattr(install, "_run", run)
+    assert not install.has_spark_sql_kafka("9.9.9")
+    place = tmp_path / f"spark-sql-kafka-{install.SPARK_SQL_KAFKA}"
+    for _ in range(2):  # the second one finds it
+        assert install.spark_sql_kafka("9.9.9") == (install.SPARK_SQL_KAFKA, place)
+    assert len(asked) == 2
+
+
+@pytest.mark.slow
+def test_a_broker_of_kafka_takes_connections_until_its_block_ends() -> None:
+    try:
+        install.kafka()
+    except CannotInstall as error:
+        pytest.skip(str(error))
+    with kafka() as address:
+        assert is_listening(f"kafka://{address}")
+    wait_until(lambda: not is_listening(f"kafka://{address}"))
 
 
 def is_listening(url: str) -> bool:

@@ -28,6 +28,7 @@ from tests.spark.decoding import (
 from tests.spark.test_columns_of_any_batch import codecs, records
 
 PLAIN = [Record(b"value-%d" % n, key=b"k%d" % n, timestamp=1_000 + n) for n in range(90)]
+WITH_HEADERS = [Record(one.value, one.key, [("a", b"1"), ("b", None)], one.timestamp) for one in PLAIN]
 RICH = [
     Record(b"v", key=None, headers=[("a", b"1"), ("b", None)]),
     Record(None, key=b""),
@@ -126,11 +127,12 @@ def test_records_with_odd_varints_are_refused_by_both_decoders_or_by_none(
     agree(raw_batch(b"".join(batch), len(batch) + more, last_offset_delta=last_offset_delta))
 
 
-@given(st.lists(raw_records(), min_size=1, max_size=3), st.integers(1, 30))
+@given(st.lists(raw_records(), min_size=1, max_size=3), st.integers(1, 30), st.sampled_from([PLAIN, WITH_HEADERS]))
+@settings(max_examples=300)
 def test_a_wrong_record_among_many_right_ones_is_refused_with_the_offset_of_its_batch(
-    wrong: list[bytes], before: int
+    wrong: list[bytes], before: int, right: list[Record]
 ) -> None:
-    good = encode(PLAIN, now_ms=5).body
+    good = encode(right, now_ms=5).body
     bad = raw_batch(b"".join(wrong), len(wrong), last_offset_delta=5)
     body = b"".join(stamp(good, base_offset=90 * n, leader_epoch=0) for n in range(before))
     body += stamp(bad, base_offset=90 * before, leader_epoch=0)
@@ -173,6 +175,29 @@ def test_a_batch_is_refused_for(what: str, body: bytes) -> None:
     with pytest.raises(CorruptLogError, match=r"a stored batch is damaged: .+ topic=orders partition=3 offset=0$"):
         record_batches(body, NO_TIMES)
     assert refused_by_library(body)
+
+
+@pytest.mark.parametrize("length", [-2, 60, 2**40, 2**62, 2**63 - 1])
+@pytest.mark.parametrize("before", [[], [PLAIN, WITH_HEADERS]], ids=["alone", "among many"])
+def test_a_wrong_length_in_a_header_is_refused_alone_and_among_others(length: int, before: list[list[Record]]) -> None:
+    for wrong in (
+        zigzag(1) + zigzag(length) + b"a" + zigzag(-1),
+        zigzag(2) + zigzag(1) + b"a" + zigzag(max(length, 9)) + zigzag(1) + b"b" + zigzag(-1),
+    ):
+        bad = raw_batch(raw_record(b"\0\0\0\1\1" + wrong), 1)
+        body = b"".join(
+            stamp(encode(right, now_ms=5).body, base_offset=90 * n, leader_epoch=0) for n, right in enumerate(before)
+        )
+        body += stamp(bad, base_offset=90 * len(before), leader_epoch=0)
+        with pytest.raises(CorruptLogError, match=f"do not end where it does.* offset={90 * len(before)}$"):
+            record_batches(body)
+
+
+def test_a_wrong_record_behind_the_first_20_000_is_refused_with_the_offset_of_its_batch() -> None:
+    right = stamp(encode([Record(b"v")] * 19_999, now_ms=5).body, base_offset=0, leader_epoch=0)
+    bad = raw_batch(raw_record(b"\0\0\0\1\1\0") + raw_record(b"\0\0\2\1\1\1"), 2)
+    with pytest.raises(CorruptLogError, match=r"number of headers is wrong.* offset=19999$"):
+        record_batches(right + stamp(bad, base_offset=19_999, leader_epoch=0))
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])

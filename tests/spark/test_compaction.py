@@ -90,15 +90,37 @@ def test_the_tasks_of_a_compaction_make_what_the_model_says(
         model = Model(LogBuilder(topic_id=service.topic_id()))
         take(service, model, steps)
         log = service.another()
-        compact_here(Partition(log.context, TOPIC, service.topic_id(), 0), again=len(steps) % 2, patch=patch)
+        before = log.partitions.offsets(TOPIC, 0).compaction_horizon
+        view = compact_here(Partition(log.context, TOPIC, service.topic_id(), 0), again=len(steps) % 2, patch=patch)
         log = service.another()
         told = log.partitions.offsets(TOPIC, 0)
         assert told.compaction_horizon == told.bounds.last_stable_offset
         start = told.bounds.log_start_offset
+        if view is not None and view.horizon > before:
+            kept = [r for r in model.view(view.horizon, start, is_read_committed=False) if r.offset < view.horizon]
+            assert view.records == len(kept), "nothing else is in its files, such as what was trimmed"
         for is_read_committed in (False, True):
             found = read_all(log, start, max_records=3, is_read_committed=is_read_committed)
             expected = model.view(told.compaction_horizon, start, is_read_committed=is_read_committed)
             assert [plain(r) for r in found] == [plain(r) for r in expected]
+
+
+def test_what_was_trimmed_amid_a_batch_is_in_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the log's first batch, and of a batch in the view before."""
+    with closing(serve_table()) as service:
+        model = Model(LogBuilder(topic_id=service.topic_id()))
+        model.append([(b"%d" % n, b"v") for n in range(6)], "none", None, None, False)
+        model.log.store(service.objects)
+        records = []
+        for trimmed_to in (2, 4):
+            service.log.partitions.trim(TOPIC, 0, trimmed_to)
+            log = service.another()
+            view = compact_here(Partition(log.context, TOPIC, service.topic_id(), 0), patch=monkeypatch)
+            assert view is not None
+            records.append(view.records)
+            model.append([(b"last", b"v")], "none", None, None, False)
+            model.log.store(service.objects, len(model.log.segments) - 1)
+        assert records == [4, 3]
 
 
 # With a session, on the stores of a directory

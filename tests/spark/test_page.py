@@ -10,17 +10,18 @@ import pytest
 
 from fenceline.client import Client
 from fenceline.model.record import Record
+from fenceline_spark.jobs import archive
 from fenceline_spark.sink.options import OPTIONS as OF_THE_SINK
 from fenceline_spark.source.options import OPTIONS as OF_THE_SOURCE
 from fenceline_testing import FencelineServer
 from tests.support.readme import PYTHON as IN_THE_README
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 PAGE = (Path(__file__).parents[2] / "lib/fenceline_spark/README.md").read_text()
 (OF_THE_README,) = (code for code in IN_THE_README if "pyspark" in code)
-READ, STREAM, IN_EACH_BATCH = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+READ, STREAM, IN_EACH_BATCH, ARCHIVE = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 TABLES = re.findall(
     r"^\| option \| default \| meaning \|\n\|---\|---\|---\|\n(.*?)\n\n", PAGE, re.MULTILINE | re.DOTALL
 )
@@ -51,6 +52,12 @@ def test_what_the_page_shows_in_python_runs(
     for code in (STREAM, STREAM, IN_EACH_BATCH, IN_EACH_BATCH):
         assert code.count('"checkpoints/') == 1
         exec(code.replace('"checkpoints/', f'"{tmp_path}/'), {"spark": spark})
+    archive(spark, "orders", str(tmp_path / "archive"), endpoint=server.url)
+    assert ARCHIVE.count('"/mnt/archive"') == 1
+    shown: dict[str, DataFrame] = {"spark": spark}
+    exec(ARCHIVE.replace("/mnt/archive", str(tmp_path / "archive")), shown)
+    assert [bytes(row.value) for row in shown["orders"].orderBy("offset").collect()] == [b"book", b"pen"]
+
     with client.reader("shouted", isolation="read_committed") as reader:
         assert [(record.key, record.value) for _, record in reader] == [(b"ann", b"BOOK"), (b"ann", b"PEN")]
     with client.reader("counts", isolation="read_committed") as reader:

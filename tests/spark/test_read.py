@@ -117,6 +117,7 @@ def test_only_what_is_committed_is_read_unless_asked_otherwise(spark: SparkSessi
         aborted = producer.transaction()
         with aborted:
             aborted.send(topic, value=b"aborted", partition=0)
+            aborted.flush()
             aborted.abort()
         with producer.transaction() as transaction:
             transaction.send(topic, value=b"open", partition=0)

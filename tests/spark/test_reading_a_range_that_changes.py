@@ -10,8 +10,9 @@ import pytest
 
 from fenceline import limits
 from fenceline.client import Client
-from fenceline.errors import CorruptLogError, StoreUnavailableError
-from fenceline.model.results import Bounds, SegmentEntry, SegmentList
+from fenceline.errors import CorruptLogError, OffsetOutOfRangeError, StoreUnavailableError
+from fenceline.format.batch import encode, stamp
+from fenceline.model.results import AbortedTransaction, Bounds, SegmentEntry, SegmentList
 from fenceline_spark.source.data_loss import DataLossError
 from fenceline_spark.source.reading import ReadRange
 from fenceline_spark.source.segments import NotFetched, fetched
@@ -224,3 +225,80 @@ def test_a_listing_that_never_gets_further_fails_the_task(client: Client, topic:
     listing.segments = lambda *_, **__: SegmentList([], False, part.topic_id, Bounds(0, 2, 2), position=0)  # type: ignore[method-assign,misc,assignment]
     with pytest.raises(StoreUnavailableError, match="the listing is empty"):
         rows(reader(listing, part).rows())  # type: ignore[arg-type]
+
+
+def test_a_listing_that_is_refused_though_the_range_is_kept_fails_the_task(client: Client, topic: str) -> None:
+    part = filled(client, topic, 1)
+    listing = Listing(part, {})
+
+    def segments(*_: object, offset: int | None, **__: object) -> SegmentList:
+        if offset is None:
+            return SegmentList([], False, part.topic_id, Bounds(0, 2, 2))
+        raise OffsetOutOfRangeError("there is no such offset")
+
+    listing.segments = segments  # type: ignore[method-assign,assignment]
+    with pytest.raises(StoreUnavailableError, match="the listing is refused"):
+        rows(reader(listing, part).rows())  # type: ignore[arg-type]
+
+
+def test_a_further_page_of_a_listing_that_is_another_topics_ends_the_rows(client: Client, topic: str) -> None:
+    part = filled(client, topic, 3)
+    bounds = Bounds(0, 6, 6)
+    listing = Listing(part, {})
+
+    def segments(*_: object, offset: int | None, **__: object) -> SegmentList:
+        if offset == 0:
+            return SegmentList([entry(client, topic, 0)], True, part.topic_id, bounds, position=2)
+        return SegmentList([entry(client, topic, 1)], False, "another", bounds, position=6)
+
+    listing.segments = segments  # type: ignore[method-assign,assignment]
+    assert rows(reader(listing, part, fails_on_loss=False).rows()) == all_of(part)[:2]  # type: ignore[arg-type]
+    with pytest.raises(DataLossError, match=r"asked=\[2, 6\) kept=none"):
+        rows(reader(listing, part).rows())  # type: ignore[arg-type]
+
+
+def test_nothing_beyond_the_end_of_a_range_is_fetched_or_decoded(client: Client, topic: str) -> None:
+    part = dataclasses.replace(filled(client, topic, 6), end=4)
+    fetch, asked = failing(0, 0)
+    assert rows(reader(client, part, fetch=fetch).rows()) == all_of(part)
+    assert sorted(asked) == [0, 2]
+    batch = encode(named("a", "b"), now_ms=5).body
+    body = stamp(batch, base_offset=0, leader_epoch=0) + stamp(batch[:-1] + b"x", base_offset=2, leader_epoch=0)
+    segment = SegmentEntry(0, 4, len(body), "", None, 4, ())
+    for end, expected in ((2, [0, 1]), (1, [0])):
+        part = ReadRange("orders", "id", 0, 0, end)
+        listing = Listing(part, {0: ([segment], 4)})
+        found = rows(reader(listing, part, fetch=lambda _: body).rows())  # type: ignore[arg-type]
+        assert [offset for offset, _ in found] == expected
+
+
+def test_each_row_names_the_origin_of_its_segment(client: Client, topic: str) -> None:
+    part = filled(client, topic, 4)
+    origins = [None, "eu", "eu", "us"]
+    entries = [dataclasses.replace(entry(client, topic, n), origin=origin) for n, origin in enumerate(origins)]
+    listing = Listing(part, {0: (entries, 8)})
+    found = rows(reader(listing, part, ["offset", "origin"]).rows())  # type: ignore[arg-type]
+    assert found == [(offset, origins[offset // 2]) for offset in range(8)]
+    inner = dataclasses.replace(part, start=3, end=5)
+    listing.pages = {3: (entries[1:], 8)}
+    found = rows(reader(listing, inner, ["origin"]).rows())  # type: ignore[arg-type]
+    assert found == [("eu",), ("eu",)]
+
+
+def test_a_batch_that_is_not_transactional_is_shown_whatever_its_producer_aborted(client: Client, topic: str) -> None:
+    part = filled(client, topic, 1)
+    aborted = [AbortedTransaction(-1, 0, 9)]
+    listing = Listing(part, {0: ([dataclasses.replace(entry(client, topic, 0), aborted=aborted)], 2)})
+    assert rows(reader(listing, part).rows()) == all_of(part)  # type: ignore[arg-type]
+
+
+def test_of_a_producer_that_also_committed_only_the_batches_of_aborted_transactions_are_left_out() -> None:
+    batch = encode(named("a", "b"), now_ms=5, producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
+    body = b"".join(stamp(batch.body, base_offset=offset, leader_epoch=0) for offset in range(0, 10, 2))
+    aborted = [AbortedTransaction(7, 2, 3), AbortedTransaction(7, 6, 7), AbortedTransaction(8, 0, 9)]
+    part = ReadRange("orders", "id", 0, 0, 10)
+    listing = Listing(part, {0: ([SegmentEntry(0, 10, len(body), "", None, 10, aborted)], 10)})
+    found = rows(reader(listing, part, fetch=lambda _: body).rows())  # type: ignore[arg-type]
+    assert [offset for offset, _ in found] == [0, 1, 4, 5, 8, 9]
+    everything = rows(reader(listing, part, fetch=lambda _: body, is_committed=False).rows())  # type: ignore[arg-type]
+    assert [offset for offset, _ in everything] == list(range(10))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -157,6 +158,11 @@ def test_too_few_offsets_wait_until_there_are_enough_or_the_delay_is_over(
     assert at(one.latestOffset(late, one.getDefaultReadLimit())) == [14, 17]
 
 
+def test_the_first_batch_of_a_run_never_waits(service: Service) -> None:
+    one = reader(minOffsetsPerTrigger="1000")
+    assert at(one.latestOffset(one.initialOffset(), one.getDefaultReadLimit())) == [10, 10]
+
+
 def test_least_and_most_hold_together(service: Service) -> None:
     one = reader(minOffsetsPerTrigger="5", maxOffsetsPerTrigger="6")
     end = run(one, one.initialOffset())
@@ -178,9 +184,9 @@ def test_available_now_ends_where_the_log_was_over_as_many_batches_as_it_needs(s
 
 
 def test_available_now_takes_what_is_less_than_the_least(service: Service) -> None:
-    one = reader(minOffsetsPerTrigger="1000")
+    one = reader(minOffsetsPerTrigger="12", maxOffsetsPerTrigger="12")
     one.prepareForTriggerAvailableNow()
-    assert [at(end) for end in run(one, one.initialOffset())] == [[10, 10]]
+    assert [at(end) for end in run(one, one.initialOffset())] == [[6, 6], [10, 10]]
 
 
 def test_available_now_restarted_in_the_middle_fixes_its_ends_anew(service: Service) -> None:
@@ -291,6 +297,27 @@ def test_a_topic_created_anew_fails_the_stream_or_begins_at_its_earliest(service
     assert [at(end) for end in ends] == [[0], [4]]
     assert read(lenient, start, ends[0]) == []
     assert read(lenient, ends[0], ends[1]) == [("a", 0, 0, 4)]
+
+
+def test_nothing_is_read_between_offsets_of_two_topics_of_one_name() -> None:
+    before, anew = ({"a": {"0": offset}, "$topic_ids": {"a": name}} for offset, name in ((2, "old"), (5, "new")))
+    assert read(reader(), before, anew) == []
+
+
+def test_a_partition_that_is_assigned_no_longer_is_lost_or_stays_where_it_was(service: Service) -> None:
+    start = reader(assign='{"a":[0,1]}').initialOffset()
+    with pytest.raises(DataLossError, match=r"the partition is gone.* topic=a partition=1"):
+        reader(assign='{"a":[0]}').latestOffset(start, ReadAllAvailable())
+    rest = reader(assign='{"a":[0]}', failOnDataLoss="false")
+    assert at(rest.latestOffset(start, ReadAllAvailable())) == [10, 0]
+
+
+def test_a_topic_that_goes_while_a_pattern_is_looked_up_is_left_out(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = [*service.client.topics(), replace(service.client.topic("a"), name="aa")]
+    monkeypatch.setattr(service.client, "topics", lambda: iter(listed))
+    assert at(reader(subscribePattern="a+").initialOffset()) == [0, 0]
 
 
 def test_offsets_of_another_checkpoint_see_a_topic_created_anew(service: Service) -> None:

@@ -15,6 +15,7 @@ FOR_DEMO = "server"
 FOR_DEPLOYMENT = "aws,infra,server"
 FOR_TESTS = "aws,infra,server,test"
 FOR_SPARK = "server,spark"
+FOR_JAVA = "server,spark,java"  # where none is found: make plans the step, and its shell decides
 
 
 @pytest.fixture
@@ -44,7 +45,12 @@ def test_the_demo_waits_for_nothing_that_it_does_not_need(checkout: Path) -> Non
 
 @pytest.mark.parametrize("target", ["test", "test-spark"])
 def test_the_tests_that_run_spark_have_it(checkout: Path, target: str) -> None:
-    assert installed(checkout, target) == [FOR_DEMO, FOR_DEPLOYMENT, FOR_TESTS, FOR_SPARK]
+    assert installed(checkout, target) == [FOR_DEMO, FOR_DEPLOYMENT, FOR_TESTS, FOR_SPARK, FOR_JAVA]
+
+
+def test_the_demo_of_spark_brings_a_java_where_there_is_none_and_waits_for_no_tests(checkout: Path) -> None:
+    assert installed(checkout, "demo-spark") == [FOR_DEMO, FOR_SPARK, FOR_JAVA]
+    assert "-m fenceline_spark.java 2>/dev/null || {" in planned(checkout, "demo-spark")
 
 
 @pytest.mark.parametrize("target", ["check", "setup", "simulate", "bench"])
@@ -55,16 +61,16 @@ def test_the_other_targets_have_everything_but_spark(checkout: Path, target: str
 def test_after_the_demo_only_the_rest_is_added_and_after_the_tests_nothing(checkout: Path) -> None:
     (checkout / ".venv").mkdir()
     (checkout / ".venv" / "ready-demo").touch()
-    assert installed(checkout, "test") == [FOR_DEPLOYMENT, FOR_TESTS, FOR_SPARK]
+    assert installed(checkout, "test") == [FOR_DEPLOYMENT, FOR_TESTS, FOR_SPARK, FOR_JAVA]
     (checkout / ".venv" / "ready").touch()
     (checkout / ".venv" / "ready-spark").touch()
     assert installed(checkout, "demo") == installed(checkout, "test") == []
 
 
-@pytest.mark.parametrize("target", ["demo", "test"])
+@pytest.mark.parametrize("target", ["demo", "demo-spark", "test"])
 def test_each_step_of_the_setup_says_what_it_does_and_how_long_it_takes(checkout: Path, target: str) -> None:
     commands = planned(checkout, target)
-    said = re.findall(r'^echo "setup: (.*)"$', commands, re.MULTILINE)
+    said = re.findall(r'(?:^|\{ )echo "setup: (.*?)"(?:$|;)', commands, re.MULTILINE)
     steps = len(installed(checkout, target)) + commands.count(" -m venv ")
     assert len(said) == steps
     assert all(re.search(r"about (5|20) s$|minutes?$", line) for line in said)

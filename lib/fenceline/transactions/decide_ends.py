@@ -92,7 +92,7 @@ def decide_ends(
     repeats = [member for member in request.members if _is_ended(seen, member)]
     is_whole = len(decisions) == len(verdicts)
     is_under_way = any(one.is_change for one in decisions)
-    if repeats and is_whole and not is_under_way:
+    if repeats and is_whole and not is_under_way and _is_committed(seen, request):
         return EndsDecision(decisions)
     if is_resumed and is_whole and not is_under_way and _is_raised(seen, request):
         return EndsDecision(decisions)  # no transaction depends on which request raised it
@@ -101,8 +101,8 @@ def decide_ends(
         if isinstance(verdict, FencelineError):
             raise _named(verdict, member)
     if repeats:
-        apart = InvalidTxnStateError("the transaction was ended before, and others of the request are still under way")
-        raise _named(apart, repeats[0])
+        what = "others of the request are still under way" if is_under_way else "not with this version of once"
+        raise _named(InvalidTxnStateError(f"the transaction was ended before, and {what}"), repeats[0])
     if once is None and not is_under_way:
         # A late repeat of it would end half of what has begun with these pairs meanwhile.
         nothing = InvalidTxnStateError("no member has a transaction under way, so there is nothing to end")
@@ -134,6 +134,12 @@ def _is_ended(seen: Seen, member: TransactionMember) -> bool:
     """Return True if an END_TXN of this pair has decided: the pair was given to one producer (I13)."""
     item = seen.items.get(member.transactional_id)
     return item is not None and item.ended == member.pair
+
+
+def _is_committed(seen: Seen, request: Ends) -> bool:
+    """Return True if the version, or a higher one, is stored; or if none is asked for."""
+    wanted, stored = request.once, seen.once
+    return wanted is None or (stored is not None and stored.mark.version >= wanted.version)
 
 
 def _is_raised(seen: Seen, request: Ends) -> bool:

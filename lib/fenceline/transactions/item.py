@@ -119,7 +119,7 @@ class TransactionItem:
             "kept": None if self.kept is None else list(self.kept),
             "is_fenced": self.is_fenced,
             "next_producer_id": self.next_producer_id,
-            **({} if self.expires_at is None else {"expires_at": self.expires_at}),
+            **({} if self.expires_at is None else {"expires_at": [*self.pair, self.expires_at]}),
         }
 
     def put(self, runtime: Runtime) -> Put:
@@ -178,10 +178,19 @@ def transaction_from_item(item: Item) -> TransactionItem:
         ),
         ended=None if value["ended"] is None else ProducerPair(*value["ended"]),
         kept=None if value["kept"] is None else ProducerPair(*value["kept"]),
-        expires_at=value.get("expires_at"),  # an item of before extensions has none
+        expires_at=_extension(value),
         version=item.version,
         more={member: kept for member, kept in value.items() if member not in _KNOWN},
     )
+
+
+def _extension(value: Mapping[str, Any]) -> int | None:
+    """Return until when the transaction of the item's own pair is extended.
+
+    A process of before extensions keeps the member as it is, also past the end of what was extended (I28).
+    """
+    *pair, expires_at = value.get("expires_at") or (None,)
+    return expires_at if pair == [value["producer_id"], value["producer_epoch"]] else None
 
 
 @dataclass(frozen=True, slots=True)

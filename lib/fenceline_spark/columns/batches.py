@@ -11,6 +11,7 @@ from typing import NamedTuple
 from fenceline.errors import CorruptLogError
 from fenceline.format.batch import BatchHeader, MalformedBatch, has_right_crc, parse_header, payload_into
 from fenceline.format.compression import RECORDS_PER_BATCH_MAX
+from fenceline.limits import INT64_MAX
 
 
 class Log(NamedTuple):
@@ -39,14 +40,21 @@ class StoredBatch(NamedTuple):
     origin: str | None = None  # the region that it was produced in; None for the one that is read
 
 
-def stored_headers(log: Log, body: bytes, base_offset: int, next_offset: int) -> Iterator[tuple[int, BatchHeader]]:
+def stored_headers(
+    log: Log, body: bytes, base_offset: int, next_offset: int, *, end: int = INT64_MAX
+) -> Iterator[tuple[int, BatchHeader]]:
     """Yield (position, header) of each batch of a segment from ``base_offset`` to ``next_offset``.
+
+    Args:
+        end: No batch is looked at that begins there, or later.
 
     Raises:
         CorruptLogError: A batch does not match its CRC, or the batches do not join up.
     """
     at, offset = 0, base_offset
     while at < len(body):
+        if offset >= end:
+            return
         try:
             header = parse_header(body, at)
         except MalformedBatch as error:

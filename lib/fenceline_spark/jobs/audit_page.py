@@ -125,7 +125,7 @@ def _figure(partitions: Sequence[PartitionAudit], hours: Mapping[int, int]) -> F
             counts.bar(numbers, values, bottom=below, label=kind, color=colour)
         below = [low + value for low, value in zip(below, values, strict=True)]
     counts.set_title("records by partition")
-    counts.legend(frameon=False, fontsize="small")
+    figure.legend(*counts.get_legend_handles_labels(), loc="outside lower left", ncols=3, frameon=False)
     sizes.bar(numbers, [one.bytes for one in partitions], color=_KINDS[0][1])
     sizes.set_title("bytes by partition")
     sizes.yaxis.set_major_formatter(EngFormatter(unit="B"))

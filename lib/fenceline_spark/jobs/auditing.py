@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
@@ -34,11 +34,7 @@ from fenceline_spark.source.bounds import topic_bounds
 from fenceline_spark.source.reading import Reading, ReadRange
 
 _OFFSETS_PER_TASK = 2_000_000
-SCHEMA = (
-    "topic string, partition int, log_start bigint, end bigint, undecided bigint, segments bigint, records bigint, "
-    "bytes bigint, markers bigint, aborted bigint, gaps bigint, keys bigint, duplicate_keys bigint, duplicated bigint, "
-    "late bigint, first_ms bigint, last_ms bigint, damage string, chain string"
-)
+_SQL_TYPES = {"str": "string", "str | None": "string", "int": "bigint", "int | None": "bigint"}
 
 
 @dataclass
@@ -77,6 +73,9 @@ class PartitionAudit:
     last_ms: int | None = None
     damage: str | None = None
     chain: str | None = None
+
+
+SCHEMA = ", ".join(f"{one.name} {_SQL_TYPES[str(one.type)]}" for one in fields(PartitionAudit))
 
 
 @dataclass(frozen=True)

@@ -127,8 +127,8 @@ class SinkOptions:
         values = options.parse_options(given, OPTIONS, instead=_INSTEAD, ignored=_SPARKS_OWN)
         _check_combinations(values, is_stream=is_stream)
         found = cls(
-            endpoint=_endpoint(values, environ),
-            region=values.get("region", environ.get("FENCELINE_AWS_REGION") or None),
+            endpoint=options.endpoint_of(values, environ),
+            region=options.region_of(values, environ),
             topic=values.get("topic"),
             is_exactly_once=values.get("delivery", "exactly-once") == "exactly-once",
             codec=values.get("compression", cls.codec),
@@ -171,14 +171,3 @@ def _need_both(values: Mapping[str, Any], *names: str) -> None:
         raise InvalidRequestError(
             f"{' and '.join(names)} come together; give both, or none: missing={missing[0]}", field=missing[0]
         )
-
-
-def _endpoint(values: Mapping[str, Any], environ: Mapping[str, str]) -> str:
-    endpoint = values.get("endpoint") or environ.get("FENCELINE_URL")
-    if not endpoint:
-        raise InvalidRequestError(
-            "the service is not known; give the option endpoint, or set FENCELINE_URL before the session starts: "
-            "option=endpoint",
-            field="endpoint",
-        )
-    return str(endpoint)

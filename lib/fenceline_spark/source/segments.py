@@ -9,6 +9,7 @@ Not here: what is in a segment, and what follows if one cannot be had; see ``tas
 
 from __future__ import annotations
 
+import atexit
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -99,4 +100,6 @@ def _bytes(waiting: Iterable[tuple[SegmentEntry, object]]) -> int:
 @cache
 def _connections() -> Connections:
     """Return this process's connections to segments. PySpark reuses its workers, so they outlive a task."""
-    return Connections()
+    connections = Connections()
+    atexit.register(connections.close)
+    return connections

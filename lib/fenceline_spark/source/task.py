@@ -130,6 +130,8 @@ class RangeReader:
         shown = page or self._page(None, limit=1)
         loss = self._loss_of(shown, self._at)
         if loss is None:
+            if page is None:
+                self._count_failure("reason=the listing is refused")
             return page
         report([loss], fails=self._reading.fails_on_loss)
         if loss.kept is None:
@@ -163,9 +165,7 @@ def _shown(log: Log, segment: Fetched, end: int, *, is_committed: bool) -> Itera
     """Yield the batches of a segment with records that a reader may see, up to the one that holds ``end``."""
     entry = segment.entry
     aborted = by_producer(entry.aborted if is_committed else ())
-    for at, header in stored_headers(log, segment.body, entry.base_offset, entry.next_offset):
-        if header.base_offset >= end:
-            return
+    for at, header in stored_headers(log, segment.body, entry.base_offset, entry.next_offset, end=end):
         if not header.is_control and not is_aborted(header, aborted):
             yield StoredBatch(segment.body, at, header, entry.origin)
 

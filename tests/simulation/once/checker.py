@@ -191,6 +191,8 @@ def _is_committed(truth: OnceTruth, request: Closing, step: int) -> bool:
 
 
 def _is_repeat(truth: OnceTruth, request: Closing, step: int) -> bool:
+    if request.once is not None and not _is_committed(truth, request, step):
+        return False
     ended = [one for one in request.members if _is_ended(truth.item_at(one.transactional_id, step), one, request)]
     return bool(ended) and all(one in ended or truth.is_idle(one, step) for one in request.members)
 

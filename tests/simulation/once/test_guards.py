@@ -162,11 +162,18 @@ def passes_over_every_member(patch: Patch) -> None:
     patch.setattr(ends, "decide_ends", empty)
 
 
+def takes_an_end_without_the_version_for_a_repeat(patch: Patch) -> None:
+    """Answer with 200 where the members were ended, though the version is not stored."""
+    patch.setattr(decide_ends, "_is_committed", lambda seen, request: True)
+
+
 def judges_members_before_the_version(patch: Patch) -> None:
     """Refuse a member where the version is committed."""
     judged = decide_ends.decide_ends
 
     def hasty(seen: Any, request: Any, now_ms: int, **told: Any) -> Any:
+        if not request.members:
+            return judged(seen, request, now_ms, **told)
         try:
             return judged(seen, replace(request, once=None), now_ms, **told) and judged(seen, request, now_ms, **told)
         except FencelineError as error:
@@ -295,6 +302,7 @@ def slow_tasks(seed: int) -> OncePlan:
         (ends_the_rest_of_what_was_ended, joiners),
         (passes_over_what_was_fenced, fenced),
         (passes_over_every_member, joiners),
+        (takes_an_end_without_the_version_for_a_repeat, joiners),
         (judges_members_before_the_version, drivers),
         (answers_from_one_read, torn_reads),
         (answers_before_the_markers, joiners),

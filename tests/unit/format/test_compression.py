@@ -115,6 +115,18 @@ def test_the_bound_is_exact(codec):
         payload(codec, packed, bytes_max=MIB - 1)
 
 
+@pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
+def test_room_that_is_used_again_gets_the_same_bytes_within_the_same_bound(codec):
+    room = compression.reserved(2 * MIB)
+    for data in (os.urandom(MIB), b"", b"short"):
+        batch = memoryview(bytes(61) + (compression.compress(codec, data) if codec else data))
+        size = compression.payload_into(batch, codec, room, bytes_max=MIB)
+        assert bytes(room[:size]) == data == bytes(compression.payload(batch, codec, bytes_max=MIB))
+        if data:
+            with pytest.raises(UndecodableError, match=f"decompressed: bytes_max={len(data) - 1}"):
+                compression.payload_into(batch, codec, room, bytes_max=len(data) - 1)
+
+
 def test_a_snappy_block_that_lies_about_its_size_costs_nothing():
     with pytest.raises(UndecodableError, match="too many bytes"):
         payload(2, b"\xff\xff\xff\xff\x0f" + b"x" * 50)

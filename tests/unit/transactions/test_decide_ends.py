@@ -196,6 +196,14 @@ def test_a_repeat_is_answered_though_a_higher_version_is_stored_by_now() -> None
     assert not decide_ends(replace(decided, once=stored(50)), commit(ONCE), NOW).is_change
 
 
+@pytest.mark.parametrize("found", [None, stored(ONCE.version - 1)])
+def test_an_end_without_the_version_has_no_repeat_with_it(found: OnceItem | None) -> None:
+    """Else it is answered as committed, though the version is not stored: another run commits it again."""
+    ended = after(decide_ends(ongoing(), commit(), NOW), ongoing(), is_finished=True)
+    error = refusal(replace(ended, once=found), commit(ONCE))
+    assert (error.code, error.extra["transactional_id"]) == ("INVALID_TXN_STATE", "a")
+
+
 def test_a_repeat_of_an_end_that_passed_a_member_over_passes_it_over_again() -> None:
     found = seen(item("a"), item("b", COMPLETE_COMMIT), item("c"))
     decided = after(decide_ends(found, commit(), NOW), found)

@@ -39,6 +39,12 @@ def test_an_item_is_read_as_it_was_written() -> None:
     assert transaction_from_item(Item(keys.transaction_item("t"), 4, ITEM.to_value())) == ITEM
 
 
+def test_an_extension_that_an_older_process_carried_along_counts_for_no_later_transaction() -> None:
+    """A process that does not know the member keeps it, as it keeps all that it does not know (I28)."""
+    carried = {**ITEM.to_value(), "producer_epoch": ITEM.producer_epoch + 1}
+    assert transaction_from_item(Item(keys.transaction_item("t"), 5, carried)).expires_at is None
+
+
 def test_a_transaction_names_the_partitions_of_one_incarnation() -> None:
     assert ITEM.names("id", 2)
     assert not ITEM.names("id", 1)
