@@ -6,6 +6,7 @@ without Spark in ``test_sink_crashes``.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,10 @@ import pytest
 from fenceline_testing import serving
 from tests.spark.copying import MOMENTS, Copying
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="finds a driver's processes in /proc, which Linux has"),
+]
 
 
 @pytest.fixture

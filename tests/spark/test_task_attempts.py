@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
@@ -24,7 +25,10 @@ from tests.spark.driver_process import QUICK_JVM
 from tests.spark.processes import Session, kill_the_sender, session
 from tests.support.patience import wait_until
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="finds a driver's processes in /proc, which Linux has"),
+]
 
 SPECULATION = {
     "spark.speculation": "true",
