@@ -52,6 +52,24 @@ def test_each_test_that_design_names_is_there() -> None:
     assert [name for name in named if f"def {name}(" not in written] == []
 
 
+def rows_of_sparks_crashes() -> list[list[str]]:
+    table = PAGES["DESIGN.md"].partition("| dies, or is late | left | then | shown by |\n|---|---|---|---|\n")[2]
+    return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in table.partition("\n\n")[0].splitlines()]
+
+
+def test_sparks_crashes_have_rows() -> None:
+    assert len(rows_of_sparks_crashes()) >= 14
+
+
+@pytest.mark.parametrize("row", rows_of_sparks_crashes(), ids=lambda row: row[0])
+def test_each_crash_of_spark_names_the_tests_that_show_it(row: list[str]) -> None:
+    *_, shown_by = row
+    tests = shown_by.split(", ")
+    assert all(re.fullmatch(r"`test_\w+`", test) for test in tests)
+    written = "\n".join(path.read_text() for path in (ROOT / "tests/spark").glob("test_*.py"))
+    assert [test for test in tests if f"\ndef {test.strip('`')}(" not in written] == []
+
+
 def titles_cited() -> Iterator[tuple[str, str, str]]:
     for path in SOURCES:
         for page, title in TITLED.findall(path.read_text()):
