@@ -16,7 +16,7 @@ RETRY_MS = 120_000  # a task that fails begins anew, so it waits longer than a p
 @cache
 def client_of(endpoint: str, region: str | None = None) -> Client:
     """Return this process's client of the service at ``endpoint``; ``region`` is what its requests are signed for."""
-    freeze_modules()
+    gc.freeze()  # as freeze_modules, for what tasks and commits import after that
     return Client(endpoint, client_name="spark", region=region, retry_ms=RETRY_MS)
 
 
