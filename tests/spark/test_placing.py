@@ -189,6 +189,24 @@ def test_rows_that_wait_in_many_partitions_are_sent_before_they_fill_memory(
     assert sum(len(bodies(fenceline, partition)) for partition in range(5)) > 5
 
 
+def test_a_row_that_waits_does_not_keep_the_rows_that_came_with_it(
+    fenceline: Fenceline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bytes that Arrow has given out are counted, so no time and no other memory matters."""
+    monkeypatch.setattr("fenceline_spark.sink.sending.BUFFER_BYTES", 1_000_000)
+    before, most = pa.total_allocated_bytes(), 0
+
+    def upstream() -> Iterator[pa.RecordBatch]:
+        nonlocal most
+        for _ in range(20):
+            yield rows(*["x" * 1_000] * 500, partition=[1] + [0] * 499, key=[b"k" * 1_000] * 500)
+            most = max(most, pa.total_allocated_bytes() - before)
+
+    write_at_least_once(fenceline.client, OPTIONS, upstream(), first=0, parallel=1)
+    assert len(committed(fenceline)) == 10_000
+    assert most < 6_000_000, most
+
+
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_what_was_written_in_each_codec_is_read_as_it_was(fenceline: Fenceline, codec: Any) -> None:
     headers = [[{"key": "h", "value": b"1"}, {"key": "h", "value": None}], None, []]

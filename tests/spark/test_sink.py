@@ -278,6 +278,22 @@ def test_counts_written_from_foreach_batch_are_written_once_by_their_version(
     assert values(client, topic) == Counter(["a2", "b1", "a3", "b2"])
 
 
+def test_two_writes_of_a_batch_under_one_id_end_the_query_and_lose_no_row_in_silence(
+    spark: SparkSession, client: Client, topic: str, tmp_path: Path
+) -> None:
+    stream = Stream(spark, topic, tmp_path)
+    stream.add("1", "a")
+
+    def write(rows: DataFrame, batch: int) -> None:
+        for _ in range(2):
+            save(rows, topic, txnAppId=f"twice-{topic}", txnVersion=batch)
+
+    query = stream.rows().writeStream.foreachBatch(write).option("checkpointLocation", str(stream.checkpoint))
+    with pytest.raises(StreamingQueryException, match="give each write its own txnAppId"):
+        query.trigger(availableNow=True).start().awaitTermination()
+    assert values(client, topic) == Counter("a")
+
+
 def test_a_checkpoint_that_is_older_than_what_was_written_is_refused(
     spark: SparkSession, client: Client, topic: str, tmp_path: Path
 ) -> None:

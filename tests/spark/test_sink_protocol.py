@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
 
 import httpx
 import pyarrow as pa
@@ -13,8 +14,8 @@ import pytest
 
 from fenceline import errors
 from fenceline.model.transaction import ONGOING
-from fenceline_spark.sink.commit import PAIRS_MAX
-from fenceline_spark.sink.messages import Batch, Inline, Large, Part, Repeat
+from fenceline_spark.sink.commit import PAIRS_MAX, EndUnansweredError
+from fenceline_spark.sink.messages import Batch, Inline, Large, Message, Part, Repeat
 from fenceline_spark.sink.options import SinkOptions
 from fenceline_spark.sink.task import write_at_least_once, write_once
 from fenceline_spark.sink.transaction import OpenTransaction
@@ -241,6 +242,113 @@ def test_a_driver_that_is_fenced_each_time_gives_up_and_nothing_is_visible(fence
     assert are_free(fenceline)
 
 
+class AnswerLost(httpx.BaseTransport):
+    """A network that loses the first answer to an end, after which something else happens."""
+
+    def __init__(self, run: Run, then: Callable[[], object]) -> None:
+        self._inner, self._then, self._is_over = run.carrier._inner, then, False
+        run.carrier._inner = self
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        response = self._inner.handle_request(request)
+        if request.url.path == "/v1/transactions/end" and not self._is_over:
+            self._is_over = True
+            self._then()
+            raise httpx.ReadError("the answer was lost")
+        return response
+
+
+def single(run: Run) -> Batch:
+    """Return the batch of a job without a version."""
+    return Batch(f"spark.{run.run}", None, 0, run.run, is_stream=False)
+
+
+@pytest.mark.parametrize("options", [INLINE, LARGE], ids=["inline", "large"])
+def test_a_write_without_a_version_is_not_written_again_where_its_end_may_have_been_decided(
+    fenceline: Fenceline, options: SinkOptions
+) -> None:
+    run = Run(fenceline, options)
+    batch = single(run)
+    message = write_once(run.client, options, Part(batch, 0, 0), iter(part("a")), parallel=1)
+    name = message.transactional_id if isinstance(message, Large) else batch.prefix
+    AnswerLost(run, lambda: fenceline.client.transactional_producer_id(name))
+    with pytest.raises(EndUnansweredError, match="read the topics before you write the rows again"):
+        run.committer.commit([message])
+    assert committed(fenceline) == [b"a"]
+
+
+@pytest.mark.parametrize("options", [INLINE, LARGE], ids=["inline", "large"])
+def test_a_version_that_is_forgotten_behind_an_unanswered_end_is_not_written_again(
+    fenceline: Fenceline, options: SinkOptions
+) -> None:
+    """The driver cannot tell it from an end that was not decided, so its user begins again, or does not."""
+    run = Run(fenceline, options)
+    messages = run.tasks(0, [part("a")])
+    AnswerLost(run, lambda: fenceline.client.forget_once(QUERY))
+    with pytest.raises(EndUnansweredError, match="start the query again"):
+        run.committer.commit(messages)
+    assert committed(fenceline) == [b"a"]
+    assert are_free(fenceline)
+
+
+@pytest.mark.parametrize("is_forgotten", [False, True])
+def test_a_fence_behind_an_unanswered_end_leaves_it_to_the_version_what_was_written(
+    fenceline: Fenceline, is_forgotten: bool
+) -> None:
+    run = Run(fenceline)
+    messages = run.tasks(0, [part("a")])
+
+    def meanwhile() -> None:
+        fenceline.client.transactional_producer_id(QUERY)
+        if is_forgotten:
+            fenceline.client.forget_once(QUERY)
+
+    AnswerLost(run, meanwhile)
+    if is_forgotten:
+        with pytest.raises(EndUnansweredError):
+            run.committer.commit(messages)
+    else:
+        run.committer.commit(messages)
+    assert committed(fenceline) == [b"a"]
+    assert are_free(fenceline)
+
+
+def test_an_end_that_was_decided_before_and_then_forgotten_is_refused_and_nothing_is_written_again(
+    fenceline: Fenceline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(fenceline)
+    messages, end = run.tasks(0, [part("a")]), run.client.end_transactions
+
+    def twice(*args: Any, **named: Any) -> Any:
+        end(*args, **named)
+        fenceline.client.forget_once(QUERY)
+        return end(*args, **named)
+
+    monkeypatch.setattr(run.client, "end_transactions", twice)
+    with pytest.raises(errors.InvalidTxnStateError, match="ended before"):
+        run.committer.commit(messages)
+    assert committed(fenceline) == [b"a"]
+
+
+def test_a_write_without_a_version_fails_where_its_end_is_fenced_and_none_of_it_is_visible(
+    fenceline: Fenceline,
+) -> None:
+    run = Run(fenceline)
+    batch = single(run)
+    message = write_once(run.client, INLINE, Part(batch, 0, 0), iter(part("a")), parallel=1)
+
+    def fence(request: httpx.Request) -> None:
+        if request.url.path == "/v1/transactions/end":
+            fenceline.client.transactional_producer_id(batch.prefix)
+
+    run.carrier.on_request = fence
+    with pytest.raises(errors.ProducerFencedError):
+        run.committer.commit([message])
+    assert run.carrier.log.count("POST /v1/transactions/end") == 1
+    assert committed(fenceline) == []
+    assert are_free(fenceline)
+
+
 def test_an_old_checkpoint_is_refused_with_both_ways_out(fenceline: Fenceline) -> None:
     run = Run(fenceline)
     messages = run.tasks(4, [part("old")])
@@ -253,24 +361,94 @@ def test_an_old_checkpoint_is_refused_with_both_ways_out(fenceline: Fenceline) -
     assert committed(fenceline) == [b"new"]
 
 
-def job(fenceline: Fenceline, version: int, *values: str, options: SinkOptions = INLINE) -> None:
-    """Write a batch with txnAppId as one job does."""
-    run = Run(fenceline, options)
-    batch = Batch(f"spark.{run.run}", "loader", version, run.run, is_stream=False)
-    message = write_once(run.client, options, Part(batch, 0, 0), iter(part(*values)), parallel=1)
-    run.committer.commit([message])
+@dataclass
+class Job:
+    """A batch write under txnAppId=loader, by one job."""
+
+    fenceline: Fenceline
+    version: int
+    options: SinkOptions = INLINE
+    within: str | None = None
+
+    def __post_init__(self) -> None:
+        self.run = Run(self.fenceline, self.options)
+
+    def task(self, *values: str) -> Message:
+        job, target = self.run.run, self.options.target
+        batch = Batch(f"spark.{job}", "loader", self.version, job, is_stream=False, target=target, within=self.within)
+        return write_once(self.run.client, self.options, Part(batch, 0, 0), iter(part(*values)), parallel=1)
+
+    def write(self, *values: str) -> None:
+        self.run.committer.commit([self.task(*values)])
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return the warnings that a program sees that has asked for none."""
+    return [one.getMessage() for one in caplog.records if one.name == "fenceline_spark"]
 
 
 def test_a_job_of_a_version_that_is_not_above_the_last_does_nothing_and_warns(
     fenceline: Fenceline, caplog: pytest.LogCaptureFixture
 ) -> None:
-    job(fenceline, 7, "a")
-    assert "nothing was written" not in caplog.text
+    Job(fenceline, 7).write("a")
+    assert warnings(caplog) == []
     for version in (7, 6):
-        job(fenceline, version, "b")
-        assert f"txnAppId=loader txnVersion={version}" in caplog.text
-    job(fenceline, 8, "c")
+        Job(fenceline, version).write("b")
+        assert "nothing was written" in warnings(caplog)[-1]
+        assert f"txnAppId=loader txnVersion={version}" in warnings(caplog)[-1]
+    late = Job(fenceline, 8)
+    messages = [late.task("b")]
+    Job(fenceline, 8).write("c")
+    late.run.committer.commit(messages)
+    assert "nothing was written" in warnings(caplog)[-1]
+    assert len(warnings(caplog)) == 3
     assert Counter(committed(fenceline)) == Counter([b"a", b"c"])
+
+
+def test_a_job_whose_own_first_request_was_decided_does_not_say_that_nothing_was_written(
+    fenceline: Fenceline, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = Job(fenceline, 7)
+    message = job.task("a")
+    AnswerLost(job.run, lambda: fenceline.client.transactional_producer_id(message.part.batch.prefix))
+    job.run.committer.commit([message])
+    (warning,) = warnings(caplog)
+    assert warning.startswith("the rows are written: ")
+    assert "own first request was decided" in warning
+    assert committed(fenceline) == [b"a"]
+
+
+@pytest.mark.parametrize("options", [INLINE, LARGE], ids=["inline", "large"])
+@pytest.mark.parametrize("version", [7, 6])
+def test_two_writes_to_two_topics_under_one_id_are_refused_and_never_taken_for_a_repeat(
+    fenceline: Fenceline, options: SinkOptions, version: int
+) -> None:
+    fenceline.client.create_topic("second")
+    late = Job(fenceline, version, replace(options, topic="second"))
+    messages = [late.task("b")]
+    Job(fenceline, 7, options).write("a")
+    for write in (
+        lambda: late.run.committer.commit(messages),
+        lambda: Job(fenceline, version, replace(options, topic="second")).write("b"),
+        lambda: Job(fenceline, version, replace(options, topic=None)).task("b"),
+    ):
+        with pytest.raises(errors.InvalidRequestError, match=r"its own txnAppId: .* written=7 written_to=topic=orders"):
+            write()
+    late.run.committer.abort(messages[0].part.batch)  # as Spark does behind a commit that failed
+    Job(fenceline, 8, replace(options, topic="second")).write("c")
+    assert (committed(fenceline), committed(fenceline, "second")) == ([b"a"], [b"c"])
+    assert len((fenceline.client.once("loader").note or "").encode()) < 1_024
+
+
+def test_two_writes_of_one_version_in_one_run_of_a_query_are_refused_and_those_of_the_next_run_are_repeats(
+    fenceline: Fenceline,
+) -> None:
+    Job(fenceline, 7, within="one").write("a")
+    with pytest.raises(errors.InvalidRequestError, match="its own txnAppId"):
+        Job(fenceline, 7, within="one").write("b")
+    Job(fenceline, 7, within="two").write("a")
+    Job(fenceline, 7).write("a")
+    assert committed(fenceline) == [b"a"]
 
 
 def test_a_job_without_a_version_is_written_each_time(fenceline: Fenceline) -> None:

@@ -77,6 +77,11 @@ def concatenated(parts: Sequence[Columns]) -> Columns:
     )
 
 
+def copied(parts: Sequence[Columns]) -> Columns:
+    """Return the records of ``parts``, one or more, in memory of their own."""
+    return parts[0].take(np.arange(len(parts[0]))) if len(parts) == 1 else concatenated(parts)
+
+
 def _joined(
     columns: Sequence[pa.BinaryArray | None], counts: Sequence[int], absent: bytes | None
 ) -> pa.BinaryArray | None:

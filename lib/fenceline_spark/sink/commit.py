@@ -9,6 +9,7 @@ Not here: what the service does by that request; see ``fenceline.transactions``.
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,8 +18,6 @@ import pyarrow as pa
 
 from fenceline import errors, limits
 from fenceline.client import Client
-from fenceline.client.transactions.errors import refusal_in
-from fenceline.client.transport import log
 from fenceline.model.transaction import OnceMark, TopicPartition, TransactionMember
 from fenceline_spark.sink import orphans
 from fenceline_spark.sink.lanes import PARALLEL
@@ -29,7 +28,21 @@ from fenceline_spark.sink.sending import Sending
 from fenceline_spark.sink.task import is_written
 from fenceline_spark.sink.transaction import EXTEND_MS, OpenTransaction, abort, is_fenced
 
+# Not below "fenceline", which is silent unless a program asks for output: a warning is meant to be seen.
+log = logging.getLogger("fenceline_spark")
+
 PAIRS_MAX = 5  # asked for by one commit: each further one was fenced by a driver that should have ended
+
+
+class EndUnansweredError(errors.OutcomeUnknownError):
+    """The end of a batch may have been decided: its rows are visible whole, or not at all."""
+
+
+class _NothingDecided(Exception):
+    """The driver's own transaction is over, and it is certain that no end of this batch was decided by its pair."""
+
+    def __init__(self, refusal: errors.FencelineError) -> None:
+        self.refusal = refusal
 
 
 @dataclass(slots=True)
@@ -59,7 +72,7 @@ class Committer:
 
         Raises:
             AlreadyCommittedError: A later batch of this query was written. Nothing of this one was.
-            OutcomeUnknownError: The end was not answered. A stream's next run of the batch finds out.
+            EndUnansweredError: The batch is visible whole, or not at all. Its next run finds out, if it has ``once``.
             FencelineError: The batch was refused. Nothing of it is visible; ``abort`` frees readers.
         """
         if not messages:
@@ -68,14 +81,13 @@ class Committer:
         if found.repeats:
             if found.large or found.inline:
                 self._give_way(found)
-            _tell_repeat(found.batch)
+            _tell_repeat(found.batch, None)
             return
         if not found.large and not found.inline:
             return
         self._check(found)
         if not self._end(found):
-            self._give_way(found)
-            _tell_repeat(found.batch)
+            _tell_repeat(found.batch, self._give_way(found).note)
             return
         orphans.fence_rivals(self._client, found.large, parallel=self._parallel)
         if found.batch.is_stream and found.last_runs != {found.batch.run}:
@@ -122,10 +134,17 @@ class Committer:
                 self._try(found)
             except errors.AlreadyCommittedError:
                 return False
-            except errors.FencelineError as error:
-                if not tries_left or not self._is_own_fence(error, found):
-                    raise _explained(error, found) from error
+            except EndUnansweredError:
+                # Going round would write the rows twice where the end was decided, and its version forgotten since.
+                if not self._is_known(found.batch):
+                    raise
+                return False
+            except _NothingDecided as nothing:
+                if not tries_left:
+                    raise nothing.refusal from None
                 log.warning("another driver asked for this query's id; writing again: id=%s", found.batch.prefix)
+            except errors.FencelineError as error:
+                raise _explained(error, found) from error
             else:
                 break
         return True
@@ -137,12 +156,15 @@ class Committer:
             return
         placing = self._placing(found.batch)
         # Where the end is refused, this block aborts what the driver wrote.
-        with (
-            OpenTransaction(self._client, found.batch.prefix, extend_ms=self._extend_ms) as own,
-            Sending(self._client, self._options, placing, transaction=own, parallel=self._parallel) as sending,
-        ):
-            sending.add(placing.place(joined([batch for rows in found.inline for batch in rows])))
-            sending.flush()
+        with OpenTransaction(self._client, found.batch.prefix, extend_ms=self._extend_ms) as own:
+            try:
+                with Sending(self._client, self._options, placing, transaction=own, parallel=self._parallel) as sending:
+                    sending.add(placing.place(joined([batch for rows in found.inline for batch in rows])))
+                    sending.flush()
+            except errors.FencelineError as error:
+                if is_fenced(error):  # by this pair no end was sent, so what it wrote is never visible
+                    raise _NothingDecided(error) from error
+                raise
             self._commit(found.batch, [TransactionMember(own.transactional_id, own.pair), *large])
 
     def _commit(self, batch: Batch, members: Sequence[TransactionMember]) -> None:
@@ -150,41 +172,69 @@ class Committer:
 
         Raises:
             AlreadyCommittedError: Another run of the batch was first, or a later batch was written.
+            EndUnansweredError: It may have been decided.
         """
-        once = None if batch.once_id is None else OnceMark(batch.once_id, batch.version, batch.run)
-        # I29: the commit of a batch, which raises `once` to its version. A run that loses has shown no reader anything.
-        self._client.end_transactions(members, "commit", once=once)
+        once = None if batch.once_id is None else OnceMark(batch.once_id, batch.version, batch.note)
+        try:
+            # I29: the commit of a batch, which raises `once` to its version. A run that loses has shown no reader
+            # anything.
+            self._client.end_transactions(members, "commit", once=once)
+        except errors.OutcomeUnknownError as error:
+            raise _unanswered(error, batch) from error
+        except errors.ProducerFencedError as error:
+            # Its own answer, no earlier one being lost. Without `once` nothing would stop a second decision.
+            if once is not None and error.extra.get("transactional_id") == batch.prefix:
+                raise _NothingDecided(error) from error
+            raise
 
-    def _is_own_fence(self, error: errors.FencelineError, found: _Collected) -> bool:
-        """Return True if it is the driver's own transaction that is over, and no task's."""
-        if not found.inline or not is_fenced(error):
+    def _is_known(self, batch: Batch) -> bool:
+        """Return True if the service says that this batch was written; False also where it does not answer."""
+        try:
+            return self._decided(batch) is not None
+        except errors.StoreUnavailableError:
             return False
-        named = refusal_in(error).extra.get("transactional_id")  # type: ignore[attr-defined]
-        return named is None or named == found.batch.prefix
 
-    def _give_way(self, found: _Collected) -> None:
-        """Fence what this run wrote, once it is sure that another run has written the batch.
+    def _decided(self, batch: Batch) -> OnceMark | None:
+        """Return what the service has if this batch was written, by whichever run."""
+        mark = None if batch.once_id is None else self._client.once(batch.once_id)
+        return mark if mark is not None and is_written(batch, mark) else None
+
+    def _give_way(self, found: _Collected) -> OnceMark:
+        """Fence what this run wrote, once it is sure that another run has written the batch; return what is stored.
 
         Raises:
             InvalidTxnStateError: No run has, since the version was forgotten meanwhile. Nothing was written.
         """
         batch = found.batch
-        if batch.once_id is None or not is_written(batch, self._client.once(batch.once_id)):
+        mark = self._decided(batch)
+        if mark is None:
             raise errors.InvalidTxnStateError(
                 "a task met this batch as written, and it is no longer; start the query again: "
                 f"app_id={batch.once_id} batch={batch.version}"
             )
         for one in found.large:
             abort(self._client, one.transactional_id, one.pair)
+        return mark
+
+
+def _unanswered(error: errors.OutcomeUnknownError, batch: Batch) -> EndUnansweredError:
+    if batch.is_stream:
+        then = "start the query again, which finds out"
+    elif batch.once_id is not None:
+        then = "write again with the same txnAppId and txnVersion, which finds out"
+    else:
+        then = "read the topics before you write the rows again; with txnAppId and txnVersion a second write finds out"
+    return EndUnansweredError(
+        "the rows of the batch are visible, or none of them is, since the answer to its commit was lost; "
+        f"{then}: id={batch.prefix} why={error.detail}"
+    )
 
 
 def _explained(error: errors.FencelineError, found: _Collected) -> errors.FencelineError:
     """Return ``error``, or what it means where a task's transaction was over before the commit."""
-    refusal = refusal_in(error)
-    if not isinstance(error, errors.FixError) or not isinstance(refusal, errors.FencelineError):
-        return error
-    named = refusal.extra.get("transactional_id")
-    if not is_fenced(refusal) or named not in {one.transactional_id for one in found.large}:
+    named = error.extra.get("transactional_id")
+    is_of_a_task = named in {one.transactional_id for one in found.large}
+    if not isinstance(error, errors.ProducerFencedError) or not is_of_a_task:
         return error
     return errors.ProducerFencedError(
         "nothing was written: a task's transaction ended before the commit, fenced or after commitTimeoutMs; start the "
@@ -209,10 +259,15 @@ def _collected(messages: Sequence[Message]) -> _Collected:
     return found
 
 
-def _tell_repeat(batch: Batch) -> None:
-    if not batch.is_stream:
-        log.warning(
-            "nothing was written, since this version is not above the last one: txnAppId=%s txnVersion=%d",
-            batch.once_id,
-            batch.version,
-        )
+def _tell_repeat(batch: Batch, note: str | None) -> None:
+    """Warn of a batch write that found its version written.
+
+    Args:
+        note: Of the run that wrote it, or a later version.
+    """
+    if batch.is_stream:
+        return
+    what = "nothing was written, since this version is not above the last one"
+    if note == batch.note:
+        what = "the rows are written: the answer was lost, and this job's own first request was decided"
+    log.warning("%s: txnAppId=%s txnVersion=%d", what, batch.once_id, batch.version)

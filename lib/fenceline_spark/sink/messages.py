@@ -23,6 +23,8 @@ class Batch:
         version: The batch's number. Without ``once_id`` it has no meaning.
         run: The run of the query that writes it, or the job.
         is_stream: A later version that was written is an error. In a batch write it means that nothing is left to do.
+        target: Of a batch write: where its rows go.
+        within: Of a batch write in ``foreachBatch``: the run of the query around it, which calls it once for a version.
     """
 
     prefix: str
@@ -30,6 +32,14 @@ class Batch:
     version: int
     run: str
     is_stream: bool
+    target: str | None = None
+    within: str | None = None
+
+    @property
+    def note(self) -> str:
+        """What is remembered with the version. Stored: a part is never renamed."""
+        named = (self.run, self.target, self.within and f"run={self.within}")
+        return " ".join(each for each in named if each)
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,6 +117,11 @@ class SinkOptions:
         named = [set(each) for each in (self.topic_epochs, self.expected_offsets) if each is not None]
         return frozenset(set.intersection(*named)) if named else None
 
+    @property
+    def target(self) -> str:
+        """Where the rows go, in a word."""
+        return "topics=by-column" if self.topic is None else f"topic={self.topic}"
+
     @classmethod
     def of(cls, given: Mapping[str, str], *, is_stream: bool, environ: Mapping[str, str] = os.environ) -> SinkOptions:
         """Return the options of a write.

@@ -7,15 +7,17 @@ fence that fails is a warning: their time-outs end them, too.
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Callable, Iterable, Sequence
 
 from fenceline import errors
 from fenceline.client import Client
-from fenceline.client.transport import log
 from fenceline.model.transaction import ONGOING
 from fenceline_spark.sink.lanes import PARALLEL, Lanes
 from fenceline_spark.sink.messages import Batch, Large
 from fenceline_spark.sink.transaction import ABORT_MS
+
+log = logging.getLogger("fenceline_spark")
 
 
 def fence_rivals(client: Client, winners: Iterable[Large], *, parallel: int = PARALLEL) -> None:

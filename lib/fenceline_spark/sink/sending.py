@@ -17,14 +17,14 @@ from fenceline.client import Client
 from fenceline.model.results import SessionRef
 from fenceline.model.topic import Topic
 from fenceline.model.transaction import ProducerPair, TopicPartition
-from fenceline_spark.columns.encode import Columns, concatenated, encode, sizes
+from fenceline_spark.columns.encode import Columns, concatenated, copied, encode, sizes
 from fenceline_spark.sink.lanes import PARALLEL, Lanes
 from fenceline_spark.sink.options import SinkOptions
 from fenceline_spark.sink.placing import Placing
 from fenceline_spark.sink.transaction import OpenTransaction
 
 BATCH_BYTES = limits.MIB  # before compression
-BUFFER_BYTES = 32 * limits.MIB  # of rows that wait for their batch to fill
+BUFFER_BYTES = 32 * limits.MIB  # of rows that wait for their batch to fill, and as much again of what they are cut from
 
 
 @dataclass(slots=True)
@@ -64,6 +64,7 @@ class Sending:
         self._lanes = Lanes(parallel)
         self._places: dict[TopicPartition, _Place] = {}
         self._waiting_bytes = 0
+        self._taken_bytes = 0  # since the rows that wait were last copied
 
     def __enter__(self) -> Sending:
         self._lanes.__enter__()
@@ -88,6 +89,7 @@ class Sending:
             for part, is_full in _cut(columns, place.bytes_max - place.waiting_bytes, place.bytes_max):
                 if len(part):
                     size = int(sizes(part).sum())
+                    self._taken_bytes += size
                     place.parts.append(part)
                     place.waiting_bytes += size
                     self._waiting_bytes += size
@@ -95,6 +97,8 @@ class Sending:
                     self._send(place)
         if self._waiting_bytes > BUFFER_BYTES:
             self._make_room()
+        if self._taken_bytes > BUFFER_BYTES:
+            self._let_go()
 
     def flush(self) -> None:
         """Send all rows, and return once every batch is stored."""
@@ -120,6 +124,13 @@ class Sending:
                 return
             if place.parts:
                 self._send(place)
+
+    def _let_go(self) -> None:
+        """Copy the rows that wait. A row that is cut from others keeps all of them in memory."""
+        for place in self._places.values():
+            if place.parts:
+                place.parts = [copied(place.parts)]
+        self._taken_bytes = 0
 
     def _include(self) -> None:
         if self._transaction is not None:

@@ -87,6 +87,7 @@ def is_written(batch: Batch, mark: OnceMark) -> bool:
 
     Raises:
         AlreadyCommittedError: A later batch of a stream was written, so this checkpoint is an old one.
+        InvalidRequestError: What was written by this txnAppId is another write, whose rows are not this one's.
     """
     if batch.is_stream and mark.version > batch.version:
         raise errors.AlreadyCommittedError(
@@ -96,7 +97,29 @@ def is_written(batch: Batch, mark: OnceMark) -> bool:
             version=mark.version,
             note=mark.note,
         )
-    return mark.version >= batch.version
+    if mark.version < batch.version:
+        return False
+    _check_same_write(batch, mark)
+    return True
+
+
+def _check_same_write(batch: Batch, mark: OnceMark) -> None:
+    """Refuse a batch write whose txnAppId another write has, as far as ``mark`` shows it: its rows would be lost.
+
+    A write to another place is another one. So is a second write of one version in one run of the query around both.
+    """
+    run, *named = (mark.note or "").split(" ")
+    if batch.is_stream or run == batch.run:
+        return
+    target = next((each for each in named if each.startswith(("topic=", "topics="))), batch.target)
+    is_second = batch.within is not None and mark.version == batch.version and f"run={batch.within}" in named
+    if target != batch.target or is_second:
+        raise errors.InvalidRequestError(
+            "another write has used this txnAppId, which counts for all topics together; give "
+            f"each write its own txnAppId: txnAppId={batch.once_id} txnVersion={batch.version} {batch.target} "
+            f"written={mark.version} written_to={target}",
+            field="txnAppId",
+        )
 
 
 def _up_to(rows: Iterator[pa.RecordBatch], bytes_max: int) -> tuple[list[pa.RecordBatch], bool]:

@@ -8,6 +8,7 @@ Not here: the end; see ``commit``. The rows; see ``sending``.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterable
 from types import TracebackType
@@ -16,8 +17,9 @@ from typing import Self
 from fenceline import errors, limits
 from fenceline.client import Client
 from fenceline.client.transactions.errors import refusal_in
-from fenceline.client.transport import log
 from fenceline.model.transaction import ProducerPair, TopicPartition
+
+log = logging.getLogger("fenceline_spark")
 
 TIMEOUT_MS = 60_000  # after which the transaction of a process that died ends by itself
 EXTEND_MS = 20_000

@@ -43,7 +43,8 @@ class BatchWriter(DataSourceArrowWriter):
         task = _task()
         if not self.options.is_exactly_once:
             return write_at_least_once(_client(self.options), self.options, iterator, first=task.partitionId())
-        part = Part(self._batch(), task.partitionId(), task.attemptNumber())
+        within = None if task.getLocalProperty(_QUERY_ID) is None else task.getLocalProperty(_RUN_ID)
+        part = Part(self._batch(within), task.partitionId(), task.attemptNumber())
         return write_once(_client(self.options), self.options, part, iterator)
 
     @plain_errors
@@ -56,9 +57,9 @@ class BatchWriter(DataSourceArrowWriter):
         if self.options.is_exactly_once:
             _committer(self.options).abort(self._batch())
 
-    def _batch(self) -> Batch:
-        version = self.options.txn_version
-        return Batch(f"spark.{self.job}", self.options.txn_app_id, version or 0, self.job, is_stream=False)
+    def _batch(self, within: str | None = None) -> Batch:
+        name, app_id, version = f"spark.{self.job}", self.options.txn_app_id, self.options.txn_version or 0
+        return Batch(name, app_id, version, self.job, is_stream=False, target=self.options.target, within=within)
 
 
 @dataclass(frozen=True)
