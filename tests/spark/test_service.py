@@ -29,7 +29,7 @@ def test_a_process_keeps_one_client_of_a_service_and_its_modules_are_no_garbage(
     finally:
         gc.unfreeze()
         client_of.cache_clear()
-    
+
 
 def test_planning_a_write_loads_no_encoder_and_its_modules_are_no_garbage() -> None:
     found = subprocess.run([sys.executable, "-c", _PLAN], check=True, capture_output=True, text=True)
