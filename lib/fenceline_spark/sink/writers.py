@@ -87,7 +87,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         if self.options.is_exactly_once:
             for message in messages:
                 if isinstance(message, Message):
-                    Committer(_client(self.options), self.options).abort(message.part.batch)
+                    Committer(_client(self.options), self.options).abort(message.part.batch, messages)
                     return
 
 
