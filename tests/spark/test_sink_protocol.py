@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from fenceline import errors
-from fenceline.model.transaction import ONGOING
+from fenceline.model.transaction import ONGOING, OnceMark
 from fenceline_spark.sink.commit import PAIRS_MAX, EndUnansweredError
 from fenceline_spark.sink.messages import Batch, Inline, Large, Message, Part, Repeat
 from fenceline_spark.sink.options import SinkOptions
@@ -348,6 +348,20 @@ def test_a_write_without_a_version_fails_where_its_end_is_fenced_and_none_of_it_
     assert run.carrier.log.count("POST /v1/transactions/end") == 1
     assert committed(fenceline) == []
     assert are_free(fenceline)
+
+
+def test_the_abort_of_a_run_that_was_overtaken_ends_its_own_transactions_and_none_of_the_next_batch(
+    fenceline: Fenceline,
+) -> None:
+    old, live = Run(fenceline, LARGE), Run(fenceline, LARGE)
+    late = [old.task(0, 0, part("a"), attempt=3)]
+    live.write(0, [[]])
+    fenceline.client.end_transactions([], "commit", once=OnceMark(QUERY, 0, live.run))
+    messages = live.tasks(1, [part("b"), part("c")])
+    old.committer.abort(old.batch(0), late)
+    assert state(fenceline, f"{QUERY}.0.3") != ONGOING
+    live.committer.commit(messages)
+    assert Counter(committed(fenceline)) == Counter([b"b", b"c"])
 
 
 def test_an_old_checkpoint_is_refused_with_both_ways_out(fenceline: Fenceline) -> None:

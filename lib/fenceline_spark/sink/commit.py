@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -93,9 +93,25 @@ class Committer:
         if found.batch.is_stream and found.last_runs != {found.batch.run}:
             orphans.fence_all(self._client, found.batch, parallel=self._parallel)
 
-    def abort(self, batch: Batch) -> None:
-        """Fence all that tasks of ``batch`` left open, so that no reader waits for it."""
-        orphans.fence_all(self._client, batch, parallel=self._parallel)
+    def abort(self, batch: Batch, messages: Iterable[object] = ()) -> None:
+        """End all that tasks of ``batch`` left open, so that no reader waits for it.
+
+        Where the query has gone on to later batches, another driver has them. Then only the transactions of
+        ``messages`` are ended.
+        """
+        for message in messages:
+            if isinstance(message, Large):
+                abort(self._client, message.transactional_id, message.pair)
+        if not self._is_past(batch):
+            orphans.fence_all(self._client, batch, parallel=self._parallel)
+
+    def _is_past(self, batch: Batch) -> bool:
+        if not batch.is_stream or batch.once_id is None:
+            return False
+        try:
+            return self._client.once(batch.once_id).version >= batch.version
+        except errors.StoreUnavailableError:
+            return False
 
     def _check(self, found: _Collected) -> None:
         _check_members(len(found.large) + bool(found.inline))

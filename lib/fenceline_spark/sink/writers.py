@@ -92,7 +92,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         if self.options.is_exactly_once:
             for message in messages:
                 if isinstance(message, Message):
-                    _committer(self.options).abort(message.part.batch)
+                    _committer(self.options).abort(message.part.batch, messages)
                     return
 
 
