@@ -52,7 +52,7 @@ demo-spark: .venv/ready-spark ## count a web server's log by Spark, exactly once
 
 test: setup .venv/ready-spark ## every test; the last ones deploy two regions to an emulated AWS, which needs Node 22
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not deploy and not spark'
-	$(BIN)/python -m pytest -m spark tests/spark
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m spark tests/spark
 	$(BIN)/python -m pytest -m deploy tests/e2e
 
 test-deploy: setup ## the tests on two deployed regions alone
@@ -62,7 +62,7 @@ test-servers: setup ## the tests on real servers, none left out: needs Go, Java 
 	FENCELINE_REQUIRE_SERVERS=1 $(BIN)/python -m pytest -n 2 --dist worksteal tests/contract tests/processes/test_faults.py
 
 test-spark: setup .venv/ready-spark ## the tests that run Spark alone; need Java 17
-	$(BIN)/python -m pytest -m spark tests/spark
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m spark tests/spark
 
 check: setup ## lint, types and the fast tests, in under two minutes
 	$(BIN)/ruff check .

@@ -1,7 +1,7 @@
 """What a job that reads Kafka sees when it reads fenceline instead: the same schema, rows, and offsets as JSON.
 
-Rule: Spark's own connector and a broker judge. They are used where they were installed before;
-``FENCELINE_SPARK_KAFKA=1`` or ``FENCELINE_REQUIRE_SERVERS=1`` installs them.
+Rule: Spark's own connector and a broker judge. They are used where they were installed before, as by
+``make bench-spark``; ``FENCELINE_SPARK_KAFKA=1`` installs them.
 """
 
 from __future__ import annotations
@@ -54,9 +54,8 @@ class Both:
 
 @pytest.fixture(scope="module")
 def both(spark: SparkSession, client: Client) -> Iterator[Both]:
-    is_required = os.environ.get("FENCELINE_REQUIRE_SERVERS") == "1"
-    is_wanted = is_required or os.environ.get("FENCELINE_SPARK_KAFKA") == "1"
-    if not is_wanted and not install.has_spark_sql_kafka(pyspark.__version__):
+    is_required = os.environ.get("FENCELINE_SPARK_KAFKA") == "1"
+    if not is_required and not install.has_spark_sql_kafka(pyspark.__version__):
         pytest.skip("Kafka is not installed; FENCELINE_SPARK_KAFKA=1 installs it, and compares with its connector")
     try:
         _, jars = install.spark_sql_kafka(pyspark.__version__)
