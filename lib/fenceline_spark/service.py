@@ -16,6 +16,14 @@ RETRY_MS = 120_000  # a task that fails begins anew, so it waits longer than a p
 @cache
 def client_of(endpoint: str, region: str | None = None) -> Client:
     """Return this process's client of the service at ``endpoint``; ``region`` is what its requests are signed for."""
-    # PySpark's daemon collects garbage after each task: 60 ms for what was imported, and nothing once it is frozen.
-    gc.freeze()
+    gc.freeze()  # as freeze_modules, for what tasks and commits import after that
     return Client(endpoint, client_name="spark", region=region, retry_ms=RETRY_MS)
+
+
+@cache
+def freeze_modules() -> None:
+    """Take what was imported out of the collections of garbage, once in the life of the process.
+
+    PySpark's daemon collects after each task, planning and commit. That takes 60 ms for what was imported by then.
+    """
+    gc.freeze()

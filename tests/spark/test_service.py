@@ -3,8 +3,20 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 
 from fenceline_spark.service import client_of
+
+# Planning a stream's write, which PySpark does for each batch, in a process of its own.
+_PLAN = """
+import gc, sys
+from pyspark.sql.types import BinaryType, StructType
+from fenceline_spark.data_source import FencelineDataSource
+source = FencelineDataSource({"endpoint": "http://127.0.0.1:1", "topic": "t"})
+source.streamWriter(StructType().add("value", BinaryType()), False)
+print(gc.get_freeze_count() > 1_000, "fenceline_spark.columns.encode" in sys.modules, "pandas" in sys.modules)
+"""
 
 
 def test_a_process_keeps_one_client_of_a_service_and_its_modules_are_no_garbage() -> None:
@@ -17,3 +29,8 @@ def test_a_process_keeps_one_client_of_a_service_and_its_modules_are_no_garbage(
     finally:
         gc.unfreeze()
         client_of.cache_clear()
+
+
+def test_planning_a_write_loads_no_encoder_and_its_modules_are_no_garbage() -> None:
+    found = subprocess.run([sys.executable, "-c", _PLAN], check=True, capture_output=True, text=True)
+    assert found.stdout.split() == ["True", "False", "False"]

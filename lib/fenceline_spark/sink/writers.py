@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -19,10 +19,11 @@ from fenceline.client import Client
 from fenceline.errors import InvalidRequestError
 from fenceline_spark.plain_errors import plain_errors
 from fenceline_spark.service import client_of
-from fenceline_spark.sink.commit import Committer
 from fenceline_spark.sink.messages import Batch, Message, Part
 from fenceline_spark.sink.options import SinkOptions
-from fenceline_spark.sink.task import write_at_least_once, write_once
+
+if TYPE_CHECKING:
+    from fenceline_spark.sink.commit import Committer
 
 # What Spark sets for the tasks of a streaming query.
 _QUERY_ID, _BATCH_ID, _RUN_ID = "sql.streaming.queryId", "streaming.sql.batchId", "spark.jobGroup.id"
@@ -37,6 +38,8 @@ class BatchWriter(DataSourceArrowWriter):
 
     @plain_errors
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        from fenceline_spark.sink.task import write_at_least_once, write_once  # only in tasks: half a second of imports
+
         task = _task()
         if not self.options.is_exactly_once:
             return write_at_least_once(_client(self.options), self.options, iterator, first=task.partitionId())
@@ -47,12 +50,12 @@ class BatchWriter(DataSourceArrowWriter):
     @plain_errors
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         if self.options.is_exactly_once:
-            Committer(_client(self.options), self.options).commit(_all(messages))
+            _committer(self.options).commit(_all(messages))
 
     @plain_errors
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:  # noqa: ARG002 - PySpark's
         if self.options.is_exactly_once:
-            Committer(_client(self.options), self.options).abort(self._batch())
+            _committer(self.options).abort(self._batch())
 
     def _batch(self, within: str | None = None) -> Batch:
         name, app_id, version = f"spark.{self.job}", self.options.txn_app_id, self.options.txn_version or 0
@@ -67,6 +70,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     @plain_errors
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        from fenceline_spark.sink.task import write_at_least_once, write_once  # only in tasks: half a second of imports
+
         task = _task()
         query, version = _property(task, _QUERY_ID), int(_property(task, _BATCH_ID))
         index = task.partitionId()
@@ -79,7 +84,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     @plain_errors
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002 - PySpark's
         if self.options.is_exactly_once:
-            Committer(_client(self.options), self.options).commit(_all(messages))
+            _committer(self.options).commit(_all(messages))
 
     @plain_errors
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002 - PySpark's
@@ -87,12 +92,18 @@ class StreamWriter(DataSourceStreamArrowWriter):
         if self.options.is_exactly_once:
             for message in messages:
                 if isinstance(message, Message):
-                    Committer(_client(self.options), self.options).abort(message.part.batch, messages)
+                    _committer(self.options).abort(message.part.batch, messages)
                     return
 
 
 def _client(options: SinkOptions) -> Client:
     return client_of(options.endpoint, options.region)
+
+
+def _committer(options: SinkOptions) -> Committer:
+    from fenceline_spark.sink.commit import Committer  # only in a commit, as with tasks
+
+    return Committer(_client(options), options)
 
 
 def _all(messages: Sequence[WriterCommitMessage | None]) -> Sequence[Message]:
