@@ -50,6 +50,8 @@ def compact(
     with opened(data, region, objects, items) as context:
         log = Log(context.objects, context.items, context.runtime, region=region)
         numbers = chosen_partitions(log, topic, partition)
+        for number in numbers:
+            log.partitions.check_compacts(topic, number)  # before Spark, which takes much longer to start
         with borrowed_session(f"compact {topic}") as spark:
             from fenceline_spark.jobs import compact as compact_by_spark
 
