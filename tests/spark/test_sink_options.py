@@ -173,9 +173,15 @@ def test_a_records_columns_are_taken(text: str) -> None:
     ("text", "named"),
     [
         ("value BINARY, offset LONG", "column=offset"),
+        ("offset LONG, value INT, timestampType INT", "column=offset,timestampType"),
         ("value BINARY, value BINARY", "twice"),
+        ("key INT, value BINARY, key INT, value INT", "give it once: column=value,key"),
+        (
+            "value INT, key BINARY, partition LONG",
+            "cast value to binary or string, partition to int: column=value type=",
+        ),
         ("key BINARY", "lack the column value"),
-        ("value INT", "cast it to binary or string: column=value type=int"),
+        ("value INT", "cast value to binary or string: column=value type=int"),
         ("value BINARY, key LONG", "column=key type=bigint"),
         ("value BINARY, partition LONG", "column=partition type=bigint"),
         ("value BINARY, topic BINARY", "column=topic type=binary"),
