@@ -158,8 +158,8 @@ def test_an_option_that_there_is_not_is_refused_with_the_one_to_use(given: dict[
         ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}, "must not exceed maxOffsetsPerTrigger"),
         ({"startingTimestamp": "2", "endingTimestamp": "1"}, "must not lie after endingTimestamp"),
         ({"startingOffsets": '{"a":{"0":5}}', "endingOffsets": '{"a":{"0":4}}'}, "must not lie after endingOffsets"),
-        ({"startingOffsets": '{"b":{"0":5}}'}, "must name each topic that is read, and no other: topic=a"),
-        ({"endingOffsets": '{"a":{"0":5},"b":{"0":1}}'}, "and no other: topic=b"),
+        ({"startingOffsets": '{"b":{"0":5}}'}, "must name each topic that is read, and no other: missing=a not_read=b"),
+        ({"endingOffsets": '{"a":{"0":5},"b":{"0":1}}'}, "and no other: not_read=b"),
         ({"startingOffsetsByTimestamp": '{"b":{"0":5}}'}, "startingOffsetsByTimestamp must name each topic"),
     ],
 )
@@ -174,8 +174,16 @@ def test_a_read_names_its_topics() -> None:
 
 
 def test_offsets_must_name_the_partitions_that_are_assigned() -> None:
-    with pytest.raises(InvalidRequestError, match="topic=a partition=1"):
+    with pytest.raises(InvalidRequestError, match=r"no other: topic=a missing=1$"):
         without("subscribe", assign='{"a":[0,1]}', startingOffsets='{"a":{"0":1}}')
+    with pytest.raises(InvalidRequestError, match=r"no other: topic=a missing=1 not_read=2,3$"):
+        without("subscribe", assign='{"a":[0,1]}', startingOffsets='{"a":{"0":1,"2":1,"3":1}}')
+
+
+@pytest.mark.parametrize("name", ["startingOffsets", "endingOffsets"])
+def test_a_word_that_is_no_offset_is_not_read_as_json(name: str) -> None:
+    with pytest.raises(InvalidRequestError, match=rf"\(-1 latest, -2 earliest\): {name}=earlyest$"):
+        of(**{name: "earlyest"})
 
 
 def test_edges_are_words_offsets_or_times() -> None:
