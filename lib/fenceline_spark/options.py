@@ -19,6 +19,7 @@ from fenceline.errors import InvalidRequestError
 
 _DURATION = re.compile(r"([0-9]+)\s*(ms|s|m|min|h|d)?", re.ASCII | re.IGNORECASE)
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_KAFKA = "kafka."
 _WHOLE = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 
 
@@ -167,7 +168,8 @@ def _value(option: Option, text: str) -> Any:
 
 def _unknown(name: str, known: Mapping[str, Option], instead: Mapping[str, str]) -> InvalidRequestError:
     for other, advice in instead.items():
-        if name.lower() == other.lower() or (other.endswith(".") and name.lower().startswith(other.lower())):
+        same = (other.lower(), other.lower().removeprefix(_KAFKA))  # also without the prefix of Kafka's client
+        if name.lower() in same or (other.endswith(".") and name.lower().startswith(other.lower())):
             return InvalidRequestError(f"there is no such option here; {advice}: option={name}", field=name)
     close = get_close_matches(name.lower(), known, n=1)
     nearest = (

@@ -78,6 +78,7 @@ def test_the_address_may_come_from_the_environment() -> None:
         ({"topik": "a"}, "did you mean topic"),
         ({"path": "orders"}, "option=path"),
         ({"kafka.bootstrap.servers": "b:9092"}, "endpoint takes its place"),
+        ({"bootstrap.servers": "b:9092"}, "endpoint takes its place"),
         ({"topic": "a/b"}, "topic takes"),
         ({"topic": ""}, "topic takes"),
         ({"delivery": "once"}, "exactly-once or at-least-once"),
