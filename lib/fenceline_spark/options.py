@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
+from urllib.parse import urlsplit
 
 from fenceline.errors import InvalidRequestError
 
@@ -95,13 +96,18 @@ def endpoint_of(values: Mapping[str, Any], environ: Mapping[str, str]) -> str:
     """Return the URL of the service: the option, or ``FENCELINE_URL`` as the session's process began with it.
 
     Raises:
-        InvalidRequestError: Neither gives one.
+        InvalidRequestError: Neither gives one, or what it gives is no URL of a service.
     """
     endpoint = values.get("endpoint") or environ.get("FENCELINE_URL")
     if not endpoint:
         raise InvalidRequestError(
             "the service is not known; give the option endpoint, or set FENCELINE_URL before the session starts: "
             "option=endpoint",
+            field="endpoint",
+        )
+    if not _is_url(endpoint):
+        raise InvalidRequestError(
+            f"endpoint takes the URL of the service, such as http://127.0.0.1:8080: endpoint={endpoint}",
             field="endpoint",
         )
     return str(endpoint)
@@ -164,6 +170,14 @@ def _value(option: Option, text: str) -> Any:
         raise InvalidRequestError(
             f"{option.name} takes {option.takes}{why}: {option.name}={text}", field=option.name
         ) from None
+
+
+def _is_url(text: str) -> bool:
+    try:
+        url = urlsplit(text)
+        return url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+    except ValueError:  # of the port, or of an address in brackets
+        return False
 
 
 def _unknown(name: str, known: Mapping[str, Option], instead: Mapping[str, str]) -> InvalidRequestError:

@@ -57,6 +57,21 @@ def test_a_read_without_an_endpoint_is_refused() -> None:
         SourceOptions.of({"subscribe": "a"}, {})
 
 
+@pytest.mark.parametrize(
+    "text", ["localhost:8080", "127.0.0.1:8080", "orders", "ftp://service", "http://", "http://a:port", "http://[::1"]
+)
+def test_an_endpoint_that_is_no_url_is_refused_before_the_first_request(text: str) -> None:
+    for given, environ in (({"endpoint": text}, {}), ({}, {"FENCELINE_URL": text})):
+        with pytest.raises(InvalidRequestError, match="endpoint takes the URL of the service") as caught:
+            SourceOptions.of({"subscribe": "a", **given}, environ)
+        assert caught.value.detail.endswith(f"endpoint={text}")
+
+
+@pytest.mark.parametrize("text", ["http://127.0.0.1:8080/", "https://x.execute-api.eu-west-1.amazonaws.com/stage"])
+def test_an_endpoint_may_have_a_path(text: str) -> None:
+    assert SourceOptions.of({"subscribe": "a", "endpoint": text}, {}).endpoint == text
+
+
 def test_topics_are_named_in_one_of_three_ways() -> None:
     assert of(subscribe=" b, a,a ").subscribed.topics == ("a", "b")
     assert without("subscribe", assign='{"a":[1,0]}').subscribed.assigned == {"a": (0, 1)}
