@@ -142,7 +142,10 @@ def replay(
 @app.command(epilog="Example: fenceline spark forget 5bd5aa1e-0b6c-4d2e-9d55-4d0fb3a6c1f2")
 def forget(
     app_id: Annotated[
-        str, typer.Argument(metavar="ID", help="A streaming query's id, which its checkpoint has, or a txnAppId.")
+        str,
+        typer.Argument(
+            metavar="ID", help="A streaming query's id, which its checkpoint has, a txnAppId, or a replay's name."
+        ),
     ],
     is_sure: IsSure = False,
     as_json: AsJson = False,
