@@ -80,6 +80,8 @@ def test_archive_adds_and_verifies(run: Any, client: Client, topic: str, tmp_pat
     assert told.stdout.splitlines()[1].split("\t") == ["1", "0", "3", "3", "0"]
     assert f"archived {topic}: manifest=0 files=1 records=3" in told.stdout
     assert run("archive", topic, "--to", to).stdout == f"nothing is new in {topic}\n"
+    nothing = json.loads(run("archive", topic, "--to", to, "--json").stdout)
+    assert nothing == {"topic": topic, "ranges": [], "files": []}
     assert f"{topic}: ok: manifests=1 files=1 records=3" in run("archive", topic, "--to", to, "--verify").stdout
     (file,) = to.glob("topic=*/date=*/*.parquet")
     file.unlink()

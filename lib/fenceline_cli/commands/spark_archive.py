@@ -30,7 +30,7 @@ def add(topic: str, directory: str, url: str, *, skips_lost: bool, as_json: bool
     with _one_line(), borrowed_session(f"archive {topic}") as spark:
         made = archive(spark, topic, directory, endpoint=url, region=signing_region.get(), skips_lost=skips_lost)
     if as_json:
-        print_json(None if made is None else asdict(made))
+        print_json({"topic": topic, "ranges": [], "files": []} if made is None else asdict(made))
     elif made is None:
         typer.echo(f"nothing is new in {topic}")
     else:
