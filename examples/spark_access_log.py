@@ -201,7 +201,7 @@ def run_drivers(url: str, directory: Path, total: int) -> list[Run]:
             run.decided = driver.decided
             check_end(driver, moment, code)
             if moment is None:
-                show_result(f"driver {number}", f"ended by itself after {run.batches} batches")
+                show_result(f"driver {number}", f"ended by itself; batches done: {run.batches}")
             else:
                 run.death = moment.told
                 console.print(f"[red]✗[/] driver {number}: kill -9 {moment.told}; batches done: {run.batches}")
@@ -257,14 +257,21 @@ def show(runs: Sequence[Run], found: Found, directory: Path, picture: Path, seco
         show_command(command)
 
 
+DONE_AND_DECIDED = (
+    "Done: Spark has noted it. Decided: the service has made its rows visible. A batch without rows needs no decision, "
+    "nor does one that a killed driver has had decided."
+)
+
+
 def drivers_table(runs: Sequence[Run], found: Found, seconds: float) -> Table:
     table = Table(title=f"Four drivers, one result: {seconds:.0f} s", title_justify="left")
-    for name in ("driver", "batches done", "decided", "hours written", "killed by kill -9"):
+    for name in ("driver", "batches done", "batches decided", "hours written", "killed by kill -9"):
         table.add_column(name, justify="right" if name != "killed by kill -9" else "left")
     hours = Counter(found.driver_of.values())
     for run in runs:
         cells = (run.number, run.batches, run.decided, hours[run.number], run.death or "no: it ended by itself")
         table.add_row(*map(str, cells))
+    table.caption, table.caption_justify = DONE_AND_DECIDED, "left"
     return table
 
 

@@ -80,7 +80,8 @@ def _no_route(method: str, path: str) -> Response:
 
     allowed = [route.method for route in ROUTES if match(route.segments, path) is not None]
     if not allowed:
-        return responses.problem(NotFoundError(f"no such path: path={path}"))
+        way_out = "" if path.startswith("/v1/") else "; each begins with /v1/, so look at the path in the service's URL"
+        return responses.problem(NotFoundError(f"no such path{way_out}: path={path}"))
     response = responses.problem(MethodNotAllowedError(f"this path takes {', '.join(allowed)}: method={method}"))
     response.headers["allow"] = ", ".join(allowed)
     return response

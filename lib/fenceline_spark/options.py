@@ -14,11 +14,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
+from urllib.parse import urlsplit
 
 from fenceline.errors import InvalidRequestError
 
 _DURATION = re.compile(r"([0-9]+)\s*(ms|s|m|min|h|d)?", re.ASCII | re.IGNORECASE)
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_KAFKA = "kafka."
 _WHOLE = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 
 
@@ -94,13 +96,18 @@ def endpoint_of(values: Mapping[str, Any], environ: Mapping[str, str]) -> str:
     """Return the URL of the service: the option, or ``FENCELINE_URL`` as the session's process began with it.
 
     Raises:
-        InvalidRequestError: Neither gives one.
+        InvalidRequestError: Neither gives one, or what it gives is no URL of a service.
     """
     endpoint = values.get("endpoint") or environ.get("FENCELINE_URL")
     if not endpoint:
         raise InvalidRequestError(
             "the service is not known; give the option endpoint, or set FENCELINE_URL before the session starts: "
             "option=endpoint",
+            field="endpoint",
+        )
+    if not _is_url(endpoint):
+        raise InvalidRequestError(
+            f"endpoint takes the URL of the service, such as http://127.0.0.1:8080: endpoint={endpoint}",
             field="endpoint",
         )
     return str(endpoint)
@@ -165,9 +172,18 @@ def _value(option: Option, text: str) -> Any:
         ) from None
 
 
+def _is_url(text: str) -> bool:
+    try:
+        url = urlsplit(text)
+        return url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+    except ValueError:  # of the port, or of an address in brackets
+        return False
+
+
 def _unknown(name: str, known: Mapping[str, Option], instead: Mapping[str, str]) -> InvalidRequestError:
     for other, advice in instead.items():
-        if name.lower() == other.lower() or (other.endswith(".") and name.lower().startswith(other.lower())):
+        same = (other.lower(), other.lower().removeprefix(_KAFKA))  # also without the prefix of Kafka's client
+        if name.lower() in same or (other.endswith(".") and name.lower().startswith(other.lower())):
             return InvalidRequestError(f"there is no such option here; {advice}: option={name}", field=name)
     close = get_close_matches(name.lower(), known, n=1)
     nearest = (

@@ -1,6 +1,7 @@
 """Errors as a notebook shows them: PySpark prints a traceback of its worker, and its last line is what counts.
 
-Rule: an error that the caller can fix comes without the frames of this package. Any other keeps them.
+Rule: an error of fenceline's own says what happened and what to do, so it comes without the frames of this package.
+Any other keeps them, since only they show where it comes from.
 """
 
 from __future__ import annotations
@@ -9,20 +10,20 @@ from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
-from fenceline.errors import FixError
+from fenceline.errors import FencelineError
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 def plain_errors(method: Callable[P, T]) -> Callable[P, T]:
-    """Return ``method``, which PySpark calls, with errors to be fixed cut to their message."""
+    """Return ``method``, which PySpark calls, with fenceline's errors cut to their message."""
 
     @wraps(method)
     def call(*args: P.args, **named: P.kwargs) -> T:
         try:
             return method(*args, **named)
-        except FixError as error:
+        except FencelineError as error:
             raise error.with_traceback(None) from None
 
     return call

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from fenceline.client import Client
 from fenceline.model.record import Record
 from fenceline.model.transaction import OnceMark
-from fenceline_cli.commands import spark, spark_archive, spark_audit, spark_replay
+from fenceline_cli.commands import spark, spark_archive, spark_audit, spark_replay, spark_session
 from fenceline_cli.main import app
 from fenceline_cli.output import CommandError
 from fenceline_spark.jobs.session import JobError, one_line_errors, reason
@@ -80,6 +80,8 @@ def test_archive_adds_and_verifies(run: Any, client: Client, topic: str, tmp_pat
     assert told.stdout.splitlines()[1].split("\t") == ["1", "0", "3", "3", "0"]
     assert f"archived {topic}: manifest=0 files=1 records=3" in told.stdout
     assert run("archive", topic, "--to", to).stdout == f"nothing is new in {topic}\n"
+    nothing = json.loads(run("archive", topic, "--to", to, "--json").stdout)
+    assert nothing == {"topic": topic, "ranges": [], "files": []}
     assert f"{topic}: ok: manifests=1 files=1 records=3" in run("archive", topic, "--to", to, "--verify").stdout
     (file,) = to.glob("topic=*/date=*/*.parquet")
     file.unlink()
@@ -118,6 +120,86 @@ def test_replay_writes_once_and_continues(run: Any, client: Client, topic: str) 
     assert run(*command).stdout == f"{topic} is finished: nothing was written\n"
     assert "another replay has this name" in run(*command, "--where", "true").stderr
     assert "--until takes" in run("replay", topic, target, "--name", "n", "--until", "soon").stderr
+
+
+@pytest.fixture
+def without_spark(server: FencelineServer, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a function that runs a command of ``fenceline spark`` which must not ask for a session."""
+
+    def never(what: str) -> Any:
+        raise AssertionError(f"Spark was started for: {what}")
+
+    for module in _MODULES:
+        monkeypatch.setattr(module, "borrowed_session", never)
+
+    def run(*arguments: object) -> Any:
+        return CliRunner().invoke(app, ["spark", *map(str, arguments)], env={"FENCELINE_URL": server.url})
+
+    return run
+
+
+REFUSED = [
+    ("archive {topic} --to s3://b/x", 1, "mount that store, or name a directory: to=s3://b/x"),
+    ("archive {topic} --to hdfs:///x", 1, "mount that store, or name a directory: to=hdfs:///x"),
+    ("archive {topic} --to s3://b/x --verify", 1, "mount that store, or name a directory: to=s3://b/x"),
+    ("archive {topic} --to {directory} --verify", 1, "the archive has no manifest of the topic"),
+    ("archive nope --to {directory}", 1, "UNKNOWN_TOPIC_OR_PARTITION"),
+    (
+        "archive a/b --to {directory}",
+        1,
+        "no topic can have this name; it has 1 to 249",
+    ),
+    ("archive {topic} --to {directory} --url http://127.0.0.1:9", 3, "no fenceline answers at http://127.0.0.1:9"),
+    ("archive {topic} --to {directory} --url nowhere:1", 1, "must begin with http:// or https://: url=nowhere:1"),
+    ("audit {topic} nope", 1, "UNKNOWN_TOPIC_OR_PARTITION"),
+    ("audit {topic} --url http://127.0.0.1:9", 3, "no fenceline answers at http://127.0.0.1:9"),
+    ("audit {topic} --html {directory}/none/page.html", 1, "the page's directory does not exist"),
+    ("replay {topic} nope --name n", 1, "UNKNOWN_TOPIC_OR_PARTITION"),
+    ("replay nope {topic} --name n", 1, "UNKNOWN_TOPIC_OR_PARTITION"),
+    ("replay {topic} {topic} --name n", 1, "a topic cannot be replayed into itself"),
+    ("replay {topic} other --name spark.n", 1, "choose another name: name=spark.n"),
+    ("replay {topic} other --name n --url http://127.0.0.1:9", 3, "no fenceline answers at http://127.0.0.1:9"),
+]
+
+
+@pytest.mark.parametrize(("command", "code", "words"), REFUSED, ids=range(len(REFUSED)))
+def test_what_no_job_can_do_is_refused_before_spark_starts(
+    without_spark: Any, topic: str, tmp_path: Path, command: str, code: int, words: str
+) -> None:
+    told = without_spark(*command.format(topic=topic, directory=tmp_path).split())
+    assert (told.exit_code, len(told.stderr.splitlines())) == (code, 1), told.output
+    assert words in told.stderr
+    assert told.stdout == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_topic_that_does_not_compact_is_refused_before_spark_starts(without_spark: Any, tmp_path: Path) -> None:
+    with closing(Directory(tmp_path / "data")) as stores:
+        stores.log.topics.create(TOPIC)
+        told = without_spark("compact", TOPIC, "--data", stores.path, "--region", REGION)
+    assert told.exit_code == 1
+    assert "the topic has no cleanup.policy=compact" in told.stderr
+
+
+def test_without_a_terminal_a_line_says_that_spark_starts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = []
+
+    @contextmanager
+    def unstarted(name: str) -> Iterator[None]:
+        told.append(capsys.readouterr())
+        if told:
+            raise JobError(f"Spark did not start: {name}")
+        yield
+
+    monkeypatch.setattr("fenceline_spark.jobs.session.session", unstarted)
+    with (
+        pytest.raises(CommandError, match="Spark did not start: fenceline audit a"),
+        spark_session.borrowed_session("audit a"),
+    ):
+        pass
+    assert [(one.out, one.err) for one in told] == [("", "audit a: starting Spark …\n")]
 
 
 def test_forget_asks_first(run: Any, client: Client, topic: str) -> None:

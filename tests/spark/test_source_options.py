@@ -57,6 +57,21 @@ def test_a_read_without_an_endpoint_is_refused() -> None:
         SourceOptions.of({"subscribe": "a"}, {})
 
 
+@pytest.mark.parametrize(
+    "text", ["localhost:8080", "127.0.0.1:8080", "orders", "ftp://service", "http://", "http://a:port", "http://[::1"]
+)
+def test_an_endpoint_that_is_no_url_is_refused_before_the_first_request(text: str) -> None:
+    for given, environ in (({"endpoint": text}, {}), ({}, {"FENCELINE_URL": text})):
+        with pytest.raises(InvalidRequestError, match="endpoint takes the URL of the service") as caught:
+            SourceOptions.of({"subscribe": "a", **given}, environ)
+        assert caught.value.detail.endswith(f"endpoint={text}")
+
+
+@pytest.mark.parametrize("text", ["http://127.0.0.1:8080/", "https://x.execute-api.eu-west-1.amazonaws.com/stage"])
+def test_an_endpoint_may_have_a_path(text: str) -> None:
+    assert SourceOptions.of({"subscribe": "a", "endpoint": text}, {}).endpoint == text
+
+
 def test_topics_are_named_in_one_of_three_ways() -> None:
     assert of(subscribe=" b, a,a ").subscribed.topics == ("a", "b")
     assert without("subscribe", assign='{"a":[1,0]}').subscribed.assigned == {"a": (0, 1)}
@@ -127,6 +142,8 @@ def test_a_value_that_an_option_does_not_take_is_refused_by_its_name(name: str, 
         ({"maxoffsetpertrigger": "1"}, "did you mean maxOffsetsPerTrigger?"),
         ({"zzz": "1"}, "the options are endpoint, region, subscribe"),
         ({"kafka.bootstrap.servers": "x:9092"}, "endpoint takes its place"),
+        ({"bootstrap.servers": "x:9092"}, "endpoint takes its place"),
+        ({"isolation.level": "read_committed"}, "isolation takes its place"),
         ({"kafka.group.id": "g"}, "progressGroup"),
         ({"groupidprefix": "g"}, "progressGroup"),
         ({"kafka.isolation.level": "read_committed"}, "isolation takes its place"),
@@ -158,8 +175,8 @@ def test_an_option_that_there_is_not_is_refused_with_the_one_to_use(given: dict[
         ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}, "must not exceed maxOffsetsPerTrigger"),
         ({"startingTimestamp": "2", "endingTimestamp": "1"}, "must not lie after endingTimestamp"),
         ({"startingOffsets": '{"a":{"0":5}}', "endingOffsets": '{"a":{"0":4}}'}, "must not lie after endingOffsets"),
-        ({"startingOffsets": '{"b":{"0":5}}'}, "must name each topic that is read, and no other: topic=a"),
-        ({"endingOffsets": '{"a":{"0":5},"b":{"0":1}}'}, "and no other: topic=b"),
+        ({"startingOffsets": '{"b":{"0":5}}'}, "must name each topic that is read, and no other: missing=a not_read=b"),
+        ({"endingOffsets": '{"a":{"0":5},"b":{"0":1}}'}, "and no other: not_read=b"),
         ({"startingOffsetsByTimestamp": '{"b":{"0":5}}'}, "startingOffsetsByTimestamp must name each topic"),
     ],
 )
@@ -174,8 +191,16 @@ def test_a_read_names_its_topics() -> None:
 
 
 def test_offsets_must_name_the_partitions_that_are_assigned() -> None:
-    with pytest.raises(InvalidRequestError, match="topic=a partition=1"):
+    with pytest.raises(InvalidRequestError, match=r"no other: topic=a missing=1$"):
         without("subscribe", assign='{"a":[0,1]}', startingOffsets='{"a":{"0":1}}')
+    with pytest.raises(InvalidRequestError, match=r"no other: topic=a missing=1 not_read=2,3$"):
+        without("subscribe", assign='{"a":[0,1]}', startingOffsets='{"a":{"0":1,"2":1,"3":1}}')
+
+
+@pytest.mark.parametrize("name", ["startingOffsets", "endingOffsets"])
+def test_a_word_that_is_no_offset_is_not_read_as_json(name: str) -> None:
+    with pytest.raises(InvalidRequestError, match=rf"\(-1 latest, -2 earliest\): {name}=earlyest$"):
+        of(**{name: "earlyest"})
 
 
 def test_edges_are_words_offsets_or_times() -> None:

@@ -144,7 +144,7 @@ class Partitions:
         """
         from fenceline.compaction import compact as compaction
 
-        self._check_compacts(topic, partition)
+        self.check_compacts(topic, partition)
         self._resolver.with_partition(topic, partition, compaction.request)
 
     def compact_now(
@@ -178,10 +178,15 @@ class Partitions:
         Raises:
             InvalidRequestError, UnknownTopicOrPartitionError: As ``compact``.
         """
-        self._check_compacts(topic, partition)
+        self.check_compacts(topic, partition)
         return self._resolver.with_partition(topic, partition, compact)
 
-    def _check_compacts(self, name: str, partition: int) -> None:
+    def check_compacts(self, name: str, partition: int) -> None:
+        """Check that there is such a partition, of a topic that compacts.
+
+        Raises:
+            InvalidRequestError, UnknownTopicOrPartitionError: As ``compact``.
+        """
         topic = translate_store_facts(lambda: self._resolver.look(name)).item.topic
         if not 0 <= partition < topic.partitions:
             raise model_topic.unknown_partition(topic, partition)

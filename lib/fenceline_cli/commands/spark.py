@@ -50,6 +50,8 @@ def compact(
     with opened(data, region, objects, items) as context:
         log = Log(context.objects, context.items, context.runtime, region=region)
         numbers = chosen_partitions(log, topic, partition)
+        for number in numbers:
+            log.partitions.check_compacts(topic, number)  # before Spark, which takes much longer to start
         with borrowed_session(f"compact {topic}") as spark:
             from fenceline_spark.jobs import compact as compact_by_spark
 
@@ -140,7 +142,10 @@ def replay(
 @app.command(epilog="Example: fenceline spark forget 5bd5aa1e-0b6c-4d2e-9d55-4d0fb3a6c1f2")
 def forget(
     app_id: Annotated[
-        str, typer.Argument(metavar="ID", help="A streaming query's id, which its checkpoint has, or a txnAppId.")
+        str,
+        typer.Argument(
+            metavar="ID", help="A streaming query's id, which its checkpoint has, a txnAppId, or a replay's name."
+        ),
     ],
     is_sure: IsSure = False,
     as_json: AsJson = False,

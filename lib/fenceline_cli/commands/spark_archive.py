@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 import typer
 
-from fenceline_cli.commands.spark_session import borrowed_session
+from fenceline_cli.commands.spark_session import borrowed_session, require_topics
 from fenceline_cli.options import signing_region
 from fenceline_cli.output import EXIT_FAILED, CommandError, print_json, print_rows
 
@@ -22,11 +22,15 @@ def add(topic: str, directory: str, url: str, *, skips_lost: bool, as_json: bool
         CommandError: Nothing was added.
     """
     from fenceline_spark.jobs import archive
+    from fenceline_spark.jobs.archiving import local_directory
 
+    with _one_line():
+        local_directory(directory)
+    require_topics(url, topic)
     with _one_line(), borrowed_session(f"archive {topic}") as spark:
         made = archive(spark, topic, directory, endpoint=url, region=signing_region.get(), skips_lost=skips_lost)
     if as_json:
-        print_json(None if made is None else asdict(made))
+        print_json({"topic": topic, "ranges": [], "files": []} if made is None else asdict(made))
     elif made is None:
         typer.echo(f"nothing is new in {topic}")
     else:
@@ -45,7 +49,10 @@ def check(topic: str, directory: str, *, as_json: bool) -> None:
         Exit: Something is wrong.
     """
     from fenceline_spark.jobs import verify_archive
+    from fenceline_spark.jobs.archiving import manifests_of
 
+    with _one_line():
+        manifests_of(topic, directory)
     with _one_line(), borrowed_session(f"verify {topic}") as spark:
         found = verify_archive(spark, topic, directory)
     if as_json:

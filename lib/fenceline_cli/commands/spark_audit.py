@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import typer
 
 from fenceline.runtime import ThreadRuntime
-from fenceline_cli.commands.spark_session import borrowed_session
+from fenceline_cli.commands.spark_session import borrowed_session, require_topics
 from fenceline_cli.options import signing_region
-from fenceline_cli.output import EXIT_FAILED, print_json, print_rows
+from fenceline_cli.output import EXIT_FAILED, CommandError, print_json, print_rows
 
 if TYPE_CHECKING:
     from fenceline.settings import Settings
@@ -29,12 +29,15 @@ def report(
     """Audit topics, and print what they hold and what is wrong.
 
     Raises:
-        CommandError: A task failed.
+        CommandError: The page has no place, or a task failed.
         Exit: Something is wrong.
     """
     from fenceline_spark.jobs import audit
     from fenceline_spark.jobs.audit_page import page
 
+    if html is not None and not html.parent.is_dir():
+        raise CommandError(f"the page's directory does not exist; create it, or name another file: html={html}")
+    require_topics(url, *dict.fromkeys(topics))
     region = signing_region.get()
     with borrowed_session(f"audit {', '.join(topics)}") as spark:
         found = audit(spark, topics, endpoint=url, region=region, settings=settings, is_strict=is_strict)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from fenceline_cli.commands import places
-from fenceline_cli.commands.spark_session import borrowed_session
+from fenceline_cli.commands.spark_session import borrowed_session, require_topics
 from fenceline_cli.options import connect, signing_region
 from fenceline_cli.output import CommandError, print_json
 
@@ -20,6 +20,7 @@ def run(
     """
     from fenceline_spark.jobs import replay
     from fenceline_spark.jobs.replay_plan import ReplayError
+    from fenceline_spark.jobs.replaying import check_names
 
     first, last = places.parse(start, "--from"), places.parse(until, "--until")
 
@@ -34,6 +35,8 @@ def run(
         return found
 
     try:
+        check_names(source, target, name)
+        require_topics(url, source, target)
         with borrowed_session(f"replay {name}") as spark:
             done = replay(
                 spark,

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import typer
+
+from fenceline.model.topic import LEGAL_NAME
 from fenceline_cli.commands.progress import progress_bar
+from fenceline_cli.options import connect
 from fenceline_cli.output import CommandError
 from fenceline_cli.quiet_start import QuietStart
 
@@ -33,9 +38,24 @@ def require_spark() -> None:
         raise CommandError(line) from error
 
 
+def require_topics(url: str, *topics: str) -> None:
+    """Ask the service for these topics, since Spark takes much longer to start than a refusal takes.
+
+    Raises:
+        CommandError: No topic can have such a name.
+        FencelineError: There is no such topic, or no service answers.
+    """
+    for topic in topics:
+        if LEGAL_NAME.fullmatch(topic) is None:
+            raise CommandError(f"no topic can have this name; it has 1 to 249 of A-Z a-z 0-9 . _ -: topic={topic}")
+    with connect(url) as client:
+        for topic in topics:
+            client.topic(topic)
+
+
 @contextmanager
 def borrowed_session(what: str) -> Iterator[SparkSession]:
-    """Lend a session of Spark, and show on a terminal how far its stages are.
+    """Lend a session of Spark, and show on a terminal how far its stages are. Elsewhere say that Spark starts.
 
     Args:
         what: The job's name, for the bar and for Spark's own pages.
@@ -47,6 +67,8 @@ def borrowed_session(what: str) -> Iterator[SparkSession]:
     from fenceline_spark.jobs.progress import watched
     from fenceline_spark.jobs.session import JobError, session
 
+    if not sys.stderr.isatty():
+        typer.echo(f"{what}: starting Spark …", err=True)
     try:
         with progress_bar() as progress:
             task = progress.add_task(f"{what}: starting Spark", total=None)

@@ -111,10 +111,7 @@ def verify_archive(spark: SparkSession, topic: str, directory: str | Path) -> Ve
         ArchiveError: The directory cannot be used, or a manifest is missing or damaged.
     """
     manifests = Manifests(local_directory(directory))
-    found = manifests.of_name(topic)
-    if not found:
-        what = "the archive has no manifest of the topic; name another directory"
-        raise ArchiveError(f"{what}: topic={topic} to={manifests.directory}")
+    found = manifests_of(topic, directory)
     files = [file for manifest in found for file in manifest.files]
     check = partial(check_files, str(manifests.directory), files)
     rows = spark.range(0, len(files), 1, max(len(files), 1)).mapInArrow(check, FINDINGS).collect()
@@ -122,6 +119,20 @@ def verify_archive(spark: SparkSession, topic: str, directory: str | Path) -> Ve
     uncounted = sum(len([*manifests.uncounted(topic, topic_id)]) for topic_id in {one.topic_id for one in found})
     records, size = sum(one.records for one in found), sum(one.bytes for one in found)
     return Verification(topic, len(found), len(files), records, size, tuple(wrong), uncounted)
+
+
+def manifests_of(topic: str, directory: str | Path) -> list[Manifest]:
+    """Return the manifests of a topic's name, at least one.
+
+    Raises:
+        ArchiveError: The directory cannot be used, it has none of the topic, or one is missing or damaged.
+    """
+    manifests = Manifests(local_directory(directory))
+    found = manifests.of_name(topic)
+    if not found:
+        what = "the archive has no manifest of the topic; name another directory"
+        raise ArchiveError(f"{what}: topic={topic} to={manifests.directory}")
+    return found
 
 
 def local_directory(directory: str | Path) -> Path:

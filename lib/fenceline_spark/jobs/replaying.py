@@ -80,10 +80,7 @@ def replay(
         PySparkException: The condition is no SQL, or a task failed. What was written so far counts.
     """
     client = client_of(endpoint, region)
-    if source == target:
-        raise ReplayError(f"a topic cannot be replayed into itself; name another one: topic={source}")
-    if name.startswith(_OF_QUERIES):
-        raise ReplayError(f"the ids of streaming queries begin so; choose another name: name={name}")
+    check_names(source, target, name)
     of_source, of_target = topic_bounds(client, source), topic_bounds(client, target)
     identity = json.dumps([of_source.topic_id, of_target.topic_id, asked or _asked(ranges), where])
     _read(
@@ -105,6 +102,18 @@ def replay(
         _write(rows, target, name, version, endpoint, region)
         _finish(client, name, version)
     return Replayed(name, plan, plan.versions, min(done_before, plan.versions))
+
+
+def check_names(source: str, target: str, name: str) -> None:
+    """Refuse names that no replay can have.
+
+    Raises:
+        ReplayError: The topics are one, or the name is a streaming query's.
+    """
+    if source == target:
+        raise ReplayError(f"a topic cannot be replayed into itself; name another one: topic={source}")
+    if name.startswith(_OF_QUERIES):
+        raise ReplayError(f"the ids of streaming queries begin so; choose another name: name={name}")
 
 
 def _asked(ranges: Ranges | Callable[[], Ranges] | None) -> str:

@@ -37,22 +37,24 @@ def check_columns(schema: StructType, topic: str | None) -> None:
     Raises:
         InvalidRequestError: A column is unknown, has another type, comes twice, or is missing.
     """
-    seen: set[str] = set()
-    for field in schema.fields:
-        if field.name not in _TAKES:
-            raise InvalidRequestError(
-                f"a record has no such column; its columns are {', '.join(_TAKES)}: column={field.name}",
-                field=field.name,
-            )
-        if field.name in seen:
-            raise InvalidRequestError(f"a column comes twice; give it once: column={field.name}", field=field.name)
-        if not _is_taken(field.name, field.dataType):
-            raise InvalidRequestError(
-                f"the column has another type than a record's; cast it to {_TAKES[field.name]}: "
-                f"column={field.name} type={field.dataType.simpleString()}",
-                field=field.name,
-            )
-        seen.add(field.name)
+    names = [field.name for field in schema.fields]
+    unknown = [name for name in names if name not in _TAKES]
+    if unknown:
+        raise InvalidRequestError(
+            f"a record has no such column; select some of its own, {', '.join(_TAKES)}: column={','.join(unknown)}",
+            field=unknown[0],
+        )
+    twice = [name for name in _TAKES if names.count(name) > 1]
+    if twice:
+        raise InvalidRequestError(f"a column comes twice; give it once: column={','.join(twice)}", field=twice[0])
+    mistyped = [field for field in schema.fields if not _is_taken(field.name, field.dataType)]
+    if mistyped:
+        casts = ", ".join(f"{field.name} to {_TAKES[field.name]}" for field in mistyped)
+        types = " ".join(f"column={field.name} type={field.dataType.simpleString()}" for field in mistyped)
+        raise InvalidRequestError(
+            f"a column has another type than a record's; cast {casts}: {types}", field=mistyped[0].name
+        )
+    seen = set(names)
     if "value" not in seen:
         raise InvalidRequestError(
             f"the rows lack the column value; add it: columns={','.join(sorted(seen))}", field="value"

@@ -14,7 +14,7 @@ from fenceline.errors import InvalidRequestError
 from fenceline.model.results import Bounds
 from fenceline_spark.source.bounds import TopicBounds, offsets_at
 from fenceline_spark.source.offsets import EARLIEST, LATEST, Offsets
-from fenceline_spark.source.options import At, Edge, SourceOptions
+from fenceline_spark.source.options import At, Edge, SourceOptions, check_each
 
 
 def latest(bounds: Bounds, *, is_committed: bool) -> int:
@@ -114,19 +114,9 @@ def _at(client: Client, name: str, edge: At, bounds: TopicBounds) -> dict[int, i
 def _check_topics(name: str, edge: Edge, found: Iterable[str]) -> None:
     """Refuse offsets or times of other topics than a pattern has found."""
     each = edge.partitions if isinstance(edge, Offsets) else edge.each if isinstance(edge, At) else {}
-    wrong = sorted(set(each) ^ set(found)) if each else []
-    if wrong:
-        name = name if isinstance(edge, Offsets) else f"{name}ByTimestamp"
-        raise InvalidRequestError(
-            f"{name} must name each topic that is read, and no other: topic={wrong[0]}", field=name
-        )
+    if each:
+        check_each(name if isinstance(edge, Offsets) else f"{name}ByTimestamp", "topic", read=found, named=each)
 
 
 def _check_partitions(name: str, bounds: TopicBounds, asked: Mapping[int, int]) -> None:
-    wrong = sorted(set(asked) ^ set(bounds.partitions))
-    if wrong:
-        raise InvalidRequestError(
-            f"{name} must name each partition that is read, and no other: topic={bounds.topic} partition={wrong[0]} "
-            f"partitions={len(bounds.partitions)}",
-            field=name,
-        )
+    check_each(name, "partition", read=bounds.partitions, named=asked, where=f"topic={bounds.topic} ")

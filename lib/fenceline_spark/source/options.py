@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from fenceline.errors import InvalidRequestError
 from fenceline_spark import options
@@ -29,6 +29,9 @@ from fenceline_spark.source.offsets import (
 )
 from fenceline_spark.source.reading import Reading
 
+T = TypeVar("T", int, str)
+
+_NAMED_MAX = 20  # of what is missing, or too much
 _GROUP = re.compile(r"(?!\.\.?\Z)[A-Za-z0-9._-]{1,249}", re.ASCII)
 
 
@@ -58,6 +61,8 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 
 def _offsets(text: str) -> Offsets:
+    if not text.lstrip().startswith(("{", "[")):
+        raise ValueError  # a word: what a parser of JSON says of it would not help
     found = Offsets.of(parse_json(text), lowest=EARLIEST)
     if not found.partitions:
         raise ValueError("it names no topic")
@@ -268,18 +273,26 @@ def _check_named(values: Mapping[str, Any], name: str) -> None:
         return
     assigned: Mapping[str, tuple[int, ...]] | None = values.get("assign")
     read = set(assigned) if assigned is not None else set(values.get("subscribe", each))
-    wrong = sorted(read ^ set(each))
+    check_each(name, "topic", read=read, named=each)
+    for topic, numbers in (assigned or {}).items():
+        check_each(name, "partition", read=numbers, named=each[topic], where=f"topic={topic} ")
+
+
+def check_each(name: str, kind: str, *, read: Iterable[T], named: Iterable[T], where: str = "") -> None:
+    """Check that an option names all topics, or all partitions, that are read.
+
+    Args:
+        where: The words of the message that name what they belong to.
+
+    Raises:
+        InvalidRequestError: Some are missing, or are not read; the message says which.
+    """
+    found = (("missing", set(read) - set(named)), ("not_read", set(named) - set(read)))
+    wrong = [f"{what}={','.join(map(str, sorted(those)[:_NAMED_MAX]))}" for what, those in found if those]
     if wrong:
         raise InvalidRequestError(
-            f"{name} must name each topic that is read, and no other: topic={wrong[0]}", field=name
+            f"{name} must name each {kind} that is read, and no other: {where}{' '.join(wrong)}", field=name
         )
-    for topic, numbers in (assigned or {}).items():
-        differing = sorted(set(numbers) ^ set(each[topic]))
-        if differing:
-            raise InvalidRequestError(
-                f"{name} must name each partition that is read, and no other: topic={topic} partition={differing[0]}",
-                field=name,
-            )
 
 
 def _check_order(values: Mapping[str, Any]) -> None:

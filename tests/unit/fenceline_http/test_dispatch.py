@@ -53,6 +53,18 @@ def test_a_request_takes_the_route_of_its_method_and_its_whole_path(
     assert status(service, method, path, stage) == expected
 
 
+@pytest.mark.parametrize(
+    ("path", "detail"),
+    [
+        ("/v1/nothing", "no such path: path=/v1/nothing"),
+        ("/x/v1/a", "no such path; each begins with /v1/, so look at the path in the service's URL: path=/x/v1/a"),
+    ],
+)
+def test_a_path_outside_of_the_api_is_refused_with_what_may_be_wrong(service: Service, path: str, detail: str) -> None:
+    response = dispatch.respond(None, event("GET", path), service)
+    assert json.loads(response.body)["detail"] == detail
+
+
 def test_a_caller_that_names_no_function_reaches_the_routes_of_all(service: Service) -> None:
     service.log.topics.create("orders")
     statuses = {
