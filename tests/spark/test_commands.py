@@ -220,3 +220,9 @@ org.apache.spark.SparkException: Job aborted due to stage failure
 """
     assert reason(text) == "a stored batch is damaged: offset=3"
     assert reason("something else\nin two lines") == "something else in two lines"
+
+
+def test_an_audit_of_a_topic_without_records_finds_nothing(run: Any, topic: str) -> None:
+    told = run("audit", topic)
+    assert told.exit_code == 0, told.output
+    assert [line.split("\t")[:4] for line in told.stdout.splitlines()[1:]] == [[topic, n, "0", "0"] for n in "01"]
