@@ -69,7 +69,7 @@ def test_a_batch_without_rows_asks_nothing_of_the_service_at_its_commit(fencelin
 
 
 def test_a_repeated_batch_writes_nothing_and_reads_its_rows_to_the_end(fenceline: Fenceline) -> None:
-    Run(fenceline).write(0, [part("a")])
+    Run(fenceline).write(0, [[rows("a", "x")]])
     again, taken = Run(fenceline), list[str]()
 
     def upstream() -> Iterator[pa.RecordBatch]:
@@ -82,7 +82,18 @@ def test_a_repeated_batch_writes_nothing_and_reads_its_rows_to_the_end(fenceline
     assert isinstance(message, Repeat)
     assert taken == ["a", "x", "end"]
     again.committer.commit([message])
-    assert committed(fenceline) == [b"a"]
+    assert committed(fenceline) == [b"a", b"x"]
+
+
+@pytest.mark.parametrize("options", [INLINE, LARGE], ids=["inline", "large"])
+def test_a_batch_that_was_cut_anew_since_it_was_written_is_refused_and_its_rows_are_not_passed_over(
+    fenceline: Fenceline, options: SinkOptions
+) -> None:
+    """A checkpoint was restored from before the last batch: Spark plans that one anew, with what came meanwhile."""
+    Run(fenceline, options).write(0, [part("a"), part("b")])
+    with pytest.raises(errors.AlreadyCommittedError, match=r"forget spark\..* rows=3 written=2$"):
+        Run(fenceline, options).write(0, [part("a"), [rows("b", "c")]])
+    assert sorted(committed(fenceline)) == [b"a", b"b"]
 
 
 def test_a_task_that_fails_amid_its_appends_frees_readers_and_is_tried_again(fenceline: Fenceline) -> None:

@@ -22,7 +22,7 @@ from fenceline.model.transaction import OnceMark, TopicPartition, TransactionMem
 from fenceline_spark.sink import orphans
 from fenceline_spark.sink.handed import HandedRows
 from fenceline_spark.sink.lanes import PARALLEL
-from fenceline_spark.sink.messages import Batch, Inline, Large, Message, Repeat
+from fenceline_spark.sink.messages import Batch, Inline, Large, Message, Repeat, rows_of, run_of
 from fenceline_spark.sink.options import SinkOptions
 from fenceline_spark.sink.placing import Placing, joined, unpacked
 from fenceline_spark.sink.task import is_written
@@ -53,7 +53,14 @@ class _Collected:
     inline: list[list[pa.RecordBatch]] = field(default_factory=list)  # of each task that has rows
     large: list[Large] = field(default_factory=list)
     repeats: int = 0
-    last_runs: set[str | None] = field(default_factory=set)
+    repeated_rows: int = 0
+    last_notes: set[str | None] = field(default_factory=set)
+
+    @property
+    def rows(self) -> int:
+        """How many rows are left to be written."""
+        handed: int = sum(batch.num_rows for rows in self.inline for batch in rows)
+        return handed + sum(count for one in self.large for count in one.counts.values())
 
 
 class Committer:
@@ -81,16 +88,21 @@ class Committer:
         if found.repeats:
             if found.large or found.inline:
                 self._give_way(found)
+            else:
+                for note in found.last_notes:
+                    _check_same_rows(found.batch, note, found.repeated_rows)
             _tell_repeat(found.batch, None)
             return
         if not found.large and not found.inline:
             return
         self._check(found)
         if not self._end(found):
-            _tell_repeat(found.batch, self._give_way(found).note)
+            note = self._give_way(found).note
+            _check_same_rows(found.batch, note, found.rows)
+            _tell_repeat(found.batch, note)
             return
         orphans.fence_rivals(self._client, found.large, parallel=self._parallel)
-        if found.batch.is_stream and found.last_runs != {found.batch.run}:
+        if found.batch.is_stream and {run_of(note) for note in found.last_notes} != {found.batch.run}:
             orphans.fence_all(self._client, found.batch, parallel=self._parallel)
 
     def abort(self, batch: Batch, messages: Iterable[object] = ()) -> None:
@@ -174,9 +186,9 @@ class Committer:
                     raise _NothingDecided(error) from error
                 raise
             _check_members(len(own.members) + len(large))
-            self._commit(found.batch, own.members, large)
+            self._commit(found, own.members, large)
 
-    def _commit(self, batch: Batch, own: Sequence[TransactionMember], large: Sequence[TransactionMember]) -> None:
+    def _commit(self, found: _Collected, own: Sequence[TransactionMember], large: Sequence[TransactionMember]) -> None:
         """End all members by one decision.
 
         Args:
@@ -186,7 +198,8 @@ class Committer:
             AlreadyCommittedError: Another run of the batch was first, or a later batch was written.
             EndUnansweredError: It may have been decided.
         """
-        once = None if batch.once_id is None else OnceMark(batch.once_id, batch.version, batch.note)
+        batch = found.batch
+        once = None if batch.once_id is None else OnceMark(batch.once_id, batch.version, batch.note(found.rows))
         try:
             # I29: the commit of a batch, which raises `once` to its version. A run that loses has shown no reader
             # anything.
@@ -269,7 +282,7 @@ def _collected(messages: Sequence[Message]) -> _Collected:
     ordered = sorted(messages, key=lambda message: message.part.index)
     found = _Collected(ordered[0].part.batch)
     for message in ordered:
-        found.last_runs.add(message.last_run)
+        found.last_notes.add(message.last_note)
         match message:
             case Large():
                 found.large.append(message)
@@ -277,7 +290,34 @@ def _collected(messages: Sequence[Message]) -> _Collected:
                 found.inline.append(unpacked(rows))
             case Repeat():
                 found.repeats += 1
+                found.repeated_rows += message.rows
     return found
+
+
+def _check_same_rows(batch: Batch, note: str | None, rows: int) -> None:
+    """Refuse a stream's batch that is not the one that was written: its rows would be passed over.
+
+    Spark runs a batch again by the offsets that it logged, so it has as many rows. A batch that was cut anew is that of
+    a checkpoint from before.
+
+    Args:
+        note: What was remembered with the batch's version.
+        rows: How many rows the batch has now.
+
+    Raises:
+        AlreadyCommittedError: It has another number of rows.
+    """
+    written = rows_of(note)
+    if not batch.is_stream or written is None or rows == written:
+        return
+    raise errors.AlreadyCommittedError(
+        "this batch was written before, with another number of rows: the checkpoint is from before it, or the query "
+        "gives other rows each time; begin with a new checkpoint, or write the batch again after "
+        f'"fenceline spark forget {batch.once_id}": '
+        f"app_id={batch.once_id} batch={batch.version} rows={rows} written={written}",
+        version=batch.version,
+        note=note,
+    )
 
 
 def _tell_repeat(batch: Batch, note: str | None) -> None:
@@ -289,6 +329,6 @@ def _tell_repeat(batch: Batch, note: str | None) -> None:
     if batch.is_stream:
         return
     what = "nothing was written, since this version is not above the last one"
-    if note == batch.note:
+    if run_of(note) == batch.run:
         what = "the rows are written: the answer was lost, and this job's own first request was decided"
     log.warning("%s: txnAppId=%s txnVersion=%d", what, batch.once_id, batch.version)

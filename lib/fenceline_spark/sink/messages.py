@@ -35,11 +35,24 @@ class Batch:
     target: str | None = None
     within: str | None = None
 
-    @property
-    def note(self) -> str:
-        """What is remembered with the version. Stored: a part is never renamed."""
-        named = (self.run, self.target, self.within and f"run={self.within}")
+    def note(self, rows: int) -> str:
+        """Return what is remembered with the version of so many rows. Stored: a part is never renamed."""
+        named = (self.run, self.target, self.within and f"run={self.within}", f"{_ROWS}{rows}")
         return " ".join(each for each in named if each)
+
+
+_ROWS = "rows="
+
+
+def run_of(note: str | None) -> str:
+    """Return the run that wrote the version with this note."""
+    return (note or "").partition(" ")[0]
+
+
+def rows_of(note: str | None) -> int | None:
+    """Return how many rows were written with this note; ``None`` if it does not say."""
+    said = [each.removeprefix(_ROWS) for each in (note or "").split(" ") if each.startswith(_ROWS)]
+    return int(said[0]) if said and said[0].isdigit() else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +73,22 @@ class Message(WriterCommitMessage):
     """What became of one part.
 
     Attributes:
-        last_run: The run that wrote the last version before, as the task saw it; ``None`` if none is known.
+        last_note: What was remembered with the last version before, as the task saw it; ``None`` if none is known.
     """
 
     part: Part
-    last_run: str | None
+    last_note: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class Repeat(Message):
-    """The batch had been written before, so this part wrote nothing."""
+    """The batch had been written before, so this part wrote nothing.
+
+    Attributes:
+        rows: How many this part would have written.
+    """
+
+    rows: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,14 +43,12 @@ def write_once(
     """
     batch, rows = part.batch, iter(rows)
     mark = None if batch.once_id is None else client.once(batch.once_id)
-    last_run = None if mark is None else mark.note
+    last_note = None if mark is None else mark.note
     if mark is not None and is_written(batch, mark):
-        for _ in rows:
-            pass
-        return Repeat(part, last_run)
+        return Repeat(part, last_note, sum(some.num_rows for some in rows))
     held, is_all = _up_to(rows, options.inline_bytes)
     if is_all:
-        return Inline(part, last_run, packed(held))
+        return Inline(part, last_note, packed(held))
     placing = Placing(client, options, first=batch.version + part.index, now_ms=client.runtime.now_ms())
     with (
         OpenTransaction(client, part.transactional_id(), extend_ms=extend_ms) as transaction,
@@ -60,7 +58,7 @@ def write_once(
             sending.add(placing.place(some))
         sending.flush()
         transaction.await_end(options.commit_timeout_ms)
-    return Large(part, last_run, transaction.transactional_id, transaction.pair, sending.counts)
+    return Large(part, last_note, transaction.transactional_id, transaction.pair, sending.counts)
 
 
 def write_at_least_once(
