@@ -26,7 +26,6 @@ TASK, DRIVER = r"spark\.[-\w]+\.\d+\.\d+", r"spark\.[-\w]+"
 MOMENTS = {
     "a task asked whether its batch is written": (f"GET /v1/once/{DRIVER}", True, False),
     "a task amid its appends": (f"POST /v1/topics/.*/records {TASK}", True, False),
-    "a task extends its transaction for the driver": (f"POST /v1/transactions/{TASK}/extend", False, False),
     "the driver asks for the query's id": (f"POST /v1/producer-ids {DRIVER}", True, False),
     "the driver amid the inline rows": (f"POST /v1/topics/.*/records {DRIVER}", True, False),
     "the driver does not hear that its batch is decided": ("POST /v1/transactions/end", True, True),

@@ -15,7 +15,7 @@ from fenceline_spark import java
 from fenceline_testing import serving
 from tests.spark.copying import MOMENTS, Copying
 
-UNHEARD = 5  # the moment by default: a batch is decided, and its driver dies before it hears so
+UNHEARD = 4  # the moment by default: a batch is decided, and its driver dies before it hears so
 
 
 def tell(text: str) -> None:

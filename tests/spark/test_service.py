@@ -8,6 +8,8 @@ import sys
 
 from fenceline_spark.service import client_of
 
+URL = "http://127.0.0.1:1"  # of no other test, since a client is kept for the life of its process
+
 # Planning a stream's write, which PySpark does for each batch, in a process of its own.
 _PLAN = """
 import gc, sys
@@ -20,15 +22,13 @@ print(gc.get_freeze_count() > 1_000, "fenceline_spark.columns.encode" in sys.mod
 
 
 def test_a_process_keeps_one_client_of_a_service_and_its_modules_are_no_garbage() -> None:
-    client_of.cache_clear()
     gc.unfreeze()
     try:
-        one = client_of("http://127.0.0.1:1")
+        one = client_of(URL)
         assert gc.get_freeze_count() > 1_000
-        assert client_of("http://127.0.0.1:1") is one
+        assert client_of(URL) is one
     finally:
         gc.unfreeze()
-        client_of.cache_clear()
 
 
 def test_planning_a_write_loads_no_encoder_and_its_modules_are_no_garbage() -> None:
