@@ -311,8 +311,8 @@ def _check_same_rows(batch: Batch, note: str | None, rows: int) -> None:
     if not batch.is_stream or written is None or rows == written:
         return
     raise errors.AlreadyCommittedError(
-        "this batch was written before, with another number of rows: the checkpoint is from before it, or the query "
-        "gives other rows each time; begin with a new checkpoint, or write the batch again after "
+        "this batch was written with another number of rows, so the checkpoint is from before it, or the query gives "
+        "other rows each time. Begin with a new checkpoint, or write it again after "
         f'"fenceline spark forget {batch.once_id}": '
         f"app_id={batch.once_id} batch={batch.version} rows={rows} written={written}",
         version=batch.version,
