@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from fenceline.client import Client
 from fenceline.limits import INT64_MAX
 from fenceline.model.record import Record
+from fenceline.model.transaction import OnceMark
 from fenceline_spark.jobs import forget, replay, replaying
 from fenceline_spark.jobs.replay_plan import Plan, ReplayError, settled
 from fenceline_spark.jobs.session import JobError, one_line_errors
@@ -47,6 +48,14 @@ def fill(client: Client, topic: str, partition: int, count: int) -> None:
 def shown(client: Client, topic: str, partition: int) -> list[tuple[Any, ...]]:
     page = client.read(topic, partition, offset=0, isolation="read_committed", max_records=1_000)
     return [(r.timestamp, r.key, r.value, [*r.headers]) for r in page.records]
+
+
+def test_a_version_that_another_run_has_raised_meanwhile_is_done(client: Client, topic: str) -> None:
+    client.end_transactions([], "commit", once=OnceMark(topic, 0, "another run"))
+    replaying._finish(client, topic, 0)
+    assert client.once(topic).note == "another run"
+    replaying._finish(client, topic, 1)
+    assert client.once(topic).version == 1
 
 
 def test_a_replay_keeps_partition_order_key_headers_and_timestamp(

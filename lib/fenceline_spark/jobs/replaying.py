@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 
 from fenceline.client import Client
+from fenceline.errors import AlreadyCommittedError
 from fenceline.model.transaction import OnceMark
 from fenceline_spark.jobs.replay_plan import Plan, Ranges, ReplayError, settled
 from fenceline_spark.service import client_of
@@ -165,5 +167,6 @@ def _write(rows: DataFrame, target: str, name: str, version: int, endpoint: str,
 
 def _finish(client: Client, name: str, version: int) -> None:
     """Raise the version of a write that had no rows, so that the next run does not read its range again."""
-    if client.once(name).version < version:
+    # It may be raised already: by the write's rows, by another run, or by a request whose answer was lost.
+    with suppress(AlreadyCommittedError):
         client.end_transactions([], "commit", once=OnceMark(name, version, "no rows"))
