@@ -85,7 +85,7 @@ bench: setup ## measure, as ratios in one run: embedded, on real S3 and DynamoDB
 	$(BIN)/python -m benchmarks.functions
 	$(BIN)/python -m benchmarks.regions
 
-bench-spark: setup .venv/ready-spark ## measure Spark on fenceline beside Kafka and its connector, which Maven fetches; twenty minutes, on Linux
+bench-spark: setup .venv/ready-spark ## measure Spark on fenceline beside Kafka and its connector, which Maven fetches; fifteen minutes, on Linux
 	$(BIN)/python -m benchmarks.spark
 
 clean: ## remove what setup and demo made

@@ -28,6 +28,7 @@ class Sizes:
     """How much is measured.
 
     Args:
+        warm, rounds: How many rounds come first and are not counted, and how many are.
         reviews: How many of them are read, ``times`` over; ``None`` takes all.
         large: How many records of 1 KiB are read.
         batches: Rows of a batch that is written, and how many such batches.
@@ -35,6 +36,7 @@ class Sizes:
         records, keys: Of the partition that one worker reads, and that is compacted.
     """
 
+    warm: int = 3
     rounds: int = 3
     reviews: int | None = None
     times: int = 8
@@ -46,6 +48,7 @@ class Sizes:
 
 
 QUICK = Sizes(
+    warm=1,
     rounds=1,
     reviews=20_000,
     times=2,
@@ -128,7 +131,7 @@ class Run:
             service = stack.enter_context(ours.service(directory / "log"))
             spark = stack.enter_context(session.session(directory, jars))
             servers = {service.pid, *([kafka.pid] if kafka else [])}
-            bench = measure.Bench(servers, rounds=sizes.rounds, tell=tell)
+            bench = measure.Bench(servers, rounds=sizes.rounds, warm=sizes.warm, tell=tell)
             systems = Systems(spark, service, kafka, bench, directory, tell)
             if "read" in parts:
                 yield from reading.read_figures(systems, reviews=sizes.reviews, times=sizes.times, large=sizes.large)

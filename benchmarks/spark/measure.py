@@ -1,6 +1,6 @@
 """Two or more ways of doing the same, by turns in one run.
 
-Rule: each is done once without being counted. Then come the rounds, in each of which every way has its turn.
+Rule: the first rounds are not counted, since Java compiles what it meets often. In each round every way has its turn.
 """
 
 from __future__ import annotations
@@ -48,20 +48,21 @@ class Cost:
 class Bench:
     """The processes of a run: this one with all that it started, some of which serve one of the systems."""
 
-    def __init__(self, servers: Collection[int], *, rounds: int, tell: Callable[[str], None]) -> None:
+    def __init__(self, servers: Collection[int], *, rounds: int, warm: int = 1, tell: Callable[[str], None]) -> None:
         self._servers = servers
         self._rounds = rounds
+        self._warm = warm
         self._tell = tell
 
     def by_turns(self, what: str, ways: Mapping[str, Way]) -> dict[str, list[Cost]]:
-        """Return the costs of each way, round by round."""
+        """Return the costs of each way in each round that counts."""
         costs: dict[str, list[Cost]] = {name: [] for name in ways}
-        for number in range(self._rounds + 1):
+        for number in range(1 - self._warm, self._rounds + 1):
             for name, way in ways.items():
                 cost = self._cost(way)
-                if number:
+                if number > 0:
                     costs[name].append(cost)
-                told = f"round {number} of {self._rounds}" if number else "not counted"
+                told = f"round {number} of {self._rounds}" if number > 0 else "not counted"
                 self._tell(f"{what}, {name}, {told}: {cost.wall_us:.2f} µs a row, {cost.cpu_us:.2f} of CPU")
         return costs
 

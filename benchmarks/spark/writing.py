@@ -25,6 +25,7 @@ DELIVERIES = ("exactly-once", "at-least-once")
 FEW, MANY = (1.0, 1.2), (0.7, 1.2)
 MANY_ROWS = 100_000
 TOPIC = "written"
+EMPTY = "Spark's empty sink"  # what no sink can be faster than
 
 Writing = Callable[[Any], Any]  # a DataFrame's writer, with its format and its options
 
@@ -53,12 +54,14 @@ def _figures(systems: Systems, what: str, run: Callable[[Writing], Any], rows: i
         return Way(partial(run, lambda writer: ours.writer(writer, TOPIC, {"delivery": delivery})), [ours.pid])
 
     ways = {delivery: way(delivery) for delivery in DELIVERIES}
+    ways[EMPTY] = Way(partial(run, lambda writer: writer.format("noop")), [])
     if kafka is not None:
         ways["Kafka"] = Way(partial(run, lambda writer: kafka.writer(writer, TOPIC, {})), [kafka.pid])
     costs = systems.bench.by_turns(f"write {what}", ways)
     bounds = MANY if rows > MANY_ROWS else FEW
     for delivery, at_least in zip(DELIVERIES, bounds, strict=True):
         yield by_clock(f"write {what}, {delivery}", costs[delivery], costs.get("Kafka"), at_least=at_least)
+    yield by_clock(f"write {what}, {EMPTY}", costs[EMPTY], costs.get("Kafka"))
 
 
 def _write_files(directory: Path, rows: int, count: int) -> None:

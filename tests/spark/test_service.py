@@ -6,7 +6,10 @@ import gc
 import subprocess
 import sys
 
-from fenceline_spark.service import client_of
+import pytest
+
+from fenceline_spark import service
+from fenceline_spark.service import client_of, freeze_modules
 
 URL = "http://127.0.0.1:1"  # of no other test, since a client is kept for the life of its process
 
@@ -19,6 +22,11 @@ source = FencelineDataSource({"endpoint": "http://127.0.0.1:1", "topic": "t"})
 source.streamWriter(StructType().add("value", BinaryType()), False)
 print(gc.get_freeze_count() > 1_000, "fenceline_spark.columns.encode" in sys.modules, "pandas" in sys.modules)
 """
+
+
+@pytest.fixture(autouse=True)
+def none_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "_modules_frozen", 0)
 
 
 def test_a_process_keeps_one_client_of_a_service_and_its_modules_are_no_garbage() -> None:
@@ -34,3 +42,17 @@ def test_a_process_keeps_one_client_of_a_service_and_its_modules_are_no_garbage(
 def test_planning_a_write_loads_no_encoder_and_its_modules_are_no_garbage() -> None:
     found = subprocess.run([sys.executable, "-c", _PLAN], check=True, capture_output=True, text=True)
     assert found.stdout.split() == ["True", "False", "False"]
+
+
+def test_what_a_task_imports_is_no_garbage_and_what_it_makes_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    try:
+        freeze_modules()
+        frozen = gc.get_freeze_count()
+        made = [[n] for n in range(1_000)]
+        freeze_modules()
+        assert gc.get_freeze_count() <= frozen
+        monkeypatch.setitem(sys.modules, "imported_by_a_task", service)
+        freeze_modules()
+        assert gc.get_freeze_count() >= frozen + len(made)
+    finally:
+        gc.unfreeze()

@@ -22,7 +22,7 @@ from fenceline.model.results import AbortedTransaction, SegmentEntry, SegmentLis
 from fenceline.runtime import Runtime, ThreadRuntime
 from fenceline_spark.columns.batches import Log, StoredBatch, stored_headers
 from fenceline_spark.columns.decode import Decoder
-from fenceline_spark.service import client_of
+from fenceline_spark.service import client_of, freeze_modules
 from fenceline_spark.source.data_loss import CUT_SHORT, DELETED, Loss, report
 from fenceline_spark.source.reading import Reading, ReadRange
 from fenceline_spark.source.segments import Fetched, NotFetched, fetched, fetched_ahead
@@ -40,7 +40,8 @@ def read_range(reading: Reading, part: ReadRange) -> Iterator[Any]:
         DataLossError: Records of the range are no longer kept, and ``reading.fails_on_loss``.
         StoreUnavailableError: A segment could not be fetched, three times.
     """
-    return RangeReader(reading, part, client_of(reading.endpoint, reading.region)).rows()
+    yield from RangeReader(reading, part, client_of(reading.endpoint, reading.region)).rows()
+    freeze_modules()
 
 
 class RangeReader:
