@@ -101,14 +101,15 @@ def finish(stage: Any) -> list[str]:
     given = [value for writer in stage.writers.values() for value in writer.values]
     wait_until(lambda: len(stage.consumer.times) >= len(given))
     for region in stage.regions.values():
-        wait_until(
-            lambda client=region.client: all(one.lag_records == 0 for one in client.replication("orders").regions)
-        )
+        wait_until(lambda client=region.client: has_all(client, len(given)))
     return given
 
 
-def has_all(client: Client) -> bool:
-    return all(one.lag_records == 0 for one in client.replication("orders").regions)
+def has_all(client: Client, records: int) -> bool:
+    """Return whether a region has so many records. A lag of 0 alone does not say so: it may be two seconds old."""
+    return (
+        all(one.lag_records == 0 for one in client.replication("orders").regions) and stored(client).total() >= records
+    )
 
 
 def stored(client: Client) -> Counter[str]:
