@@ -46,3 +46,6 @@ class _Answer:
             yield piece
             if time.monotonic() > self._until:
                 raise TimeoutError
+
+    def body(self, bytes_max: int) -> bytes:
+        return b"".join(self.pieces())[:bytes_max]

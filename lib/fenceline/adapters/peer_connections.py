@@ -54,6 +54,14 @@ class Answer(Protocol):
             CannotReach: The body ended too early.
         """
 
+    def body(self, bytes_max: int) -> bytes:
+        """Return the body, or its first ``bytes_max`` bytes, which come straight to where they stay.
+
+        Raises:
+            TimeoutError: Nothing came in time.
+            CannotReach: The body ended too early.
+        """
+
 
 class Carrier(Protocol):
     """What brings a GET to a peer, and its answer back."""
@@ -246,6 +254,16 @@ class _Answer:
                 raise CannotReach(f"it sent less than it announced: missing={response.length}")
             response.read()  # its end, of which nothing is left
         self.is_whole = True
+
+    def body(self, bytes_max: int) -> bytes:
+        """Return the body, or its first ``bytes_max`` bytes; see ``Answer``."""
+        response = self._response
+        with _reasons():
+            found = response.read(bytes_max)
+            if response.length and len(found) < bytes_max:
+                raise CannotReach(f"it sent less than it announced: missing={response.length}")
+        self.is_whole = response.isclosed()
+        return found
 
 
 @contextmanager

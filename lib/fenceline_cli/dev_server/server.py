@@ -21,6 +21,7 @@ from types import FrameType
 import uvicorn
 
 from fenceline.adapters.sqlite.directory import CannotOpen
+from fenceline.memory import keep_freed
 from fenceline.ports import Unavailable
 from fenceline.settings import Settings
 from fenceline_cli.dev_server.bridge import Bridge
@@ -121,6 +122,7 @@ def _run(
     watch: Callable[[Callable[[], None]], None] | None = None,
 ) -> None:
     """Serve on ``listening`` until a signal comes, or ``watch`` calls its argument."""
+    keep_freed()
     bridge = Bridge(service, origins)
     config = uvicorn.Config(
         bridge,

@@ -74,23 +74,17 @@ def fetched(entry: SegmentEntry) -> bytes:
     Raises:
         NotFetched: The URL is refused or cannot be reached, or what it serves has another size.
     """
-    pieces: list[bytes] = []
-    missing = entry.bytes
     try:
         until = time.monotonic() + _FETCH_S
         with _connections().get(entry.url, {}, connect_ms=_CONNECT_MS, until=until) as answer:
             if answer.status != 200:
                 raise NotFetched(f"status={answer.status}")
-            for piece in answer.pieces():
-                pieces.append(piece)
-                missing -= len(piece)
-                if missing < 0:
-                    break
+            body = answer.body(entry.bytes + 1)
     except (CannotReach, TimeoutError) as error:
         raise NotFetched(f"reason={str(error) or 'no answer in time'}") from error
-    if missing:
-        raise NotFetched(f"bytes={entry.bytes - missing} bytes_listed={entry.bytes}")
-    return b"".join(pieces)
+    if len(body) != entry.bytes:
+        raise NotFetched(f"bytes={len(body)} bytes_listed={entry.bytes}")
+    return body
 
 
 def _bytes(waiting: Iterable[tuple[SegmentEntry, object]]) -> int:

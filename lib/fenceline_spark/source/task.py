@@ -18,6 +18,7 @@ from fenceline import limits
 from fenceline.client import Client
 from fenceline.errors import OffsetOutOfRangeError, StoreUnavailableError, UnknownTopicOrPartitionError
 from fenceline.format.batch import BatchHeader
+from fenceline.memory import keep_freed
 from fenceline.model.results import AbortedTransaction, SegmentEntry, SegmentList
 from fenceline.runtime import Runtime, ThreadRuntime
 from fenceline_spark.columns.batches import Log, StoredBatch, stored_headers
@@ -40,6 +41,7 @@ def read_range(reading: Reading, part: ReadRange) -> Iterator[Any]:
         DataLossError: Records of the range are no longer kept, and ``reading.fails_on_loss``.
         StoreUnavailableError: A segment could not be fetched, three times.
     """
+    keep_freed()
     yield from RangeReader(reading, part, client_of(reading.endpoint, reading.region)).rows()
     freeze_modules()
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 import pytest
 
 from fenceline.adapters import peer_connections
-from fenceline.adapters.peer_connections import CannotReach, Connections
+from fenceline.adapters.peer_connections import Answer, CannotReach, Connections
 
 WHOLE = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\no\r\n1\r\nk\r\n0\r\n\r\n"
@@ -91,38 +91,58 @@ def connections() -> Iterator[Connections]:
 pytestmark = pytest.mark.usefixtures("serve", "connections")
 
 
-def get(connections: Connections, url: str, answer_ms: int = 5_000) -> bytes:
+def in_pieces(answer: Answer) -> bytes:
+    return b"".join(answer.pieces())
+
+
+def at_once(answer: Answer) -> bytes:
+    return answer.body(2_000_000)
+
+
+def get(
+    connections: Connections, url: str, answer_ms: int = 5_000, read: Callable[[Answer], bytes] = in_pieces
+) -> bytes:
     with connections.get(
         url, {"x-name": "value"}, connect_ms=5_000, until=time.monotonic() + answer_ms / 1000
     ) as answer:
         assert answer.status == 200
-        return b"".join(answer.pieces())
+        return read(answer)
 
 
+either_way = pytest.mark.parametrize("read", [in_pieces, at_once])
+
+
+@either_way
 @pytest.mark.parametrize("whole", [WHOLE, CHUNKED])
-def test_a_connection_is_used_again(serve: Callable[..., Peer], connections: Connections, whole: bytes) -> None:
+def test_a_connection_is_used_again(
+    serve: Callable[..., Peer], connections: Connections, whole: bytes, read: Callable[[Answer], bytes]
+) -> None:
     peer = serve([whole, whole])
-    assert [get(connections, f"{peer.url}/a%2F?b=c%3D{n}") for n in range(2)] == [b"ok", b"ok"]
+    assert [get(connections, f"{peer.url}/a%2F?b=c%3D{n}", read=read) for n in range(2)] == [b"ok", b"ok"]
     assert [[one.split(b"\r\n")[0] for one in asked] for asked in peer.requests] == [
         [b"GET /a%2F?b=c%3D0 HTTP/1.1", b"GET /a%2F?b=c%3D1 HTTP/1.1"]
     ]
     assert b"x-name: value" in peer.requests[0][0].split(b"\r\n")
 
 
-def test_a_body_of_many_pieces_is_whole(serve: Callable[..., Peer], connections: Connections) -> None:
+@either_way
+def test_a_body_of_many_pieces_is_whole(
+    serve: Callable[..., Peer], connections: Connections, read: Callable[[Answer], bytes]
+) -> None:
     body = bytes(range(256)) * 4_096
     answer = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body) + body
     peer = serve([answer, WHOLE])
-    assert get(connections, peer.url) == body
-    assert get(connections, peer.url) == b"ok"
+    assert get(connections, peer.url, read=read) == body
+    assert get(connections, peer.url, read=read) == b"ok"
 
 
+@either_way
 @pytest.mark.parametrize("last", [LAST, UNTIL_CLOSED])
 def test_a_connection_that_ends_with_its_answer_is_not_kept(
-    serve: Callable[..., Peer], connections: Connections, last: bytes
+    serve: Callable[..., Peer], connections: Connections, last: bytes, read: Callable[[Answer], bytes]
 ) -> None:
     peer = serve([last, CLOSE], [WHOLE])
-    assert [get(connections, peer.url) for _ in range(2)] == [b"ok", b"ok"]
+    assert [get(connections, peer.url, read=read) for _ in range(2)] == [b"ok", b"ok"]
     assert [len(asked) for asked in peer.requests] == [1, 1]
 
 
@@ -151,6 +171,15 @@ def test_an_answer_that_was_not_read_to_its_end_ends_its_connection(
     assert len(peer.requests) == 2
 
 
+def test_a_body_that_is_longer_than_asked_for_is_cut_and_ends_its_connection(
+    serve: Callable[..., Peer], connections: Connections
+) -> None:
+    peer = serve([WHOLE], [WHOLE])
+    assert get(connections, peer.url, read=lambda answer: answer.body(1)) == b"o"
+    assert get(connections, peer.url, read=lambda answer: answer.body(2)) == b"ok"
+    assert len(peer.requests) == 2
+
+
 def test_an_old_connection_is_not_used_again(
     serve: Callable[..., Peer], connections: Connections, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,6 +200,7 @@ def test_so_many_connections_are_kept(
     assert [get(connections, peer.url) for _ in range(2)] == [b"ok", b"ok"]
 
 
+@either_way
 @pytest.mark.parametrize(
     ("answer", "told"),
     [
@@ -182,23 +212,24 @@ def test_so_many_connections_are_kept(
     ],
 )
 def test_an_answer_that_is_none_is_told(
-    serve: Callable[..., Peer], connections: Connections, answer: bytes, told: str
+    serve: Callable[..., Peer], connections: Connections, answer: bytes, told: str, read: Callable[[Answer], bytes]
 ) -> None:
     peer = serve([answer, CLOSE])
     with pytest.raises(CannotReach, match=told):
-        get(connections, peer.url)
+        get(connections, peer.url, read=read)
 
 
+@either_way
 @pytest.mark.parametrize(
     "answer", [b"", WHOLE[:-1], Dripping(b"HTTP/1.1 200 OK\r\na: b"), Dripping(b"HTTP/1.0 200 OK\r\n\r\n")]
 )
 def test_an_answer_that_does_not_come_ends_with_the_time(
-    serve: Callable[..., Peer], connections: Connections, answer: bytes
+    serve: Callable[..., Peer], connections: Connections, answer: bytes, read: Callable[[Answer], bytes]
 ) -> None:
     peer = serve([WHOLE, answer], [WHOLE])
-    get(connections, peer.url)
+    get(connections, peer.url, read=read)
     with pytest.raises(TimeoutError):  # it is not asked again
-        get(connections, peer.url, answer_ms=50)
+        get(connections, peer.url, answer_ms=50, read=read)
 
 
 @pytest.mark.parametrize(
