@@ -51,8 +51,9 @@ demo-spark: .venv/ready-spark ## count a web server's log by Spark, exactly once
 	$(BIN)/python examples/spark_access_log.py
 
 test: setup .venv/ready-spark ## every test; the last ones deploy two regions to an emulated AWS, which needs Node 22
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not deploy and not spark'
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m spark tests/spark
+	@# Three at once, for the two cores of a small machine: many tests wait for processes.
+	$(BIN)/python -m pytest -n 3 --dist worksteal -m 'not deploy and not spark'
+	$(BIN)/python -m pytest -n 3 --dist loadfile -m spark tests/spark
 	$(BIN)/python -m pytest -m deploy tests/e2e
 
 test-deploy: setup ## the tests on two deployed regions alone
@@ -62,15 +63,17 @@ test-servers: setup ## the tests on real servers, none left out: needs Go, Java 
 	FENCELINE_REQUIRE_SERVERS=1 $(BIN)/python -m pytest -n 2 --dist worksteal tests/contract tests/processes/test_faults.py
 
 test-spark: setup .venv/ready-spark ## the tests that run Spark alone; need Java 17
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m spark tests/spark
+	$(BIN)/python -m pytest -n 3 --dist loadfile -m spark tests/spark
 
-check: setup ## lint, types and the fast tests, in under two minutes
+check: lint ## lint, types and the fast tests, in under two minutes
+	$(BIN)/python -m pytest -n 2 -m 'not slow and not spark' --hypothesis-profile quick
+
+lint: setup ## lint, types and layers alone
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	@# mypy uses one core. Meanwhile the other one compiles the tests, which both of their workers need.
 	$(BIN)/python -m pytest --collect-only -qq >/dev/null & $(BIN)/mypy; found=$$?; wait; exit $$found
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/python -m pytest -n 2 -m 'not slow and not spark' --hypothesis-profile quick
 
 simulate: setup ## search: the simulation over SEEDS seeds (1000), and the properties on fresh examples
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
@@ -91,4 +94,4 @@ bench-spark: setup .venv/ready-spark ## measure Spark on fenceline beside Kafka 
 clean: ## remove what setup and demo made
 	rm -rf .venv build cdk.out demo-data* *.egg-info
 
-.PHONY: help setup demo demo-spark test test-deploy test-servers test-spark check simulate bench bench-spark clean
+.PHONY: help setup demo demo-spark test test-deploy test-servers test-spark check lint simulate bench bench-spark clean

@@ -81,6 +81,7 @@ def main(endpoint: str, checkpoint: str, driver: str = "1") -> None:
         .config("spark.ui.enabled", "false")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")  # starts faster: it lives for seconds
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")

@@ -48,7 +48,7 @@ class Sizes:
 
 
 QUICK = Sizes(
-    warm=1,
+    warm=0,
     rounds=1,
     reviews=20_000,
     times=2,

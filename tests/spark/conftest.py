@@ -17,6 +17,7 @@ import pytest
 from fenceline.client import Client
 from fenceline_spark import java
 from fenceline_testing import FencelineServer, serving
+from tests.spark.driver_process import QUICK_JVM
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,6 +79,7 @@ def spark(server: FencelineServer, tmp_path_factory: pytest.TempPathFactory) -> 
         SparkSession.builder.master("local[2]")
         .appName("fenceline-tests")
         .config("spark.ui.enabled", "false")
+        .config("spark.driver.extraJavaOptions", QUICK_JVM)
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
         .config("spark.sql.session.timeZone", "UTC")

@@ -15,6 +15,7 @@ from benchmarks.spark.figures import Figure
 from benchmarks.spark.inputs import BATCH_BYTES, batches, large, reviews
 from benchmarks.spark.measure import Bench, Cost, Way, ratio
 from fenceline.format import batch
+from tests.spark.driver_process import QUICK_JVM
 
 ROOT = Path(__file__).parents[2]
 
@@ -24,7 +25,8 @@ ROOT = Path(__file__).parents[2]
 def test_the_benchmark_of_spark_measures_each_part(tmp_path: Path) -> None:
     figures = tmp_path / "figures.json"
     command = [sys.executable, "-m", "benchmarks.spark", "--quick", "--no-rivals", "--json", str(figures)]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+    environ = {**os.environ, "JDK_JAVA_OPTIONS": QUICK_JVM}
+    ended = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=600, check=False)
     assert ended.returncode == 0, ended.stderr
     found = {figure["what"]: figure for figure in json.loads(figures.read_text())["figures"]}
     parts = ["read", "write", "planning", "worker", "compaction"]
