@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import cycle, islice
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
-from benchmarks.spark import inputs
+from benchmarks.spark import empty_sink, inputs
 from benchmarks.spark.figures import Figure, by_clock
 from benchmarks.spark.measure import Way
 from benchmarks.spark.systems import Systems
@@ -25,7 +26,8 @@ DELIVERIES = ("exactly-once", "at-least-once")
 FEW, MANY = (1.0, 1.2), (0.7, 1.2)
 MANY_ROWS = 100_000
 TOPIC = "written"
-EMPTY = "Spark's empty sink"  # what no sink can be faster than
+# What no sink can be faster than; and what no sink in Python can.
+EMPTY = {"Spark's empty sink": "noop", "an empty sink in Python": empty_sink.NAME}
 
 Writing = Callable[[Any], Any]  # a DataFrame's writer, with its format and its options
 
@@ -37,6 +39,7 @@ def write_figures(systems: Systems, batches: Sequence[tuple[int, int]]) -> Itera
         batches: Rows of a batch, and how many of them.
     """
     systems.fenceline.client.create_topic(TOPIC, partitions=inputs.PARTITIONS)
+    empty_sink.register(systems.spark)
     if systems.kafka is not None:
         systems.kafka.create_topic(TOPIC)
     for rows, count in batches:
@@ -54,14 +57,16 @@ def _figures(systems: Systems, what: str, run: Callable[[Writing], Any], rows: i
         return Way(partial(run, lambda writer: ours.writer(writer, TOPIC, {"delivery": delivery})), [ours.pid])
 
     ways = {delivery: way(delivery) for delivery in DELIVERIES}
-    ways[EMPTY] = Way(partial(run, lambda writer: writer.format("noop")), [])
+    for empty, name in EMPTY.items():
+        ways[empty] = Way(partial(run, methodcaller("format", name)), [])
     if kafka is not None:
         ways["Kafka"] = Way(partial(run, lambda writer: kafka.writer(writer, TOPIC, {})), [kafka.pid])
     costs = systems.bench.by_turns(f"write {what}", ways)
     bounds = MANY if rows > MANY_ROWS else FEW
     for delivery, at_least in zip(DELIVERIES, bounds, strict=True):
         yield by_clock(f"write {what}, {delivery}", costs[delivery], costs.get("Kafka"), at_least=at_least)
-    yield by_clock(f"write {what}, {EMPTY}", costs[EMPTY], costs.get("Kafka"))
+    for empty in EMPTY:
+        yield by_clock(f"write {what}, {empty}", costs[empty], costs.get("Kafka"))
 
 
 def _write_files(directory: Path, rows: int, count: int) -> None:
