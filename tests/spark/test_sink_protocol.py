@@ -17,7 +17,7 @@ from fenceline.model.transaction import ONGOING, OnceMark
 from fenceline_spark.sink.commit import PAIRS_MAX, EndUnansweredError
 from fenceline_spark.sink.messages import Batch, Inline, Large, Message, Part, Repeat
 from fenceline_spark.sink.options import SinkOptions
-from fenceline_spark.sink.placing import joined
+from fenceline_spark.sink.placing import joined, unpacked
 from fenceline_spark.sink.task import write_at_least_once, write_once
 from fenceline_spark.sink.transaction import OpenTransaction
 from fenceline_testing import Fenceline, in_memory
@@ -586,6 +586,29 @@ def test_rows_of_many_tasks_are_placed_in_parts_that_arrow_can_hold(
 
     Run(fenceline).write(0, [[rows(f"{n}" * 50, partition=[0])] for n in range(9)])
     assert committed(fenceline) == [b"%d" % n * 50 for n in range(9)]
+
+
+def test_the_driver_weighs_what_a_task_handed_over_twice_at_most_however_many_tasks_there_are(
+    fenceline: Fenceline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weighed: Counter[int] = Counter()
+
+    class Weighed:
+        def __init__(self, batch: pa.RecordBatch) -> None:
+            self.batch, self.num_rows = batch, batch.num_rows
+
+        @property
+        def nbytes(self) -> int:
+            weighed[id(self)] += 1
+            return int(self.batch.nbytes)
+
+    monkeypatch.setattr(
+        "fenceline_spark.sink.commit.unpacked", lambda packed: [Weighed(one) for one in unpacked(packed)]
+    )
+    monkeypatch.setattr("fenceline_spark.sink.handed.joined", lambda parts: joined([part.batch for part in parts]))
+    Run(fenceline).write(0, [[rows(f"{n}", partition=[0])] for n in range(20)])
+    assert max(weighed.values()) == 2
+    assert committed(fenceline) == [b"%d" % n for n in range(20)]
 
 
 def test_a_slow_task_extends_its_transaction_while_it_works_and_for_the_driver_at_its_end(

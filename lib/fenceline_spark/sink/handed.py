@@ -86,10 +86,12 @@ class HandedRows:
 def _together(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of many small batches as few."""
     held: list[pa.RecordBatch] = []
+    held_bytes = 0
     for some in rows:
-        if held and sum(each.nbytes for each in (*held, some)) > JOINED_BYTES:
+        if held and held_bytes + some.nbytes > JOINED_BYTES:
             yield joined(held)
-            held = []
+            held, held_bytes = [], 0
         held.append(some)
+        held_bytes += some.nbytes
     if held:
         yield joined(held)
