@@ -55,11 +55,6 @@ def resident_mib(pid: int) -> float:
     return _status_kib(pid, "VmRSS:") / 1024
 
 
-def peak_mib(pid: int) -> float:
-    """Return how much memory a process held at most; 0 if it has ended."""
-    return _status_kib(pid, "VmHWM:") / 1024
-
-
 def command_of(pid: int) -> str:
     """Return a process's command; empty if it has ended."""
     try:

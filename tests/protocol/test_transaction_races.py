@@ -194,15 +194,6 @@ def test_additions_beside_each_other_are_all_kept(wide: Service, producer: Produ
 # Deaths, call by call
 
 
-def finished_by_others(producer: Producer, end: Callable[[Producer], object]) -> bool:
-    """Let a process end the transaction; return False if it dies."""
-    try:
-        end(producer)
-    except Died:
-        return False
-    return True
-
-
 WRITES, CREATES, READS = ("items", "write"), ("objects", "create"), ("items", "get")
 CALLS = [
     *((call, fault) for call in (WRITES, CREATES) for fault in (dies, dies_behind, loses_answer, never_arrives)),

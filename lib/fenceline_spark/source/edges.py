@@ -52,13 +52,7 @@ def ends(client: Client, options: SourceOptions, found: Mapping[str, TopicBounds
     _check_topics("endingOffsets", edge, found)
     for topic, bounds in found.items():
         if isinstance(edge, At):
-            at = _at(client, "endingOffsets", edge, bounds)
-            resolved[topic] = {
-                number: latest(bounds.partitions[number], is_committed=options.is_committed)
-                if offset is None
-                else offset
-                for number, offset in at.items()
-            }
+            resolved[topic] = _ends_at(client, options, edge, bounds)
         else:
             resolved[topic] = _as_given("endingOffsets", options, edge, bounds)
     return resolved

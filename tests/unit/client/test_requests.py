@@ -508,6 +508,15 @@ def test_answers_of_two_numbers_name_them():
     assert (mine.producer_id, mine.producer_epoch) == mine == (7, 0)
 
 
+def test_the_first_record_from_a_time_on_is_asked_for_of_all_partitions_at_once():
+    listed = [{"partition": 0, "offset": 4, "timestamp": 99}, {"partition": 1, "offset": None, "timestamp": None}]
+    answer = httpx.Response(200, json={"topic_id": "id", "partitions": listed, "has_more": False})
+    client, seen = client_of(answer)
+
+    assert client.topic_offsets_at("t", 98) == {0: (4, 99), 1: None}
+    assert dict(seen[0].url.params) == {"timestamp": "98", "start_partition": "0", "limit": "100"}
+
+
 def test_a_held_read_waits_for_its_answer_longer_than_others():
     client, seen = client_of(httpx.Response(200, json=OFFSETS), timeout_ms=1_000)
     client.offsets("t", 0)
