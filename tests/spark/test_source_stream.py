@@ -306,10 +306,22 @@ def test_nothing_is_read_between_offsets_of_two_topics_of_one_name() -> None:
 
 def test_a_partition_that_is_assigned_no_longer_is_lost_or_stays_where_it_was(service: Service) -> None:
     start = reader(assign='{"a":[0,1]}').initialOffset()
-    with pytest.raises(DataLossError, match=r"the partition is gone.* topic=a partition=1"):
+    with pytest.raises(DataLossError, match=r"belongs to other topics or partitions.* topic=a partition=1"):
         reader(assign='{"a":[0]}').latestOffset(start, ReadAllAvailable())
     rest = reader(assign='{"a":[0]}', failOnDataLoss="false")
     assert at(rest.latestOffset(start, ReadAllAvailable())) == [10, 0]
+
+
+@pytest.mark.parametrize("topics", [{"subscribe": "b"}, {"subscribePattern": "b+"}, {"assign": '{"b":[0]}'}])
+def test_a_checkpoint_of_other_topics_is_said_to_be_one(service: Service, topics: dict[str, str]) -> None:
+    service.client.create_topic("b")
+    start = reader().initialOffset()
+    strict = reader(**topics, startingOffsets="latest")
+    with pytest.raises(
+        DataLossError, match=r"the checkpoint belongs to other topics .*new checkpoint.* topic=a "
+    ) as told:
+        strict.latestOffset(start, ReadAllAvailable())
+    assert "gone" not in str(told.value)
 
 
 def test_a_topic_that_goes_while_a_pattern_is_looked_up_is_left_out(

@@ -29,6 +29,14 @@ class Subscribed:
         """Return the topics that were named; ``None`` with a pattern."""
         return tuple(self.assigned) if self.assigned is not None else self.topics
 
+    def reads(self, topic: str, partition: int) -> bool:
+        """Return True if the read is about this partition, whether it exists or not."""
+        if self.pattern is not None:
+            return self.pattern.fullmatch(topic) is not None
+        if self.assigned is not None:
+            return partition in self.assigned.get(topic, ())
+        return topic in (self.topics or ())
+
 
 @dataclass(frozen=True)
 class TopicBounds:

@@ -18,7 +18,12 @@ WAYS_OUT = (
     "read what is kept, by other offsets or a new checkpoint, or set failOnDataLoss=false to go on without the rest"
 )
 
+_SUBSCRIBE_AGAIN = (
+    "name them again, beside any new ones, or begin a new checkpoint, or set failOnDataLoss=false to go on without them"
+)
+
 DELETED = "retention or a trim deleted records"
+NOT_SUBSCRIBED = "the checkpoint belongs to other topics or partitions than the query reads"
 CUT_SHORT = "the log ends before that offset, as after the loss of a region"
 
 # Not below "fenceline", which is silent unless a program asks for output: a warning is meant to be seen.
@@ -62,6 +67,8 @@ def data_loss_error(losses: Sequence[Loss]) -> DataLossError:
     """Return the error of a read that needs all of its records, by the first of ``losses``."""
     first = losses[0]
     others = f" partitions_lost={len(losses)}" if len(losses) > 1 else ""
+    if first.why == NOT_SUBSCRIBED:
+        return DataLossError(f"{NOT_SUBSCRIBED}; {_SUBSCRIBE_AGAIN}: {first}{others}")
     return DataLossError(f"records that were asked for are not kept: {first.why}; {WAYS_OUT}: {first}{others}")
 
 

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fenceline.model.results import Bounds
-from fenceline_spark.source.bounds import TopicBounds
-from fenceline_spark.source.data_loss import CUT_SHORT, DELETED, Loss
+from fenceline_spark.source.bounds import Subscribed, TopicBounds
+from fenceline_spark.source.data_loss import CUT_SHORT, DELETED, NOT_SUBSCRIBED, Loss
 from fenceline_spark.source.edges import latest
 from fenceline_spark.source.offsets import Offsets
 
@@ -49,8 +49,14 @@ class Look:
         return Offsets(partitions, self.topic_ids)
 
 
-def look(start: Offsets, found: Mapping[str, TopicBounds], *, is_committed: bool) -> Look:
-    """Return what a stream at ``start`` could read of the topics ``found``."""
+def look(
+    start: Offsets, found: Mapping[str, TopicBounds], *, is_committed: bool, subscribed: Subscribed | None = None
+) -> Look:
+    """Return what a stream at ``start`` could read of the topics ``found``.
+
+    Args:
+        subscribed: What the query reads, so that a partition it no longer reads is not said to be gone.
+    """
     places: dict[Place, tuple[int, int]] = {}
     losses: list[Loss] = []
     topic_ids = dict(start.topic_ids)
@@ -58,7 +64,7 @@ def look(start: Offsets, found: Mapping[str, TopicBounds], *, is_committed: bool
         known, bounds, was = start.of_topic(topic), found.get(topic), topic_ids.get(topic)
         if bounds is None:
             places |= _unmoved(topic, known)
-            losses += _gone(topic, known, "the topic is gone")
+            losses += _gone(topic, known, "the topic is gone", subscribed)
             continue
         topic_ids[topic] = bounds.topic_id
         if was not in (None, bounds.topic_id):
@@ -66,7 +72,7 @@ def look(start: Offsets, found: Mapping[str, TopicBounds], *, is_committed: bool
             known = {}
         missing = {number: offset for number, offset in known.items() if number not in bounds.partitions}
         places |= _unmoved(topic, missing)
-        losses += _gone(topic, missing, "the partition is gone")
+        losses += _gone(topic, missing, "the partition is gone", subscribed)
         for number, one in bounds.partitions.items():
             # What is new enters at its earliest, and nothing of it is read yet.
             place = one.log_start_offset, one.log_start_offset
@@ -83,8 +89,11 @@ def _unmoved(topic: str, known: Mapping[int, int]) -> dict[Place, tuple[int, int
     return {(topic, number): (offset, offset) for number, offset in known.items()}
 
 
-def _gone(topic: str, known: Mapping[int, int], why: str) -> list[Loss]:
-    return [Loss(topic, number, (offset, -1), None, why) for number, offset in known.items()]
+def _gone(topic: str, known: Mapping[int, int], why: str, subscribed: Subscribed | None = None) -> list[Loss]:
+    def reason(number: int) -> str:
+        return why if subscribed is None or subscribed.reads(topic, number) else NOT_SUBSCRIBED
+
+    return [Loss(topic, number, (offset, -1), None, reason(number)) for number, offset in known.items()]
 
 
 def _lost(topic: str, number: int, offset: int, one: Bounds, why: str) -> Loss:

@@ -81,7 +81,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         found = self._fixed
         if found is None:
             found = bounds_of(self._client(), self._options.subscribed, may_be_gone=True)
-        seen = look(offsets, found, is_committed=self._options.is_committed)
+        seen = look(offsets, found, is_committed=self._options.is_committed, subscribed=self._options.subscribed)
         if self._options.fails_on_loss:
             report(seen.losses, fails=True)
         self._seen = Offsets(_by_topic(seen), seen.topic_ids).to_json()
