@@ -363,6 +363,20 @@ def test_progress_of_many_partitions_is_committed_32_at_a_time(service: Service)
     assert len(service.requests()) == 3
 
 
+def test_a_group_that_refuses_a_commit_does_not_end_the_stream_and_follows_again_later(
+    service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = reader(progressGroup="etl")
+    end = one.latestOffset(one.initialOffset(), ReadAllAvailable())
+    with service.client.own("a/1", group="etl"), caplog.at_level(logging.WARNING, "fenceline_spark"):
+        one.commit(end)
+    (warning,) = caplog.messages
+    assert "progressGroup=etl why=another session owns the partition" in warning
+    assert progress(service, "etl") == []
+    one.commit(end)
+    assert progress(service, "etl") == [("a", 0, 10), ("a", 1, 10)]
+
+
 def test_without_a_group_nothing_is_committed(service: Service) -> None:
     one = reader()
     start = one.initialOffset()

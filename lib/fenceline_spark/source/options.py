@@ -220,8 +220,8 @@ class SourceOptions:
         )
         if is_latest:
             raise InvalidRequestError(
-                "a batch cannot start at the latest offset; give startingOffsets as earliest or as "
-                f"{_OFFSETS_JSON} without -1: option=startingOffsets",
+                "a batch cannot start at the latest offset; give startingOffsets as earliest, or as "
+                'JSON such as {"topic":{"0":23,"1":-2}} (-2 earliest): option=startingOffsets',
                 field="startingOffsets",
             )
         return self

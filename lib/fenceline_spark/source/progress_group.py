@@ -1,13 +1,19 @@
 """A stream's progress as a group's committed offsets, for the backlog and for alarms.
 
-Rule: it is a copy for people. A stream never reads it back, and it lags by one batch.
+Rule: it is a copy for people. A stream never reads it back, and it lags by one batch. A commit that fails is a warning,
+and the next one makes up for it.
 """
 
 from __future__ import annotations
 
+import logging
+
 from fenceline.client import Client, CommittedOffset
-from fenceline.errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
+from fenceline.errors import FencelineError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from fenceline_spark.source.offsets import Offsets
+
+# Not below "fenceline", which is silent unless a program asks for output: a warning is meant to be seen.
+log = logging.getLogger("fenceline_spark")
 
 _AT_ONCE = 32  # partitions in a request
 
@@ -35,4 +41,12 @@ class ProgressGroup:
                     client.commit_offsets(self._name, changed[at : at + _AT_ONCE])
                 except (UnknownTopicOrPartitionError, OffsetOutOfRangeError):
                     break  # the topic is gone, or was created anew: the next latestOffset judges that
+                except FencelineError as error:
+                    log.warning(
+                        "the stream goes on, but its group did not follow; let no consumer own a partition for that "
+                        "group: progressGroup=%s why=%s",
+                        self._name,
+                        error,
+                    )
+                    return
         self._committed = end
