@@ -150,6 +150,7 @@ def test_a_wrong_record_among_many_right_ones_is_refused_with_the_offset_of_its_
         ("a count above the records", raw_batch(raw_record(b"\0\0\0\1\1\0"), 2)),
         ("a count below the records", raw_batch(raw_record(b"\0\0\0\1\1\0") * 2, 1, last_offset_delta=1)),
         ("a negative count", raw_batch(b"", -1, last_offset_delta=0)),
+        ("an end before its beginning", raw_batch(b"", 0, last_offset_delta=-1)),
         ("no records, but bytes", raw_batch(b"\0", 0, last_offset_delta=0)),
         ("equal offsets", raw_batch(raw_record(b"\0\0\0\1\1\0") * 2, 2)),
         ("falling offsets", raw_batch(raw_record(b"\0\0\2\1\1\0") + raw_record(b"\0\0\0\1\1\0"), 2)),
@@ -175,6 +176,21 @@ def test_a_batch_is_refused_for(what: str, body: bytes) -> None:
     with pytest.raises(CorruptLogError, match=r"a stored batch is damaged: .+ topic=orders partition=3 offset=0$"):
         record_batches(body, NO_TIMES)
     assert refused_by_library(body)
+
+
+@pytest.mark.parametrize("second", [3, 5])
+def test_batches_that_do_not_join_up_are_refused(second: int) -> None:
+    good = encode(PLAIN[:4], now_ms=5).body
+    body = stamp(good, base_offset=0, leader_epoch=0) + stamp(good, base_offset=second, leader_epoch=0)
+    with pytest.raises(CorruptLogError, match=rf"begins at the wrong offset: base_offset={second};.* offset=4$"):
+        record_batches(body)
+
+
+@pytest.mark.parametrize("next_offset", [3, 5])
+def test_a_segment_that_does_not_end_where_it_is_listed_to_is_refused(next_offset: int) -> None:
+    body = stamp(encode(PLAIN[:4], now_ms=5).body, base_offset=0, leader_epoch=0)
+    with pytest.raises(CorruptLogError, match=rf"its segment ends too early: next_offset={next_offset};.* offset=4$"):
+        record_batches_between(body, 0, next_offset)
 
 
 @pytest.mark.parametrize("length", [-2, 60, 2**40, 2**62, 2**63 - 1])

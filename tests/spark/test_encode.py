@@ -13,6 +13,7 @@ from fenceline.format.batch import Codec
 from fenceline.model.record import Record
 from fenceline_spark.columns.encode import Columns, concatenated, encode, headers_of
 from fenceline_spark.columns.murmur2 import murmur2, partitions_of
+from fenceline_spark.columns.octets import edges as edges_of
 
 NOW = 1_700_000_000_000
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -86,6 +87,13 @@ def test_the_bytes_of_a_null_are_no_part_of_a_record() -> None:
     )
     found = built(Columns(None, value, np.array([NOW, NOW]), None))
     assert found == encoded([Record(None, timestamp=NOW), Record(b"d", timestamp=NOW)])
+
+
+@pytest.mark.parametrize("offsets", [None, pa.py_buffer(b"")], ids=["none", "empty"])
+def test_a_column_without_values_may_lack_its_offsets(offsets: pa.Buffer | None) -> None:
+    column = pa.Array.from_buffers(pa.binary(), 0, [None, offsets, pa.py_buffer(b"")])
+    assert edges_of(column).tolist() == [0]
+    assert partitions_of(column, 7).tolist() == []
 
 
 @pytest.mark.parametrize("size", [0, 62, 63, 64, 8190, 8192, 1 << 20, (1 << 20) + 1])

@@ -84,11 +84,30 @@ def test_rows_without_a_key_stay_for_a_mib_and_then_go_on(fenceline: Fenceline) 
     assert sum(count for _, count in turns) == 40
 
 
+def test_rows_that_say_their_partition_do_not_move_those_without_a_key_on(fenceline: Fenceline) -> None:
+    given = rows("x" * STICKY_BYTES, "y", "z", key=[None, None, b"k"], partition=[1, None, 1])
+    assert [(where.partition, len(columns)) for where, columns in placing(fenceline).place(given)] == [(0, 1), (1, 2)]
+
+
 def test_rows_without_a_key_keep_to_the_partitions_that_are_named(fenceline: Fenceline) -> None:
     place = placing(fenceline, replace(OPTIONS, expected_offsets={4: 0}))
     assert [where.partition for where, _ in place.place(rows("a", "b"))] == [4]
     with pytest.raises(errors.InvalidRequestError, match="partition=1"):
         list(place.place(rows("a", partition=[1])))
+
+
+def test_a_partition_that_is_named_and_that_the_topic_has_not_is_refused_wherever_rows_go(fenceline: Fenceline) -> None:
+    place = placing(fenceline, replace(OPTIONS, expected_offsets={0: 0, PARTITIONS: 0}))
+    with pytest.raises(errors.UnknownTopicOrPartitionError, match="topic=orders partition=5 partitions=5"):
+        list(place.place(rows("a", partition=[0])))
+
+
+@pytest.mark.parametrize("options", [OPTIONS, replace(OPTIONS, topic=None)], ids=["one topic", "any topic"])
+@pytest.mark.parametrize("column", ["key", "partition", "timestamp"])
+def test_a_batch_without_rows_goes_nowhere(fenceline: Fenceline, options: SinkOptions, column: str) -> None:
+    place = placing(fenceline, options)
+    assert list(place.place(rows(topic=[], **{column: []}))) == []
+    assert [where.partition for where, _ in place.place(rows("a", topic=[TOPIC]))] == [0]
 
 
 @pytest.mark.parametrize("partition", [-1, PARTITIONS, 2**31 - 1])

@@ -96,6 +96,18 @@ def test_a_batch_that_was_cut_anew_since_it_was_written_is_refused_and_its_rows_
     assert sorted(committed(fenceline)) == [b"a", b"b"]
 
 
+@pytest.mark.parametrize("options", [INLINE, LARGE], ids=["inline", "large"])
+def test_a_driver_that_comes_second_with_other_rows_is_refused_and_they_are_not_passed_over(
+    fenceline: Fenceline, options: SinkOptions
+) -> None:
+    late = Run(fenceline, options)
+    messages = late.tasks(0, [part("a"), part("b", "c")])
+    Run(fenceline, options).write(0, [part("a"), part("b")])
+    with pytest.raises(errors.AlreadyCommittedError, match=r"rows=3 written=2$"):
+        late.committer.commit(messages)
+    assert sorted(committed(fenceline)) == [b"a", b"b"]
+
+
 def test_a_task_that_fails_amid_its_appends_frees_readers_and_is_tried_again(fenceline: Fenceline) -> None:
     run = Run(fenceline, LARGE)
 
@@ -180,6 +192,27 @@ def test_a_zombie_drivers_end_after_the_batch_was_written_changes_nothing(
     assert are_free(fenceline)
 
 
+def test_a_driver_that_comes_second_ends_what_its_tasks_left_open(fenceline: Fenceline) -> None:
+    live, zombie = Run(fenceline, LARGE), Run(fenceline, LARGE)
+    live.write(0, [part("a")])
+    late = [zombie.task(1, 0, part("b"), attempt=3)]
+    live.write(1, [part("b")])  # which fences an attempt beside its own, and no open transaction of its own run
+    assert not are_free(fenceline)
+    zombie.committer.commit(late)
+    assert committed(fenceline) == [b"a", b"b"]
+    assert are_free(fenceline)
+
+
+def test_only_the_first_batch_of_a_run_lists_what_runs_before_it_left_open(fenceline: Fenceline) -> None:
+    run = Run(fenceline)
+    for version in range(3):
+        run.write(version, [part("a")])
+        assert run.carrier.log.count("GET /v1/transactions") == 1
+    batch = single(run)
+    run.committer.commit([write_once(run.client, INLINE, Part(batch, 0, 0), iter(part("a")), parallel=1)])
+    assert run.carrier.log.count("GET /v1/transactions") == 1
+
+
 @pytest.mark.parametrize("options", [INLINE, LARGE], ids=["inline", "large"])
 def test_of_two_drivers_at_one_batch_one_writes_it_and_the_other_gives_way(
     fenceline: Fenceline, options: SinkOptions
@@ -213,9 +246,12 @@ def test_a_part_written_and_a_part_repeated_give_way_to_the_run_that_was_first(f
     assert are_free(fenceline)
 
 
-def test_a_batch_that_was_forgotten_between_its_tasks_is_not_written_in_part(fenceline: Fenceline) -> None:
+@pytest.mark.parametrize("options", [INLINE, LARGE], ids=["inline", "large"])
+def test_a_batch_that_was_forgotten_between_its_tasks_is_not_written_in_part(
+    fenceline: Fenceline, options: SinkOptions
+) -> None:
     Run(fenceline).write(0, [part("a"), part("b")])
-    run = Run(fenceline)
+    run = Run(fenceline, options)
     repeat = run.task(0, 0, part("a"))
     fenceline.client.forget_once(QUERY)
     with pytest.raises(errors.InvalidTxnStateError, match="start the query again"):
@@ -303,6 +339,25 @@ def test_a_version_that_is_forgotten_behind_an_unanswered_end_is_not_written_aga
     assert are_free(fenceline)
 
 
+@pytest.mark.parametrize("options", [INLINE, LARGE], ids=["inline", "large"])
+def test_an_end_that_is_never_answered_is_taken_as_decided_where_the_version_says_so(
+    fenceline: Fenceline, options: SinkOptions
+) -> None:
+    run = Run(fenceline, options)
+    messages, inner = run.tasks(0, [part("a")]), run.carrier._inner
+
+    class Unanswered(httpx.BaseTransport):
+        def handle_request(self, request: httpx.Request) -> httpx.Response:
+            response = inner.handle_request(request)
+            if request.url.path == "/v1/transactions/end":
+                raise httpx.ReadError("the answer was lost")
+            return response
+
+    run.carrier._inner = Unanswered()
+    run.committer.commit(messages)
+    assert committed(fenceline) == [b"a"]
+
+
 @pytest.mark.parametrize("is_forgotten", [False, True])
 def test_a_fence_behind_an_unanswered_end_leaves_it_to_the_version_what_was_written(
     fenceline: Fenceline, is_forgotten: bool
@@ -325,10 +380,11 @@ def test_a_fence_behind_an_unanswered_end_leaves_it_to_the_version_what_was_writ
     assert are_free(fenceline)
 
 
+@pytest.mark.parametrize("options", [INLINE, LARGE], ids=["inline", "large"])
 def test_an_end_that_was_decided_before_and_then_forgotten_is_refused_and_nothing_is_written_again(
-    fenceline: Fenceline, monkeypatch: pytest.MonkeyPatch
+    fenceline: Fenceline, monkeypatch: pytest.MonkeyPatch, options: SinkOptions
 ) -> None:
-    run = Run(fenceline)
+    run = Run(fenceline, options)
     messages, end = run.tasks(0, [part("a")]), run.client.end_transactions
 
     def twice(*args: Any, **named: Any) -> Any:
@@ -373,6 +429,27 @@ def test_the_abort_of_a_run_that_was_overtaken_ends_its_own_transactions_and_non
     assert state(fenceline, f"{QUERY}.0.3") != ONGOING
     live.committer.commit(messages)
     assert Counter(committed(fenceline)) == Counter([b"b", b"c"])
+
+
+def test_an_abort_ends_the_transactions_of_its_messages_whatever_else_is_among_them(fenceline: Fenceline) -> None:
+    run = Run(fenceline, replace(INLINE, inline_bytes=100))
+    messages = run.tasks(0, [part("a"), [], part("b" * 80, "c" * 80)])
+    run.committer.abort(run.batch(0), [None, *messages])  # Spark gives None for a task that failed
+    assert are_free(fenceline)
+    assert committed(fenceline) == []
+
+
+def test_an_abort_that_does_not_learn_what_was_written_ends_what_is_open(fenceline: Fenceline) -> None:
+    run = Run(fenceline, LARGE)
+    run.task(0, 0, part("a"))
+
+    def lose(request: httpx.Request) -> None:
+        if request.url.path.startswith("/v1/once/"):
+            raise httpx.ConnectError("no way to the service")
+
+    run.carrier.on_request = lose
+    run.committer.abort(run.batch(0))
+    assert are_free(fenceline)
 
 
 def test_an_old_checkpoint_is_refused_with_both_ways_out(fenceline: Fenceline) -> None:
@@ -502,9 +579,10 @@ def test_a_session_writes_exclusively_until_it_is_fenced(fenceline: Fenceline, o
             write(options)  # under no session
         with (
             fenceline.client.producer(TOPIC, access_mode="ExclusiveWithFencing"),
-            pytest.raises(errors.ProducerFencedError),
+            pytest.raises(errors.ProducerFencedError) as refusal,
         ):
             write(held)
+        assert "commitTimeoutMs" not in refusal.value.detail  # which would not help
     assert committed(fenceline) == [b"a"]
 
 
@@ -522,6 +600,50 @@ def test_one_end_takes_96_large_parts_and_one_more_is_refused_before_the_end_wit
     run.committer.commit(messages[:96])
     assert Counter(committed(fenceline)) == Counter(str(n).encode() for n in range(96))
     assert run.carrier.log.count("POST /v1/transactions/end") == 1
+
+
+def test_the_drivers_own_transactions_count_among_the_96_of_one_end(
+    fenceline: Fenceline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fenceline.limits.TRANSACTIONS_PER_END_MAX", 2)
+    run = Run(fenceline, replace(INLINE, inline_bytes=100))
+    large = [run.task(0, n, [rows("x" * 200, partition=[0])]) for n in range(2)]
+    small = run.task(0, 2, [rows("a", "b", partition=[0, 1])])
+    before = len(run.carrier.log)
+    with pytest.raises(errors.InvalidRequestError, match="tasks=3"):
+        run.committer.commit([*large, small])
+    assert run.carrier.log[before:] == []
+    monkeypatch.setattr("fenceline.limits.TRANSACTION_PARTITIONS_MAX", 1)  # so the driver opens two
+    with pytest.raises(errors.InvalidRequestError, match="tasks=3"):
+        run.committer.commit([large[0], small])
+    assert "POST /v1/transactions/end" not in run.carrier.log
+    assert committed(fenceline) == []
+
+
+@pytest.mark.parametrize("inline_bytes", [100, 1_000], ids=["mixed", "inline"])
+def test_rows_of_two_tasks_at_an_expected_offset_of_one_partition_are_refused(
+    fenceline: Fenceline, inline_bytes: int
+) -> None:
+    options = replace(INLINE, inline_bytes=inline_bytes, expected_offsets={0: 0, 1: 0})
+    given = [[rows("a", partition=[0])], [rows("b" * 200, "c", partition=[1, 1])]]
+    Run(fenceline, options).write(0, given)
+    run = Run(fenceline, replace(options, expected_offsets={0: 2, 1: 3}))  # behind the markers
+    messages = run.tasks(1, [*given, [rows("d", partition=[1])]])
+    with pytest.raises(errors.InvalidRequestError, match=r'repartition\("partition"\).* partition=1 tasks=2$'):
+        run.committer.commit(messages)
+    run.committer.abort(run.batch(1), messages)
+    assert committed(fenceline) == [b"a", b"b" * 200, b"c"]
+
+
+@pytest.mark.parametrize("options", [INLINE, LARGE], ids=["inline", "large"])
+def test_expected_offsets_are_refused_where_the_topic_does_not_compare_them(
+    fenceline: Fenceline, options: SinkOptions
+) -> None:
+    fenceline.client.alter_topic(TOPIC, config={"check.expected.offsets": False})
+    with pytest.raises(errors.InvalidRequestError, match=r"set its check\.expected\.offsets to true: topic=orders"):
+        Run(fenceline, replace(options, expected_offsets={0: 7})).write(0, [[rows("a", partition=[0])]])
+    assert committed(fenceline) == []
+    assert are_free(fenceline)
 
 
 def test_rows_by_the_driver_over_more_partitions_than_a_transaction_takes_are_visible_by_one_end(
@@ -572,6 +694,13 @@ def test_rows_handed_to_the_driver_are_counted_with_all_of_their_columns(fenceli
     assert isinstance(run.task(0, 0, [rows(*[None] * 100, topic=[TOPIC] * 100, key=[b"k"] * 100)]), Inline)
     fenceline.client.create_topic("t" * 200)
     assert isinstance(run.task(0, 1, [rows(*[None] * 100, topic=["t" * 200] * 100, key=[b"k"] * 100)]), Large)
+
+
+def test_rows_handed_to_the_driver_lie_in_the_order_of_their_tasks(fenceline: Fenceline) -> None:
+    run = Run(fenceline)
+    messages = run.tasks(0, [[rows(f"{n}", partition=[0])] for n in range(4)])
+    run.committer.commit(messages[::-1])
+    assert committed(fenceline) == [b"0", b"1", b"2", b"3"]
 
 
 def test_rows_of_many_tasks_are_placed_in_parts_that_arrow_can_hold(
