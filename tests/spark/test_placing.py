@@ -15,8 +15,10 @@ from fenceline import errors
 from fenceline.format import batch
 from fenceline.format.partitioner import partition_of
 from fenceline.model.record import Record
+from fenceline.model.transaction import TopicPartition
 from fenceline_spark.sink.options import SinkOptions
 from fenceline_spark.sink.placing import STICKY_BYTES, Placing, packed, unpacked
+from fenceline_spark.sink.sending import Sending
 from fenceline_spark.sink.task import write_at_least_once
 from fenceline_testing import Fenceline, in_memory
 from fenceline_testing.service import URL
@@ -190,6 +192,31 @@ def test_rows_of_many_partitions_keep_their_order_whatever_their_sizes(fenceline
     write(fenceline, *batches, parallel=parallel)
     found = [(record.value or b"").split(b":")[:2] for record in records(fenceline)]
     assert found == [[b"%d" % turn, b"%d" % at] for turn in (0, 2, 1, 3) for at in range(len(sizes))]
+
+
+def test_rows_whose_batch_is_too_large_are_sent_as_two_and_each_once(fenceline: Fenceline) -> None:
+    fenceline.client.alter_topic(TOPIC, config={"max.message.bytes": 600})
+    client, place, values = fenceline.client, placing(fenceline), [b"%d" % n for n in range(400)]
+    with Sending(client, OPTIONS, place, pair=client.producer_id(), parallel=1) as sending:
+        sending._place(TopicPartition(TOPIC, 0)).bytes_max = 10_000  # as if they grew
+        sending.add(place.place(rows(*values, partition=[0] * 400)))
+        sending.flush()
+    assert committed(fenceline) == values
+    assert all(header.size <= 600 for header in bodies(fenceline))
+
+
+def test_sequences_go_on_with_0_behind_the_largest(fenceline: Fenceline, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[batch.BatchHeader] = []
+    client = fenceline.client
+    pair, place = client.producer_id(), placing(fenceline)
+    monkeypatch.setattr(client, "produce_batch", lambda *args, **_: sent.append(batch.parse_header(args[2])))
+    with Sending(client, OPTIONS, place, pair=pair, parallel=1) as sending:
+        for _ in range(2):
+            sending.add(place.place(rows("a", partition=[0])))
+            sending.flush()
+            (only,) = sending._places.values()
+            only.count += 2**31 - 1
+    assert [header.base_sequence for header in sent] == [0, 0]
 
 
 def test_a_row_that_no_batch_can_hold_is_refused_with_its_place_and_size(fenceline: Fenceline) -> None:

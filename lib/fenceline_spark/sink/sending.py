@@ -122,8 +122,7 @@ class Sending:
         for place in sorted(self._places.values(), key=lambda place: place.waiting_bytes, reverse=True):
             if self._waiting_bytes <= BUFFER_BYTES // 2:
                 return
-            if place.parts:
-                self._send(place)
+            self._send(place)
 
     def _let_go(self) -> None:
         """Copy the rows that wait. A row that is cut from others keeps all of them in memory."""
