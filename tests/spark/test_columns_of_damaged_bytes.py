@@ -230,6 +230,12 @@ def test_a_length_below_zero_is_null_whichever_it_is() -> None:
     agree(body)
 
 
+def test_a_length_of_ten_bytes_is_a_length_like_others() -> None:
+    body = raw_batch(zigzag(6, 10) + b"\0\0\0\1\1\0", 1)
+    assert [row.offset for row in rows_of(record_batches(body))] == [0]
+    agree(body)
+
+
 def test_a_batch_without_records_gives_no_rows() -> None:
     assert record_batches(raw_batch(b"", 0, last_offset_delta=4)) == []
 
