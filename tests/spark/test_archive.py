@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -149,6 +150,49 @@ def test_a_run_that_dies_leaves_nothing_that_counts_and_the_next_one_removes_it(
     assert rows(spark, topic, to) == [(0, n) for n in range(5)]
 
 
+def test_a_draft_of_a_run_that_died_is_removed_and_its_run_cannot_win_any_more(
+    client: Client, topic: str, to: Path, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(client, topic, 0, 5)
+    first = run(topic)
+    drafted = to / "_fenceline" / first.topic_id / f".{'a' * 32}"
+    drafted.write_text("{")
+    fill(client, topic, 0, 5)
+    run(topic)
+    assert not drafted.exists()
+    link = os.link
+
+    def when_it_is_removed(drafted: Path, final: Path) -> None:
+        drafted.unlink()
+        link(drafted, final)
+
+    monkeypatch.setattr(os, "link", when_it_is_removed)
+    with pytest.raises(TakenError):
+        Manifests(to).create(first)
+    assert [path.name for path in drafted.parent.iterdir() if path.name.startswith(".")] == []
+
+
+@pytest.mark.parametrize("name", ["007", "2026-11-20", "1e5", "__HIVE_DEFAULT_PARTITION__"])
+def test_a_topic_whose_name_looks_like_a_number_keeps_it(
+    spark: SparkSession, client: Client, to: Path, run: Any, name: str
+) -> None:
+    client.create_topic(name)
+    fill(client, name, 0, 1)
+    run(name)
+    found = archived(spark, name, to)
+    assert {kind for column, kind in found.dtypes if column == "topic"} == {"string"}
+    assert [row["topic"] for row in found.collect()] == [name]
+
+
+def test_an_archive_is_read_from_a_directory_of_any_name(
+    spark: SparkSession, server: FencelineServer, client: Client, topic: str, tmp_path: Path
+) -> None:
+    fill(client, topic, 0, 1)
+    for name in ("a[1]", "a{b,c}", "a*?", "a\\b"):
+        archive(spark, topic, tmp_path / name, endpoint=server.url)
+        assert archived(spark, topic, tmp_path / name).count() == 1
+
+
 def test_a_run_never_removes_the_files_of_one_that_began_after_its_commit(
     client: Client, topic: str, to: Path, run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,6 +276,23 @@ def test_a_missing_or_damaged_manifest_is_refused(client: Client, topic: str, to
     (first,) = to.glob("_fenceline/*/0000000000.json")
     text = first.read_text()
     first.write_text("{")
+    with pytest.raises(ArchiveError, match="manifest is damaged"):
+        run(topic)
+    members = json.loads(text)
+    one, file = members["ranges"][0], members["files"][0]
+    for wrong in (
+        {"topic_id": "0" * 32},
+        {"number": 1},
+        {"topic": None},
+        {"ranges": [{**one, "end": "1"}]},
+        {"ranges": [{**one, "start": -1}]},
+        {"files": [{**file, "path": None}]},
+        {"files": [{**file, "bytes": []}]},
+    ):
+        first.write_text(json.dumps({**members, **wrong}))
+        with pytest.raises(ArchiveError, match="manifest is damaged"):
+            verify_archive(None, topic, to)  # type: ignore[arg-type]
+    first.write_text("[" * 100_000)
     with pytest.raises(ArchiveError, match="manifest is damaged"):
         run(topic)
     first.write_text(json.dumps({**json.loads(text), "version": 2}))

@@ -8,12 +8,14 @@ Not here: the manifests (``manifests``), and what tasks do (``archive_files``).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's own pages name it
 
 from fenceline.model.results import Bounds
 from fenceline.runtime import Runtime, ThreadRuntime
@@ -24,6 +26,7 @@ from fenceline_spark.source.bounds import topic_bounds
 from fenceline_spark.source.reading import Reading, ReadRange
 
 _RECORDS_PER_TASK = 1_000_000
+_GLOB = re.compile(r"[\\{}\[\]*?]")  # what Spark takes for a pattern in a path, unless a backslash precedes it
 
 
 def archive(
@@ -80,10 +83,12 @@ def archived(spark: SparkSession, topic: str, directory: str | Path) -> DataFram
         ArchiveError: The archive has nothing of the topic, or a manifest is missing or damaged.
     """
     root = local_directory(directory)
-    paths = [str(root / file.path) for file in _files_of(Manifests(root), topic)]
+    paths = [_GLOB.sub(r"\\\g<0>", str(root / file.path)) for file in _files_of(Manifests(root), topic)]
     if not paths:
         raise ArchiveError(f"the archive has no records of the topic; name another directory: topic={topic} to={root}")
-    return spark.read.option("basePath", str(root)).parquet(*paths)
+    found = spark.read.option("basePath", str(root)).parquet(*paths)
+    # Spark guesses the type of a folder's name: the topic 007 would be the number 7.
+    return found.withColumn("topic", F.lit(topic)).withColumn("date", F.col("date").cast("date"))
 
 
 @dataclass(frozen=True, slots=True)

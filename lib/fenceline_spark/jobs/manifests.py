@@ -13,12 +13,15 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, TypeVar
 
 VERSION = 1
 _FOLDER = "_fenceline"  # Spark and Hive read no folder whose name begins so
+_KINDS: dict[str, tuple[type, ...]] = {"int": (int,), "int | None": (int, NoneType), "str": (str,)}
+_DRAFTS = "." + "[0-9a-f]" * 32  # a run's id
 
 
 class ArchiveError(Exception):
@@ -75,6 +78,9 @@ class Manifest:
         return sum(file.bytes for file in self.files)
 
 
+_Part = TypeVar("_Part", ArchivedRange, ArchivedFile, Manifest)
+
+
 class Manifests:
     """The manifests below one directory, which every worker can write."""
 
@@ -119,18 +125,20 @@ class Manifests:
         try:
             # This link is the commit: of several runs one makes it. The others remove the files that they made.
             os.link(drafted, final)
-        except FileExistsError as error:
+        except (FileExistsError, FileNotFoundError) as error:  # a run that committed has removed the draft
             what = "another run archived these records first, and nothing was added; run the command again"
             raise TakenError(f"{what}: topic={manifest.topic} manifest={manifest.number}") from error
         except OSError as error:
             what = f"the archive's file system makes no hard links ({error.strerror}); name a directory on another one"
             raise ArchiveError(f"{what}: directory={self.directory}") from error
         finally:
-            drafted.unlink()
+            drafted.unlink(missing_ok=True)
         sync_directory(folder)
 
     def uncounted(self, topic: str, topic_id: str) -> Iterator[Path]:
         """Yield the files of this incarnation that no manifest names now: left by runs that died, or of one that runs.
+
+        A draft of a manifest is such a file, too.
 
         Raises:
             ArchiveError: As ``of_topic``.
@@ -139,6 +147,7 @@ class Manifests:
         for path in (self.directory / f"topic={topic}").glob(f"date=*/{topic_id}-*.parquet"):
             if path.relative_to(self.directory).as_posix() not in counted:
                 yield path
+        yield from (self.directory / _FOLDER / topic_id).glob(_DRAFTS)
 
 
 def sync_directory(folder: Path) -> None:
@@ -159,8 +168,24 @@ def _parsed(path: Path) -> Manifest:
         value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         if value["version"] != VERSION:
             raise ArchiveError(f"a newer version made this manifest; read the archive with that one: path={path}")
-        ranges = tuple(ArchivedRange(**one) for one in value.pop("ranges"))
-        files = tuple(ArchivedFile(**one) for one in value.pop("files"))
-        return Manifest(**value, ranges=ranges, files=files)
-    except (ValueError, KeyError, TypeError) as error:
+        ranges = tuple(_typed(ArchivedRange(**one)) for one in value.pop("ranges"))
+        files = tuple(_typed(ArchivedFile(**one)) for one in value.pop("files"))
+        manifest = _typed(Manifest(**value, ranges=ranges, files=files))
+        if path != path.parent.parent / manifest.topic_id / _name(manifest.number):
+            raise ValueError("it is that of another topic, or number")
+        return manifest
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ArchiveError(f"a manifest is damaged ({error}); restore it from a backup: path={path}") from error
+
+
+def _typed(part: _Part) -> _Part:
+    """Return a part of a manifest if its members have their types.
+
+    Raises:
+        ValueError: One has another type, or is a negative number.
+    """
+    for one in fields(part):
+        value, kinds = getattr(part, one.name), _KINDS.get(str(one.type), (tuple,))
+        if not isinstance(value, kinds) or (isinstance(value, int) and value < 0):
+            raise ValueError(f"{one.name}={value!r}")
+    return part
