@@ -135,6 +135,42 @@ def test_what_cannot_be_replayed_is_refused_before_anything_is_written(
             run(**options)
 
 
+def test_a_name_that_another_application_writes_under_is_refused(
+    client: Client, topic: str, target: str, run: Any
+) -> None:
+    """Its version is not the replay's, so the replay would end as if it had been written."""
+    fill(client, topic, 0, 5)
+    for app_id in (topic, f"{topic}-2.plan.0"):
+        client.end_transactions([], "commit", once=OnceMark(app_id, 7, "nightly"))
+    for name, message in ((topic, "another application"), (f"{topic}-2", "another replay")):
+        with pytest.raises(ReplayError, match=message):
+            run(name=name)
+    assert shown(client, target, 0) == []
+
+
+def test_a_name_that_no_replay_can_have_is_refused() -> None:
+    for name in ("", "..", "a/b", "a\nb", "n" * 240):
+        with pytest.raises(ReplayError, match="a replay's name has 1 to 239 bytes"):
+            replaying.check_names("a", "b", name)
+    replaying.check_names("a", "b", "n" * 239)
+
+
+def test_records_that_were_deleted_between_two_runs_are_named_with_a_way_out(
+    client: Client, topic: str, target: str, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(client, topic, 0, 25)
+    write = replaying._write
+
+    def then_trimmed(*arguments: Any) -> None:
+        write(*arguments)
+        client.trim(topic, 0, 12)
+
+    monkeypatch.setattr(replaying, "_write", then_trimmed)
+    with pytest.raises(ReplayError, match=r"under another name: .*offset=8 versions_written=1 versions=3"):
+        run()
+    assert len(shown(client, target, 0)) == 8
+
+
 def test_a_name_that_is_forgotten_may_be_used_anew(client: Client, topic: str, target: str, run: Any) -> None:
     fill(client, topic, 0, 5)
     run()
@@ -154,6 +190,16 @@ def test_a_query_is_forgotten_by_its_id_alone(client: Client) -> None:
     assert mark is not None
     assert (mark.app_id, mark.version) == ("spark.1b4e28ba", 7)
     assert client.once("spark.1b4e28ba").version == -1
+
+
+@pytest.mark.parametrize("count", [243, 249])
+def test_an_application_with_a_long_id_is_forgotten(client: Client, count: int) -> None:
+    app_id = "n" * count
+    client.end_transactions([], "commit", once=OnceMark(app_id, 7))
+    mark = forget(client, app_id)
+    assert mark is not None
+    assert mark.version == 7
+    assert forget(client, app_id) is None
 
 
 OFFSETS = st.integers(0, INT64_MAX // 2)

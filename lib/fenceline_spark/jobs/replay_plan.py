@@ -16,12 +16,14 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from fenceline import limits
 from fenceline.client import Client
-from fenceline.errors import AlreadyCommittedError
-from fenceline.model.transaction import OnceMark
+from fenceline.errors import AlreadyCommittedError, InvalidRequestError
+from fenceline.model.transaction import OnceMark, check_transactional_id
 
 Ranges = Mapping[int, tuple[int, int]]
 
+NAME_BYTES_MAX = limits.TRANSACTIONAL_ID_BYTES_MAX - len(".plan.9999")
 _FORM = "1"  # the first word of each note; stored
 _PARTITIONS_PER_MARK = 40  # a range takes 18 bytes at most, and a third more as text
 
@@ -58,18 +60,22 @@ def settled(client: Client, name: str, identity: str, make: Callable[[], Plan]) 
         identity: All that a run is asked for. Another one under the same name is refused.
 
     Raises:
-        ReplayError: The name is that of another replay.
+        ReplayError: The name is that of another replay, or of another application.
         FencelineError: The service refused, or did not answer. Asking again is right.
     """
     digest = hashlib.sha256(identity.encode()).hexdigest()[:16]
+    written = client.once(name)  # before its plan is looked at: a plan is settled before anything is written
     first = client.once(mark_id(name, 0))
+    if first.version < 0 <= written.version:
+        what = "another application writes under this name, as its txnAppId; choose another name"
+        raise ReplayError(f"{what}: name={name} version={written.version}")
     made = None if first.version >= 0 else make()
     numbers = sorted(made.ranges) if made is not None else []
     note = first.note or ""
     if made is not None:
         head = f"{_FORM} {digest} {made.versions} {len(numbers)}"
         note = _settle(client, name, 0, f"{head} {_packed(made.ranges, 0)}")
-    form, settled_digest, versions, count, packed = note.split(" ")
+    form, settled_digest, versions, count, packed = note.split(" ") if note.count(" ") == 4 else [""] * 5
     if form != _FORM or settled_digest != digest:
         what = "another replay has this name; choose another name, or ask for the same topics, range and condition"
         raise ReplayError(f"{what}: name={name}")
@@ -77,6 +83,22 @@ def settled(client: Client, name: str, identity: str, make: Callable[[], Plan]) 
     for mark in range(1, -(-int(count) // _PARTITIONS_PER_MARK)):
         ranges |= dict(_unpacked(_rest(client, name, mark, made, make), mark))
     return Plan(ranges, int(versions))
+
+
+def check_name(name: str) -> None:
+    """Refuse a name that leaves its marks no legal id.
+
+    Raises:
+        ReplayError: No replay can have this name.
+    """
+    try:
+        check_transactional_id(name)
+        is_legal = len(name.encode()) <= NAME_BYTES_MAX
+    except InvalidRequestError:
+        is_legal = False
+    if not is_legal:
+        what = f"a replay's name has 1 to {NAME_BYTES_MAX} bytes of UTF-8, no '/' and no control characters"
+        raise ReplayError(f"{what}, and is neither '.' nor '..'; choose another name: name={name}")
 
 
 def mark_id(name: str, number: int) -> str:

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from fenceline.client import Client
 from fenceline.errors import AlreadyCommittedError
 from fenceline.model.transaction import OnceMark
-from fenceline_spark.jobs.replay_plan import Plan, Ranges, ReplayError, settled
+from fenceline_spark.jobs.replay_plan import Plan, Ranges, ReplayError, check_name, settled
 from fenceline_spark.service import client_of
 from fenceline_spark.source.bounds import TopicBounds, topic_bounds
 
@@ -77,7 +77,7 @@ def replay(
         offsets_per_version: Of all partitions together; a version is what a crash may cost.
 
     Raises:
-        ReplayError: Refused; nothing was written.
+        ReplayError: Refused, and nothing was written; or records were deleted before they were copied.
         FencelineError: The service refused, or did not answer. What was written so far counts.
         PySparkException: The condition is no SQL, or a task failed. What was written so far counts.
     """
@@ -100,6 +100,7 @@ def replay(
     plan = settled(client, name, identity, make)
     done_before = client.once(name).version + 1
     for version in range(done_before, plan.versions):
+        _check_kept(topic_bounds(client, source), of_source, plan, version)
         rows = _read(spark, of_source, plan.part(version), endpoint, region, where)
         _write(rows, target, name, version, endpoint, region)
         _finish(client, name, version)
@@ -110,8 +111,9 @@ def check_names(source: str, target: str, name: str) -> None:
     """Refuse names that no replay can have.
 
     Raises:
-        ReplayError: The topics are one, or the name is a streaming query's.
+        ReplayError: The topics are one, no replay can have the name, or it is a streaming query's.
     """
+    check_name(name)
     if source == target:
         raise ReplayError(f"a topic cannot be replayed into itself; name another one: topic={source}")
     if name.startswith(_OF_QUERIES):
@@ -138,6 +140,14 @@ def _check(ranges: Ranges, source: TopicBounds, target: TopicBounds) -> None:
             kept = f"log_start={bounds.log_start_offset} last_stable={bounds.last_stable_offset}"
             what = "a range holds offsets that are not kept, or not decided yet; ask for others"
             raise ReplayError(f"{what}: topic={source.topic} partition={number} start={start} end={end} {kept}")
+
+
+def _check_kept(now: TopicBounds, source: TopicBounds, plan: Plan, version: int) -> None:
+    for number, (start, _) in plan.part(version).items():
+        if now.topic_id != source.topic_id or start < now.partitions[number].log_start_offset:
+            what = "records of the replay were deleted before they were copied; replay what is kept under another name"
+            written = f"versions_written={version} versions={plan.versions}"
+            raise ReplayError(f"{what}: topic={source.topic} partition={number} offset={start} {written}")
 
 
 def _read(
