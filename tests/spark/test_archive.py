@@ -5,7 +5,8 @@ from __future__ import annotations
 import datetime
 import hashlib
 import json
-import os
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -139,7 +140,7 @@ def test_a_run_that_dies_leaves_nothing_that_counts_and_the_next_one_removes_it(
 
     with monkeypatch.context() as patch:
         patch.setattr(Manifests, "create", dies)
-        patch.setattr(archiving, "_remove", lambda paths: None)
+        patch.setattr(archiving, "_end", lambda *_: None)
         with pytest.raises(KeyboardInterrupt):
             run(topic)
     assert parquet_files(to)
@@ -148,28 +149,26 @@ def test_a_run_that_dies_leaves_nothing_that_counts_and_the_next_one_removes_it(
     made = run(topic)
     assert parquet_files(to) == {file.path for file in made.files}
     assert rows(spark, topic, to) == [(0, n) for n in range(5)]
+    drafts = [path.name for path in to.glob("_fenceline/*/.*")]
+    assert drafts, "that of the run that died"
+    assert f".{made.run}" not in drafts
 
 
-def test_a_draft_of_a_run_that_died_is_removed_and_its_run_cannot_win_any_more(
-    client: Client, topic: str, to: Path, run: Any, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("damage", ["lost", "of other files"])
+def test_files_whose_manifest_was_lost_stop_a_run_and_are_kept(
+    client: Client, topic: str, to: Path, run: Any, damage: str
 ) -> None:
     fill(client, topic, 0, 5)
     first = run(topic)
-    drafted = to / "_fenceline" / first.topic_id / f".{'a' * 32}"
-    drafted.write_text("{")
+    (path,) = to.glob("_fenceline/*/0000000000.json")
+    if damage == "lost":
+        shutil.rmtree(to / "_fenceline")
+    else:
+        path.write_text(path.read_text().replace(".parquet", ".parquat"))
     fill(client, topic, 0, 5)
-    run(topic)
-    assert not drafted.exists()
-    link = os.link
-
-    def when_it_is_removed(drafted: Path, final: Path) -> None:
-        drafted.unlink()
-        link(drafted, final)
-
-    monkeypatch.setattr(os, "link", when_it_is_removed)
-    with pytest.raises(TakenError):
-        Manifests(to).create(first)
-    assert [path.name for path in drafted.parent.iterdir() if path.name.startswith(".")] == []
+    with pytest.raises(ArchiveError, match=rf"files that no manifest names, .* files=1 first={first.files[0].path}$"):
+        run(topic)
+    assert parquet_files(to) == {first.files[0].path}
 
 
 @pytest.mark.parametrize("name", ["007", "2026-11-20", "1e5", "__HIVE_DEFAULT_PARTITION__"])
@@ -259,8 +258,6 @@ def test_a_check_finds_each_file_that_is_not_what_was_archived(
 
 
 def test_a_check_compares_counts_too(client: Client, topic: str, to: Path, run: Any) -> None:
-    from dataclasses import replace
-
     fill(client, topic, 0, 4)
     file = run(topic).files[0]
     assert hashlib.sha256((to / file.path).read_bytes()).hexdigest() == file.sha256

@@ -1,7 +1,8 @@
 """Archive: the committed records of a topic as Parquet files, each run beginning where the one before it ended.
 
 Rule: a run that dies at any point leaves files that no manifest names, and so nothing that counts. The next run removes
-them: it looks for them before its own commit, since a run that began before that cannot win any more.
+them: it looks for them before its own commit, since a run that began before that cannot win any more. Files of which
+no run is known are left alone, and stop the run.
 
 Not here: the manifests (``manifests``), and what tasks do (``archive_files``).
 """
@@ -59,8 +60,9 @@ def archive(
     ranges = _ranges(topic, before, asked.partitions, skips_lost=skips_lost)
     if not ranges:
         return None
-    stale = [*manifests.uncounted(topic, topic_id)]
     run = runtime.fresh_id()
+    stale = _left(manifests, topic, topic_id)
+    manifests.begin(topic_id, run)
     try:
         files = _written(
             spark, str(manifests.directory), topic, topic_id, run, ranges, Reading(endpoint, region, COLUMNS)
@@ -69,10 +71,11 @@ def archive(
         manifest = Manifest(topic, topic_id, len(before), run, runtime.now_ms(), tuple(counted), tuple(files))
         manifests.create(manifest)
     except BaseException:
-        _remove(path for path in manifests.uncounted(topic, topic_id) if run in path.name)
+        _end(manifests, topic, topic_id, run)
         raise
     # A run that began before the commit above meant to create the same manifest: it cannot win any more.
-    _remove([*stale, *(path for path in manifests.uncounted(topic, topic_id) if run in path.name)])
+    _remove(stale)
+    _end(manifests, topic, topic_id, run)
     return manifest
 
 
@@ -97,7 +100,7 @@ class Verification:
 
     Attributes:
         findings: (file, what is wrong) of the topic's files; none, if the archive is whole.
-        uncounted: How many files no manifest names: a run made them that died, or goes on.
+        uncounted: How many files no manifest names: a run made them that died, or goes on, or their manifest was lost.
     """
 
     topic: str
@@ -121,7 +124,8 @@ def verify_archive(spark: SparkSession, topic: str, directory: str | Path) -> Ve
     check = partial(check_files, str(manifests.directory), files)
     rows = spark.range(0, len(files), 1, max(len(files), 1)).mapInArrow(check, FINDINGS).collect()
     wrong = [*_gaps(found), *((row["path"], row["finding"]) for row in rows)]
-    uncounted = sum(len([*manifests.uncounted(topic, topic_id)]) for topic_id in {one.topic_id for one in found})
+    others = [manifests.uncounted(topic, topic_id) for topic_id in {one.topic_id for one in found}]
+    uncounted = sum(len(one.left) + len(one.unknown) for one in others)
     records, size = sum(one.records for one in found), sum(one.bytes for one in found)
     return Verification(topic, len(found), len(files), records, size, tuple(wrong), uncounted)
 
@@ -173,6 +177,28 @@ def _ranges(
         if bound.last_stable_offset > start:
             ranges.append(ArchivedRange(number, start, bound.last_stable_offset, 0, lost_from))
     return ranges
+
+
+def _left(manifests: Manifests, topic: str, topic_id: str) -> Sequence[Path]:
+    """Return what runs that died have left.
+
+    Raises:
+        ArchiveError: There are files beside it that no manifest names.
+    """
+    found = manifests.uncounted(topic, topic_id)
+    if found.unknown:
+        what = (
+            "the archive has files that no manifest names, and nothing was added; restore the manifests from a backup"
+        )
+        first = min(found.unknown).relative_to(manifests.directory)
+        raise ArchiveError(f"{what}, or move these files away: topic={topic} files={len(found.unknown)} first={first}")
+    return found.left
+
+
+def _end(manifests: Manifests, topic: str, topic_id: str, run: str) -> None:
+    """Remove what a run has made and its manifest does not name."""
+    _remove(path for path in manifests.uncounted(topic, topic_id).left if run in path.name)
+    manifests.end(topic_id, run)
 
 
 def _written(

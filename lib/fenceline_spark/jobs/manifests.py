@@ -3,6 +3,10 @@
 Rule: a manifest is created if it is absent, under the next number. That is the commit. Of two runs that archive the
 same ranges, one creates it. Only files that a manifest names count.
 
+Rule: a run makes the draft of its manifest before its first file, and removes it after its last. A run that dies leaves
+it for good, as one that is only slow would. A file that neither a manifest nor a draft accounts for is never removed:
+its manifest may have been lost.
+
 Stored: never rename a member. A manifest of another ``version`` is refused.
 
 Not here: the files themselves; see ``archive_files``.
@@ -12,7 +16,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from types import NoneType
@@ -78,6 +81,19 @@ class Manifest:
         return sum(file.bytes for file in self.files)
 
 
+@dataclass(frozen=True, slots=True)
+class Uncounted:
+    """Files that no manifest names.
+
+    Attributes:
+        left: Those of runs that died, or go on.
+        unknown: Those of no such run. The manifests that named them were lost or damaged, or a user made them.
+    """
+
+    left: tuple[Path, ...]
+    unknown: tuple[Path, ...]
+
+
 _Part = TypeVar("_Part", ArchivedRange, ArchivedFile, Manifest)
 
 
@@ -108,46 +124,63 @@ class Manifests:
         found = [self.of_topic(folder.name) for folder in sorted((self.directory / _FOLDER).glob("*"))]
         return [manifest for manifests in found for manifest in manifests if manifest.topic == topic]
 
+    def begin(self, topic_id: str, run: str) -> None:
+        """Note that a run begins, before it makes its first file: the draft of its manifest, empty yet.
+
+        Raises:
+            ArchiveError: The directory cannot be written.
+        """
+        folder = self.directory / _FOLDER / topic_id
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            _draft(folder, run).open("x").close()
+            sync_directory(folder)
+        except OSError as error:
+            what = f"the directory cannot be written ({error.strerror}); name another one"
+            raise ArchiveError(f"{what}: to={self.directory}") from error
+
     def create(self, manifest: Manifest) -> None:
-        """Create a manifest, whole and durable, unless one of this number exists.
+        """Create a manifest, whole and durable, unless one of this number exists. Its run has begun.
 
         Raises:
             TakenError: One exists.
             ArchiveError: The file system cannot create a file under one name for one of several processes.
         """
         folder = self.directory / _FOLDER / manifest.topic_id
-        folder.mkdir(parents=True, exist_ok=True)
-        drafted, final = folder / f".{manifest.run}", folder / _name(manifest.number)
-        with drafted.open("x", encoding="utf-8") as file:
-            json.dump(asdict(manifest), file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
+        drafted, final = _draft(folder, manifest.run), folder / _name(manifest.number)
         try:
+            with drafted.open("r+", encoding="utf-8") as file:
+                json.dump(asdict(manifest), file, indent=1)
+                file.flush()
+                os.fsync(file.fileno())
             # This link is the commit: of several runs one makes it. The others remove the files that they made.
             os.link(drafted, final)
-        except (FileExistsError, FileNotFoundError) as error:  # a run that committed has removed the draft
+        except FileExistsError as error:
             what = "another run archived these records first, and nothing was added; run the command again"
             raise TakenError(f"{what}: topic={manifest.topic} manifest={manifest.number}") from error
         except OSError as error:
             what = f"the archive's file system makes no hard links ({error.strerror}); name a directory on another one"
             raise ArchiveError(f"{what}: directory={self.directory}") from error
-        finally:
-            drafted.unlink(missing_ok=True)
         sync_directory(folder)
 
-    def uncounted(self, topic: str, topic_id: str) -> Iterator[Path]:
-        """Yield the files of this incarnation that no manifest names now: left by runs that died, or of one that runs.
-
-        A draft of a manifest is such a file, too.
+    def uncounted(self, topic: str, topic_id: str) -> Uncounted:
+        """Return the files of this incarnation that no manifest names.
 
         Raises:
             ArchiveError: As ``of_topic``.
         """
+        # In this order: a run's draft is there before its first file, until a manifest names them or they are gone.
+        files = [*(self.directory / f"topic={topic}").glob(f"date=*/{topic_id}-*.parquet")]
+        runs = {draft.name[1:] for draft in (self.directory / _FOLDER / topic_id).glob(_DRAFTS)}
         counted = {file.path for manifest in self.of_topic(topic_id) for file in manifest.files}
-        for path in (self.directory / f"topic={topic}").glob(f"date=*/{topic_id}-*.parquet"):
-            if path.relative_to(self.directory).as_posix() not in counted:
-                yield path
-        yield from (self.directory / _FOLDER / topic_id).glob(_DRAFTS)
+        others = [path for path in files if path.relative_to(self.directory).as_posix() not in counted]
+        left = [path for path in others if _run_of(path) in runs]
+        unknown = [path for path in others if _run_of(path) not in runs and path.exists()]
+        return Uncounted(tuple(left), tuple(unknown))
+
+    def end(self, topic_id: str, run: str) -> None:
+        """Remove the draft of a run, whose other files are named or gone."""
+        _draft(self.directory / _FOLDER / topic_id, run).unlink(missing_ok=True)
 
 
 def sync_directory(folder: Path) -> None:
@@ -161,6 +194,15 @@ def sync_directory(folder: Path) -> None:
 
 def _name(number: int) -> str:
     return f"{number:010d}.json"
+
+
+def _draft(folder: Path, run: str) -> Path:
+    return folder / f".{run}"
+
+
+def _run_of(path: Path) -> str:
+    """Return the run that made a Parquet file, by its name; nothing sensible for one that no run made."""
+    return path.name.rsplit("-", 3)[-3:][0]
 
 
 def _parsed(path: Path) -> Manifest:
