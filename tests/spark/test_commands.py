@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from fenceline.model.transaction import OnceMark
 from fenceline_cli.commands import spark, spark_archive, spark_audit, spark_replay, spark_session
 from fenceline_cli.main import app
 from fenceline_cli.output import CommandError
+from fenceline_spark.jobs import session
 from fenceline_spark.jobs.session import JobError, one_line_errors, reason
 from fenceline_testing import FencelineServer
 from tests.spark.directories import REGION, Directory
@@ -200,6 +202,42 @@ def test_without_a_terminal_a_line_says_that_spark_starts(
     ):
         pass
     assert [(one.out, one.err) for one in told] == [("", "audit a: starting Spark …\n")]
+
+
+def test_ctrl_c_while_spark_starts_counts_once_it_has_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = []
+
+    class Builder:
+        def getOrCreate(self) -> None:  # noqa: N802  # as PySpark's
+            signal.raise_signal(signal.SIGINT)
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # as PySpark sets one
+            done.append("started")
+
+    monkeypatch.setattr(session, "provide", lambda: None)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            session._local(Builder())
+        assert (done, signal.getsignal(signal.SIGINT)) == (["started"], signal.default_int_handler)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_while_spark_stops_counts_once_it_has_stopped() -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    done = []
+
+    def stop() -> None:
+        with session._interrupted_after():
+            signal.raise_signal(signal.SIGINT)
+            done.append("stopped")
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            stop()
+        assert (done, signal.getsignal(signal.SIGINT)) == (["stopped"], signal.default_int_handler)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_forget_asks_first(run: Any, client: Client, topic: str) -> None:

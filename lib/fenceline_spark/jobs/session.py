@@ -2,6 +2,8 @@
 
 Rule: ``spark-submit`` decides where a job runs. Without it a job uses all cores of this machine. What Java prints is
 then kept back: a job prints its result, or one line that says what failed.
+
+Rule: Ctrl-C ends a job without a traceback, and leaves no process. While Spark starts or stops it waits for that.
 """
 
 from __future__ import annotations
@@ -9,8 +11,10 @@ from __future__ import annotations
 import logging
 import os
 import re
+import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO
@@ -45,13 +49,42 @@ def session(name: str) -> Iterator[SparkSession]:
         spark = builder.getOrCreate()
     else:
         spark = _local(builder.master("local[*]").config("spark.ui.enabled", "false"))
-    spark.sparkContext.setLogLevel("OFF")  # what fails is raised, and printed once
-    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)  # PySpark's own, for the same errors
     try:
+        spark.sparkContext.setLogLevel("OFF")  # what fails is raised, and printed once
+        for own in ("SQLQueryContextLogger", "py4j.clientserver"):  # PySpark's, for the same errors, and for Ctrl-C
+            logging.getLogger(own).setLevel(logging.CRITICAL + 1)
         with one_line_errors():
             yield spark
     finally:
-        spark.stop()
+        with _interrupted_after():
+            spark.stop()
+
+
+@contextmanager
+def _interrupted_after() -> Iterator[None]:
+    """Hold the first Ctrl-C back until the block is over; a second one counts at once.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C came meanwhile.
+    """
+    is_held = False
+
+    def hold(*_: object) -> None:
+        nonlocal is_held
+        is_held = True
+        signal.signal(signal.SIGINT, before)
+
+    before = signal.getsignal(signal.SIGINT)
+    is_main = threading.current_thread() is threading.main_thread()  # no other thread may set a handler
+    if is_main and before is signal.default_int_handler:
+        signal.signal(signal.SIGINT, hold)
+    try:
+        yield
+    finally:
+        if is_main:
+            signal.signal(signal.SIGINT, before)  # PySpark's own fails where its session stops
+    if is_held:
+        raise KeyboardInterrupt
 
 
 def _local(builder: SparkSession.Builder) -> SparkSession:
@@ -61,7 +94,13 @@ def _local(builder: SparkSession.Builder) -> SparkSession:
         raise JobError(str(error)) from error
     with _stderr_kept() as kept:
         try:
-            return builder.getOrCreate()
+            with _interrupted_after():  # Java that is cut off in its start would wait forever
+                return builder.getOrCreate()
+        except KeyboardInterrupt:
+            started = SparkSession.getActiveSession()
+            if started is not None:
+                started.stop()
+            raise
         except (PySparkException, OSError) as error:
             kept.seek(0)
             last = kept.read().decode(errors="replace").strip().rpartition("\n")[2]
