@@ -207,18 +207,28 @@ def test_without_a_terminal_a_line_says_that_spark_starts(
 def test_ctrl_c_while_spark_starts_counts_once_it_has_started(monkeypatch: pytest.MonkeyPatch) -> None:
     done = []
 
-    class Builder:
-        def getOrCreate(self) -> None:  # noqa: N802  # as PySpark's
+    class Session:
+        def stop(self) -> None:
+            done.append("stopped")
+
+    class Sessions:  # not the tests' own, which would be stopped
+        @staticmethod
+        def getActiveSession() -> Session:  # noqa: N802  # as PySpark's
+            return Session()
+
+        def getOrCreate(self) -> Session:  # noqa: N802
             signal.raise_signal(signal.SIGINT)
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # as PySpark sets one
             done.append("started")
+            return Session()
 
     monkeypatch.setattr(session, "provide", lambda: None)
+    monkeypatch.setattr(session, "SparkSession", Sessions)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
-            session._local(Builder())
-        assert (done, signal.getsignal(signal.SIGINT)) == (["started"], signal.default_int_handler)
+            session._local(Sessions())
+        assert (done, signal.getsignal(signal.SIGINT)) == (["started", "stopped"], signal.default_int_handler)
     finally:
         signal.signal(signal.SIGINT, before)
 
