@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import errno
 import hashlib
 import json
 import shutil
@@ -16,6 +17,7 @@ from fenceline.client import Client
 from fenceline.model.record import Record
 from fenceline_spark.jobs import archive, archived, archiving, verify_archive
 from fenceline_spark.jobs.archive_files import finding_of
+from fenceline_spark.jobs.archiving import manifests_of
 from fenceline_spark.jobs.manifests import ArchiveError, Manifest, Manifests, TakenError
 from fenceline_testing import FencelineServer
 
@@ -154,6 +156,21 @@ def test_a_run_that_dies_leaves_nothing_that_counts_and_the_next_one_removes_it(
     assert f".{made.run}" not in drafts
 
 
+def test_a_full_disk_is_said_to_be_one_and_leaves_nothing(
+    client: Client, topic: str, to: Path, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(client, topic, 0, 5)
+
+    def is_full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(json, "dump", is_full)
+    with pytest.raises(ArchiveError, match=r"cannot be written \(No space left on device\)"):
+        run(topic)
+    assert parquet_files(to) == set()
+    assert [*to.glob("_fenceline/*/*"), *to.glob("_fenceline/*/.*")] == []
+
+
 @pytest.mark.parametrize("damage", ["lost", "of other files"])
 def test_files_whose_manifest_was_lost_stop_a_run_and_are_kept(
     client: Client, topic: str, to: Path, run: Any, damage: str
@@ -288,7 +305,7 @@ def test_a_missing_or_damaged_manifest_is_refused(client: Client, topic: str, to
     ):
         first.write_text(json.dumps({**members, **wrong}))
         with pytest.raises(ArchiveError, match="manifest is damaged"):
-            verify_archive(None, topic, to)  # type: ignore[arg-type]
+            manifests_of(topic, to)
     first.write_text("[" * 100_000)
     with pytest.raises(ArchiveError, match="manifest is damaged"):
         run(topic)

@@ -48,7 +48,8 @@ def archive(
 
     Raises:
         TakenError: Another run archived the same records first. This run's files are removed.
-        ArchiveError: The directory cannot be used, or records were deleted before they were archived.
+        ArchiveError: The directory cannot be used, records were deleted before they were archived, or the directory has
+            files of the topic that no manifest names.
         FencelineError: The service refused, or did not answer. Nothing was added.
         PySparkException: A task failed. Nothing was added.
     """

@@ -136,15 +136,14 @@ class Manifests:
             _draft(folder, run).open("x").close()
             sync_directory(folder)
         except OSError as error:
-            what = f"the directory cannot be written ({error.strerror}); name another one"
-            raise ArchiveError(f"{what}: to={self.directory}") from error
+            raise self._unwritable(error) from error
 
     def create(self, manifest: Manifest) -> None:
         """Create a manifest, whole and durable, unless one of this number exists. Its run has begun.
 
         Raises:
             TakenError: One exists.
-            ArchiveError: The file system cannot create a file under one name for one of several processes.
+            ArchiveError: The directory cannot be written, or its file system makes no hard links.
         """
         folder = self.directory / _FOLDER / manifest.topic_id
         drafted, final = _draft(folder, manifest.run), folder / _name(manifest.number)
@@ -153,6 +152,9 @@ class Manifests:
                 json.dump(asdict(manifest), file, indent=1)
                 file.flush()
                 os.fsync(file.fileno())
+        except OSError as error:
+            raise self._unwritable(error) from error
+        try:
             # This link is the commit: of several runs one makes it. The others remove the files that they made.
             os.link(drafted, final)
         except FileExistsError as error:
@@ -162,6 +164,10 @@ class Manifests:
             what = f"the archive's file system makes no hard links ({error.strerror}); name a directory on another one"
             raise ArchiveError(f"{what}: directory={self.directory}") from error
         sync_directory(folder)
+
+    def _unwritable(self, error: OSError) -> ArchiveError:
+        what = f"the directory cannot be written ({error.strerror}); make room, or name another one"
+        return ArchiveError(f"{what}: to={self.directory}")
 
     def uncounted(self, topic: str, topic_id: str) -> Uncounted:
         """Return the files of this incarnation that no manifest names.
