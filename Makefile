@@ -53,7 +53,8 @@ demo-spark: .venv/ready-spark ## count a web server's log by Spark, exactly once
 test: setup .venv/ready-spark ## every test; the last ones deploy two regions to an emulated AWS, which needs Node 22
 	@# Three at once, for the two cores of a small machine: many tests wait for processes.
 	$(BIN)/python -m pytest -n 3 --dist worksteal -m 'not deploy and not spark'
-	$(BIN)/python -m pytest -n 3 --dist loadfile -m spark tests/spark
+	@# In the order of their names, since xdist would begin the files of few tests last, and those take longest here.
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m spark tests/spark
 	$(BIN)/python -m pytest -m deploy tests/e2e
 
 test-deploy: setup ## the tests on two deployed regions alone
@@ -63,7 +64,7 @@ test-servers: setup ## the tests on real servers, none left out: needs Go, Java 
 	FENCELINE_REQUIRE_SERVERS=1 $(BIN)/python -m pytest -n 2 --dist worksteal tests/contract tests/processes/test_faults.py
 
 test-spark: setup .venv/ready-spark ## the tests that run Spark alone; need Java 17
-	$(BIN)/python -m pytest -n 3 --dist loadfile -m spark tests/spark
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m spark tests/spark
 
 check: lint ## lint, types and the fast tests, in under two minutes
 	$(BIN)/python -m pytest -n 2 -m 'not slow and not spark' --hypothesis-profile quick

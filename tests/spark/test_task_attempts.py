@@ -79,19 +79,26 @@ def cluster(folder: Path) -> Iterator[tuple[str, list[Session]]]:
 
 
 def test_a_task_that_dies_after_its_appends_and_one_with_two_copies_are_written_once(tmp_path: Path) -> None:
-    """The first batch loses the process of a task; in the second one, both copies of that task are through."""
+    """The first batch loses the process of a task; in the second one, both copies of that task are through.
+
+    Until that process dies, the other core is busy. Spark copies a task once another one is done, and the copy could
+    then be through before the process dies.
+    """
     with serving() as lent, cluster(tmp_path) as (master, workers):
         copying = Copying(lent.client, lent.url, tmp_path)
         copying.grow()
         copying.grow()
         with copying.driver(offsets_per_trigger=sum(ROWS), master=master, conf=SPECULATION) as (driver, gate):
+            busy = gate.hold("GET /v1/topics/orders/partitions/[12]/segments", when=partial(copying.is_at, 0))
             dies = gate.hold(r"POST /v1/transactions/spark\.[-\w]+\.0\.0/extend", is_answered=True)
             copies = [
                 gate.hold(rf"POST /v1/transactions/spark\.[-\w]+\.0\.{attempt}/extend", when=partial(copying.is_at, 1))
                 for attempt in (0, 1)
             ]
+            driver.meets(busy)
             driver.meets(dies)
             kill_the_sender(dies.port, *workers)
+            busy.release()
             for copy in copies:
                 driver.meets(copy)
             assert copying.committed() == copying.expected(0)
