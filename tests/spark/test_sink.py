@@ -16,14 +16,19 @@ from pyspark.sql import DataFrame, SparkSession
 from fenceline.client import Client
 from fenceline.format.batch import StoredRecord
 from fenceline.format.partitioner import partition_of
+from tests.support.patience import PATIENCE_S, wait_until
 
 HEADERS = "array<struct<key:string,value:binary>>"
 
 
+def are_free(client: Client, topic: str) -> bool:
+    bounds = client.topic_offsets(topic).values()
+    return all(each.last_stable_offset == each.next_offset for each in bounds)
+
+
 def committed(client: Client, topic: str) -> dict[int, list[StoredRecord]]:
-    bounds = client.topic_offsets(topic)
-    assert all(each.last_stable_offset == each.next_offset for each in bounds.values()), "readers are held up"
-    found: dict[int, list[StoredRecord]] = {partition: [] for partition in bounds}
+    assert are_free(client, topic), "readers are held up"
+    found: dict[int, list[StoredRecord]] = {partition: [] for partition in client.topic_offsets(topic)}
     with client.reader(topic, isolation="read_committed") as reader:
         for partition, record in reader:
             found[partition].append(record)
@@ -128,6 +133,8 @@ def test_a_batch_with_one_wrong_row_fails_whole(
     assert f"topic={topic} partition=1 bytes=" in str(refusal.value)
     with pytest.raises(PySparkException, match="partition=2 partitions=2"):
         save(spark.sql("select 'a' value, 0 partition union all select 'b', 2"), topic, inlineBytes=inline_bytes)
+    # A task that Spark gave up ends its transaction itself, a moment later; one whose process Spark ended, after 60 s.
+    wait_until(lambda: are_free(client, topic), patience_s=2 * PATIENCE_S)
     assert values(client, topic) == Counter()
 
 

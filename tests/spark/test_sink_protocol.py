@@ -439,6 +439,27 @@ def test_an_abort_ends_the_transactions_of_its_messages_whatever_else_is_among_t
     assert committed(fenceline) == []
 
 
+@pytest.mark.parametrize("moment", ["/records", "/extend"])
+def test_a_task_that_is_through_after_its_batch_write_failed_frees_readers(fenceline: Fenceline, moment: str) -> None:
+    """Spark ends a failed job while tasks of it run. No later batch has their ids, and they would wait an hour."""
+    run, driver = Run(fenceline, LARGE), Run(fenceline, LARGE)
+    batch = single(run)
+
+    def fail(request: httpx.Request) -> None:
+        if request.url.path.endswith(moment):
+            run.carrier.on_request = None
+            driver.committer.abort(batch)
+
+    run.carrier.on_request = fail
+    with pytest.raises(errors.FencelineError):
+        write_once(run.client, LARGE, Part(batch, 0, 0), iter(part("a")), parallel=1)
+    assert are_free(fenceline)
+    with pytest.raises(errors.InvalidTxnStateError, match=f"the write ended before this task.* job={run.run}"):
+        write_once(run.client, LARGE, Part(batch, 1, 0), iter(part("b")), parallel=1)
+    assert are_free(fenceline)
+    assert committed(fenceline) == []
+
+
 def test_an_abort_that_does_not_learn_what_was_written_ends_what_is_open(fenceline: Fenceline) -> None:
     run = Run(fenceline, LARGE)
     run.task(0, 0, part("a"))

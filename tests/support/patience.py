@@ -15,8 +15,8 @@ STALL_S = 0.3
 TRIES = 10
 
 
-def wait_until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+def wait_until(condition: Callable[[], object], *, patience_s: float = PATIENCE_S) -> None:
+    deadline = time.monotonic() + patience_s
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.005)

@@ -114,6 +114,8 @@ class Committer:
         for message in messages:
             if isinstance(message, Large):
                 abort(self._client, message.transactional_id, message.pair)
+        if not batch.is_stream:
+            orphans.give_up(self._client, batch)
         if not self._is_past(batch):
             orphans.fence_all(self._client, batch, parallel=self._parallel)
 

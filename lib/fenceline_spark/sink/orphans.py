@@ -55,6 +55,16 @@ def fence_all(client: Client, batch: Batch, *, parallel: int = PARALLEL) -> None
     _each(names, look, parallel)
 
 
+def give_up(client: Client, batch: Batch) -> None:
+    """Let a task of a batch write that ends later than its driver find that it is too late."""
+    _each([batch.prefix], lambda name: fence(client, name), 1)
+
+
+def is_given_up(client: Client, batch: Batch) -> bool:
+    """Return True if the driver of a batch write gave it up, or had the messages of all its tasks."""
+    return _state_of(client, batch.prefix) is not None
+
+
 def fence(client: Client, transactional_id: str) -> None:
     """Ask for the id anew: a transaction that it left open is aborted, and one that was decided is finished."""
     client.transactional_producer_id(transactional_id, retry_ms=ABORT_MS)
@@ -68,10 +78,14 @@ def _open_ids(client: Client, name: str) -> Sequence[str]:
 
 
 def _is_open(client: Client, name: str) -> bool:
+    return _state_of(client, name) == ONGOING
+
+
+def _state_of(client: Client, name: str) -> str | None:
     try:
-        return client.transaction(name).state == ONGOING
+        return client.transaction(name).state
     except errors.TransactionalIdNotFoundError:
-        return False
+        return None
 
 
 def _each(names: Sequence[str], look: Callable[[str], None], parallel: int) -> None:
