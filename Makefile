@@ -78,6 +78,7 @@ lint: setup ## lint, types and layers alone
 
 simulate: setup ## search: the simulation over SEEDS seeds (1000), and the properties on fresh examples
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
+	$(BIN)/python -m tests.simulation --scenario combining --seeds $(SEEDS)
 	$(BIN)/python -m tests.simulation --scenario access --seeds $(SEEDS)
 	$(BIN)/python -m tests.simulation --scenario transactions --seeds $(SEEDS)
 	$(BIN)/python -m tests.simulation --scenario once --seeds $(SEEDS)

@@ -21,6 +21,13 @@ PARTITIONS_BY_KEY_MAX = 2_000  # to which one request's keys lead: its answer th
 RECORD_ERRORS_BY_KEY_MAX = 1_000  # named for all partitions of one request, beyond one for each
 SEGMENT_BYTES_MAX = 8 * MIB  # of a group's batches together
 GROUP_BATCHES_MAX = 1_000
+OFFER_BYTES_MAX = 16 * 1024  # of a batch that other processes may commit
+OFFERS_PER_WRITE_MAX = 25
+OFFERS_READ_MAX = 256  # at once, of one partition
+OFFERS_BOUND_MAX = 64  # to one offset
+OFFERS_DONE_MAX = 4_096  # remembered by a round, whose item they must fit; beyond that none is bound
+OFFER_MS = 20_000  # since it was made, after which no process binds an offer any more
+OFFER_KEPT_MS = 3_600_000  # after which the sweeper deletes an offer that its process left
 PRODUCERS_CACHED_MAX = 20_000  # remembered of one partition; the others are in items only
 PRODUCER_WINDOW_BATCHES = 5  # as many as Kafka remembers
 RECORD_ERRORS_MAX = 100  # named in one problem, which gives the full count, too
@@ -103,6 +110,7 @@ COMPACTION_TRAIL_MS = 300_000  # between two horizons that the head's trail reme
 # Verify
 VERIFY_RANGE_SEGMENTS = 256  # checked at once by one thread or process, then folded in order
 VERIFY_RANGE_BYTES = 32 * MIB
+VERIFY_OFFERS_MAX = 500_000  # remembered at once, in 60 MB: each is listed in one segment only
 
 # Sessions and exclusive access
 LEASE_MS_DEFAULT = 30_000

@@ -20,6 +20,7 @@ from fenceline.service.log import Log
 from tests.support.service import TOPIC, Service, append, is_unavailable, loses_answer, moves, never_arrives, request
 
 CALL_MS = 20
+LARGE = b"x" * limits.OFFER_BYTES_MAX  # so large that it is not offered to rivals
 
 
 @pytest.fixture
@@ -196,7 +197,7 @@ def test_a_winner_learns_of_who_only_loses_by_the_checkpoint(service: Service, *
 
     service.objects.always("create", is_lost)
     with pytest.raises(errors.ContendedError):
-        append(loser, "loser")
+        append(loser, LARGE)
     assert appender_of(loser)._backoff.losses >= CHECKPOINT_LOSSES
     assert turns._met_at is not None
     assert turns.losses == 0
@@ -237,7 +238,7 @@ def test_who_only_loses_begins_no_write_that_its_caller_has_no_time_for(service:
 
     service.objects.always("create", is_lost)
     with pytest.raises(errors.ContendedError):
-        append(loser, "loser")
+        append(loser, LARGE)
     assert appender_of(loser)._backoff.losses >= CHECKPOINT_LOSSES
     assert all(left >= create_ms for left in left_ms)
 

@@ -1,8 +1,9 @@
 """Run seeds: ``python -m tests.simulation --seeds 1000 [--from N]``, or replay one: ``--seed N --print``.
 
-``--scenario access`` is about exclusive access: claims, sessions and ownership. ``--scenario transactions`` is about
-transactions and the offsets in them. ``--scenario once`` is about transactions that end together, with a version.
-``--scenario regions`` is about records and subscriptions that travel.
+``--scenario access`` is about exclusive access: claims, sessions and ownership. ``--scenario combining`` is about
+processes that contend for one partition. ``--scenario transactions`` is about transactions and the offsets in them.
+``--scenario once`` is about transactions that end together, with a version. ``--scenario regions`` is about records and
+subscriptions that travel.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 
 from tests.simulation.access import scenario as access_scenario
 from tests.simulation.harness import real
-from tests.simulation.log import scenario
+from tests.simulation.log import combining, scenario
 from tests.simulation.log.scenario import Failed
 from tests.simulation.once import scenario as once_scenario
 from tests.simulation.regions import scenario as regions_scenario
@@ -25,6 +26,7 @@ from tests.simulation.transactions import scenario as transactions_scenario
 
 RUNS: dict[str, tuple[Callable[[int], Any], Callable[[int], object]]] = {
     "log": (lambda seed: scenario.run_seed(seed, real.subject()), scenario.draw_plan),
+    "combining": (combining.run_seed, combining.draw_plan),
     "access": (access_scenario.run_seed, access_scenario.draw_plan),
     "transactions": (transactions_scenario.run_seed, transactions_scenario.draw_plan),
     "once": (once_scenario.run_seed, once_scenario.draw_plan),

@@ -12,7 +12,6 @@ ROOT = Path(__file__).parents[2]
 PAGES = {name: (ROOT / "lib/fenceline" / name).read_text() for name in ("DESIGN.md", "API.md")}
 SOURCES = [path for top in ("lib", "functions", "infra", "tests", "benchmarks") for path in (ROOT / top).rglob("*.py")]
 STATED = re.compile(r"^- \*\*(I\d+)\*\* ", re.MULTILINE)
-KEPT_FREE = f"I{16}"
 CITED = re.compile(r"\bI\d{1,2}\b")
 # A title may be broken over two lines, of a comment or of a docstring.
 TITLED = re.compile(r'(DESIGN|API)\.md,\s+(?:#\s+)?"([^"]+)"')
@@ -23,9 +22,8 @@ def invariants() -> set[str]:
     return set(STATED.findall(PAGES["DESIGN.md"]))
 
 
-def test_the_invariants_are_numbered_without_a_gap_but_for_the_one_kept_free() -> None:
-    assert invariants() == {f"I{number}" for number in range(1, len(invariants()) + 2)} - {KEPT_FREE}
-    assert f"({KEPT_FREE} is kept free.)" in PAGES["DESIGN.md"]
+def test_the_invariants_are_numbered_without_a_gap() -> None:
+    assert invariants() == {f"I{number}" for number in range(1, len(invariants()) + 1)}
 
 
 @pytest.mark.parametrize("invariant", sorted(invariants()))

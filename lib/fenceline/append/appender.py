@@ -21,17 +21,18 @@ from fenceline import limits
 from fenceline.append.checks import AdmitFirst
 from fenceline.append.commit import GroupCommit
 from fenceline.append.coordinator_answer import AskCoordinator
-from fenceline.append.entry import Entry, Marked, Outdated
-from fenceline.append.queue import Group, Ticket, check_group
-from fenceline.format.segment import SegmentMetadata
+from fenceline.append.entry import Entry, Marked, Outdated, unknown_offer
+from fenceline.append.queue import Group, Ticket, check_group, new_metadata, producer_ids_of
+from fenceline.append.request import is_small_batch
 from fenceline.log.checkpoint import keep_checkpoint
 from fenceline.log.context import Context, StaleTopicId
 from fenceline.log.partition import Partition
 from fenceline.log.retry import pause
-from fenceline.log.state import PartitionState, TentativeState
+from fenceline.log.state import TentativeState
 from fenceline.ports import Unavailable
 
 if TYPE_CHECKING:
+    from fenceline.append.combiner import Combiner
     from fenceline.model.results import Appended
 
 _LOOKS_PER_DROP = 16  # at the least recently used appenders, for one that is idle
@@ -47,6 +48,7 @@ class Appender(GroupCommit):
     def __init__(self, partition: Partition, keep: Callable[[Any], None] = lambda _: None) -> None:
         super().__init__(partition, keep)
         self._overtaken = 0  # as it was last seen
+        self._combiner: Combiner | None = None  # made when the first rival is met
 
     def append(self, entry: Entry, until_ms: int) -> Appended | Marked | Outdated | AdmitFirst | AskCoordinator:
         """Append ``entry``, refuse it, or return what must be asked for before it can be appended.
@@ -67,6 +69,22 @@ class Appender(GroupCommit):
                 # No attempt is in progress: each caller that lost was answered, or left. The time since then is no try.
                 self._backoff.losses = 0
             self._queue.append(ticket)
+        try:
+            has_led = self._lead_until_answered(ticket)
+        finally:
+            if self._combiner is not None:
+                self._drop_foreign_group()
+                self._combiner.settle()
+        if has_led and self.partition.is_checkpoint_due() and self._has_time(ticket) and not self._is_served():
+            keep_checkpoint(self.partition)
+        outcome = ticket.outcome
+        assert outcome is not None
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def _lead_until_answered(self, ticket: Ticket) -> bool:
+        """Lead in turn until the ticket has an outcome. Return True if its caller led at all."""
         has_led = False
         while self._must_lead(ticket):
             has_led = True
@@ -75,20 +93,17 @@ class Appender(GroupCommit):
             except Unavailable as fact:
                 self._trouble.fact = fact
                 pause(self._context.runtime, 3)
-            except BaseException:
+            except BaseException as error:
                 self._withdraw(ticket)
-                raise
+                if ticket.offer is None or not isinstance(error, Exception):
+                    raise
+                ticket.outcome = unknown_offer()
+                raise ticket.outcome from error
             finally:
                 with self._lock:
                     self._is_led = False
                     self._changed.notify_all()
-        if has_led and self.partition.is_checkpoint_due() and self._has_time(ticket):
-            keep_checkpoint(self.partition)
-        outcome = ticket.outcome
-        assert outcome is not None
-        if isinstance(outcome, Exception):
-            raise outcome
-        return outcome
+        return has_led
 
     def question(self, entry: Entry) -> AskCoordinator | None:
         """Return what the coordinator must be asked, if ``entry`` would wait here and only then be told so.
@@ -114,12 +129,19 @@ class Appender(GroupCommit):
             now = runtime.monotonic_ms()
             if self.partition.overtaken != self._overtaken:
                 self._overtaken = self.partition.overtaken
-                self._backoff.meet(now)
+                if self._combiner is None or not self._combiner.is_combining:
+                    self._backoff.meet(now)
+                self._meet_rivals()
+            combiner = self._combiner
+            if combiner is not None and combiner.is_combining and combiner.step():
+                return  # rivals' batches are taken along, or its own are: nothing is left to them
             gap_ms = self._backoff.gap(now, runtime.random())
             if gap_ms:
                 if self.partition.is_checkpoint_due(is_early=True) and self._has_time(leader):
                     keep_checkpoint(self.partition)  # so that a rival follows the log by one look
                 self._leave_to_others(min(gap_ms, (leader.until_ms - runtime.monotonic_ms()) / 4))
+            if combiner is not None and combiner.step():
+                return
         group = self._group or self._form()
         if group is None:
             return
@@ -139,18 +161,19 @@ class Appender(GroupCommit):
 
         Until the group exists they stay in the queue, so that a caller that leaves can remove its own.
         """
+        held = () if self._combiner is None else self._combiner.held()
         with self._lock:
-            waiting = self._fitting()
+            waiting = self._fitting(held=held)
         try:
             self._freshen(waiting)
-            if producer_ids := _producer_ids(waiting):
+            if producer_ids := producer_ids_of(waiting):
                 self.partition.load_producers(producer_ids)
         except StaleTopicId:
             self._end_incarnation(waiting)
             return None
         with self._lock:
             tickets = [ticket for ticket in waiting if ticket in self._queue]
-            snapshot = self.partition.snapshot(_producer_ids(tickets))
+            snapshot = self.partition.snapshot(producer_ids_of(tickets))
             if not tickets or snapshot is None:
                 return None
             if snapshot.state.is_sealed:
@@ -158,29 +181,45 @@ class Appender(GroupCommit):
                 return None
             tentative = TentativeState(snapshot.state, dict(snapshot.producers), snapshot.producers_dropped)
             self._group, unadmitted = check_group(
-                tickets, tentative, self._metadata(snapshot.state, tickets[0].entry), region=self._context.region
+                tickets,
+                tentative,
+                new_metadata(self._context, snapshot.state, tickets[0].entry),
+                region=self._context.region,
             )
             self._deliver(unadmitted)
             self._unqueue(tickets)
             return self._group
 
-    def _metadata(self, base: PartitionState, first: Entry) -> SegmentMetadata:
-        runtime = self._context.runtime
-        origin = first.origin  # an entry that brings one goes alone
-        return SegmentMetadata(
-            write_id=runtime.fresh_id(),
-            appended_at=runtime.now_ms(),
-            origin=self._context.region if origin is None else origin.region,
-            records=base.records,
-            bytes=base.bytes,
-            max_timestamp=base.max_timestamp,
-            replicated=None if origin is None else origin.replicated,
-            own_records=base.own_records,
-        )
+    # Rivals
 
+    def _meet_rivals(self) -> Combiner:
+        """Note that other processes append here. Only then is the combiner imported."""
+        if self._combiner is None:
+            from fenceline.append.combiner import Combiner
 
-def _producer_ids(tickets: Sequence[Ticket]) -> list[int]:
-    return [p for p in (ticket.entry.producer_id for ticket in tickets) if p is not None]
+            self._combiner = Combiner(self)
+        self._combiner.meet()
+        return self._combiner
+
+    def _is_served(self) -> bool:
+        """Return True if another process created what this one appended last: that process writes the checkpoints."""
+        return self._combiner is not None and self._combiner.is_served
+
+    def _concede(self, group: Group) -> bool:
+        offers = self._combiner is not None and self._combiner.has_offers
+        knew = self._combiner is not None and self._combiner.knows_rivals
+        if not knew and self._backoff.losses == 0:
+            return False  # one loss may be chance
+        if not offers and not all(is_small_batch(ticket.entry) for ticket, _ in group.answers if ticket.offer is None):
+            return False
+        combiner = self._meet_rivals()
+        try:
+            if not (offers or combiner.is_worth_it()):
+                return False
+        except Unavailable:
+            return False  # without the item store rivals take turns
+        combiner.concede()
+        return True
 
 
 class Appenders:

@@ -14,8 +14,9 @@ Not here: which entries form a group; see ``queue``. When a caller leads; see ``
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from fenceline.append.queue import AppendQueue, Group, Ticket
@@ -34,7 +35,12 @@ class GroupCommit(AppendQueue):
     def __init__(self, partition: Partition, keep: Callable[[Any], None]) -> None:
         super().__init__(partition, keep)
         self._backoff = ContentionBackoff()
+        self._create_at = 0  # when the present create began
         self._try_at = 0  # when the present try began, on the monotonic clock
+
+    @property
+    def backoff(self) -> ContentionBackoff:
+        return self._backoff
 
     def _create(self, group: Group) -> None:
         """Create the group's segment at the state's next offset, and settle the group by the store's answer."""
@@ -47,13 +53,15 @@ class GroupCommit(AppendQueue):
             was_unknown, group.is_unknown = group.is_unknown, True
         group.attempts += 1
         runtime = self._context.runtime
-        if not self._backoff.losses or group.attempts > 1:
-            self._try_at = runtime.monotonic_ms()
+        self._create_at = runtime.monotonic_ms()
+        if not self._backoff.losses or group.attempts > 1 or segment.metadata.offers:
+            self._try_at = self._create_at
         try:
             # The commit point (I1): this create, if absent, commits the append. A process that loses it has written
             # nothing that a reader can see. It folds the winner's segment, and checks its entries again after that.
             self._context.objects.create(key, segment.body, segment.metadata.to_strings())
         except AlreadyExists:
+            self._backoff.answered(runtime.monotonic_ms() - self._create_at)
             self._meet(group, key, was_unknown=was_unknown)
         except NoAnswer:
             pause(runtime, group.attempts)
@@ -92,6 +100,9 @@ class GroupCommit(AppendQueue):
         self._dissolve(group)
         self.partition.fold(found)
         now, is_urgent = runtime.monotonic_ms(), group.appended[0].entry.is_urgent
+        if self._concede(group):
+            self._backoff.concede()
+            return
         pause_ms = self._backoff.lose(now, now - self._try_at, 0 if is_urgent else runtime.random())
         waiting = [ticket.until_ms for ticket, _ in group.answers if ticket.outcome is None]
         left_ms = min(waiting, default=now) - now
@@ -99,6 +110,10 @@ class GroupCommit(AppendQueue):
         has_time = left_ms - (runtime.monotonic_ms() - now) > self._context.create_ms
         if self._backoff.should_advance_checkpoint and not is_urgent and has_time:
             advance_checkpoint(self.partition)
+
+    def _concede(self, group: Group) -> bool:
+        """Return True if what the lost group held is offered to rivals, or is: no pause is needed then."""
+        raise NotImplementedError
 
     def _leave_to_others(self, pause_ms: float) -> None:
         """Let rivals append for a while, then follow the log to its end: that beats one lost create after another.
@@ -110,8 +125,10 @@ class GroupCommit(AppendQueue):
         runtime.sleep_ms(max(pause_ms, 0))
         self._try_at = runtime.monotonic_ms()
         try:
-            if pause_ms > 4 * self._backoff.try_ms:
-                partition.open()  # there may be a newer head, which spares the segments below it
+            # After a long pause there may be a newer head, which spares the segments below it. After a freeze what was
+            # folded may be a late create, and not the log.
+            if pause_ms > 4 * self._backoff.try_ms or not partition.has_young_look:
+                partition.open()
             else:
                 partition.catch_up()
         except StaleTopicId:
@@ -196,6 +213,7 @@ RIVAL_TRIES = 256  # for which a rival that was met counts
 ALONE_TURNS = 24
 # Weights of the newest try in the average. What counts is the try itself, but rivals that collide make tries long.
 _WEIGHT_SHORTER, _WEIGHT_LONGER = 0.5, 0.1
+SAMPLES_MAX = 32
 
 
 @dataclass(slots=True)
@@ -217,13 +235,14 @@ class ContentionBackoff:
     losses: int = 0  # in a row
     _met_at: int | None = None  # when a rival's segment was met last
     _turn_at: int | None = None  # since when this process wins without a gap
-    _won_at: int = 0
+    won_at: int = 0
+    _creates_ms: deque[int] = field(default_factory=lambda: deque(maxlen=SAMPLES_MAX))  # what the newest ones took
 
     def lose(self, now: int, took_ms: int, random: float) -> float:
         """Note a create that was lost, by a try of ``took_ms``, and return how long to leave the log to others."""
         self.try_ms = _average(self.try_ms, took_ms)
-        is_recent = now - self._won_at <= self._ms(TURN)
-        had_turn = is_recent and self._turn_at is not None and self._won_at > self._turn_at
+        is_recent = now - self.won_at <= self._ms(TURN)
+        had_turn = is_recent and self._turn_at is not None and self.won_at > self._turn_at
         self._met_at, self._turn_at = now, None
         self.losses = CHANCE_LOSSES if had_turn else self.losses + 1
         longest_ms = self._ms(LONG_PAUSE)
@@ -232,6 +251,20 @@ class ContentionBackoff:
         else:
             pause_ms = max(longest_ms / (1 + self.losses - CHANCE_LOSSES), self._ms(SHORT_PAUSE))
         return 2 * random * pause_ms
+
+    def answered(self, took_ms: int) -> None:
+        """Note how long a create took, won or lost."""
+        self.create_ms = _average(self.create_ms, took_ms)
+        self._creates_ms.append(took_ms)
+
+    @property
+    def shortest_create_ms(self) -> int:
+        return min(self._creates_ms, default=0)
+
+    def concede(self) -> None:
+        """Note a create that was lost, after which the process offers its batches instead of trying again."""
+        self.losses += 1
+        self._turn_at = None
 
     @property
     def should_advance_checkpoint(self) -> bool:
@@ -249,29 +282,29 @@ class ContentionBackoff:
     def win(self, now: int, took_ms: int) -> None:
         """Note a create that succeeded, ``took_ms`` after its try began."""
         self.losses = 0
-        self.create_ms = _average(self.create_ms, took_ms)
-        if self._turn_at is None or now - self._won_at > self._ms(GAP):
+        self.answered(took_ms)
+        if self._turn_at is None or now - self.won_at > self._ms(GAP):
             self._turn_at = now
-        self._won_at = now
+        self.won_at = now
 
     def gap(self, now: int, random: float) -> float:
         """Return how long to leave the log to others before the next create: mostly 0."""
-        if self._turn_at is None or now - self._won_at > self._ms(GAP):
+        if self._turn_at is None or now - self.won_at > self._ms(GAP):
             return 0
-        is_alone = self._met_at is None or now - self._met_at > RIVAL_TRIES * self._longest_try_ms
+        is_alone = self._met_at is None or now - self._met_at > RIVAL_TRIES * self.longest_try_ms
         turn_ms = self._ms(TURN) * (ALONE_TURNS if is_alone else 1)
-        if self._won_at - self._turn_at < turn_ms:
+        if self.won_at - self._turn_at < turn_ms:
             return 0
         self._turn_at = None
         return (0.75 + 0.5 * random) * self._ms(GAP)
 
     @property
-    def _longest_try_ms(self) -> float:
+    def longest_try_ms(self) -> float:
         return max(self.try_ms, self.create_ms + self.follow_ms)
 
     def _ms(self, scale: tuple[float, int]) -> float:
         tries, least_ms = scale
-        return max(tries * self._longest_try_ms, least_ms)
+        return max(tries * self.longest_try_ms, least_ms)
 
 
 def _average(average: float, newest: int) -> float:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from fenceline.append.checks import AdmitFirst
 from fenceline.append.coordinator_answer import AskCoordinator
-from fenceline.errors import FencelineError
+from fenceline.errors import FencelineError, OutcomeUnknownError
 from fenceline.format.batch import BatchHeader
 from fenceline.log.context import StaleTopicId
 
@@ -86,3 +86,11 @@ class Entry(Protocol):
 
     def check(self, tentative: TentativeState, now_ms: int) -> Stamped | Outcome:
         """Return the batch as the log would store it after ``tentative``, or the answer that it gets instead."""
+
+
+def unknown_offer() -> OutcomeUnknownError:
+    """Return the answer to the caller of an offer whose fate was not seen (I16)."""
+    return OutcomeUnknownError(
+        "another process may have appended the batch, but nothing shows whether it did; send it again with its "
+        "sequence, or read on to see"
+    )

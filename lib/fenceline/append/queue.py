@@ -10,7 +10,7 @@ Not here: what commits a group; see ``commit``.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple
@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 from fenceline import limits
 from fenceline.append.checks import AdmitFirst
 from fenceline.append.coordinator_answer import LOWERED, AskCoordinator
-from fenceline.append.entry import Entry, Outcome, Stamped
+from fenceline.append.entry import Entry, Outcome, Stamped, unknown_offer
 from fenceline.errors import ContendedError, OutcomeUnknownError, StoreUnavailableError
 from fenceline.format.batch import BatchHeader
 from fenceline.format.segment import Segment, SegmentMetadata
-from fenceline.log.context import StaleTopicId
+from fenceline.log.context import Context, StaleTopicId
 from fenceline.log.partition import Partition
 from fenceline.log.state import (
     AbortedTransaction,
@@ -36,6 +36,7 @@ from fenceline.log.state import (
     lowers_epoch,
 )
 from fenceline.ports import Unavailable
+from fenceline.runtime import Lock
 
 
 @dataclass(slots=True, eq=False)
@@ -45,6 +46,34 @@ class Ticket:
     entry: Entry
     until_ms: int  # monotonic
     outcome: Outcome | None = None
+    offer: str | None = None  # the id of the offer that it is, of this process or another one
+    is_withdrawn: bool = False  # it was an offer: it is not offered again
+    is_foreign: bool = False  # another process's offer: no caller of this one waits for it
+    place: int = 0  # of an own offer, in the order in which they were made; 0: it never was one
+
+
+def producer_ids_of(tickets: Sequence[Ticket]) -> list[int]:
+    """Return the producers whose states these tickets are checked by."""
+    return [p for p in (ticket.entry.producer_id for ticket in tickets) if p is not None]
+
+
+def new_metadata(context: Context, base: PartitionState, first: Entry) -> SegmentMetadata:
+    """Return the metadata of a segment that follows ``base``, but for its chain value.
+
+    Args:
+        first: The segment's first entry. One that brings an origin goes alone.
+    """
+    origin = first.origin
+    return SegmentMetadata(
+        write_id=context.runtime.fresh_id(),
+        appended_at=context.runtime.now_ms(),
+        origin=context.region if origin is None else origin.region,
+        records=base.records,
+        bytes=base.bytes,
+        max_timestamp=base.max_timestamp,
+        replicated=None if origin is None else origin.replicated,
+        own_records=base.own_records,
+    )
 
 
 @dataclass(slots=True)
@@ -85,8 +114,13 @@ def check_group(
     stamped: list[Stamped] = []
     events: list[tuple[int, ProducerEvent]] = []
     aborted: list[AbortedTransaction] = []
+    offers: list[str] = []
     for ticket in tickets:
         verdict = ticket.entry.check(tentative, metadata.appended_at)
+        if ticket.offer is not None:
+            if not isinstance(verdict, Stamped) or verdict.more:
+                continue  # its own process withdraws it first, and then checks it itself
+            offers.append(ticket.offer)
         if isinstance(verdict, AdmitFirst | AskCoordinator):
             unadmitted.append((ticket, verdict))  # a group waits for no request's admission
             continue
@@ -101,7 +135,7 @@ def check_group(
         answers.append((ticket, verdict))
     if not answers:
         return GroupResult(None, unadmitted)
-    segment = _segment(base, stamped, metadata)
+    segment = _segment(base, stamped, metadata._replace(offers=tuple(offers)) if offers else metadata)
     state = base if segment is None else close_segment(tentative.state, segment.metadata, segment.base_offset)
     return GroupResult(Group(base, answers, appended, segment, Folded(state, events, aborted)), unadmitted)
 
@@ -159,7 +193,7 @@ class AppendQueue:
     @property
     def is_idle(self) -> bool:
         """Return True if forgetting it loses nothing: no request, no create without an outcome, and no reader waits."""
-        return not (self._queue or self._group or self._is_led or self.partition.has_looker)
+        return not (self._queue or self._group or self._is_led or self.partition.awaited or self.partition.has_looker)
 
     def _must_lead(self, ticket: Ticket) -> bool:
         """Wait until the ticket has an outcome (False), or until no caller leads (True: this one does now)."""
@@ -168,7 +202,9 @@ class AppendQueue:
                 if ticket.outcome is not None:
                     return False
                 left_ms = ticket.until_ms - self._context.runtime.monotonic_ms()
-                if left_ms <= (0 if self._is_led else self._context.create_ms):
+                # What was offered must be withdrawn first, for which the last part of its caller's time is kept.
+                is_early = not self._is_led and not (ticket.offer is not None and self._group is None)
+                if left_ms <= (self._context.create_ms if is_early else 0):
                     self._leave(ticket)
                     return False
                 if not self._is_led:
@@ -187,6 +223,9 @@ class AppendQueue:
             self._keep(self)
             return
         self._withdraw(ticket)
+        if ticket.offer is not None:
+            ticket.outcome = unknown_offer()
+            return
         fact = self._trouble.fact
         if fact is not None:
             ticket.outcome = StoreUnavailableError(
@@ -211,14 +250,17 @@ class AppendQueue:
                 self._keep(self)
             else:
                 self._dissolve(group)
-                self._queue.remove(ticket)
+                if ticket in self._queue:
+                    self._queue.remove(ticket)
 
     def _dissolve(self, group: Group) -> None:
         """Queue a group's tickets again, first in line: the group will never be at its offset."""
         with self._lock:
             if self._group is group:  # else a caller that left has dissolved it
                 self._group = None
-                self._queue.extendleft(ticket for ticket, _ in reversed(group.answers) if ticket.outcome is None)
+                self._queue.extendleft(
+                    ticket for ticket, _ in reversed(group.answers) if ticket.outcome is None and ticket.offer is None
+                )
 
     def _finish(self, group: Group) -> None:
         """Answer every ticket of a settled group."""
@@ -227,6 +269,15 @@ class AppendQueue:
             if self._trouble.losses or self._trouble.fact is not None:
                 self._trouble = Trouble()
             self._deliver(group.answers)
+
+    def _drop_foreign_group(self) -> None:
+        """Drop a group that no caller waits for here, unless it is frozen: it would be created much later."""
+        with self._lock:
+            group = self._group
+            if group is not None and not (group.is_unknown or group.is_created):
+                waiting = [t for t, _ in group.answers if t.outcome is None and not t.is_foreign]
+                if not waiting:
+                    self._dissolve(group)
 
     def _end_incarnation(self, tickets: Sequence[Ticket]) -> None:
         """Answer these tickets that the topic id is stale: their callers resolve the name anew."""
@@ -251,17 +302,23 @@ class AppendQueue:
         with self._lock:
             return any(ticket.entry.is_urgent for ticket in self._queue)
 
-    def _fitting(self) -> list[Ticket]:
+    def _fitting(self, size: int = 0, held: Collection[int | None] = ()) -> list[Ticket]:
         """Return the first tickets in line that fit into one segment: batches, markers that share one, or one entry.
 
         Batches and such markers pass over each other: in a busy partition both share segments then. Requests that wait
         at the same time have no order between them, and the first in line always goes. Nothing passes over an entry
         that goes alone.
+
+        Args:
+            size: Of what shares the segment with them, in bytes.
+            held: Producers whose batches wait, since earlier ones of theirs are offered.
         """
         tickets: list[Ticket] = []
-        size, is_internal = 0, False
+        is_internal = False
         for ticket in islice(self._queue, limits.GROUP_BATCHES_MAX):
             entry = ticket.entry
+            if held and not entry.is_internal and entry.producer_id in held:
+                continue
             if not tickets:
                 is_internal = entry.is_internal
             elif entry.goes_alone or size + entry.size > limits.SEGMENT_BYTES_MAX:
@@ -273,3 +330,65 @@ class AppendQueue:
             if entry.goes_alone:
                 break
         return tickets
+
+    # For the combiner
+
+    @property
+    def lock(self) -> Lock:
+        return self._lock
+
+    @property
+    def first(self) -> Ticket | None:
+        """Return the first ticket in line; the lock is held."""
+        return self._queue[0] if self._queue else None
+
+    def take_first(self, may_go: Callable[[Ticket], bool], count: int) -> list[Ticket]:
+        """Remove the first tickets from the line, as far as each of them may go; the lock is held."""
+        taken: list[Ticket] = []
+        while self._queue and len(taken) < count and may_go(self._queue[0]):
+            taken.append(self._queue.popleft())
+        return taken
+
+    def queue_first(self, tickets: Sequence[Ticket]) -> None:
+        """Put tickets that were offers first in line, in the order in which they came, also beside earlier ones."""
+        with self._lock:
+            first = [*tickets]
+            while self._queue and self._queue[0].place:
+                first.append(self._queue.popleft())
+            self._queue.extendleft(sorted(first, key=lambda ticket: ticket.place, reverse=True))
+
+    def behind(self, offered: Sequence[Ticket], held: Collection[int | None]) -> list[Ticket]:
+        """Return the first tickets in line that share a segment with these offers; the lock is held.
+
+        Args:
+            held: As for the queue's own groups.
+        """
+        fitting = self._fitting(sum(ticket.entry.size for ticket in offered), held)
+        return [ticket for ticket in fitting if not (ticket.entry.is_internal or ticket.entry.goes_alone)]
+
+    def is_waiting(self, ticket: Ticket) -> bool:
+        """Return True if the ticket is in line; the lock is held."""
+        return ticket in self._queue
+
+    def take_group(self, group: Group) -> bool:
+        """Take a group for the present one. Return False if a caller in it has left."""
+        with self._lock:
+            own = [ticket for ticket, _ in group.answers if ticket.offer is None]
+            if not all(ticket in self._queue for ticket in own):
+                return False
+            self._group = group
+            self._unqueue(own)
+            return True
+
+    def drop(self, tickets: Sequence[Ticket]) -> None:
+        """Remove tickets from the line; the lock is held."""
+        self._unqueue(tickets)
+
+    def deliver(self, answers: Sequence[tuple[Ticket, Outcome]]) -> None:
+        """Answer these tickets' callers."""
+        self._deliver(answers)
+
+    def end_incarnation(self) -> None:
+        """Answer what waits that the topic id is stale."""
+        with self._lock:
+            self._end_incarnation(self._fitting())

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from fenceline import limits
 from fenceline.append.access_markers import shared_marker
 from fenceline.append.checks import AdmitFirst, Duplicate, Refused, Terms, check_append
 from fenceline.append.coordinator_answer import AskCoordinator
@@ -172,6 +173,17 @@ class BatchEntry:
             timestamp=-1 if append_time is None else append_time,
         )
         return Stamped(body, stamped, answer, more)
+
+
+def is_small_batch(entry: object) -> bool:
+    """Return True if any process may commit this entry: a small plain batch, without a session."""
+    return (
+        isinstance(entry, BatchEntry)
+        and entry.size <= limits.OFFER_BYTES_MAX
+        and entry.terms.session is None
+        and entry.terms.ended is None
+        and entry.terms.transactional_id is None
+    )
 
 
 def prepare(topic: Topic, request: AppendRequest, now_ms: int) -> BatchEntry:

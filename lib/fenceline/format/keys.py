@@ -10,6 +10,7 @@ Not here: what is stored at a key.
   (access).
 - The items of access: ``access.session``, ``access.producer`` (named), ``access.claims.snapshot`` (tickets).
 - The items of ownership: ``access.ownership.rules`` (ownership, lock).
+- The items of combining: ``append.offers`` (round, offer).
 - The item of a partition's links to other regions: ``regions.link_item``.
 - The items of subscriptions: ``subscriptions.items`` (subscription, cursor, chunk).
 - The item of cursors without a subscription: ``subscriptions.lifecycle`` (unowned).
@@ -227,6 +228,30 @@ def access_item(topic_id: str, partition: int) -> ItemKey:
 def link_item(topic_id: str, partition: int) -> ItemKey:
     """Return the key of what a replicator remembers of a partition: its lease, and what it saw of the peers."""
     return ItemKey(partition_items(topic_id, partition), "link")
+
+
+def round_item(topic_id: str, partition: int) -> ItemKey:
+    """Return the key of a partition's round: which offers may be committed next, and which are done."""
+    return ItemKey(partition_items(topic_id, partition), "round")
+
+
+def offer_items(topic_id: str, partition: int) -> str:
+    """Return the partition key of the batches that processes offer to whichever process appends next."""
+    return f"offers/{topic_id}/{partition:05d}"
+
+
+def offer_item(topic_id: str, partition: int, offered_at: int, offer_id: str) -> ItemKey:
+    return ItemKey(offer_items(topic_id, partition), f"{offered_at:013d}-{offer_id}")
+
+
+def offer_sort_from(offered_at: int) -> str:
+    """Return the sort key that follows all offers made before this time (ms)."""
+    return f"{max(offered_at, 0):013d}"
+
+
+def parse_offer_item(key: ItemKey) -> str:
+    """Return the offer's id."""
+    return key.sort.partition("-")[2]
 
 
 SESSION_SHARDS = "0123456789abcdef"

@@ -46,6 +46,7 @@ class SegmentMetadata(NamedTuple):
     replicated: Replicated | None = None
     own_records: int | None = None  # data records of this region; None in a segment from before regions
     unknown: tuple[tuple[str, str], ...] = ()  # members that this version does not know
+    offers: tuple[str, ...] = ()  # the ids of the offers that it commits: those of its first batches, in order (I16)
 
     @property
     def own_records_below(self) -> int:
@@ -71,6 +72,8 @@ class SegmentMetadata(NamedTuple):
             strings["origin-count"] = str(self.replicated.count)
             if self.replicated.chain:
                 strings["origin-chain"] = self.replicated.chain
+        if self.offers:
+            strings["offers"] = ",".join(self.offers)
         if self.chain:
             strings["chain"] = self.chain
         return strings
@@ -102,6 +105,7 @@ class SegmentMetadata(NamedTuple):
             chain=strings["chain"],
             replicated=replicated,
             own_records=None if own_records is None else int(own_records),
+            offers=tuple(strings["offers"].split(",")) if "offers" in strings else (),
         )
         names = {"chain", *known.to_strings()}
         unknown = tuple(sorted(member for member in strings.items() if member[0] not in names))

@@ -31,13 +31,15 @@ def keep_checkpoint(partition: Partition) -> None:
     _keep(partition, tries=8)
 
 
-def advance_checkpoint(partition: Partition) -> None:
+def advance_checkpoint(partition: Partition, *, tries: int = 1) -> None:
     """Move the checkpoint to the state, if it is behind: a rival that always wins finds it moved at its own next one.
 
-    One write is tried, because the caller has lost much time already. If other processes were faster, it has moved.
+    Args:
+        tries: How many writes. One is enough where the head was read just now: the caller has lost much time already.
+            If other processes were faster, the checkpoint has moved.
     """
     if partition.is_checkpoint_due(is_early=True):
-        _keep(partition, tries=1)
+        _keep(partition, tries=tries)
 
 
 def _keep(partition: Partition, tries: int) -> None:
@@ -120,7 +122,7 @@ def _write(partition: Partition, steps: list[_Step], tries: int) -> None:
         if not changes:
             return
         if partition.head is None or any(_creates_head(partition, change) for change in changes):
-            changes.append(_while_alive(partition))
+            changes.append(while_alive(partition))
         try:
             partition.context.items.write(changes)
         except VersionMoved:
@@ -139,7 +141,7 @@ def _creates_head(partition: Partition, change: Change) -> bool:
     return change.expected is None and change.key == keys.head_item(partition.topic_id, partition.partition)
 
 
-def _while_alive(partition: Partition) -> Check:
+def while_alive(partition: Partition) -> Check:
     """Return the condition that the name leads to this incarnation: its item goes before anything is collected."""
     key = keys.topic_item(partition.name)
     item = partition.context.items.get([key]).get(key)
@@ -198,6 +200,9 @@ def _head_step(partition: Partition, state: PartitionState) -> _Step:
         return change
 
     def anew(item: Item | None) -> Change | None:
+        if partition.head is None and item is not None:
+            with partition.lock:
+                partition.overtaken += 1  # another process made the first head
         return put(*_noted(partition, item))
 
     def written(change: Change) -> None:

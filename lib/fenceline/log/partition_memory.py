@@ -9,7 +9,7 @@ Not here: looking at the items, and reading segments; see ``partition``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from fenceline import limits
@@ -78,6 +78,8 @@ class PartitionMemory:
         self._bases = 0  # how often `base` moved
         self._resets = 0  # how often a state was adopted in place of the one before
         self._is_followed = False  # to the end of a listing, since that state was adopted
+        self.last_listed: tuple[int, Sequence[str]] = (-1, ())  # the last segment's base, and the offers that it lists
+        self.awaited: dict[str, int | None] = {}  # offers of this process: the segment that was seen to list each
         self.has_looker = False  # a reader polls the store, for all readers that wait
         self.is_saving = False  # a checkpoint is being written
 
@@ -268,6 +270,10 @@ class PartitionMemory:
                     self.producers_dropped += 1
             else:
                 self._unloaded.setdefault(producer_id, []).append(event)
+        self.last_listed = segment.base_offset, segment.metadata.offers
+        for offer in segment.metadata.offers:
+            if offer in self.awaited:
+                self.awaited[offer] = segment.base_offset
         self.index.add(segment.base_offset, segment.next_offset, segment.metadata)
         self.index.reach(segment.next_offset)
         self.changed.notify_all()

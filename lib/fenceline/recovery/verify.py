@@ -10,6 +10,7 @@ only their headers are folded, in order, which costs much less.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,6 +19,7 @@ from typing import TypeAlias
 from fenceline import limits
 from fenceline.errors import CorruptLogError
 from fenceline.format import keys
+from fenceline.format.segment import Segment
 from fenceline.log.checkpoint_items import Head, producer_from_value
 from fenceline.log.context import Context
 from fenceline.log.replay import Replay, begin
@@ -86,6 +88,7 @@ def verify_partition(
     base, bytes_below = replay.state.next_offset, replay.state.bytes
     count = 0
     problem, broken_at = "", None
+    offers = _Offers()
     try:
         _check_claims(claims, replay)
         for checked in check(ranges(context, topic.topic_id, partition, base, replay.state.chain)):
@@ -93,6 +96,7 @@ def verify_partition(
                 base = segment.base_offset
                 replay.follow(segment, region=context.region)
                 replay.aborted.clear()  # compared with no item, and would only grow
+                offers.check(segment)
                 base = replay.state.next_offset
                 _check_claims(claims, replay)
                 count += 1
@@ -112,6 +116,21 @@ def verify_partition(
     size = state.bytes - bytes_below
     found = Verified(topic.name, partition, count, state.records, size, state.next_offset, broken_at, problem)
     return found if problem else _with_findings(context, topic, found, replay)
+
+
+class _Offers:
+    """The offers that were met last, each of which only one segment may list (I16)."""
+
+    def __init__(self) -> None:
+        self._met: OrderedDict[str, None] = OrderedDict()
+
+    def check(self, segment: Segment) -> None:
+        for offer in segment.metadata.offers:
+            if offer in self._met:
+                raise CorruptLogError(f"two segments list the same offer: offer={offer} offset={segment.base_offset}")
+            self._met[offer] = None
+        while len(self._met) > limits.VERIFY_OFFERS_MAX:
+            self._met.popitem(last=False)
 
 
 def _with_findings(context: Context, topic: Topic, found: Verified, replay: Replay) -> Verified:

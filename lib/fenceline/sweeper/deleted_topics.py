@@ -18,7 +18,7 @@ orphans among the objects. That no item names an incarnation is never enough. It
 then all that is left of it.
 
 Items that a process wrote after so long a sleep are not found in this way. A partition's first checkpoint is not among
-them (``log.checkpoint``), and no process reaches the others.
+them (``log.checkpoint``), nor is its round (``append.offering``). An offer may be: it stays, 16 KiB at most.
 
 Not here: DELETE itself (``service.topic_deletion``).
 """
@@ -37,6 +37,7 @@ from fenceline.log.topic_objects import newest_object, read_topic
 from fenceline.ports import Delete, Item, NotFound, Put
 from fenceline.recovery.lost_items import is_known
 from fenceline.sweeper.collect import store_now
+from fenceline.sweeper.offer_expiry import collect_offers
 from fenceline.sweeper.session_expiry import collect_producers
 from fenceline.sweeper.subscription_expiry import collect_subscriptions
 
@@ -97,7 +98,9 @@ def _is_empty(context: Context, gone: Item, budget: Budget) -> bool:
             return False
         some = sorts[at : at + limits.FETCH_SEGMENTS]
         calls = [lambda sort=sort: context.items.query(sort, limit=1) for sort in some]
-        for sort, first in zip(some, context.runtime.gather(calls), strict=True):
+        for number, (sort, first) in enumerate(zip(some, context.runtime.gather(calls), strict=True), at):
+            if first and not collect_offers(context, topic_id, number, budget):
+                return False  # before the round, which shows that there may be offers
             while first and (found := context.items.query(sort, limit=limits.LIST_MAX)):
                 if not delete_items(context, found, budget):
                     return False

@@ -19,7 +19,7 @@ one listing shows which have segments.
 
 A round goes once over everything: deleted topics, then topics and their partitions by name. It may take several runs.
 The position says where the next run continues, and losing it costs a repetition. Once an hour a round is thorough: it
-also looks for lapsed producers, ended sessions, every transaction, expired transactional ids, and orphans.
+also looks for lapsed producers, ended sessions, every transaction, expired transactional ids, old offers, and orphans.
 
 What goes wrong with one partition is reported, and delays nothing else. Nor does a compaction in which a run dies:
 before it begins, the position after that partition is saved.
@@ -50,6 +50,7 @@ from fenceline.service.log import Log
 from fenceline.subscriptions.heads import Seen, first_with_segments, look_at, with_segments
 from fenceline.sweeper import collect
 from fenceline.sweeper.deleted_topics import collect_incarnation, collect_orphans
+from fenceline.sweeper.offer_expiry import expire_offers
 from fenceline.sweeper.position import Cursor, Place
 from fenceline.sweeper.producer_expiry import expire_producers
 from fenceline.sweeper.report import Report
@@ -202,6 +203,9 @@ class _Run:
         with self._reporting(f"topic={topic.name} partitions={numbers[0]} to {numbers[-1]}"):
             seen = look_at(self._context, topic, numbers)
             idle = self._idle(topic, numbers, seen)
+            if self._cursor.is_thorough:
+                used = [n for n in numbers if n not in idle or seen.head(topic.topic_id, n) is not None]
+                expire_offers(self._context, topic.topic_id, used, now_ms=self._now_ms, budget=self._budget)
         for number in numbers:
             if number not in idle:
                 if self._budget.is_over():

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import pytest
 
 from fenceline.adapters.sqlite.directory import SqliteItemStore
+from fenceline.append.queue import Ticket
 from fenceline.errors import (
     OffsetMismatchError,
     TopicAlreadyExistsError,
@@ -67,6 +68,32 @@ def _with_records(scene: Scene) -> Process:
     scene.append(process, TOPIC, 0, "b0", producer=(7, 0, 0))
     scene.append(process, TOPIC, 1, "c0")
     return process
+
+
+def beside_rivals(scene: Scene) -> Process:
+    """Make the same, by a process that lost its last creates to rivals: it offers what it appends next."""
+    process = _with_records(scene)
+    _meet_rivals(process)
+    return process
+
+
+def beside_an_offer(scene: Scene) -> Process:
+    """Make the same, and an offer of another process, which has died since."""
+    process, other = _with_records(scene), scene.process()
+    scene.append(other, TOPIC, 0, "d0")
+    scene.append(process, TOPIC, 0, "e0")
+    _meet_rivals(process)
+    appender = other.log._resolver.appender(scene.topic(TOPIC), 0)
+    entry = other.log.producing.prepared(appender.partition, scene.topic(TOPIC), request_of("left"), is_new=True)
+    appender._queue.append(Ticket(entry, 1 << 62))
+    assert appender._meet_rivals()._offer()
+    scene.ledger.unknown.add(b"left")
+    return process
+
+
+def _meet_rivals(process: Process) -> None:
+    appender = process.log._resolver.appender(process.log.topics.get(TOPIC), 0)
+    appender._meet_rivals()._served_at = appender._backoff.won_at + 1  # as if a rival had committed its last append
 
 
 def nothing_there(scene: Scene) -> Process:
@@ -542,6 +569,9 @@ OPERATIONS = [
     Operation("append with a checkpoint", fifteen_segments, append_sixteenth, {
         SAME: append_sixteenth, APPEND: append_behind_it,
     }),
+    Operation("append, offered", beside_rivals, append_plain, {APPEND: append_more, SWEEPER: sweep_all}),
+    Operation("idempotent append, offered", beside_rivals, append_idempotent, {SAME: append_idempotent_again}),
+    Operation("append beside an offer", beside_an_offer, append_plain, {APPEND: append_more}),
     Operation("append to a topic without its object", only_an_item, append_plain, {APPEND: append_more}),
     Operation("checkpoint", cold, checkpoint, {SAME: checkpoint_reaches_the_end, APPEND: append_more}),
     Operation("checkpoint of many producers", many_producers, checkpoint, {

@@ -20,6 +20,7 @@ from fenceline.format.control import SEAL, parse_marker
 from fenceline.log.checkpoint_items import Head
 from fenceline.log.topic_item import TopicItem, topic_from_value
 from tests.simulation.crash.access_rows import ACCESS_ROWS, settled_access
+from tests.simulation.crash.combining_rows import COMBINING_ROWS, settled_combining
 from tests.simulation.crash.region_rows import REGION_ROWS, Replicated, replicated_in, settled_regions, taken
 from tests.simulation.crash.transaction_rows import TRANSACTION_ROWS, settled_transactions
 
@@ -229,6 +230,7 @@ ROWS: Mapping[str, Callable[[Difference], set[str]]] = {
     "half a compaction": _files_of_no_view,
     "a step of the sweeper, before the next": _steps_of_a_sweep,
     "some deletions of a collection, before the others": _deleted,
+    **COMBINING_ROWS,
     **ACCESS_ROWS,
     **TRANSACTION_ROWS,
     **REGION_ROWS,
@@ -245,6 +247,7 @@ def _settled(difference: Difference) -> set[str]:
     """
     settled = {key for items in difference.heads for key in difference.changed_under(f"{items}#")}
     settled -= _items_ahead_of_the_head(difference)
+    settled |= settled_combining(difference)
     settled |= settled_access(difference)
     settled |= settled_transactions(difference)
     settled |= settled_regions(difference)

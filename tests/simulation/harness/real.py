@@ -52,7 +52,8 @@ def _stores(world: World) -> tuple[SqliteObjectStore, SqliteItemStore]:
 
 
 def _make(world: World, process: Process, objects: ObjectStore, items: ItemStore, plan: Plan) -> Log:
-    return Log(objects, items, SimRuntime(world, process), region=REGION, item_age_ms=plan.item_age_ms)
+    runtime = SimRuntime(world, process)
+    return Log(objects, items, runtime, region=REGION, item_age_ms=plan.item_age_ms, timeout_ms=plan.timeout_ms)
 
 
 def _sweep(log: Log) -> object:

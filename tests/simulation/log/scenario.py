@@ -36,6 +36,7 @@ PATIENT_MS = 5 * 3_600_000
 BRISK = {
     "GC_GRACE_MS": 20_000,
     "ITEM_AGE_MS_MAX": 5_000,
+    "OFFER_MS": 120_000,  # longer than objects are kept, as by a clock that is behind
     "CHECKPOINT_MS": 500,
     "STATE_MS": 2_000,
     "CLOCK_MS": 10_000,
@@ -63,6 +64,7 @@ class Plan:
     compacts: bool = False  # topic compacted by clients, by the sweepers, and beside readers of the view
     is_brisk: bool = False  # seconds for the protocol's long times, and clients that take as long
     pause_ms: float = 0
+    timeout_ms: int = 20_000  # for which a process works on a request
 
     @property
     def is_calm(self) -> bool:

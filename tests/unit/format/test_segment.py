@@ -25,6 +25,7 @@ METADATA = st.builds(
     max_timestamp=st.integers(-1, 2**63 - 1),
     replicated=st.none() | st.builds(Replicated, TEXT, NUMBERS, NUMBERS),
     unknown=st.just(()),
+    offers=st.lists(st.from_regex(r"[\w-]{11}", fullmatch=True), max_size=3).map(tuple),
 )
 # Members of a newer fenceline, or of a tool that copies objects. By name they sort before, between and after ours.
 OTHERS = st.dictionaries(

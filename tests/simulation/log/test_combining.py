@@ -1,0 +1,45 @@
+"""Processes that contend, and offer their batches to each other: seeds that must pass, and reach every case."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.simulation.log import combining
+
+FEW = 8  # seeds in `make check`
+CHUNK = 100
+SEEDS = 1_000
+
+
+def played(seeds: range) -> Counter[str]:
+    met: Counter[str] = Counter()
+    with combining.counting(met):
+        for seed in seeds:
+            combining.count_what_is_left(combining.run_seed(seed), met)
+    return met
+
+
+def test_an_offered_batch_is_committed_once_or_known_not_to_be() -> None:
+    """I16, and all that holds without combining (I1 to I7)."""
+    met = played(range(FEW))
+    assert met["another process's create committed an offer"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(FEW, SEEDS, CHUNK))
+def test_no_race_and_no_fault_commits_an_offer_twice(first: int) -> None:
+    """I16. A seed that fails prints the command that replays it."""
+    met = played(range(first, min(first + CHUNK, SEEDS)))
+    assert met["another process's create committed an offer"] > 0
+
+
+@pytest.mark.slow
+def test_every_case_of_the_adversary_is_reached() -> None:
+    """The cases that DESIGN.md lists under "Combining", each met by a seed; those with ghosts by plans of their own."""
+    met = played(range(SEEDS, SEEDS + 150))
+    with combining.counting(met):
+        for seed in range(60):
+            combining.count_what_is_left(combining.run_seed(seed, combining.draw_ghosts(seed)), met)
+    assert {case for case in combining.CASES if not met[case]} == set(), met
