@@ -16,6 +16,7 @@ setup: .venv/ready ## make the virtual environment, once, with all that tests an
 FOR_DEMO := server
 FOR_DEPLOYMENT := aws,infra,server
 FOR_TESTS := aws,infra,server,test
+FOR_PLOT := plot
 FOR_SPARK := server,spark
 define install
 	@(while sleep 2; do printf .; done) & dots=$$!; trap 'kill $$dots; echo' EXIT; trap 'exit 130' INT TERM; \
@@ -42,6 +43,11 @@ endef
 	$(call install,$(FOR_SPARK))
 	@$(BIN)/python -m fenceline_spark.java 2>/dev/null || { echo "setup: a Java for Spark, since none of 17 or newer is here, 35 MB more, about 5 s"; \
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(FOR_SPARK),java]'; }
+	@touch $@
+
+.venv/ready-plot: .venv/ready
+	@echo "setup: matplotlib for the plots, 170 MB more, about 20 s"
+	$(call install,$(FOR_PLOT))
 	@touch $@
 
 demo: .venv/ready-demo ## load real events through the HTTP API, read them back, verify them; under a minute
@@ -84,9 +90,12 @@ simulate: setup ## search: the simulation over SEEDS seeds (1000), and the prope
 	$(BIN)/python -m tests.simulation --scenario once --seeds $(SEEDS)
 	$(BIN)/python -m pytest -n 2 -m 'not slow and not spark' --hypothesis-profile fresh
 
-bench: setup ## measure, as ratios in one run: embedded, on real S3 and DynamoDB servers, the functions' cold start, regions
+PLOTTED := build/bench-latencies.png
+
+bench: setup $(if $(PLOT),.venv/ready-plot) ## measure, as ratios in one run: embedded, on real servers, cold starts, regions; PLOT=1 draws latencies
 	$(BIN)/fenceline bench
-	$(BIN)/python -m benchmarks.real_servers
+	$(BIN)/python -m benchmarks.real_servers$(if $(PLOT), --plot $(PLOTTED))
+	$(BIN)/python -m benchmarks.s2_lite
 	$(BIN)/python -m benchmarks.functions
 	$(BIN)/python -m benchmarks.regions
 

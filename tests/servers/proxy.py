@@ -10,7 +10,7 @@ import asyncio
 import random
 import threading
 from collections import Counter
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -42,6 +42,7 @@ class Proxy:
     chance: random.Random
     request_delay_s: float = 0.0  # added to every request
     url: str = ""
+    requests: int = 0  # that have come so far
     met: Counter[str] = field(default_factory=Counter)
     serving: set[Any] = field(default_factory=set)  # held here: asyncio forgets the task of a client that has left
 
@@ -104,6 +105,7 @@ class _Link:
 
     async def _before_request(self) -> None:
         proxy, faults = self.proxy, self.proxy.faults
+        proxy.requests += 1
         if proxy.request_delay_s:
             await asyncio.sleep(proxy.request_delay_s)
         thrown = proxy.chance.random()
@@ -136,13 +138,20 @@ async def _quietly(passing: Coroutine[None, None, None]) -> None:
 
 
 @contextmanager
-def proxied(url: str, *, faults: Faults | None = None, seed: int = 0, request_delay_s: float = 0.0) -> Iterator[Proxy]:
+def proxied(
+    url: str,
+    *,
+    faults: Faults | None = None,
+    seed: int = 0,
+    request_delay_s: float = 0.0,
+    new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
+) -> Iterator[Proxy]:
     """Lend a proxy before the server at ``url``."""
     parts = urlsplit(url)
     assert parts.hostname is not None
     assert parts.port is not None
     proxy = Proxy((parts.hostname, parts.port), faults or Faults(), random.Random(seed), request_delay_s)
-    loop = asyncio.new_event_loop()
+    loop = new_loop()
     server = loop.run_until_complete(asyncio.start_server(proxy.serve, "127.0.0.1", 0, backlog=1_000))
     proxy.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     thread = threading.Thread(target=loop.run_forever, name="proxy", daemon=True)

@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 FOR_DEMO = "server"
 FOR_DEPLOYMENT = "aws,infra,server"
 FOR_TESTS = "aws,infra,server,test"
+FOR_PLOT = "plot"
 FOR_SPARK = "server,spark"
 FOR_JAVA = "server,spark,java"  # where none is found: make plans the step, and its shell decides
 
@@ -26,15 +27,15 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def planned(checkout: Path, target: str) -> str:
+def planned(checkout: Path, target: str, *variables: str) -> str:
     """Return the commands that make would run."""
-    done = subprocess.run(["make", "-n", target], cwd=checkout, check=True, capture_output=True, text=True)
+    done = subprocess.run(["make", "-n", target, *variables], cwd=checkout, check=True, capture_output=True, text=True)
     return done.stdout
 
 
-def installed(checkout: Path, target: str) -> list[str]:
+def installed(checkout: Path, target: str, *variables: str) -> list[str]:
     """Return the extras that each call of pip would install, all at pinned versions."""
-    calls = [line for line in planned(checkout, target).splitlines() if " -m pip install " in line]
+    calls = [line for line in planned(checkout, target, *variables).splitlines() if " -m pip install " in line]
     assert all(" -c constraints.txt " in call for call in calls)
     return [found for call in calls for found in re.findall(r"-e '\.\[(.*?)\]'", call)]
 
@@ -56,6 +57,12 @@ def test_the_demo_of_spark_brings_a_java_where_there_is_none_and_waits_for_no_te
 @pytest.mark.parametrize("target", ["check", "setup", "simulate", "bench"])
 def test_the_other_targets_have_everything_but_spark(checkout: Path, target: str) -> None:
     assert installed(checkout, target) == [FOR_DEMO, FOR_DEPLOYMENT, FOR_TESTS]
+
+
+def test_the_benchmark_installs_what_draws_and_draws_only_where_a_plot_is_wanted(checkout: Path) -> None:
+    assert installed(checkout, "bench", "PLOT=1") == [FOR_DEMO, FOR_DEPLOYMENT, FOR_TESTS, FOR_PLOT]
+    assert "benchmarks.real_servers --plot build/bench-latencies.png\n" in planned(checkout, "bench", "PLOT=1")
+    assert "--plot" not in planned(checkout, "bench")
 
 
 def test_after_the_demo_only_the_rest_is_added_and_after_the_tests_nothing(checkout: Path) -> None:

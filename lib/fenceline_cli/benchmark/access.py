@@ -10,19 +10,19 @@ import itertools
 import statistics
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fenceline.access.rules import EXCLUSIVE_WITH_FENCING
-from fenceline.adapters.sqlite.directory import SqliteItemStore, SqliteObjectStore, open_directory
+from fenceline.adapters.sqlite.directory import SqliteItemStore, open_directory
 from fenceline.append.request import AppendRequest
 from fenceline.format.control import EXCLUSIVE
 from fenceline.model.record import Record
 from fenceline.model.requests import ClaimRequest, OwnTarget
 from fenceline.model.results import SessionRef
-from fenceline.ports import Change, Item, ItemKey, Object, ObjectSummary, Put
+from fenceline.ports import ItemKey, Put
 from fenceline.runtime import ThreadRuntime
 from fenceline.service.log import Log
+from fenceline_cli.benchmark.counted_stores import CountedItems, CountedObjects
 from fenceline_cli.benchmark.run import Row, median_ms
 
 TOPIC = "bench"
@@ -36,7 +36,7 @@ def measure(directory: Path) -> list[Row]:
     runtime = ThreadRuntime()
     objects, items = open_directory(directory / "access", now_ms=runtime.now_ms)
     calls: Counter[str] = Counter()
-    log = Log(_CountedObjects(objects, calls), _CountedItems(items, calls), runtime, region="local", item_age_ms=60_000)
+    log = Log(CountedObjects(objects, calls), CountedItems(items, calls), runtime, region="local", item_age_ms=60_000)
     log.topics.create(TOPIC, partitions=max(PARTITIONS))
     rows = [*_takeovers(log), *_claim(log, calls), *_sessions(log, calls), *_locks(log, items)]
     objects.close()
@@ -121,45 +121,3 @@ def _locks(log: Log, items: SqliteItemStore) -> list[Row]:
         Row("bare conditional item write", 1e3 / bare_ms, "1/s"),
         Row("a lock taken and released ÷ the bare write", lock_ms / bare_ms, "×"),
     ]
-
-
-class _CountedObjects:
-    def __init__(self, store: SqliteObjectStore, calls: Counter[str]) -> None:
-        self._store = store
-        self._calls = calls
-
-    def create(self, key: str, body: bytes, metadata: Mapping[str, str]) -> None:
-        self._calls["create"] += 1
-        self._store.create(key, body, metadata)
-
-    def get(self, key: str, start: int = 0, end: int | None = None) -> Object:
-        self._calls["get"] += 1
-        return self._store.get(key, start, end)
-
-    def list(self, prefix: str, start_after: str = "", limit: int = 1000) -> Sequence[ObjectSummary]:
-        self._calls["list"] += 1
-        return self._store.list(prefix, start_after, limit)
-
-    def delete(self, key: str) -> None:
-        self._store.delete(key)
-
-    def url(self, key: str, lifetime_ms: int) -> str:
-        return self._store.url(key, lifetime_ms)
-
-
-class _CountedItems:
-    def __init__(self, store: SqliteItemStore, calls: Counter[str]) -> None:
-        self._store = store
-        self._calls = calls
-
-    def get(self, keys: Sequence[ItemKey]) -> Mapping[ItemKey, Item]:
-        self._calls["items"] += 1
-        return self._store.get(keys)
-
-    def write(self, changes: Sequence[Change]) -> None:
-        self._calls["write"] += 1
-        self._store.write(changes)
-
-    def query(self, partition: str, *, start_after: str = "", prefix: str = "", limit: int = 1000) -> Sequence[Item]:
-        self._calls["query"] += 1
-        return self._store.query(partition, start_after=start_after, prefix=prefix, limit=limit)

@@ -29,6 +29,7 @@ from fenceline.model.record import Record
 from fenceline.model.results import ProducerRef
 from fenceline.runtime import ThreadRuntime
 from fenceline.service.log import Log
+from fenceline_cli.benchmark.parts import LOCAL
 from fenceline_cli.dev_server.process import ServerProcess
 
 KIB = 1024
@@ -69,15 +70,12 @@ class Bench:
         self._runtime = ThreadRuntime()
         self.rows: list[Row] = []
 
-    def run(self, *, on_part: Callable[[str], object]) -> None:
-        """Measure everything, part by part."""
-        for name, part in (
-            ("append against a bare create", self.appends),
-            ("cost by number of segments", self.sizes),
-            ("binary batches through HTTP", self.http),
-        ):
-            on_part(name)
-            part()
+    def run(self, names: Sequence[str], *, on_part: Callable[[str], object]) -> None:
+        """Measure those of the named ones of ``parts.LOCAL`` that are here, part by part."""
+        for name, part in (("appends", self.appends), ("sizes", self.sizes), ("http", self.http)):
+            if name in names:
+                on_part(LOCAL[name])
+                part()
 
     def _stores(self, name: str) -> tuple[SqliteObjectStore, SqliteItemStore]:
         return open_directory(self._directory / name, now_ms=self._runtime.now_ms)

@@ -1,8 +1,8 @@
 """Measurements on a bucket and a table, as ratios side by side in one run: what the protocol adds to bare requests.
 
 Rule: both sides of a ratio are measured in turn, in blocks; figures are medians. The bare side is what a program would
-do without the log: boto3's own put, and plain gets of the same objects. Absolute times are this machine's; only the
-ratios can be compared.
+do without the log: one put, and plain gets of the same objects. Absolute times are this machine's; only the ratios can
+be compared.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import statistics
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import urllib3
@@ -18,102 +18,76 @@ import urllib3
 from fenceline import limits
 from fenceline.append.request import AppendRequest
 from fenceline.format.batch import encode
-from fenceline.format.segment import SegmentMetadata
 from fenceline.model.record import Record
 from fenceline.model.results import ProducerRef
-from fenceline.runtime import ThreadRuntime
 from fenceline.service.log import Log
 from fenceline.settings import Settings
-from fenceline_cli.benchmark.counted_log import ITEM_WRITES, CountedLog, plain_s3
-from fenceline_cli.benchmark.rivals import race
-from fenceline_cli.benchmark.run import KIB, Row, median_ms
+from fenceline_cli.benchmark import creates, one_server
+from fenceline_cli.benchmark.combining import FAR, NEAR, Combining
+from fenceline_cli.benchmark.counted_log import ITEM_WRITES, CountedLog
+from fenceline_cli.benchmark.parts import ON_S3
+from fenceline_cli.benchmark.run import KIB, Row
+from fenceline_cli.benchmark.scratch import Scratch
 
-SIZES = (("1 KiB", KIB, 20), ("64 KiB", 64 * KIB, 10), ("1 MiB", KIB * KIB, 5))
 SEGMENTS = 200  # two pages
 READERS = 4
 READ_ROUNDS = 7
-RIVALS = 8
-RACES = 2
-_METADATA = SegmentMetadata("w" * 32, 1, "local", 1, 1, 1, "c" * 64).to_strings()
+SECONDS = 6.0  # of each race and each load
 
 
 class S3Bench:
     """A run, in topics of its own, which it deletes.
 
     Args:
-        slow_endpoint: An endpoint that serves the same bucket with 30 ms added to each request, or none.
+        slow_endpoint: An endpoint that serves the same bucket with 30 ms added to each request, or "".
+        seconds: How long each race of processes and each load of clients lasts.
     """
 
-    def __init__(self, settings: Settings, *, slow_endpoint: str = "") -> None:
+    def __init__(self, settings: Settings, *, slow_endpoint: str = "", seconds: float = SECONDS) -> None:
         self._settings = settings
         self._slow_endpoint = slow_endpoint
-        self._bucket, prefix = settings.bucket_and_prefix
-        self._prefix = f"{prefix.strip('/')}/" if prefix else ""
-        self.name = f"bench-{ThreadRuntime().fresh_id()[:8]}"
-        self._topics: list[str] = []
+        self._seconds = seconds
+        self.scratch = Scratch(settings)
         self.rows: list[Row] = []
+        self.latencies: dict[str, list[float]] = {}  # in ms, of each cell of the races
 
-    def run(self, *, on_part: Callable[[str], object]) -> None:
-        """Measure everything, part by part."""
-        parts: list[tuple[str, Callable[[], None]]] = [
-            ("appends against bare puts", lambda: self.appends("", "≤ 1.10", None)),
-            ("reads of segments against bare gets", self.reads),
-            ("group commit", self.threads),
-            ("rival processes", self.rivals),
-            ("requests", self.requests),
-        ]
-        if self._slow_endpoint:
-            slow = ("the same appends, 30 ms away", lambda: self.appends(", 30 ms away", "≤ 1.05", self._slow_endpoint))
-            parts.insert(1, slow)
-        try:
-            for name, part in parts:
-                on_part(name)
-                part()
-        finally:
-            opened = CountedLog(self._settings)
-            for topic in self._topics:
-                opened.log.topics.delete(topic)
-            opened.close()
+    def run(self, names: Sequence[str], *, on_part: Callable[[str], object]) -> None:
+        """Measure the named ones of ``parts.ON_S3``, part by part."""
+        measures: Mapping[str, Callable[[], None]] = {
+            "creates": lambda: self.creates(on_part),
+            "reads": self.reads,
+            "threads": self.threads,
+            "combining": lambda: self.combining(on_part),
+            "paced": lambda: self.paced(on_part),
+            "server": self.server,
+            "requests": self.requests,
+        }
+        with self.scratch:
+            for name in names:
+                on_part(ON_S3[name])
+                measures[name]()
 
     def _add(self, what: str, value: float, unit: str, goal: str = "") -> None:
         self.rows.append(Row(what, value, unit, goal))
 
-    def _topic(self, opened: CountedLog, what: str) -> str:
-        name = f"{self.name}-{what}-{len(self._topics)}"
-        opened.log.topics.create(name, config={"max.message.bytes": 2 * KIB * KIB})
-        self._topics.append(name)
-        return name
+    def creates(self, on_part: Callable[[str], object]) -> None:
+        self.rows += creates.measure(self.scratch, NEAR, None)
+        if self._slow_endpoint:
+            on_part("the same appends, 30 ms away")
+            self.rows += creates.measure(self.scratch, FAR, self._slow_endpoint)
 
-    def appends(self, where: str, goal: str, endpoint: str | None) -> None:
-        opened, plain = CountedLog(self._settings, objects_endpoint=endpoint), plain_s3(endpoint)
-        topic = self._topic(opened, "append")
-        numbers = iter(range(10**9))
-        for name, size, rounds in SIZES:
-            body = _batch(size, opened.runtime.now_ms())
-            request = AppendRequest.of_batch(body)
+    def combining(self, on_part: Callable[[str], object]) -> None:
+        rows, self.latencies = self._races().measure(on_part)
+        self.rows += rows
 
-            def bare(body: bytes = body) -> None:
-                key = f"{self._prefix}probe/{topic}/{next(numbers)}"
-                plain.put_object(Bucket=self._bucket, Key=key, Body=body, IfNoneMatch="*")
+    def paced(self, on_part: Callable[[str], object]) -> None:
+        self.rows += self._races().paced(on_part)
 
-            def create(body: bytes = body) -> None:
-                opened.objects.create(f"probe/{topic}/{next(numbers)}", body, _METADATA)
+    def _races(self) -> Combining:
+        return Combining(self.scratch, self._seconds, self._slow_endpoint)
 
-            def append(request: AppendRequest = request) -> None:
-                opened.log.append(topic, 0, request)
-
-            append()
-            (bare_ms, bare_cpu), (create_ms, _), (append_ms, cpu) = median_ms([bare, create, append], rounds=rounds)
-            self._add(f"bare boto3 put, {name}{where}", bare_ms, "ms")
-            self._add(f"append, {name}{where}", append_ms, "ms")
-            self._add(f"append ÷ bare boto3 put, {name}{where}", append_ms / bare_ms, "×", goal)
-            self._add(f"the adapter's create alone ÷ bare boto3 put, {name}{where}", create_ms / bare_ms, "×")
-            self._add(f"append ÷ bare boto3 put, this process's CPU, {name}{where}", cpu / bare_cpu, "×")
-        while listed := opened.objects.list(f"probe/{topic}/"):
-            for line in listed:
-                opened.objects.delete(line.key)
-        plain.close()
-        opened.close()
+    def server(self) -> None:
+        self.rows += one_server.measure(self.scratch, seconds=self._seconds / 2)
 
     def reads(self) -> None:
         """Read a log through its segments' URLs, page by page, and the same objects by URLs known beforehand.
@@ -121,11 +95,11 @@ class S3Bench:
         Both use one plain client, equally parallel; each round lists by a log that has listed nothing yet.
         """
         opened = CountedLog(self._settings)
-        topic = self._topic(opened, "read")
+        topic = self.scratch.topic("read")
         request = AppendRequest.of_batch(_batch(KIB * KIB, opened.runtime.now_ms()))
         for _ in range(SEGMENTS):
             opened.log.append(topic, 0, request)
-        prefix = f"log/{opened.log.topics.get(topic).topic_id}/00000/"
+        prefix = f"log/{self.scratch.topic_id(topic)}/00000/"
         urls = [opened.objects.url(line.key, limits.URL_MS) for line in opened.objects.list(prefix)]
         client = urllib3.PoolManager(maxsize=READERS)
 
@@ -155,7 +129,7 @@ class S3Bench:
 
     def threads(self, threads: int = 64, each: int = 10) -> None:
         opened = CountedLog(self._settings)
-        topic = self._topic(opened, "threads")
+        topic = self.scratch.topic("threads")
         request = AppendRequest.of_records([Record(b"x" * KIB)])
         opened.log.append(topic, 0, request)
         opened.clear()
@@ -174,24 +148,10 @@ class S3Bench:
         self._add(f"appends, {threads} threads", threads * each / seconds, "1/s")
         opened.close()
 
-    def rivals(self) -> None:
-        opened = CountedLog(self._settings)
-        alone, together = [], []
-        for _ in range(RACES):
-            alone.append(race(self._settings, self._topic(opened, "alone"), 1))
-            together.append(race(self._settings, self._topic(opened, "rivals"), RIVALS))
-        rate_alone, rate = (statistics.mean(r.rate for r in races) for races in (alone, together))
-        self._add("commits, 1 process", rate_alone, "1/s")
-        self._add(f"commits, {RIVALS} rival processes", rate, "1/s")
-        self._add(f"commits, {RIVALS} rivals ÷ 1 alone", rate / rate_alone, "×", "≥ 0.8")
-        self._add("lost creates per commit", statistics.mean(r.lost for r in together), "", "≤ 1")
-        self._add("longest append among rivals", max(r.longest_s for r in together), "s")
-        opened.close()
-
     def requests(self, appends: int = 64) -> None:
         """Count requests on a partition that this process has not used yet, and on one that it has."""
         opened = CountedLog(self._settings)
-        topic = self._topic(opened, "requests")
+        topic = self.scratch.topic("requests")
         for n in range(16):
             opened.log.append(topic, 0, _idempotent(n))
         opened.log.partitions.checkpoint(topic, 0)

@@ -19,6 +19,7 @@ class ServerProcess:
     """A process of ``fenceline dev`` on this machine; a context manager that ends it.
 
     Args:
+        directory: That of its stores; ``None`` if ``options`` name the stores.
         port: 0 takes a free one.
         options: Further options of ``fenceline dev``.
         messages: The file for what the server prints about its work, left out this process's stderr.
@@ -29,14 +30,15 @@ class ServerProcess:
 
     def __init__(
         self,
-        directory: Path,
+        directory: Path | None,
         *,
         workers: int = 1,
         port: int = 0,
         options: Sequence[str] = (),
         messages: IO[str] | None = None,
     ) -> None:
-        self._command = [sys.executable, "-m", "fenceline_cli.main", "dev", "--data", str(directory)]
+        stores = [] if directory is None else ["--data", str(directory)]
+        self._command = [sys.executable, "-m", "fenceline_cli.main", "dev", *stores]
         self._command += ["--port", str(port), "--workers", str(workers), *options]
         self._messages = messages
         self.url = ""
