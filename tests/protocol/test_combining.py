@@ -98,6 +98,23 @@ def while_it_waits(service: Service, act: Callable[[], object], monkeypatch: pyt
     monkeypatch.setattr(service.runtime, "sleep_ms", slept)
 
 
+def unbound_lists(service: Service, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return a list of the segments that will list what the stored round does not bind to their offset (I16)."""
+    create, found = service.objects.store.create, []
+
+    def checked(key: str, body: bytes, metadata: Any) -> None:
+        if listed := metadata.get("offers"):
+            stored = round_of(service)
+            known = Round(-1) if stored is None else Round.from_value(stored.value)
+            is_there = key == keys.segment_key(service.topic_id(), 0, known.offset)
+            if not is_there or not {*listed.split(",")} <= {*known.bound}:
+                found.append(key)
+        create(key, body, metadata)
+
+    monkeypatch.setattr(service.objects.store, "create", checked)
+    return found
+
+
 def test_where_no_process_contends_nothing_is_offered(service: Service) -> None:
     before = service.count()
     for _ in range(3 * limits.CHECKPOINT_SEGMENTS):
@@ -193,6 +210,17 @@ def test_a_log_append_time_is_the_one_that_is_stored(service: Service, monkeypat
     assert (page.records[0].value, page.records[0].timestamp) == (b"mine", answer.timestamp)
 
 
+def test_an_offer_whose_process_died_has_the_log_append_time_of_its_segment(service: Service) -> None:
+    service.log.topics.alter(TOPIC, config={"message.timestamp.type": "LogAppendTime"})
+    leaves_an_offer(service, "left")
+    service.runtime.advance(5_000)
+    append(contender(service), "mine")
+    [segment] = [one for one in segments(service) if one.metadata.offers]
+    page = service.log.partitions.read(TOPIC, 0, ReadRequest(offset=segment.base_offset))
+    assert page.records[0].value == b"left"
+    assert page.records[0].timestamp == segment.metadata.appended_at
+
+
 def test_a_refusal_withdraws_the_offer_first(service: Service) -> None:
     log = contender(service)
     with pytest.raises(errors.OffsetMismatchError):
@@ -221,7 +249,9 @@ def test_a_put_that_is_not_answered_is_never_made_twice(service: Service, fault:
 
 @pytest.mark.parametrize("fault", [moves, never_arrives, loses_answer, is_unavailable])
 @pytest.mark.parametrize("at", range(1, 4))
-def test_whatever_becomes_of_a_write_the_batch_is_there_once(service: Service, fault: Any, at: int) -> None:
+def test_whatever_becomes_of_a_write_the_batch_is_there_once(
+    service: Service, fault: Any, at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log = contender(service)
     append(log, "makes the round")
     contends(log)
@@ -236,6 +266,7 @@ def test_whatever_becomes_of_a_write_the_batch_is_there_once(service: Service, f
             write(changes)
 
     service.items.store.write = struck  # type: ignore[method-assign]
+    unbound = unbound_lists(service, monkeypatch)
     answered = True
     try:
         append(log, "mine")
@@ -245,6 +276,7 @@ def test_whatever_becomes_of_a_write_the_batch_is_there_once(service: Service, f
     append(service.another(), "more")
     count = service.values().count(b"mine")
     assert count == 1 if answered else count <= 1
+    assert unbound == []
 
 
 def test_a_producers_batches_that_wait_together_keep_their_order(service: Service) -> None:

@@ -239,6 +239,49 @@ def test_a_caller_that_leaves_without_leading_leaves_nothing_behind(service: Ser
     assert appender.is_idle
 
 
+def late(service: Service, *, is_bound: bool) -> tuple[Combiner, Ticket]:
+    """Return a process whose caller has no time left for its offer, and that caller."""
+    log = contender(service)
+    combiner = contends(log)
+    (mine,) = queue_up(log, request("mine"), until_ms=service.runtime.monotonic_ms() + 5_000)
+    assert combiner._offer()
+    if is_bound:
+        binds(service, 1)
+    service.runtime.advance(4_600)
+    return combiner, mine
+
+
+def test_a_bound_offer_is_not_withdrawn(service: Service) -> None:
+    """The process that bound it may have its create under way."""
+    combiner, mine = late(service, is_bound=True)
+    combiner.step()
+    assert (mine.is_withdrawn, len(offers_of(service))) == (False, 1)
+
+
+def test_a_withdrawal_that_is_not_answered_does_not_show_that_nothing_was_written(service: Service) -> None:
+    combiner, mine = late(service, is_bound=False)
+    service.items.plan("write", never_arrives)
+    combiner.step()
+    assert (mine.is_withdrawn, len(offers_of(service))) == (False, 1)
+    assert isinstance(mine.outcome, errors.OutcomeUnknownError)
+
+
+def test_a_process_that_has_not_read_all_offers_forgets_none_that_is_done(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else an offer that it did not see would be bound again."""
+    leaves_an_offer(service, "left")
+    monkeypatch.setattr(limits, "OFFERS_READ_MAX", 1)
+    stored, unseen = round_of(service), "zzzzzzzzzzz"
+    assert stored is not None
+    known = Round(stored.value["offset"], (), {unseen: 0})
+    service.items.store.write([Put(stored.key, known.to_value(), stored.version + 1, stored.version)])
+    append(creator(service), "mine")
+    after = round_of(service)
+    assert after is not None
+    assert unseen in after.value["done"]
+
+
 @pytest.mark.parametrize("size", [1, 2 * limits.OFFER_BYTES_MAX])
 def test_a_bound_offer_whose_item_is_gone_holds_nothing_up(service: Service, size: int) -> None:
     """Its combiner died, and a sweeper with a wrong clock deleted the item."""

@@ -58,7 +58,18 @@ def test_an_offer_is_read_back_with_its_terms(expected: Any) -> None:
     assert (found.id, found.version, found.offered_at) == ("abcdefghijk", 11, NOW_MS)
     assert (found.entry.terms, found.entry.batch.body) == (made.terms, made.batch.body)
     assert found.entry.batch.header == made.batch.header
-    assert found.entry.is_log_append_time is False
+
+
+@pytest.mark.parametrize("is_checked", [True, False])
+@pytest.mark.parametrize("is_log_append_time", [True, False])
+def test_an_offer_says_whether_expectations_are_checked_and_whose_time_it_takes(
+    is_checked: bool, is_log_append_time: bool
+) -> None:
+    made = replace(entry(checks_expected_offsets=is_checked), is_log_append_time=is_log_append_time)
+    found = offer_from_item(item(made))
+    assert found is not None
+    assert found.entry.terms.checks_expected_offsets is is_checked
+    assert found.entry.is_log_append_time is is_log_append_time
 
 
 def test_what_this_version_cannot_tell_is_no_offer_to_it() -> None:
