@@ -101,7 +101,7 @@ class GroupCommit(AppendQueue):
         self.partition.fold(found)
         now, is_urgent = runtime.monotonic_ms(), group.appended[0].entry.is_urgent
         if self._concede(group):
-            self._backoff.concede()
+            self._backoff.concede(now)
             return
         pause_ms = self._backoff.lose(now, now - self._try_at, 0 if is_urgent else runtime.random())
         waiting = [ticket.until_ms for ticket, _ in group.answers if ticket.outcome is None]
@@ -204,9 +204,10 @@ class GroupCommit(AppendQueue):
 TURN = (4.0, 500)
 GAP = (3.0, 100)  # longer than the pause and the try of the rival that has waited longest
 LONG_PAUSE = (4.0, 1_500)
-SHORT_PAUSE = (0.5, 75)
+SHORT_PAUSE = (0.5, 30)
+HALVED = (4.0, 500)  # of waiting, after which pauses are half as long
 FIRST_PAUSE_TRIES = 0.25
-CHANCE_LOSSES = 6  # in a row, up to which pauses grow; from there on they shrink
+CHANCE_LOSSES = 4  # in a row, up to which pauses grow; from there on they shrink
 CHECKPOINT_LOSSES = 8  # in a row, until the loser moves the checkpoint; again after each further `CHANCE_LOSSES`
 RIVAL_TRIES = 256  # for which a rival that was met counts
 # A process that met no rival cannot know of one that only loses, and leaves 1 to 3 % of the time to it.
@@ -221,11 +222,11 @@ class ContentionBackoff:
     """The wins and losses of one process at one partition. Times are in ms, of the monotonic clock.
 
     A process that lost a create pauses: briefly at first, in case it was chance, then twice as long each time. After
-    some losses it pauses less with each, so that the process that has waited longest tries most often. A process that
-    won goes on at once for a turn. Then it leaves a gap, in which a rival that tries succeeds. A loser that won several
-    times just before begins with the long pause. A process that met no rival cannot see one that only loses. So it
-    leaves a gap now and then, too. A process that has lost for long moves the checkpoint. The winner finds it moved
-    when it writes its own next one.
+    some losses its pauses shrink with the time that it has waited, so that the process that has waited longest tries
+    most often. A process that won goes on at once for a turn. Then it leaves a gap, in which a rival that tries
+    succeeds. A loser that won several times just before begins with the long pause. A process that met no rival cannot
+    see one that only loses. So it leaves a gap now and then, too. A process that has lost for long moves the
+    checkpoint. The winner finds it moved when it writes its own next one.
     """
 
     try_ms: float = 0.0  # what a try takes, on average
@@ -235,6 +236,7 @@ class ContentionBackoff:
     losses: int = 0  # in a row
     _met_at: int | None = None  # when a rival's segment was met last
     _turn_at: int | None = None  # since when this process wins without a gap
+    _lost_at: int = 0  # when the first of the losses in a row was
     won_at: int = 0
     _creates_ms: deque[int] = field(default_factory=lambda: deque(maxlen=SAMPLES_MAX))  # what the newest ones took
 
@@ -244,12 +246,15 @@ class ContentionBackoff:
         is_recent = now - self.won_at <= self._ms(TURN)
         had_turn = is_recent and self._turn_at is not None and self.won_at > self._turn_at
         self._met_at, self._turn_at = now, None
-        self.losses = CHANCE_LOSSES if had_turn else self.losses + 1
+        self._count_loss(now)
+        if had_turn:
+            self.losses = CHANCE_LOSSES
         longest_ms = self._ms(LONG_PAUSE)
         if self.losses < CHANCE_LOSSES:
             pause_ms = min(FIRST_PAUSE_TRIES * 2.0 ** (self.losses - 1) * self.try_ms, longest_ms)
         else:
-            pause_ms = max(longest_ms / (1 + self.losses - CHANCE_LOSSES), self._ms(SHORT_PAUSE))
+            shrunk_ms = longest_ms * 2.0 ** ((self._lost_at - now) / self._ms(HALVED))
+            pause_ms = max(shrunk_ms, self._ms(SHORT_PAUSE))
         return 2 * random * pause_ms
 
     def answered(self, took_ms: int) -> None:
@@ -261,10 +266,15 @@ class ContentionBackoff:
     def shortest_create_ms(self) -> int:
         return min(self._creates_ms, default=0)
 
-    def concede(self) -> None:
+    def concede(self, now: int) -> None:
         """Note a create that was lost, after which the process offers its batches instead of trying again."""
-        self.losses += 1
+        self._count_loss(now)
         self._turn_at = None
+
+    def _count_loss(self, now: int) -> None:
+        if not self.losses:
+            self._lost_at = now
+        self.losses += 1
 
     @property
     def should_advance_checkpoint(self) -> bool:
