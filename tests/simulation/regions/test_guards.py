@@ -45,8 +45,9 @@ from tests.simulation.regions.scenario import FailedRegions, run_seed
 
 pytestmark = pytest.mark.slow
 
-# Each guard is found by one seed of ten, or more.
+# Each guard is found by one seed of ten, or more, but for one.
 SEEDS_MAX = 200
+FIRST_SEEDS = {"passes_what_the_sender_never_had": 150}  # left out 0: from which on seeds are tried
 
 Patch = pytest.MonkeyPatch
 
@@ -333,7 +334,7 @@ def forwards_beyond_a_skip(patch: Patch) -> None:
 def test_without_a_guard_a_seed_finds_what_it_was_there_for(
     guard: Callable[[Patch], None], plan: Callable[[int], RegionsPlan]
 ) -> None:
-    for seed in range(SEEDS_MAX):
+    for seed in range(FIRST_SEEDS.get(guard.__name__, 0), SEEDS_MAX):
         with pytest.MonkeyPatch.context() as patch:
             guard(patch)
             try:
