@@ -250,10 +250,12 @@ class Failed(AssertionError):
     def __init__(self, run: Run) -> None:
         super().__init__(run.seed)
         self.run = run
+        self.scenario = "log"
 
     def __str__(self) -> str:
         cause = f"{type(self.__cause__).__name__}: {self.__cause__}"
-        return f"seed {self.run.seed}: {cause}\nreplay: python -m tests.simulation --seed {self.run.seed} --print"
+        replay = f"python -m tests.simulation --scenario {self.scenario} --seed {self.run.seed} --print"
+        return f"seed {self.run.seed}: {cause}\nreplay: {replay}"
 
 
 def _play(run: Run) -> None:
