@@ -25,7 +25,7 @@ from fenceline.service.log import Log
 TOPIC = "orders"
 LOST = 0.02  # of the answers
 LATE = 0.01  # of the creates: sent again, half a second after their answer was lost
-DELAY_S = 0.005
+DELAY_S = 0.010  # so that offers are worth their writes
 
 
 class Far:

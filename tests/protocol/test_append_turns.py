@@ -10,7 +10,7 @@ import pytest
 from fenceline import errors, limits
 from fenceline.append.access_markers import GrantEntry
 from fenceline.append.appender import Appender
-from fenceline.append.commit import CHECKPOINT_LOSSES, ContentionBackoff
+from fenceline.append.commit import CHANCE_LOSSES, CHECKPOINT_AGAIN, CHECKPOINT_LOSSES, ContentionBackoff
 from fenceline.append.entry import Marked
 from fenceline.append.queue import Ticket
 from fenceline.format import keys
@@ -144,6 +144,80 @@ def test_who_leaves_the_log_to_others_leaves_them_little_to_follow(
     monkeypatch.setattr(service.runtime, "sleep_ms", look)
     append(service.log, "b")
     assert heads == [20]
+
+
+def loser_of(service: Service) -> tuple[Appender, Log]:
+    """Return a process that has lost for so long that it waits for its turn, and the rival that always won."""
+    loser, rival = service.another(), service.another()
+    append(loser, "a")
+    append(rival, "a")
+    appender = loser._resolver.appender(loser.topics.get(TOPIC), 0)
+    appender._backoff.losses = CHANCE_LOSSES
+    return appender, rival
+
+
+@pytest.mark.parametrize("segments", [1, 3 * limits.CHECKPOINT_SEGMENTS + 1])
+def test_who_waits_for_its_turn_does_not_follow_a_rival_that_goes_on(service: Service, segments: int) -> None:
+    appender, rival = loser_of(service)
+    for _ in range(3):
+        for _ in range(segments):
+            append(rival, "b")
+        losses, before = appender._backoff.losses, service.count()
+        assert appender._is_passed_over(1 << 40)
+        assert service.count() - before == {"items.get": 1, "objects.list": 1}
+        assert appender._backoff.losses == losses + 1
+
+
+@pytest.mark.parametrize("is_gap", [True, False])
+def test_who_waits_for_its_turn_has_it_where_nothing_follows_the_head_or_nothing_more(
+    service: Service, *, is_gap: bool
+) -> None:
+    """The rival brought the head to the end before its gap, or it has stopped."""
+    appender, rival = loser_of(service)
+    append(rival, "b")
+    assert appender._is_passed_over(1 << 40)
+    if is_gap:
+        append(rival, "b")
+        rival.partitions.checkpoint(TOPIC, 0)
+    assert not appender._is_passed_over(1 << 40)
+    assert appender.partition.is_fresh
+    assert appender.partition.state.next_offset == len(service.values())
+
+
+def test_who_waits_for_its_turn_tries_now_and_then_to_move_the_checkpoint(service: Service) -> None:
+    """Else a winner that leaves no gaps would never know of it."""
+    losses = ContentionBackoff(losses=CHANCE_LOSSES)
+    tried = []
+    for n in range(CHECKPOINT_LOSSES + CHECKPOINT_AGAIN):
+        if losses.losses >= CHANCE_LOSSES and not losses.may_be_passed_over:
+            tried.append(losses.losses + 1)
+        losses.lose(n, 1, 0.5)
+    assert tried == [CHECKPOINT_LOSSES, CHECKPOINT_LOSSES + CHECKPOINT_AGAIN]
+
+
+def test_who_left_a_gap_that_a_rival_took_waits_and_does_not_create_first(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, rival = service.another(), service.another()
+    for name in (rival, log):
+        append(name, "a")
+    rival.partitions.offsets(TOPIC, 0)  # it follows
+    monkeypatch.setattr(ContentionBackoff, "gap", lambda *_: 100)
+    sleep, slept_ms = service.runtime.sleep_ms, []
+
+    def slept(duration_ms: float) -> None:
+        monkeypatch.setattr(ContentionBackoff, "gap", lambda *_: 0)
+        sleep(duration_ms)
+        slept_ms.append(duration_ms)
+        if len(slept_ms) == 1:
+            append(rival, "rival")
+
+    monkeypatch.setattr(service.runtime, "sleep_ms", slept)
+    before = service.objects.calls["create"]
+    append(log, "mine")
+    assert service.objects.calls["create"] - before == 2, "none was lost"
+    assert len(slept_ms) >= 2
+    assert service.values()[-2:] == [b"rival", b"mine"]
 
 
 def test_where_a_checkpoint_failed_none_is_made_for_others_until_the_store_had_its_time(

@@ -34,12 +34,13 @@ from tests.support.service import (
 )
 
 HOUR_MS = 3_600_000
+WORTH = offering.WORTH
 
 
 @pytest.fixture(autouse=True)
 def _creates_are_dear(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let processes offer here, where a create takes no longer than a call of the item store."""
-    monkeypatch.setattr(offering, "WORTH", 0.0)
+    monkeypatch.setattr(offering, "WORTH", (0.0, 0))
 
 
 def appender_of(log: Log) -> Appender:
@@ -125,15 +126,25 @@ def test_where_no_process_contends_nothing_is_offered(service: Service) -> None:
     assert (round_of(service), offers_of(service)) == (None, [])
 
 
-def test_where_a_create_takes_no_longer_than_an_item_call_nothing_is_offered(
-    service: Service, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("create_ms", "item_ms", "is_worth_it"), [(6, 3, True), (6, 4, False), (30, 5, True), (5, 1, False), (0, 0, False)]
+)
+def test_only_where_creates_take_much_longer_than_item_calls_is_anything_offered(
+    service: Service, monkeypatch: pytest.MonkeyPatch, create_ms: int, item_ms: int, is_worth_it: bool
 ) -> None:
-    monkeypatch.setattr(offering, "WORTH", 2.0)
+    monkeypatch.setattr(offering, "WORTH", WORTH)
     log = contender(service)
+    combiner, backoff = contends(log), appender_of(log)._backoff
+    backoff._creates_ms.clear()
+    backoff.answered(create_ms)
+    combiner._looked_at = service.runtime.monotonic_ms()
+    combiner._item_ms.clear()
+    combiner._item_ms.extend([item_ms] * offering.SAMPLES_MIN)
     before = service.count()
     append(log, "mine")
-    assert ((service.count() - before)["objects.create"], (service.count() - before)["items.write"]) == (1, 0)
-    assert (round_of(service), offers_of(service)) == (None, [])
+    made = service.count() - before
+    assert (made["objects.create"], made["items.write"] > 0) == (1, is_worth_it)
+    assert (round_of(service) is not None) == is_worth_it
 
 
 def test_a_rival_takes_an_offer_along_and_its_caller_gets_its_place(

@@ -135,11 +135,13 @@ class Appender(GroupCommit):
             combiner = self._combiner
             if combiner is not None and combiner.is_combining and combiner.step():
                 return  # rivals' batches are taken along, or its own are: nothing is left to them
+            if self._backoff.may_be_passed_over and self._has_time(leader) and self._is_passed_over(leader.until_ms):
+                return
             gap_ms = self._backoff.gap(now, runtime.random())
             if gap_ms:
                 if self.partition.is_checkpoint_due(is_early=True) and self._has_time(leader):
                     keep_checkpoint(self.partition)  # so that a rival follows the log by one look
-                self._leave_to_others(min(gap_ms, (leader.until_ms - runtime.monotonic_ms()) / 4))
+                self._leave_gap(gap_ms, leader.until_ms)
             if combiner is not None and combiner.step():
                 return
         group = self._group or self._form()

@@ -124,10 +124,12 @@ class GroupCommit(AppendQueue):
         runtime, partition = self._context.runtime, self.partition
         runtime.sleep_ms(max(pause_ms, 0))
         self._try_at = runtime.monotonic_ms()
+        if self._backoff.may_be_passed_over and not self._backoff.should_advance_checkpoint:
+            return  # what rivals appended is followed once none of them is amid its turn
         try:
             # After a long pause there may be a newer head, which spares the segments below it. After a freeze what was
             # folded may be a late create, and not the log.
-            if pause_ms > 4 * self._backoff.try_ms or not partition.has_young_look:
+            if pause_ms > _FEW * self._backoff.shortest_create_ms or not partition.has_young_look:
                 partition.open()
             else:
                 partition.catch_up()
@@ -135,6 +137,43 @@ class GroupCommit(AppendQueue):
             partition.forget()  # the caller that forms the next group finds that out, too
             return
         self._backoff.followed(runtime.monotonic_ms() - self._try_at)
+
+    def _leave_gap(self, gap_ms: float, until_ms: int) -> None:
+        """Let a rival have its turn. Where one has begun it, wait as one that has lost: following it would cost time.
+
+        Args:
+            until_ms: When the caller that leads stops waiting.
+        """
+        runtime, partition = self._context.runtime, self.partition
+
+        def sleep(pause_ms: float) -> None:
+            runtime.sleep_ms(max(min(pause_ms, (until_ms - runtime.monotonic_ms()) / 4), 0))
+
+        sleep(gap_ms)
+        self._try_at = runtime.monotonic_ms()
+        if partition.has_young_look and partition.fold_at(partition.state.next_offset):
+            sleep(self._backoff.end_turn(runtime.monotonic_ms(), runtime.random()))
+
+    def _is_passed_over(self, until_ms: int) -> bool:
+        """Look whether a rival is amid its turn, and if so let it go on: following it would cost both of them time.
+
+        Args:
+            until_ms: When the caller that leads stops waiting.
+        """
+        runtime, partition, backoff = self._context.runtime, self.partition, self._backoff
+        try:
+            if partition.is_moving():
+                now = runtime.monotonic_ms()
+                pause_ms = backoff.lose(now, round(backoff.try_ms), runtime.random())
+                runtime.sleep_ms(max(min(pause_ms, (until_ms - now) / 4), 0))
+                self._try_at = runtime.monotonic_ms()
+                return True
+            if not partition.is_fresh:
+                partition.follow()
+        except StaleTopicId:
+            partition.forget()  # the caller that forms the next group finds that out, too
+        backoff.followed(runtime.monotonic_ms() - self._try_at)
+        return False
 
     def _verify(self, group: Group) -> None:
         """Answer a group of refusals and duplicates, if the tail that they were checked at is still the end (I4)."""
@@ -199,16 +238,18 @@ class GroupCommit(AppendQueue):
             self._deliver([(ticket, unknown) for ticket in group.appended])
 
 
+_FEW = 8  # segments that rivals may have created in a pause: a newer head would hardly spare any of them
 # Each pair is (tries, at least so many ms). Following the log costs each process the same work, however near the store
 # is.
 TURN = (4.0, 500)
 GAP = (3.0, 100)  # longer than the pause and the try of the rival that has waited longest
 LONG_PAUSE = (4.0, 1_500)
-SHORT_PAUSE = (0.5, 30)
-HALVED = (4.0, 500)  # of waiting, after which pauses are half as long
+SHORT_PAUSE = (0.5, 15)
+HALVED = (4.0, 700)  # of waiting, after which pauses are half as long
 FIRST_PAUSE_TRIES = 0.25
 CHANCE_LOSSES = 4  # in a row, up to which pauses grow; from there on they shrink
-CHECKPOINT_LOSSES = 8  # in a row, until the loser moves the checkpoint; again after each further `CHANCE_LOSSES`
+CHECKPOINT_LOSSES = 6  # in a row, until the loser moves the checkpoint
+CHECKPOINT_AGAIN = 16  # losses, until it does so again
 RIVAL_TRIES = 256  # for which a rival that was met counts
 # A process that met no rival cannot know of one that only loses, and leaves 1 to 3 % of the time to it.
 ALONE_TURNS = 24
@@ -257,6 +298,12 @@ class ContentionBackoff:
             pause_ms = max(shrunk_ms, self._ms(SHORT_PAUSE))
         return 2 * random * pause_ms
 
+    def end_turn(self, now: int, random: float) -> float:
+        """Note that a rival took over in the gap, and return how long to leave the log to it."""
+        self._met_at, self._turn_at, self._lost_at = now, None, now
+        self.losses = CHANCE_LOSSES
+        return 2 * random * self._ms(LONG_PAUSE)
+
     def answered(self, took_ms: int) -> None:
         """Note how long a create took, won or lost."""
         self.create_ms = _average(self.create_ms, took_ms)
@@ -279,7 +326,15 @@ class ContentionBackoff:
     @property
     def should_advance_checkpoint(self) -> bool:
         """Return True if this process has lost for so long that the winner may not know of it."""
-        return self.losses >= CHECKPOINT_LOSSES and (self.losses - CHECKPOINT_LOSSES) % CHANCE_LOSSES == 0
+        return _advances(self.losses)
+
+    @property
+    def may_be_passed_over(self) -> bool:
+        """Return True if this process has lost for so long that a rival is likely to be amid its turn.
+
+        Its next loss is by a create, if that is one after which it moves the checkpoint.
+        """
+        return self.losses >= CHANCE_LOSSES and not _advances(self.losses + 1)
 
     def meet(self, now: int) -> None:
         """Note that there are rivals: something was written that only they write."""
@@ -315,6 +370,10 @@ class ContentionBackoff:
     def _ms(self, scale: tuple[float, int]) -> float:
         tries, least_ms = scale
         return max(tries * self.longest_try_ms, least_ms)
+
+
+def _advances(losses: int) -> bool:
+    return losses >= CHECKPOINT_LOSSES and (losses - CHECKPOINT_LOSSES) % CHECKPOINT_AGAIN == 0
 
 
 def _average(average: float, newest: int) -> float:

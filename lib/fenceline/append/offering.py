@@ -31,7 +31,7 @@ WITHDRAWAL_MS = 500  # at least so much of a caller's time is kept for the withd
 FIRST_LOOK = 0.4  # creates, from an offer to the first look for the segment that lists it
 FREE = 5.0  # creates, for which an offer waits for another process to take it along
 NEXT_LOOK = 0.4
-WORTH = 2.0  # calls of the item store, that a create must take for an offer to be worth its writes
+WORTH = (2.0, 6)  # calls of the item store, or ms, that a create must take for an offer to be worth its writes
 SAMPLES_MIN = 3  # the first call of an item store also connects to it
 
 
@@ -105,7 +105,8 @@ class OwnOffers:
         """
         while len(self._item_ms) < SAMPLES_MIN:
             self._read_round()
-        return self._queue.backoff.shortest_create_ms >= WORTH * max(min(self._item_ms), 1)
+        calls, least_ms = WORTH
+        return self._queue.backoff.shortest_create_ms >= max(calls * min(self._item_ms), least_ms)
 
     def _read_round(self) -> Item | None:
         began_at = self._now()

@@ -146,6 +146,25 @@ class Partition(PartitionMemory):
             self.forget()
             raise
 
+    def is_moving(self) -> bool:
+        """Look at the items, and return True if others append at this moment: more follows the head than last time.
+
+        It takes two calls, however many segments there are by now. Where none follows the head, the log was followed.
+
+        Raises:
+            StaleTopicId, Unavailable: As ``look``, or the object store could not be asked.
+        """
+        self.look()
+        with self.lock:
+            resets, start, seen = self._resets, self.state.next_offset, self.seen_end
+        after = self.segment_key(start - 1) if start else ""
+        listed = self.context.objects.list(self.log_prefix, after, limits.LIST_MAX)
+        with self.lock:
+            self.seen_end = listed[-1].key if listed else ""
+            if self._resets == resets:
+                self._is_followed = not listed
+        return bool(listed) and listed[-1].key != seen
+
     def load_producers(self, producer_ids: Iterable[int]) -> None:
         """Load the states of these producers: from their items, read after the head, and the events folded since.
 

@@ -45,6 +45,8 @@ class Snapshot(NamedTuple):
 class PartitionMemory:
     """A partition's state and what belongs to it. Safe to share between threads."""
 
+    seen_end = ""  # the last segment's key, when this process looked whether others append
+
     def __init__(self, context: Context, name: str, topic_id: str, partition: int) -> None:
         self.context = context
         self.name = name
