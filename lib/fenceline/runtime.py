@@ -72,6 +72,10 @@ class Runtime(Protocol):
         """
 
 
+# The same bytes of the kernel. But `urandom` lets another thread of Python in, and each append would wait for its turn.
+_random_bytes: Callable[[int], bytes] = getattr(os, "getrandom", os.urandom)
+
+
 class ThreadRuntime:
     """The real surroundings: the machine's clocks and chance, threads, and a pool for calls made side by side.
 
@@ -100,7 +104,7 @@ class ThreadRuntime:
         return random.random()
 
     def fresh_id(self) -> str:
-        return os.urandom(16).hex()
+        return _random_bytes(16).hex()
 
     def fresh_version(self) -> int:
         return secrets.randbits(62)

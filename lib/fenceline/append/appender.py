@@ -188,7 +188,8 @@ class Appender(GroupCommit):
                 new_metadata(self._context, snapshot.state, tickets[0].entry),
                 region=self._context.region,
             )
-            self._deliver(unadmitted)
+            if unadmitted:
+                self._deliver(unadmitted)
             self._unqueue(tickets)
             return self._group
 
@@ -238,6 +239,10 @@ class Appenders:
         """Return the appender of one incarnation's partition. It finds out by itself if the name leads elsewhere."""
         key = (topic_id, partition)
         with self._lock:
+            kept = self._kept.get(key)
+            if kept is not None and len(self._kept) <= limits.APPENDERS_CACHED_MAX:
+                self._kept.move_to_end(key)
+                return kept
             appender = self._in_use.get(key)
             if appender is None:
                 appender = Appender(Partition(self.context, name, topic_id, partition), keep=self._keep)

@@ -54,7 +54,7 @@ class Ticket:
 
 def producer_ids_of(tickets: Sequence[Ticket]) -> list[int]:
     """Return the producers whose states these tickets are checked by."""
-    return [p for p in (ticket.entry.producer_id for ticket in tickets) if p is not None]
+    return [p for ticket in tickets if (p := ticket.entry.producer_id) is not None]
 
 
 def new_metadata(context: Context, base: PartitionState, first: Entry) -> SegmentMetadata:

@@ -158,7 +158,8 @@ class BatchEntry:
         body = stamp(
             self.batch.body, base_offset=state.next_offset, leader_epoch=state.topic_epoch, append_time=append_time
         )
-        stamped = parse_header(body)
+        is_as_sent = append_time is None  # but for what `stamp` sets
+        stamped = header.stamped(state.next_offset, state.topic_epoch) if is_as_sent else parse_header(body)
         more: tuple[Stamped, ...] = ()
         if verdict.goes_back_to_shared:
             # The marker follows the records, and from it on the exclusive session that has ended is fenced.

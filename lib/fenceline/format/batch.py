@@ -69,6 +69,10 @@ class BatchHeader(NamedTuple):
     base_sequence: int
     count: int  # type: ignore[assignment]  # of records; hides a tuple's method
 
+    def stamped(self, base_offset: int, leader_epoch: int) -> BatchHeader:
+        """Return the header of this batch once ``stamp`` has set these two."""
+        return BatchHeader(base_offset, self.size, leader_epoch, *self[3:])
+
     @property
     def last_offset(self) -> int:
         return self.base_offset + self.last_offset_delta

@@ -128,8 +128,8 @@ class SegmentMetadata(NamedTuple):
     def _chain(self, previous: str, body: Body) -> str:
         members = self.to_strings()
         members.pop("chain", None)
-        lines = "".join([f"\n{name}={value}" for name, value in sorted(members.items())])
-        digest = hashlib.sha256(f"{previous}{lines}\n\n".encode())
+        lines = "\n".join(map("=".join, sorted(members.items())))
+        digest = hashlib.sha256(f"{previous}\n{lines}\n\n".encode())
         digest.update(body)
         return digest.hexdigest()
 

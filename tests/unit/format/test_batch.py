@@ -352,6 +352,7 @@ def test_a_stamp_leaves_all_that_the_checksum_covers_as_it_was(codec):
     assert (header.base_offset, header.leader_epoch) == (2**40, 17)
     assert stored[8:12] == body[8:12]
     assert stored[16:] == body[16:]
+    assert parse_header(body).stamped(2**40, 17) == header
 
 
 @pytest.mark.parametrize("codec", CODECS)
