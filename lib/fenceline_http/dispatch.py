@@ -9,7 +9,8 @@ Not here: what a function reports of its requests (`functions.telemetry`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -47,17 +48,25 @@ def respond(function: Function | None, event: Event, service: Service) -> Respon
 
 def _respond(function: Function | None, request: Request) -> Response:
     method, path = request.method, request.path
-    declared_in = "routes" if function is None else f"operations.{function}"
-    routes: Sequence[Route] = import_module(f"{__package__}.{declared_in}").ROUTES
-    for route in routes:
-        if route.method == method:
-            parameters = match(route.segments, path)
-            if parameters is not None:
-                request.parameters = parameters
-                return _call(route, request)
+    for route in _routes(function).get((method, path.count("/")), ()):
+        parameters = match(route.segments, path)
+        if parameters is not None:
+            request.parameters = parameters
+            return _call(route, request)
     return _no_route(method, path)
 
 
+@cache
+def _routes(function: Function | None) -> Mapping[tuple[str, int], Sequence[Route]]:
+    """Return a function's routes, or those of all, by the method and by the number of slashes in the path."""
+    declared_in = "routes" if function is None else f"operations.{function}"
+    found: dict[tuple[str, int], list[Route]] = {}
+    for route in import_module(f"{__package__}.{declared_in}").ROUTES:
+        found.setdefault((route.method, route.path.count("/")), []).append(route)
+    return found
+
+
+@cache
 def handler_of(route: Route) -> Handler:
     """Return the function that answers a route's requests."""
     handlers = import_module(f"{__package__}.handlers.{route.function}")

@@ -58,6 +58,19 @@ def test_another_name_is_refused_as_host_and_so_is_what_is_none(host: str) -> No
     assert not is_let_in(WebOrigins(), ("Host", host))
 
 
+def test_a_name_that_passed_before_lets_in_no_page_and_no_other_name() -> None:
+    origins, own = WebOrigins(), ("Host", "localhost:8080")
+    assert is_let_in(origins, own)
+    assert is_let_in(origins, own, ("Accept", "*/*"))
+    evil = "http://evil.example"
+    for more in (("Host", "evil.example"), ("Origin", evil), ("Origin", "null"), ("Sec-Fetch-Site", "cross-site")):
+        assert not is_let_in(origins, own, more)
+        assert not is_let_in(origins, more, own)
+    for _ in range(2):
+        assert not is_let_in(origins, ("Host", "evil.example"))
+        assert not is_let_in(origins, ("Origin", evil))
+
+
 def test_two_hosts_are_refused_and_none_is_of_no_browser() -> None:
     assert not is_let_in(WebOrigins(), ("Host", "localhost"), ("Host", "localhost"))
     assert is_let_in(WebOrigins())

@@ -9,9 +9,8 @@ holds.
 from __future__ import annotations
 
 import asyncio
-import threading
+import time
 from collections.abc import Awaitable, Callable, MutableMapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeAlias
 from urllib.parse import unquote_to_bytes
 
@@ -19,6 +18,7 @@ from fenceline import limits
 from fenceline.adapters.sqlite.directory import SqliteObjectStore
 from fenceline.errors import FencelineError, OutcomeUnknownError, RecordListTooLargeError, StoreUnavailableError
 from fenceline_cli.dev_server import object_urls
+from fenceline_cli.dev_server.call_threads import CallThreads
 from fenceline_cli.dev_server.web_origin import WebOrigins
 from fenceline_http import dispatch, responses
 from fenceline_http.request import body_of
@@ -45,16 +45,16 @@ class Bridge:
     def __init__(self, service: Service, origins: WebOrigins | None = None) -> None:
         self._service = service
         self._origins = origins or WebOrigins()
-        self._calls = ThreadPoolExecutor(CALLS_AT_ONCE, "call")
-        self._polls = ThreadPoolExecutor(POLLS_AT_ONCE, "poll")
+        self._calls = CallThreads(CALLS_AT_ONCE, "call")
+        self._polls = CallThreads(POLLS_AT_ONCE, "poll")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         body, is_whole = await _body(scope, receive)
-        pool = self._polls if _may_wait(scope, body) else self._calls
+        threads = self._polls if _may_wait(scope, body) else self._calls
         answer = self._met_at_the_door(scope, body)
         if answer is None:
             try:
-                answer = await asyncio.get_running_loop().run_in_executor(pool, self._answer, scope, body)
+                answer = await threads.submit(self._answer, scope, body)
             except asyncio.CancelledError:
                 answer = responses.problem(_cut_off(scope))
         headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers.items()]
@@ -68,15 +68,11 @@ class Bridge:
 
     def close(self, wait_ms: int) -> bool:
         """Accept no further work; return whether all work under way ended within ``wait_ms``."""
-
-        def end() -> None:
-            self._calls.shutdown(cancel_futures=True)
-            self._polls.shutdown(cancel_futures=True)
-
-        ending = threading.Thread(target=end, daemon=True)
-        ending.start()
-        ending.join(wait_ms / 1000)
-        return not ending.is_alive()
+        until = time.monotonic() + wait_ms / 1000
+        self._calls.stop()
+        self._polls.stop()
+        has_ended = self._calls.join(until)
+        return self._polls.join(until) and has_ended
 
     def _met_at_the_door(self, scope: Scope, body: bytes) -> Response | None:
         """Return the refusal of a page or of a name that is not accepted, or of a body too large; else ``None``."""
@@ -143,7 +139,7 @@ def _path(raw: str) -> str:
     A slash within a name must not lead to another route, and what is not UTF-8 is no other name. Each becomes U+0000,
     which no name has.
     """
-    return "/".join(_name(part) for part in raw.split("/"))
+    return raw if "%" not in raw else "/".join(map(_name, raw.split("/")))
 
 
 def _name(part: str) -> str:

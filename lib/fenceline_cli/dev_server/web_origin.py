@@ -31,6 +31,9 @@ _OTHERS_SITES = ("cross-site", "same-site")  # same-site: e.g. another port of t
 _SHOWN_CHARS = 200
 _PLACES_REMEMBERED = 64
 
+# What a refusal may be for, and what makes a request a preflight.
+_JUDGED = frozenset((b"host", b"origin", b"sec-fetch-site", b"access-control-request-method"))
+
 _ALLOW_METHODS = b"GET, POST, PUT, PATCH, DELETE"
 _ALLOW_HEADERS = b"accept, authorization, content-type, range, x-amz-date, x-amz-security-token"
 _EXPOSE_HEADERS = (
@@ -70,6 +73,7 @@ class WebOrigins:
     _hosts: frozenset[Address | str] = field(init=False, repr=False)
     _origins: frozenset[tuple[str, _Place]] = field(init=False, repr=False)
     _is_wildcard: bool = field(init=False, repr=False)
+    _passed: set[Header] = field(init=False, repr=False, compare=False, default_factory=set)
 
     def __post_init__(self) -> None:
         bound = _address(self.host) or _name(self.host)
@@ -92,6 +96,9 @@ class WebOrigins:
 
     def answer(self, scope: Mapping[str, Any]) -> Response | None:
         """Return the answer to a request that is not handed on: a refusal, or a preflight's; else ``None``."""
+        judged = [header for header in scope["headers"] if header[0] in _JUDGED]
+        if len(judged) == 1 and judged[0] in self._passed:
+            return None  # as almost every program sends it: a `Host` that passed before, and nothing of a browser's
         try:
             self._check_host(_values(scope, b"host"))
             self._check_origin(scope)
@@ -99,6 +106,8 @@ class WebOrigins:
             return responses.problem(error)
         if scope["method"] == "OPTIONS" and self._is_named(scope) and _values(scope, b"access-control-request-method"):
             return Response(204)
+        if len(judged) == 1 and judged[0][0] == b"host" and len(self._passed) < _PLACES_REMEMBERED:
+            self._passed.add(judged[0])
         return None
 
     def headers(self, scope: Mapping[str, Any]) -> list[Header]:
