@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 from binascii import b2a_base64
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from fenceline import limits
 from fenceline.model.results import Page, ReadRecord
@@ -18,7 +17,9 @@ from fenceline_http import responses
 _ENVELOPE_BYTES = 512  # around the records
 _RECORDS_BYTES_MAX = limits.REPLY_BYTES_MAX - _ENVELOPE_BYTES
 
-ToText = Callable[[bytes], str]
+_ESCAPED = bytes((*range(0x20), *b'"\\'))  # what JSON does not take as it is (RFC 8259, section 7)
+
+ToJsonText = Callable[[bytes], str]
 
 
 def to_json(page: Page, encoding: str) -> str:
@@ -39,55 +40,62 @@ def _as_text(records: Sequence[ReadRecord]) -> tuple[str, int, str]:
     with contextlib.suppress(UnicodeDecodeError):
         for record in records:
             rows.append(_row(record, _utf8))  # One by one: those before the first that is no text count.
-    text, count = _cut(rows)
+    count = _passing(rows)
     if rows and not count:
         return (*_as_base64(records[:1]), "base64")
     if count < len(rows) or len(rows) == len(records):
-        return text, count, "utf8"
+        return _list(rows[:count]), count, "utf8"
     encoded, encoded_count = _as_base64(records)
     # Where the cut for base64 leaves only text on the page, there is no need for it.
-    return (encoded, encoded_count, "base64") if encoded_count > len(rows) else (text, count, "utf8")
+    if encoded_count > len(rows):
+        return encoded, encoded_count, "base64"
+    return _list(rows), count, "utf8"
 
 
 def _as_base64(records: Sequence[ReadRecord]) -> tuple[str, int]:
     """Return the records that pass, and how many; at least one, however large."""
     rows = [_row(record, _base64) for record in records]
-    text, count = _cut(rows)
-    return (text, count) if count or not rows else (responses.to_json(rows[:1]), 1)
+    count = _passing(rows) or min(len(rows), 1)
+    return _list(rows[:count]), count
 
 
-def _cut(rows: list[dict[str, Any]]) -> tuple[str, int]:
-    """Return as many of the rows as pass, as JSON, and how many these are."""
-    text = responses.to_json(rows)
-    if responses.bytes_of(text) <= _RECORDS_BYTES_MAX:
-        return text, len(rows)
+def _passing(rows: Sequence[str]) -> int:
+    """Return how many of the rows pass."""
     left = _RECORDS_BYTES_MAX
     for index, row in enumerate(rows):
-        left -= responses.bytes_of(responses.to_json(row)) + 1
+        left -= responses.bytes_of(row) + 1
         if left < 0:
-            return responses.to_json(rows[:index]), index
-    return text, len(rows)
+            return index
+    return len(rows)
 
 
-def _row(record: ReadRecord, to_text: ToText) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        "offset": record.offset,
-        "timestamp": record.timestamp,
-        "key": None if record.key is None else to_text(record.key),
-        "value": None if record.value is None else to_text(record.value),
-        "headers": [[name, None if value is None else to_text(value)] for name, value in record.headers],
-        "topic_epoch": record.topic_epoch,
-    }
-    if record.origin is not None:
-        row["origin"] = record.origin
+def _list(rows: Sequence[str]) -> str:
+    return f"[{','.join(rows)}]"
+
+
+def _row(record: ReadRecord, to_json_text: ToJsonText) -> str:
+    """Return a record as JSON. It is written out here: a general encoder takes twice as long, most of it for values."""
+    key = "null" if record.key is None else to_json_text(record.key)
+    value = "null" if record.value is None else to_json_text(record.value)
+    headers = ",".join([_header(name, value, to_json_text) for name, value in record.headers])
+    more = "" if record.origin is None else f',"origin":{responses.to_json(record.origin)}'
     if record.number is not None:
-        row |= {"origin_topic_id": record.origin_topic_id, "number": record.number}
-    return row
+        more += f',"origin_topic_id":{responses.to_json(record.origin_topic_id)},"number":{record.number}'
+    return (
+        f'{{"offset":{record.offset},"timestamp":{record.timestamp},"key":{key},"value":{value},"headers":[{headers}],'
+        f'"topic_epoch":{record.topic_epoch}{more}}}'
+    )
+
+
+def _header(name: str, value: bytes | None, to_json_text: ToJsonText) -> str:
+    return f"[{responses.to_json(name)},{'null' if value is None else to_json_text(value)}]"
 
 
 def _utf8(data: bytes) -> str:
-    return data.decode()
+    text = data.decode()
+    is_plain = len(data.translate(None, _ESCAPED)) == len(data)
+    return f'"{text}"' if is_plain else responses.to_json(text)
 
 
 def _base64(data: bytes) -> str:
-    return b2a_base64(data, newline=False).decode()
+    return f'"{b2a_base64(data, newline=False).decode()}"'
