@@ -115,13 +115,20 @@ def listed(name: str, entries: Iterable[dict[str, Any]], *, has_more: bool) -> d
 
 def fitting(entries: Iterable[dict[str, Any]]) -> tuple[list[dict[str, Any]], bool]:
     """Return as many entries as pass the gateway, at least one if there is one, and whether there are others."""
-    shown: list[dict[str, Any]] = []
+    shown, is_cut = fitting_with_json(entries)
+    return [entry for entry, _ in shown], is_cut
+
+
+def fitting_with_json(entries: Iterable[dict[str, Any]]) -> tuple[list[tuple[dict[str, Any], str]], bool]:
+    """Return what ``fitting`` does, each entry with its JSON."""
+    shown: list[tuple[dict[str, Any], str]] = []
     left = _LIST_BYTES_MAX
     for entry in entries:
-        left -= bytes_of(to_json(entry)) + 1
+        text = to_json(entry)
+        left -= bytes_of(text) + 1
         if left < 0 and shown:
             return shown, True
-        shown.append(entry)
+        shown.append((entry, text))
     return shown, False
 
 

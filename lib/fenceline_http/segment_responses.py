@@ -13,12 +13,11 @@ if TYPE_CHECKING:
     from fenceline.model.results import SegmentEntry, SegmentList
 
 
-def segments(shown: SegmentList, base_url: str) -> dict[str, Any]:
-    """Show segments; ``base_url`` is this server's, for URLs that are paths on it."""
-    return {
-        **responses.listed(
-            "segments", (_segment(entry, base_url) for entry in shown.segments), has_more=shown.has_more
-        ),
+def segments(shown: SegmentList, base_url: str) -> str:
+    """Show segments, as JSON; ``base_url`` is this server's, for URLs that are paths on it."""
+    rows, is_cut = responses.fitting_with_json(_segment(entry, base_url) for entry in shown.segments)
+    more = {
+        "has_more": shown.has_more or is_cut,
         "topic_id": shown.topic_id,
         "region": shown.region,
         "position": shown.position,
@@ -26,6 +25,8 @@ def segments(shown: SegmentList, base_url: str) -> dict[str, Any]:
         "stable_own_records": shown.stable_own_records,
         **responses.bounds(shown.bounds),
     }
+    # The rows are JSON already: they were measured so.
+    return f'{{"segments":[{",".join([row for _, row in rows])}],{responses.to_json(more)[1:]}'
 
 
 def _segment(entry: SegmentEntry, base_url: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ Not here: the segments' bodies; see ``Context.segment``.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate, pairwise
 from typing import NamedTuple, TypeAlias
@@ -75,7 +75,7 @@ def _list_all(partition: Partition, offset: int | None, limit: int) -> SegmentLi
         ends, sizes = _listed(partition, state, base, limit + 1 - len(described), lines)
         described += _described(partition, state, ends, sizes)
         base, lines = ends[-1], None
-    entries = [replace(entry, of_origin=None) for entry in _entries(partition, state, described)]
+    entries = _entries(partition, state, described, is_of_origin=False)
     shown = entries[: _fitting(entries[:limit])]
     position = shown[-1].next_offset if shown else start
     return _answer(partition, tail, shown, has_more=len(entries) > len(shown), position=position)
@@ -100,7 +100,7 @@ def _list_of(partition: Partition, origin: str, offset: int | None, limit: int) 
     walk = _Walk(partition, state, origin, base, end, limits.SOURCE_SEGMENTS_LOOKED_AT)
     walk.run(limit)
     position = state.next_offset if walk.base >= end else walk.base
-    entries = _entries(partition, state, walk.found)
+    entries = _entries(partition, state, walk.found, is_of_origin=True)
     shown = entries[: _fitting(entries)]
     if len(shown) < len(entries):
         position = entries[len(shown)].base_offset
@@ -276,7 +276,9 @@ def _up_to(are_wanted: Sequence[bool], wanted: int) -> int:
     return len(are_wanted)
 
 
-def _entries(partition: Partition, state: PartitionState, described: Sequence[_Described]) -> list[SegmentEntry]:
+def _entries(
+    partition: Partition, state: PartitionState, described: Sequence[_Described], *, is_of_origin: bool
+) -> list[SegmentEntry]:
     if not described:
         return []
     start, end = described[0].base, described[-1].end
@@ -295,7 +297,7 @@ def _entries(partition: Partition, state: PartitionState, described: Sequence[_D
                 AbortedTransaction(t.producer_id, t.first_offset, t.last_offset)
                 for t in overlapping(aborted, one.base, one.end)
             ],
-            of_origin=one.of_origin,
+            of_origin=one.of_origin if is_of_origin else None,
         )
         for one in described
     ]

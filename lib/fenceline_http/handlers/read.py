@@ -68,7 +68,7 @@ def segments(request: Request, wanted: Segments) -> Response:
     listed = request.log.partitions.segments(
         *request.partition, offset=wanted.offset, limit=wanted.limit, origin=wanted.origin
     )
-    return responses.json(segment_responses.segments(listed, request.base_url))
+    return responses.text(segment_responses.segments(listed, request.base_url))
 
 
 def producer_states(request: Request, wanted: ProducerStates) -> Response:

@@ -8,7 +8,6 @@ Not here: serving URLs. This module signs and verifies them, and ``fenceline dev
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import json
 import secrets
@@ -124,7 +123,7 @@ class SqliteObjectStore:
         self._database.close()
 
     def _signature(self, key: str, expires: int) -> str:
-        return hmac.new(self._secret, f"{expires}\n{key}".encode(), hashlib.sha256).hexdigest()
+        return hmac.digest(self._secret, f"{expires}\n{key}".encode(), "sha256").hex()
 
     def _stored_secret(self) -> bytes | None:
         rows: list[tuple[bytes]] = self._database.rows("SELECT value FROM secret")
