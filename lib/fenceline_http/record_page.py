@@ -17,7 +17,7 @@ from fenceline_http import responses
 _ENVELOPE_BYTES = 512  # around the records
 _RECORDS_BYTES_MAX = limits.REPLY_BYTES_MAX - _ENVELOPE_BYTES
 
-_ESCAPED = bytes((*range(0x20), *b'"\\'))  # what JSON does not take as it is (RFC 8259, section 7)
+_ESCAPED = bytes((*range(0x20), *b'"\\'))  # what JSON does not take as it is (RFC 8259, "Strings")
 
 ToJsonText = Callable[[bytes], str]
 

@@ -9,7 +9,7 @@ import pytest
 from tests.simulation.once.scenario import run_seed
 
 FAST = 3  # seeds in `make check`
-CHUNK = 50
+CHUNK = 100
 SEEDS = 200  # `make simulate` plays more
 MET = [
     *((kind, "OK") for kind in ("close", "extend", "once", "forget", "read", "init", "send", "end")),
