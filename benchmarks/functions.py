@@ -57,7 +57,7 @@ def start_ms(bundle: Path, sdk: str) -> float:
     code = (
         "import time\nbegan = time.process_time()\n"
         f"{imports_of('produce')}"
-        f"fenceline.adapters.aws.s3.s3_client(sdk='{sdk}')\n"
+        f"fenceline.adapters.aws.s3.S3ObjectStore('bucket', sdk='{sdk}')\n"
         f"fenceline.adapters.aws.dynamodb.dynamodb_client(sdk='{sdk}')\n"
         "print((time.process_time() - began) * 1000)"
     )
@@ -78,7 +78,7 @@ def main() -> int:
         print(bundling.NOT_COMPILED, file=sys.stderr)
     size = bundling.bytes_of(deployed) / MIB
     boto3_ms = import_ms(None, "boto3")
-    print(f"function\tbundle MB (goal 25)\timport ms\timport / boto3 alone, {boto3_ms:.0f} ms (goal 2.3)")
+    print(f"function\tbundle MB (goal 32)\timport ms\timport / boto3 alone, {boto3_ms:.0f} ms (goal 2.3)")
     for name in FUNCTIONS:
         taken_ms = import_ms(bundle, name)
         print(f"{name}\t{size:.1f}\t{taken_ms:.0f}\t{taken_ms / boto3_ms:.2f}")

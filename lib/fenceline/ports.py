@@ -33,7 +33,7 @@ class NotFound(StoreFact):
 
 
 class Damaged(StoreFact):
-    """The object's body does not match the checksum that was stored with it."""
+    """The object is not what was stored, by a checksum that was stored with it."""
 
 
 class Unavailable(StoreFact):
@@ -101,7 +101,7 @@ class ObjectStore(Protocol):
 
         Raises:
             NotFound: No object exists there.
-            Damaged: It is not what was stored (reported for whole objects only).
+            Damaged: It is not what was stored, as far as the store knows (reported for whole objects only).
             Unavailable: The store could not be asked.
         """
 

@@ -100,14 +100,15 @@ def stores_of(settings: Settings, *, now_ms: Callable[[], int]) -> tuple[Objects
     try:
         # Only here: a third of a second, and an extra.
         from fenceline.adapters.aws.dynamodb import DynamoItemStore, dynamodb_client
-        from fenceline.adapters.aws.s3 import S3ObjectStore, s3_client
+        from fenceline.adapters.aws.s3 import S3ObjectStore
 
-        s3, dynamodb = s3_client(sdk=settings.aws_sdk), dynamodb_client(sdk=settings.aws_sdk)
+        dynamodb = dynamodb_client(sdk=settings.aws_sdk)
+        objects = S3ObjectStore(*settings.bucket_and_prefix, sdk=settings.aws_sdk)
     except ModuleNotFoundError as error:
         from fenceline.adapters.sqlite.directory import CannotOpen
 
         raise CannotOpen(f'S3 and DynamoDB need {error.name}: pip install "fenceline[aws]"') from error
-    return S3ObjectStore(*settings.bucket_and_prefix, client=s3), DynamoItemStore(settings.table, client=dynamodb)
+    return objects, DynamoItemStore(settings.table, client=dynamodb)
 
 
 def log_of(settings: Settings, objects: ObjectStore, items: ItemStore, runtime: Runtime) -> Log:

@@ -82,12 +82,12 @@ def in_memory(*, item_age_ms: int = 0) -> Iterator[Fenceline]:
 def on_moto() -> Iterator[Fenceline]:
     """Lend an empty service on S3 and DynamoDB as moto has them, its requests one at a time."""
     from fenceline.adapters.aws.dynamodb import DynamoItemStore, dynamodb_client
-    from fenceline.adapters.aws.s3 import S3ObjectStore, s3_client
+    from fenceline.adapters.aws.s3 import S3ObjectStore
 
     elsewhere = {name: value for name, value in os.environ.items() if not name.startswith("AWS_ENDPOINT_URL")}
-    with mock.patch.dict(os.environ, elsewhere, clear=True), locked_moto():
+    with mock.patch.dict(os.environ, elsewhere, clear=True), locked_moto() as url:
         settings = Settings(region=MOTO_REGION, objects=f"s3://{_BUCKET}", items=f"dynamodb://{_TABLE}")
-        objects = S3ObjectStore(_BUCKET, client=s3_client(region=MOTO_REGION))
+        objects = S3ObjectStore(_BUCKET, region=MOTO_REGION, endpoint_url=url)
         objects.create_bucket()
         items = DynamoItemStore(_TABLE, client=dynamodb_client(region=MOTO_REGION))
         items.create_table()
@@ -113,19 +113,38 @@ _moto_lock = threading.RLock()
 
 
 @contextmanager
-def locked_moto() -> Iterator[None]:
-    """Let AWS clients that are made inside this block speak to an empty moto, one request at a time."""
+def locked_moto() -> Iterator[str]:
+    """Let AWS clients that are made inside this block speak to an empty moto, one request at a time.
+
+    botocore's clients reach it without a socket. All others, the object store among them, reach the same moto at the
+    URL that is lent.
+    """
     from moto import mock_aws
     from moto.core.botocore_stubber import BotocoreStubber
+    from moto.moto_server.threaded_moto_server import ThreadedMotoServer
+    from moto.moto_server.werkzeug_app import DomainDispatcherApplication
 
-    unlocked = BotocoreStubber.__call__
+    unlocked, served = BotocoreStubber.__call__, DomainDispatcherApplication.__call__
 
     def locked(self: BotocoreStubber, *args: Any, **named: Any) -> Any:
         with _moto_lock:
             return unlocked(self, *args, **named)
 
-    with mock.patch.object(BotocoreStubber, "__call__", locked), mock_aws():
-        yield
+    def answered(self: DomainDispatcherApplication, *args: Any) -> Any:
+        with _moto_lock:
+            return list(served(self, *args))  # an answer is made as it is read
+
+    with (
+        mock.patch.object(BotocoreStubber, "__call__", locked),
+        mock.patch.object(DomainDispatcherApplication, "__call__", answered),
+        mock_aws(),
+    ):
+        server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
+        server.start()
+        try:
+            yield "http://{}:{}".format(*server.get_host_and_port())
+        finally:
+            server.stop()
 
 
 @contextmanager

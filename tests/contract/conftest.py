@@ -12,7 +12,7 @@ import pytest
 from tests.contract.stores import ITEM_STORES, OBJECT_STORES, Adapter, OpenItems, OpenObjects
 from tests.servers.install import CannotInstall
 from tests.servers.moto_lock import locked_moto
-from tests.servers.run import CREDENTIALS, Servers
+from tests.servers.run import CREDENTIALS, Servers, variable_of
 
 # Tests whose keys are both a file and a folder. S3 takes such keys, and a store over a folder can't.
 ANY_KEY = {
@@ -61,7 +61,7 @@ class Surroundings:
         for name, value in CREDENTIALS.items():
             self._monkeypatch.setenv(name, value)
         if adapter.server == "moto":
-            self._stack.enter_context(locked_moto())
+            self._monkeypatch.setenv(variable_of("moto"), self._stack.enter_context(locked_moto()))
             return
         try:
             self._servers.need(adapter.server)

@@ -63,10 +63,9 @@ def _options(server: str) -> ClientOptions:
 
 def _s3(server: str) -> Callable[[str], S3ObjectStore]:
     def open_at(place: str) -> S3ObjectStore:
-        from fenceline.adapters.aws.s3 import S3ObjectStore, s3_client
+        from fenceline.adapters.aws.s3 import S3ObjectStore
 
-        client = s3_client(**_options(server))
-        store = S3ObjectStore("fenceline-test", _name(place), client=client)
+        store = S3ObjectStore("fenceline-test", _name(place), **_options(server))
         store.create_bucket()
         return store
 

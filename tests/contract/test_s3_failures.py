@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from fenceline.adapters.aws import client
-from fenceline.adapters.aws.s3 import S3ObjectStore, s3_client
+from fenceline.adapters.aws.s3 import S3ObjectStore
 from fenceline.adapters.sqlite.directory import SqliteItemStore
 from fenceline.errors import FencelineError
 from fenceline.model.requests import ReadRequest
@@ -38,7 +38,7 @@ def stores(s3: SmallS3, key: str, put: Request) -> bytes:
     if key in s3.objects:
         return error(412, "PreconditionFailed")
     s3.objects[key] = put
-    return answer(200)
+    return answer(200, etag='"e"')
 
 
 def fails(status: int, code: str, *, is_stored: bool) -> Put:
@@ -108,7 +108,7 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> SmallS3:
 def log(s3: SmallS3) -> Iterator[Log]:
     with faulty_server() as server:
         server.answers = [s3]
-        objects = S3ObjectStore("bucket", client=s3_client(endpoint_url=server.url))
+        objects = S3ObjectStore("bucket", endpoint_url=server.url)
         items = SqliteItemStore(":memory:")
         made = Log(objects, items, FakeRuntime(), region=REGION, timeout_ms=2_000)
         made.topics.create(TOPIC)
@@ -179,7 +179,7 @@ def test_each_other_object_is_made_again_too(s3: SmallS3, log: Log, is_stored: b
 
     with faulty_server() as server:
         server.answers = [Slow(s3.objects)]
-        objects = S3ObjectStore("bucket", client=s3_client(endpoint_url=server.url))
+        objects = S3ObjectStore("bucket", endpoint_url=server.url)
         other = Log(objects, log.context.items, FakeRuntime(), region=REGION)
         made = other.topics.create("other")
         assert f"topic/{made.topic_id}/0000000000.json" in s3.objects

@@ -61,8 +61,8 @@ def test_other_source_makes_another_bundle(monkeypatch: pytest.MonkeyPatch, tmp_
 
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ["lambda", "here"])
-def test_the_bundle_is_at_most_25_mb(target: bundling.Target) -> None:
-    assert bundling.bytes_of(bundling.bundled(target)) <= 25 * MIB
+def test_the_bundle_is_at_most_32_mb(target: bundling.Target) -> None:
+    assert bundling.bytes_of(bundling.bundled(target)) <= 32 * MIB
 
 
 @pytest.mark.slow
@@ -72,6 +72,7 @@ def test_what_is_built_for_lambda_is_built_for_its_machine_and_its_python() -> N
     assert all("x86" not in name for name in compiled)
     assert any("cpython-313-aarch64" in name for name in compiled)
     assert any(name.startswith("_crc32c.") for name in compiled)
+    assert any(name.startswith("_obstore.") for name in compiled)
 
 
 @pytest.mark.slow
@@ -191,7 +192,7 @@ for service in ("sqs", "sts", "ssm"):
     subprocess.run([sys.executable, "-S", "-c", code], env={"PYTHONPATH": str(asking)}, check=True)
     assert not (bundle / "httpx").exists()
     assert not (bundle / "botocore" / "data" / "sqs").exists()
-    assert bundling.bytes_of(bundle) < bundling.bytes_of(asking) <= 30 * MIB
+    assert bundling.bytes_of(bundle) < bundling.bytes_of(asking) <= 37 * MIB
 
 
 UNWANTED = (
@@ -241,7 +242,7 @@ def test_the_stores_are_opened_without_boto3_as_the_functions_are_set(bundle: Pa
 import sys
 from fenceline.settings import Settings
 from fenceline_http import wiring
-given = Settings(objects="s3://b", items="dynamodb://t", aws_sdk="botocore").to_env()
+given = Settings(objects="s3://bucket", items="dynamodb://t", aws_sdk="botocore").to_env()
 settings = Settings.from_env(given)
 wiring.stores_of(settings, now_ms=int)
 print("boto3" in sys.modules)

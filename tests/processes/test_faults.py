@@ -24,7 +24,7 @@ import httpx
 import pytest
 
 from fenceline.adapters.aws.dynamodb import DynamoItemStore, dynamodb_client
-from fenceline.adapters.aws.s3 import S3ObjectStore, s3_client
+from fenceline.adapters.aws.s3 import S3ObjectStore
 from fenceline.log.context import Context
 from fenceline.log.topics import get
 from fenceline.recovery.verify import verify_partition
@@ -296,7 +296,7 @@ def places(name: str) -> Iterator[Places]:
 @contextmanager
 def context_on(place: Places) -> Iterator[Context]:
     runtime = ThreadRuntime(8)
-    objects = S3ObjectStore(BUCKET, "log", client=s3_client(endpoint_url=place.objects, region=REGION))
+    objects = S3ObjectStore(BUCKET, "log", endpoint_url=place.objects, region=REGION)
     items = DynamoItemStore(TABLE, client=dynamodb_client(endpoint_url=place.items, region=REGION))
     try:
         yield Context(objects, items, runtime, "local")

@@ -24,7 +24,8 @@ from fenceline.append.request import AppendRequest
 from fenceline.compaction import compact as compaction
 from fenceline.compaction import copy
 from fenceline.compaction.compact import CompactionTooLarge, is_due, plan_of, stale_files
-from fenceline.format import batch, keys
+from fenceline.format import batch, checksummed, keys
+from fenceline.format.crc32c import crc32c
 from fenceline.format.segment import Replicated
 from fenceline.log.checkpoint_items import CompactedView, Head
 from fenceline.log.context import StaleTopicId
@@ -791,6 +792,28 @@ def test_a_view_whose_files_are_not_all_there_is_never_put_in_force(table: Servi
     table.objects.store.create(key, stored.body, stored.metadata)
     assert compaction.swap(partition, view).attempt == view.attempt
     assert horizon(table.log) == 1
+
+
+def test_a_damaged_view_is_not_copied_into_the_next_one(table: Service) -> None:
+    """A batch's CRC does not cover its first 17 bytes. The file's checksum does; a file of before has none."""
+    put(table.log, ("a", "1"), ("b", "2"))
+    table.log.partitions.compact(TOPIC, 0)
+    old = horizon(table.log)
+    (key,) = view_files(table)
+    stored = table.objects.store.get(key)
+    assert stored.metadata[checksummed.MEMBER] == f"{crc32c(stored.body):08x}"
+    put(table.log, ("c", "3"))
+    moved = stored.body[:15] + bytes([stored.body[15] ^ 1]) + stored.body[16:]  # partitionLeaderEpoch
+    table.objects.store.delete(key)
+    table.objects.store.create(key, moved, stored.metadata)
+    with pytest.raises(errors.CorruptLogError, match=f"the checksum that is stored with it.*key={key}"):
+        table.another().partitions.compact(TOPIC, 0)
+    assert horizon(table.another()) == old
+    table.objects.store.delete(key)
+    of_before = {name: value for name, value in stored.metadata.items() if name != checksummed.MEMBER}
+    table.objects.store.create(key, moved, of_before)
+    table.another().partitions.compact(TOPIC, 0)
+    assert horizon(table.another()) > old
 
 
 def test_files_that_went_with_their_topic_before_the_swap_are_no_damage(table: Service) -> None:

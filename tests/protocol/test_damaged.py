@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import Any
 
@@ -87,6 +87,48 @@ def test_a_rebuild_stops_at_a_damaged_topic_object(service: Service) -> None:
         pytest.raises(errors.CorruptLogError, match="a topic object is damaged"),
     ):
         rebuild(Context(service.objects, items, service.runtime, REGION))
+
+
+def replaced(service: Service, key: str, body: bytes, metadata: Mapping[str, str]) -> None:
+    service.objects.store.delete(key)
+    service.objects.store.create(key, body, metadata)
+
+
+def rebuilt(service: Service) -> None:
+    with closing(SqliteItemStore(":memory:")) as items:
+        rebuild(Context(service.objects, items, service.runtime, REGION))
+
+
+def test_a_topic_object_that_is_another_topics_is_damaged_by_its_own_checksum(service: Service) -> None:
+    """It is JSON of the right form, and no store's checksum is wrong. Objects of before have no checksum."""
+    [line] = service.objects.store.list(keys.TOPIC_PREFIX)
+    stored = service.objects.store.get(line.key)
+    other = stored.body.replace(b"1", b"2", 1)
+    assert other != stored.body
+    replaced(service, line.key, other, stored.metadata)
+    with pytest.raises(errors.CorruptLogError, match="a topic object is damaged; restore it from a backup: Damaged"):
+        rebuilt(service)
+    replaced(service, line.key, stored.body, {})
+    rebuilt(service)
+    replaced(service, line.key, stored.body, stored.metadata)
+    rebuilt(service)
+
+
+def test_a_stored_state_that_reads_well_is_damaged_by_its_own_checksum(service: Service) -> None:
+    for value in ("a", "b", "c"):
+        append(service.log, value)
+    service.log.partitions.trim(TOPIC, 0, 2)
+    key = keys.state_key(service.topic_id(), 0, 2)
+    stored = service.objects.store.get(key)
+    other = stored.body.replace(b'"bytes":', b'"bytes":1', 1)
+    assert other != stored.body
+    replaced(service, key, other, stored.metadata)
+    found = verify_partition(context_of(service), service.log.topics.get(TOPIC), 0)
+    assert "a stored state is damaged; restore it from a backup: Damaged" in str(found.problem)
+    assert key in str(found.problem)
+    for metadata in ({}, stored.metadata):
+        replaced(service, key, stored.body, metadata)
+        assert verify_partition(context_of(service), service.log.topics.get(TOPIC), 0).broken_at is None
 
 
 def test_an_object_that_is_no_segment_is_told_by_its_key_and_nothing_is_appended(service: Service) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -93,6 +94,42 @@ def _read(stream: BufferedIOBase) -> Request | None:
         name, _, value = header.partition(":")
         headers[name.lower()] = value.strip()
     return Request(line, headers, stream.read(int(headers.get("content-length", 0))))
+
+
+@contextmanager
+def slow_server(whole_s: float) -> Iterator[tuple[str, list[int]]]:
+    """Lend the URL of a server that takes ``whole_s`` to read a body, and the sizes of those that came whole.
+
+    It takes each body in a hundred pieces, and answers as a store that has it.
+    """
+    sizes: list[int] = []
+
+    class Handler(StreamRequestHandler):
+        rbufsize = 0
+
+        def handle(self) -> None:
+            headers: dict[str, str] = {}
+            while line := self.rfile.readline().decode().strip():
+                name, _, value = line.partition(":")
+                headers[name.lower()] = value
+            size = left = int(headers.get("content-length", 0))
+            while left:
+                time.sleep(whole_s / 100)
+                piece = self.connection.recv(min(left, -(-size // 100)), socket.MSG_WAITALL)
+                if not piece:
+                    return
+                left -= len(piece)
+            sizes.append(size)
+            self.wfile.write(answer(200, etag='"e"', connection="close"))
+
+    with ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        server.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 * 1024)  # its connections', too
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}", sizes
+        finally:
+            server.shutdown()
 
 
 @contextmanager

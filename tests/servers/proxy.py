@@ -1,7 +1,7 @@
 """A TCP proxy before a store: it loses answers, resets connections, and holds requests until their clients give up.
 
-Rule: it looks at nothing that passes, and does harm only at the start of a request or of its answer, as its dice say.
-The dice are seeded. Which request meets which throw depends on the threads around it.
+Rule: it does harm only at the start of a request or of its answer, as its dice say. It also replaces the bytes that a
+test names. The dice are seeded. Which request meets which throw depends on the threads around it.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ class Proxy:
     faults: Faults
     chance: random.Random
     request_delay_s: float = 0.0  # added to every request
+    replaced: tuple[bytes, bytes] | None = None  # in each request that passes
     url: str = ""
     requests: int = 0  # that have come so far
     met: Counter[str] = field(default_factory=Counter)
@@ -86,7 +87,7 @@ class _Link:
             if self.is_answered:
                 self.is_answered = False
                 await self._before_request()
-            self.up_writer.write(chunk)
+            self.up_writer.write(self._changed(chunk))
             await self.up_writer.drain()
         # If it is not answered, what the client sent must still be carried out.
         if self.is_answered:
@@ -102,6 +103,13 @@ class _Link:
                 self.writer.write(chunk)
                 await self.writer.drain()
         self.writer.transport.abort()
+
+    def _changed(self, chunk: bytes) -> bytes:
+        told = self.proxy.replaced
+        if told is None or told[0] not in chunk:
+            return chunk
+        self.proxy.met["replaced"] += 1
+        return chunk.replace(*told)
 
     async def _before_request(self) -> None:
         proxy, faults = self.proxy, self.proxy.faults

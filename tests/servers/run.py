@@ -77,19 +77,20 @@ class Servers:
         if name not in self._running:
             start = {"versitygw": versitygw, "dynamodb_local": dynamodb_local, "ministack": ministack}[name]
             try:
-                os.environ[_variable(name)] = self._stack.enter_context(start())
+                os.environ[variable_of(name)] = self._stack.enter_context(start())
             except install.CannotInstall as error:
                 self._missing[name] = error  # asked for once: an attempt may take minutes
                 raise
             self._running.add(name)
 
 
-def address_of(name: str) -> str | None:
-    """Return the URL of a server that was started here or in this process's parent; moto has none."""
-    return None if name == "moto" else os.environ[_variable(name)]
+def address_of(name: str) -> str:
+    """Return the URL of a server that was started here or in this process's parent."""
+    return os.environ[variable_of(name)]
 
 
-def _variable(name: str) -> str:
+def variable_of(name: str) -> str:
+    """Return the variable that has a server's URL."""
     return f"FENCELINE_TEST_{name.upper()}"
 
 

@@ -19,6 +19,7 @@ from fenceline import limits
 from fenceline.errors import CorruptLogError
 from fenceline.format import compression, keys
 from fenceline.format.batch import TRANSACTIONAL, BatchHeader, StoredRecord, assemble
+from fenceline.format.checksummed import with_checksum
 from fenceline.format.segment import Segment, decode_stored
 from fenceline.log.checkpoint_items import CompactedView
 from fenceline.log.compacted_view import FileMetadata
@@ -143,7 +144,7 @@ class ViewWriter:
         for trial in Attempts(context.runtime, "a file of a compacted view"):
             with trial:
                 try:
-                    context.objects.create(key, body, metadata.to_strings())
+                    context.objects.create(key, body, with_checksum(body, metadata.to_strings()))
                 except AlreadyExists:
                     # No other compactor uses this attempt's name: an earlier trial, or run, made the object.
                     if self._is_repeatable and context.objects.get(key).body != body:

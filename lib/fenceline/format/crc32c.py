@@ -13,3 +13,6 @@ import google_crc32c
 
 # Returns the CRC32C of all of its argument, as an unsigned 32-bit number.
 crc32c: Callable[[bytes], int] = google_crc32c.value
+
+# Returns the CRC32C of what has a given CRC32C with its second argument after it.
+extended: Callable[[int, bytes], int] = google_crc32c.extend

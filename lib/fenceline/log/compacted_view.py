@@ -19,8 +19,9 @@ from itertools import groupby, pairwise
 
 from fenceline import limits
 from fenceline.errors import CorruptLogError
-from fenceline.format import keys
+from fenceline.format import checksummed, keys
 from fenceline.format.batch import BatchHeader, MalformedBatch, has_right_crc, headers
+from fenceline.format.crc32c import extended
 from fenceline.format.segment import Replicated, Segment, SegmentMetadata, corrupt
 from fenceline.log.checkpoint_items import CompactedView, Head
 from fenceline.log.context import Context
@@ -38,6 +39,7 @@ class FileMetadata:
     records: int
     origins: Sequence[str]  # of replicated batches, by number
     blocks: Sequence[tuple[int, int]]  # (base offset of the first batch, position in the body)
+    checksum: str = ""  # of the body, as ``checksummed`` adds it
 
     def to_strings(self) -> dict[str, str]:
         first = self.blocks[0][0]
@@ -64,6 +66,7 @@ class FileMetadata:
             int(strings["records"]),
             tuple(strings["origins"].split(",")) if "origins" in strings else (),
             tuple((first + offset, position) for offset, position in blocks),
+            strings.get(checksummed.MEMBER, ""),
         )
 
 
@@ -103,6 +106,8 @@ class ViewFiles:
     def scan(self, start: int = 0, end: int | None = None) -> Iterator[Segment]:
         """Yield the files of the view, as ``segments`` does, for a copy of it: none of it goes to the cache.
 
+        Each file is checked as a whole after its last segment, before the next file's first. A copy must go to the end.
+
         Args:
             start: The base offset of the first file that is read.
             end: Files from this base offset on are not read.
@@ -110,12 +115,15 @@ class ViewFiles:
         for base, size in self.files():
             if base < start or (end is not None and base >= end):
                 continue
-            blocks = self._blocks(base, size)
+            blocks, crc = self._blocks(base, size), 0
             for at in range(0, len(blocks), _BLOCKS_AT_ONCE):
                 some = blocks[at : at + _BLOCKS_AT_ONCE]
                 calls = [lambda base=base, p=p, e=e: self._block(base, p, e) for _, p, e in some]
                 for block in self._context.runtime.gather(calls):
+                    crc = extended(crc, block.body)
                     yield from self._by_origin(base, block)
+            if not checksummed.matches(self._described(base).checksum, crc):
+                raise corrupt(self._key(base), base, "it does not match the checksum that is stored with it")
 
     def _key(self, base: int) -> str:
         return keys.compacted_key(self._topic_id, self._partition, self.view.horizon, self.view.attempt, base)

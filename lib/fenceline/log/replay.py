@@ -19,6 +19,7 @@ from typing import Any
 from fenceline import limits
 from fenceline.errors import CorruptLogError
 from fenceline.format import keys
+from fenceline.format.checksummed import get_checked, with_checksum
 from fenceline.format.segment import Segment, base_of, corrupt, parse_segment
 from fenceline.log.checkpoint_items import Head, producer_from_value, producer_to_value
 from fenceline.log.context import Context
@@ -163,7 +164,7 @@ def _begun(context: Context, newest: ObjectSummary | None) -> Replay:
     if newest is None:
         return Replay()
     try:
-        value = _decoded(json.loads(context.objects.get(newest.key).body))
+        value = _decoded(json.loads(get_checked(context.objects, newest.key).body))
         head = Head.from_value(value["head"])
         producers = {int(p): producer_from_value(known)[0] for p, known in value["producers"].items()}
     except (Damaged, *UNREADABLE) as error:
@@ -246,7 +247,7 @@ def write_state(
     body = json.dumps(_encoded(value), sort_keys=True, separators=(",", ":")).encode()
     # An object that exists says the same but for lapsed producers: the state is a function of the segments.
     with suppress(AlreadyExists):
-        context.objects.create(keys.state_key(topic_id, partition, reached), body, {})
+        context.objects.create(keys.state_key(topic_id, partition, reached), body, with_checksum(body, {}))
     return reached
 
 

@@ -12,6 +12,7 @@ import json
 from fenceline import limits
 from fenceline.errors import CorruptLogError
 from fenceline.format import keys
+from fenceline.format.checksummed import get_checked
 from fenceline.log.context import Context
 from fenceline.log.replay import UNREADABLE
 from fenceline.log.topic_item import TopicItem, topic_from_value
@@ -41,7 +42,7 @@ def read_topic(context: Context, key: str) -> TopicItem:
         Unavailable: The store could not be asked.
     """
     try:
-        return topic_from_value(json.loads(context.objects.get(key).body), 0)
+        return topic_from_value(json.loads(get_checked(context.objects, key).body), 0)
     except (Damaged, *UNREADABLE) as error:
         what = f"{type(error).__name__} {error}"
         raise CorruptLogError(f"a topic object is damaged; restore it from a backup: {what} key={key}") from error

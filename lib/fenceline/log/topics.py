@@ -26,6 +26,7 @@ from fenceline.errors import (
     TopicAlreadyExistsError,
 )
 from fenceline.format import keys
+from fenceline.format.checksummed import with_checksum
 from fenceline.log.retry import Attempts
 from fenceline.log.topic_item import TopicItem, topic_from_item
 from fenceline.log.topic_regions import checked_regions
@@ -333,7 +334,7 @@ def _with_object(context: Context, item: TopicItem) -> TopicItem:
     value = {name: member for name, member in item.to_value().items() if name != "object_n"}
     body = json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
     try:
-        context.objects.create(key, body, {})
+        context.objects.create(key, body, with_checksum(body, {}))
     except AlreadyExists as fact:
         # An earlier attempt made it, or another process that met the item. Or it is of an item that was lost since.
         try:

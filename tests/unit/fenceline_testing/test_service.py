@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -91,8 +93,12 @@ LACKING = {
     "uvicorn": {"fenceline_server": 'fenceline_server lacks packages; run: pip install "fenceline[server]"'},
     "httptools": {"fenceline_server": 'fenceline_server lacks packages; run: pip install "fenceline[server]"'},
     "boto3": {"fenceline_on_moto": 'fenceline_on_moto lacks packages; run: pip install "fenceline[aws]"'},
-    "moto": {"fenceline_on_moto": "fenceline_on_moto lacks packages; run: pip install moto"},
-    "boto3 moto": {"fenceline_on_moto": 'fenceline_on_moto lacks packages; run: pip install "fenceline[aws]" moto'},
+    "obstore": {"fenceline_on_moto": 'fenceline_on_moto lacks packages; run: pip install "fenceline[aws]"'},
+    "flask": {"fenceline_on_moto": 'fenceline_on_moto lacks packages; run: pip install "moto[server]"'},
+    "moto": {"fenceline_on_moto": 'fenceline_on_moto lacks packages; run: pip install "moto[server]"'},
+    "boto3 moto": {
+        "fenceline_on_moto": 'fenceline_on_moto lacks packages; run: pip install "fenceline[aws]" "moto[server]"'
+    },
 }
 
 
@@ -140,11 +146,15 @@ def test_no_race_has_two_winners_on_moto() -> None:
 
 def test_moto_is_as_it_was_when_the_block_ends() -> None:
     from moto.core.botocore_stubber import BotocoreStubber
+    from moto.moto_server.werkzeug_app import DomainDispatcherApplication
 
-    before = BotocoreStubber.__call__
-    with locked_moto():
-        assert BotocoreStubber.__call__ is not before
-    assert BotocoreStubber.__call__ is before
+    patched = BotocoreStubber, DomainDispatcherApplication
+    before = [one.__call__ for one in patched]
+    with locked_moto() as url:
+        assert all(one.__call__ is not unlocked for one, unlocked in zip(patched, before, strict=True))
+    assert [one.__call__ for one in patched] == before
+    with pytest.raises(OSError):
+        socket.create_connection((urlsplit(url).hostname, urlsplit(url).port))
 
 
 @pytest.mark.slow

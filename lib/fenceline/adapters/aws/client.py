@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import time
 from collections.abc import Callable
 from datetime import datetime
@@ -134,7 +135,19 @@ def make_client(service: str, options: ClientOptions, **config: Any) -> Any:
             config=chosen,
         )
     except (BotoCoreError, ValueError) as error:
-        raise Unavailable(f"{_advice(error)}: service={service} error={' '.join(str(error).split())}") from error
+        raise unusable(service, error) from error
+
+
+def unusable(service: str, error: Exception) -> Unavailable:
+    """Return the fact for settings by which a service can't be asked."""
+    return Unavailable(f"{_advice(error)}: service={service} error={' '.join(str(error).split())}")
+
+
+def refusal(status: int, body: str, operation: str) -> ClientError:
+    """Return botocore's exception for what S3 answered, in XML or, if it was no S3, in any other form."""
+    code, message = (re.search(f"<{name}>([^<]*)</{name}>", body) for name in ("Code", "Message"))
+    told: Any = {"Code": code[1] if code else str(status), "Message": message[1] if message else ""}
+    return ClientError({"Error": told, "ResponseMetadata": {"HTTPStatusCode": status}}, operation)
 
 
 def parse_time(text: Any) -> datetime:
