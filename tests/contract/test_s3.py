@@ -130,13 +130,12 @@ def test_a_create_is_sent_once_and_its_answer_is_told(
 @pytest.mark.parametrize(
     "told",
     [
-        refusal(412, "PreconditionFailed"),
         refusal(409, "ConditionalRequestConflict"),
         refusal(409, "OperationAborted"),
     ],
     ids=lambda value: value[9:12].decode(),
 )
-def test_a_look_tells_whether_a_refused_create_met_an_object_or_a_rival(
+def test_a_look_tells_whether_a_create_in_conflict_met_an_object_or_a_rival(
     faulty: Faulty, store: S3ObjectStore, told: bytes, key: str
 ) -> None:
     there = found()
@@ -152,6 +151,15 @@ def test_a_look_tells_whether_a_refused_create_met_an_object_or_a_rival(
             store.create(key, BODY, {"write-id": "1"})
         assert type(raised.value) is fact
         assert [request.line.split(" ")[0] for request in faulty.requests] == ["PUT", "HEAD"]
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_a_create_that_met_an_object_asks_nothing_more(faulty: Faulty, store: S3ObjectStore, key: str) -> None:
+    """Processes that contend lose many creates, and each look would cost a request and its time."""
+    faulty.answers = [refusal(412, "PreconditionFailed"), DROP]
+    with pytest.raises(AlreadyExists):
+        store.create(key, BODY, {"write-id": "1"})
+    assert len(faulty.requests) == 1
 
 
 def test_a_create_in_another_region_is_refused(faulty: Faulty, store: S3ObjectStore) -> None:

@@ -162,16 +162,17 @@ class S3ObjectStore:
         )
 
     def _refusal(self, error: Exception, key: str) -> StoreFact:
-        """Return why a create changed nothing, by a look: obstore has one exception for 409 and 412."""
+        """Return why a create changed nothing. After a conflict a look decides: the rival may be through by now."""
         status, code = answered(error)
-        if status == 409 and code not in _CONFLICTS:
-            return fact_of(error, self._place(key))
-        try:
-            repeated(self._requests(key).head, key=self._prefix + key)
-        except Failure as unseen:
-            if answered(unseen)[0] == 404:
-                return Conflict(f"another create was under way: {self._place(key)}")
-            return unavailable(unseen, self._place(key))
+        if status == 409:
+            if code not in _CONFLICTS:
+                return fact_of(error, self._place(key))
+            try:
+                repeated(self._requests(key).head, key=self._prefix + key)
+            except Failure as unseen:
+                if answered(unseen)[0] == 404:
+                    return Conflict(f"another create was under way: {self._place(key)}")
+                return unavailable(unseen, self._place(key))
         return AlreadyExists(f"an object with this key exists: {self._place(key)}")
 
     def _head(self, key: str) -> Fetched:
