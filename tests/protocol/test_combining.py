@@ -17,6 +17,7 @@ from fenceline.format import keys
 from fenceline.format.segment import Segment, parse_segment
 from fenceline.log.context import Context
 from fenceline.model.requests import ReadRequest
+from fenceline.model.results import Appended
 from fenceline.ports import Delete, Item, Put
 from fenceline.recovery.verify import verify_partition
 from fenceline.service.log import Log
@@ -34,13 +35,13 @@ from tests.support.service import (
 )
 
 HOUR_MS = 3_600_000
-WORTH = offering.WORTH
+WORTH_MS = offering.WORTH_MS
 
 
 @pytest.fixture(autouse=True)
 def _creates_are_dear(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let processes offer here, where a create takes no longer than a call of the item store."""
-    monkeypatch.setattr(offering, "WORTH", (0.0, 0))
+    monkeypatch.setattr(offering, "WORTH_MS", -1_000_000)
 
 
 def appender_of(log: Log) -> Appender:
@@ -66,10 +67,18 @@ def leaves_an_offer(service: Service, *values: str, **options: Any) -> None:
     """Let a process offer a batch, and die."""
     log = service.another()
     append(log, "before")
+    offers(log, 1 << 62, *values, **options)
+
+
+def offers(log: Log, left_ms: int, *values: str, **options: Any) -> tuple[Combiner, Ticket]:
+    """Let a process offer a batch whose caller waits for so long, and do nothing more."""
     appender = appender_of(log)
     entry = log.producing.prepared(appender.partition, log.topics.get(TOPIC), request(*values, **options), is_new=True)
-    appender._queue.append(Ticket(entry, 1 << 62))
-    assert contends(log)._offer()
+    ticket = Ticket(entry, appender.partition.context.runtime.monotonic_ms() + left_ms)
+    appender._queue.append(ticket)
+    combiner = contends(log)
+    assert combiner._offer()
+    return combiner, ticket
 
 
 def offers_of(service: Service) -> list[Item]:
@@ -127,12 +136,13 @@ def test_where_no_process_contends_nothing_is_offered(service: Service) -> None:
 
 
 @pytest.mark.parametrize(
-    ("create_ms", "item_ms", "is_worth_it"), [(6, 3, True), (6, 4, False), (30, 5, True), (5, 1, False), (0, 0, False)]
+    ("create_ms", "item_ms", "is_worth_it"),
+    [(7, 3, True), (7, 4, False), (30, 5, True), (30, 27, False), (3, 0, False)],
 )
 def test_only_where_creates_take_much_longer_than_item_calls_is_anything_offered(
     service: Service, monkeypatch: pytest.MonkeyPatch, create_ms: int, item_ms: int, is_worth_it: bool
 ) -> None:
-    monkeypatch.setattr(offering, "WORTH", WORTH)
+    monkeypatch.setattr(offering, "WORTH_MS", WORTH_MS)
     log = contender(service)
     combiner, backoff = contends(log), appender_of(log)._backoff
     backoff._creates_ms.clear()
@@ -168,6 +178,51 @@ def test_a_process_that_no_rival_serves_commits_its_offer_itself(service: Servic
     answer = append(log, "mine", expected=1)
     assert (answer.base_offset, answer.expected_offset_checked) == (1, True)
     assert len(segments(service)[-1].metadata.offers) == 1
+
+
+def test_a_process_that_is_far_behind_follows_the_log_by_one_look(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One segment after the other it might never reach the end."""
+    log = contender(service)
+    contends(log)._followed_at = service.runtime.monotonic_ms()
+    for _ in range(2 * limits.CHECKPOINT_SEGMENTS):
+        append(service.log, "rival")
+    service.runtime.advance(1_000)
+    looks: list[int] = []
+    while_it_waits(service, lambda: looks.append(service.count()["objects.get"]), monkeypatch)
+    assert append(log, "mine").base_offset == 2 * limits.CHECKPOINT_SEGMENTS + 1
+    assert service.count()["objects.get"] - looks[0] <= limits.CHECKPOINT_SEGMENTS
+
+
+def test_a_process_that_finds_its_answer_in_the_round_is_behind(service: Service) -> None:
+    log = contender(service)
+    append(service.log, "not followed yet")
+    combiner, ticket = offers(log, 60_000, "mine")
+    contends(service.log)
+    append(service.log, "takes it along")
+    leaves_an_offer(service, "other")
+    append(service.log, "moves it to what is done")
+    combiner._followed_at = service.runtime.monotonic_ms()
+    combiner._combine_at = 0
+    combiner._look_for_offers()
+    assert isinstance(ticket.outcome, Appended)
+    assert combiner._is_behind()
+
+
+@pytest.mark.parametrize(
+    ("served_ms", "left_ms", "wait_ms"), [(0, 60_000, 150), (1_000, 60_000, 3_000), (1_000, 8_000, 2_000)]
+)
+def test_an_offer_waits_longer_where_offers_took_long_but_leaves_its_caller_time(
+    service: Service, monkeypatch: pytest.MonkeyPatch, served_ms: int, left_ms: int, wait_ms: int
+) -> None:
+    """Where many contend, the round has all their ids: more looks at it would only make it slower."""
+    log = contender(service)
+    monkeypatch.setattr(service.runtime, "random", lambda: 0.5)
+    contends(log)._served_ms = served_ms
+    appender_of(log)._backoff.create_ms = 30
+    combiner, _ = offers(log, left_ms, "mine")
+    assert combiner._combine_at - service.runtime.monotonic_ms() == wait_ms
 
 
 def test_an_offer_is_deleted_while_its_process_waits_for_the_next_one(service: Service) -> None:

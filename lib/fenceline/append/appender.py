@@ -129,21 +129,21 @@ class Appender(GroupCommit):
             now = runtime.monotonic_ms()
             if self.partition.overtaken != self._overtaken:
                 self._overtaken = self.partition.overtaken
-                if self._combiner is None or not self._combiner.is_combining:
+                if not self._is_combining:
                     self._backoff.meet(now)
                 self._meet_rivals()
             combiner = self._combiner
-            if combiner is not None and combiner.is_combining and combiner.step():
-                return  # rivals' batches are taken along, or its own are: nothing is left to them
-            if self._backoff.may_be_passed_over and self._has_time(leader) and self._is_passed_over(leader.until_ms):
+            is_losing = self._backoff.may_be_passed_over and not self._is_combining
+            if is_losing and self._has_time(leader) and self._is_passed_over(leader.until_ms):
                 return
-            gap_ms = self._backoff.gap(now, runtime.random())
+            if combiner is not None and combiner.step():
+                return
+            # Where rivals' batches are taken along, or its own are, nothing is left to rivals.
+            gap_ms = 0 if self._is_combining else self._backoff.gap(now, runtime.random())
             if gap_ms:
                 if self.partition.is_checkpoint_due(is_early=True) and self._has_time(leader):
                     keep_checkpoint(self.partition)  # so that a rival follows the log by one look
                 self._leave_gap(gap_ms, leader.until_ms)
-            if combiner is not None and combiner.step():
-                return
         group = self._group or self._form()
         if group is None:
             return
@@ -203,6 +203,10 @@ class Appender(GroupCommit):
             self._combiner = Combiner(self)
         self._combiner.meet()
         return self._combiner
+
+    @property
+    def _is_combining(self) -> bool:
+        return self._combiner is not None and self._combiner.is_combining
 
     def _is_served(self) -> bool:
         """Return True if another process created what this one appended last: that process writes the checkpoints."""

@@ -11,6 +11,7 @@ create; see ``commit``.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from fenceline import limits
 from fenceline.append.commit import GroupCommit
@@ -27,9 +28,11 @@ from fenceline.ports import NotFound, Unavailable
 RIVALS = (128.0, 2_000)  # for which rivals that were met count
 ADVANCE = (16.0, 250)  # between two checkpoints that a process moves to show a winner that it has rivals
 DIRECT = (4.0, 50)  # since its last create, for which a process creates without offering first
+TAKEN = (8.0, 50)  # since others' offers were taken along, for which they are expected to offer again
 RARELY = (32.0, 100)  # between two looks for offers, where creates are as near as items
 BOUND = (4.0, 50)  # for which a process waits for the segment at the offset that its offer is bound to
 GATHER = 0.4  # creates, from a create until those that it served offer again
+BEHIND = (8.0, 50)  # since it followed the log, after which a process does so by one look and not by its segments
 SEGMENT_LOOK = 0.2  # creates, between two looks for the segment at the offset that an offer is bound to
 UNSEEN_MS = 5_000  # for which a process looks for an offer whose write was not answered
 _NO_TIME_MS = 1 << 62  # another process's offer is left by no caller of this one
@@ -43,6 +46,9 @@ class Combiner(RoundKeeper):
         self._met_at: int | None = None
         self._decided = -1  # an offset that own offers were bound to, and whose segment was read
         self._has_taken = False  # of other processes' offers, when this one looked last
+        self._taken_at: int | None = None  # when it found some last
+        # When this process looked last for the segment that follows. None: others have created some since.
+        self._followed_at: int | None = None
         self._looked_at = 0  # for offers, where own ones are not worth it
         self._advanced_at = 0  # when this process moved the checkpoint for a winner to see
 
@@ -64,8 +70,9 @@ class Combiner(RoundKeeper):
 
     @property
     def is_combining(self) -> bool:
-        """Return True if it has offered, was served, or took others' offers along when it looked last."""
-        return self.has_offers or self._has_taken or self.is_served
+        """Return True if it has offered, was served, or took others' offers along lately."""
+        has_taken = self._taken_at is not None and self._now() - self._taken_at <= self._ms(TAKEN)
+        return self.has_offers or has_taken or self.is_served
 
     @property
     def is_served(self) -> bool:
@@ -112,7 +119,7 @@ class Combiner(RoundKeeper):
             if self._own:
                 raise
             # No append depends on offers: while the item store fails, groups are formed as usual.
-            self._met_at, self._served_at, self._has_taken = None, -1, False
+            self._met_at, self._served_at, self._taken_at, self._has_taken = None, -1, None, False
             return False
 
     def _serve(self) -> bool:
@@ -177,6 +184,9 @@ class Combiner(RoundKeeper):
 
     def _look_for_offers(self) -> None:
         """Follow the log. Where it does not commit own offers in time, go by the round: bound, done, or free."""
+        if self._is_behind():
+            self._catch_up()
+            return
         has_followed = self._follow()
         if self._now() < self._combine_at and self._partition.is_fresh:
             if not has_followed:
@@ -187,8 +197,11 @@ class Combiner(RoundKeeper):
             self._lose(self._unanswered())
             return
         known, now = Round.from_value(stored.value), self._now()
+        unanswered = len(self._unanswered())
         self._note_done(known)
         waiting = self._unanswered()
+        if len(waiting) < unanswered:
+            self._followed_at = None  # they were committed by segments that this process had yet to read
         is_open = known.offset >= self._partition.state.next_offset and known.offset != self._decided
         if is_open and any(own.id in known.bound for own in waiting):
             self._bound = known.offset, now
@@ -200,9 +213,22 @@ class Combiner(RoundKeeper):
             if self._unanswered():
                 self._combine()
 
+    def _is_behind(self) -> bool:
+        """Return True if others may have created many segments since this process followed the log."""
+        at = self._followed_at
+        return at is None or self._now() - max(at, self._queue.backoff.won_at) > self._ms(BEHIND)
+
+    def _catch_up(self) -> None:
+        """Follow the log by one look and one listing, and answer the callers whose offers it commits."""
+        self._followed_at = self._now()
+        with suppress(StaleTopicId):  # the SEAL marker is found by following the log
+            self._partition.open()
+        self._note_listed()
+
     def _follow(self) -> bool:
         """Fold the next segment, and answer the callers whose offers it lists. Return False if there is none."""
         partition = self._partition
+        self._followed_at = self._now()
         if not partition.is_fresh:
             return False  # what is at the next key may be a late create's, below the log start
         offset = partition.state.next_offset
@@ -267,6 +293,7 @@ class Combiner(RoundKeeper):
         self._note_absent(scene)
         self._has_taken = self._has_rivals(scene)
         if self._has_taken:
+            self._taken_at = self._now()
             self.meet()
         if all(offer.id in scene.moved.done for offer in scene.offers):
             self.clear()

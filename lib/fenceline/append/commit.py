@@ -153,6 +153,7 @@ class GroupCommit(AppendQueue):
         self._try_at = runtime.monotonic_ms()
         if partition.has_young_look and partition.fold_at(partition.state.next_offset):
             sleep(self._backoff.end_turn(runtime.monotonic_ms(), runtime.random()))
+            self._try_at = runtime.monotonic_ms()
 
     def _is_passed_over(self, until_ms: int) -> bool:
         """Look whether a rival is amid its turn, and if so let it go on: following it would cost both of them time.
@@ -242,7 +243,7 @@ _FEW = 8  # segments that rivals may have created in a pause: a newer head would
 # Each pair is (tries, at least so many ms). Following the log costs each process the same work, however near the store
 # is.
 TURN = (4.0, 500)
-GAP = (3.0, 100)  # longer than the pause and the try of the rival that has waited longest
+GAP = (3.0, 70)  # longer than the pause and the try of the rival that has waited longest
 LONG_PAUSE = (4.0, 1_500)
 SHORT_PAUSE = (0.5, 15)
 HALVED = (4.0, 700)  # of waiting, after which pauses are half as long
@@ -250,7 +251,7 @@ FIRST_PAUSE_TRIES = 0.25
 CHANCE_LOSSES = 4  # in a row, up to which pauses grow; from there on they shrink
 CHECKPOINT_LOSSES = 6  # in a row, until the loser moves the checkpoint
 CHECKPOINT_AGAIN = 16  # losses, until it does so again
-RIVAL_TRIES = 256  # for which a rival that was met counts
+RIVAL = (256.0, 4_000)  # for which a rival that was met counts
 # A process that met no rival cannot know of one that only loses, and leaves 1 to 3 % of the time to it.
 ALONE_TURNS = 24
 # Weights of the newest try in the average. What counts is the try itself, but rivals that collide make tries long.
@@ -356,7 +357,7 @@ class ContentionBackoff:
         """Return how long to leave the log to others before the next create: mostly 0."""
         if self._turn_at is None or now - self.won_at > self._ms(GAP):
             return 0
-        is_alone = self._met_at is None or now - self._met_at > RIVAL_TRIES * self.longest_try_ms
+        is_alone = self._met_at is None or now - self._met_at > self._ms(RIVAL)
         turn_ms = self._ms(TURN) * (ALONE_TURNS if is_alone else 1)
         if self.won_at - self._turn_at < turn_ms:
             return 0

@@ -29,9 +29,12 @@ from fenceline.ports import Change, Delete, Item, ItemKey, NoAnswer, NotFound, P
 
 WITHDRAWAL_MS = 500  # at least so much of a caller's time is kept for the withdrawal
 FIRST_LOOK = 0.4  # creates, from an offer to the first look for the segment that lists it
-FREE = 5.0  # creates, for which an offer waits for another process to take it along
+FREE = 5.0  # creates, for which an offer waits at least for another process to take it along
+PATIENCE = 3.0  # times that offers took until they were answered, for which it waits: many processes make that long
 NEXT_LOOK = 0.4
-WORTH = (2.0, 6)  # calls of the item store, or ms, that a create must take for an offer to be worth its writes
+AGE = 0.1  # of the time for which an offer has waited, at least, between two looks
+WORTH_MS = 4  # that a create must take longer than a call of the item store, for an offer to be worth its writes
+SERVED_WEIGHT = 0.2  # of the newest time in the average of what offers took until they were answered
 SAMPLES_MIN = 3  # the first call of an item store also connects to it
 
 
@@ -65,6 +68,7 @@ class OwnOffers:
         self._look_at = 0  # monotonic: when the round is to be read again
         self._combine_at = 0  # monotonic: until when others are left to take own offers along
         self._served_at = -1  # monotonic: when another process's create was last found to have committed an own offer
+        self._served_ms = 0.0  # from an offer to its answer, on average
         self._item_ms: deque[int] = deque(maxlen=SAMPLES_MAX)  # what the newest calls of the item store took
         self._offered_at = 0  # wall clock, of the newest offer
         self._made_count = 0
@@ -77,9 +81,14 @@ class OwnOffers:
         return self._context.runtime.monotonic_ms()
 
     def _soon(self, creates: float = NEXT_LOOK) -> None:
-        """Look again after the time of so many creates, jittered."""
-        pause_ms = creates * self.create_ms * (0.5 + self._context.runtime.random())
+        """Look again after the time of so many creates, jittered; later, the longer own offers have waited."""
+        pause_ms = max(creates * self.create_ms, AGE * self._waited_ms()) * (0.5 + self._context.runtime.random())
         self._look_at = self._now() + max(round(pause_ms), 1)
+
+    def _waited_ms(self) -> int:
+        with self._queue.lock:
+            put_at = [own.put_at for own in self._own.values() if own.ticket.outcome is None]
+        return self._now() - min(put_at) if put_at else 0
 
     def _rest(self) -> None:
         self._context.runtime.sleep_ms(max(self._look_at - self._now(), 1))
@@ -105,8 +114,7 @@ class OwnOffers:
         """
         while len(self._item_ms) < SAMPLES_MIN:
             self._read_round()
-        calls, least_ms = WORTH
-        return self._queue.backoff.shortest_create_ms >= max(calls * min(self._item_ms), least_ms)
+        return self._queue.backoff.shortest_create_ms >= min(self._item_ms) + WORTH_MS
 
     def _read_round(self) -> Item | None:
         began_at = self._now()
@@ -162,7 +170,9 @@ class OwnOffers:
         if is_first:
             self._bound = None  # that of earlier offers, which something else has answered
             self._soon(FIRST_LOOK)
-            wait_ms = FREE * self.create_ms * (0.75 + 0.5 * self._context.runtime.random())
+            left_ms = min(own.ticket.until_ms for own in made) - self._now()
+            wait_ms = max(FREE * self.create_ms, min(PATIENCE * self._served_ms, left_ms / 4))
+            wait_ms *= 0.75 + 0.5 * self._context.runtime.random()
             self._combine_at = self._now() + round(wait_ms)
         return True
 
@@ -269,6 +279,7 @@ class OwnOffers:
             timestamp=header.max_timestamp if entry.is_log_append_time else -1,
         )
         self._served_at = self._now()
+        self._served_ms += (self._served_at - own.put_at - self._served_ms) * (SERVED_WEIGHT if self._served_ms else 1)
         self._queue.backoff.losses = 0
         self._queue.deliver([(own.ticket, appended)])
 

@@ -109,9 +109,14 @@ class Task:
 
 
 class World:
-    """The scheduler: the hub runs in the main greenlet, and every task returns to it at a pause."""
+    """The scheduler: the hub runs in the main greenlet, and every task returns to it at a pause.
 
-    def __init__(self, seed: int) -> None:
+    Args:
+        is_exact: Whether time is measured. It moves by what tasks sleep and by nothing else, and no task is preempted.
+        steps_max: Switches from task to task, after which the run is stuck.
+    """
+
+    def __init__(self, seed: int, *, is_exact: bool = False, steps_max: int = STEPS_MAX) -> None:
         self.rng = random.Random(seed)
         self.now: float = 0
         self.step = 0
@@ -124,6 +129,9 @@ class World:
         self.preemption = self.rng.choice((0.0, 0.0, 0.01, 0.1))  # between two statements
         self._stickiness = self.rng.choice((0.0, 0.3, 0.8))
         self._step_ms = self.rng.choice((0.5, 2.0, 10.0))
+        if is_exact:
+            self.lock_preemption = self.preemption = self._stickiness = self._step_ms = 0.0
+        self._steps_max = steps_max
         self._hub = getcurrent()
         self._ready: list[Task] = []
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
@@ -245,7 +253,7 @@ class World:
             Stuck: No task can go on.
         """
         rng, last = self.rng, None
-        for _ in range(STEPS_MAX):
+        for _ in range(self._steps_max):
             self._reap()
             if self.failures or is_done():
                 return
@@ -263,7 +271,7 @@ class World:
             self._ready.remove(last)
             self.current = last
             last.greenlet.switch()
-        raise Stuck(f"not done after {STEPS_MAX} steps")
+        raise Stuck(f"not done after {self._steps_max} steps")
 
     def close(self) -> None:
         """End everything that still waits, so that nothing runs when the garbage is collected."""

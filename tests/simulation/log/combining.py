@@ -121,7 +121,7 @@ def run_seed(seed: int, plan: Plan | None = None) -> Run:
         Failed: Something that must hold does not; it carries the run.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(offering, "WORTH", (0.0, 0))  # every call takes as long as every other
+        patch.setattr(offering, "WORTH_MS", -1_000_000)  # every call takes as long as every other
         if seed % 4 == 0:
             _let_one_take_turns(patch)
         try:

@@ -28,9 +28,9 @@ def longest(scale: tuple[float, int], try_ms: float = FAR) -> float:
     return max(scale[0] * try_ms, scale[1])
 
 
-def won_for(turns: ContentionBackoff, start: int, duration_ms: int) -> int:
-    for now in range(start, start + duration_ms + 1, 20):
-        turns.win(now, 20)
+def won_for(turns: ContentionBackoff, start: int, duration_ms: int, try_ms: int = 20) -> int:
+    for now in range(start, start + duration_ms + 1, try_ms):
+        turns.win(now, try_ms)
     return now
 
 
@@ -95,6 +95,14 @@ def test_who_met_a_rival_leaves_a_gap_at_the_end_of_each_turn() -> None:
         now = won_for(turns, now, 20)
         assert turns.gap(now, 0.5) == longest(GAP)
         assert turns.gap(now, 0.5) == 0, "once"
+
+
+def test_a_rival_that_was_met_counts_for_seconds_however_near_the_store_is() -> None:
+    """All rivals have their turn before it is met again."""
+    turns = ContentionBackoff()
+    turns.lose(0, 1, 0.5)
+    now = won_for(turns, 3_000, TURN[1], try_ms=1)
+    assert turns.gap(now, 0.5) == GAP[1]
 
 
 def test_a_rival_that_was_not_met_for_long_is_forgotten() -> None:
