@@ -32,6 +32,7 @@ def test_processes_that_contend_append_more_than_one_alone_and_none_starves(proc
     assert pace.per_second >= times * alone.per_second
     assert pace.fairness >= 0.9
     assert pace.wait_ms(99) <= 12 * alone.wait_ms(50)
+    assert pace.calls_per_append("create") <= 1
     assert pace.calls_per_append("write") <= 2.5
     assert not pace.failures
 
@@ -45,6 +46,8 @@ def test_sixty_four_processes_append_more_than_twelve_times_what_one_does() -> N
     alone, pace = played(ONE), played(replace(ONE, processes=64, seconds=10))
     assert pace.per_second >= 12 * alone.per_second
     assert pace.calls_per_append("create") <= 0.1
+    assert pace.calls_per_append("write") <= 2.5
+    assert pace.wait_ms(99) <= 12 * alone.wait_ms(50)
     assert pace.fairness >= 0.9
     assert not pace.failures
 

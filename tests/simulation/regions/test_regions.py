@@ -10,7 +10,7 @@ from tests.simulation.regions.scenario import run_seed
 
 FAST = 3  # seeds in `make check`
 CHUNK = 50
-SEEDS = 150  # `make simulate` plays more
+SEEDS = 100  # `make simulate` plays more
 MET = ("append", "send", "end", "ack", "seek", "replicate", "suspend", "resume", "trim", "create", "skip", "snapshot")
 
 

@@ -10,7 +10,7 @@ from tests.simulation.transactions.scenario import run_seed
 
 FAST = 3  # seeds in `make check`
 CHUNK = 50
-SEEDS = 150  # `make simulate` plays more
+SEEDS = 100  # `make simulate` plays more
 OK = ("init", "add", "add-group", "send-offsets", "send", "end", "committed", "read", "commit", "seek", "own", "claim")
 MET = [
     *((kind, "OK") for kind in OK),
