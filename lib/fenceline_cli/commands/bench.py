@@ -46,7 +46,7 @@ def bench(
     ] = None,
     seconds: Annotated[
         float, typer.Option("--seconds", min=0.1, help="On a bucket: how long each race of processes lasts.")
-    ] = 6.0,
+    ] = 20.0,
     slow_endpoint: Annotated[
         str, typer.Option("--slow-endpoint", metavar="URL", help="The same S3 with 30 ms added to each request.")
     ] = "",

@@ -17,6 +17,7 @@ TEXT = st.text(st.characters(codec="utf-8"), max_size=8)
 VALUE = st.none() | TEXT.map(str.encode)
 ANY_VALUE = st.none() | st.binary(max_size=8)
 INTEGER = st.integers(-1, 2**63 - 1)
+EACH = [ReadRecord(0, 0, None, bytes([code]), [], -1, None) for code in range(0x80)]  # each character alone
 
 
 def records(value: st.SearchStrategy[bytes | None]) -> st.SearchStrategy[list[ReadRecord]]:
@@ -54,6 +55,7 @@ def check(found: list[ReadRecord], encoding: str, to_text: Callable[[bytes], str
 
 @given(records(VALUE))
 @example([ReadRecord(0, 0, bytes(range(0x80)), b'"\\\x00\x1f\x7f', [("\n", b"\t")], -1, None)])
+@example(EACH)
 def test_a_page_of_text_is_as_a_general_encoder_writes_it(found: list[ReadRecord]) -> None:
     check(found, "utf8", bytes.decode)
 
