@@ -6,6 +6,7 @@ Rule: each is opened by name, so that another process can open the same one.
 from __future__ import annotations
 
 import hashlib
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from fenceline.adapters.sqlite.directory import SqliteItemStore, SqliteObjectStore
 from fenceline.ports import ItemStore, ObjectStore
+from tests.servers.install import MINIO
 from tests.servers.run import REGION, address_of
 from tests.support.patience import PATIENCE_S
 
@@ -83,13 +85,15 @@ def _dynamodb(server: str) -> Callable[[str], DynamoItemStore]:
     return open_at
 
 
-OBJECT_STORES: Mapping[str, Adapter] = {
+OBJECT_STORES: dict[str, Adapter] = {
     "sqlite": Adapter(lambda place: SqliteObjectStore(f"{place}/objects.sqlite3", now_ms=now_ms), is_shared=True),
     "sqlite-memory": Adapter(lambda place: SqliteObjectStore(":memory:", now_ms=now_ms), is_shared=False),
     "s3-moto": Adapter(_s3("moto"), is_shared=False, server="moto"),
     "s3-ministack": Adapter(_s3("ministack"), is_shared=True, server="ministack"),
     "s3-versitygw": Adapter(_s3("versitygw"), is_shared=True, server="versitygw", is_folder=True),
 }
+if MINIO in os.environ:
+    OBJECT_STORES["s3-minio"] = Adapter(_s3("minio"), is_shared=True, server="minio", is_folder=True)
 
 ITEM_STORES: Mapping[str, Adapter] = {
     "sqlite": Adapter(lambda place: SqliteItemStore(f"{place}/items.sqlite3"), is_shared=True),

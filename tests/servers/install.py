@@ -22,6 +22,7 @@ from pathlib import Path
 
 VERSITYGW = "1.8.0"
 MINISTACK = "1.5.33"
+MINIO = "FENCELINE_MINIO"  # the variable
 PAUSES_S = (2, 10)  # between tries
 WITH_MINISTACK = Path(__file__).with_name("ministack.txt")
 DYNAMODB_LOCAL = "3.1.0"
@@ -65,6 +66,18 @@ def versitygw() -> Path:
         CannotInstall: Go is missing, or could not build it.
     """
     return _installed(f"versitygw-{VERSITYGW}", _build_versitygw) / "versitygw"
+
+
+def minio() -> Path:
+    """Return the program that ``MINIO`` names: it takes too long to build for each test run.
+
+    Raises:
+        CannotInstall: The variable names no program.
+    """
+    program = Path(os.environ.get(MINIO, ""))
+    if not program.is_file():
+        raise CannotInstall(f"{MINIO} does not name the program minio")
+    return program
 
 
 def dynamodb_local() -> Path:

@@ -75,7 +75,12 @@ class Servers:
         if name in self._missing:
             raise self._missing[name]
         if name not in self._running:
-            start = {"versitygw": versitygw, "dynamodb_local": dynamodb_local, "ministack": ministack}[name]
+            start = {
+                "versitygw": versitygw,
+                "minio": minio,
+                "dynamodb_local": dynamodb_local,
+                "ministack": ministack,
+            }[name]
             try:
                 os.environ[variable_of(name)] = self._stack.enter_context(start())
             except install.CannotInstall as error:
@@ -122,6 +127,23 @@ def versitygw(directory: Path | None = None) -> Iterator[str]:
             ]
 
         with running(command, {"ROOT_ACCESS_KEY": ACCESS_KEY, "ROOT_SECRET_KEY": SECRET_KEY}) as url:
+            yield url
+
+
+@contextmanager
+def minio() -> Iterator[str]:
+    """Lend the URL of a MinIO over a folder: that of the program that ``install.MINIO`` names.
+
+    Raises:
+        CannotInstall, CannotStart: There is none.
+    """
+    program = install.minio()
+    with lent_folder(None) as folder:
+
+        def command(port: int) -> Sequence[str]:
+            return [str(program), "server", "--quiet", "--address", f"127.0.0.1:{port}", str(folder)]
+
+        with running(command, {"MINIO_ROOT_USER": ACCESS_KEY, "MINIO_ROOT_PASSWORD": SECRET_KEY}) as url:
             yield url
 
 
