@@ -17,6 +17,8 @@ from fenceline.format import keys
 from fenceline.format.segment import SegmentMetadata, base_of
 from fenceline.log.context import Context
 
+Lines = list[tuple[int, int]]  # (base, size in bytes) of segments that follow each other
+
 
 class SegmentIndex:
     """The segments of one partition whose place is known. Safe to share between threads."""
@@ -27,6 +29,7 @@ class SegmentIndex:
         self._prefix = keys.log_prefix(topic_id, partition)
         self._bases: list[int] = []  # sorted
         self._ends: dict[int, int] = {}
+        self._sizes: dict[int, int] = {}  # in bytes, of those that a listing showed
         # By base: the region whose records a segment holds, "" for this one. It is known only of segments that were
         # folded, or whose place was checked against their neighbours.
         self._origins: dict[int, str] = {}
@@ -52,21 +55,23 @@ class SegmentIndex:
             insort(self._bases, base)
             if len(self._bases) > limits.INDEX_SEGMENTS_MAX:
                 half = len(self._bases) // 2
-                for dropped in self._bases[:half]:
-                    del self._ends[dropped]
-                    self._origins.pop(dropped, None)
+                self._drop(self._bases[:half])
                 del self._bases[:half]
 
     def forget(self, offset: int) -> None:
         """Drop what is remembered of the segments whose base is at or after ``offset``."""
         with self._lock:
             at = bisect_left(self._bases, offset)
-            for dropped in self._bases[at:]:
-                del self._ends[dropped]
-                self._origins.pop(dropped, None)
+            self._drop(self._bases[at:])
             del self._bases[at:]
             self._own_records.clear()
             self._reached = min(self._reached, offset)
+
+    def _drop(self, bases: Sequence[int]) -> None:
+        for base in bases:
+            del self._ends[base]
+            self._sizes.pop(base, None)
+            self._origins.pop(base, None)
 
     def origin(self, base: int) -> str | None:
         """Return the region of the segment at ``base``, "" for this one; ``None`` if it is not remembered."""
@@ -148,7 +153,7 @@ class SegmentIndex:
         base = self.known(offset)
         return base if base is not None else self._search(offset)
 
-    def list(self, base: int, limit: int) -> list[tuple[int, int]]:
+    def list(self, base: int, limit: int) -> Lines:
         """Return (base, size in bytes) of up to ``limit`` segments from the one at ``base`` on.
 
         Raises:
@@ -162,10 +167,30 @@ class SegmentIndex:
         reached = self._reached
         listed = self._objects.list(self._prefix, after, limit)
         found = [(base_of(summary.key), summary.size, summary.modified_at) for summary in listed]
-        for (first, *_), (second, *_) in pairwise(found):
+        for (first, size, _), (second, *_) in pairwise(found):
             if second <= reached:
                 self.add(first, second)
+                with self._lock:
+                    if first in self._ends:
+                        self._sizes[first] = size
         return found
+
+    def remembered(self, base: int, limit: int, size: int) -> Lines | None:
+        """Return what ``list`` would, as far as ``size`` bytes or ``limit`` segments go, without a store call.
+
+        Returns:
+            ``None`` if not all of it is remembered.
+        """
+        lines: Lines = []
+        with self._lock:
+            while len(lines) < limit and size > 0:
+                known = self._sizes.get(base)
+                if known is None:
+                    return None
+                lines.append((base, known))
+                size -= known
+                base = self._ends[base]
+        return lines
 
     def _search(self, offset: int) -> int | None:
         reach = limits.LIST_MAX

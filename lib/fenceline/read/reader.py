@@ -21,10 +21,12 @@ from fenceline.format.segment import Segment
 from fenceline.format.unpacking import Unpacking
 from fenceline.log.compacted_view import ViewFiles
 from fenceline.log.partition import Partition
+from fenceline.log.segment_index import Lines
 from fenceline.log.tail import Tail, out_of_range, verified_tail
 from fenceline.model.requests import ReadRequest
 from fenceline.model.results import BatchPage, Bounds, Page, ReadRecord
 from fenceline.read.aborted import Outcomes
+from fenceline.read.ahead import limit_of, tail_and_lines
 from fenceline.read.identities import Identities
 from fenceline.read.offset_ranges import NOTHING, Acknowledged
 from fenceline.read.time_search import find_timestamp
@@ -64,13 +66,13 @@ class Reader:
     def _read(self, request: ReadRequest, sink: Callable[[ReadRequest], SinkT]) -> tuple[SinkT, int, Bounds]:
         runtime, partition = self._context.runtime, self._partition
         until_ms = runtime.monotonic_ms() + request.wait_ms
-        tail = verified_tail(partition)
+        tail, lines = tail_and_lines(partition, request)
         start = self._start(request, tail)
         has_met = False
         with self._context.poll() as poll:
             while True:
                 filled = sink(request)
-                position = self._fill(filled, start, tail, request)
+                position = self._fill(filled, start, tail, request, lines)
                 if partition.is_young(tail.look):
                     if not filled.is_empty or position > start:
                         return filled, position, tail.bounds
@@ -83,7 +85,7 @@ class Reader:
                             return filled, position, tail.bounds
                         self._wait(tail, until_ms, meet)
                 # Otherwise the process was frozen, and what it read may have been collected meanwhile.
-                tail = verified_tail(partition)
+                tail, lines = verified_tail(partition), None
                 start = self._kept(request, start, tail.bounds)
 
     def _wait(self, tail: Tail, until_ms: int, meet: Callable[[Tail], bool] | None) -> None:
@@ -130,8 +132,14 @@ class Reader:
             raise out_of_range(start, bounds)
         return start
 
-    def _fill(self, sink: RecordSink | BatchSink, start: int, tail: Tail, request: ReadRequest) -> int:
-        """Fill ``sink`` with what is shown from ``start`` on, and return where to read next."""
+    def _fill(
+        self, sink: RecordSink | BatchSink, start: int, tail: Tail, request: ReadRequest, lines: Lines | None
+    ) -> int:
+        """Fill ``sink`` with what is shown from ``start`` on, and return where to read next.
+
+        Args:
+            lines: The segments from the one that holds ``start`` on, if they were listed already.
+        """
         bounds = tail.bounds
         end = _end(request, bounds)
         if request.is_compacted:
@@ -141,7 +149,7 @@ class Reader:
         position = start
         if start >= end:
             return position
-        for chunk in self._chunks(start, bounds.next_offset, request):
+        for chunk in self._chunks(start, bounds.next_offset, request, lines):
             outcomes = Outcomes(self._partition, chunk, tail.state) if request.is_read_committed else None
             for segment in chunk:
                 if not segment.base_offset <= position < segment.next_offset:
@@ -192,16 +200,19 @@ class Reader:
                     return position, True
         return end, False
 
-    def _chunks(self, start: int, next_offset: int, request: ReadRequest) -> Iterator[Sequence[Segment]]:
+    def _chunks(
+        self, start: int, next_offset: int, request: ReadRequest, lines: Lines | None
+    ) -> Iterator[Sequence[Segment]]:
         """Yield the segments from the one that holds ``start`` on, about as many as the page takes, in chunks."""
         partition = self._partition
-        base = partition.index.find(start)
-        if base is None:
-            raise partition.hole(start)
-        listed = partition.index.list(base, min(request.max_records, limits.PAGE_SEGMENTS_MAX))
+        if lines is None:
+            base = partition.index.find(start)
+            if base is None:
+                raise partition.hole(start)
+            lines = partition.index.list(base, limit_of(request))
         wanted: list[str] = []
         size = 0
-        for segment_base, segment_size in listed:
+        for segment_base, segment_size in lines:
             if segment_base >= next_offset or (wanted and size >= request.max_bytes):
                 break
             wanted.append(partition.segment_key(segment_base))

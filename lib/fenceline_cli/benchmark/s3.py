@@ -7,33 +7,23 @@ be compared.
 
 from __future__ import annotations
 
-import statistics
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 
-import urllib3
-
-from fenceline import limits
 from fenceline.append.request import AppendRequest
 from fenceline.format.batch import encode
 from fenceline.model.record import Record
 from fenceline.model.results import ProducerRef
-from fenceline.service.log import Log
 from fenceline.settings import Settings
-from fenceline_cli.benchmark import creates, one_server
+from fenceline_cli.benchmark import creates, one_server, reads
 from fenceline_cli.benchmark.combining import FAR, NEAR, Combining
 from fenceline_cli.benchmark.counted_log import ITEM_WRITES, CountedLog
 from fenceline_cli.benchmark.parts import ON_S3
-from fenceline_cli.benchmark.run import BATCH_TYPE, KIB, Row
+from fenceline_cli.benchmark.run import KIB, Row
 from fenceline_cli.benchmark.scratch import Scratch
-from fenceline_cli.dev_server.process import ServerProcess
 
-SEGMENTS = 200  # two pages
-READERS = 4
-READ_ROUNDS = 7
 SECONDS = 20.0  # of each race, and of all rounds of a load together
 
 
@@ -57,7 +47,7 @@ class S3Bench:
         """Measure the named ones of ``parts.ON_S3``, part by part."""
         measures: Mapping[str, Callable[[], None]] = {
             "creates": lambda: self.creates(on_part),
-            "reads": self.reads,
+            "reads": lambda: self.reads(on_part),
             "threads": self.threads,
             "combining": lambda: self.combining(on_part),
             "paced": lambda: self.paced(on_part),
@@ -91,60 +81,11 @@ class S3Bench:
     def server(self) -> None:
         self.rows += one_server.measure(self.scratch, seconds=self._seconds / one_server.ROUNDS)
 
-    def reads(self) -> None:
-        """Read a log by its segments' URLs and through a server, and the same objects by URLs known beforehand.
-
-        All use one plain client, equally parallel. Each round lists by a log that has listed nothing yet. The log is
-        larger than what the server keeps of it.
-        """
-        opened = CountedLog(self._settings)
-        topic = self.scratch.topic("read")
-        request = AppendRequest.of_batch(_batch(KIB * KIB, opened.runtime.now_ms()))
-        for _ in range(SEGMENTS):
-            opened.log.append(topic, 0, request)
-        prefix = f"log/{self.scratch.topic_id(topic)}/00000/"
-        urls = [opened.objects.url(line.key, limits.URL_MS) for line in opened.objects.list(prefix)]
-        client = urllib3.PoolManager(maxsize=READERS)
-
-        def fetch(url: str) -> int:
-            return len(client.request("GET", url).data)
-
-        def fetch_page(url: str) -> int:
-            answer = client.request("GET", url, headers={"accept": BATCH_TYPE})
-            assert answer.status == 200, answer.data[:500]
-            return len(answer.data)
-
-        took_s: dict[str, list[float]] = {"raw": [], "by URL": [], "binary": []}
-        with ServerProcess(None, options=self.scratch.options) as server, ThreadPoolExecutor(READERS) as pool:
-            place = f"{server.url}/v1/topics/{topic}/partitions/0/records?max_records=1&offset="
-            pages = [f"{place}{offset}" for offset in range(SEGMENTS)]
-
-            def read(urls: Sequence[str]) -> int:
-                return sum(pool.map(fetch, urls))
-
-            for _ in range(READ_ROUNDS):
-                log = opened.opened()
-                log.partitions.offsets(topic, 0)
-                ways: Mapping[str, Callable[[], int]] = {
-                    "raw": lambda: read(urls),
-                    "by URL": partial(_read_pages, log, topic, read),
-                    "binary": lambda: sum(pool.map(fetch_page, pages)),
-                }
-                for way, go in ways.items():
-                    begun = time.perf_counter()
-                    size = go()
-                    took_s[way].append(time.perf_counter() - begun)
-                    assert size >= SEGMENTS * (KIB * KIB - 80), f"of {way}, {size} bytes came"
-        raw = statistics.median(took_s["raw"])
-        self._add("raw gets, 1 MiB objects", SEGMENTS / raw, "MiB/s")
-        for way, what, goal in (
-            ("by URL", "read through segment URLs, listing included", "≥ 0.95"),
-            ("binary", "read through HTTP in binary", "≥ 0.6"),
-        ):
-            through = statistics.median(took_s[way])
-            self._add(what, SEGMENTS / through, "MiB/s")
-            self._add(f"{what}, ÷ raw gets", raw / through, "×", goal)
-        opened.close()
+    def reads(self, on_part: Callable[[str], object]) -> None:
+        self.rows += reads.measure(self.scratch, NEAR, None)
+        if self._slow_endpoint:
+            on_part("the same reads, 30 ms away")
+            self.rows += reads.measure(self.scratch, FAR, self._slow_endpoint)
 
     def threads(self, threads: int = 64, each: int = 10) -> None:
         opened = CountedLog(self._settings)
@@ -197,16 +138,6 @@ class S3Bench:
         others = opened.calls.total() - opened.calls["s3.PutObject"] - _item_writes(opened)
         self._add("other requests per append", others / appends, "")
         opened.close()
-
-
-def _read_pages(log: Log, topic: str, read: Callable[[Sequence[str]], int]) -> int:
-    offset, size = 0, 0
-    while True:
-        page = log.partitions.segments(topic, 0, offset=offset)
-        size += read([entry.url for entry in page.segments])
-        if not page.has_more:
-            return size
-        offset = page.segments[-1].next_offset
 
 
 def _item_writes(opened: CountedLog) -> int:
