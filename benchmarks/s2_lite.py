@@ -4,9 +4,10 @@ s2-lite is the open-source server of S2, a log on object storage whose one proce
 where ``FENCELINE_S2_LITE`` names its command: the path of the program ``server`` that the crate s2-lite builds, or
 ``"s2 lite"``.
 
-Rule: both servers run during the whole measurement, on the same bucket. Their clients are the same thin client of HTTP:
-each sends one record, all to one stream, and waits for its acknowledgement. The two take turns, in rounds. A ratio is
-the median of the ratios of the rounds. s2-lite flushes every 5 ms; its default on S3 is 50 ms.
+Rule: both servers work on the same bucket. Their clients are the same thin client of HTTP: each sends one record, all
+to one stream, and waits for its acknowledgement. The two take turns, in rounds, and the one whose turn it is not is
+stopped: s2-lite would go on compacting what it wrote, at the expense of what is measured. A ratio is the median of the
+ratios of the rounds. s2-lite flushes every 5 ms; its default on S3 is 50 ms.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ import dataclasses
 import json
 import os
 import shlex
+import signal
 import statistics
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -51,6 +54,7 @@ GOALS: Mapping[tuple[int, int], str] = {
     (LARGE, 8): "≥ 3",
 }
 OURS, THEIRS = "fenceline", "s2-lite"
+Signal = Callable[[signal.Signals], object]
 
 
 def main() -> int:
@@ -86,19 +90,20 @@ def measure(command: Sequence[str], seconds: float, rounds: int) -> list[Row]:
         with (
             Scratch(settings) as scratch,
             ServerProcess(None, options=scratch.options) as server,
-            s2_lite(command, settings.bucket_and_prefix[0]) as other,
+            s2_lite(command, settings.bucket_and_prefix[0]) as (other, signal_other),
         ):
+            signals = {OURS: server.send, THEIRS: signal_other}
             rows = []
             for name, size in SIZES:
                 topic = scratch.topic("beside")
                 posts = {OURS: post_of(server.url, topic, size), THEIRS: s2_post(other, f"size-{size}", size)}
-                rows += compare(name, size, posts, seconds, rounds)
+                rows += compare(name, size, posts, signals, seconds, rounds)
             return rows
 
 
 @contextmanager
-def s2_lite(command: Sequence[str], bucket: str) -> Iterator[str]:
-    """Lend the URL of an s2-lite that works on a bucket, with a stream for each size of ``SIZES``.
+def s2_lite(command: Sequence[str], bucket: str) -> Iterator[tuple[str, Signal]]:
+    """Lend an s2-lite that works on a bucket, with a stream for each size of ``SIZES``: its URL, and what signals it.
 
     The environment names the endpoint and the credentials.
     """
@@ -109,8 +114,9 @@ def s2_lite(command: Sequence[str], bucket: str) -> Iterator[str]:
         options = ["--bucket", bucket, "--path", "s2-lite", "--init-file", str(made)]
         # By default it prints a line for each request.
         env = {"SL8_FLUSH_INTERVAL": FLUSH, "AWS_ALLOW_HTTP": "true", "RUST_LOG": "warn"}
-        with running(lambda port: [*command, *options, "--port", str(port)], env) as url:
-            yield url
+        process: list[subprocess.Popen[bytes]] = []
+        with running(lambda port: [*command, *options, "--port", str(port)], env, on_ready=process.append) as url:
+            yield url, process[0].send_signal
 
 
 def s2_post(url: str, stream: str, size: int) -> Post:
@@ -137,6 +143,15 @@ def _varint(number: int) -> bytes:
     return bytes([*made, number])
 
 
+@contextmanager
+def stopped(send: Signal) -> Iterator[None]:
+    send(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        send(signal.SIGCONT)
+
+
 Load = Callable[[Post, int, float], float]
 
 
@@ -148,6 +163,7 @@ def compare(
     name: str,
     size: int,
     posts: Mapping[str, Post],
+    signals: Mapping[str, Signal],
     seconds: float,
     rounds: int,
     load: Load = answers_per_second,
@@ -160,7 +176,8 @@ def compare(
         for number in range(rounds):
             for who in (OURS, THEIRS) if number % 2 else (THEIRS, OURS):  # neither is always the first
                 print(f"measuring {who}, {many}, round {number + 1} of {rounds} …", file=sys.stderr)
-                rates[who].append(load(posts[who], clients, seconds))
+                with stopped(signals[THEIRS if who == OURS else OURS]):
+                    rates[who].append(load(posts[who], clients, seconds))
         for who, found in rates.items():
             rate = statistics.median(found)
             if size == LARGE:

@@ -217,11 +217,13 @@ def running(
     *,
     scheme: str = "http",
     look: Callable[[str], None] | None = None,
+    on_ready: Callable[[subprocess.Popen[bytes]], object] = lambda _: None,
 ) -> Iterator[str]:
     """Lend the URL of a server that ``command`` starts at a port.
 
     Args:
         look: Raises ``OSError`` until the server answers at its URL; left out, any answer by HTTP is one.
+        on_ready: Called with the server's process.
 
     Raises:
         CannotStart: It did not come up.
@@ -243,6 +245,7 @@ def running(
                     )
                 try:
                     if _is_ready(process, f"{scheme}://127.0.0.1:{port}", look or _request):
+                        on_ready(process)
                         yield f"{scheme}://127.0.0.1:{port}"
                         return
                 finally:

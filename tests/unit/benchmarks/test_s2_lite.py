@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+from functools import partial
 
 import pytest
 
@@ -47,20 +49,26 @@ def test_its_largest_batch_is_within_the_limit_of_s2() -> None:
 
 def test_both_take_turns_and_a_ratio_is_the_median_of_the_rounds(capsys: pytest.CaptureFixture[str]) -> None:
     turns: list[tuple[str, int]] = []
+    stopped: set[str] = set()
     rates = {("fenceline", 1): [10, 30, 20], ("s2-lite", 1): [5, 10, 20]}
 
     def load(post: Post, clients: int, seconds: float) -> float:
         turns.append((post.path, clients))
+        assert stopped == {ours, theirs} - {post.path}, "the other one is stopped meanwhile"
         return rates.get((post.path, clients), [8, 8, 8])[sum(turn == turns[-1] for turn in turns) - 1]
 
-    rows = s2_lite.compare("1 KiB", SMALL, POSTS, 1.0, 3, load)
+    def send(who: str, sent: signal.Signals) -> None:
+        {signal.SIGSTOP: stopped.add, signal.SIGCONT: stopped.remove}[sent](who)
+
+    signals = {who: partial(send, who) for who in POSTS}
     ours, theirs = s2_lite.OURS, s2_lite.THEIRS
+    rows = s2_lite.compare("1 KiB", SMALL, POSTS, signals, 1.0, 3, load)
     assert turns[:6] == [(theirs, 1), (ours, 1), (ours, 1), (theirs, 1), (theirs, 1), (ours, 1)]
     found = {row.what: (row.value, row.goal) for row in rows}
     assert found["fenceline ÷ s2-lite, 1 client, 1 KiB"] == (2, "≥ 2")  # of 2, 3 and 1
     assert found["fenceline ÷ s2-lite, 8 clients, 1 KiB"] == (1, "≥ 1.2")
     assert found["acknowledged appends, fenceline, 1 client, 1 KiB"] == (20, "")
     turns.clear()
-    large = {row.what: row for row in s2_lite.compare("1 MiB", LARGE, POSTS, 1.0, 3, load)}
+    large = {row.what: row for row in s2_lite.compare("1 MiB", LARGE, POSTS, signals, 1.0, 3, load)}
     assert large["acknowledged, s2-lite, 8 clients, 1 MiB"].unit == "MiB/s"
     assert large["fenceline ÷ s2-lite, 8 clients, 1 MiB"].goal == "≥ 3"
