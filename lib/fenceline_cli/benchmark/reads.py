@@ -1,7 +1,8 @@
 """A log read by its segments' URLs and through a server in binary, beside plain gets of the same objects.
 
 Rule: all of them use one plain client, equally parallel, and take turns in rounds; a figure is the median of the
-rounds. Each round lists by a log that has listed nothing yet. The log is larger than what a server keeps of it.
+rounds. Each round lists by a log that has listed nothing yet, the next page of URLs while this page's objects are read.
+The log is larger than what a server keeps of it.
 """
 
 from __future__ import annotations
@@ -104,10 +105,13 @@ def _endpoint(url: str | None) -> Iterator[None]:
 
 
 def _read_pages(log: Log, topic: str, read: Callable[[Sequence[str]], int]) -> int:
-    offset, size = 0, 0
-    while True:
-        page = log.partitions.segments(topic, 0, offset=offset)
-        size += read([entry.url for entry in page.segments])
-        if not page.has_more:
-            return size
-        offset = page.segments[-1].next_offset
+    size = 0
+    with ThreadPoolExecutor(1) as lister:
+        coming = lister.submit(log.partitions.segments, topic, 0, offset=0)
+        while True:
+            page = coming.result()
+            if page.has_more:
+                coming = lister.submit(log.partitions.segments, topic, 0, offset=page.segments[-1].next_offset)
+            size += read([entry.url for entry in page.segments])
+            if not page.has_more:
+                return size
