@@ -18,7 +18,7 @@ from fenceline.format.segment import Segment, parse_segment
 from fenceline.log.context import Context
 from fenceline.model.requests import ReadRequest
 from fenceline.model.results import Appended
-from fenceline.ports import Delete, Item, Put
+from fenceline.ports import Delete, Item, Put, Unavailable
 from fenceline.recovery.verify import verify_partition
 from fenceline.service.log import Log
 from fenceline.sweeper.sweep import sweep
@@ -193,6 +193,121 @@ def test_a_process_that_is_far_behind_follows_the_log_by_one_look(
     while_it_waits(service, lambda: looks.append(service.count()["objects.get"]), monkeypatch)
     assert append(log, "mine").base_offset == 2 * limits.CHECKPOINT_SEGMENTS + 1
     assert service.count()["objects.get"] - looks[0] <= limits.CHECKPOINT_SEGMENTS
+
+
+def test_a_process_whose_answer_a_head_passed_over_looks_for_it_in_the_round_at_once(service: Service) -> None:
+    log = contender(service)
+    combiner, ticket = offers(log, 60_000, "mine")
+    contends(service.log)
+    for _ in range(limits.CHECKPOINT_SEGMENTS):
+        append(service.log, "rival")
+    service.log.partitions.checkpoint(TOPIC, 0)
+    combiner._catch_up()
+    assert ticket.outcome is None
+    assert combiner._combine_at <= service.runtime.monotonic_ms()
+
+
+def test_once_no_other_process_takes_offers_along_one_waits_for_that_less_and_less(service: Service) -> None:
+    log = contender(service)
+    combiner = contends(log)
+    combiner._served_ms = 1_000
+    append(log, "mine")
+    assert combiner._served_ms == 500
+
+
+@pytest.mark.parametrize("item_ms", [4, 100, 300])
+def test_a_process_whose_item_store_is_slow_commits_its_offer_itself(service: Service, item_ms: int) -> None:
+    """One look may take longer than being behind does."""
+    log = contender(service)
+    appender_of(log)._backoff.create_ms = 30
+    service.objects.on_call = lambda operation, key: service.runtime.advance(30)
+    service.items.on_call = lambda operation, key: service.runtime.advance(item_ms)
+    began = service.runtime.monotonic_ms()
+    append(log, "mine")
+    assert service.runtime.monotonic_ms() - began < 5_000
+
+
+def test_what_a_rival_committed_is_answered_while_the_item_store_times_out(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rival, log = service.another(), contender(service)
+    append(rival, "rival")
+    service.objects.on_call = lambda operation, key: service.runtime.advance(30)
+    append(log, "mine")
+    contends(log)
+
+    def times_out(call: Callable[[], Any]) -> Any:
+        service.runtime.advance(1_000)
+        raise Unavailable("timed out")
+
+    def act() -> None:
+        appender_of(rival)._meet_rivals()
+        append(rival, "takes it along")
+        for operation in ("get", "query", "write"):
+            service.items.always(operation, times_out)
+
+    while_it_waits(service, act, monkeypatch)
+    service.runtime.advance(1_000)
+    began = service.runtime.monotonic_ms()
+    append(log, "offered")
+    assert service.runtime.monotonic_ms() - began < 5_000
+    for operation in ("get", "query", "write"):
+        service.items.always(operation, None)
+
+
+def test_a_caller_whose_withdrawal_meets_others_waits_no_longer_than_its_time(service: Service) -> None:
+    log = contender(service)
+    assert contends(log)._make_round()
+    service.objects.on_call = lambda operation, key: service.runtime.advance(30)
+    service.items.on_call = lambda operation, key: service.runtime.advance(4)
+    service.items.always("write", moves, keys.round_item(service.topic_id(), 0).sort)
+    began = service.runtime.monotonic_ms()
+    with pytest.raises((errors.ContendedError, errors.OutcomeUnknownError)):
+        append(log, "mine")
+    assert service.runtime.monotonic_ms() - began <= 20_000 + 200
+
+
+@pytest.mark.parametrize("span_ms", [2_000, 4_000, 5_000, 6_000, 8_000, 10_000])
+def test_a_process_that_was_served_once_looks_before_it_tries_what_it_cannot_offer(
+    service: Service, monkeypatch: pytest.MonkeyPatch, span_ms: int
+) -> None:
+    """By creates alone it would follow the log by one segment each, and the winner makes many meanwhile."""
+    large = "x" * (limits.OFFER_BYTES_MAX + 1)
+    rival, log = service.another(), contender(service)
+    append(rival, large)
+    combiner = contends(log)
+    service.runtime.advance(10_000)
+    assert combiner.is_served
+    assert not combiner.knows_rivals
+    sleep, until = service.runtime.sleep_ms, service.runtime.monotonic_ms() + span_ms
+    tries_after: list[str] = []
+    acting: list[bool] = []
+
+    def rival_goes_on(count: int) -> None:
+        if acting or service.runtime.monotonic_ms() > until:
+            return
+        acting.append(True)
+        for _ in range(count):
+            append(rival, large)
+        acting.clear()
+
+    def slept(duration_ms: float) -> None:
+        rival_goes_on(20)
+        sleep(duration_ms)
+
+    def called(operation: str, key: str) -> None:
+        if acting:
+            return
+        if operation == "create":
+            rival_goes_on(1)
+            if service.runtime.monotonic_ms() > until:
+                tries_after.append(key)
+        service.runtime.advance(30)
+
+    monkeypatch.setattr(service.runtime, "sleep_ms", slept)
+    service.objects.on_call = called
+    append(log, large)
+    assert len(tries_after) <= 3
 
 
 def test_a_process_that_finds_its_answer_in_the_round_is_behind(service: Service) -> None:

@@ -10,10 +10,12 @@ import pytest
 
 from fenceline import limits
 from fenceline.format import keys
+from fenceline.log.state import apply
 from fenceline.model.requests import ReadRequest
 from fenceline.ports import ObjectSummary, Unavailable
 from fenceline.service.log import Log
-from tests.support.service import TOPIC, Service, append
+from tests.support.service import REGION, TOPIC, LogBuilder, Service, append, data
+from tests.support.sweeping import swept
 
 SEGMENTS = 40
 LARGE = "x" * 1000  # a page takes one of these
@@ -23,6 +25,27 @@ PAGE_BYTES = 1000
 def read(log: Log, offset: int, max_bytes: int = PAGE_BYTES) -> list[int]:
     page = log.partitions.read(TOPIC, 0, ReadRequest(offset=offset, max_bytes=max_bytes))
     return [record.offset for record in page.records]
+
+
+def thaws_with_a_ghost(service: Service) -> Log:
+    """Return a process that was frozen, and has folded a late create [2, 10) below the log start, 7, as a poll does."""
+    append(service.log, "a")
+    frozen = service.another()
+    append(frozen, "b")
+    late = LogBuilder(topic_id=service.topic_id())
+    for segment in service.segments():
+        late.segments.append(segment)
+        late.state = apply(late.state, segment, region=REGION).state
+    late.add(data(*[f"ghost {n}" for n in range(8)], producer=(7, 0, 0)))
+    append(service.log, *"cdefg")
+    append(service.log, *"hijkl")
+    service.log.partitions.trim(TOPIC, 0, 7)
+    service.runtime.advance(limits.GC_GRACE_MS)
+    swept(service)
+    late.store(service.objects, start=2)
+    appender = frozen._resolver.appenders.of(TOPIC, service.topic_id(), 0)
+    assert appender.partition.fold_at(2)
+    return frozen
 
 
 @pytest.fixture
@@ -96,6 +119,14 @@ def test_what_was_listed_while_others_appended_is_not_used(
     monkeypatch.setattr(service.objects.store, "list", listed)
     monkeypatch.setattr(service.runtime, "gather", gather)
     assert read(reader, SEGMENTS - 2, 1 << 20) == [*range(SEGMENTS - 2, SEGMENTS + 2)]
+
+
+@pytest.mark.parametrize("max_records", [1, 500])
+def test_of_an_old_look_nothing_is_fetched_ahead(service: Service, max_records: int) -> None:
+    """What this process takes for the log may be a late create."""
+    log = thaws_with_a_ghost(service)
+    page = log.partitions.read(TOPIC, 0, ReadRequest(offset=7, max_records=max_records))
+    assert page.records[0].value == b"h"
 
 
 def test_what_cannot_be_fetched_ahead_is_read_by_the_page(service: Service, reader: Log) -> None:

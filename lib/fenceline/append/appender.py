@@ -132,11 +132,12 @@ class Appender(GroupCommit):
                 if not self._is_combining:
                     self._backoff.meet(now)
                 self._meet_rivals()
-            combiner = self._combiner
-            is_losing = self._backoff.may_be_passed_over and not self._is_combining
-            if is_losing and self._has_time(leader) and self._is_passed_over(leader.until_ms):
+            combiner, is_combining = self._combiner, self._is_combining
+            if combiner is not None and is_combining and combiner.step():
                 return
-            if combiner is not None and combiner.step():
+            if self._backoff.may_be_passed_over and self._has_time(leader) and self._is_passed_over(leader.until_ms):
+                return
+            if combiner is not None and not is_combining and combiner.step():
                 return
             # Where rivals' batches are taken along, or its own are, nothing is left to rivals.
             gap_ms = 0 if self._is_combining else self._backoff.gap(now, runtime.random())

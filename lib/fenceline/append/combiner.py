@@ -220,10 +220,15 @@ class Combiner(RoundKeeper):
 
     def _catch_up(self) -> None:
         """Follow the log by one look and one listing, and answer the callers whose offers it commits."""
-        self._followed_at = self._now()
-        with suppress(StaleTopicId):  # the SEAL marker is found by following the log
-            self._partition.open()
+        start = self._partition.state.next_offset
+        try:
+            with suppress(StaleTopicId):  # the SEAL marker is found by following the log
+                self._partition.open()
+        finally:
+            self._followed_at = self._now()  # it may have taken longer than being behind does
         self._note_listed()
+        if self._partition.base > start:
+            self._combine_at = self._followed_at  # a head has passed segments over: the round knows what they list
 
     def _follow(self) -> bool:
         """Fold the next segment, and answer the callers whose offers it lists. Return False if there is none."""
@@ -317,6 +322,8 @@ class Combiner(RoundKeeper):
             return bool(self._own)  # a process without own offers does not wait for the round
         if group is None or not self._queue.take_group(group):
             self._soon()
+        elif any(own.id in listed for own in self._unanswered()):
+            self._served_ms /= 2  # no other process did it in that time
         return True
 
     def _refused(self, scene: Scene, checked: Sequence[Ticket], listed: Sequence[str]) -> list[OwnOffer]:

@@ -91,7 +91,10 @@ class OwnOffers:
         return self._now() - min(put_at) if put_at else 0
 
     def _rest(self) -> None:
-        self._context.runtime.sleep_ms(max(self._look_at - self._now(), 1))
+        """Let a rival's write of the round pass, but no caller's time."""
+        until_ms = min((own.ticket.until_ms for own in self._unanswered()), default=0)
+        pause_ms = NEXT_LOOK * self.create_ms * (0.5 + self._context.runtime.random())
+        self._context.runtime.sleep_ms(max(min(pause_ms, until_ms - self._now()), 1))
 
     @property
     def _reserve_ms(self) -> int:
@@ -326,13 +329,11 @@ class OwnOffers:
         free = [own for own in offers if own.ticket.outcome is None and (is_decided or own.id not in known.bound)]
         free = [own for own in free if self._is_there(own)][: limits.TRANSACTION_ITEMS_MAX - 1]  # beside the round
         if not free:
-            self._soon()
             self._rest()
             return
         try:
             self._context.items.write(self._withdrawal(free, stored))
         except VersionMoved:
-            self._soon()
             self._rest()
         except NoAnswer:
             self._lose(free)

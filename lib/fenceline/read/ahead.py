@@ -34,7 +34,7 @@ def tail_and_lines(partition: Partition, request: ReadRequest) -> tuple[Tail, Li
     if offset is None or request.is_compacted or offset >= before.next_offset:
         return verified_tail(partition), None
     base = partition.index.known(offset)
-    if base is None:
+    if base is None or not partition.has_young_look:  # of an old look, a late create may have been taken for the log
         return verified_tail(partition), None
     lines = partition.index.remembered(base, limit_of(request), request.max_bytes)
     bases = [base] if lines is None else [line[0] for line in lines[: limits.FETCH_SEGMENTS]]

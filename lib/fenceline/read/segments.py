@@ -130,10 +130,10 @@ def _fitting(entries: Sequence[SegmentEntry]) -> int:
 
 def _tail_and_listing(partition: Partition, offset: int | None, limit: int) -> tuple[Tail, _Lines | None]:
     """Return the tail, and a listing for ``offset`` made at the same time, if its base was known and it can be used."""
-    base = offset if not offset else partition.index.known(offset)
-    if base is None:
-        return verified_tail(partition), None
     before = partition.state
+    base = offset if not offset else partition.index.known(offset)
+    if base is None or not partition.has_young_look:  # of an old look, a late create may have been taken for the log
+        return verified_tail(partition), None
     calls: list[Callable[[], Tail | _Lines]] = [
         partial(verified_tail, partition),
         partial(partition.index.list, base, limit + 1),
