@@ -140,12 +140,6 @@ class Combiner(RoundKeeper):
         self._looked_at = self._now()
         return True
 
-    def _offers_first(self) -> bool:
-        try:
-            return self._offer()
-        except StaleTopicId:
-            return False  # forming a group finds that out, too
-
     def _gather(self) -> bool:
         """Give those that were served just now the time to offer again. Return False once that is over."""
         left_ms = self._queue.backoff.won_at + GATHER * self.create_ms - self._now()

@@ -179,6 +179,12 @@ class OwnOffers:
             self._combine_at = self._now() + round(wait_ms)
         return True
 
+    def _offers_first(self) -> bool:
+        try:
+            return self._offer()
+        except StaleTopicId:
+            return False  # forming a group finds that out, too
+
     def _made(self, tickets: Sequence[Ticket]) -> list[OwnOffer]:
         """Return these tickets as offers, their ids ascending; the lock is held."""
         partition, runtime = self._partition, self._context.runtime
