@@ -14,8 +14,8 @@ from tests.simulation.access.scenario import run_seed
 
 ROOT = Path(__file__).parents[3]
 FAST = 4  # seeds in `make check`
-CHUNK = 50
-SEEDS = 100  # `make simulate` plays more
+CHUNK = 60
+SEEDS = 60  # `make simulate` plays more
 MET = [
     *((kind, "OK") for kind in ("append", "claim", "poll", "own", "heartbeat", "close", "read", "release")),
     *(("append", code) for code in ("PRODUCER_FENCED", "PRODUCER_BUSY", "SESSION_SEVERED")),

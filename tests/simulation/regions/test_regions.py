@@ -9,8 +9,8 @@ import pytest
 from tests.simulation.regions.scenario import run_seed
 
 FAST = 3  # seeds in `make check`
-CHUNK = 50
-SEEDS = 100  # `make simulate` plays more
+CHUNK = 60
+SEEDS = 60  # `make simulate` plays more
 MET = ("append", "send", "end", "ack", "seek", "replicate", "suspend", "resume", "trim", "create", "skip", "snapshot")
 
 

@@ -9,8 +9,8 @@ import pytest
 from tests.simulation.transactions.scenario import run_seed
 
 FAST = 3  # seeds in `make check`
-CHUNK = 50
-SEEDS = 100  # `make simulate` plays more
+CHUNK = 60
+SEEDS = 60  # `make simulate` plays more
 OK = ("init", "add", "add-group", "send-offsets", "send", "end", "committed", "read", "commit", "seek", "own", "claim")
 MET = [
     *((kind, "OK") for kind in OK),
