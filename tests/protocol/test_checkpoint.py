@@ -12,10 +12,9 @@ from fenceline.errors import UnknownTopicOrPartitionError
 from fenceline.format import keys
 from fenceline.log import checkpoint
 from fenceline.log.checkpoint_items import Head, producer_from_value
-from fenceline.log.state import FOLD_VERSION, apply
+from fenceline.log.state import FOLD_VERSION
 from fenceline.ports import Change, Check, Delete, Put, Unavailable
 from tests.support.service import (
-    REGION,
     TOPIC,
     LogBuilder,
     Service,
@@ -297,10 +296,7 @@ def test_a_process_that_was_frozen_writes_no_checkpoint_of_what_it_folded_since(
     append(service.log, "a")
     frozen = service.another()
     append(frozen, "b")
-    late = LogBuilder(topic_id=service.topic_id())
-    for segment in service.segments():
-        late.segments.append(segment)
-        late.state = apply(late.state, segment, region=REGION).state
+    late = service.builder()
     late.add(data("lost", producer=(7, 0, 0)))
     append(service.log, *"cdefg")
     service.log.partitions.trim(TOPIC, 0, 7)

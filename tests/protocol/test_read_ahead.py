@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
 
 from fenceline import limits
 from fenceline.format import keys
-from fenceline.log.state import apply
 from fenceline.model.requests import ReadRequest
 from fenceline.ports import ObjectSummary, Unavailable
 from fenceline.service.log import Log
-from tests.support.service import REGION, TOPIC, LogBuilder, Service, append, data
+from tests.support.service import TOPIC, Service, append, data
 from tests.support.sweeping import swept
 
 SEGMENTS = 40
@@ -32,10 +32,7 @@ def thaws_with_a_ghost(service: Service) -> Log:
     append(service.log, "a")
     frozen = service.another()
     append(frozen, "b")
-    late = LogBuilder(topic_id=service.topic_id())
-    for segment in service.segments():
-        late.segments.append(segment)
-        late.state = apply(late.state, segment, region=REGION).state
+    late = service.builder()
     late.add(data(*[f"ghost {n}" for n in range(8)], producer=(7, 0, 0)))
     append(service.log, *"cdefg")
     append(service.log, *"hijkl")
@@ -81,7 +78,7 @@ def test_a_page_after_another_is_fetched_beside_the_look_and_lists_nothing(
     service: Service, reader: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for offset in range(1, SEGMENTS - limits.CHECKPOINT_SEGMENTS):
-        rounds = rounds_of(service, lambda offset=offset: read(reader, offset), monkeypatch)  # type: ignore[misc]
+        rounds = rounds_of(service, partial(read, reader, offset), monkeypatch)
         # The items, the next key after the tail, and the segment.
         assert rounds == [{"items.get": 1, "objects.get": 2}]
 

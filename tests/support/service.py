@@ -272,6 +272,13 @@ class Service:
         store = self.objects.store
         return [parse_segment(store.get(line.key)) for line in store.list(prefix, limit=100_000)]
 
+    def builder(self) -> LogBuilder:
+        """Return a log that begins with the segments that are stored."""
+        made = LogBuilder(topic_id=self.topic_id())
+        for segment in self.segments():
+            made.take(segment)
+        return made
+
     def records(self, name: str = TOPIC, partition: int = 0, *, offset: int = 0) -> list[ReadRecord]:
         """Return every record from ``offset`` on, as a fresh process reads it."""
         found: list[ReadRecord] = []
@@ -440,7 +447,10 @@ class LogBuilder:
 
     def add(self, *parts: Part, **options: Any) -> Folded:
         """Put a segment at the log's end."""
-        segment = self.make(*parts, **options)
+        return self.take(self.make(*parts, **options))
+
+    def take(self, segment: Segment) -> Folded:
+        """Fold a segment, and put it at the log's end."""
         folded = apply(self.state, segment, region=self.region)
         self.state = folded.state
         self.segments.append(segment)

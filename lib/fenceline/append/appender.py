@@ -132,6 +132,8 @@ class Appender(GroupCommit):
                 if not self._is_combining:
                     self._backoff.meet(now)
                 self._meet_rivals()
+            # A process that combines does that first. One that does not, or has nothing to offer, first looks whether
+            # a rival is amid its turn.
             combiner, is_combining = self._combiner, self._is_combining
             if combiner is not None and is_combining and combiner.step():
                 return

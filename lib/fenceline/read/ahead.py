@@ -31,10 +31,8 @@ def tail_and_lines(partition: Partition, request: ReadRequest) -> tuple[Tail, Li
         StaleTopicId, CorruptLogError, Unavailable: As ``verified_tail``.
     """
     offset, before = request.offset, partition.state
-    if offset is None or request.is_compacted or offset >= before.next_offset:
-        return verified_tail(partition), None
-    base = partition.index.known(offset)
-    if base is None or not partition.has_young_look:  # of an old look, a late create may have been taken for the log
+    base = known_base(partition, offset)
+    if offset is None or base is None or request.is_compacted or offset >= before.next_offset:
         return verified_tail(partition), None
     lines = partition.index.remembered(base, limit_of(request), request.max_bytes)
     bases = [base] if lines is None else [line[0] for line in lines[: limits.FETCH_SEGMENTS]]
@@ -46,25 +44,33 @@ def tail_and_lines(partition: Partition, request: ReadRequest) -> tuple[Tail, Li
     assert isinstance(tail, Tail)
     if lines is None:
         assert not isinstance(found, Tail)
-        lines = _complete(found or [], before, tail, request)
+        certain = certain_lines(found or [], before, tail)
+        is_enough = len(certain) == limit_of(request) or sum(size for _, size in certain) >= request.max_bytes
+        lines = certain if is_enough or tail.state is before else None
     return tail, lines
+
+
+def known_base(partition: Partition, offset: int | None) -> int | None:
+    """Return the base of the segment that holds ``offset``, if it is known for certain before the tail is.
+
+    Of an old look nothing is: a late create may have been taken for the log. So the partition's state must be taken
+    before this is called.
+    """
+    base = offset if not offset else partition.index.known(offset)
+    return base if partition.has_young_look else None
+
+
+def certain_lines(listed: Lines, before: PartitionState, tail: Tail) -> Lines:
+    """Return that part of a listing which certainly lacks no segment; ``before`` is the state before it was made.
+
+    Of segments that came meanwhile it may lack one, and show the next.
+    """
+    return listed if tail.state is before else [line for line in listed if line[0] < before.next_offset]
 
 
 def limit_of(request: ReadRequest) -> int:
     """Return how many segments are listed for a page."""
     return min(request.max_records, limits.PAGE_SEGMENTS_MAX)
-
-
-def _complete(listed: Lines, before: PartitionState, tail: Tail, request: ReadRequest) -> Lines | None:
-    """Return that part of a listing which certainly lacks no segment, if it is enough for the page.
-
-    Of segments that came meanwhile it may lack one, and show the next.
-    """
-    if tail.state is before:
-        return listed
-    old = [line for line in listed if line[0] < before.next_offset]
-    is_enough = len(old) == limit_of(request) or sum(size for _, size in old) >= request.max_bytes
-    return old if is_enough else None
 
 
 def _fetch(partition: Partition, base: int) -> None:

@@ -25,6 +25,7 @@ from fenceline.log.state import PartitionState
 from fenceline.log.tail import Tail, out_of_range, verified_tail
 from fenceline.model.results import AbortedTransaction, OriginEntry, SegmentEntry, SegmentList
 from fenceline.read.aborted import aborted_between, overlapping
+from fenceline.read.ahead import certain_lines, known_base
 from fenceline.read.own_records import own_records_below
 from fenceline.read.time_search import base_of, metadata_of
 
@@ -131,8 +132,8 @@ def _fitting(entries: Sequence[SegmentEntry]) -> int:
 def _tail_and_listing(partition: Partition, offset: int | None, limit: int) -> tuple[Tail, _Lines | None]:
     """Return the tail, and a listing for ``offset`` made at the same time, if its base was known and it can be used."""
     before = partition.state
-    base = offset if not offset else partition.index.known(offset)
-    if base is None or not partition.has_young_look:  # of an old look, a late create may have been taken for the log
+    base = known_base(partition, offset)
+    if base is None:
         return verified_tail(partition), None
     calls: list[Callable[[], Tail | _Lines]] = [
         partial(verified_tail, partition),
@@ -141,10 +142,8 @@ def _tail_and_listing(partition: Partition, offset: int | None, limit: int) -> t
     tail, listed = partition.context.runtime.gather(calls)
     assert isinstance(tail, Tail)
     assert not isinstance(listed, Tail)
-    # The listing may lack one of the segments that came meanwhile, and show the next. So it is used only if it ends
-    # before them, or if none came.
-    is_past = len(listed) > limit and listed[-1][0] < before.next_offset
-    return tail, listed if is_past or tail.state is before else None
+    certain = certain_lines(listed, before, tail)
+    return tail, certain if len(certain) > limit or tail.state is before else None
 
 
 def _listed(

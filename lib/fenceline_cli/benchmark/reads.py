@@ -7,12 +7,10 @@ The log is larger than what a server keeps of it.
 
 from __future__ import annotations
 
-import os
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import partial
 
 import urllib3
@@ -52,11 +50,8 @@ def measure(scratch: Scratch, where: str, endpoint: str | None) -> list[Row]:
         return len(answer.data)
 
     took_s: dict[str, list[float]] = {RAW: [], BY_URL: [], BINARY: []}
-    with (
-        _endpoint(endpoint),
-        ServerProcess(None, options=scratch.options) as server,
-        ThreadPoolExecutor(READERS) as pool,
-    ):
+    env = {} if endpoint is None else {"AWS_ENDPOINT_URL_S3": endpoint}
+    with ServerProcess(None, options=scratch.options, env=env) as server, ThreadPoolExecutor(READERS) as pool:
         place = f"{server.url}/v1/topics/{topic}/partitions/0/records?max_bytes={limits.MIB // 2}&offset="
         pages = [f"{place}{offset}" for offset in range(SEGMENTS)]
 
@@ -84,24 +79,6 @@ def measure(scratch: Scratch, where: str, endpoint: str | None) -> list[Row]:
         rows.append(Row(f"{way}, {where}", SEGMENTS / way_s, "MiB/s"))
         rows.append(Row(f"{way}, ÷ raw gets, {where}", raw_s / way_s, "×", goal))
     return rows
-
-
-@contextmanager
-def _endpoint(url: str | None) -> Iterator[None]:
-    """Let processes that are started meanwhile find S3 there."""
-    name = "AWS_ENDPOINT_URL_S3"
-    before = os.environ.get(name)
-    if url is None:
-        yield
-        return
-    os.environ[name] = url
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
 
 
 def _read_pages(log: Log, topic: str, read: Callable[[Sequence[str]], int]) -> int:

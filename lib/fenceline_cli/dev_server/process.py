@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO
@@ -23,6 +23,7 @@ class ServerProcess:
         port: 0 takes a free one.
         options: Further options of ``fenceline dev``.
         messages: The file for what the server prints about its work, left out this process's stderr.
+        env: Variables in place of this process's own.
 
     Raises:
         RuntimeError: The server did not start; the message is what it printed.
@@ -36,15 +37,23 @@ class ServerProcess:
         port: int = 0,
         options: Sequence[str] = (),
         messages: IO[str] | None = None,
+        env: Mapping[str, str] | None = None,
     ) -> None:
         stores = [] if directory is None else ["--data", str(directory)]
         self._command = [sys.executable, "-m", "fenceline_cli.main", "dev", *stores]
         self._command += ["--port", str(port), "--workers", str(workers), *options]
         self._messages = messages
+        self._env = env or {}
         self.url = ""
 
     def __enter__(self) -> ServerProcess:
-        self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=self._messages, text=True)
+        self._process = subprocess.Popen(
+            self._command,
+            env={**os.environ, **self._env},
+            stdout=subprocess.PIPE,
+            stderr=self._messages,
+            text=True,
+        )
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if READY_PREFIX not in line:
