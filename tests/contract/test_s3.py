@@ -23,6 +23,7 @@ from urllib3.util import connection
 
 from fenceline.adapters.aws import client as aws_client
 from fenceline.adapters.aws.s3 import S3ObjectStore
+from fenceline.adapters.aws.s3_place import Place
 from fenceline.adapters.aws.s3_transfer import BODY_BYTES_MAX
 from fenceline.ports import AlreadyExists, Conflict, NoAnswer, NotFound, StoreFact, Unavailable
 from tests.contract.conftest import Surroundings
@@ -219,6 +220,23 @@ def test_each_request_has_the_credentials_of_its_time(
         store.create("k", b"", {})
         assert f"Credential=id{n}/" in faulty.requests[-1].headers["authorization"]
         assert faulty.requests[-1].headers["x-amz-security-token"] == n
+
+
+def test_credentials_that_never_change_are_asked_for_once(faulty: Faulty, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Place] = []
+    frozen = Place.frozen
+
+    def counted(place: Place) -> Any:
+        asked.append(place)
+        return frozen(place)
+
+    monkeypatch.setattr(Place, "frozen", counted)
+    faulty.answers = [answer(200, etag='"e"')]
+    store = store_at(faulty.url)
+    for key in ("a", "b", "c"):
+        store.create(key, BODY, {})
+    assert len(faulty.requests) == 3
+    assert len(asked) == 1
 
 
 def test_a_create_that_never_left_is_unavailable_and_names_what_to_do(

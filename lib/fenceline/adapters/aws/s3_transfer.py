@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 import obstore
+from botocore.credentials import Credentials
 from botocore.exceptions import (
     ConnectTimeoutError,
     EndpointConnectionError,
@@ -176,7 +177,11 @@ class S3Transfer:
         return Fetched(body, metadata, found.meta["size"], _ms_of(found.meta["last_modified"]))
 
     def _credentials(self) -> S3Credential:
-        """Return the credentials for one request: they count as over at once, because botocore renews them in time."""
+        """Return the credentials for the next requests.
+
+        Those that botocore renews count as over at once: each request asks for them again, and botocore renews them in
+        time. Others never change. They are asked for once, since a request would wait for the interpreter here.
+        """
         try:
             frozen = self._place.frozen()
         except Failure as error:
@@ -186,7 +191,7 @@ class S3Transfer:
             "access_key_id": frozen.access_key,
             "secret_access_key": frozen.secret_key,
             "token": frozen.token,
-            "expires_at": _OVER,
+            "expires_at": None if type(self._place.credentials) is Credentials else _OVER,
         }
 
     def _translated(self, error: Exception, operation: str) -> Any:
