@@ -22,6 +22,7 @@ from tests.simulation.log.truth import Violation
 pytestmark = pytest.mark.slow
 
 SEEDS_MAX = 300
+FIRST_SEEDS = {"forgets_what_others_bound": 165}  # from which on seeds are tried; of the others from 0 on
 
 Patch = pytest.MonkeyPatch
 
@@ -200,7 +201,7 @@ def pauses_at_create(seed: int) -> Plan:
 def test_without_a_guard_a_seed_finds_what_it_was_there_for(
     guard: Callable[[Patch], None], plan: Callable[[int], Plan]
 ) -> None:
-    for seed in range(SEEDS_MAX):
+    for seed in range(FIRST_SEEDS.get(guard.__name__, 0), SEEDS_MAX):
         with pytest.MonkeyPatch.context() as patch:
             guard(patch)
             try:

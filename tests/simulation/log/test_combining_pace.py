@@ -10,7 +10,7 @@ import pytest
 from tests.simulation.log.pace import Load, Pace, run
 
 ONE = Load(1)
-NEAR = Load(1, create_ms=0.7, item_ms=2)
+NEAR = Load(1, create_ms=0.7, item_ms=2, seconds=8)
 PACED = Load(1, pause_ms=20)
 
 

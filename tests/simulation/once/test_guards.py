@@ -24,6 +24,10 @@ from tests.simulation.once.scenario import FailedOnce, OncePlan, draw_plan, run_
 pytestmark = pytest.mark.slow
 
 SEEDS_MAX = 100
+FIRST_SEEDS = {  # from which on seeds are tried; of the others from 0 on
+    "leaves_out_what_begins_meanwhile": 24,
+    "writes_over_another_version": 26,
+}
 
 Patch = pytest.MonkeyPatch
 
@@ -316,7 +320,7 @@ def slow_tasks(seed: int) -> OncePlan:
 def test_without_a_guard_a_seed_finds_what_it_was_there_for(
     guard: Callable[[Patch], None], plan: Callable[[int], OncePlan]
 ) -> None:
-    for seed in range(SEEDS_MAX):
+    for seed in range(FIRST_SEEDS.get(guard.__name__, 0), SEEDS_MAX):
         with pytest.MonkeyPatch.context() as patch:
             guard(patch)
             try:

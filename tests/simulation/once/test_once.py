@@ -9,8 +9,8 @@ import pytest
 from tests.simulation.once.scenario import run_seed
 
 FAST = 3  # seeds in `make check`
-CHUNK = 100
-SEEDS = 100  # `make simulate` plays more
+CHUNK = 60
+SEEDS = 60  # `make simulate` plays more
 MET = [
     *((kind, "OK") for kind in ("close", "extend", "once", "forget", "read", "init", "send", "end")),
     *(("close", code) for code in ("ALREADY_COMMITTED", "PRODUCER_FENCED", "INVALID_TXN_STATE")),

@@ -51,8 +51,9 @@ FIRST_SEEDS = {  # from which on seeds are tried; of the others from 0 on
     "goes_on_in_another_life": 8,
     "passes_earlier_lives": 8,
     "passes_what_the_sender_never_had": 12,
-    "moves_backwards": 25,
-    "forwards_beyond_a_skip": 50,
+    "sends_what_retention_passed": 12,
+    "moves_backwards": 60,
+    "forwards_beyond_a_skip": 95,
 }
 
 Patch = pytest.MonkeyPatch
