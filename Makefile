@@ -82,12 +82,13 @@ lint: setup ## lint, types and layers alone
 	$(BIN)/python -m pytest --collect-only -qq >/dev/null & $(BIN)/mypy; found=$$?; wait; exit $$found
 	$(BIN)/lint-imports --no-logo
 
-simulate: setup ## search: the simulation over SEEDS seeds (1000), and the properties on fresh examples
+simulate: setup ## search: the simulation over SEEDS seeds (1000), each death with each pause, and fresh examples of properties
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
 	$(BIN)/python -m tests.simulation --scenario combining --seeds $(SEEDS)
 	$(BIN)/python -m tests.simulation --scenario access --seeds $(SEEDS)
 	$(BIN)/python -m tests.simulation --scenario transactions --seeds $(SEEDS)
 	$(BIN)/python -m tests.simulation --scenario once --seeds $(SEEDS)
+	$(BIN)/python -m tests.simulation.crash.matrix
 	$(BIN)/python -m pytest -n 2 -m 'not slow and not spark' --hypothesis-profile fresh
 
 PLOTTED := build/bench-latencies.png

@@ -9,7 +9,7 @@ import pytest
 from tests.contract.races import COUNTER, create_once, move_version, winners_among_processes, winners_among_threads
 from tests.contract.stores import ITEM_STORES, OBJECT_STORES, OpenItems, OpenObjects
 
-ROUNDS = 200
+ROUNDS = 100
 THREADS = 16
 PROCESSES = 4
 

@@ -10,7 +10,7 @@ import ast
 import io
 import re
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 WORDS_MAX = 25
 SPACES_MIN = 3  # of a string that counts as prose
@@ -77,22 +77,22 @@ def of_markdown(text: str) -> Iterator[Finding]:
 
 def of_python(text: str) -> Iterator[Finding]:
     """Yield what is wrong with a module's docstrings, comments, and strings that are prose."""
-    tree = ast.parse(text)
-    docstrings = list(_docstrings(tree))
+    nodes = list(ast.walk(ast.parse(text)))
+    docstrings = list(_docstrings(nodes))
     for node in docstrings:
         text_alone = _LITERAL.sub(":\n\n", str(node.value))
         paragraphs = _ITEM.sub("\n\n", _LABEL.sub("\n\n", text_alone))
         yield from ((node.lineno, found) for found in findings(paragraphs))
-    for line, said in _strings(tree, {id(node) for node in docstrings}):
+    for line, said in _strings(nodes, {id(node) for node in docstrings}):
         if said.count(" ") >= SPACES_MIN and not _PROGRAM.search(said):
             yield from ((line, found) for found in findings(said))
     for line, comment in _comments(text):
         yield from ((line, found) for found in findings(comment))
 
 
-def _strings(tree: ast.Module, known: set[int]) -> Iterator[Finding]:
+def _strings(nodes: Sequence[ast.AST], known: set[int]) -> Iterator[Finding]:
     """Yield strings but those in ``known``; what is formatted into one counts as a word."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.JoinedStr):
             known |= {id(part) for part in node.values}
             parts = (str(part.value) if isinstance(part, ast.Constant) else "X" for part in node.values)
@@ -101,8 +101,8 @@ def _strings(tree: ast.Module, known: set[int]) -> Iterator[Finding]:
             yield node.lineno, node.value
 
 
-def _docstrings(tree: ast.Module) -> Iterator[ast.Constant]:
-    for node in ast.walk(tree):
+def _docstrings(nodes: Sequence[ast.AST]) -> Iterator[ast.Constant]:
+    for node in nodes:
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             match node.body:
                 case [ast.Expr(value=ast.Constant(value=str()) as found), *_]:

@@ -11,7 +11,7 @@ from tests.simulation.log import combining
 FEW = 8  # seeds in `make check`
 CHUNK = 50
 CASES_TO = 58
-SEEDS = 158  # `make simulate` plays more
+SEEDS = 108  # `make simulate` plays more
 GHOSTS = 20
 
 
