@@ -1,6 +1,6 @@
 """One job, unchanged, where people run Spark: on a machine, and on a cluster to which fenceline is brought.
 
-Not here: a cluster whose machines have fenceline; see ``test_task_attempts``.
+Not here: a cluster whose machines have fenceline; see ``test_attempts_of_tasks``.
 """
 
 from __future__ import annotations

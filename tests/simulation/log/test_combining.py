@@ -10,9 +10,9 @@ from tests.simulation.log import combining
 
 FEW = 8  # seeds in `make check`
 CHUNK = 50
-CASES_TO = 58
-SEEDS = 108  # `make simulate` plays more
-GHOSTS = 20
+CASES_TO = 46
+SEEDS = 96  # `make simulate` plays more
+GHOSTS = 12
 
 
 def played(seeds: range) -> Counter[str]:
