@@ -60,3 +60,29 @@ def test_nothing_acknowledged_is_lost_and_nothing_late_lands_in_twenty_takeovers
     late = [write for write in cluster.writes if write.value == kv.LATE]
     assert {write.outcome for write in late} == {"refused"}
     assert len(late) == fates.count("stop") * kv.LATE_WRITES
+
+
+def test_clients_hear_of_their_last_writes_before_the_nodes_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(EXAMPLES)
+    import replicated_kv as kv
+
+    sent: list[Any] = []
+
+    def send(_: Any, node: str, key: str, value: str) -> Any:
+        sent.append(kv.Write(key, value, node))
+        return sent[-1]
+
+    monkeypatch.setattr(kv.Cluster, "_send", send)
+    cluster = kv.Cluster("http://unused", "kv", [])
+    cluster._hear("a", None, {"event": "leads", "epoch": 0, "next_offset": 0})
+    wait_until(lambda: len(sent) == kv.CLIENTS)
+    cluster.close()
+    for client in cluster._clients:
+        client.join(0.2)
+    assert all(client.is_alive() for client in cluster._clients)
+    for write in sent:
+        write.is_answered.set()
+    for client in cluster._clients:
+        client.join(60)
+    assert not any(client.is_alive() for client in cluster._clients)
+    assert len(sent) == kv.CLIENTS
