@@ -59,7 +59,8 @@ demo-spark: .venv/ready-spark ## count a web server's log by Spark, exactly once
 test: setup .venv/ready-spark ## every test; the last ones deploy two regions to an emulated AWS, which needs Node 22
 	@# Three at once, for the two cores of a small machine: many tests wait for processes.
 	$(BIN)/python -m pytest -n 3 --dist worksteal -m 'not deploy and not spark'
-	@# In the order of their names, since xdist would begin the files of few tests last, and those take longest here.
+	@# In the order of their names, since xdist would begin the files of few tests last, and those take longest here. So
+	@# the name of a file whose test takes a minute comes early.
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m spark tests/spark
 	$(BIN)/python -m pytest -m deploy tests/e2e
 
@@ -82,13 +83,13 @@ lint: setup ## lint, types and layers alone
 	$(BIN)/python -m pytest --collect-only -qq >/dev/null & $(BIN)/mypy; found=$$?; wait; exit $$found
 	$(BIN)/lint-imports --no-logo
 
-simulate: setup ## search: the simulation over SEEDS seeds (1000), each death with each pause, and fresh examples of properties
+simulate: setup ## search: the simulation over SEEDS seeds (1000), and the properties on fresh examples
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
 	$(BIN)/python -m tests.simulation --scenario combining --seeds $(SEEDS)
 	$(BIN)/python -m tests.simulation --scenario access --seeds $(SEEDS)
 	$(BIN)/python -m tests.simulation --scenario transactions --seeds $(SEEDS)
 	$(BIN)/python -m tests.simulation --scenario once --seeds $(SEEDS)
-	$(BIN)/python -m tests.simulation.crash.matrix
+	$(BIN)/python -m tests.simulation --scenario regions --seeds $(SEEDS)
 	$(BIN)/python -m pytest -n 2 -m 'not slow and not spark' --hypothesis-profile fresh
 
 PLOTTED := build/bench-latencies.png

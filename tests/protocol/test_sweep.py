@@ -994,7 +994,7 @@ def moments() -> int:
     return calls.count
 
 
-strided = pytest.mark.parametrize("stride", [37, pytest.param(3, marks=pytest.mark.slow)])
+strided = pytest.mark.parametrize("stride", [37, pytest.param(1, marks=pytest.mark.slow)])
 
 
 def at_every_moment(what: Callable[[Service], Callable[[], None]], stride: int) -> Iterator[tuple[Service, Calls]]:
@@ -1004,7 +1004,7 @@ def at_every_moment(what: Callable[[Service], Callable[[], None]], stride: int) 
         service.close()
 
 
-@pytest.mark.parametrize("stride", [37, pytest.param(1, marks=pytest.mark.slow)])
+@strided
 def test_a_run_may_die_before_and_after_each_of_its_calls(stride: int) -> None:
     def dies(service: Service) -> Callable[[], None]:
         def die() -> None:

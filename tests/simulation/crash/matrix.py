@@ -32,7 +32,6 @@ from tests.simulation.crash.transaction_operations import TRANSACTION_OPERATIONS
 MINUTE_MS = 60_000
 PAUSES_MS = (MINUTE_MS, 120 * MINUTE_MS)
 """Between the death and the next process: the shortest that makes every look old, and one beyond ``gc_grace``."""
-_NOTHING_UNDER_WAY = (Fate.DIES_BEFORE, Fate.DIES_AFTER)
 
 
 ALL_OPERATIONS = [*OPERATIONS, *ACCESS_OPERATIONS, *TRANSACTION_OPERATIONS, *ONCE_OPERATIONS, *REGION_OPERATIONS]
@@ -50,15 +49,11 @@ class Strike:
     unexplained: frozenset[str]  # changed keys that no row accounts for
 
 
-def run_all(operation: Operation, *, is_whole: bool = False) -> Iterator[Strike]:
+def run_all(operation: Operation) -> Iterator[Strike]:
     """Run an operation whole, and then once for each of its calls and fates, and each mend and pause.
 
     A dead process leaves nothing but what is stored: where two deaths left the same, one is mended for both. A process
     that goes on mends most by itself: only the first of the mends follows, after the shorter pause.
-
-    Args:
-        is_whole: Whether each mend follows after each pause. Otherwise the pauses take turns where nothing of the dead
-            process can still land: those of one death are the other ones of the next.
 
     Raises:
         AssertionError: Something that was promised does not hold; its notes name the cell.
@@ -71,7 +66,7 @@ def run_all(operation: Operation, *, is_whole: bool = False) -> Iterator[Strike]
                 if fate is Fate.LANDS_LATE and at not in writes:
                     continue
                 try:
-                    yield _strike(operation, at, call, fate, writes, mended, is_whole=is_whole)
+                    yield _strike(operation, at, call, fate, writes, mended)
                 except (AssertionError, FencelineError) as error:
                     error.add_note(f"{operation.name}: call {at + 1} of {len(calls)}, {call}: {fate.value}")
                     raise
@@ -105,31 +100,20 @@ def _whole(operation: Operation) -> tuple[list[str], list[int]]:
         return calls, writes
 
 
-def _strike(
-    operation: Operation,
-    at: int,
-    call: str,
-    fate: Fate,
-    writes: list[int],
-    mended: set[str] | None,
-    *,
-    is_whole: bool = False,
-) -> Strike:
+def _strike(operation: Operation, at: int, call: str, fate: Fate, writes: list[int], mended: set[str] | None) -> Strike:
     with ExitStack() as opened:
         scene, victim, before = _struck(operation, at, call, fate, opened)
         left = scene.stored()
         rows: set[str] = set()
         unexplained: set[str] = set()
-        done = [write for write in writes if write < at + (fate is Fate.DIES_AFTER)]
         if fate.is_death:
+            done = [write for write in writes if write < at + (fate is Fate.DIES_AFTER)]
             rows, unexplained = explain(before, left, is_all_written=done == writes)
         same = repr((sorted(left.items()), victim.late is None or at)) if fate.is_death else f"{at}"
         if mended is not None and same not in mended:
             mended.add(same)
             checks.check_rebuilt(scene)
             mends = [(name, pause_ms) for name in operation.mends for pause_ms in PAUSES_MS]
-            if fate in _NOTHING_UNDER_WAY and not is_whole:
-                mends = mends[len(done) % 2 :: 2]
             for name, pause_ms in mends if fate.is_death else mends[:1]:
                 if scene.is_closed:
                     scene, victim, _ = _struck(operation, at, call, fate, opened)
@@ -203,7 +187,7 @@ def main() -> int:
     count, failed = 0, []
     for operation in ALL_OPERATIONS:
         try:
-            strikes = list(run_all(operation, is_whole=True))
+            strikes = list(run_all(operation))
         except (AssertionError, FencelineError) as error:
             failed.append(operation.name)
             traceback.print_exception(error)
