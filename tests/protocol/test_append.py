@@ -19,6 +19,7 @@ from fenceline.model.record import Record
 from fenceline.model.requests import ReadRequest
 from fenceline.model.results import Appended, SessionRef
 from fenceline.ports import Delete
+from fenceline.service.log import Log
 from tests.support.patience import PATIENCE_S, wait_until
 from tests.support.service import (
     START_MS,
@@ -42,6 +43,7 @@ from tests.support.service import (
 )
 
 MINUTE_MS = 60_000
+HOUR_MS = 60 * MINUTE_MS
 
 
 def creates(service: Service) -> int:
@@ -583,6 +585,116 @@ def test_a_process_frozen_before_it_reads_a_producer_does_not_take_what_was_coll
             append(service.log, "c", producer=(9, 0, 1))
     assert append(service.log, "c", producer=(9, 0, 1)).base_offset == 2
     assert service.items.on_call is None
+
+
+def collected(service: Service, late: str, passes: Callable[[Service, int], None], *, of: int) -> Callable[[], None]:
+    """Return what others do while a process is frozen: the log moves on, is collected, and a late create lands in it.
+
+    The late create is of another frozen process, at the end of the log as it is now. The log moves on to offset 3, and
+    its start with it.
+
+    Args:
+        late: What the late create's records hold.
+        of: How many records it has.
+    """
+    base = service.log.partitions.offsets(TOPIC, 0).next_offset
+    key = keys.segment_key(service.topic_id(), 0, base)
+    append(service.another(), *[late] * of)
+    created = service.objects.store.get(key)
+    service.objects.store.delete(key)
+
+    def meanwhile() -> None:
+        other = service.another()
+        append(other, "b", producer=(9, 0, 0))
+        append(other, "c")
+        other.partitions.trim(TOPIC, 0, 3)
+        passes(service, HOUR_MS + MINUTE_MS)
+        for line in service.objects.store.list(keys.log_prefix(service.topic_id(), 0)):
+            if line.key < keys.segment_key(service.topic_id(), 0, 2):
+                service.objects.store.delete(line.key)
+        service.objects.store.create(key, created.body, created.metadata)
+
+    return meanwhile
+
+
+@pytest.mark.parametrize("passes", [by_the_wall, by_an_event])
+def test_no_batch_is_judged_on_a_late_create_that_was_folded_while_the_look_turned_old(
+    service: Service, passes: Callable[[Service, int], None]
+) -> None:
+    """I3: a segment that followed from the late create would leave the log damaged for good.
+
+    The process is frozen after it freshened, before it reads its producer's item. The late create ends where the log
+    ends, so the create there succeeds.
+    """
+    append(service.log, "a")
+    meanwhile = collected(service, "late", passes, of=2)
+    producer = keys.producer_item(service.topic_id(), 0, 9).sort
+
+    def freezes(operation: str, key: str) -> None:
+        if key == producer:
+            service.items.on_call = None
+            meanwhile()
+
+    service.items.on_call = freezes
+    assert append(service.log, "d", producer=(9, 0, 1)).base_offset == 3
+    assert service.items.on_call is None
+    assert append(service.another(), "e").base_offset == 4
+    assert [record.value for record in service.records(offset=3)] == [b"d", b"e"]
+
+
+def reads(log: Log) -> list[bytes | None]:
+    return [record.value for record in log.partitions.read(TOPIC, 0, ReadRequest(offset=3)).records]
+
+
+def appends(log: Log) -> int:
+    return append(log, "d").base_offset
+
+
+@pytest.mark.parametrize("passes", [by_the_wall, by_an_event])
+@pytest.mark.parametrize(("use", "answer"), [(reads, []), (appends, 3)])
+@pytest.mark.parametrize("has_head", [False, True])
+def test_a_process_frozen_between_its_look_and_its_listing_takes_no_late_create_for_damage(
+    service: Service,
+    passes: Callable[[Service, int], None],
+    use: Callable[[Log], object],
+    answer: object,
+    *,
+    has_head: bool,
+) -> None:
+    """I4: a chain that does not follow, met with an old look, means: look again. So does a hole. The log is healthy."""
+    append(service.log, "a")
+    if has_head:  # so the late create follows from it, and what is listed behind the late create does not
+        service.log.partitions.checkpoint(TOPIC, 0)
+    meanwhile = collected(service, "late", passes, of=1)
+    service.log = service.another()
+
+    def freezes(call: Callable[[], Any]) -> Any:
+        meanwhile()
+        return call()
+
+    service.objects.plan("list", freezes)
+    assert use(service.log) == answer
+
+
+def test_a_chain_that_does_not_follow_is_damage_to_a_process_that_has_just_looked(service: Service) -> None:
+    append(service.log, "a")
+    key = keys.segment_key(service.topic_id(), 0, 0)
+    first = service.objects.store.get(key)
+    append(service.another(), "b")
+    service.objects.store.delete(key)
+    service.objects.store.create(key, first.body, {**first.metadata, "write-id": "0" * 32})
+    with pytest.raises(errors.CorruptLogError, match="chain value does not follow"):
+        append(service.another(), "c")
+
+
+def test_a_topic_that_is_deleted_with_a_damaged_log_is_said_to_be_damaged(service: Service) -> None:
+    """DELETE looks at a topic that is going. That look lets no append be acknowledged, but it shows damage."""
+    append(service.log, "a")
+    append(service.another(), "b")
+    damage(service, 1)
+    for _ in range(2):
+        with pytest.raises(errors.CorruptLogError):
+            service.another().topics.delete(TOPIC)
 
 
 def test_a_producer_that_is_ahead_of_the_log_is_damage_to_a_process_that_has_just_looked(service: Service) -> None:

@@ -389,3 +389,72 @@ def test_a_ghost_does_not_free_what_a_round_binds(service: Service, monkeypatch:
     freezes_before_the_get_of(service, LISTS, lambda: becomes_a_ghost(service, LISTS))
     assert combiner._partition.last_listed[0] > LISTS
     assert combiner._listed_at(known) is None, "what it lists is not known, and counts as done"
+
+
+def dies_frozen(service: Service, *values: str) -> Callable[[], None]:
+    """Let a process freeze amid a create at the log's end. Return what lets the create land in a log that has left it.
+
+    The log has moved on to its present end meanwhile, and all of it was collected.
+    """
+    base = service.log.partitions.offsets(TOPIC, 0).next_offset
+    key = keys.segment_key(service.topic_id(), 0, base)
+    append(service.another(), *values)
+    late = service.objects.store.get(key)
+    service.objects.store.delete(key)
+
+    def lands() -> None:
+        end = service.another().partitions.offsets(TOPIC, 0).next_offset
+        service.another().partitions.trim(TOPIC, 0, end)
+        service.runtime.advance(HOUR_MS + limits.ITEM_AGE_MS_MAX, monotonic_ms=0)
+        for segment in segments(service):
+            service.objects.store.delete(keys.segment_key(service.topic_id(), 0, segment.base_offset))
+        service.objects.store.create(key, late.body, late.metadata)
+
+    return lands
+
+
+def test_no_round_is_moved_to_the_end_of_a_ghost(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A combiner freezes after it found its look young, and follows a late create to where the round is (I3, I16)."""
+    log = creator(service)
+    combiner, lands = combiner_of(log), dies_frozen(service, "late", "create")
+    look = combiner._look
+
+    def frozen() -> Any:
+        monkeypatch.setattr(combiner, "_look", look)
+        append(service.another(), "b")
+        leaves_an_offer(service, "c")  # and makes the round, at the log's end
+        lands()
+        return look()
+
+    monkeypatch.setattr(combiner, "_look", frozen)
+    assert append(log, "mine").base_offset == 3
+    assert append(service.another(), "follows").base_offset == 4, "its chain value follows"
+
+
+def test_a_combiner_forms_no_group_on_a_ghost(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It freezes after it read the offers. Another thread has folded a late create that ends where the log ends."""
+    log = creator(service)
+    combiner, partition = combiner_of(log), appender_of(log).partition
+    form = combiner._form
+
+    def frozen(*told: Any) -> Any:
+        monkeypatch.setattr(combiner, "_form", form)
+        service.runtime.advance(limits.ITEM_AGE_MS_MAX, monotonic_ms=0)
+        partition.state = partition.state._replace(chain="0" * 64)
+        return form(*told)
+
+    leaves_an_offer(service, "c")
+    monkeypatch.setattr(combiner, "_form", frozen)
+    base = append(log, "mine").base_offset
+    assert append(service.another(), "follows").base_offset == base + 1, "its chain value follows"
+    assert combiner._form == form, "it has frozen"
+
+
+def test_an_offer_below_the_log_start_is_not_acknowledged(service: Service) -> None:
+    """I7: as of an own create, its outcome is unknown, though the segment is still there and lists it."""
+    combiner, mine = served(service)
+    (own,) = combiner._unanswered()
+    service.log.partitions.trim(TOPIC, 0, segments(service)[-1].next_offset)
+    service.runtime.advance(limits.ITEM_AGE_MS_MAX)
+    combiner._note_done(Round(LISTS + 1, (), {own.id: LISTS}))
+    assert isinstance(mine.outcome, errors.OutcomeUnknownError)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,7 +15,8 @@ from fenceline.format import keys
 from fenceline.format.segment import Replicated
 from fenceline.log.checkpoint_items import Head
 from fenceline.log.context import Context
-from fenceline.ports import Delete, Item, NotFound, ObjectSummary, Put
+from fenceline.log.replay import write_state
+from fenceline.ports import Delete, Item, NotFound, ObjectSummary, Put, Unavailable
 from fenceline.recovery.verify import Verified, verify_partition
 from fenceline.recovery.verify_ranges import Checked, Range, check_range, ranges
 from tests.support.service import REGION, TOPIC, FakeRuntime, LogBuilder, Service, append, data, outcome, serve
@@ -341,3 +343,16 @@ def test_a_listing_that_lacks_a_key_before_others_is_no_damage(
     assert verified(service).broken_at is None
     service.objects.store.delete(late)
     assert verified(service).broken_at == keys.parse_segment_key(late)[2]
+
+
+def test_what_was_collected_while_it_was_verified_is_no_damage(service: Service) -> None:
+    """The process was frozen amid its walk, and met a hole or a late create where the log start has passed."""
+
+    def frozen(some: Iterator[Range]) -> Iterator[Checked]:
+        assert service.log.partitions.trim(TOPIC, 0, 20) == 20
+        assert write_state(context_of(service), service.topic_id(), 0, 20, segments_max=100) == 20
+        replace_segment(service, 0, lambda body, metadata: body[:-1] + bytes([body[-1] ^ 1]))
+        return map(partial(check_range, context_of(service)), some)
+
+    with pytest.raises(Unavailable, match="verify again"):
+        verify_partition(context_of(service), service.log.topics.get(TOPIC), 0, check_ranges=frozen)

@@ -116,7 +116,7 @@ class Appender(GroupCommit):
         if not is_waiting or entry.producer_id is None or not self.partition.is_fresh:
             return None
         snapshot = self.partition.snapshot([entry.producer_id])
-        if snapshot is None or snapshot.state.is_sealed:
+        if snapshot is None or not snapshot.is_young or snapshot.state.is_sealed:
             return None
         tentative = TentativeState(snapshot.state, dict(snapshot.producers), snapshot.producers_dropped)
         verdict = entry.check(tentative, self._context.runtime.now_ms())
@@ -180,6 +180,10 @@ class Appender(GroupCommit):
             tickets = [ticket for ticket in waiting if ticket in self._queue]
             snapshot = self.partition.snapshot(producer_ids_of(tickets))
             if not tickets or snapshot is None:
+                return None
+            if not snapshot.is_young:
+                # I3: the process was frozen since it freshened. It may have folded a late create, which is no part of
+                # the log. A segment that follows from that would damage the log for good. So it forms anew.
                 return None
             if snapshot.state.is_sealed:
                 self._end_incarnation(tickets)

@@ -241,6 +241,8 @@ class Combiner(RoundKeeper):
 
     def _wait_for_segment(self, offset: int, since: int) -> None:
         """Look for the segment at the offset that own offers are bound to; create it where no other process does."""
+        if not self._partition.is_fresh:
+            self._catch_up()  # the process was frozen: what it folded may be a late create
         try:
             segment = self._context.segment(self._partition.segment_key(offset))
         except NotFound:
@@ -371,7 +373,8 @@ class Combiner(RoundKeeper):
             waiting = [ticket for ticket in waiting if queue.is_waiting(ticket)]
             tickets = [*(ticket for ticket in offered if ticket.outcome is None), *waiting]
             snapshot = partition.snapshot(producer_ids_of(tickets))
-            if snapshot is None or snapshot.state.next_offset != scene.moved.offset:
+            # I3: of a state that was taken by an old look, a part may be a late create's.
+            if snapshot is None or not snapshot.is_young or snapshot.state.next_offset != scene.moved.offset:
                 self._soon(SEGMENT_LOOK)
                 return None
             if snapshot.state.is_sealed:

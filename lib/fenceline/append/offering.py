@@ -208,13 +208,16 @@ class OwnOffers:
         """Make the round before the first offer: the sweeper looks for offers only where there is one.
 
         Returns:
-            False if it is not known whether there is a round.
+            False if it is not known whether there is a round, or where the log ends.
 
         Raises:
             StaleTopicId: The name no longer leads to this incarnation.
         """
         if self._read_round() is None:
-            value = Round(self._partition.state.next_offset).to_value()
+            end = self._partition.young_end
+            if end is None:
+                return False  # a round beyond the log's end would keep all offers waiting
+            value = Round(end).to_value()
             version = self._context.runtime.fresh_version()
             alive = while_alive(self._partition)  # a process that was frozen makes no item that stays for good
             try:

@@ -26,6 +26,7 @@ from fenceline.errors import (
 )
 from fenceline.format.batch import CheckedBatch, decode, encode, parse_header, stamp
 from fenceline.format.batch_check import check
+from fenceline.format.item_size import value_size
 from fenceline.log.state import TentativeState
 from fenceline.model.record import Record
 from fenceline.model.results import Appended, ProducerRef, SessionRef
@@ -177,10 +178,14 @@ class BatchEntry:
 
 
 def is_small_batch(entry: object) -> bool:
-    """Return True if any process may commit this entry: a small plain batch, without a session."""
+    """Return True if any process may commit this entry: a small plain batch, without a session.
+
+    Its expected offsets count, too. A compressed batch of 16 KiB may name tens of thousands of them.
+    """
     return (
         isinstance(entry, BatchEntry)
         and entry.size <= limits.OFFER_BYTES_MAX
+        and entry.size + value_size(entry.terms.expected_offset) <= limits.OFFER_BYTES_MAX
         and entry.terms.session is None
         and entry.terms.ended is None
         and entry.terms.transactional_id is None

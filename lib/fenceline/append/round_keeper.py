@@ -37,7 +37,7 @@ class RoundKeeper(OwnOffers):
         self._written: Item | None = None
 
     def _look(self) -> Scene | None:
-        """Read the round, then the offers; ``None`` if there is no round, or it is ahead of the log's end."""
+        """Read the round, then the offers; ``None`` if there is no round, or it is ahead of the log as it is known."""
         partition = self._partition
         stored, self._written = self._written, None
         if stored is None:
@@ -50,7 +50,9 @@ class RoundKeeper(OwnOffers):
             partition.catch_up()
             if known.offset > partition.state.next_offset:
                 return None
-        end = partition.state.next_offset
+        end = partition.young_end
+        if end is None:
+            return None  # a round that is moved beyond the log's end would keep all offers waiting
         # Read after the round: an offer that is there now, and not in `done`, was not dropped from it.
         found = self._read_offers()
         moved = known if known.offset == end else leave(known, end, self._listed_at(known))

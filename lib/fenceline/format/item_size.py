@@ -19,10 +19,11 @@ _AROUND = len("pk") + len("sk") + len("version") + 21 + len("value")
 
 def size_of(key: ItemKey, value: Mapping[str, ItemValue]) -> int:
     """Return the size of an item in bytes, never less than DynamoDB's own count."""
-    return _AROUND + len(key.partition.encode()) + len(key.sort.encode()) + _size(value)
+    return _AROUND + len(key.partition.encode()) + len(key.sort.encode()) + value_size(value)
 
 
-def _size(value: ItemValue) -> int:
+def value_size(value: ItemValue) -> int:
+    """Return the size of an item's member, without its name."""
     if value is None or isinstance(value, bool):
         return 1
     if isinstance(value, int):
@@ -32,8 +33,8 @@ def _size(value: ItemValue) -> int:
     if isinstance(value, bytes):
         return len(value)
     if isinstance(value, Mapping):
-        return 3 + sum(1 + len(name.encode()) + _size(member) for name, member in value.items())
-    return 3 + sum(1 + _size(element) for element in value)
+        return 3 + sum(1 + len(name.encode()) + value_size(member) for name, member in value.items())
+    return 3 + sum(1 + value_size(element) for element in value)
 
 
 def check_sizes(changes: Sequence[Change]) -> None:

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Sequence
 from fenceline import limits
 from fenceline.errors import CorruptLogError
 from fenceline.format import keys
-from fenceline.format.segment import Segment, corrupt
+from fenceline.format.segment import Segment
 from fenceline.log.context import StaleTopicId
-from fenceline.log.partition_memory import PartitionMemory
+from fenceline.log.partition_memory import LookAgain, PartitionMemory
 from fenceline.log.state import PartitionState
 from fenceline.log.topic_item import TopicItem
 from fenceline.ports import NotFound, Unavailable
@@ -94,12 +94,9 @@ class Partition(PartitionMemory):
 
         return self.context.runtime.gather([lambda key=key: read(key) for key in segment_keys])  # type: ignore[misc]
 
-    def hole(self, offset: int) -> CorruptLogError | Unavailable:
-        """Return what a missing ``offset`` means: damage (I2) if the look that shows the log start is young."""
-        if not self.keeps(offset):
-            self.forget()
-            return Unavailable(f"the log start moved while segments were read: offset={offset}")
-        return corrupt(self.segment_key(offset), offset, "no segment holds this offset")
+    def hole(self, offset: int) -> CorruptLogError | LookAgain:
+        """Return what a missing ``offset`` means."""
+        return self.contradiction(offset, "no segment holds this offset")
 
     def verified(self) -> PartitionState:
         """Return the state of a verified tail: its next key was seen absent after the state was folded (I4).
@@ -109,6 +106,7 @@ class Partition(PartitionMemory):
         Raises:
             StaleTopicId: The log is sealed.
             CorruptLogError: A segment on the way is damaged.
+            LookAgain: The last look at the head is too old to go on from.
             Unavailable: A store could not be asked.
         """
         steps = 0
@@ -128,11 +126,17 @@ class Partition(PartitionMemory):
     def open(self, *, is_going_allowed: bool = False) -> None:
         """Bring a state that is unknown, or no longer fresh, up to date: by one look and one listing.
 
+        A process that was frozen after its look, and met what the look cannot explain, looks again.
+
         Raises:
             StaleTopicId, CorruptLogError, Unavailable: As ``look`` and ``catch_up``; the next use opens it again.
         """
-        self.look(is_going_allowed=is_going_allowed)
-        self.follow()
+        while True:
+            self.look(is_going_allowed=is_going_allowed)
+            try:
+                return self.follow()
+            except LookAgain:
+                continue
 
     def follow(self) -> None:
         """Bring a state whose items were just looked at up to date: by one listing.
@@ -201,6 +205,9 @@ class Partition(PartitionMemory):
 
         One waiter of a process looks at the store for all of them: after ``pause_ms``, then ever more rarely, down to
         once a second.
+
+        Raises:
+            StaleTopicId, CorruptLogError, Unavailable: As ``open``.
         """
         runtime, stopping = self.context.runtime, self.context.stopping
         while self.state is state and not stopping.is_set:
@@ -229,7 +236,10 @@ class Partition(PartitionMemory):
             segment = self.context.segment(self.segment_key(state.next_offset))
         except NotFound:
             return
-        self.fold(segment)
+        try:
+            self.fold(segment)
+        except LookAgain:
+            self.open()  # the process was frozen: `state` may not have been the log's
 
 
 def look_at(partitions: Sequence[Partition]) -> None:

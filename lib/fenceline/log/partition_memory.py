@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from fenceline import limits
+from fenceline.errors import CorruptLogError
 from fenceline.format import keys
 from fenceline.format.segment import Segment, corrupt
 from fenceline.log.checkpoint_items import Head, producer_from_value
@@ -31,7 +32,7 @@ from fenceline.log.state import (
     lowers_epoch,
 )
 from fenceline.log.topic_item import TopicItem, topic_from_item
-from fenceline.ports import Item, ItemKey
+from fenceline.ports import Item, ItemKey, Unavailable
 
 
 class Snapshot(NamedTuple):
@@ -40,12 +41,18 @@ class Snapshot(NamedTuple):
     state: PartitionState
     producers: Mapping[int, ProducerState | None]
     producers_dropped: int  # as ``PartitionMemory`` counts
+    is_young: bool  # taken while the last look at the head was young: all that was folded is the log (I3)
+
+
+class LookAgain(Unavailable):
+    """The last look at the head is too old: what seems damaged may be a late create. Only another look shows which."""
 
 
 class PartitionMemory:
     """A partition's state and what belongs to it. Safe to share between threads."""
 
     seen_end = ""  # the last segment's key, when this process looked whether others append
+    _head_look: Instant | None = None  # when the last look at the head began, also of a topic that is going
 
     def __init__(self, context: Context, name: str, topic_id: str, partition: int) -> None:
         self.context = context
@@ -75,7 +82,7 @@ class PartitionMemory:
         # states of producers have followed from each other, segment by segment.
         self.producers_dropped = 0
         self._unloaded: dict[int, list[ProducerEvent]] = {}  # at or above `base`, of producers whose item was not read
-        self.last_look: Instant | None = None  # when the last look at the items began
+        self.last_look: Instant | None = None  # when the last look at the items began that showed a live topic
         self._topic: TopicItem | None = None  # as it was last read
         self._bases = 0  # how often `base` moved
         self._resets = 0  # how often a state was adopted in place of the one before
@@ -98,6 +105,17 @@ class PartitionMemory:
     def has_young_look(self) -> bool:
         """Return True if the last look at the items began less than 60 s ago."""
         return self.is_young(self.last_look)
+
+    @property
+    def has_young_head(self) -> bool:
+        """Return True if the head was looked at less than 60 s ago: nothing below its log start was folded since."""
+        return self.is_young(self._head_look)
+
+    @property
+    def young_end(self) -> int | None:
+        """Return the end of what was folded; ``None`` if the look is old, and a late create may be part of that."""
+        with self.lock:
+            return self.state.next_offset if self.has_young_head else None
 
     def is_young(self, look: Instant | None) -> bool:
         """Return True if a look that began at ``look`` began less than 60 s ago by all three clocks."""
@@ -127,7 +145,7 @@ class PartitionMemory:
         topic = self._topic_of(found.get(topic_key))
         if topic is None or topic.topic.topic_id != self.topic_id or (topic.is_going and not is_going_allowed):
             raise StaleTopicId
-        self._adopt(found.get(head_key), None if topic.is_going else look)
+        self._adopt(found.get(head_key), look, is_going=topic.is_going)
         return topic
 
     def _topic_of(self, item: Item | None) -> TopicItem | None:
@@ -137,13 +155,13 @@ class PartitionMemory:
         self._topic = topic_from_item(item)
         return self._topic
 
-    def _adopt(self, item: Item | None, look: Instant | None) -> None:
+    def _adopt(self, item: Item | None, look: Instant | None, *, is_going: bool = False) -> None:
         """Adopt the head that a look found, and its state if that is ahead."""
         with self.lock:
             is_stale = not self.has_young_look
-            last = self.last_look
-            if look is not None and (last is None or look[1:] >= last[1:]):  # the wall clock may go back
-                self.last_look = look
+            self._head_look = _later(self._head_look, look)
+            if not is_going:  # I7: only a look at a live topic lets an append be acknowledged
+                self.last_look = _later(self.last_look, look)
             if is_stale:
                 # A segment folded since the last look may be a late create of a frozen process, at a key that the log
                 # start has passed. Only the head, and the segments after it, are known to be the log.
@@ -205,7 +223,7 @@ class PartitionMemory:
     def forget(self) -> None:
         """Drop the time of the last look, so that the next use looks at the items again."""
         with self.lock:
-            self.last_look = None
+            self.last_look = self._head_look = None
 
     @property
     def can_checkpoint(self) -> bool:
@@ -244,19 +262,35 @@ class PartitionMemory:
 
         Raises:
             CorruptLogError: Its chain value does not follow from what was folded before.
+            LookAgain: It does not follow, and what was folded before may be a late create.
         """
         while True:
             state = self.state
             if segment.base_offset != state.next_offset:
                 return False
             if not segment.metadata.follows(state.chain, segment.body):
-                key = self.segment_key(segment.base_offset)
-                raise corrupt(key, segment.base_offset, "its chain value does not follow from its body and the chain")
+                with self.lock:
+                    if self.state is state:
+                        what = "its chain value does not follow from its body and the chain"
+                        raise self.contradiction(segment.base_offset, what)
+                continue
             folded = apply(state, segment, region=self.context.region)
             with self.lock:
                 if self.state is state:
                     self._take(segment, folded)
                     return True
+
+    def contradiction(self, offset: int, what: str) -> CorruptLogError | LookAgain:
+        """Return what it means that the log at ``offset`` contradicts what was folded below it.
+
+        It is damage (I2) if the head was looked at lately, and has ``offset``. Otherwise the process may have been
+        frozen. The log start may have moved, and what was folded may be a late create at a collected key.
+        """
+        with self.lock:
+            if self.has_young_head and self.log_start <= offset:
+                return corrupt(self.segment_key(offset), offset, what)
+            self.forget()
+            return LookAgain(f"the server's last look at the log start is too old to read the log by: offset={offset}")
 
     def _take(self, segment: Segment, folded: Folded) -> None:
         """Advance by one segment; the lock is held."""
@@ -313,7 +347,8 @@ class PartitionMemory:
             wanted = set(producer_ids)
             if not wanted <= self._producers.keys():
                 return None
-            return Snapshot(self.state, {p: self._producers[p] for p in wanted}, self.producers_dropped)
+            known = {p: self._producers[p] for p in wanted}
+            return Snapshot(self.state, known, self.producers_dropped, self.has_young_head)
 
     def prune_producers(self) -> None:
         """Forget producers beyond the limit of one process, if the items hold all that is known of them."""
@@ -322,3 +357,10 @@ class PartitionMemory:
                 kept = {p: self._producers[p] for p in self.touched if p in self._producers}
                 self._producers, self.versions = kept, {p: self.versions[p] for p in kept}
                 self.producers_dropped += 1
+
+
+def _later(known: Instant | None, look: Instant | None) -> Instant | None:
+    """Return the later of two looks; the wall clock, which may go back, does not count."""
+    if known is None or look is None:
+        return look or known
+    return look if look[1:] >= known[1:] else known

@@ -8,6 +8,7 @@ Not here: following the log; see ``partition``.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -15,6 +16,7 @@ from typing import TypeVar
 from fenceline.errors import OffsetOutOfRangeError
 from fenceline.log.context import Instant
 from fenceline.log.partition import Partition, look_at
+from fenceline.log.partition_memory import LookAgain
 from fenceline.log.state import PartitionState
 from fenceline.log.topic_item import TopicItem
 from fenceline.model.results import Bounds
@@ -42,8 +44,9 @@ def verified_tail(partition: Partition) -> Tail:
     state: PartitionState | None = None
     if partition.is_fresh:
         looks: list[Callable[[], PartitionState | TopicItem]] = [partition.look, partition.verified]
-        _, seen = partition.context.runtime.gather(looks)
-        state = seen if isinstance(seen, PartitionState) else None
+        with suppress(LookAgain):  # what is known may not be the log: it is followed anew
+            _, seen = partition.context.runtime.gather(looks)
+            state = seen if isinstance(seen, PartitionState) else None
     else:
         partition.open()
     return _settled(partition, state)
@@ -65,7 +68,8 @@ def verified_tails(partitions: Sequence[Partition], use: Callable[[Partition, Ta
 
     def used(partition: Partition) -> T:
         if not partition.is_fresh:
-            partition.follow()
+            with suppress(LookAgain):  # settling opens it anew
+                partition.follow()
         return use(partition, _settled(partition, None))
 
     return partitions[0].context.runtime.gather([partial(used, partition) for partition in partitions])
@@ -79,7 +83,11 @@ def _settled(partition: Partition, state: PartitionState | None) -> Tail:
     """
     while True:
         if state is not partition.state:
-            state = partition.verified()
+            try:
+                state = partition.verified()
+            except LookAgain:
+                partition.open()
+                continue
         with partition.lock:
             # If the process was frozen since the look, it may have seen a key absent that was collected.
             log_start = partition.log_start

@@ -22,9 +22,9 @@ from fenceline.format import keys
 from fenceline.format.segment import Segment
 from fenceline.log.checkpoint_items import Head, producer_from_value
 from fenceline.log.context import Context
-from fenceline.log.replay import Replay, begin
+from fenceline.log.replay import Replay, begin, newest_state
 from fenceline.model.topic import Topic
-from fenceline.ports import NotFound
+from fenceline.ports import NotFound, Unavailable
 from fenceline.recovery.transaction_findings import findings
 from fenceline.recovery.verify_ranges import Checked, Range, check_range, ranges
 
@@ -86,8 +86,7 @@ def verify_partition(
         return Verified(topic.name, partition, 0, 0, 0, 0, 0, error.detail)
     check = check_ranges or partial(map, partial(check_range, context))
     base, bytes_below = replay.state.next_offset, replay.state.bytes
-    count = 0
-    problem, broken_at = "", None
+    count, problem, broken_at = 0, "", None
     offers = _Offers()
     try:
         _check_claims(claims, replay)
@@ -112,10 +111,25 @@ def verify_partition(
             raise CorruptLogError(f"{claims[-1].what} names an offset that no segment ends at")
     except CorruptLogError as error:
         problem, broken_at = error.detail, min(base, replay.state.next_offset)
+        _check_kept(context, topic, partition, replay, broken_at)
     state = replay.state
     size = state.bytes - bytes_below
     found = Verified(topic.name, partition, count, state.records, size, state.next_offset, broken_at, problem)
     return found if problem else _with_findings(context, topic, found, replay)
+
+
+def _check_kept(context: Context, topic: Topic, partition: int, replay: Replay, broken_at: int) -> None:
+    """Check that what seems broken is still part of the log: what was collected meanwhile may be a late create.
+
+    Raises:
+        Unavailable: The log start has moved beyond it.
+    """
+    newest = newest_state(context, topic.topic_id, partition)
+    if newest is not None and keys.parse_state_key(newest.key)[2] > max(broken_at, replay.log_start):
+        raise Unavailable(
+            f"the log start moved beyond what was being verified; verify again: topic={topic.name} "
+            f"partition={partition} offset={broken_at}"
+        )
 
 
 class _Offers:

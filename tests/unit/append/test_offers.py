@@ -26,6 +26,7 @@ from fenceline.append.offers import (
 from fenceline.append.request import BatchEntry, is_small_batch
 from fenceline.format import keys
 from fenceline.format.batch import encode
+from fenceline.format.item_size import size_of
 from fenceline.model.record import Record
 from fenceline.ports import Item
 
@@ -95,6 +96,16 @@ def test_only_small_plain_batches_are_offered() -> None:
     for terms in ({"session": object()}, {"ended": ("s", 1)}, {"transactional_id": "t"}):
         assert not is_small_batch(replace(plain, terms=plain.terms._replace(**terms)))  # type: ignore[arg-type]
     assert not is_small_batch(object())
+
+
+def test_a_small_batch_with_many_expected_offsets_is_not_offered() -> None:
+    """The offer's item holds them, too: 20,000 of them count 280 KB, and 25 offers of one write 7 MB."""
+    plain = entry()
+    wide = replace(plain, terms=plain.terms._replace(expected_offset=tuple(range(10**12, 10**12 + 20_000))))
+    assert size_of(item(wide).key, offer_to_value(wide, 1)) > 10 * limits.OFFER_BYTES_MAX
+    assert wide.size == plain.size
+    assert not is_small_batch(wide)
+    assert is_small_batch(replace(plain, terms=plain.terms._replace(expected_offset=tuple(range(100)))))
 
 
 @given(st.integers(0, 2**60), st.lists(IDS, unique=True), st.dictionaries(IDS, st.integers(-1, 2**60)))
