@@ -73,7 +73,7 @@ class Api(Construct):
         for route in routes.ROUTES:
             self.api.add_routes(
                 path=route.path,
-                methods=[apigateway.HttpMethod[route.method]],
+                methods=[apigateway.HttpMethod[method] for method in route.methods],
                 integration=targets[route.function],
             )
         if deployment.cors_origins:

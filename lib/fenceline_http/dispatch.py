@@ -48,7 +48,9 @@ def respond(function: Function | None, event: Event, service: Service) -> Respon
 
 def _respond(function: Function | None, request: Request) -> Response:
     method, path = request.method, request.path
-    for route in _routes(function).get((method, path.count("/")), ()):
+    # RFC 9110: HEAD is GET without the answer's body, which the gateway and the local server leave out.
+    served = "GET" if method == "HEAD" else method
+    for route in _routes(function).get((served, path.count("/")), ()):
         parameters = match(route.segments, path)
         if parameters is not None:
             request.parameters = parameters

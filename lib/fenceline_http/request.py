@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from fenceline import limits
 from fenceline.errors import RecordListTooLargeError, UnknownTopicOrPartitionError
 from fenceline.model.topic import LEGAL_NAME, unknown_topic
-from fenceline_http import media_types
+from fenceline_http import content_codings, media_types
 from fenceline_http.media_types import Media
 
 if TYPE_CHECKING:
@@ -112,13 +112,16 @@ class Request:
 
     @property
     def body(self) -> bytes:
-        """The body.
+        """The body, without its content coding.
 
         Raises:
             RecordListTooLargeError: It is larger than any may be; it was not looked at.
+            UnsupportedMediaTypeError: Its content coding is not one that this service reads.
+            InvalidRequestError: It is not in the content coding that its header names.
         """
         if self._body is None:
-            self._body = body_of(self.event)
+            sent, coding = body_of(self.event), self.header("content-encoding")
+            self._body = sent if coding is None or not sent else content_codings.decoded(sent, coding)
         return self._body
 
     @property
@@ -138,7 +141,8 @@ class Request:
         """Whether the body is a record batch.
 
         Raises:
-            RecordListTooLargeError, UnsupportedMediaTypeError: As ``body`` and ``media``, in this order.
+            RecordListTooLargeError, UnsupportedMediaTypeError, InvalidRequestError: As ``body`` and ``media``, in this
+                order.
         """
         _ = self.body  # Its size is judged before its type.
         return self.media is Media.BATCH

@@ -72,3 +72,8 @@ class Route:
         self.gives_batches = gives_batches
         self.gives_page = gives_page
         self.segments = path.split("/")
+
+    @property
+    def methods(self) -> Sequence[str]:
+        """The methods that lead to it: HEAD goes wherever GET does."""
+        return ("GET", "HEAD") if self.method == "GET" else (self.method,)

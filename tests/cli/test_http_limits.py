@@ -50,6 +50,7 @@ class Transport:
 class Connection:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.seen: list[Any] = []
+        self.bodies: list[bytes] = []
         self.loop = loop
         config = uvicorn.Config(self._app, http=LimitedHttp, interface="asgi3", proxy_headers=False)
         config.load()
@@ -59,8 +60,12 @@ class Connection:
 
     async def _app(self, scope: Any, receive: Any, send: Any) -> None:
         self.seen.append(scope)
-        while (await receive()).get("more_body"):
-            pass
+        self.bodies.append(b"")
+        is_whole = False
+        while not is_whole:
+            message = await receive()
+            self.bodies[-1] += message.get("body", b"")
+            is_whole = not message.get("more_body")
         await send({"type": "http.response.start", "status": 204, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
@@ -166,3 +171,42 @@ def test_each_request_of_a_connection_is_counted_by_itself(connection: Connectio
     for _ in range(5):
         connection.feed(HEAD + b"b: " + b"x" * 10_000 + b"\r\n\r\n")
     assert (len(connection.seen), connection.transport.is_ended) == (5, False)
+
+
+# Offers of another protocol
+
+
+H2C = b"connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAEAAEAAAAIAAAABAAMAAABk\r\n"
+OFFERED = b"POST /a?b HTTP/1.1\r\nhost: a\r\n" + H2C + b"content-length: 5\r\nx-kept: 1\r\n\r\nhello"
+
+
+@pytest.mark.parametrize("piece", [1, 7, len(OFFERED) - 5, len(OFFERED) - 2, len(OFFERED)])
+def test_a_request_that_offers_h2c_is_served_with_its_body_and_the_connection_goes_on(
+    connection: Connection, piece: int
+) -> None:
+    """The JDK's HttpClient offers it in its first request (RFC 7540, 3.2); a server may ignore that."""
+    sent = OFFERED + OFFERED + b"GET /last HTTP/1.1\r\nhost: a\r\n\r\n"
+    connection.feed(*(sent[at : at + piece] for at in range(0, len(sent), piece)))
+    assert [(scope["method"], scope["raw_path"]) for scope in connection.seen] == [
+        ("POST", b"/a"),
+        ("POST", b"/a"),
+        ("GET", b"/last"),
+    ]
+    assert connection.bodies == [b"hello", b"hello", b""]
+    assert connection.transport.written.count(b"HTTP/1.1 204") == 3
+    assert not connection.transport.is_ended
+    names = [name for name, _ in connection.seen[0]["headers"]]
+    assert b"x-kept" in names
+    assert not {b"upgrade", b"http2-settings"} & set(names)
+
+
+def test_an_offer_without_a_body_is_served_too(connection: Connection) -> None:
+    connection.feed(b"GET / HTTP/1.1\r\nhost: a\r\n" + H2C + b"\r\n", HEAD + b"\r\n")
+    assert [scope["method"] for scope in connection.seen] == ["GET", "GET"]
+
+
+def test_an_offer_beyond_the_limits_is_refused_once(connection: Connection) -> None:
+    connection.feed(b"POST / HTTP/1.1\r\nhost: a\r\n" + H2C + b"x-a: " + b"x" * limits.HEADER_BYTES_MAX + b"\r\n\r\n")
+    assert connection.answer()[0] == 431
+    assert connection.transport.written.count(b"HTTP/1.1") == 1
+    assert not connection.seen

@@ -62,8 +62,10 @@ def consume(run, topic):
     [
         ([], "ab", "abcd"),
         (["--from", "latest"], "", ""),
-        (["--from", "-1"], "", ""),  # a marker is there, before the commit and after it
-        (["--from", "-2"], "b", "d"),
+        (["--from", "-1"], "b", "d"),  # a marker is behind it, before the commit and after it
+        (["--from", "-2"], "ab", "cd"),
+        (["--from", "-3"], "ab", "bcd"),
+        (["--from", "-99"], "ab", "abcd"),
         (["--until", "end"], "ab", "abcd"),
         (["--until", "1"], "a", "a"),
         (["--until", "4"], "ab", "abc"),

@@ -274,8 +274,9 @@ def test_a_peer_may_get_topics_segments_and_health_and_no_other_route(template: 
 
     values = {"topic": "orders", "partition": "0"}
     requests = {
-        f"{route.method}{re.sub('{([^}]*)}', lambda found: values.get(found[1], 'segments'), route.path)}"
+        f"{method}{re.sub('{([^}]*)}', lambda found: values.get(found[1], 'segments'), route.path)}"
         for route in routes.ROUTES
+        for method in route.methods
     }
     assert {request for request in requests if may(request)} == {
         "GET/v1/health",

@@ -53,6 +53,41 @@ def test_of_one_producer_the_aborted_and_then_the_committed_stand_in_one_page(se
     assert values(read(service.log, is_read_committed=False)) == ["a", "b", "c"]
 
 
+@pytest.mark.parametrize(("max_records", "lists"), [(1, 1), (2, 2), (3, 2), (500, 1)])
+def test_a_page_counts_the_records_that_it_shows(service: Service, max_records: int, lists: int) -> None:
+    """Markers and aborted records take segments of their own. Where they do, the page lists once more."""
+    parts = [[in_(7, f"{n}", epoch=n)] for n in range(12)]
+    ends = [[(abort if n % 3 == 2 else commit)(7, n + 1)] for n in range(12)]
+    made(service, *(part for pair in zip(parts, ends, strict=True) for part in pair))
+    expected = [f"{n}" for n in range(12) if n % 3 != 2][:max_records]
+    log = service.another()
+    assert values(read(log)) == [f"{n}" for n in range(12) if n % 3 != 2]
+    before = service.objects.calls["list"]
+    page = read(log, max_records=max_records)
+    assert values(page) == expected
+    assert service.objects.calls["list"] - before <= lists
+    batches = log.partitions.read_batches(
+        TOPIC, 0, ReadRequest(offset=0, is_read_committed=True, max_records=max_records)
+    )
+    assert sum(header.count for _, header in batch.headers(batches.body)) == len(expected)
+
+
+def test_a_page_of_markers_alone_ends_at_the_segments_that_it_may_look_at(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has no record, and its position has moved. What follows from there joins."""
+    monkeypatch.setattr(limits, "PAGE_SEGMENTS_MAX", 5)
+    made(service, [in_(7, "a")], *([abort(7, n + 1)] for n in range(12)), [data("z")])
+    log, position, shown, pages = service.another(), 0, [], 0
+    while position < 14:
+        page = read(log, position, max_records=1)
+        assert position < page.position <= position + 6
+        shown += values(page)
+        position, pages = page.position, pages + 1
+    assert shown == ["z"]
+    assert pages <= 4
+
+
 def test_a_read_from_the_middle_of_a_transaction_leaves_out_what_was_aborted(service: Service) -> None:
     log = made(service, [in_(7, "a", "b", "c")], [data("p")], [in_(7, "d", sequence=3)], [abort(7)], [data("q")])
     for start in range(log.state.next_offset):

@@ -69,7 +69,7 @@ def certain_lines(listed: Lines, before: PartitionState, tail: Tail) -> Lines:
 
 
 def limit_of(request: ReadRequest) -> int:
-    """Return how many segments are listed for a page."""
+    """Return how many segments are listed at first for a page: as many as it may show records."""
     return min(request.max_records, limits.PAGE_SEGMENTS_MAX)
 
 

@@ -149,7 +149,7 @@ class Reader:
         position = start
         if start >= end:
             return position
-        for chunk in self._chunks(start, bounds.next_offset, request, lines):
+        for chunk in self._chunks(sink, start, bounds.next_offset, request, lines):
             outcomes = Outcomes(self._partition, chunk, tail.state) if request.is_read_committed else None
             for segment in chunk:
                 if not segment.base_offset <= position < segment.next_offset:
@@ -201,24 +201,40 @@ class Reader:
         return end, False
 
     def _chunks(
-        self, start: int, next_offset: int, request: ReadRequest, lines: Lines | None
+        self, sink: RecordSink | BatchSink, start: int, next_offset: int, request: ReadRequest, lines: Lines | None
     ) -> Iterator[Sequence[Segment]]:
-        """Yield the segments from the one that holds ``start`` on, about as many as the page takes, in chunks."""
-        partition = self._partition
+        """Yield the segments from the one that holds ``start`` on, in chunks, until the page has its records or bytes.
+
+        As many are listed first as the page has records at most: each mostly has one. Where markers and what is not
+        shown take their place, more are listed once, up to what a page may look at.
+        """
+        partition, limit = self._partition, limit_of(request)
         if lines is None:
             base = partition.index.find(start)
             if base is None:
                 raise partition.hole(start)
-            lines = partition.index.list(base, limit_of(request))
-        wanted: list[str] = []
-        size = 0
-        for segment_base, segment_size in lines:
-            if segment_base >= next_offset or (wanted and size >= request.max_bytes):
-                break
-            wanted.append(partition.segment_key(segment_base))
-            size += segment_size
-        for at in range(0, len(wanted), limits.FETCH_SEGMENTS):
-            yield partition.fetch(wanted[at : at + limits.FETCH_SEGMENTS])
+            lines = partition.index.list(base, limit)
+        size, left = 0, limits.PAGE_SEGMENTS_MAX
+        while True:
+            wanted: list[str] = []
+            for segment_base, segment_size in lines:
+                if segment_base >= next_offset or (size and size >= request.max_bytes):
+                    break
+                wanted.append(partition.segment_key(segment_base))
+                size += segment_size
+            position = start
+            for at in range(0, len(wanted), limits.FETCH_SEGMENTS):
+                chunk = partition.fetch(wanted[at : at + limits.FETCH_SEGMENTS])
+                yield chunk
+                position = chunk[-1].next_offset
+                if sink.is_sated:
+                    return
+            left -= len(lines)
+            is_cut = len(lines) == limit and len(wanted) == limit  # else the log, or what the page may hold, ends there
+            if not is_cut or position >= next_offset or size >= request.max_bytes or left < 1:
+                return
+            limit = left
+            lines = partition.index.list(position, limit)
 
 
 def _end(request: ReadRequest, bounds: Bounds) -> int:
@@ -235,7 +251,18 @@ def _is_held(request: ReadRequest, position: int, bounds: Bounds) -> bool:
     )
 
 
-class RecordSink:
+class _Sink:
+    """A page that is being filled."""
+
+    _left_records: int
+
+    @property
+    def is_sated(self) -> bool:
+        """Return True if the page has as many records as it may show: no further segment is needed."""
+        return self._left_records < 1
+
+
+class RecordSink(_Sink):
     """A page of single records."""
 
     def __init__(self, partition: Partition, request: ReadRequest, *, acknowledged: Acknowledged) -> None:
@@ -282,7 +309,7 @@ class RecordSink:
         return Page(self._records, position, bounds)
 
 
-class BatchSink:
+class BatchSink(_Sink):
     """A page of whole batches, as stored."""
 
     def __init__(self, request: ReadRequest) -> None:

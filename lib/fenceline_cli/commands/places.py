@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
 
+from fenceline.errors import OffsetOutOfRangeError
 from fenceline_cli.commands import units
+from fenceline_cli.commands.codec_alone import load_codec
 from fenceline_cli.output import CommandError
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ class Place:
     """A place in every partition.
 
     Attributes:
-        kind: The meaning of ``number``: none, an offset, a distance from the end, or ms since the epoch.
+        kind: The meaning of ``number``: none, an offset, a count of records from the end, or ms since the epoch.
     """
 
     kind: Literal["earliest", "latest", "offset", "tail", "time"]
@@ -54,8 +56,51 @@ class Place:
         bounds = client.offsets(topic, partition).bounds
         if self.kind == "earliest":
             return bounds.log_start_offset
-        end = end_of(bounds, isolation)
-        return max(bounds.log_start_offset, end - self.number) if self.kind == "tail" else end
+        if self.kind == "tail":
+            return _before_end(client, topic, partition, self.number, isolation)
+        return end_of(bounds, isolation)
+
+
+def _before_end(client: Client, topic: str, partition: int, count: int, isolation: Isolation) -> int:
+    """Return the offset from which on a reader is shown the last ``count`` records, or the log start.
+
+    Markers and aborted records take offsets, too. So the log is read backwards until so many records are found.
+    """
+    while True:
+        bounds = client.offsets(topic, partition).bounds
+        low = end_of(bounds, isolation)
+        left, reach = count, count
+        try:
+            while left > 0:
+                if low - bounds.log_start_offset <= left:
+                    return bounds.log_start_offset
+                high, low = low, max(bounds.log_start_offset, low - reach)
+                for first, end in reversed(_shown(client, topic, partition, low, high, isolation)):
+                    if end - first >= left:
+                        return end - left
+                    left -= end - first
+                reach *= 2
+            return low
+        except OffsetOutOfRangeError:
+            continue  # retention has moved the log start meanwhile
+
+
+def _shown(
+    client: Client, topic: str, partition: int, low: int, high: int, isolation: Isolation
+) -> list[tuple[int, int]]:
+    """Return the offsets in [low, high) at which records are shown, as ascending ranges."""
+    load_codec()
+    from fenceline.format.batch import headers
+
+    ranges: list[tuple[int, int]] = []
+    while low < high:
+        page = client.read_batches(topic, partition, low, isolation=isolation)
+        for _, header in headers(page.body):
+            first, end = max(header.base_offset, low), min(header.next_offset, high)
+            if first < end:
+                ranges.append((first, end))
+        low = page.position
+    return ranges
 
 
 def end_of(bounds: Bounds, isolation: Isolation) -> int:

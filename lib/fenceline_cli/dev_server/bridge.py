@@ -89,7 +89,7 @@ class Bridge:
         event = _event(scope, body, self._service.runtime.now_ms())
         path, method = event["rawPath"], scope["method"]
         store = self._service.objects
-        if method == "GET" and path.startswith(object_urls.PREFIX) and isinstance(store, SqliteObjectStore):
+        if method in ("GET", "HEAD") and path.startswith(object_urls.PREFIX) and isinstance(store, SqliteObjectStore):
             return object_urls.answer(store, event, self._service.runtime.now_ms())
         return dispatch.respond(None, event, self._service)
 
@@ -115,7 +115,7 @@ async def _body(scope: Scope, receive: Receive) -> tuple[bytes, bool]:
 
 def _cut_off(scope: Scope) -> FencelineError:
     """Return the answer to a request that the server's end did not wait for: its thread may still carry it out."""
-    if scope["method"] == "GET":
+    if scope["method"] in ("GET", "HEAD"):
         return StoreUnavailableError("the server stopped before it had the answer; send the request again")
     return OutcomeUnknownError("the server stopped before it had the answer; the request may have been carried out")
 
@@ -129,8 +129,10 @@ def _announced_bytes(scope: Scope) -> int:
 
 def _may_wait(scope: Scope, body: bytes) -> bool:
     """Return whether the request may be held back."""
+    if b"wait_ms" in scope["query_string"]:
+        return True
     is_claim = scope["method"] == "POST" and scope["path"].endswith(_CLAIMS)
-    return b"wait_ms" in scope["query_string"] or (is_claim and b"wait_ms" in body)
+    return is_claim and (b"wait_ms" in body or any(name == b"content-encoding" for name, _ in scope["headers"]))
 
 
 def _path(raw: str) -> str:

@@ -1,7 +1,11 @@
-"""The limits of a request's line and headers on the local server, as a gateway in front of it would have them.
+"""What the local server takes of a request's line and headers, as a gateway in front of it would.
 
 Rule: a URL or headers beyond the limits are answered 414 or 431, and the connection ends; what follows on it is dropped
 unread. The parser keeps an unfinished line without any limit, so bytes that produce no callback are counted, too.
+
+Rule: an offer to go on in another protocol is declined by ignoring it, as RFC 9110 allows, and the request is served.
+The JDK's HttpClient sends such an offer (``Upgrade: h2c``) with its first request. The parser would take the request's
+body for the other protocol, so it is shown the request once more, without the offer.
 
 Not here: the limit of bodies, which the bridge keeps.
 """
@@ -11,6 +15,7 @@ from __future__ import annotations
 import json
 from http import HTTPStatus
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from fenceline import limits
@@ -20,12 +25,14 @@ _PIECE_BYTES = 16 * 1024  # fed at once, since a callback says nothing of later 
 _DROPPED_BYTES_MAX = 4 * limits.MIB  # read after a refusal, so that its sender gets it
 _LINGER_S = 2.0  # of reading after a refusal
 _AROUND_HEADER = len(": \r\n")
+_OFFER = (b"upgrade", b"http2-settings")  # headers, and what `Connection` names of them
 
 
 class LimitedHttp(HttpToolsProtocol):
     """The protocol of uvicorn, with limits."""
 
     _is_refused = False
+    _is_offer = False  # of another protocol, by the present request
     _dropped_bytes = 0
     _silent_bytes = 0  # fed since the last callback: an unfinished line
     _head_bytes = 0  # of this request's headers, trailers included
@@ -38,9 +45,35 @@ class LimitedHttp(HttpToolsProtocol):
                 return
             piece = data if len(data) <= _PIECE_BYTES else data[at : at + _PIECE_BYTES]
             self._silent_bytes += len(piece)
-            super().data_received(piece)
+            self._feed(piece)
             if self._silent_bytes > limits.HEADER_BYTES_MAX:
                 self._refuse_headers()
+
+    def _feed(self, data: bytes) -> None:
+        """Feed the parser, as uvicorn does, and pass over an offer of another protocol."""
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as offer:
+            if self._is_offer and not self._is_refused:
+                self._decline(data[offer.args[0] :])
+        except httptools.HttpParserError:
+            self.send_400_response("Invalid HTTP request received.")
+
+    def _decline(self, rest: bytes) -> None:
+        """Parse the present request anew without its offer of another protocol; ``rest`` follows its headers."""
+        self._is_offer = False
+        head = [self.parser.get_method(), b" ", self.url, b" HTTP/", self.parser.get_http_version().encode(), b"\r\n"]
+        for name, value in self.headers:
+            if name == b"connection":
+                tokens = [token.strip() for token in value.split(b",")]
+                value = b", ".join(token for token in tokens if token.lower() not in _OFFER)
+            if name not in _OFFER:
+                head += [name, b": ", value, b"\r\n"]
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's own
+        self._feed(b"".join((*head, b"\r\n")))
+        self._feed(rest)
 
     def on_message_begin(self) -> None:
         self._silent_bytes = self._head_bytes = 0
@@ -68,7 +101,8 @@ class LimitedHttp(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._silent_bytes = 0
-        if not self._is_refused:
+        self._is_offer = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
+        if not self._is_refused and not self._is_offer:
             super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -77,7 +111,7 @@ class LimitedHttp(HttpToolsProtocol):
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        if not self._is_refused:
+        if not self._is_refused and not self._is_offer:
             super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:

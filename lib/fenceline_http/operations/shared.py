@@ -59,7 +59,9 @@ class PageQuery(Query):
     """How large a page of records is, and how it is shown."""
 
     max_records: int = optional(
-        size(limits.RECORDS_DEFAULT, limits.RECORDS_MAX), "The most records to return.", default=limits.RECORDS_DEFAULT
+        size(limits.RECORDS_DEFAULT, limits.RECORDS_MAX),
+        "The most records to return, counted as they are shown.",
+        default=limits.RECORDS_DEFAULT,
     )
     max_bytes: int = optional(
         size(limits.BYTES_DEFAULT, limits.BYTES_MAX),

@@ -41,7 +41,9 @@ def status(service: Service, method: str, path: str, stage: str = "$default") ->
         ("GET", "//v1/health", "$default", 404),
         ("GET", "/v1/topics//partitions/0/trim", "$default", 404),  # no parameter is empty
         ("GET", "/v1/topics/%6frders", "$default", 404),  # the gateway has decoded the path, once
-        ("HEAD", "/v1/health", "$default", 405),
+        ("HEAD", "/v1/health", "$default", 200),
+        ("HEAD", "/v1/health/", "$default", 404),
+        ("HEAD", "/v1/produce", "$default", 405),
         ("OPTIONS", "/v1/health", "$default", 405),
         ("", "/v1/health", "$default", 405),
         ("GET", "", "$default", 404),
