@@ -18,7 +18,7 @@ with QuietStart():
 
     from fenceline_cli import options
     from fenceline_cli.command_table import Commands
-    from fenceline_cli.output import EXIT_CODES, EXIT_INTERRUPTED
+    from fenceline_cli.output import EXIT_CODES, EXIT_INTERRUPTED, carry_any_text
 
 app = typer.Typer(
     name="fenceline",
@@ -55,6 +55,7 @@ def main() -> None:
     """Run the command of ``sys.argv``."""
     if sys.stdout is None:  # closed by the caller
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    carry_any_text()
     try:
         app()
     except KeyboardInterrupt:  # before a command began

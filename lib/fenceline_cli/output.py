@@ -14,6 +14,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
@@ -69,6 +70,12 @@ _NEXT_STEPS_BY_CODE = {
     "OWNER_FENCED": "another session owns it; 'fenceline own RESOURCE --show' shows which",
 }
 
+
+# Which extra of the package brings a module that some commands need.
+_EXTRA_OF = {
+    **dict.fromkeys(("uvicorn", "uvloop", "httptools"), "server"),
+    **dict.fromkeys(("boto3", "botocore", "obstore"), "aws"),
+}
 
 _UsageError: Any = typer.BadParameter.__bases__[0]  # of typer's own click, which does not export it
 
@@ -134,6 +141,11 @@ class ErrorsAsLines(TyperGroup):
             raise typer.Exit from None
         except OSError as error:
             fail(f"{error.strerror or error}: {error.filename}" if error.filename else str(error))
+        except ModuleNotFoundError as error:
+            extra = _EXTRA_OF.get((error.name or "").partition(".")[0])
+            if extra is None:
+                raise
+            fail(f'this command needs {error.name}, which is not installed; run pip install "fenceline[{extra}]"')
         except KeyboardInterrupt:
             raise typer.Exit(EXIT_INTERRUPTED) from None
 
@@ -154,7 +166,7 @@ def fail(line: str, *, exit_code: int = EXIT_FAILED, problem: Mapping[str, Any] 
     if _is_json.get():
         code = "USAGE" if exit_code == EXIT_MISUSED else "COMMAND_FAILED"
         members = {"code": code, "next_step": "fix", "status": None, "detail": line, **(problem or {})}
-        typer.echo(json.dumps(members, ensure_ascii=False), err=True)
+        typer.echo(_json_text(members, sys.stderr), err=True)
     else:
         typer.echo(f"error: {line}", err=True)
     raise typer.Exit(exit_code)
@@ -181,7 +193,26 @@ def _what_to_do(error: FencelineError) -> str:
 
 
 def print_json(document: Any) -> None:
-    typer.echo(json.dumps(document, ensure_ascii=False))
+    typer.echo(_json_text(document, sys.stdout))
+
+
+def _json_text(document: Any, stream: Any) -> str:
+    """Return JSON as ``stream`` can carry it: escaped where its encoding is not UTF-8."""
+    is_utf8 = (getattr(stream, "encoding", None) or "utf-8").lower().replace("-", "").replace("_", "") == "utf8"
+    return json.dumps(document, ensure_ascii=not is_utf8)
+
+
+def carry_any_text() -> None:
+    """Let stdout and stderr escape a character that their encoding lacks, instead of ending the command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def cell_text(cell: object) -> str:
+    """Return a cell's text in one line: tabs, line ends and other control characters escaped as in Python."""
+    text = str(cell)
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def utc(ms: int) -> str:
@@ -193,7 +224,7 @@ def print_rows(columns: Sequence[str], rows: Sequence[Sequence[object]], *, titl
     """Print a table on a terminal, else a line of column names and a line for each row, with tabs."""
     if not sys.stdout.isatty():
         for row in [columns, *rows]:
-            typer.echo("\t".join(map(str, row)))
+            typer.echo("\t".join(map(cell_text, row)))
         return
     from rich.console import Console  # only here: loading it takes longer than most commands
 
@@ -203,6 +234,7 @@ def print_rows(columns: Sequence[str], rows: Sequence[Sequence[object]], *, titl
 def table_of(columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str | None = None) -> Table:
     """Return a table for a terminal."""
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(title=title, title_justify="left")
     for n, column in enumerate(columns):
@@ -210,7 +242,8 @@ def table_of(columns: Sequence[str], rows: Sequence[Sequence[object]], *, title:
         # Folded, since a name that is cut short can be given to no other command.
         table.add_column(column, justify="right" if is_number else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row))
+        # As text: in a string rich would take what is in brackets for a style.
+        table.add_row(*(f"{cell:,}" if isinstance(cell, int) else Text(cell_text(cell)) for cell in row))
     return table
 
 
@@ -223,7 +256,8 @@ def _fail_misused(error: Any, ctx: Any) -> NoReturn:
 
 
 def _is_without_server(error: FencelineError) -> bool:
+    """Return True if no process listens at the service's address, rather than a proxy or a name being to blame."""
     import httpx  # only here: loaded already by a command that asks a service
 
-    cause = error.__cause__
-    return isinstance(cause, httpx.ConnectError | httpx.ConnectTimeout)
+    is_unconnected = isinstance(error.__cause__, httpx.ConnectError | httpx.ConnectTimeout)
+    return is_unconnected and error.detail.startswith("no fenceline answers at ")

@@ -1,5 +1,6 @@
 """``fenceline consume``: where it begins and ends, what it leaves out, and how a record becomes a line."""
 
+import io
 import json
 import os
 import subprocess
@@ -8,11 +9,15 @@ import threading
 import time
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
+from fenceline.errors import StoreUnavailableError
 from fenceline.format.batch import StoredRecord
 from fenceline.model.record import Record
-from fenceline_cli.commands import places, record_format
+from fenceline_cli import output
+from fenceline_cli.commands import outages, places, record_format
+from fenceline_cli.commands.consume_span import pages_through
 from fenceline_cli.main import app
 from fenceline_cli.output import CommandError
 from tests.support.patience import wait_until
@@ -214,3 +219,101 @@ def test_a_shell_is_told_how_to_complete(monkeypatch, shell):
     monkeypatch.setattr("typer.completion._get_shell_name", lambda: shell)
     shown = CliRunner().invoke(app, ["--show-completion"], prog_name="fenceline")
     assert (shown.exit_code, shown.stdout.strip()) == (0, script.strip())
+
+
+# Outages
+
+
+class _Away:
+    """A client whose service is away for so many requests."""
+
+    def __init__(self, times):
+        self.left = times
+
+    def topic(self, _name):
+        if self.left:
+            self.left -= 1
+            raise StoreUnavailableError("no fenceline answers")
+
+
+class _Interrupted:
+    """A reader that yields pages, and raises errors in their place."""
+
+    def __init__(self, *script):
+        self.script = list(script)
+
+    def pages(self):
+        while self.script:
+            one = self.script.pop(0)
+            if isinstance(one, Exception):
+                raise one
+            yield one
+
+
+AWAY = StoreUnavailableError("the service is away")
+
+
+@pytest.mark.parametrize(
+    ("script", "away", "told"),
+    [
+        (["a", AWAY, "b"], 3, 1),
+        (["a", AWAY, AWAY, "b"], 3, 1),  # both partitions fail in one outage
+        (["a", AWAY, "b"], 0, 0),  # it was over at once
+        (["a", AWAY, AWAY, AWAY, AWAY, "b"], 0, 1),  # the service answers, but never these requests
+    ],
+)
+def test_a_reader_that_follows_goes_on_after_an_outage_and_tells_it_once(monkeypatch, capsys, script, away, told):
+    monkeypatch.setattr(outages, "_PAUSE_S", 0)
+    seen = list(pages_through(_Interrupted(*script), outages.Outages(_Away(away), "t", 2)))
+    assert seen == ["a", "b"]
+    assert capsys.readouterr().err.count("waiting for the service") == told
+
+
+def test_each_outage_has_its_line(monkeypatch, capsys):
+    monkeypatch.setattr(outages, "_PAUSE_S", 0)
+    client = _Away(1)
+    reader = _Interrupted(AWAY, AWAY, "a", AWAY, "b")
+    for page in pages_through(reader, outages.Outages(client, "t", 1)):
+        client.left = 2 if page == "a" else 0
+    assert capsys.readouterr().err.count("waiting for the service") == 2
+
+
+def test_a_reader_that_does_not_follow_ends_at_an_outage():
+    with pytest.raises(StoreUnavailableError):
+        list(pages_through(_Interrupted("a", AWAY), None))
+
+
+# What a terminal can carry
+
+
+def test_a_cell_is_one_line_whatever_a_name_holds(capsys):
+    output.print_rows(("name", "count"), [("a\tb\nc\x1b[31m", 1), ("café", 2)])
+    assert capsys.readouterr().out.splitlines() == ["name\tcount", "a\\tb\\nc\\x1b[31m\t1", "café\t2"]
+
+
+def test_a_table_shows_a_name_as_it_is():
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(output.table_of(("name",), [("[red]x[/red]",), ("a\nb",)]))
+    shown = console.export_text()
+    assert "[red]x[/red]" in shown
+    assert "a\\nb" in shown
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1251", "utf-8"])
+def test_text_that_the_terminal_lacks_is_escaped_and_ends_no_command(monkeypatch, encoding):
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding=encoding))
+    output.carry_any_text()
+    output.print_rows(("name",), [("snow☃",)])
+    output.print_json({"name": "snow☃"})
+    sys.stdout.flush()
+    _, row, line = raw.getvalue().decode(encoding).splitlines()
+    assert row == ("snow☃" if encoding == "utf-8" else "snow\\u2603")
+    assert json.loads(line) == {"name": "snow☃"}
+
+
+def test_a_command_whose_extra_is_not_installed_says_which(monkeypatch, tmp_path):
+    monkeypatch.delitem(sys.modules, "fenceline_cli.dev_server.server", raising=False)
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    ended = CliRunner().invoke(app, ["dev", "--data", str(tmp_path), "--port", "0"])
+    assert 'run pip install "fenceline[server]"' in error_line(ended)

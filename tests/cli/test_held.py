@@ -16,7 +16,7 @@ from fenceline.client import Client
 from fenceline_cli.options import connect
 from fenceline_cli.output import utc
 from tests.support.patience import PATIENCE_S, wait_until, without_a_stall
-from tests.support.results import hears_ctrl_c, last_line
+from tests.support.results import error_line, hears_ctrl_c, last_line
 
 NUMBERS = itertools.count()
 COMMAND = [sys.executable, "-m", "fenceline_cli.main"]
@@ -292,3 +292,10 @@ def test_a_command_holds_under_its_host_and_pid(url, monkeypatch):
     with connect(url) as client:
         shown = client.session_state(client.create_session().session_id)
     assert shown.client_name == "web-3?[2J" + "x" * 191 + f":{os.getpid()}"
+
+
+def test_own_runs_no_command_and_names_the_one_that_does(run):
+    """What follows ``--`` would be owned as resources, and the command would never run."""
+    ended = run("own", "leader", "--", "./job.sh", "-x")
+    assert "fenceline lock leader -- ./job.sh -x" in error_line(ended, 2)
+    assert run("own", "leader", "--show").exit_code == 0

@@ -1,6 +1,7 @@
 """``fenceline produce`` and ``consume`` against a server: lines, expected offsets, sessions, compaction."""
 
 import itertools
+import json
 import os
 import signal
 import subprocess
@@ -8,6 +9,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,6 +17,7 @@ from fenceline import errors
 from fenceline.client import Client
 from fenceline.format.partitioner import partition_of
 from fenceline.model.record import Record
+from fenceline_cli.commands.produce_watch import Watch
 from tests.support.patience import PATIENCE_S, wait_until
 from tests.support.results import last_line, lines
 
@@ -302,3 +305,48 @@ def test_a_producer_of_the_client_keeps_to_its_expected_offsets(client, topic):
         assert producer.send(value=b"elsewhere", partition=1).result().offset == 0
         assert isinstance(producer.failure, errors.OffsetMismatchError)
         producer.renew()
+
+
+# Where records were stored
+
+
+def test_a_verbose_produce_says_where_each_record_was_stored(run, topic):
+    told = lines(run("produce", topic, "--partition", 1, "--verbose", stdin=b"a\nb\n"))
+    assert told[:2] == [f"{topic}/1 offset=0", f"{topic}/1 offset=1"]
+    assert told[2].startswith(f"produced 2 records to {topic}")
+
+
+def test_with_json_each_stored_record_is_one_line_and_nothing_else_is(run, client, topic):
+    told = lines(
+        run("produce", topic, "--key-separator", ":", "--json", stdin=b"".join(b"%d:x\n" % n for n in range(9)))
+    )
+    found = [json.loads(line) for line in told]
+    assert len(found) == 9
+    for n, one in enumerate(found):
+        assert one == {"topic": topic, "partition": partition_of(b"%d" % n, 2), "offset": one["offset"]}
+        page = client.read(topic, one["partition"], offset=one["offset"], max_records=1)
+        assert page.records[0].key == b"%d" % n
+
+
+def test_of_records_that_fail_only_those_before_are_said_to_be_stored(run, client, topic):
+    client.produce(topic, 0, [Record(b"taken")])
+    ended = run("produce", topic, "--partition", 0, "--expected-offset", 0, "--json", stdin=b"a\n")
+    assert ended.exit_code == 1
+    assert ended.stdout == ""
+    assert json.loads(ended.stderr)["code"] == "OFFSET_MISMATCH"
+
+
+@pytest.mark.parametrize(
+    ("trouble", "looks", "expected"),
+    [
+        (errors.StoreUnavailableError("the disk of the data directory is full; make room"), 1, "the disk of the data"),
+        (None, 1, None),
+        (None, 99, "it does not answer at http://x"),
+    ],
+)
+def test_why_nothing_is_stored_is_told_as_the_server_says_it(trouble, looks, expected):
+    """A full disk is reported at once, a server that says nothing after a while."""
+    producer = SimpleNamespace(trouble=trouble, acknowledged=0, failure=None)
+    watch = Watch(producer, "http://x", file=None, bytes_read=lambda: 0, on_failure=lambda: None)
+    why = watch._why(looks)
+    assert (why is None) if expected is None else (expected in why)

@@ -3,6 +3,8 @@
 Rule: an error keeps the promise of its ``next_step``, whether the service answered or a gateway. A problem document
 with a code of the table becomes that error. An answer of a gateway is mapped by its status. Anything else leaves the
 outcome unknown.
+
+Rule: what a gateway says is in the error's detail, with what to do about it.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from typing import Any
 import httpx
 
 from fenceline import errors
+from fenceline.client.masking import masked
 
 # A gateway gives these before a function sees the request (API.md, "Errors").
 _BY_GATEWAY: dict[int, type[errors.FencelineError]] = {
@@ -29,6 +32,22 @@ _BY_NEXT_STEP: dict[str, type[errors.FencelineError]] = {
     "check": errors.OutcomeUnknownError,
     "stop": errors.CorruptLogError,
 }
+# What AWS's gateways say, and what to do about it; the first part that is found counts.
+_ADVICE = (
+    ("expired", "get new credentials, such as by 'aws sso login'; if they are new, set this machine's clock"),
+    (
+        "security token",
+        "the credentials are not valid there: look which are used, such as by 'aws sts get-caller-identity'",
+    ),
+    ("not authorized to perform", "let an administrator allow execute-api:Invoke on this path (infra/README.md)"),
+    ("explicit deny", "let an administrator allow execute-api:Invoke on this path (infra/README.md)"),
+    ("credential should be scoped", "give the service's own region: region=, --region or FENCELINE_AWS_REGION"),
+    ("authentication token", "sign requests: give the service's region, by region=, --region or FENCELINE_AWS_REGION"),
+    ("forbidden", "sign requests: give the service's region, by region=, --region or FENCELINE_AWS_REGION"),
+    ("signature", "look at the credentials, the region and this machine's clock"),
+    ("too many requests", "send fewer requests at once, or raise the stage's throttling (infra/README.md)"),
+)
+_SAID_CHARS_MAX = 500
 _MEMBERS_OF_ALL = frozenset({"type", "title", "status", "detail", "code", "next_step"})
 
 
@@ -36,15 +55,38 @@ def error_of(response: httpx.Response) -> errors.FencelineError:
     """Return the error of ``response``, which is no success."""
     problem = _problem(response)
     if problem is None:
-        detail = (
-            f"the answer has no problem document, so it is not the service's own: status={response.status_code} "
-            f"url={response.request.url}"
-        )
+        detail = _told(response)
         if response.status_code >= 500:
             # A function may have run before the gateway gave up.
             return errors.OutcomeUnknownError(detail)
         return _BY_GATEWAY.get(response.status_code, errors.InvalidRequestError)(detail)
     return error_in(problem)
+
+
+def _told(response: httpx.Response) -> str:
+    """Return what a gateway's answer says, and what to do about it."""
+    status, url = response.status_code, masked(str(response.request.url))
+    said = _said(response)
+    if said is None:
+        return f"the answer has no problem document, so it is not the service's own: status={status} url={url}"
+    advice = next((f"; {advice}" for part, advice in _ADVICE if part in said.lower()), "")
+    return f"a gateway, and not the service, answered: {said}{advice}: status={status} url={url}"
+
+
+def _said(response: httpx.Response) -> str | None:
+    """Return the text of a gateway's answer in one line: AWS's gateways write it as ``message`` or ``Message``."""
+    try:
+        body = response.json()
+    except ValueError:
+        is_text = response.headers.get("content-type", "").partition(";")[0].strip() == "text/plain"
+        body = {"message": response.text} if is_text else None
+    if not isinstance(body, dict):
+        return None
+    said = body.get("message") or body.get("Message")
+    if not isinstance(said, str):
+        return None
+    line = " ".join("".join(char if char.isprintable() else " " for char in said).split())
+    return line[:_SAID_CHARS_MAX].rstrip(" .") or None
 
 
 def error_in(problem: Mapping[str, Any]) -> errors.FencelineError:

@@ -100,6 +100,7 @@ class Producer:
         self._identity = self._new_identity()
         self._failure: BaseException | None = None  # first one since the last flush
         self._acknowledged = 0
+        self._trouble: errors.FencelineError | None = None
         self._lock = threading.Lock()
         self._accumulator: Accumulator[int] = Accumulator(
             client.runtime,
@@ -142,6 +143,14 @@ class Producer:
     def failure(self) -> BaseException | None:
         """The first failure since the last flush, if one is known; ``flush`` raises it."""
         return self._failure
+
+    @property
+    def trouble(self) -> errors.FencelineError | None:
+        """The error after which a batch is sent again at present; ``None`` once any batch was acknowledged."""
+        return self._trouble
+
+    def _note_trouble(self, error: errors.FencelineError) -> None:
+        self._trouble = error
 
     def __enter__(self) -> Producer:
         return self
@@ -265,6 +274,7 @@ class Producer:
             else:
                 with self._lock:
                     self._acknowledged += len(batch.records)
+                self._trouble = None
                 self._accumulator.settle(batch)
                 batch.outcome.set_result(appended)
 
@@ -309,6 +319,7 @@ class Producer:
                 expected_offset=self._expected_offsets.get(partition),
                 session=None if self._access is None else self._access.ref(partition),
                 retry_ms=self._delivery_ms,
+                on_retry=self._note_trouble,
             )
         except errors.FencelineError as error:
             if self._is_idempotent:

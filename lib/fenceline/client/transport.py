@@ -24,16 +24,18 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import re
+import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Any, Literal
 
 import httpx
 
 from fenceline import errors
+from fenceline.client.masking import mask_logger, masked
 from fenceline.client.problems import error_of
+from fenceline.client.proxy import proxy_of, without_password
 from fenceline.runtime import Runtime
 
 Effect = Literal["none", "repeatable", "ends", "once"]
@@ -43,13 +45,11 @@ PAUSE_FIRST_MS = 50
 PAUSE_LAST_MS = 2_000
 FIRST_CONNECTION_MS = 1_500  # for tries of a client that never reached its service and is refused
 _CONNECTIONS_MAX = 64
-# A session's id is a secret: a program that knows it can act as the session.
-_SESSION_IN_PATH = re.compile(r"(?<=^/v1/sessions/)([^/]{8})[^/]+")
-
 _CLOSED = "the request was not sent, because this client was closed; make a new Client"
 
 log = logging.getLogger("fenceline")
 log.addHandler(logging.NullHandler())  # no output unless the program asks for it
+mask_logger("httpx")  # it logs the URL of each request
 
 
 class Transport:
@@ -78,8 +78,15 @@ class Transport:
         self._retry_ms = retry_ms
         self._is_closed = False
         self._is_reached = False
+        self._proxy = None if http is not None else proxy_of(self.url)
         limits = httpx.Limits(max_connections=_CONNECTIONS_MAX, max_keepalive_connections=_CONNECTIONS_MAX)
-        self._http = httpx.Client(auth=auth, transport=http, limits=limits, verify=_trust(self.url))
+        try:
+            # The proxy is looked up here, since httpx would stop at one that the environment names for other URLs.
+            self._http = httpx.Client(
+                auth=auth, transport=http, limits=limits, verify=_trust(self.url), proxy=self._proxy, trust_env=False
+            )
+        except (ImportError, ValueError, httpx.InvalidURL) as error:
+            raise errors.InvalidRequestError(_unusable(self._proxy or "")) from error
 
     @property
     def is_closed(self) -> bool:
@@ -101,6 +108,7 @@ class Transport:
         hold_ms: int = 0,
         retry_ms: int | None = None,
         timeout_ms: int | None = None,
+        on_retry: Callable[[errors.FencelineError], object] = lambda _: None,
     ) -> httpx.Response:
         """Send a request until it is answered, and return the answer if it is a success.
 
@@ -109,6 +117,7 @@ class Transport:
             body: A mapping is sent as JSON, bytes as they are (``headers`` then say what they are).
             hold_ms: How long the service was asked to hold the answer back (a long poll).
             retry_ms, timeout_ms: For this request, instead of the transport's.
+            on_retry: Called with the error before each pause after which the request is sent again.
 
         Raises:
             FencelineError: The service's answer.
@@ -128,7 +137,7 @@ class Transport:
             except errors.RetryError as error:
                 last: errors.FencelineError = error
                 lost = _left_open(error, effect) or lost
-                if not self._is_reached and _is_refused(error):
+                if not self._is_reached and (_is_refused(error) or _is_nameless(error)):
                     give_up = min(give_up, began + FIRST_CONNECTION_MS)
             except errors.OutcomeUnknownError as error:
                 if effect == "once":
@@ -142,15 +151,15 @@ class Transport:
             wait_ms = self.runtime.random() * pause_ms
             if self._is_closed or self.runtime.monotonic_ms() + wait_ms >= give_up:
                 break
-            shown = _SESSION_IN_PATH.sub(r"\1…", path)
             log.warning(
                 "the client sends a request again: request=%s %s why=%s try=%d pause_ms=%d",
                 method,
-                shown,
+                masked(path),
                 _why(last),
                 number,
                 wait_ms,
             )
+            on_retry(last)
             self.runtime.sleep_ms(wait_ms)
             pause_ms = min(pause_ms * 2, PAUSE_LAST_MS)
         if lost is None:
@@ -197,13 +206,13 @@ class Transport:
             raise errors.InvalidRequestError(
                 f"the service's URL must begin with http:// or https://: url={self.url}"
             ) from error
-        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
+        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError) as error:
             raise errors.StoreUnavailableError(self._no_connection(error)) from error
         except (httpx.TransportError, httpx.DecodingError) as error:
             self._is_reached = True
             reason = str(error) or type(error).__name__
             raise errors.OutcomeUnknownError(
-                f"the service's answer was lost: url={request.url} reason={reason}"
+                f"the service's answer was lost: url={masked(str(request.url))} reason={reason}"
             ) from error
         except RuntimeError as error:
             if self._has_closed():  # between the look above and the sending
@@ -217,24 +226,55 @@ class Transport:
         raise error_of(response)
 
     def _no_connection(self, error: httpx.TransportError) -> str:
-        if self._is_reached:
-            return f"the client could not connect to the service: url={self.url} reason={error}"
-        shown = re.sub(r"(?<=://)[^/@]*@", "", self.url)  # without a password
+        shown = without_password(self.url)
         reason = "connection refused" if _is_refused(error) else str(error) or type(error).__name__
+        if self._proxy is not None and not isinstance(error, httpx.PoolTimeout):
+            return (
+                f"the proxy {without_password(self._proxy)} let no request through to {shown}: {reason}; "
+                "start it, or name the service's host in NO_PROXY"
+            )
+        if self._is_reached:
+            return f"the client could not connect to the service: url={shown} reason={reason}"
+        if _is_nameless(error):
+            return f"the host of {shown} has no address: {reason}; check the URL, and this machine's network"
         return f'no fenceline answers at {shown}: {reason}; start one with "fenceline dev", or set FENCELINE_URL'
 
 
-def _trust(url: str) -> ssl.SSLContext | bool:
-    """Return the authorities whose certificates are accepted for ``url``: the usual ones.
+def _trust(url: str) -> ssl.SSLContext:
+    """Return the authorities whose certificates are accepted for ``url``: the usual ones, or those of SSL_CERT_FILE.
 
     For plain HTTP, which asks for no certificate, none is read: reading them takes a tenth of a command's start.
     """
-    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if url.lower().startswith("http://") else True
+    if url.lower().startswith("http://"):
+        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    return httpx.create_ssl_context()
+
+
+def _unusable(proxy: str) -> str:
+    """Return the message for a proxy that this client can't use."""
+    if proxy.lower().startswith("socks"):
+        return (
+            "a SOCKS proxy needs the package socksio; run pip install socksio, or name the service's host in NO_PROXY: "
+            f"proxy={without_password(proxy)}"
+        )
+    return (
+        "the environment's proxy is not a URL such as http://proxy:3128; correct HTTPS_PROXY, HTTP_PROXY or ALL_PROXY, "
+        f"or name the service's host in NO_PROXY: proxy={without_password(proxy)}"
+    )
 
 
 def _is_refused(error: BaseException | None) -> bool:
     """Return True if the server's machine answered that no process listens there."""
-    while error is not None and not isinstance(error, ConnectionRefusedError):
+    return _is_due_to(error, ConnectionRefusedError)
+
+
+def _is_nameless(error: BaseException | None) -> bool:
+    """Return True if the host's name led to no address."""
+    return _is_due_to(error, socket.gaierror)
+
+
+def _is_due_to(error: BaseException | None, cause: type[BaseException]) -> bool:
+    while error is not None and not isinstance(error, cause):
         error = error.__cause__ or error.__context__
     return error is not None
 

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fenceline.errors import OutcomeUnknownError, RetryError
 from fenceline_cli.commands import places, record_format
 from fenceline_cli.commands.codec_alone import load_codec
 from fenceline_cli.commands.consume_lines import NAMES, Lines
-from fenceline_cli.commands.consume_span import Span, read_up_to
+from fenceline_cli.commands.consume_span import Span, pages_through, read_up_to
+from fenceline_cli.commands.outages import Outages
 from fenceline_cli.options import (
     DEFAULT_URL,
     AsJson,
@@ -25,7 +27,7 @@ from fenceline_cli.options import (
 from fenceline_cli.output import CommandError
 
 if TYPE_CHECKING:
-    from fenceline.client import Client
+    from fenceline.client import Client, Subscriber
 
 app = typer.Typer()
 
@@ -64,7 +66,12 @@ def _pattern(text: str | None) -> str | None:
 )
 def consume(
     topic: TopicName,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for new records; Ctrl-C ends it.")] = False,
+    follow: Annotated[
+        bool,
+        typer.Option(
+            "--follow", "-f", help="Wait for new records, through outages of the service, too; Ctrl-C ends it."
+        ),
+    ] = False,
     start: Annotated[str, typer.Option("--from", metavar="WHERE", help=f"{places.HELP}.")] = "earliest",
     until: Annotated[
         str | None,
@@ -156,6 +163,7 @@ def consume(
             ends,
             lines,
             is_following=follow,
+            outages=Outages(client, topic, len(partitions)),
         )
 
 
@@ -204,11 +212,24 @@ def _consume_subscription(
     with client.subscribe(
         topic, name, partitions, initial_position=at, follow=follow, isolation=isolation, session_id=session
     ) as subscriber:
-        for number, records in subscriber.pages():
+        outages = Outages(client, topic, len(partitions)) if follow else None
+        for number, records in pages_through(subscriber, outages):
             if (last := lines.show(number, records)) is not None:
-                subscriber.acknowledge(number, last.offset)
+                _acknowledge(subscriber, number, last.offset, outages)
             if lines.is_done:
                 return
+
+
+def _acknowledge(subscriber: Subscriber, partition: int, offset: int, outages: Outages | None) -> None:
+    """Acknowledge what was printed; through an outage, since another subscriber would print it again."""
+    while True:
+        try:
+            subscriber.acknowledge(partition, offset)
+            return
+        except (RetryError, OutcomeUnknownError) as error:  # what was acknowledged is acknowledged again
+            if outages is None:
+                raise
+            outages.wait(error)
 
 
 def _consume_compacted(

@@ -5,11 +5,12 @@ Rule: records after a partition's end are not asked for, except by a page that i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from fenceline.errors import RetryError
 from fenceline_cli.commands.places import Place, end_of
 
 if TYPE_CHECKING:
@@ -17,8 +18,16 @@ if TYPE_CHECKING:
     from fenceline.client.requests.subscriptions import Isolation
     from fenceline.format.batch import StoredRecord
     from fenceline_cli.commands.consume_lines import Lines
+    from fenceline_cli.commands.outages import Outages
 
 Readers = Callable[[Mapping[int, int], bool], "AbstractContextManager[Reader]"]
+
+
+RecordT = TypeVar("RecordT", covariant=True)
+
+
+class _Pages(Protocol[RecordT]):
+    def pages(self) -> Iterator[tuple[int, Sequence[RecordT]]]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,24 +75,51 @@ class Span:
 
 
 def read_up_to(
-    readers: Readers, starts: Mapping[int, int], spans: Mapping[int, Span], lines: Lines, *, is_following: bool
+    readers: Readers,
+    starts: Mapping[int, int],
+    spans: Mapping[int, Span],
+    lines: Lines,
+    *,
+    is_following: bool,
+    outages: Outages,
 ) -> None:
-    """Print each partition from its start up to its end."""
+    """Print each partition from its start up to its end. A reader that follows goes on after outages."""
     starts = {number: offset for number, offset in starts.items() if not spans[number].is_before(offset)}
     for number, offset in starts.items():
         if spans[number].is_there and not lines.is_done:
             _read(readers, {number: offset}, spans, lines, is_following=False)
     others = {number: offset for number, offset in starts.items() if not spans[number].is_there}
     if others and not lines.is_done:
-        _read(readers, others, spans, lines, is_following=is_following)
+        _read(readers, others, spans, lines, is_following=is_following, outages=outages if is_following else None)
+
+
+def pages_through(reader: _Pages[RecordT], outages: Outages | None) -> Iterator[tuple[int, Sequence[RecordT]]]:
+    """Yield the pages of ``reader``; after an outage it goes on where it was."""
+    while True:
+        try:
+            for page in reader.pages():
+                if outages is not None:
+                    outages.is_over()
+                yield page
+            return
+        except RetryError as error:
+            if outages is None:
+                raise
+            outages.wait(error)
 
 
 def _read(
-    readers: Readers, starts: Mapping[int, int], spans: Mapping[int, Span], lines: Lines, *, is_following: bool
+    readers: Readers,
+    starts: Mapping[int, int],
+    spans: Mapping[int, Span],
+    lines: Lines,
+    *,
+    is_following: bool,
+    outages: Outages | None = None,
 ) -> None:
     left = set(starts)
     with readers(starts, is_following) as reader:
-        for number, records in reader.pages():
+        for number, records in pages_through(reader, outages):
             if number not in left:
                 continue
             shown = spans[number].within(records)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from fenceline.errors import FencelineError
 from fenceline_cli.commands import units
@@ -29,9 +30,22 @@ Generation = Annotated[
 ]
 
 
+class _RunsNothing(TyperCommand):
+    """The command, without a command of its caller's: a shell's habit from ``lock`` would own that one's words."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if "--" in args:
+            what, command = " ".join(args[: args.index("--")]) or "RESOURCE", " ".join(args[args.index("--") + 1 :])
+            raise typer.BadParameter(
+                f"'own' runs no command; to run one while a resource is held: fenceline lock {what} -- {command}"
+            )
+        return super().parse_args(ctx, args)
+
+
 @app.command(
+    cls=_RunsNothing,
     epilog="Example: fenceline own orders/0 orders/1 --group billing --generation 7\n\n"
-    "Example: fenceline own orders/0 --group billing --show"
+    "Example: fenceline own orders/0 --group billing --show",
 )
 def own(
     resources: Annotated[

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterable
+from concurrent.futures import CancelledError
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,10 +17,11 @@ from fenceline_cli.commands.codec_alone import load_codec
 from fenceline_cli.commands.produce_input import GraceOver, Stop, StoppedReading
 from fenceline_cli.commands.produce_watch import Watch
 from fenceline_cli.options import DEFAULT_URL, Codec, Session, TopicName, Url, connect, partitions_of
-from fenceline_cli.output import CommandError, describe
+from fenceline_cli.output import CommandError, describe, print_json
 
 if TYPE_CHECKING:
     from fenceline.client import Client, Producer
+    from fenceline.client.delivery import Delivery
     from fenceline.model.record import Record
     from fenceline_cli import inputs
 
@@ -34,6 +37,7 @@ _BUFFER_BYTES = 8 * 1024 * 1024  # at most what can be sent after Ctrl-C
     "Example: fenceline produce orders --file orders.jsonl.gz --json-lines\n\n"
     "Example: fenceline consume orders --format json | fenceline produce copy --json-lines\n\n"
     "Example: echo paid | fenceline produce orders --partition 0 --expected-offset 42\n\n"
+    "Example: echo paid | fenceline produce orders --verbose   (prints orders/0 offset=42)\n\n"
     "Example: fenceline produce orders --file more.txt --session 5bd5…  (of 'fenceline producers claim')"
 )
 def produce(
@@ -63,6 +67,12 @@ def produce(
     ] = None,
     session: Session = None,
     compression: Annotated[Codec, typer.Option(help="How batches are compressed.")] = "zstd",
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Print each record's partition and offset once it is stored.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print a JSON line for each stored record, and nothing else; errors, too.")
+    ] = False,
     url: Url = DEFAULT_URL,
 ) -> None:
     """Append a record for each line, exactly once, to the partition of its key (Kafka's partitioner).
@@ -94,17 +104,46 @@ def produce(
         )
         with Stop() as stop:
             watch = Watch(producer, url, file=file, bytes_read=source.bytes_read, on_failure=stop.now)
+            stored = Stored(topic, as_json=as_json) if verbose or as_json else None
             with suppress(GraceOver), producer, watch:
-                _send(producer, watch, inputs.records_of(stop.blocks(source), parse), partition)
+                _send(producer, watch, inputs.records_of(stop.blocks(source), parse), partition, stored)
         count = producer.acknowledged
     if stop.signal is not None:
         _report_interrupted(count, watch.given)
         raise typer.Exit(128 + stop.signal)
+    if as_json:
+        return
     seconds = time.monotonic() - started
     typer.echo(f"produced {count} records to {topic} in {seconds:.1f} s ({count / seconds:,.0f} records/s)")
 
 
-def _send(producer: Producer, watch: Watch, records: Iterable[list[Record]], partition: int | None) -> None:
+class Stored:
+    """The lines that say where records were stored, in the order in which they were given."""
+
+    def __init__(self, topic: str, *, as_json: bool) -> None:
+        self._topic = topic
+        self._as_json = as_json
+        self._left: deque[Delivery] = deque()
+
+    def add(self, delivery: Delivery) -> None:
+        self._left.append(delivery)
+        self.show()
+
+    def show(self, *, is_all: bool = False) -> None:
+        """Print a line for each of the first records that are done; with ``is_all`` for all that were stored."""
+        while self._left and (is_all or self._left[0].is_done):
+            delivery = self._left.popleft()
+            with suppress(FencelineError, CancelledError, TimeoutError):  # what failed is reported by the flush
+                at = delivery.result(0)
+                if self._as_json:
+                    print_json({"topic": self._topic, "partition": at.partition, "offset": at.offset})
+                else:
+                    typer.echo(f"{self._topic}/{at.partition} offset={at.offset}")
+
+
+def _send(
+    producer: Producer, watch: Watch, records: Iterable[list[Record]], partition: int | None, stored: Stored | None
+) -> None:
     """Send all records, or those that were read before a stop, and wait for their acknowledgements.
 
     Raises:
@@ -115,7 +154,10 @@ def _send(producer: Producer, watch: Watch, records: Iterable[list[Record]], par
         try:
             for some in records:
                 watch.given += len(some)
-                producer.send_many(some, partition=partition)
+                if stored is None:
+                    producer.send_many(some, partition=partition)
+                else:
+                    _send_each(producer, some, partition, stored)
         except StoppedReading:
             pass
         except CommandError as error:
@@ -126,6 +168,18 @@ def _send(producer: Producer, watch: Watch, records: Iterable[list[Record]], par
     except (FencelineError, CommandError, ValueError) as error:
         reason = describe(error) if isinstance(error, FencelineError) else str(error)
         raise CommandError(f"{reason}; {producer.acknowledged} records were acknowledged before") from error
+    finally:
+        if stored is not None:
+            stored.show(is_all=True)
+
+
+def _send_each(producer: Producer, records: Iterable[Record], partition: int | None, stored: Stored) -> None:
+    for one in records:
+        stored.add(
+            producer.send(
+                key=one.key, value=one.value, headers=one.headers, timestamp=one.timestamp, partition=partition
+            )
+        )
 
 
 def _report_interrupted(count: int, given: int) -> None:

@@ -1,4 +1,4 @@
-"""The progress of ``fenceline produce``: a bar on a terminal, and a line while the server does not answer.
+"""The progress of ``fenceline produce``: a bar on a terminal, and a line while nothing is stored.
 
 Rule: all of it goes to stderr, and the watch only looks. Its one act is to call ``on_failure`` when a record could not
 be stored, since a thread that waits for input would not notice.
@@ -69,7 +69,7 @@ class Watch:
             self._progress.stop()
 
     def _run(self) -> None:
-        acknowledged, looks = 0, 0
+        acknowledged, looks, is_told = 0, 0, False
         # Looks are counted, not seconds: a process that was stopped meanwhile did not wait for the server.
         while not self._is_over.wait(_LOOK_S):
             before, acknowledged = acknowledged, self._producer.acknowledged
@@ -79,15 +79,23 @@ class Watch:
                 return
             is_waiting = acknowledged == before and acknowledged < self.given
             looks = looks + 1 if is_waiting else 0
-            if looks == _PATIENCE_LOOKS:
-                line = (
-                    f"waiting for the server: it does not answer at {self._url}; "
-                    "the command tries again until Ctrl-C ends it"
-                )
-                if self._progress is None:
-                    typer.echo(line, err=True)
-                else:
-                    self._progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
+            is_told = is_told and is_waiting
+            if is_waiting and not is_told and (why := self._why(looks)) is not None:
+                is_told = True
+                self._tell(f"waiting for the server: {why}; the command tries again until Ctrl-C ends it")
+
+    def _why(self, looks: int) -> str | None:
+        """Return why nothing is stored: what the server answers at once, its silence after a while."""
+        trouble = self._producer.trouble
+        if trouble is not None and trouble.__cause__ is None:
+            return f"{trouble.code}: {trouble.detail}"
+        return f"it does not answer at {self._url}" if looks >= _PATIENCE_LOOKS else None
+
+    def _tell(self, line: str) -> None:
+        if self._progress is None:
+            typer.echo(line, err=True)
+        else:
+            self._progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def _show(self, acknowledged: int) -> None:
         if self._progress is None:

@@ -365,3 +365,17 @@ def test_a_delivery_tells_the_next_offset_as_the_answer_does():
         producer.flush()
         assert [delivery.result().next_offset for delivery in deliveries] == [3, 3, 3]
         assert producer.send(value=b"x").result().next_offset == 4
+
+
+def test_a_producer_says_why_it_tries_again_until_something_is_stored():
+    """A full disk is the server's answer, and no silence. A program that watches the producer sees it at once."""
+    full = errors.StoreUnavailableError("the disk of the data directory is full; make room")
+    fault, event = gate()
+    service = FakeService(faults=[answers(full), fault])
+    with service.client().producer("t") as producer:
+        delivery = producer.send(value=b"a")
+        wait_until(lambda: producer.trouble is not None)
+        assert "the disk" in producer.trouble.detail
+        event.set()
+        delivery.result()
+        assert producer.trouble is None

@@ -1,5 +1,6 @@
 """What becomes of one request: answers, errors, lost answers and retries."""
 
+import contextlib
 import json
 import socket
 import ssl
@@ -592,7 +593,173 @@ def test_a_client_that_asks_for_no_certificate_would_believe_none(monkeypatch):
     with Client("http://fake"), Client("https://fake"):
         pass
     nobody, usual = given
-    assert usual is True
+    assert usual.verify_mode == ssl.CERT_REQUIRED
+    assert usual.get_ca_certs() != []
     assert nobody.verify_mode == ssl.CERT_REQUIRED
     assert nobody.check_hostname
     assert nobody.get_ca_certs() == []
+
+
+# Proxies and names
+
+
+PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
+
+
+@pytest.fixture
+def environment(monkeypatch):
+    """Return a function that sets the variables of proxies, and no others."""
+
+    def set_to(**given):
+        for name in PROXIES:
+            for each in (name, name.lower()):
+                monkeypatch.delenv(each, raising=False)
+        for name, value in given.items():
+            monkeypatch.setenv(name, value)
+
+    set_to()
+    return set_to
+
+
+@pytest.mark.parametrize(
+    ("url", "given"),
+    [
+        ("http://127.0.0.1:8080", {"ALL_PROXY": "socks5://127.0.0.1:1"}),
+        ("http://127.9.9.9:8080", {"ALL_PROXY": "socks5://127.0.0.1:1"}),
+        ("http://localhost:8080", {"ALL_PROXY": "socks5://127.0.0.1:1"}),
+        ("http://[::1]:8080", {"ALL_PROXY": "socks5://127.0.0.1:1"}),
+        ("https://log.example", {"ALL_PROXY": "socks5://127.0.0.1:1", "NO_PROXY": "log.example"}),
+        ("https://log.example", {"ALL_PROXY": "socks5://127.0.0.1:1", "NO_PROXY": ".example,10.0.0.1"}),
+        ("https://log.example", {"ALL_PROXY": "socks5://127.0.0.1:1", "NO_PROXY": "*"}),
+        ("https://log.example", {"HTTP_PROXY": "socks5://127.0.0.1:1"}),
+        ("https://log.example", {"HTTPS_PROXY": "proxy.example:3128"}),
+    ],
+)
+def test_a_proxy_that_the_environment_names_for_other_urls_stops_no_client(environment, url, given):
+    environment(**given)
+    Client(url).close()
+
+
+@pytest.mark.parametrize(
+    ("proxy", "expected"),
+    [
+        ("socks5://me:secret@127.0.0.1:1", "a SOCKS proxy needs the package socksio; run pip install socksio"),
+        ("nonsense://x", "is not a URL such as http://proxy:3128"),
+    ],
+)
+def test_a_proxy_that_cannot_be_used_is_one_clear_error(environment, proxy, expected):
+    environment(ALL_PROXY=proxy)
+    with pytest.raises(errors.InvalidRequestError) as caught:
+        Client("https://log.example")
+    assert expected in caught.value.detail
+    assert "NO_PROXY" in caught.value.detail
+    assert "secret" not in caught.value.detail
+
+
+@pytest.mark.parametrize("url", ["http://log.example", "https://log.example"])
+def test_a_dead_proxy_is_not_blamed_on_the_service(environment, url):
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]  # no process listens there in a moment
+    environment(ALL_PROXY=f"http://me:secret@127.0.0.1:{port}")
+    with Client(url, retry_ms=0) as client, pytest.raises(errors.StoreUnavailableError) as caught:
+        client.health()
+    assert caught.value.detail.startswith(f"the proxy http://127.0.0.1:{port} let no request through to {url}")
+    assert "secret" not in caught.value.detail
+
+
+def test_a_proxy_that_refuses_the_way_shows_that_nothing_was_carried_out():
+    client, _ = client_of(httpx.ProxyError("403 Forbidden"), retry_ms=0)
+    with pytest.raises(errors.StoreUnavailableError, match="403 Forbidden"):
+        client.produce("t", 0, [Record(b"x")])
+
+
+def test_a_name_without_an_address_is_told_soon():
+    runtime = QuickRuntime()
+    nameless = httpx.ConnectError("[Errno -2] Name or service not known")
+    nameless.__cause__ = socket.gaierror(-2, "Name or service not known")
+    client, _ = client_of(nameless, runtime=runtime, retry_ms=30_000)
+
+    with pytest.raises(errors.StoreUnavailableError, match="has no address") as caught:
+        client.health()
+
+    assert "check the URL" in caught.value.detail
+    assert sum(runtime.slept_ms) <= FIRST_CONNECTION_MS
+
+
+# What a gateway says
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "error", "advice"),
+    [
+        (403, {"message": "The security token included in the request is expired"}, "NOT_AUTHORIZED", "aws sso login"),
+        (403, {"Message": "User: arn:aws:iam::1:user/a is not authorized to perform: execute-api:Invoke on x"},
+         "NOT_AUTHORIZED", "let an administrator allow execute-api:Invoke"),
+        (403, {"message": "Credential should be scoped to a valid region. "}, "NOT_AUTHORIZED", "FENCELINE_AWS_REGION"),
+        (403, {"message": "Missing Authentication Token"}, "NOT_AUTHORIZED", "sign requests"),
+        (403, {"message": "Forbidden"}, "NOT_AUTHORIZED", "sign requests"),
+        (403, {"message": "The request signature we calculated is another"}, "NOT_AUTHORIZED", "this machine's clock"),
+        (429, {"message": "Too Many Requests"}, "THROTTLED", "throttling"),
+        (503, {"message": "Service Unavailable"}, "OUTCOME_UNKNOWN", ""),
+        (504, {"message": "Endpoint request timed out"}, "OUTCOME_UNKNOWN", ""),
+    ],
+)  # fmt: skip
+def test_what_a_gateway_says_is_in_the_error_with_what_to_do(status, body, error, advice):
+    client, _ = client_of(httpx.Response(status, json=body), retry_ms=0)
+    with pytest.raises(errors.TABLE[error]) as caught:
+        client.produce("t", 0, [Record(b"x")])
+    (said,) = body.values()
+    assert said.rstrip(" .") in caught.value.detail
+    assert advice in caught.value.detail
+    assert f"status={status}" in caught.value.detail
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (httpx.Response(503, text="it\r\nis \x1b[31mdown", headers={"content-type": "text/plain"}), "it is [31mdown"),
+        (httpx.Response(503, json={"message": "x" * 9_999}), "x" * 500),
+        (httpx.Response(503, html="<h1>down</h1>"), "no problem document"),
+        (httpx.Response(503, json={"message": 7}), "no problem document"),
+        (httpx.Response(503, json=["message"]), "no problem document"),
+    ],
+)  # fmt: skip
+def test_what_a_gateway_says_is_one_printable_line(answer, said):
+    client, _ = client_of(answer, retry_ms=0)
+    with pytest.raises(errors.OutcomeUnknownError) as caught:
+        client.produce("t", 0, [Record(b"x")])
+    assert said in caught.value.detail
+    assert len(caught.value.detail) < 700
+    assert caught.value.detail.isprintable()
+
+
+@pytest.mark.parametrize("level", ["DEBUG", "INFO"])
+def test_no_line_of_any_logger_has_a_session(caplog, level):
+    """httpx logs the URL of each request, and a session's id is part of some."""
+    caplog.set_level(level)
+    session_id = "0123456789abcdef0123456789abcdef"
+    client, _ = client_of(httpx.Response(200, json={}))
+    for call in (
+        lambda: client.heartbeat(session_id),
+        lambda: client.close_session(session_id),
+        lambda: client.session_state(session_id),
+        lambda: client.read("t", 0, offset=0, group="g", session_id=session_id),
+        lambda: client.read_batches("t", 0, 0, group="g", session_id=session_id),
+        lambda: client.acknowledge("t", "s", 0, cumulative=1, session_id=session_id),
+        lambda: client.produce("t", 0, [Record(b"x")], session=SessionRef(session_id, 3)),
+        lambda: client.produce_batch("t", 0, b"x", session=SessionRef(session_id, 3)),
+    ):
+        with contextlib.suppress(errors.FencelineError, KeyError):
+            call()
+    assert len([one for one in caplog.records if one.name == "httpx"]) >= 8
+    assert session_id not in caplog.text
+    assert "session_id=01234567…" in caplog.text
+    assert "/v1/sessions/01234567…" in caplog.text
+
+
+def test_a_lost_answer_names_no_session():
+    session_id = "0123456789abcdef0123456789abcdef"
+    client, _ = client_of(httpx.ReadTimeout("x"), retry_ms=0)
+    with pytest.raises(errors.OutcomeUnknownError) as caught:
+        client.produce_batch("t", 0, b"x", session=SessionRef(session_id, 3))
+    assert session_id not in caught.value.detail

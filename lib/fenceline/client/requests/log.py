@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fenceline import limits
+from fenceline import errors, limits
 from fenceline.client import types
 from fenceline.client.records import checked
 from fenceline.client.requests.base import Requests, given, topic_path
@@ -161,12 +161,14 @@ class LogRequests(Requests):
         session: SessionRef | None = None,
         transactional_id: str | None = None,
         retry_ms: int | None = None,
+        on_retry: Callable[[errors.FencelineError], object] = lambda _: None,
     ) -> Appended:
         """Append an encoded record batch as it is.
 
         Args:
             effect: ``repeatable`` only if the batch carries a producer id and a sequence.
             transactional_id: The id whose transaction the batch is of; the batch then has the transactional bit, too.
+            on_retry: Called with the error before each pause after which the batch is sent again.
 
         Raises:
             OutcomeUnknownError: The answer was lost. It may have been written.
@@ -186,6 +188,7 @@ class LogRequests(Requests):
             body=body,
             headers={"content-type": BATCH_TYPE},
             retry_ms=retry_ms,
+            on_retry=on_retry,
         )
         return types.appended_of(body_of(response))
 

@@ -1,0 +1,36 @@
+"""Session ids, left out of what is logged: a program that knows one can act as the session.
+
+Rule: of an id eight characters are shown, enough to find it by. The library that carries the requests logs each URL, so
+its log lines are masked, too.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+
+_SHOWN_CHARS = 8
+_IN_URL = re.compile(rf"((?:/v1/sessions/|[?&]session_id=)[^/?&#\s\"']{{1,{_SHOWN_CHARS}}})[^/?&#\s\"']*")
+
+
+def masked(text: str) -> str:
+    """Return ``text`` with each session id in a URL, or in a part of one, cut short."""
+    return _IN_URL.sub(r"\1…", text)
+
+
+class _Masked(logging.Filter):
+    """A filter that keeps every line, and masks it."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        line = record.getMessage()
+        if (shown := masked(line)) != line:
+            record.msg, record.args = shown, ()
+        return True
+
+
+_FILTER = _Masked()
+
+
+def mask_logger(name: str) -> None:
+    """Mask what is logged under ``name``; twice is as once."""
+    logging.getLogger(name).addFilter(_FILTER)
