@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 import pytest
 
 from fenceline import errors, limits
 from fenceline.append.request import AppendRequest
+from fenceline.format import keys
 from fenceline.model.record import Record
 from fenceline.model.requests import ReadRequest
+from fenceline.ports import Put
 from fenceline_http.wiring import Service
 from functions.scheduled import compact
 
@@ -76,6 +79,14 @@ def test_one_that_fails_is_told_and_stops_no_other(service: Service) -> None:
         compact.run({}, Context(), service)
     assert [type(error) for error in failure.value.exceptions] == [errors.CorruptLogError]
     assert horizons(service, "rows") == [0, 2]
+    key = keys.head_item(topic_id, 1)
+    item = service.items.get([key])[key]
+    service.items.write([Put(key, {**item.value, "origins": b"-"}, item.version + 1, item.version)])
+    make(service, "tables", **{"cleanup.policy": "compact"})
+    with pytest.raises(ExceptionGroup) as failure:
+        compact.run({}, Context(), service)
+    assert [type(error) for error in failure.value.exceptions] == [errors.CorruptLogError, struct.error]
+    assert horizons(service, "tables") == [2, 2]
     with pytest.raises(ExceptionGroup) as failure:
         compact.run({"topic": "nowhere", "partition": 0}, Context(), service)
     assert [type(error) for error in failure.value.exceptions] == [errors.UnknownTopicOrPartitionError]

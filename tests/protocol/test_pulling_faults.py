@@ -9,9 +9,10 @@ import pytest
 
 from fenceline import limits
 from fenceline.append.region_markers import SkipEntry
+from fenceline.errors import InvalidRequestError, StoreUnavailableError
 from fenceline.format import batch, control, keys
 from fenceline.format.region_markers import Skip
-from fenceline.model.results import SegmentEntry, SegmentList
+from fenceline.model.results import Bounds, SegmentEntry, SegmentList
 from fenceline.regions.contacts import Contact
 from tests.support.regions import Region, RegionWorld
 from tests.support.service import TOPIC, LogBuilder, data, marker, never_arrives
@@ -68,6 +69,63 @@ def test_nothing_is_taken_of_a_segment_that_is_not_as_announced(world: RegionWor
     world.runtime.advance(limits.PEER_PAUSE_MS)
     assert world["b"].pull().took_records == 2
     assert contact(world["b"], "a").problem is None
+
+
+MOST = limits.INT64_MAX
+
+
+def claiming(kept: int, own_records: int, log_start: int = 0) -> Callable[[SegmentList], SegmentList]:
+    """Return an answer's change: so many own records lie below the log start, and below each segment."""
+
+    def change(answer: SegmentList) -> SegmentList:
+        entries = [of_origin(entry, own_records=own_records) for entry in answer.segments]
+        bounds = answer.bounds
+        if log_start:
+            bounds, entries = Bounds(log_start, log_start, log_start), []
+        position = max(answer.position, log_start)
+        return replace(answer, segments=entries, bounds=bounds, position=position, log_start_own_records=kept)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change", [claiming(MOST, MOST), claiming(MOST - 1, MOST - 1), claiming(1, 1)], ids=["most", "almost", "one"]
+)
+def test_a_source_that_counts_more_own_records_than_its_log_has_offsets_gives_nothing(
+    world: RegionWorld, change: Callable[[SegmentList], SegmentList]
+) -> None:
+    """What is computed of such a number fits no head: each later one would be refused, and so would each checkpoint."""
+    world["a"].append("a1")
+    peer = world["b"].peers["a"]
+    peer.segments_seen = change
+    assert world["b"].pull().took_records == 0
+    assert "more own records than its log has offsets" in (contact(world["b"], "a").problem or "")
+    for n in range(2 * limits.CHECKPOINT_SEGMENTS):
+        world["b"].append(f"b{n}")
+    world["b"].log.partitions.checkpoint(TOPIC, 0)
+    peer.segments_seen = lambda answer: answer
+    world.runtime.advance(limits.PEER_PAUSE_MS_MAX)
+    assert world["b"].pull().took_records == 1
+
+
+def test_a_gap_of_more_records_than_offsets_is_none_and_cannot_be_skipped(world: RegionWorld) -> None:
+    world["a"].append("a1")
+    world["b"].pull()
+    peer = world["b"].peers["a"]
+    peer.segments_seen = claiming(MOST, MOST, log_start=9)
+    world["b"].pull()
+    known = contact(world["b"], "a")
+    assert (known.gap, "more own records than its log has offsets" in (known.problem or "")) == (None, True)
+    with pytest.raises(StoreUnavailableError):
+        world["b"].log.replication.skip(TOPIC, 0, "a", 9)
+    position = world["b"].origin("a")
+    assert position is not None
+    appender = world["b"].log._resolver.appenders.of(TOPIC, world["b"].service.topic_id(), 0)
+    for to_offset, count in ((9, 9), (9, MOST), (MOST + 1, 2), (9, -1)):
+        skip = Skip("a", position.topic_id, position.next_offset, to_offset, count)
+        with pytest.raises(InvalidRequestError):
+            appender.append(SkipEntry(skip, position), world.runtime.monotonic_ms() + 10_000)
+    assert len(world["b"].segments()) == 1
 
 
 def damaged(body: bytes) -> bytes:

@@ -726,6 +726,24 @@ def test_damage_in_one_partition_is_told_and_holds_nothing_else_up(service: Serv
     assert report.is_whole
 
 
+def test_an_error_that_no_step_should_raise_is_told_by_its_place_and_holds_nothing_else_up(service: Service) -> None:
+    """A head that cannot be read raises one: also where it is looked at together with others."""
+    service.log.topics.alter(TOPIC, partitions=3)
+    for partition in range(3):
+        service.log.append(TOPIC, partition, request("a"))
+        service.log.partitions.checkpoint(TOPIC, partition)
+    key = keys.head_item(service.topic_id(), 1)
+    item = service.items.store.get([key])[key]
+    service.items.store.write([Put(key, {**item.value, "origins": b"secret"}, item.version + 1, item.version)])
+    service.runtime.advance(DAY)
+    report = sweep(service.another(), duration_ms=HOUR)
+    assert report is not None
+    assert (report.log_starts, report.partitions, report.is_whole, report.is_corrupt) == (2, 3, True, False)
+    assert report.unexpected == len(report.problems) == 2
+    assert "topic=orders partition=1: error at checkpoint_items.py" in report.problems[1]
+    assert "secret" not in str(report.problems)
+
+
 def test_a_store_that_is_away_is_told(service: Service) -> None:
     filled(service, 3)
     service.objects.always("list", is_unavailable, "log/")

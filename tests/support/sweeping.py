@@ -29,6 +29,7 @@ def swept(service: Service, log: Log | None = None, **options: Any) -> Report:
     """Do one run in a process of its own."""
     report = sweep(log or service.another(), **{"duration_ms": HOUR, **options})
     assert report is not None
+    assert not report.unexpected, report.problems
     return report
 
 

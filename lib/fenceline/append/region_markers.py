@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from fenceline import limits
 from fenceline.append.entry import Marked, Outdated, Stamped
-from fenceline.errors import ThrottledError
+from fenceline.errors import InvalidRequestError, ThrottledError
 from fenceline.format import control
 from fenceline.format.batch import parse_header
 from fenceline.format.region_markers import Request, Response, Skip, SnapshotMark, Updates
@@ -134,12 +134,18 @@ class SkipEntry(_RegionMarkerEntry):
     skip: Skip
     position: Origin
 
-    def check(self, tentative: TentativeState, now_ms: int) -> Stamped | Outdated:
+    def check(self, tentative: TentativeState, now_ms: int) -> Stamped | Outdated | InvalidRequestError:
         """Return the marker as it would be stored, or that the position has moved since."""
         state, skip, position = tentative.state, self.skip, self.position
         begins = (position.topic_id, position.next_offset) == (skip.origin_topic, skip.from_offset)
         if state.is_sealed or not begins or state.origins.get(skip.origin) != position:  # I18
             return Outdated()
+        if not 0 <= skip.count <= skip.to_offset - position.count or skip.to_offset > limits.INT64_MAX:
+            return InvalidRequestError(
+                "a skip cannot give up more records than the region's log has offsets; repair that region first: "
+                f"records={skip.count} to_offset={skip.to_offset} taken={position.count}",
+                field="to_offset",
+            )
         return _stamped(state, control.SKIP, skip.to_value(), now_ms)
 
 

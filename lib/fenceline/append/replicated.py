@@ -67,7 +67,8 @@ class ReplicatedEntry:
         is_same = known is not None and known.topic_id == source.topic_id
         count, next_offset = (known.count, known.next_offset) if known is not None and is_same else (0, -1)
         # Numbers are dense, and none is taken twice (I17).
-        if not self.batches or below < count or not next_offset < source.next_offset <= limits.INT64_MAX:
+        is_after = count <= below and next_offset < source.next_offset
+        if not self.batches or not is_after or max(source.next_offset, source.count) > limits.INT64_MAX:
             raise ValueError(f"batches that do not come after the position: {known} {source} below={below}")
 
     @property

@@ -305,11 +305,13 @@ def _there(entry: SegmentEntry) -> OriginEntry:
     """Return what a replicated segment's entry says of its source.
 
     Raises:
-        PeerProblem: It says nothing.
+        PeerProblem: It says nothing, or what cannot be.
     """
     there = entry.of_origin
     if there is None or there.topic_id is None or there.count is None or there.next_offset is None:
         raise PeerProblem(f"the peer does not say where a segment comes from: segment={entry.base_offset}")
+    if there.count > there.next_offset:  # each own record takes an offset of its source
+        raise PeerProblem(f"the peer counts more records than their source has offsets: segment={entry.base_offset}")
     return there
 
 

@@ -35,7 +35,7 @@ from contextlib import contextmanager, suppress
 
 from fenceline import limits
 from fenceline.compaction import compact as compaction
-from fenceline.errors import CorruptLogError, FencelineError
+from fenceline.errors import CorruptLogError, FencelineError, place_of
 from fenceline.format import keys
 from fenceline.log import topics
 from fenceline.log.checkpoint import move_log_start, save
@@ -153,6 +153,9 @@ class _Run:
         except (StoreFact, FencelineError) as error:
             self.report.problems.append(f"{where}: {error or type(error).__name__}")
             self.report.is_corrupt = self.report.is_corrupt or isinstance(error, CorruptLogError | Damaged)
+        except Exception as error:  # noqa: BLE001  else one partition would end every run, and hold up all behind it
+            self.report.problems.append(f"{where}: {place_of(error)}")
+            self.report.unexpected += 1
 
     # What is swept
 
