@@ -34,7 +34,7 @@ _MAX_TIMESTAMP_AT = 35
 _LENGTH_EXCLUDES = 12  # Kafka's `batchLength` leaves out the base offset and itself
 _I32, _U32, _I64 = struct.Struct(">i"), struct.Struct(">I"), struct.Struct(">q")
 _CODEC_MASK = 0x07
-_LOG_APPEND_TIME = 0x08
+LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
 _BEYOND = INT64_MAX + 1
@@ -88,7 +88,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_log_append_time(self) -> bool:
-        return bool(self.attributes & _LOG_APPEND_TIME)
+        return bool(self.attributes & LOG_APPEND_TIME)
 
     @property
     def is_transactional(self) -> bool:
@@ -213,7 +213,7 @@ def stamp(body: bytes, *, base_offset: int, leader_epoch: int, append_time: int 
         _I64.pack_into(view, _BASE_OFFSET_AT, base_offset)
         _I32.pack_into(view, _LEADER_EPOCH_AT, leader_epoch)
         if append_time is not None:
-            view[_ATTRIBUTES_AT + 1] |= _LOG_APPEND_TIME
+            view[_ATTRIBUTES_AT + 1] |= LOG_APPEND_TIME
             _I64.pack_into(view, _MAX_TIMESTAMP_AT, append_time)
             _stamp_crc(view)
     return out.getvalue()
