@@ -6,6 +6,7 @@ The rule: what is too large for one function, or would not end within its time, 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, Protocol
 
 from fenceline import limits
@@ -37,12 +38,17 @@ def run(event: Mapping[str, Any], context: LambdaContext, service: Service) -> d
     failed: list[Exception] = []
     for topic, partition in wanted:
         place = {"topic": topic, "partition": partition}
-        if context.get_remaining_time_in_millis() < _TIME_MS:
+        left_ms = context.get_remaining_time_in_millis()
+        if left_ms < _TIME_MS:
             left.append({**place, "reason": "out of time"})
             continue
         try:
             view = log.partitions.compact_now(
-                topic, partition, is_forced=is_named, bytes_max=limits.COMPACTION_FUNCTION_BYTES_MAX
+                topic,
+                partition,
+                is_forced=is_named,
+                bytes_max=limits.COMPACTION_FUNCTION_BYTES_MAX,
+                is_over=partial(_is_over, context, left_ms - _TIME_MS // 2),
             )
         except CompactionTooLarge as error:
             left.append({**place, "reason": str(error)})
@@ -56,6 +62,11 @@ def run(event: Mapping[str, Any], context: LambdaContext, service: Service) -> d
     if failed:
         raise ExceptionGroup("some partitions were not compacted", failed)
     return {"compacted": horizons, "left": left}
+
+
+def _is_over(context: LambdaContext, until_ms: int) -> bool:
+    """Return True once a compaction stops to read the log: it decodes what it has read a second time."""
+    return context.get_remaining_time_in_millis() < until_ms
 
 
 def _compacted_partitions(log: Log) -> Iterator[tuple[str, int]]:

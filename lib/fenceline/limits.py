@@ -90,6 +90,7 @@ SWEEP_STATE_SEGMENTS_MAX = 20_000  # read for one object under state/ in one run
 SWEEP_RETENTION_READS_MAX = 20_000  # segments of one partition read in one run, for their age
 SWEEP_FOLD_SEGMENTS = 512  # folded between two checkpoints of a partition that fell behind
 SWEEP_COMPACTION_BYTES_MAX = 256 * MIB  # read by one compaction within a run
+SWEEP_COMPACTION_DECODED_BYTES = 1024 * MIB  # of the log, decoded by one round of a compaction within a run
 SWEEP_COMPACTION_LATE_BYTES_MAX = 16 * MIB  # read by a compaction that begins in a run's second half
 CLOCK_MS = 600_000  # after which an object under clock/ is left over: its sweeper has crashed
 LAPSE_MARGIN_MS = 3_600_000  # by which a producer's item outlives its state, because clocks differ
@@ -104,6 +105,7 @@ COMPACTION_KEYS_MAX = 2_000_000  # remembered in one pass, at 111 to 171 bytes e
 COMPACTION_FETCH_BYTES = 16 * MIB  # of segments, in memory at once
 COMPACTION_DIRTY_RATIO = 0.5  # Kafka's `min.cleanable.dirty.ratio`
 COMPACTION_REQUEST_BYTES_MAX = 64 * MIB  # read by a compaction within the request that asks for it
+COMPACTION_REQUEST_DECODED_BYTES = 256 * MIB  # of the log, decoded within that request; the sweeper does the rest
 COMPACTION_FUNCTION_BYTES_MAX = 1024 * MIB  # read by a compaction within one function's time; larger ones need Spark
 COMPACTION_TRAIL_MS = 300_000  # between two horizons that the head's trail remembers
 

@@ -9,7 +9,7 @@ import pytest
 
 from fenceline import errors, limits
 from fenceline.append.request import AppendRequest
-from fenceline.format import keys
+from fenceline.format import compression, keys
 from fenceline.model.record import Record
 from fenceline.model.requests import ReadRequest
 from fenceline.ports import Put
@@ -68,6 +68,22 @@ def test_what_is_too_large_or_would_not_end_in_time_is_left_and_told(
     monkeypatch.setattr(limits, "COMPACTION_FUNCTION_BYTES_MAX", 10)
     assert len(compact.run({}, Context(), service)["left"]) == 2
     assert horizons(service, "rows") == [0, 0]
+
+
+def test_one_that_takes_long_to_decode_is_compacted_as_far_as_its_time_goes(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(service, "rows", **{"cleanup.policy": "compact", "compression.type": "zstd"})
+    context, payload = Context(), compression.payload
+
+    def slow(batch: memoryview, codec: int, *, bytes_max: int) -> memoryview:
+        context.left_ms -= 200_000
+        return payload(batch, codec, bytes_max=bytes_max)
+
+    monkeypatch.setattr(compression, "payload", slow)
+    answer = compact.run({}, context, service)
+    assert [one["compaction_horizon"] for one in answer["compacted"]] == [1, 1]
+    assert horizons(service, "rows") == [1, 1]
 
 
 def test_one_that_fails_is_told_and_stops_no_other(service: Service) -> None:

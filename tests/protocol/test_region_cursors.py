@@ -219,7 +219,7 @@ def test_the_region_in_which_to_read_travels() -> None:
 
 
 def test_an_update_moves_no_cursor_beyond_its_own_offset() -> None:
-    """What lies there, its sender cannot have had when it sent the UPDATE, whatever it was told since."""
+    """Its sender cannot have known of what lies there, whatever it heard later."""
     regions = both()
     here = regions.state("b").next_offset
     position = {"b": (regions.partition("b").topic_id, here + 3)}

@@ -15,7 +15,7 @@ from fenceline import limits
 from fenceline.adapters.sqlite.directory import SqliteItemStore, SqliteObjectStore
 from fenceline.append.request import AppendRequest
 from fenceline.errors import OutOfOrderSequenceNumberError, UnknownTopicOrPartitionError
-from fenceline.format import keys
+from fenceline.format import compression, keys
 from fenceline.log.checkpoint_items import Head
 from fenceline.log.context import Context
 from fenceline.log.deletes import Budget
@@ -853,6 +853,38 @@ def test_a_large_compaction_is_not_begun_late_but_is_what_the_next_run_begins_wi
 def test_a_small_compaction_is_done_late_in_a_run_too(tables: Service) -> None:
     passes_half_a_run(tables, "b")
     assert (swept(tables, duration_ms=RUN_MS).compactions, horizons(tables)) == (2, [4, 4])
+
+
+def test_a_run_ends_in_time_though_small_batches_decode_to_much_and_the_next_one_goes_on(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A compaction decodes what it reads twice. What it has read in half of the run's time becomes a view."""
+    payload, decoded = compression.payload, list[int]()
+
+    def counted(batch: memoryview, codec: int, *, bytes_max: int) -> memoryview:
+        found = payload(batch, codec, bytes_max=bytes_max)
+        if codec:
+            decoded.append(len(found))
+            service.runtime.advance(1_000)
+        return found
+
+    service.log.topics.create("a", config={"cleanup.policy": "compact", "compression.type": "zstd"})
+    for n in range(40):
+        service.log.append("a", 0, AppendRequest.of_records([Record(bytes(4_000), key=f"{n}".encode())]))
+    filled(service, 3)
+    service.runtime.advance(DAY)
+    monkeypatch.setattr(compression, "payload", counted)
+    reports = []
+    for _ in range(3):
+        begun = len(decoded)
+        reports.append(swept(service, duration_ms=10_000))
+        assert 0 < len(decoded) - begun <= 10 + len(reports) * 5, "and once what is in the view"
+    assert [one.compactions for one in reports] == [1, 1, 1]
+    horizon = head_of(service.items.store, service.topic_id("a")).compaction_horizon
+    assert horizon == 15
+    monkeypatch.undo()
+    swept(service)
+    assert head_of(service.items.store, service.topic_id("a")).compaction_horizon == 40
 
 
 def test_a_compaction_too_large_for_any_run_is_told_and_put_off_by_none(

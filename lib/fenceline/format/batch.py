@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -258,16 +258,20 @@ def _stamp_crc(view: memoryview) -> None:
     _U32.pack_into(view, _CRC_AT, crc32c(bytes(view[_ATTRIBUTES_AT:])))
 
 
-def decode(body: bytes, at: int = 0) -> list[StoredRecord]:
+def decode(body: bytes, at: int = 0, *, on_decoded: Callable[[int], object] = lambda _: None) -> list[StoredRecord]:
     """Return all records of the one batch at ``at``, with their offsets in the log.
 
     Under ``LogAppendTime`` each record has the time of the append.
+
+    Args:
+        on_decoded: Called with the size of the records, decompressed.
 
     Raises:
         MalformedBatch: No batch begins there, or its records cannot be decoded.
     """
     header = parse_header(body, at)
     payload = payload_of(body, at, header)
+    on_decoded(len(payload))
     batch = memoryview(body)[at : at + header.size]
     try:
         return [
