@@ -73,11 +73,16 @@ def newest_offsets(
         Unavailable: The store could not be asked, or what was to be read was collected meanwhile.
     """
     offsets: dict[bytes, int] = {}
-    sizes: list[int] = []
+    decoded = 0
+
+    def count(size: int) -> None:
+        nonlocal decoded
+        decoded += size
+
     for segment, at, header in committed(partition, source, source.horizon, on_read):
-        if (offsets and len(offsets) + header.count > keys_max) or (sizes and is_enough(sum(sizes))):
+        if (offsets and len(offsets) + header.count > keys_max) or (decoded and is_enough(decoded)):
             return Newest(offsets, header.base_offset)
-        for record in decode_stored(segment, at, on_decoded=sizes.append):
+        for record in decode_stored(segment, at, on_decoded=count):
             if record.key is not None and source.start <= record.offset < source.horizon:
                 offsets[_digest(record.key)] = record.offset
     return Newest(offsets, source.horizon)
