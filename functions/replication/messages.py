@@ -69,7 +69,10 @@ def from_body(body: str) -> Place:
     Raises:
         ValueError: It is no such message.
     """
-    value = json.loads(body)
+    try:
+        value = json.loads(body)
+    except RecursionError:  # a peer's: it may hold anything
+        value = None
     match value:
         case {"topic": str(topic), "partition": int(partition)} if _is_possible(topic, partition):
             return Place(topic, partition)

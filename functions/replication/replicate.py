@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any, NamedTuple
 from zlib import crc32
 
-from fenceline.errors import CorruptLogError, FencelineError, UnknownTopicOrPartitionError
+from fenceline.errors import CorruptLogError, UnknownTopicOrPartitionError
 from fenceline.log.context import Context, Instant
 from fenceline.regions.measured import NOTHING, Measured
 from fenceline.settings import Settings
@@ -27,6 +27,7 @@ from fenceline_http.request import schedule_ms
 from fenceline_http.wiring import Service
 from functions.replication import messages
 from functions.replication.messages import Event, Place, Queues
+from functions.telemetry.observed import told
 
 _LOOK_MINUTES = 5  # between two looks at a partition of which no message came
 _PLACES_MAX = 10_000  # of which one process knows when it sent a delayed message
@@ -44,7 +45,7 @@ class Looked(NamedTuple):
 
     took: int = 0
     next_ms: int | None = None
-    error: FencelineError | None = None
+    error: Exception | None = None
     measured: Measured = NOTHING
 
 
@@ -91,7 +92,7 @@ class Replicating:
                 failed.append(record["messageId"])
         looked = service.runtime.gather([partial(_look, service, place) for place in wanted])
         later: dict[Place, int] = {}
-        errors: list[FencelineError] = []
+        errors: list[Exception] = []
         for place, one in zip(wanted, looked, strict=True):
             if one.error is not None:
                 failed += wanted[place]
@@ -104,7 +105,7 @@ class Replicating:
             "messages": len(records),
             "partitions": len(wanted),
             "took": sum(one.took for one in looked),
-            "errors": [f"{type(error).__name__}: {error}" for error in errors],
+            "errors": [told(error) for error in errors],
             "corrupt": sum(isinstance(error, CorruptLogError) for error in errors),
             "gaps": sum(one.measured.gaps for one in looked),
             "other_histories": sum(one.measured.other_histories for one in looked),
@@ -155,6 +156,6 @@ def _look(service: Service, place: Place) -> Looked:
         measured = service.log.replication.measured(place.topic, place.partition)
     except UnknownTopicOrPartitionError:  # not created here yet, or deleted: there is nothing to do
         return Looked()
-    except FencelineError as error:
+    except Exception as error:  # noqa: BLE001  its message fails, and comes again; those of other partitions do not
         return Looked(error=error)
     return Looked(run.took_records, run.next_ms, measured=measured)

@@ -15,6 +15,7 @@ from fenceline.errors import CorruptLogError, InvalidRequestError
 from fenceline.sweeper.sweep import sweep
 from fenceline_http.request import schedule_ms
 from fenceline_http.wiring import Service
+from functions.telemetry.observed import FunctionFailedError
 
 _MARGIN_MS = 10_000  # for the step that is under way when the run should end
 
@@ -34,6 +35,7 @@ def run(event: Mapping[str, Any], context: LambdaContext, service: Service) -> d
         CorruptLogError: Stored data is damaged; all the rest was swept.
         InvalidRequestError: The event.
         FencelineError, StoreFact: A store; the next run goes on.
+        FunctionFailedError: A step raised what none should; all the rest was swept.
     """
     deletes_max = event.get("deletes_max", limits.SWEEP_DELETES_MAX)
     is_thorough = event.get("is_thorough", False)
@@ -52,4 +54,6 @@ def run(event: Mapping[str, Any], context: LambdaContext, service: Service) -> d
     assert report is not None  # only who asks for a pause gets none
     if report.is_corrupt:
         raise CorruptLogError(f"the sweeper met damage: {'; '.join(report.problems)}")
+    if report.unexpected:
+        raise FunctionFailedError(f"the sweeper met errors that no step should raise: {'; '.join(report.problems)}")
     return asdict(report)

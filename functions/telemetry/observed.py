@@ -10,7 +10,6 @@ makes metrics of what is logged, and nothing is sent. Other requests are reporte
 
 from __future__ import annotations
 
-import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,7 +19,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from aws_lambda_powertools.logging import Logger
 from aws_lambda_powertools.metrics import Metrics, MetricUnit, single_metric
 
-from fenceline.errors import ContendedError, CorruptLogError, FencelineError
+from fenceline.errors import ContendedError, CorruptLogError, FencelineError, place_of
 from fenceline.ports import StoreFact
 from fenceline_http import dispatch
 from fenceline_http.route import Function
@@ -105,11 +104,12 @@ def _reported(reporter: _Reporter, context: LambdaContext) -> Iterator[None]:
         reporter.failed([error], context.aws_request_id)
         raise
     except ExceptionGroup as group:
-        documented = [one for one in group.exceptions if isinstance(one, FencelineError | StoreFact)]
-        reporter.failed(documented, context.aws_request_id)
-        raise FunctionFailedError(_place(group)) from None
+        reporter.failed(group.exceptions, context.aws_request_id)
+        raise FunctionFailedError(place_of(group)) from None
+    except FunctionFailedError:
+        raise
     except Exception as error:  # noqa: BLE001  not swallowed: Lambda would log its text, which may hold a value
-        raise FunctionFailedError(_place(error)) from None
+        raise FunctionFailedError(place_of(error)) from None
 
 
 class _Reporter:
@@ -160,10 +160,10 @@ class _Reporter:
         if counts:
             self._metrics.flush_metrics()
 
-    def failed(self, found: Sequence[FencelineError | StoreFact], request_id: str) -> None:
+    def failed(self, found: Sequence[Exception], request_id: str) -> None:
         self._taken()
         self._refused(Counter(error.code for error in found if isinstance(error, FencelineError)))
-        errors = [f"{type(error).__name__}: {error}" for error in found]
+        errors = [told(error) for error in found]
         self._logger.error("failed", function=self._name, errors=errors, request_id=request_id)
 
     def _taken(self) -> Counts:
@@ -204,10 +204,10 @@ class _Reporter:
             emf.flush_metrics()
 
 
-def _place(error: BaseException) -> str:
-    frames = traceback.extract_tb(error.__traceback__)[-8:]
-    where = " < ".join(f"{frame.filename.rpartition('/')[2]}:{frame.lineno} {frame.name}" for frame in reversed(frames))
-    return f"{type(error).__name__} at {where}"
+def told(error: Exception) -> str:
+    """Return an error as it is reported: with its text where it is documented, else by its type and its place."""
+    is_documented = isinstance(error, FencelineError | StoreFact)
+    return f"{type(error).__name__}: {error}" if is_documented else place_of(error)
 
 
 def _traced(handle: Handler, service: Service) -> Handler:

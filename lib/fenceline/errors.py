@@ -20,6 +20,7 @@ Not here: what a store can answer; see ``ports``.
 from __future__ import annotations
 
 import re
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, ClassVar, Literal, TypeVar
@@ -75,6 +76,13 @@ class FencelineError(Exception):
 
 def _cut(text: str) -> str:
     return text if len(text) <= limits.PROBLEM_CHARS_MAX else text[: limits.PROBLEM_CHARS_MAX - 1] + "…"
+
+
+def place_of(error: BaseException) -> str:
+    """Return the type of an error that is not documented, and its place. Its text may hold a key or a value."""
+    frames = traceback.extract_tb(error.__traceback__)[-8:]
+    where = " < ".join(f"{frame.filename.rpartition('/')[2]}:{frame.lineno} {frame.name}" for frame in reversed(frames))
+    return f"{type(error).__name__} at {where}"
 
 
 def blamed(records: Iterable[tuple[int, T]] = (), say: Callable[[T], str] = str) -> dict[str, Any]:

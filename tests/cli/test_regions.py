@@ -242,6 +242,17 @@ def test_a_gap_is_given_up_after_a_question_that_says_how_many(run, a, busy, mon
     assert answer == {"topic": "t", "partition": 1, "region": "b", "skipped_records": 12}
 
 
+def test_a_batch_that_is_refused_is_given_up_after_a_question(run, a, busy, monkeypatch):
+    problem = "a batch of the source is refused, and so on: from=40 to=44 reason=deltas partition=0"
+    a.status["regions"][0]["problem"] = problem
+    monkeypatch.setattr(options, "can_answer", lambda: True)
+    skip = ("replication", "skip", "t", "-p", 0, "--from", "b", "--to")
+    assert "t/0 has no gap of b" in error_line(run(*skip, 43))
+    agreed = run(*skip, 44, typed="y\n")
+    assert "Give up the batch that is refused of b in t/0, up to its offset 44?" in agreed.stderr
+    assert a.changes() == [("POST", "partitions/0/replication/skip", {"region": "b", "to_offset": 44})]
+
+
 @pytest.mark.parametrize(
     ("changed", "expected"),
     [

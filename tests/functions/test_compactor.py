@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 import pytest
 
 from fenceline import errors, limits
 from fenceline.append.request import AppendRequest
+from fenceline.format import compression, keys
 from fenceline.model.record import Record
 from fenceline.model.requests import ReadRequest
+from fenceline.ports import Put
 from fenceline_http.wiring import Service
 from functions.scheduled import compact
 
@@ -67,6 +70,22 @@ def test_what_is_too_large_or_would_not_end_in_time_is_left_and_told(
     assert horizons(service, "rows") == [0, 0]
 
 
+def test_one_that_takes_long_to_decode_is_compacted_as_far_as_its_time_goes(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(service, "rows", **{"cleanup.policy": "compact", "compression.type": "zstd"})
+    context, payload = Context(), compression.payload
+
+    def slow(batch: memoryview, codec: int, *, bytes_max: int) -> memoryview:
+        context.left_ms -= 200_000
+        return payload(batch, codec, bytes_max=bytes_max)
+
+    monkeypatch.setattr(compression, "payload", slow)
+    answer = compact.run({}, context, service)
+    assert [one["compaction_horizon"] for one in answer["compacted"]] == [1, 1]
+    assert horizons(service, "rows") == [1, 1]
+
+
 def test_one_that_fails_is_told_and_stops_no_other(service: Service) -> None:
     make(service, "rows", **{"cleanup.policy": "compact"})
     topic_id = service.log.topics.get("rows").topic_id
@@ -76,6 +95,14 @@ def test_one_that_fails_is_told_and_stops_no_other(service: Service) -> None:
         compact.run({}, Context(), service)
     assert [type(error) for error in failure.value.exceptions] == [errors.CorruptLogError]
     assert horizons(service, "rows") == [0, 2]
+    key = keys.head_item(topic_id, 1)
+    item = service.items.get([key])[key]
+    service.items.write([Put(key, {**item.value, "origins": b"-"}, item.version + 1, item.version)])
+    make(service, "tables", **{"cleanup.policy": "compact"})
+    with pytest.raises(ExceptionGroup) as failure:
+        compact.run({}, Context(), service)
+    assert [type(error) for error in failure.value.exceptions] == [errors.CorruptLogError, struct.error]
+    assert horizons(service, "tables") == [2, 2]
     with pytest.raises(ExceptionGroup) as failure:
         compact.run({"topic": "nowhere", "partition": 0}, Context(), service)
     assert [type(error) for error in failure.value.exceptions] == [errors.UnknownTopicOrPartitionError]

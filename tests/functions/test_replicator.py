@@ -137,6 +137,7 @@ def test_work_that_is_due_sooner_than_the_message_on_its_way_has_its_own(
         body(partition=10_000),
         '{"topic": "orders", "partition": "0"}',
         '{"topic": "orders", "partition": true}',
+        "[" * 100_000,
     ],
 )
 def test_a_message_that_names_no_partition_fails_alone(
@@ -153,6 +154,16 @@ def test_a_partition_that_fails_brings_its_own_messages_again_and_no_others(
     report = replicating.run(event(body(), body(partition=1), body(partition=1)), None, service)
     assert (failed(report), report["took"]) == (["1", "2"], 1)
     assert report["errors"] == ["StoreUnavailableError: a store"]
+
+
+def test_an_error_that_no_run_should_raise_is_told_by_its_place_and_holds_no_other_partition_up(
+    replicating: Replicating, replication: FakeReplication, service: Service
+) -> None:
+    replication.runs = raises(ValueError("secret"))
+    report = replicating.run(event(body(), body(partition=1), body(partition=2)), None, service)
+    assert (failed(report), report["took"]) == (["1"], 2)
+    assert report["errors"][0].startswith("ValueError at test_replicator.py:")
+    assert "secret" not in str(report)
 
 
 def test_a_partition_that_does_not_exist_here_is_no_failure(

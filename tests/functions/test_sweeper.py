@@ -13,17 +13,19 @@ from fenceline.append.request import AppendRequest
 from fenceline.errors import CorruptLogError, InvalidRequestError
 from fenceline.format import keys
 from fenceline.model.record import Record
+from fenceline.ports import Put
 from fenceline.sweeper.report import Report
 from fenceline_http.wiring import Service
 from functions.scheduled import sweep
 from functions.telemetry import metric_names
-from functions.telemetry.observed import running
+from functions.telemetry.observed import FunctionFailedError, running
 from tests.support.service import LogBuilder, data
 
 
 @dataclass
 class Remaining:
     milliseconds: int = 300_000
+    aws_request_id: str = "request-1"
 
     def get_remaining_time_in_millis(self) -> int:
         return self.milliseconds
@@ -56,6 +58,21 @@ def test_damage_is_an_error_when_all_the_rest_was_swept(service: Service, topic:
     assert service.log.partitions.offsets(topic, 1).bounds.log_start_offset == 1
 
 
+def test_an_error_that_no_step_should_raise_fails_the_run_when_all_the_rest_was_swept(
+    service: Service, topic: str
+) -> None:
+    for partition in range(2):
+        service.log.append(topic, partition, AppendRequest.of_records([Record(b"v")]))
+        service.log.partitions.checkpoint(topic, partition)
+    key = keys.head_item(service.log.topics.get(topic).topic_id, 0)
+    item = service.items.get([key])[key]
+    service.items.write([Put(key, {**item.value, "origins": b"secret"}, item.version + 1, item.version)])
+    service.log.topics.alter(topic, config={"retention.bytes": 0})
+    with pytest.raises(FunctionFailedError, match=r"partition=0: error at checkpoint_items\.py"):
+        running("sweeper", sweep.run, service)({}, Remaining())
+    assert service.log.partitions.offsets(topic, 1).bounds.log_start_offset == 1
+
+
 @pytest.mark.parametrize("event", [{"deletes_max": 0}, {"deletes_max": True}, {"deletes_max": "5"}, {"is_thorough": 1}])
 def test_an_event_that_makes_no_sense_is_refused(service: Service, event: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequestError):
@@ -65,10 +82,6 @@ def test_an_event_that_makes_no_sense_is_refused(service: Service, event: dict[s
 def test_a_run_s_hanging_and_overdue_transactions_are_metrics_also_where_there_is_none(
     service: Service, topic: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    @dataclass
-    class Context(Remaining):
-        aws_request_id: str = "request-1"
-
     handler = running("sweeper", sweep.run, service)
     counted: list[tuple[list[float], list[float]]] = []
     for epochs in ((), (3,)):
@@ -77,7 +90,7 @@ def test_a_run_s_hanging_and_overdue_transactions_are_metrics_also_where_there_i
             builder.add(data("v", producer=(7, epoch, 0), is_transactional=True))
         builder.store(service.objects)
         capsys.readouterr()
-        handler({"is_thorough": True}, Context())
+        handler({"is_thorough": True}, Remaining())
         lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
         (line,) = [line for line in lines if metric_names.TRANSACTIONS_HANGING in line]
         counted.append((line[metric_names.TRANSACTIONS_HANGING], line[metric_names.TRANSACTIONS_OVERDUE]))

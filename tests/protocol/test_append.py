@@ -14,11 +14,13 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from fenceline import errors
 from fenceline.append.request import AppendRequest
 from fenceline.format import batch, keys
-from fenceline.limits import SEGMENT_BYTES_MAX
+from fenceline.limits import INT64_MAX, SEGMENT_BYTES_MAX
+from fenceline.log.checkpoint_items import Head
+from fenceline.log.state import PartitionState
 from fenceline.model.record import Record
 from fenceline.model.requests import ReadRequest
 from fenceline.model.results import Appended, SessionRef
-from fenceline.ports import Delete
+from fenceline.ports import Delete, Put
 from fenceline.service.log import Log
 from tests.support.patience import PATIENCE_S, wait_until
 from tests.support.service import (
@@ -330,6 +332,23 @@ def test_behind_a_damaged_segment_nothing_is_appended_and_it_is_left_as_it_is(
             append(log, "c")
     assert service.objects.store.get(key) == damaged
     assert len(service.objects.store.list("log/")) == 2
+
+
+@pytest.mark.parametrize("member", ["next_offset", "bytes", "own_records"])
+def test_a_batch_that_a_head_could_not_count_is_refused_before_its_create(service: Service, member: str) -> None:
+    """In the log it would keep every later checkpoint, trim and rebuild from being written."""
+    key = keys.head_item(service.topic_id(), 0)
+    left = {"next_offset": 1, "bytes": 1, "own_records": 100}
+    brim = PartitionState(**{"next_offset": 7, member: INT64_MAX - left[member]})
+    service.items.store.write([Put(key, Head(brim, brim.next_offset).to_value(), 1, expected=None)])
+    if member == "own_records":
+        append(service.log, *["a"] * 100)
+    before = len(service.objects.store.list("log/"))
+    for log in (service.log, service.another()):
+        with pytest.raises(errors.InvalidRequestError, match="63 bits"):
+            append(log, "c", "d")
+    assert len(service.objects.store.list("log/")) == before
+    service.log.partitions.checkpoint(TOPIC, 0)
 
 
 def test_a_missing_segment_is_corrupt_and_the_hole_is_not_filled(service: Service) -> None:

@@ -21,7 +21,6 @@ from fenceline.model.results import Appended
 from fenceline.ports import Delete, Item, Put, Unavailable
 from fenceline.recovery.verify import verify_partition
 from fenceline.service.log import Log
-from fenceline.sweeper.sweep import sweep
 from tests.support.service import (
     REGION,
     TOPIC,
@@ -33,6 +32,7 @@ from tests.support.service import (
     never_arrives,
     request,
 )
+from tests.support.sweeping import strict_sweep
 
 HOUR_MS = 3_600_000
 WORTH_MS = offering.WORTH_MS
@@ -525,10 +525,10 @@ def test_offers_of_a_deleted_topic_are_appended_to_the_next_one_of_its_name(
 def test_the_sweeper_deletes_offers_that_were_left_an_hour_ago(service: Service) -> None:
     leaves_an_offer(service, "left")
     service.runtime.advance(HOUR_MS - 1)
-    sweep(service.log, duration_ms=60_000, is_thorough=True)
+    strict_sweep(service.log, duration_ms=60_000, is_thorough=True)
     assert len(offers_of(service)) == 1
     service.runtime.advance(2)
-    sweep(service.log, duration_ms=60_000, is_thorough=True)
+    strict_sweep(service.log, duration_ms=60_000, is_thorough=True)
     assert offers_of(service) == []
 
 
@@ -537,7 +537,7 @@ def test_offers_and_round_go_with_their_topic(service: Service) -> None:
     topic_id = service.topic_id()
     service.log.topics.delete(TOPIC)
     for _ in range(4):
-        sweep(service.log, duration_ms=60_000)
+        strict_sweep(service.log, duration_ms=60_000)
         service.runtime.advance(limits.GC_GRACE_MS)
     assert list(service.items.store.query(keys.offer_items(topic_id, 0))) == []
     assert list(service.items.store.query(keys.partition_items(topic_id, 0))) == []

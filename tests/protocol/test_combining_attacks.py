@@ -15,7 +15,6 @@ from fenceline.append.queue import Ticket
 from fenceline.format import keys
 from fenceline.ports import Delete, NoAnswer, NotFound, Put, Unavailable
 from fenceline.service.log import Log
-from fenceline.sweeper.sweep import sweep
 from tests.protocol.test_combining import (
     HOUR_MS,
     _creates_are_dear,  # noqa: F401  a fixture of every test here, too
@@ -30,6 +29,7 @@ from tests.protocol.test_combining import (
 )
 from tests.support.coordinating import Coordinator
 from tests.support.service import TOPIC, Service, append, never_arrives, request
+from tests.support.sweeping import strict_sweep
 
 LISTS = 2  # the offset of the segment that lists the offer of ``served``
 
@@ -348,7 +348,7 @@ def becomes_a_ghost(service: Service, offset: int) -> None:
     service.log.partitions.trim(TOPIC, 0, found[-1].next_offset)
     for _ in range(4):
         service.runtime.advance(HOUR_MS + 1)
-        sweep(service.log, duration_ms=60_000, is_thorough=True)
+        strict_sweep(service.log, duration_ms=60_000, is_thorough=True)
     key = keys.segment_key(service.topic_id(), 0, offset)
     with pytest.raises(NotFound):
         service.objects.store.get(key)

@@ -56,6 +56,7 @@ from tests.support.service import (
     serve,
     serve_in_real_time,
 )
+from tests.support.sweeping import swept
 from tests.support.tries import tries
 
 Pair = tuple[bytes | None, bytes | None]
@@ -589,6 +590,29 @@ def test_a_store_that_is_away_is_asked_once_by_a_compaction(table: Service) -> N
     with pytest.raises(errors.StoreUnavailableError):
         table.log.partitions.compact(TOPIC, 0)
     assert table.objects.calls["get"] == before + 1
+
+
+def test_a_request_decodes_so_much_and_leaves_the_rest_to_the_sweeper(
+    table: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n in range(6):
+        put(table.log, (f"{n}", "v" * 1_000))
+    monkeypatch.setattr(limits, "COMPACTION_REQUEST_DECODED_BYTES", 2_000)
+    table.log.partitions.compact(TOPIC, 0)
+    assert horizon(table.log) == 2
+    assert head_of(table).compaction_wanted == 6
+    report = swept(table)
+    assert (report.compactions, horizon(table.log)) == (1, 6)
+
+
+def test_a_round_ends_after_so_many_decoded_bytes_and_another_one_follows(table: Service) -> None:
+    for n in range(6):
+        put(table.log, (f"{n}", "v" * 1_000))
+    view = compaction.compact(partition_of(table), decoded_max=2_000)
+    assert view is not None
+    assert view.horizon == 6
+    assert [keys.parse_compacted_key(key)[2] for key in view_files(table)] == [2, 4, 6], "each round makes a view"
+    assert [key for _, key, _ in pairs(table.log)] == [*"012345"]
 
 
 def test_the_first_pass_stops_before_it_remembers_too_many_keys(table: Service) -> None:

@@ -12,11 +12,13 @@ from fenceline import limits
 from fenceline.append.region_markers import SkipEntry, UpdateEntry
 from fenceline.format import keys
 from fenceline.format.region_markers import Skip, Updates
+from fenceline.model.results import SegmentList
 from fenceline.ports import Put
 from fenceline.regions.contacts import Contact
 from fenceline.regions.forwarding import ANSWERS_PER_LOOK, ASKS_PER_LOOK, forwarding_name
 from fenceline.regions.history import ANOTHER_HISTORY
 from fenceline.regions.link_item import value_of
+from fenceline.regions.scan_notes import ScanNote
 from tests.protocol.test_pulling import numbers, transaction
 from tests.support.regions import Region, RegionWorld
 from tests.support.replicating import together
@@ -167,6 +169,66 @@ def test_aborted_records_between_are_no_obstacle_and_a_skip_is(world: RegionWorl
     world.runtime.advance(60_000)
     assert world["a"].pull().took_records == 0
     assert of(world["a"], "c") == ["c1", "c3"]
+
+
+def skip_of_c2(world: RegionWorld) -> None:
+    """Let b have c1 and c3, with a SKIP of c2 between, and a have c1 alone."""
+    world["c"].append("c1")
+    world["b"].pull()
+    world["a"].pull()
+    for n in (2, 3):
+        world["c"].append(f"c{n}")
+    world["c"].log.partitions.trim(TOPIC, 0, 2)
+    position = world["b"].origin("c")
+    assert position is not None
+    skip = Skip("c", position.topic_id, position.next_offset, 2, 1)
+    appender = world["b"].log._resolver.appenders.of(TOPIC, world["b"].service.topic_id(), 0)
+    appender.append(SkipEntry(skip, position), world.runtime.monotonic_ms() + 10_000)
+    world["b"].pull()
+    assert numbers(world["b"], "c") == [("c1", 1), ("c3", 3)]
+
+
+def trim_to_c3(world: RegionWorld) -> None:
+    world["b"].log.partitions.trim(TOPIC, 0, world["b"].segments()[-1].base_offset)
+
+
+def test_a_skip_that_is_trimmed_while_it_is_looked_for_is_none_that_is_not_there(world: RegionWorld) -> None:
+    """The log start moves between the answer for c's segments and the one for b's own markers."""
+    skip_of_c2(world)
+    lose(world, "c")
+    suspend(world["a"], "c")
+    peer = world["a"].peers["b"]
+
+    def trims(answer: SegmentList) -> SegmentList:
+        if peer.asked[-1][0] == "c":
+            trim_to_c3(world)
+        return answer
+
+    peer.segments_seen = trims
+    assert world["a"].pull().took_records == 0
+    assert peer.asked[-1][0] == "own", "it was looked for"
+    assert of(world["a"], "c") == ["c1"]
+    assert "lacks records" in (contact(world["a"], "c", "b").problem or "")
+
+
+def test_nothing_is_looked_for_where_the_peer_has_trimmed_what_was_passed(world: RegionWorld) -> None:
+    """Another segment of c may have been there. So no question is asked whose answer could not count."""
+    skip_of_c2(world)
+    trim_to_c3(world)
+    lose(world, "c")
+    suspend(world["a"], "c")
+    link = world["a"].own_replicator
+    (place,) = link._contacts._partitions
+    position = world["a"].origin("c")
+    assert position is not None
+    life = f"{world['b'].service.topic_id()}/{position.topic_id}"
+    link._contacts.keep_note(place, ("c", "b"), ScanNote(life, position.next_offset, 1, 1))  # as a look before noted it
+    peer = world["a"].peers["b"]
+    peer.asked.clear()
+    assert world["a"].pull().took_records == 0
+    assert [origin for origin, _ in peer.asked].count("own") == 1, "b's own records are asked for, and no markers"
+    assert of(world["a"], "c") == ["c1"]
+    assert "lacks records" in (contact(world["a"], "c", "b").problem or "")
 
 
 def test_a_skip_that_shares_a_segment_with_another_regions_is_seen(world: RegionWorld) -> None:
@@ -366,7 +428,8 @@ def test_a_peer_that_lies_about_numbers_gives_nothing(world: RegionWorld) -> Non
             ],
         )
 
-    for count in (2, 9):  # the numbers lie within a batch; they leave some out, and b has no segment before them
+    # The numbers lie within a batch. They leave some out, and b has no segment before them. No log has so many offsets.
+    for count in (2, 9, limits.INT64_MAX, limits.INT64_MAX + 1):
         with_count(count)
         world.runtime.advance(60_000)
         assert world["a"].pull().took_records == 0

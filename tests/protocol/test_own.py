@@ -23,7 +23,6 @@ from fenceline.errors import (
 )
 from fenceline.format import keys
 from fenceline.model.requests import OwnTarget
-from fenceline.sweeper.sweep import sweep
 from tests.support.owning import (
     LEASE_MS,
     OTHER,
@@ -42,6 +41,7 @@ from tests.support.owning import (
 )
 from tests.support.service import TOPIC, FakeRuntime, Service, is_unavailable, loses_answer, moves, never_arrives
 from tests.support.service import request as request_of
+from tests.support.sweeping import strict_sweep
 
 
 @pytest.fixture
@@ -294,7 +294,7 @@ def test_what_a_deleted_life_had_is_collected_with_it(service: Service) -> None:
     service.log.topics.delete(TOPIC)
     for _ in range(4):
         service.runtime.advance(limits.GC_GRACE_MS + 1)
-        sweep(service.another(), duration_ms=limits.GC_GRACE_MS)
+        strict_sweep(service.another(), duration_ms=limits.GC_GRACE_MS)
     assert not service.items.store.query(keys.partition_items(topic_id, 0))
 
 

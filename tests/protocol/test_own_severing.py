@@ -14,7 +14,6 @@ from fenceline import limits
 from fenceline.access import session as sessions
 from fenceline.access.fence_markers import read_sessions
 from fenceline.service.log import Log
-from fenceline.sweeper.sweep import sweep
 from tests.support.owning import (
     OTHER,
     WRITE,
@@ -32,7 +31,7 @@ from tests.support.owning import (
     told,
 )
 from tests.support.service import TOPIC, Service, append, is_unavailable
-from tests.support.sweeping import Died
+from tests.support.sweeping import Died, strict_sweep
 
 
 @pytest.fixture
@@ -185,7 +184,7 @@ MEETERS: dict[str, Callable[[Service, str, str], object]] = {
     "its own reading": lambda service, a, b: told(lambda: read(service.another(), a)),
     "a reading beside it": lambda service, a, b: read(service.another(), None),
     "its heartbeat": lambda service, a, b: told(lambda: service.another().access.heartbeat(a)),
-    "the sweeper": lambda service, a, b: sweep(service.another(), duration_ms=60_000, is_thorough=True),
+    "the sweeper": lambda service, a, b: strict_sweep(service.another(), duration_ms=60_000, is_thorough=True),
     "a claim of a partition": lambda service, a, b: claim(service, "ExclusiveWithFencing", b, partition=1),
 }
 

@@ -9,13 +9,13 @@ import pytest
 
 from fenceline import limits
 from fenceline.append.request import AppendRequest
-from fenceline.format import batch
+from fenceline.format import batch, compression
 from fenceline.format.batch import BatchHeader
 from fenceline.model.record import Record
 from fenceline.model.requests import ReadRequest
 from fenceline.regions.replicator import Run
 from tests.support.regions import Region, RegionWorld
-from tests.support.service import TOPIC, request
+from tests.support.service import TOPIC, LogBuilder, data, request
 from tests.support.transacting import Producer
 
 _RECORDS_AT = 61  # in a batch
@@ -136,6 +136,94 @@ def test_a_look_costs_one_question_for_segments_and_a_pull_one_body_each(world: 
     assert peer.calls == {"topic": 1, "segments": 2, "body": 5}
     world["b"].pull()
     assert peer.calls == {"topic": 1, "segments": 3, "body": 5}
+
+
+# Small batches that decode to much
+
+
+class Decoding:
+    """A count of what is decompressed, which may take time.
+
+    Attributes:
+        took_ms: What one batch takes, on the runtime's clocks.
+    """
+
+    def __init__(self, world: RegionWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.took_ms = 0
+        self.sizes: list[int] = []
+        payload = compression.payload
+
+        def counted(data: memoryview, codec: int, *, bytes_max: int) -> memoryview:
+            found = payload(data, codec, bytes_max=bytes_max)
+            if codec:
+                self.sizes.append(len(found))
+                world.runtime.advance(self.took_ms)
+            return found
+
+        monkeypatch.setattr(compression, "payload", counted)
+
+
+@pytest.fixture
+def three() -> Iterator[RegionWorld]:
+    made = RegionWorld("a", "b", "c")
+    made.create()
+    yield made
+    made.close()
+
+
+def store_large(region: Region, segments: int, batches: int, size: int = 4_096) -> None:
+    """Let a region have batches that take a hundred bytes, and ``size`` bytes decompressed."""
+    builder = LogBuilder(topic_id=region.service.topic_id(), region=region.name)
+    for _ in range(segments):
+        builder.add(*[data(bytes(size), codec="zstd")] * batches)
+    builder.store(region.service.objects)
+
+
+def of_origin(region: Region) -> list[tuple[str, int]]:
+    """Return (origin, records) of each segment."""
+    return [
+        (segment.metadata.origin, sum(header.count for _, header in segment.batches)) for segment in region.segments()
+    ]
+
+
+@pytest.mark.parametrize(("segments", "batches"), [(1, 12), (12, 1)], ids=["in one segment", "in a segment each"])
+def test_batches_that_take_long_to_decode_are_appended_bit_by_bit_and_hold_no_other_source_up(
+    three: RegionWorld, monkeypatch: pytest.MonkeyPatch, segments: int, batches: int
+) -> None:
+    """Each takes most of a run's time. What was packed is appended, and then it is the other source's turn."""
+    store_large(three["a"], segments, batches)
+    three["c"].append("c1")
+    decoding = Decoding(three, monkeypatch)
+    decoding.took_ms = limits.LINK_RUN_MS - 5_000
+    assert three["b"].pull().took_records == 2 + 1
+    assert of_origin(three["b"]) == [("a", 2), ("c", 1)]
+    assert len(decoding.sizes) == 2
+    for taken in range(4, 13, 2):
+        assert three["b"].pull().took_records == 2
+        assert len(decoding.sizes) == taken
+    assert three["b"].pull().took_records == 0
+    assert len(decoding.sizes) == 12, "each is decoded once"
+
+
+@pytest.mark.parametrize(("segments", "batches"), [(1, 12), (12, 1)], ids=["in one segment", "in a segment each"])
+def test_after_so_many_decoded_bytes_another_source_has_its_turn(
+    three: RegionWorld, monkeypatch: pytest.MonkeyPatch, segments: int, batches: int
+) -> None:
+    monkeypatch.setattr(limits, "REPLICATED_DECODED_BYTES", 3 * 4_096)
+    store_large(three["a"], segments, batches)
+    three["c"].append("c1")
+    decoding, creates = Decoding(three, monkeypatch), list[int]()
+
+    def note(operation: str, key: str) -> None:
+        if operation == "create":
+            creates.append(sum(decoding.sizes))
+
+    three["b"].service.objects.on_call = note
+    assert three["b"].pull().took_records == 13
+    at = [origin for origin, _ in of_origin(three["b"])].index("c")
+    assert creates[at] <= 3 * 4_200, "so much of a was decoded before the record of c came"
+    assert all(records <= 3 for _, records in of_origin(three["b"])), "a third region takes a segment in one go"
+    assert len(decoding.sizes) == 12, "each is decoded once"
 
 
 def test_many_small_segments_become_one(world: RegionWorld) -> None:

@@ -6,15 +6,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
+from aiokafka.codec import zstd_encode
 
 from fenceline import limits
 from fenceline.append.region_markers import SkipEntry
+from fenceline.errors import InvalidRequestError, StoreUnavailableError
 from fenceline.format import batch, control, keys
 from fenceline.format.region_markers import Skip
-from fenceline.model.results import SegmentEntry, SegmentList
+from fenceline.model.results import Bounds, SegmentEntry, SegmentList
 from fenceline.regions.contacts import Contact
+from tests.support.independent_codec import NOW, forge, record, varint
 from tests.support.regions import Region, RegionWorld
-from tests.support.service import TOPIC, LogBuilder, data, marker, never_arrives
+from tests.support.service import TOPIC, LogBuilder, Part, data, marker, never_arrives, outcome, request
 
 
 @pytest.fixture
@@ -68,6 +71,63 @@ def test_nothing_is_taken_of_a_segment_that_is_not_as_announced(world: RegionWor
     world.runtime.advance(limits.PEER_PAUSE_MS)
     assert world["b"].pull().took_records == 2
     assert contact(world["b"], "a").problem is None
+
+
+MOST = limits.INT64_MAX
+
+
+def claiming(kept: int, own_records: int, log_start: int = 0) -> Callable[[SegmentList], SegmentList]:
+    """Return an answer's change: so many own records lie below the log start, and below each segment."""
+
+    def change(answer: SegmentList) -> SegmentList:
+        entries = [of_origin(entry, own_records=own_records) for entry in answer.segments]
+        bounds = answer.bounds
+        if log_start:
+            bounds, entries = Bounds(log_start, log_start, log_start), []
+        position = max(answer.position, log_start)
+        return replace(answer, segments=entries, bounds=bounds, position=position, log_start_own_records=kept)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change", [claiming(MOST, MOST), claiming(MOST - 1, MOST - 1), claiming(1, 1)], ids=["most", "almost", "one"]
+)
+def test_a_source_that_counts_more_own_records_than_its_log_has_offsets_gives_nothing(
+    world: RegionWorld, change: Callable[[SegmentList], SegmentList]
+) -> None:
+    """What is computed of such a number fits no head: each later one would be refused, and so would each checkpoint."""
+    world["a"].append("a1")
+    peer = world["b"].peers["a"]
+    peer.segments_seen = change
+    assert world["b"].pull().took_records == 0
+    assert "more own records than its log has offsets" in (contact(world["b"], "a").problem or "")
+    for n in range(2 * limits.CHECKPOINT_SEGMENTS):
+        world["b"].append(f"b{n}")
+    world["b"].log.partitions.checkpoint(TOPIC, 0)
+    peer.segments_seen = lambda answer: answer
+    world.runtime.advance(limits.PEER_PAUSE_MS_MAX)
+    assert world["b"].pull().took_records == 1
+
+
+def test_a_gap_of_more_records_than_offsets_is_none_and_cannot_be_skipped(world: RegionWorld) -> None:
+    world["a"].append("a1")
+    world["b"].pull()
+    peer = world["b"].peers["a"]
+    peer.segments_seen = claiming(MOST, MOST, log_start=9)
+    world["b"].pull()
+    known = contact(world["b"], "a")
+    assert (known.gap, "more own records than its log has offsets" in (known.problem or "")) == (None, True)
+    with pytest.raises(StoreUnavailableError):
+        world["b"].log.replication.skip(TOPIC, 0, "a", 9)
+    position = world["b"].origin("a")
+    assert position is not None
+    appender = world["b"].log._resolver.appenders.of(TOPIC, world["b"].service.topic_id(), 0)
+    for to_offset, count in ((9, 9), (9, MOST), (MOST + 1, 2), (9, -1)):
+        skip = Skip("a", position.topic_id, position.next_offset, to_offset, count)
+        with pytest.raises(InvalidRequestError):
+            appender.append(SkipEntry(skip, position), world.runtime.monotonic_ms() + 10_000)
+    assert len(world["b"].segments()) == 1
 
 
 def damaged(body: bytes) -> bytes:
@@ -315,6 +375,137 @@ def test_a_skip_passes_a_gap_and_what_follows_is_taken_with_its_numbers(world: R
     assert world["b"].pull().took_records == 1
 
 
+# Batches that no producer here may send
+
+
+def forged(payload: bytes, **fields: int) -> Part:
+    """Return a batch with any records and header."""
+    return lambda offset, epoch, now_ms: forge(payload, base_offset=offset, leader_epoch=epoch, **fields)
+
+
+def unreadable(offset: int, epoch: int, now_ms: int) -> bytes:
+    body = marker(control.SUBSCRIPTION_UPDATE, {"updates": []})(offset, epoch, now_ms)
+    broken = body.replace(b"{", b"[")
+    return batch.assemble(batch.parse_header(broken), broken[batch.HEADER_BYTES :])
+
+
+def compressed_marker(offset: int, epoch: int, now_ms: int) -> bytes:
+    body = marker(0x1FF)(offset, epoch, now_ms)
+    header = batch.parse_header(body)
+    return batch.assemble(header._replace(attributes=header.attributes | 4), zstd_encode(body[batch.HEADER_BYTES :]))
+
+
+TWO = record(0) + record(1)
+FORMS: dict[str, tuple[Part, int, int]] = {  # with the offsets and the records that it takes in its source's log
+    "deltas far apart": (forged(record(0) + record(1000), count=2), 2, 2),
+    "deltas that go back": (forged(record(1) + record(0), count=2), 2, 2),
+    "a last offset beyond its records": (forged(TWO, count=2, last_offset_delta=1000), 1001, 2),
+    "a time below -1": (forged(record(timestamp_delta=-NOW - 9), max_timestamp=-9), 1, 1),
+    "another highest time": (forged(TWO, count=2, max_timestamp=NOW + 7), 2, 2),
+    "a longer form": (forged(varint(8) + b"\0\0\x80\0" + b"\x01\x01\0\0"), 1, 1),
+    "no records": (forged(b"-----"), 1, 1),
+    "an unknown codec": (forged(TWO, count=2, attributes=5), 2, 2),
+    "a marker that cannot be read": (unreadable, 1, 0),
+    "a marker that is compressed": (compressed_marker, 1, 0),
+}
+
+
+def is_stopped_at(world: RegionWorld, from_offset: int, to_offset: int) -> bool:
+    """Return True if region b shows that its link has stopped at these offsets, in this process and in another one."""
+    processes = world["b"].log, world["b"].another()
+    problems = [log.replication.status(TOPIC).regions[0].problem or "" for log in processes]
+    return all(f"from={from_offset} to={to_offset}" in one and "partition=0" in one for one in problems)
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_batch_that_no_producer_may_send_stops_its_link_until_it_is_skipped(world: RegionWorld, name: str) -> None:
+    """What comes before it is taken, also of its segment. What this region has acknowledged is read by all."""
+    part, offsets, records = FORMS[name]
+    builder = LogBuilder(topic_id=world["a"].service.topic_id(), region="a")
+    builder.add(data("a1"))
+    parts = (data("a2"), data("x", producer=(7, 0, 0), is_transactional=True), outcome(7, 1, is_commit=False))
+    builder.segments.append(builder.make(*parts, part, data("a3", "a4")))
+    builder.store(world["a"].service.objects)
+    replication = world["b"].log.replication
+    first, after = 4, 4 + offsets
+    assert replication.run(TOPIC, 0).took_records == 2
+    for _ in range(3):
+        assert replication.run(TOPIC, 0).took_records == 0
+        assert is_stopped_at(world, first, after)
+        assert world["b"].log.replication.status(TOPIC).gaps == []
+        world["b"].append("b2")
+        world.runtime.advance(limits.PEER_PAUSE_MS_MAX)
+    assert world["b"].values() == ["a1", "a2", "b2", "b2", "b2"]
+    for wrong in (first, after - 1, after + 1, MOST):
+        with pytest.raises(InvalidRequestError):
+            replication.skip(TOPIC, 0, "a", wrong)
+    assert world["b"].another().replication.skip(TOPIC, 0, "a", after) == 1 + records  # with the aborted one
+    with pytest.raises(InvalidRequestError):
+        replication.skip(TOPIC, 0, "a", after)
+    assert replication.run(TOPIC, 0).took_records == 2
+    assert world["b"].values()[-2:] == ["a3", "a4"]
+    (told,) = replication.status(TOPIC).regions
+    assert (told.problem, told.lag_records) == (None, 0)
+    position = world["b"].origin("a")
+    assert position is not None
+    assert (position.next_offset, position.count) == (after + 2, 5 + records)
+    assert replication.status(TOPIC).skipped_records == 1 + records
+
+
+@pytest.mark.parametrize("is_again", [False, True], ids=["first contact", "a new life"])
+def test_a_refused_batch_at_the_start_of_a_source_can_be_skipped(world: RegionWorld, *, is_again: bool) -> None:
+    if is_again:
+        world["a"].append("a0")
+        world["b"].pull()
+        world["a"].log.topics.delete(TOPIC)
+        world["a"].log.topics.create(TOPIC, regions=["a", "b"])
+        world.runtime.advance(60_000)
+    builder = LogBuilder(topic_id=world["a"].service.topic_id(), region="a")
+    builder.add(forged(record(1) + record(0), count=2))
+    builder.add(data("a1"))
+    builder.store(world["a"].service.objects)
+    world.replace_log("a")
+    replication = world["b"].log.replication
+    assert replication.run(TOPIC, 0).took_records == 0
+    assert is_stopped_at(world, 0, 2)
+    assert replication.skip(TOPIC, 0, "a", 2) == 2
+    assert replication.run(TOPIC, 0).took_records == 1
+    assert world["b"].values()[-1] == "a1"
+    position = world["b"].origin("a")
+    assert position is not None
+    assert (position.topic_id, position.next_offset, position.count) == (builder.topic_id, 3, 3)
+
+
+def test_a_batch_is_not_judged_by_what_is_its_own_regions(world: RegionWorld) -> None:
+    """Its base offset, the time of its append, and what a topic's configuration allows."""
+    world["a"].log.topics.alter(TOPIC, config={"message.timestamp.type": "LogAppendTime"})
+    world["b"].log.topics.alter(TOPIC, config={"max.message.bytes": 100, "message.timestamp.before.max.ms": 1})
+    world["a"].append("a1", "a" * 200)
+    world["a"].log.append(TOPIC, 0, request("a3", "a4", timestamp=7))
+    world.runtime.advance(60_000)
+    assert world["b"].pull().took_records == 4
+
+
+def test_a_problem_with_what_follows_the_position_stays_until_it_is_gone(world: RegionWorld) -> None:
+    """An answer alone does not end it. The pauses grow meanwhile."""
+    world["a"].append("a1")
+    peer = world["b"].peers["a"]
+    peer.body_seen = damaged
+    pauses = []
+    for _ in range(4):
+        next_ms = world["b"].log.replication.run(TOPIC, 0).next_ms
+        assert next_ms is not None
+        pauses.append(next_ms)
+        (told,) = world["b"].log.replication.status(TOPIC).regions
+        assert "CRC" in (told.problem or "")
+        world.runtime.advance(next_ms)
+    assert pauses == [1_000, 2_000, 4_000, 8_000]
+    peer.body_seen = lambda body: body
+    world["b"].log.replication.run(TOPIC, 0)
+    (told,) = world["b"].log.replication.status(TOPIC).regions
+    assert told.problem is None
+
+
 # Markers
 
 
@@ -338,11 +529,6 @@ def test_markers_travel_by_their_bit_whether_they_are_known_or_not(world: Region
 
 
 def test_a_marker_that_travels_and_cannot_be_read_stops_the_link(world: RegionWorld) -> None:
-    def unreadable(offset: int, epoch: int, now_ms: int) -> bytes:
-        body = marker(control.SUBSCRIPTION_UPDATE, {"updates": []})(offset, epoch, now_ms)
-        broken = body.replace(b"{", b"[")
-        return batch.assemble(batch.parse_header(broken), broken[batch.HEADER_BYTES :])
-
     topic_id = world["a"].service.topic_id()
     builder = LogBuilder(topic_id=topic_id, region="a")
     builder.add(data("a1"))

@@ -22,7 +22,6 @@ from fenceline.model.topic import LEGAL_NAME
 from fenceline.ports import Unavailable
 from fenceline.recovery.rebuild import rebuild
 from fenceline.service.log import Log
-from fenceline.sweeper.sweep import sweep
 from tests.support.service import (
     REGION,
     TOPIC,
@@ -35,6 +34,7 @@ from tests.support.service import (
     request,
     serve,
 )
+from tests.support.sweeping import strict_sweep
 
 SAME_FIELDS = ("state", "log_start")
 
@@ -158,7 +158,7 @@ def test_of_two_lives_of_a_name_the_newer_keeps_it_and_the_older_comes_back_unde
     assert [record.value for record in page.records] == [f"old{n}".encode() for n in range(10)]
     assert items.query(keys.GONE) == [], "what waits there is deleted"
     for _ in range(4):
-        sweep(log, duration_ms=limits.GC_GRACE_MS, is_thorough=True)
+        strict_sweep(log, duration_ms=limits.GC_GRACE_MS, is_thorough=True)
         service.runtime.advance(limits.GC_GRACE_MS)
     assert log.append(fresh, 0, request("goes on")).base_offset == 10  # type: ignore[union-attr]
     assert log.append(TOPIC, 0, request("goes on")).base_offset == 1  # type: ignore[union-attr]
@@ -258,11 +258,11 @@ def test_a_compacted_view_is_made_anew_and_the_old_one_is_collected(service: Ser
     log, items = after_loss(service)
     assert log.partitions.offsets("table", 0).compaction_horizon == 0
     assert table(log) == [(0, b"0"), (1, b"1"), (2, b"2")]
-    sweep(log, duration_ms=limits.GC_GRACE_MS)
+    strict_sweep(log, duration_ms=limits.GC_GRACE_MS)
     assert log.partitions.offsets("table", 0).compaction_horizon == 3
     assert table(log) == [(2, b"2")]
     service.runtime.advance(limits.GC_GRACE_MS)
-    sweep(log, duration_ms=limits.GC_GRACE_MS)
+    strict_sweep(log, duration_ms=limits.GC_GRACE_MS)
     (new,) = service.objects.store.list(prefix)
     assert new.key != old.key
     items.close()

@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
+from fenceline.append.region_markers import UpdateEntry
+from fenceline.format.region_markers import Update, Updates
 from fenceline.model.requests import Acknowledgement
 from fenceline.model.subscription import GroupOffset
+from fenceline.regions import snapshots
 from fenceline.subscriptions import cursors
 from fenceline.subscriptions.snapshot_cache import NOTHING
 from tests.support.region_ticks import SUB, Ticking
@@ -213,6 +216,23 @@ def test_the_region_in_which_to_read_travels() -> None:
     advise("a", None)
     regions.settle()
     assert (advice("a"), advice("b")) == (None, None)
+
+
+def test_an_update_moves_no_cursor_beyond_its_own_offset() -> None:
+    """Its sender cannot have known of what lies there, whatever it heard later."""
+    regions = both()
+    here = regions.state("b").next_offset
+    position = {"b": (regions.partition("b").topic_id, here + 3)}
+    regions.work("a").append(UpdateEntry(Updates([Update(SUB, "s", position)])))
+    regions.pull("b", "a")
+    regions["b"].append("b3", "b4", "b5")
+    snapshots.start(regions.work("a"))
+    regions.pull("b", "a")
+    snapshots.answer(regions.work("b"), regions.state("b").regions)
+    before = regions.unread("b")
+    regions.tick("b")
+    assert regions.unread("b") == before
+    assert {"b3", "b4", "b5"} <= {*before}
 
 
 # Costs

@@ -253,6 +253,7 @@ ONE = batch_of("v")
         (None, Replicated(LIFE, 1, 1), [ONE + b"x"]),
         (None, Replicated(LIFE, 1, 1), [ONE[:-1] + b"\xff"]),
         (None, Replicated(LIFE, 2**63, 1), [ONE]),
+        (None, Replicated(LIFE, 2**63 - 1, 2**63), [ONE]),
         (None, Replicated("x" * 33, 1, 1), [ONE]),
         (None, Replicated(LIFE, 1, 1, "no chain"), [ONE]),
         (AT_2, Replicated(LIFE, 3, 2), [ONE]),
@@ -260,8 +261,8 @@ ONE = batch_of("v")
         (Origin("there-life-2", 1, 1, former=(LIFE,)), Replicated(LIFE, 1, 1), [ONE]),
     ],
     ids=["nothing", "a number below 1", "a transaction", "a commit", "a seal", "cut off", "too long", "a wrong CRC",
-         "an offset too high", "a long id", "no chain", "a number taken before", "no offset further",
-         "an earlier life"],
+         "an offset too high", "a number too high", "a long id", "no chain", "a number taken before",
+         "no offset further", "an earlier life"],
 )  # fmt: skip
 def test_no_entry_is_made_of_batches_that_do_not_follow_or_that_would_do_more(
     position: Origin | None, source: Replicated, batches: list[bytes]

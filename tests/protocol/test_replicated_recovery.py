@@ -6,16 +6,18 @@ from typing import Any
 
 import pytest
 
+from fenceline import limits
 from fenceline.adapters.sqlite.directory import SqliteItemStore
 from fenceline.append.entry import Marked, Outdated
 from fenceline.format import keys
+from fenceline.format.segment import Replicated
 from fenceline.log.checkpoint_items import Head
 from fenceline.log.context import Context
 from fenceline.log.replay import write_state
 from fenceline.recovery.rebuild import rebuild
 from fenceline.recovery.verify import Verified, verify_partition
 from fenceline.service.log import Log
-from tests.support.region_logs import OWN, RegionLog, skip
+from tests.support.region_logs import OWN, RegionLog, life, skip
 from tests.support.replicating import entry_of, put
 from tests.support.service import TOPIC, Service, append, data, outcome, serve
 
@@ -66,6 +68,26 @@ def after_loss(service: Service) -> tuple[Log, SqliteItemStore]:
     items = SqliteItemStore(":memory:")
     rebuild(Context(service.objects.store, items, service.runtime, OWN))
     return Log(service.objects.store, items, service.runtime, region=OWN), items
+
+
+@pytest.mark.parametrize("is_skip", [False, True], ids=["taken", "skipped"])
+def test_a_log_that_took_numbers_beyond_63_bits_goes_on(service: Service, *, is_skip: bool) -> None:
+    """An older fenceline believed a peer that counted so far. No head could hold the sum then."""
+    log = RegionLog(topic_id=service.topic_id())
+    log.takes("b", "1")
+    if is_skip:
+        log.add(skip("b", 12, 20, limits.INT64_MAX), skip("b", 20, 30, limits.INT64_MAX))
+    else:
+        log.add(data("2"), origin="b", replicated=Replicated(life("b"), 20, limits.INT64_MAX + 1, "cc"))
+    log.store(service.objects.store)
+    append(service.log, "local")
+    service.log.partitions.checkpoint(TOPIC, 0)
+    assert verified(service).problem == ""
+    assert service.log.partitions.trim(TOPIC, 0, 1) == 1
+    position = head_of(service.items.store, log.topic_id).state.origins["b"]
+    assert position.count == limits.INT64_MAX
+    _, items = after_loss(service)
+    assert head_of(items, log.topic_id).state.origins["b"] == position
 
 
 def test_a_log_that_regions_share_is_verified_and_rebuilt_with_its_positions(service: Service) -> None:

@@ -15,7 +15,7 @@ from fenceline import limits
 from fenceline.adapters.sqlite.directory import SqliteItemStore, SqliteObjectStore
 from fenceline.append.request import AppendRequest
 from fenceline.errors import OutOfOrderSequenceNumberError, UnknownTopicOrPartitionError
-from fenceline.format import keys
+from fenceline.format import compression, keys
 from fenceline.log.checkpoint_items import Head
 from fenceline.log.context import Context
 from fenceline.log.deletes import Budget
@@ -726,6 +726,24 @@ def test_damage_in_one_partition_is_told_and_holds_nothing_else_up(service: Serv
     assert report.is_whole
 
 
+def test_an_error_that_no_step_should_raise_is_told_by_its_place_and_holds_nothing_else_up(service: Service) -> None:
+    """A head that cannot be read raises one: also where it is looked at together with others."""
+    service.log.topics.alter(TOPIC, partitions=3)
+    for partition in range(3):
+        service.log.append(TOPIC, partition, request("a"))
+        service.log.partitions.checkpoint(TOPIC, partition)
+    key = keys.head_item(service.topic_id(), 1)
+    item = service.items.store.get([key])[key]
+    service.items.store.write([Put(key, {**item.value, "origins": b"secret"}, item.version + 1, item.version)])
+    service.runtime.advance(DAY)
+    report = sweep(service.another(), duration_ms=HOUR)
+    assert report is not None
+    assert (report.log_starts, report.partitions, report.is_whole, report.is_corrupt) == (2, 3, True, False)
+    assert report.unexpected == len(report.problems) == 2
+    assert "topic=orders partition=1: error at checkpoint_items.py" in report.problems[1]
+    assert "secret" not in str(report.problems)
+
+
 def test_a_store_that_is_away_is_told(service: Service) -> None:
     filled(service, 3)
     service.objects.always("list", is_unavailable, "log/")
@@ -835,6 +853,38 @@ def test_a_large_compaction_is_not_begun_late_but_is_what_the_next_run_begins_wi
 def test_a_small_compaction_is_done_late_in_a_run_too(tables: Service) -> None:
     passes_half_a_run(tables, "b")
     assert (swept(tables, duration_ms=RUN_MS).compactions, horizons(tables)) == (2, [4, 4])
+
+
+def test_a_run_ends_in_time_though_small_batches_decode_to_much_and_the_next_one_goes_on(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A compaction decodes what it reads twice. What it has read in half of the run's time becomes a view."""
+    payload, decoded = compression.payload, list[int]()
+
+    def counted(batch: memoryview, codec: int, *, bytes_max: int) -> memoryview:
+        found = payload(batch, codec, bytes_max=bytes_max)
+        if codec:
+            decoded.append(len(found))
+            service.runtime.advance(1_000)
+        return found
+
+    service.log.topics.create("a", config={"cleanup.policy": "compact", "compression.type": "zstd"})
+    for n in range(40):
+        service.log.append("a", 0, AppendRequest.of_records([Record(bytes(4_000), key=f"{n}".encode())]))
+    filled(service, 3)
+    service.runtime.advance(DAY)
+    monkeypatch.setattr(compression, "payload", counted)
+    reports = []
+    for _ in range(3):
+        begun = len(decoded)
+        reports.append(swept(service, duration_ms=10_000))
+        assert 0 < len(decoded) - begun <= 10 + len(reports) * 5, "and once what is in the view"
+    assert [one.compactions for one in reports] == [1, 1, 1]
+    horizon = head_of(service.items.store, service.topic_id("a")).compaction_horizon
+    assert horizon == 15
+    monkeypatch.undo()
+    swept(service)
+    assert head_of(service.items.store, service.topic_id("a")).compaction_horizon == 40
 
 
 def test_a_compaction_too_large_for_any_run_is_told_and_put_off_by_none(

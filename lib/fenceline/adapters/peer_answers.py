@@ -59,6 +59,8 @@ def segments(answer: Mapping[str, Any]) -> SegmentList:
     kept, stable = _number(answer, "log_start_own_records"), _number(answer, "stable_own_records")
     if kept > stable:
         _refuse("stable_own_records", "at least log_start_own_records")
+    if kept > bounds.log_start_offset or stable > bounds.last_stable_offset:
+        _refuse("log_start_own_records and stable_own_records", "at most the offsets that they are counted below")
     return SegmentList(
         entries,
         _flag(answer, "has_more"),

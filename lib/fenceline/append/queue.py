@@ -19,9 +19,10 @@ from fenceline import limits
 from fenceline.append.checks import AdmitFirst
 from fenceline.append.coordinator_answer import LOWERED, AskCoordinator
 from fenceline.append.entry import Entry, Outcome, Stamped, unknown_offer
-from fenceline.errors import ContendedError, OutcomeUnknownError, StoreUnavailableError
+from fenceline.errors import ContendedError, InvalidRequestError, OutcomeUnknownError, StoreUnavailableError
 from fenceline.format.batch import BatchHeader
 from fenceline.format.segment import Segment, SegmentMetadata
+from fenceline.log.checkpoint_items import is_storable
 from fenceline.log.context import Context, StaleTopicId
 from fenceline.log.partition import Partition
 from fenceline.log.state import (
@@ -117,6 +118,10 @@ def check_group(
     offers: list[str] = []
     for ticket in tickets:
         verdict = ticket.entry.check(tentative, metadata.appended_at)
+        parts = (verdict, *verdict.more) if isinstance(verdict, Stamped) else ()
+        folds = _folds(tentative.state, parts, metadata, region)
+        if folds and not is_storable(folds[-1].state, metadata):
+            verdict = _unstorable(tentative.state)
         if ticket.offer is not None:
             if not isinstance(verdict, Stamped) or verdict.more:
                 continue  # its own process withdraws it first, and then checks it itself
@@ -125,11 +130,11 @@ def check_group(
             unadmitted.append((ticket, verdict))  # a group waits for no request's admission
             continue
         if isinstance(verdict, Stamped):
-            for part in (verdict, *verdict.more):
-                folded = _add(tentative, part, metadata, region)
+            for folded in folds:
+                _add(tentative, folded)
                 events += folded.events
                 aborted += folded.aborted
-                stamped.append(part)
+            stamped += parts
             appended.append(ticket)
             verdict = verdict.answer
         answers.append((ticket, verdict))
@@ -140,15 +145,29 @@ def check_group(
     return GroupResult(Group(base, answers, appended, segment, Folded(state, events, aborted)), unadmitted)
 
 
-def _add(tentative: TentativeState, stamped: Stamped, metadata: SegmentMetadata, region: str) -> Folded:
-    folded = apply_batch(tentative.state, stamped.header, stamped.body, 0, metadata=metadata, region=region)
+def _folds(state: PartitionState, parts: Sequence[Stamped], metadata: SegmentMetadata, region: str) -> Sequence[Folded]:
+    folds: list[Folded] = []
+    for part in parts:
+        folds.append(apply_batch(state, part.header, part.body, 0, metadata=metadata, region=region))
+        state = folds[-1].state
+    return folds
+
+
+def _unstorable(state: PartitionState) -> InvalidRequestError:
+    # Once in the log, it would keep every later head from being stored, and so each checkpoint, trim and rebuild.
+    return InvalidRequestError(
+        "an offset, a count or a time of the partition would need more than 63 bits; create the topic anew: "
+        f"next_offset={state.next_offset}"
+    )
+
+
+def _add(tentative: TentativeState, folded: Folded) -> None:
     tentative.state = folded.state
     for producer_id, event in folded.events:
         known = tentative.producers.get(producer_id)
         tentative.producers[producer_id] = advance(known, event)
         if lowers_epoch(known, event):
             tentative.producers_dropped = LOWERED
-    return folded
 
 
 def _segment(base: PartitionState, stamped: Sequence[Stamped], metadata: SegmentMetadata) -> Segment | None:

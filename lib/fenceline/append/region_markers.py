@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from fenceline import limits
 from fenceline.append.entry import Marked, Outdated, Stamped
-from fenceline.errors import ThrottledError
+from fenceline.errors import InvalidRequestError, ThrottledError
 from fenceline.format import control
 from fenceline.format.batch import parse_header
 from fenceline.format.region_markers import Request, Response, Skip, SnapshotMark, Updates
@@ -125,22 +125,52 @@ class UpdateEntry(_RegionMarkerEntry):
 
 @dataclass(frozen=True, slots=True)
 class SkipEntry(_RegionMarkerEntry):
-    """The SKIP by which an operator gives up what a region no longer keeps.
+    """The SKIP by which an operator gives up what a region no longer keeps, or what is refused here.
 
     Args:
-        position: The position before what is given up.
+        position: The position before what is given up, as the log has it.
+        begins_life: Whether nothing of this life of the source's topic was taken: the position is of another one.
     """
 
     skip: Skip
-    position: Origin
+    position: Origin | None
+    begins_life: bool = False
 
-    def check(self, tentative: TentativeState, now_ms: int) -> Stamped | Outdated:
+    def check(self, tentative: TentativeState, now_ms: int) -> Stamped | Outdated | InvalidRequestError:
         """Return the marker as it would be stored, or that the position has moved since."""
         state, skip, position = tentative.state, self.skip, self.position
-        begins = (position.topic_id, position.next_offset) == (skip.origin_topic, skip.from_offset)
-        if state.is_sealed or not begins or state.origins.get(skip.origin) != position:  # I18
+        if state.is_sealed or not self._begins or state.origins.get(skip.origin) != position:  # I18
             return Outdated()
+        if position is None and len(state.origins) >= limits.ORIGINS_MAX:
+            return too_many_regions(skip.origin, state)
+        count = skip.count + (0 if position is None or self.begins_life else position.count)
+        if skip.count < 0 or not max(count, skip.from_offset) <= skip.to_offset <= limits.INT64_MAX:
+            return InvalidRequestError(
+                "a skip cannot give up more records than the region's log has offsets; repair that region first: "
+                f"records={count} to_offset={skip.to_offset}",
+                field="to_offset",
+            )
         return _stamped(state, control.SKIP, skip.to_value(), now_ms)
+
+    @property
+    def _begins(self) -> bool:
+        """Return True if the skip begins at the position."""
+        skip, position = self.skip, self.position
+        if self.begins_life:
+            return position is None or skip.origin_topic not in (position.topic_id, *position.former)  # I20
+        return position is not None and (position.topic_id, position.next_offset) == (
+            skip.origin_topic,
+            skip.from_offset,
+        )
+
+
+def too_many_regions(region: str, state: PartitionState) -> InvalidRequestError:
+    """Return the refusal of a region's first record in a log that has taken records of as many as it can."""
+    return InvalidRequestError(
+        "the partition has taken records of too many regions, and takes none of a further one; create the "
+        f"topic anew: region={region} regions={len(state.origins)}",
+        field="regions",
+    )
 
 
 def _stamped(state: PartitionState, marker_type: int, value: Mapping[str, Any], now_ms: int) -> Stamped:

@@ -20,6 +20,7 @@ from typing import ClassVar
 
 from fenceline import limits
 from fenceline.append.entry import Marked, Outdated, SegmentOrigin, Stamped
+from fenceline.append.region_markers import too_many_regions
 from fenceline.errors import InvalidRequestError
 from fenceline.format import control
 from fenceline.format.batch import has_right_crc, parse_header, stamp
@@ -67,7 +68,8 @@ class ReplicatedEntry:
         is_same = known is not None and known.topic_id == source.topic_id
         count, next_offset = (known.count, known.next_offset) if known is not None and is_same else (0, -1)
         # Numbers are dense, and none is taken twice (I17).
-        if not self.batches or below < count or not next_offset < source.next_offset <= limits.INT64_MAX:
+        is_after = count <= below and next_offset < source.next_offset
+        if not self.batches or not is_after or max(source.next_offset, source.count) > limits.INT64_MAX:
             raise ValueError(f"batches that do not come after the position: {known} {source} below={below}")
 
     @property
@@ -85,11 +87,7 @@ class ReplicatedEntry:
         if state.is_sealed or position != self.position:  # I18, I20
             return Outdated()
         if position is None and len(state.origins) >= limits.ORIGINS_MAX:
-            return InvalidRequestError(
-                "the partition has taken records of too many regions, and takes none of a further one; create the "
-                f"topic anew: region={self.region} regions={len(state.origins)}",
-                field="regions",
-            )
+            return too_many_regions(self.region, state)
         parts: list[Stamped] = []
         offset, answer = state.next_offset, Marked(state.next_offset)
         for batch in self.batches:

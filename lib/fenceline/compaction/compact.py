@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import NamedTuple
 
 from fenceline import limits
 from fenceline.compaction.copy import Source, copy, newest_offsets
@@ -92,10 +93,12 @@ def request(partition: Partition) -> None:
     planned = plan(partition)
     if planned is None:
         return
+    target = planned.source.horizon
     if planned.bytes <= limits.COMPACTION_REQUEST_BYTES_MAX:
-        _run(partition, planned)
-    else:
-        _want(partition, planned.source.horizon)
+        pace = Pace(decoded_max=limits.COMPACTION_REQUEST_DECODED_BYTES)
+        if _round(partition, planned, pace).horizon >= target:
+            return
+    _want(partition, target)
 
 
 def compact(
@@ -105,6 +108,8 @@ def compact(
     bytes_max: int | None = None,
     keys_max: int = limits.COMPACTION_KEYS_MAX,
     on_progress: OnProgress = lambda *_: None,
+    decoded_max: int | None = None,
+    is_over: Callable[[], bool] = lambda: False,
 ) -> CompactedView | None:
     """Compact all that lies below the last stable offset now, and return the view that is then in force.
 
@@ -113,6 +118,8 @@ def compact(
         bytes_max: How much may be read; no limit, if ``None``.
         keys_max: How many keys are remembered at once. A log with more takes several rounds, each of which makes a
             view.
+        decoded_max: After about how many decoded bytes of the log a round ends, and makes a view of what it has read.
+        is_over: Returns True once a round stops to read the log. What was read becomes a view, and the rest is left.
 
     Raises:
         CompactionTooLarge: More than ``bytes_max`` would be read.
@@ -128,34 +135,43 @@ def compact(
         return None if head is None else head.view
     if bytes_max is not None and planned.bytes > bytes_max:
         raise CompactionTooLarge(planned.bytes, bytes_max)
-    return _run(partition, planned, keys_max=keys_max, on_progress=on_progress)
+    return _run(partition, planned, Pace(keys_max, on_progress, decoded_max, is_over))
 
 
-def _run(
-    partition: Partition,
-    planned: Plan,
-    *,
-    keys_max: int = limits.COMPACTION_KEYS_MAX,
-    on_progress: OnProgress = lambda *_: None,
-) -> CompactedView:
+class Pace(NamedTuple):
+    """How much one round takes, and how many rounds there are; the members are those of ``compact``."""
+
+    keys_max: int = limits.COMPACTION_KEYS_MAX
+    on_progress: OnProgress = lambda *_: None
+    decoded_max: int | None = None
+    is_over: Callable[[], bool] = lambda: False
+
+    def is_enough(self, decoded: int) -> bool:
+        """Return True if a round stops to read the log after so many decoded bytes of it."""
+        return (self.decoded_max is not None and decoded >= self.decoded_max) or self.is_over()
+
+
+def _run(partition: Partition, planned: Plan, pace: Pace) -> CompactedView:
     target = planned.source.horizon
     while True:
-        view = _round(partition, planned, keys_max, on_progress)
-        following = None if view.horizon >= target else plan(partition)
+        view = _round(partition, planned, pace)
+        following = None if view.horizon >= target or pace.is_over() else plan(partition)
         if following is None:
             return view
         planned = following
 
 
-def _round(partition: Partition, planned: Plan, keys_max: int, on_progress: OnProgress) -> CompactedView:
+def _round(partition: Partition, planned: Plan, pace: Pace) -> CompactedView:
     read = 0
 
     def on_read(size: int) -> None:
         nonlocal read
         read += size
-        on_progress(min(read, planned.bytes), planned.bytes)
+        pace.on_progress(min(read, planned.bytes), planned.bytes)
 
-    newest = newest_offsets(partition, planned.source, keys_max=keys_max, on_read=on_read)
+    newest = newest_offsets(
+        partition, planned.source, keys_max=pace.keys_max, on_read=on_read, is_enough=pace.is_enough
+    )
     return swap(partition, copy(partition, planned.source, newest, planned.attempt, on_read=on_read))
 
 

@@ -52,20 +52,37 @@ class Newest:
     horizon: int
 
 
-def newest_offsets(partition: Partition, source: Source, *, keys_max: int, on_read: OnRead = lambda _: None) -> Newest:
+def newest_offsets(
+    partition: Partition,
+    source: Source,
+    *,
+    keys_max: int,
+    on_read: OnRead = lambda _: None,
+    is_enough: Callable[[int], bool] = lambda _: False,
+) -> Newest:
     """Read the log's part once, and stop before the batch that might bring more than ``keys_max`` keys.
 
     One batch is always taken, so that the next run gets further.
+
+    Args:
+        is_enough: Returns True if the walk is to stop here. It is called before each batch but the first, with the
+            decoded bytes of those before it: a small batch may decode to much.
 
     Raises:
         CorruptLogError: A segment is damaged, or one is missing.
         Unavailable: The store could not be asked, or what was to be read was collected meanwhile.
     """
     offsets: dict[bytes, int] = {}
+    decoded = 0
+
+    def count(size: int) -> None:
+        nonlocal decoded
+        decoded += size
+
     for segment, at, header in committed(partition, source, source.horizon, on_read):
-        if offsets and len(offsets) + header.count > keys_max:
+        if (offsets and len(offsets) + header.count > keys_max) or (decoded and is_enough(decoded)):
             return Newest(offsets, header.base_offset)
-        for record in decode_stored(segment, at):
+        for record in decode_stored(segment, at, on_decoded=count):
             if record.key is not None and source.start <= record.offset < source.horizon:
                 offsets[_digest(record.key)] = record.offset
     return Newest(offsets, source.horizon)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -34,7 +34,7 @@ _MAX_TIMESTAMP_AT = 35
 _LENGTH_EXCLUDES = 12  # Kafka's `batchLength` leaves out the base offset and itself
 _I32, _U32, _I64 = struct.Struct(">i"), struct.Struct(">I"), struct.Struct(">q")
 _CODEC_MASK = 0x07
-_LOG_APPEND_TIME = 0x08
+LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
 _BEYOND = INT64_MAX + 1
@@ -88,7 +88,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_log_append_time(self) -> bool:
-        return bool(self.attributes & _LOG_APPEND_TIME)
+        return bool(self.attributes & LOG_APPEND_TIME)
 
     @property
     def is_transactional(self) -> bool:
@@ -213,7 +213,7 @@ def stamp(body: bytes, *, base_offset: int, leader_epoch: int, append_time: int 
         _I64.pack_into(view, _BASE_OFFSET_AT, base_offset)
         _I32.pack_into(view, _LEADER_EPOCH_AT, leader_epoch)
         if append_time is not None:
-            view[_ATTRIBUTES_AT + 1] |= _LOG_APPEND_TIME
+            view[_ATTRIBUTES_AT + 1] |= LOG_APPEND_TIME
             _I64.pack_into(view, _MAX_TIMESTAMP_AT, append_time)
             _stamp_crc(view)
     return out.getvalue()
@@ -258,16 +258,20 @@ def _stamp_crc(view: memoryview) -> None:
     _U32.pack_into(view, _CRC_AT, crc32c(bytes(view[_ATTRIBUTES_AT:])))
 
 
-def decode(body: bytes, at: int = 0) -> list[StoredRecord]:
+def decode(body: bytes, at: int = 0, *, on_decoded: Callable[[int], object] = lambda _: None) -> list[StoredRecord]:
     """Return all records of the one batch at ``at``, with their offsets in the log.
 
     Under ``LogAppendTime`` each record has the time of the append.
+
+    Args:
+        on_decoded: Called with the size of the records, decompressed.
 
     Raises:
         MalformedBatch: No batch begins there, or its records cannot be decoded.
     """
     header = parse_header(body, at)
     payload = payload_of(body, at, header)
+    on_decoded(len(payload))
     batch = memoryview(body)[at : at + header.size]
     try:
         return [

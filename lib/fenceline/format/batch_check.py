@@ -1,7 +1,7 @@
 """Checks of a record batch as a producer sent it: its form, and one pass over its records (API.md, "Binary").
 
 Rule: a batch from outside is decoded once, to check it. What that pass found is kept with the batch, in a
-``CheckedBatch``.
+``CheckedBatch``. The records of another region's batch are held to the same form (``check_taken``).
 
 Not here: checks by a topic's config or by the log's state; see ``append.request`` and ``append.checks``.
 """
@@ -16,10 +16,21 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from fenceline.errors import CorruptMessageError, InvalidRecordError, InvalidTimestampError, blamed
 from fenceline.format import compression
-from fenceline.format.batch import BatchHeader, CheckedBatch, MalformedBatch, has_right_crc, parse_header
+from fenceline.format.batch import (
+    HEADER_BYTES,
+    LOG_APPEND_TIME,
+    BatchHeader,
+    CheckedBatch,
+    MalformedBatch,
+    has_right_crc,
+    parse_header,
+    payload_of,
+    undecodable,
+)
 from fenceline.limits import DECOMPRESSED_BYTES_MAX, INT64_MAX, RECORD_ERRORS_MAX
 
 _BEYOND = INT64_MAX + 1
+_ATTRIBUTES_AT = 22  # the lower byte
 
 # A builder that only measures. It has a first timestamp, 0, and nothing else is appended to it.
 _MEASURE = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 0)
@@ -42,6 +53,41 @@ def check(body: bytes) -> CheckedBatch:
         raise CorruptMessageError(str(error)) from error
     _check_header(header, body)
     return _check_records(header, body)
+
+
+def check_taken(body: bytes, at: int, header: BatchHeader) -> int:
+    """Check a data batch of another log, and return the size of its records, decompressed.
+
+    A producer's batch is held to the same form. Not judged is what the batch's own region has set: the base offset, and
+    the time of the append under ``LogAppendTime``. What a topic's configuration allows is each region's own, too.
+
+    Raises:
+        MalformedBatch: The batch is not of this form, or cannot be decoded within bounds.
+    """
+    if header.count < 1 or header.count != header.last_offset_delta + 1:
+        raise MalformedBatch(
+            "the record count and the last offset do not agree: "
+            f"count={header.count} last_offset_delta={header.last_offset_delta}"
+        )
+    payload = payload_of(body, at, header)
+    # As its producer sent it: the decoder adds a base offset to each offset, and takes a time of the append for all.
+    head = bytearray(body[at : at + HEADER_BYTES])
+    head[:8] = bytes(8)
+    head[_ATTRIBUTES_AT] &= ~LOG_APPEND_TIME
+    try:
+        facts = _walk(header, memoryview(head), payload)
+    except compression.DECODE_ERRORS as error:
+        raise undecodable(at, error) from error
+    if facts.early:
+        raise MalformedBatch(f"a record's timestamp lies below -1: timestamp={facts.early[0][1]}")
+    if not facts.is_sequential:
+        raise MalformedBatch("the records' offset deltas are not 0, 1, 2 and so on")
+    highest = max(header.max_timestamp, -1) if header.is_log_append_time else facts.max_timestamp
+    if header.max_timestamp != highest:
+        raise MalformedBatch(
+            f"the header does not hold the highest timestamp: max_timestamp={header.max_timestamp} highest={highest}"
+        )
+    return len(payload)
 
 
 def _check_header(header: BatchHeader, body: bytes) -> None:
@@ -81,7 +127,9 @@ def _invalid(detail: str) -> InvalidRecordError:
 
 def _check_records(header: BatchHeader, body: bytes) -> CheckedBatch:
     try:
-        facts = _walk(header, memoryview(body))
+        batch = memoryview(body)
+        payload = compression.payload(batch, header.codec, bytes_max=DECOMPRESSED_BYTES_MAX)
+        facts = _walk(header, batch, payload)
     except compression.DECODE_ERRORS as error:
         raise CorruptMessageError(f"the batch's records cannot be decoded: {compression.reason(error)}") from error
     if facts.early:  # reported first, whatever else is wrong with other records
@@ -111,9 +159,12 @@ class _Facts:
     early_count: int
 
 
-def _walk(header: BatchHeader, batch: memoryview) -> _Facts:
-    """Look at each record once, in one tight loop: this loop is most of what a binary append costs."""
-    payload = compression.payload(batch, header.codec, bytes_max=DECOMPRESSED_BYTES_MAX)
+def _walk(header: BatchHeader, batch: memoryview, payload: memoryview) -> _Facts:
+    """Look at each record once, in one tight loop: this loop is most of what a binary append costs.
+
+    Args:
+        batch: Its header is read.
+    """
     size_of_record, base_timestamp = _size_of_record, header.base_timestamp
     size = header_count = 0
     low, high = _BEYOND, -_BEYOND

@@ -11,7 +11,7 @@ Not here: what a segment does to the state; see ``log.state``.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -203,14 +203,16 @@ def corrupt(key: str, offset: int, what: str) -> CorruptLogError:
     return CorruptLogError(f"a stored segment is damaged: {what}; restore it from a backup: key={key} offset={offset}")
 
 
-def decode_stored(segment: Segment, at: int) -> list[StoredRecord]:
-    """Return the records of one stored batch.
+def decode_stored(
+    segment: Segment, at: int, *, on_decoded: Callable[[int], object] = lambda _: None
+) -> list[StoredRecord]:
+    """Return the records of one stored batch; as ``decode``.
 
     Raises:
         CorruptLogError: They cannot be decoded, or their CRC is wrong.
     """
     try:
-        return decode(segment.body, at)
+        return decode(segment.body, at, on_decoded=on_decoded)
     except MalformedBatch as error:
         raise damaged_batch(segment, error) from error
 

@@ -56,13 +56,15 @@ class Origin:
 
 def moved(known: Origin | None, source: Replicated, brought: int) -> Origin:
     """Return the position after a segment that brought ``brought`` records of its region, with dense numbers."""
-    position = Origin(source.topic_id, source.next_offset, source.count, source.chain, source.count - brought)
+    # An older fenceline took counts from a peer that no head can hold. A log that has one must go on all the same.
+    count = min(source.count, limits.INT64_MAX)
+    position = Origin(source.topic_id, source.next_offset, count, source.chain, count - brought)
     if not brought:
-        position = replace(position, passed=source.count)
+        position = replace(position, passed=count)
     if known is None:
         return position
     if known.topic_id == source.topic_id:
-        passed = 0 if brought else source.count - known.taken
+        passed = 0 if brought else count - known.taken
         return replace(position, start=known.start, former=known.former, passed=passed)
     return replace(position, former=(*known.former, known.topic_id)[-limits.ORIGIN_LIVES_MAX :])
 
@@ -76,7 +78,8 @@ def skipped(known: Origin | None, topic_id: str, to_offset: int, count: int) -> 
     """Return the position after a SKIP of ``count`` records."""
     if known is not None and known.topic_id == topic_id:
         count += known.count
-    return replace(moved(known, Replicated(topic_id, to_offset, count), 0), start=count)
+    after = moved(known, Replicated(topic_id, to_offset, count), 0)
+    return replace(after, start=after.count)
 
 
 class Answer(NamedTuple):

@@ -278,7 +278,7 @@ def _apply_marker(
         state = state._replace(
             origins={**state.origins, origin: after},
             lives_from=header.base_offset if region_state.ends_life(known, topic_id) else state.lives_from,
-            regions=state.regions._replace(skipped=state.regions.skipped + count),
+            regions=state.regions._replace(skipped=min(state.regions.skipped + count, limits.INT64_MAX)),
             own_next=header.next_offset,  # a region that takes another one's records from here must see the gap
         )
     elif control.changes_state(marker.type):

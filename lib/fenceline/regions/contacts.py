@@ -53,6 +53,7 @@ class Contact:
             first failure in a row, or what another process wrote into the link item.
         retry_at: Until then it is not asked, on the monotonic clock, unless the position moves.
         retry_for: The position to which that pause belongs.
+        is_stopped: Whether the problem is with what follows that position. Another answer does not end such a one.
     """
 
     seen_at: int | None = None
@@ -65,6 +66,7 @@ class Contact:
     silent_since: int | None = None
     retry_at: int = 0
     retry_for: Origin | None = None
+    is_stopped: bool = False
 
     def is_connected(self, now_ms: int) -> bool:
         """Return True if its last answer is young, and named this region."""
@@ -141,11 +143,13 @@ class Contacts:
         *,
         longest_ms: int = limits.PEER_PAUSE_MS_MAX,
         is_silent: bool = False,
+        is_stopped: bool = False,
     ) -> None:
         """Note a problem: the peer is asked again after 1 s, and twice as long each time, to ``longest_ms``.
 
         Args:
             is_silent: Whether the peer gave no usable answer.
+            is_stopped: Whether the problem is with what follows the position.
         """
         with self._lock:
             known = self.of(place, peer)
@@ -160,6 +164,7 @@ class Contacts:
                 silent_since=self._runtime.now_ms() if is_first else known.silent_since,
                 retry_at=self._runtime.monotonic_ms() + pause_ms,
                 retry_for=position,
+                is_stopped=is_stopped,
             )
 
     def pause_ms(self, place: Place, peer: str, position: Origin | None) -> int:

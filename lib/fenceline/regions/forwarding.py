@@ -29,7 +29,7 @@ from fenceline.regions.packing import Packer
 from fenceline.regions.peer import Peer, PeerProblem
 from fenceline.regions.peer_topics import topic_of
 from fenceline.regions.scan_notes import NOTHING_TAKEN, ScanNote
-from fenceline.regions.source_batches import checked, passed_on
+from fenceline.regions.source_batches import framed, marker_type_of, passed_on
 from fenceline.regions.taking import Taken, Taking
 
 ANSWERS_PER_LOOK = 8
@@ -119,12 +119,15 @@ class Forwarding:
             return Taken(0, False, problem)
         packer = Packer(missing.topic_id, missing.taken)
 
-        def pack(entry: SegmentEntry, body: bytes) -> None:
-            there = _there(entry)
-            batches, records = passed_on(entry, body, count=missing.taken)
+        def pack(entry: SegmentEntry, body: bytes) -> Iterator[int]:
+            there, sizes = _there(entry), list[int]()
+            batches, records = passed_on(entry, body, count=missing.taken, on_decoded=sizes.append)
+            decoded = max(sum(sizes), len(batches))
             if batches:
+                packer.make_room(decoded)
                 packer.take(batches, records=records, number=there.count or 0)
             packer.pass_by(there.next_offset or 0, there.chain_there or "")
+            yield decoded
 
         taking = Taking(
             self.appender, self.peer, self.contacts.gather, self.region, missing.position, packer, pack, keep
@@ -218,9 +221,9 @@ class Forwarding:
 
     def _skips(self, entry: SegmentEntry) -> bool:
         body = self.peer.body(entry.url, entry.bytes)
-        for at, header in checked(entry, body):
+        for at, header in framed(entry, body):
             try:
-                is_skip = header.is_control and control.type_of(body, at, header) == control.SKIP
+                is_skip = header.is_control and marker_type_of(body, at, header) == control.SKIP
                 if is_skip and control.parse_marker(body, at, header).value.get("origin") == self.region:
                     return True  # others may share the segment: an operator gave up several regions' records at once
             except MalformedBatch as error:
@@ -305,11 +308,13 @@ def _there(entry: SegmentEntry) -> OriginEntry:
     """Return what a replicated segment's entry says of its source.
 
     Raises:
-        PeerProblem: It says nothing.
+        PeerProblem: It says nothing, or what cannot be.
     """
     there = entry.of_origin
     if there is None or there.topic_id is None or there.count is None or there.next_offset is None:
         raise PeerProblem(f"the peer does not say where a segment comes from: segment={entry.base_offset}")
+    if there.count > there.next_offset:  # each own record takes an offset of its source
+        raise PeerProblem(f"the peer counts more records than their source has offsets: segment={entry.base_offset}")
     return there
 
 

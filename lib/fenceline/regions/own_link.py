@@ -11,7 +11,7 @@ Not here: the records of a region that an operator suspended; see ``forwarding``
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -25,7 +25,7 @@ from fenceline.regions.packing import Packer
 from fenceline.regions.peer import BeyondEnd, Peer, PeerProblem, PeerTopic
 from fenceline.regions.peer_topics import NotNamed, topic_of
 from fenceline.regions.scan_notes import ScanNote, counts_for, place_of
-from fenceline.regions.source_batches import looked_at
+from fenceline.regions.source_batches import BatchRefused, looked_at
 from fenceline.regions.standing import AnotherHistory, GapFound, Standing, standing
 from fenceline.regions.taking import Taken, Taking
 
@@ -88,17 +88,28 @@ class OwnLink:
             self.note_problem(problem, position)
             return None
 
-    def note_problem(self, problem: PeerProblem, position: Origin | None) -> None:
+    def note_problem(self, problem: PeerProblem, position: Origin | None, *, is_stopped: bool = False) -> None:
         """Note what was wrong; the peer is asked again after a pause, and its history is compared anew.
 
         A peer that did not answer may come back with older objects.
+
+        Args:
+            is_stopped: Whether the problem is with what follows the position.
         """
         self.contacts.forget_done(self.place, self._comparison(""))
         gap = problem.gap if isinstance(problem, GapFound) else None
         is_silent = not isinstance(problem, NotNamed)
         longest = limits.PEER_PAUSE_MS_MAX if is_silent else NO_TOPIC_PAUSE_MS_MAX
+        at = f" partition={self.place.partition}" if isinstance(problem, BatchRefused) else ""
         self.contacts.fail(
-            self.place, self.peer.name, str(problem), position, gap, longest_ms=longest, is_silent=is_silent
+            self.place,
+            self.peer.name,
+            f"{problem}{at}",
+            position,
+            gap,
+            longest_ms=longest,
+            is_silent=is_silent,
+            is_stopped=is_stopped,
         )
 
     def take(self, found: Found, keep: Callable[[], bool]) -> Taken:
@@ -114,29 +125,55 @@ class OwnLink:
         packer = Packer(found.topic_id, stood.taken)
         number = stood.number
 
-        def pack(entry: SegmentEntry, body: bytes) -> None:
+        def pack(entry: SegmentEntry, body: bytes) -> Iterator[int]:
             nonlocal number
             assert entry.of_origin is not None
-            looked = looked_at(entry, body, start=stood.start, stable=stable, count=stood.taken, number=number)
-            for one in list(looked):  # all of it is checked before any of it is packed
+            for one in looked_at(entry, body, start=stood.start, stable=stable, count=stood.taken, number=number):
                 if one.batch is not None:
+                    packer.make_room(one.decoded)
                     packer.take([one.batch], records=one.records, number=one.number)
                 packer.pass_by(one.next_offset, entry.of_origin.chain)
                 number = one.number
+                yield one.decoded
 
         taking = Taking(
             self.appender, self.peer, self.contacts.gather, self.peer.name, found.position, packer, pack, keep
         )
         taken = taking.run(stood.entries)
         if taken.problem is not None:
-            self.note_problem(taken.problem, self.position)
+            self.note_problem(taken.problem, self.position, is_stopped=True)
         elif taken.is_whole:
+            self._clear(self.position, is_waiting=False)
             self._note(found.topic_id, taking.position, stood.end, number)
             if found.position != taking.position:
                 # This process has just taken what it would compare.
                 self.contacts.note_done(self.place, self._comparison(found.topic_id))
             self._answered(oldest_at=None)
         return taken
+
+    def refused(self, found: Found, until_ms: int) -> BatchRefused | None:
+        """Return the refused batch at which this link stands; ``None`` if something before it can be taken.
+
+        Args:
+            until_ms: When the next body is not fetched any more, on the monotonic clock.
+
+        Raises:
+            PeerProblem: The peer gave no usable answer.
+        """
+        stood, number = found.standing, found.standing.number
+        for entry in stood.entries:
+            if self.appender.partition.context.runtime.monotonic_ms() >= until_ms:
+                raise PeerProblem("the peer's segments come too slowly")
+            body = self.peer.body(entry.url, entry.bytes)
+            looked = looked_at(entry, body, start=stood.start, stable=found.stable, count=stood.taken, number=number)
+            try:
+                for one in looked:
+                    if one.batch is not None:
+                        return None
+                    number = one.number
+            except BatchRefused as refused:
+                return refused
+        return None
 
     def _look(self, position: Origin | None) -> Found | None:
         topic = topic_of(self.appender.partition, self.peer, self.contacts)
@@ -149,7 +186,7 @@ class OwnLink:
                     raise PeerProblem("the source shows two lives of its topic; it is asked again")
             self.contacts.change(self.place, self.peer.name, seen_at=self._now_ms())
             if answer is None:  # it has no such partition yet
-                self._clear()
+                self._clear(position, is_waiting=False)
                 return None
             if position is not None and topic.topic_id in position.former:
                 raise PeerProblem(f"the source shows an earlier life of its topic: topic_id={topic.topic_id}")
@@ -158,7 +195,7 @@ class OwnLink:
             self._keep_answer(answer, answer.segments)  # it counts as lag also where nothing may be taken
             stood = standing(self.place.partition, self.peer.name, known, note, answer)
             self._keep_answer(answer, stood.entries)
-            self._clear()
+            self._clear(position, is_waiting=bool(stood.entries))
             is_long = answer.has_more and stood.end < answer.last_stable_offset
             if stood.entries or (is_long and not answers_left):
                 return Found(position, topic.topic_id, stood, answer.last_stable_offset, is_long)
@@ -234,8 +271,14 @@ class OwnLink:
         if said is not None:
             self.contacts.change(self.place, self.peer.name, answered=said._replace(oldest_at=oldest_at))
 
-    def _clear(self) -> None:
-        self.contacts.change(self.place, self.peer.name, problem=None, gap=None, failures=0, silent_since=None)
+    def _clear(self, position: Origin | None, *, is_waiting: bool) -> None:
+        """Forget the last problem, unless it is with what still waits after this position."""
+        known = self.contacts.of(self.place, self.peer.name)
+        if known.is_stopped and is_waiting and known.retry_for == position:
+            return
+        self.contacts.change(
+            self.place, self.peer.name, problem=None, gap=None, failures=0, silent_since=None, is_stopped=False
+        )
 
     def _now_ms(self) -> int:
         return self.appender.partition.context.runtime.now_ms()

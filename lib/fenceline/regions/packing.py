@@ -1,7 +1,10 @@
 """How batches of a source share the segments of this region ("Pulling").
 
-Rule: one segment has up to 1 MiB, or one larger batch. A segment's numbers are dense: (count - records, count]. Where
-aborted records lie between, another segment begins (I17). So each record's number is known from its segment alone.
+Rule: one segment has up to 1 MiB, or one larger batch. Decompressed it has up to 64 MiB, unless it is of one source
+segment. A third region that takes it on must check it in one go.
+
+Rule: a segment's numbers are dense: (count - records, count]. Where aborted records lie between, another segment begins
+(I17). So each record's number is known from its segment alone.
 
 Rule: a segment's position is the offset after the last source batch looked at. With it goes the chain value of the
 source's segment that holds the offset before.
@@ -41,8 +44,20 @@ class Packer:
         self._chain = ""
         self._batches: list[bytes] = []
         self._size = 0
+        self._decoded = 0
+        self._coming = 0  # decompressed, of what is taken next
         self._records = 0
         self._closed: list[Packed] = []
+
+    def make_room(self, decoded: int) -> None:
+        """End the segment that is being packed, if what is taken next would be too much in it, decompressed.
+
+        Args:
+            decoded: The size of what is taken next, decompressed.
+        """
+        if self._decoded + decoded > limits.REPLICATED_DECODED_BYTES:
+            self.close()
+        self._coming = decoded
 
     def take(self, batches: Sequence[bytes], *, records: int, number: int) -> None:
         """Add batches that share a segment.
@@ -57,6 +72,7 @@ class Packer:
             self.close()
         self._batches += batches
         self._size += size
+        self._decoded, self._coming = self._decoded + self._coming, 0
         self._records += records
         if records:
             self._count = number
@@ -70,7 +86,7 @@ class Packer:
         if self._batches:
             source = Replicated(self._topic_id, self._next_offset, self._count, self._chain)
             self._closed.append(Packed(source, tuple(self._batches), self._records))
-        self._batches, self._size, self._records = [], 0, 0
+        self._batches, self._size, self._decoded, self._records = [], 0, 0, 0
 
     def closed(self) -> list[Packed]:
         """Return the segments that were closed since the last call, in order."""

@@ -5,7 +5,7 @@ for 60 s at most. A process that finds the lease taken wakes the holder, which t
 begins to fail, or answers again, is something to write: an alarm counts from then, whichever process looks next.
 
 Rule: one peer's problem stops neither the other links nor what is due here. It is noted, and that peer is asked again
-after a pause.
+after a pause. Sources take turns, and each has one in a run, whatever the others cost.
 
 Not here: what wakes a run; see ``service.replication``. How one peer's records are taken; see ``own_link``.
 """
@@ -101,8 +101,9 @@ class Replicator:
 
         Args:
             is_alone: Whether this is the only run over the partition anywhere, so that a lease is left over.
-            until_ms: When the run begins nothing more, on the monotonic clock, if that is before its 60 s are over. An
-                append that it has begun ends up to 20 s later.
+            until_ms: When the run begins nothing more, on the monotonic clock, if that is before its 60 s are over. A
+                source that was found to have something has its first turn all the same. An append that has begun ends
+                up to 20 s later.
 
         Raises:
             FencelineError: An append here failed, or the log here is damaged. The next run finds what was appended.
@@ -248,6 +249,8 @@ class Replicator:
         self, here: Here, source: Source, found: Found | Missing, going: _Going
     ) -> tuple[int, Found | Missing | None]:
         """Take one answer's segments; return their records, and what to take next of this source."""
+        if self._context.stopping.is_set:
+            return 0, None
         partition = here.work.partition
         if partition.is_fresh:
             partition.verified()

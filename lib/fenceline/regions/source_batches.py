@@ -1,27 +1,48 @@
 """The batches of one source segment: checked against its entry, numbered, and sorted into taken and left ("Pulling").
 
-Rule: a body must be what its entry says: offsets, size, CRCs, count of records. Its records must be decodable, since a
-reader here would fail at others. Of another body nothing is used.
+Rule: a body must be what its entry says: offsets, size, CRCs, count of records. Of another body nothing is used.
 
 Rule: batches are whole, and below the source's last stable offset. Aborted ones are left, and so are markers that do
 not travel.
+
+Rule: a batch that is taken has the form of one that a producer here may send. Else readers here would miss records of
+this region, fail, or read the same ones for ever. What comes before such a batch is taken. Nothing after it is, unless
+an operator skips it.
 
 Not here: which batches share a segment; see ``packing``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from fenceline import limits
 from fenceline.format import control
-from fenceline.format.batch import BatchHeader, MalformedBatch, decode, has_right_crc, headers
+from fenceline.format.batch import BatchHeader, MalformedBatch, has_right_crc, headers
+from fenceline.format.batch_check import check_taken
 from fenceline.format.replicated_batch import stripped
 from fenceline.log.state import AbortedTransaction as AbortedHere
 from fenceline.model.results import AbortedTransaction, SegmentEntry
 from fenceline.regions.peer import PeerProblem
 
-MAGIC = 2
+BATCH_REFUSED = "a batch of the source is refused"  # begins each problem of this kind
+
+
+class BatchRefused(PeerProblem):
+    """The source's next batch that is to be taken is none that a producer may send.
+
+    Attributes:
+        from_offset, to_offset: The batch's, in the source's log.
+        number: The own number of the last data record up to its end.
+    """
+
+    def __init__(self, header: BatchHeader, number: int, reason: str) -> None:
+        super().__init__(
+            f"{BATCH_REFUSED}, and nothing after it is taken; append anew there what it should say, and skip it here: "
+            f"from={header.base_offset} to={header.next_offset} reason={reason}"
+        )
+        self.from_offset, self.to_offset, self.number = header.base_offset, header.next_offset, number
 
 
 class Looked(NamedTuple):
@@ -32,16 +53,18 @@ class Looked(NamedTuple):
         records: Its data records; 0 for a marker.
         number: The own number of the last data record up to its end.
         next_offset: The source offset after it.
+        decoded: What it takes, decompressed, if it is taken.
     """
 
     batch: bytes | None
     records: int
     number: int
     next_offset: int
+    decoded: int = 0
 
 
-def checked(entry: SegmentEntry, body: bytes) -> Sequence[tuple[int, BatchHeader]]:
-    """Return (position, header) of each batch of a segment's body.
+def framed(entry: SegmentEntry, body: bytes) -> Sequence[tuple[int, BatchHeader]]:
+    """Return (position, header) of each batch of a segment's body. No record is decoded.
 
     Raises:
         PeerProblem: The body is not what the entry says.
@@ -54,16 +77,11 @@ def checked(entry: SegmentEntry, body: bytes) -> Sequence[tuple[int, BatchHeader
         raise _unlike(entry, f"it has another size: bytes={len(body)} announced={entry.bytes}")
     offset, records = entry.base_offset, 0
     for at, header in batches:
-        count = 1 if header.is_control else header.last_offset_delta + 1
-        if header.base_offset != offset or header.magic != MAGIC or header.count != count or count < 1:
+        is_possible = header.last_offset_delta >= 0 and 0 <= header.count <= header.last_offset_delta + 1
+        if header.base_offset != offset or not is_possible:
             raise _unlike(entry, f"a batch has other offsets: offset={offset} base={header.base_offset}")
         if not has_right_crc(body, at, header):
             raise _unlike(entry, f"a batch does not match its CRC: offset={offset}")
-        if not header.is_control:
-            try:
-                decode(body, at)
-            except MalformedBatch as error:
-                raise _unlike(entry, str(error)) from error
         offset = header.next_offset
         records += 0 if header.is_control else header.count
     if offset != entry.next_offset or records != entry.records:
@@ -83,11 +101,11 @@ def looked_at(
         number: The own number of the last data record below ``start``; ``None`` if it is not known.
 
     Raises:
-        PeerProblem: The body is not what the entry says, its numbers do not follow ``number``, or a marker that travels
-            cannot be read.
+        PeerProblem: The body is not what the entry says, or its numbers do not follow ``number``. No batch was yielded.
+        BatchRefused: The batch after those that were yielded.
     """
     assert entry.of_origin is not None
-    batches = checked(entry, body)
+    batches = framed(entry, body)
     counted = entry.of_origin.own_records
     is_behind = False
     for at, header in batches:
@@ -100,40 +118,65 @@ def looked_at(
             continue
         if header.next_offset > stable:
             return
-        batch = stripped(body, at, header) if _is_taken(entry, body, at, header) else None
-        yield Looked(batch, 0 if header.is_control else header.count, counted, header.next_offset)
+        records = 0 if header.is_control else header.count
+        try:
+            decoded = _decoded(entry, body, at, header)
+        except MalformedBatch as error:
+            raise BatchRefused(header, counted, str(error)) from error
+        batch = None if decoded is None else stripped(body, at, header)
+        yield Looked(batch, records, counted, header.next_offset, decoded or 0)
 
 
-def passed_on(entry: SegmentEntry, body: bytes, *, count: int) -> tuple[list[bytes], int]:
+def passed_on(
+    entry: SegmentEntry, body: bytes, *, count: int, on_decoded: Callable[[int], object] = lambda _: None
+) -> tuple[list[bytes], int]:
     """Return the batches of another region's segment after its record with the own number ``count``, and their records.
 
+    Args:
+        on_decoded: Called with the size of each batch's records, decompressed.
+
     Raises:
-        PeerProblem: The body is not what the entry says, or ``count`` lies within a batch.
+        PeerProblem: The body is not what the entry says, or ``count`` lies within a batch. Or a batch is refused, or
+            all of them are too large together, decompressed.
     """
     assert entry.of_origin is not None
     number, taken = (entry.of_origin.count or 0) - entry.records, 0
     if number < 0:
         raise _unlike(entry, f"it has more records than its numbers allow: records={entry.records}")
     found: list[bytes] = []
-    for at, header in checked(entry, body):
+    decoded = 0
+    for at, header in framed(entry, body):
         records = 0 if header.is_control else header.count
         number += records
-        if not records and not control.travels(_marker_type(entry, body, at, header)):
+        if not records and not control.travels(_readable_type(entry, body, at, header)):
             raise _unlike(entry, f"a marker in it does not travel: offset={header.base_offset}")
         if records and number <= count:
             found.clear()  # the markers before it are here, too
             continue
         if records and number - records < count:
             raise _unlike(entry, f"the number lies within a batch: number={count}")
+        if records:
+            size = _checked_size(entry, body, at, header)
+            on_decoded(size)
+            decoded += size
+            if decoded > limits.FORWARDED_DECODED_BYTES_MAX:
+                raise _unlike(entry, f"its records have too many bytes, decompressed: bytes={decoded}")
         found.append(stripped(body, at, header))
         taken += records
     return found, taken
 
 
-def _is_taken(entry: SegmentEntry, body: bytes, at: int, header: BatchHeader) -> bool:
-    if not header.is_control:
-        return not (header.is_transactional and is_aborted(entry.aborted, header))
-    return control.travels(_marker_type(entry, body, at, header))
+def _decoded(entry: SegmentEntry, body: bytes, at: int, header: BatchHeader) -> int | None:
+    """Return what a batch takes, decompressed, if it is taken; ``None`` if it is left.
+
+    Raises:
+        MalformedBatch: It is to be taken, or may be, and this region cannot take it.
+    """
+    if header.is_control:
+        return header.size if control.travels(marker_type_of(body, at, header)) else None
+    if header.is_transactional and is_aborted(entry.aborted, header):
+        return None
+    return check_taken(body, at, header)
 
 
 def is_aborted(aborted: Sequence[AbortedTransaction] | Sequence[AbortedHere], header: BatchHeader) -> bool:
@@ -144,19 +187,35 @@ def is_aborted(aborted: Sequence[AbortedTransaction] | Sequence[AbortedHere], he
     )
 
 
-def _marker_type(entry: SegmentEntry, body: bytes, at: int, header: BatchHeader) -> int:
+def marker_type_of(body: bytes, at: int, header: BatchHeader) -> int:
     """Return a marker's type.
 
     Raises:
-        PeerProblem: It cannot be read, and this region must read it: it travels, or its type is unknown.
+        MalformedBatch: It cannot be read, and this region must read it: it travels, or its type is unknown.
     """
     try:
+        if header.codec:  # no region compresses one, and a small one could take much
+            raise MalformedBatch("it is compressed")
         marker_type = control.type_of(body, at, header)
         if control.travels(marker_type):
             control.parse_marker(body, at, header)
     except MalformedBatch as error:
-        raise _unlike(entry, f"a marker cannot be read: offset={header.base_offset}") from error
+        raise MalformedBatch(f"a marker cannot be read: {error}") from error
     return marker_type
+
+
+def _readable_type(entry: SegmentEntry, body: bytes, at: int, header: BatchHeader) -> int:
+    try:
+        return marker_type_of(body, at, header)
+    except MalformedBatch as error:
+        raise _unlike(entry, f"{error} offset={header.base_offset}") from error
+
+
+def _checked_size(entry: SegmentEntry, body: bytes, at: int, header: BatchHeader) -> int:
+    try:
+        return check_taken(body, at, header)
+    except MalformedBatch as error:
+        raise _unlike(entry, f"{error} from={header.base_offset} to={header.next_offset}") from error
 
 
 def _unlike(entry: SegmentEntry, what: str) -> PeerProblem:

@@ -74,6 +74,11 @@ def standing(
         PeerProblem: The answer contradicts itself.
     """
     log_start, stable = answer.log_start_offset, answer.last_stable_offset
+    if answer.log_start_own_records > log_start:  # each own record takes an offset
+        raise PeerProblem(
+            "the source counts more own records than its log has offsets: "
+            f"log_start_own_records={answer.log_start_own_records} log_start={log_start}"
+        )
     start, number = _place(position, note, answer)
     if position is not None:
         gap = gap_of(partition, region, position, note, answer)
@@ -125,6 +130,8 @@ def _check(answer: SegmentList, entries: Sequence[SegmentEntry], start: int, num
             raise _unusable(entry, "it lies elsewhere")
         if not 0 < entry.bytes <= SEGMENT_BYTES_MAX:
             raise _unusable(entry, f"it has a size that no segment has: bytes={entry.bytes}")
+        if entry.of_origin.own_records > entry.base_offset or entry.records > entry.next_offset - entry.base_offset:
+            raise _unusable(entry, f"it has more records than offsets: own_records={entry.of_origin.own_records}")
         if number is not None and entry.base_offset >= start and entry.of_origin.own_records != number:
             raise _unusable(entry, f"its numbers do not follow: own_records={entry.of_origin.own_records}")
         offset, number = entry.next_offset, entry.of_origin.own_records + entry.records

@@ -26,6 +26,7 @@ from fenceline.regions.forwarding import Forwarding
 from fenceline.regions.link_item import Link
 from fenceline.regions.own_link import OwnLink
 from fenceline.regions.peer import Peer, PeerProblem, Peers
+from fenceline.regions.source_batches import BATCH_REFUSED
 
 _NO_PEER = "this region has no peer of this name; configure one, or take the name out of the topic's regions"
 _SLOW = "the peer answers too slowly for its lag to be known"
@@ -176,7 +177,14 @@ class Shown:
         if isinstance(source, Forwarding) and self.contacts.link_of(source.place) is None:
             # The peer's log may be long: the look begins where a replicator's ended.
             self.contacts.learn(source.place, Link(self.context, *source.place).read())
-        source.look()
+        found = source.look()
+        if found is None or isinstance(source, Forwarding):
+            return
+        if self.contacts.of(source.place, source.name).problem is None:
+            # A link that is stopped at a batch gives answers. Another process may have noted at which.
+            seen = Link(self.context, *source.place).read().seen.get(source.name)
+            if seen is not None and seen.problem is not None and seen.problem.startswith(BATCH_REFUSED):
+                self.contacts.change(source.place, source.name, problem=seen.problem)
 
     def _is_young(self, number: int, region: str) -> bool:
         seen_at = self._contact(number, region).seen_at

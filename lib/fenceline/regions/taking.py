@@ -5,13 +5,17 @@ was faster, and nothing more of this answer is appended (I18).
 
 Rule: at most 32 MiB of a source's segments are in memory. Half of that is fetched while the other half is appended.
 
+Rule: a small batch may decode to much. So after 64 MiB of decoded batches another source has its turn. Between batches
+it is asked whether this process may go on. Whatever the answer, each turn packs something and appends it: else a source
+whose batches take a whole run to decode would never get on.
+
 Not here: which segments these are; see ``own_link`` and ``forwarding``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -30,7 +34,7 @@ T = TypeVar("T")
 WINDOW_BYTES = limits.REPLICATED_AHEAD_BYTES // 4  # with their copies, two windows have at most 32 MiB
 WINDOW_SEGMENTS = limits.FETCH_SEGMENTS
 
-Pack = Callable[[SegmentEntry, bytes], None]
+Pack = Callable[[SegmentEntry, bytes], Iterator[int]]
 
 
 class Gather(Protocol):
@@ -61,7 +65,7 @@ class Taking:
         gather: Makes calls side by side: to the peer, and the append beside them.
         region: Where the records were produced.
         position: The position in that region's log, as the next create finds it.
-        pack: Packs what is taken of one segment.
+        pack: Packs what is taken of one segment, piece by piece, and yields the decoded bytes of each; 0 if it is left.
         keep: Returns True while this process may go on: it has time, and the lease.
     """
 
@@ -73,6 +77,9 @@ class Taking:
     packer: Packer
     pack: Pack
     keep: Callable[[], bool]
+    _decoded: int = field(default=0, init=False)
+    _is_cut: bool = field(default=False, init=False)  # all may not be packed: it is another source's turn
+    _has_appended: bool = field(default=False, init=False)
 
     def run(self, entries: Sequence[SegmentEntry]) -> Taken:
         """Take these segments.
@@ -85,7 +92,9 @@ class Taking:
         records = 0
         for at, window in enumerate(windows):
             problem = self._pack(window, bodies)
-            following = windows[at + 1] if at + 1 < len(windows) and problem is None else []
+            is_last = at + 1 == len(windows)
+            self._is_cut = self._is_cut or (problem is None and not is_last and self._is_enough())
+            following = [] if is_last or self._is_cut or problem is not None else windows[at + 1]
             if not following:
                 self.packer.close()
             calls: list[Callable[[], bytes | PeerProblem | Taken]] = [
@@ -95,7 +104,7 @@ class Taking:
             appended, *bodies = self.gather(calls)  # type: ignore[assignment]
             assert isinstance(appended, Taken)
             records += appended.records
-            if problem is not None or not appended.is_whole:
+            if problem is not None or self._is_cut or not appended.is_whole:
                 return Taken(records, False, problem or appended.problem)
         return Taken(records, True)
 
@@ -106,22 +115,31 @@ class Taking:
             return problem
 
     def _pack(self, window: Sequence[SegmentEntry], bodies: Sequence[bytes | PeerProblem]) -> PeerProblem | None:
-        """Pack the segments of a window, up to the first one with a problem, which is returned."""
+        """Pack the segments of a window, up to the turn's end, or to the first problem, which is returned."""
         for entry, body in zip(window, bodies, strict=True):
             if isinstance(body, PeerProblem):
                 return body
             try:
-                self.pack(entry, body)
+                for decoded in self.pack(entry, body):
+                    self._decoded += decoded
+                    self._is_cut = self._is_enough()
+                    if self._is_cut:
+                        return None
             except PeerProblem as problem:
                 return problem
         return None
+
+    def _is_enough(self) -> bool:
+        """Return True if something was packed, and more is for a later turn."""
+        return self._decoded > 0 and (self._decoded >= limits.REPLICATED_DECODED_BYTES or not self.keep())
 
     def _append(self, packed: Sequence[Packed]) -> Taken:
         """Append segments in order, as long as the position is where this process left it."""
         records = 0
         for one in packed:
-            if not self.keep():
+            if self._has_appended and not self.keep():
                 return Taken(records, False)
+            self._has_appended = True
             try:
                 entry = ReplicatedEntry(self.region, self.position, one.source, one.batches)
             except ValueError as error:

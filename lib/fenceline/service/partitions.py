@@ -155,6 +155,7 @@ class Partitions:
         is_forced: bool = True,
         bytes_max: int | None = None,
         on_progress: OnProgress = lambda *_: None,
+        is_over: Callable[[], bool] = lambda: False,
     ) -> CompactedView | None:
         """Compact a whole partition, or only if it is due, and return the view in force; see ``compact.compact``.
 
@@ -167,7 +168,9 @@ class Partitions:
         return self.compact_by(
             topic,
             partition,
-            lambda found: compaction.compact(found, is_forced=is_forced, bytes_max=bytes_max, on_progress=on_progress),
+            lambda found: compaction.compact(
+                found, is_forced=is_forced, bytes_max=bytes_max, on_progress=on_progress, is_over=is_over
+            ),
         )
 
     def compact_by(

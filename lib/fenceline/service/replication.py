@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from fenceline import limits
 from fenceline.append.appender import Appender
@@ -23,16 +23,17 @@ from fenceline.log.tail import verified_tail
 from fenceline.log.topic_item import TopicItem
 from fenceline.log.topic_regions import check_other
 from fenceline.log.topic_suspension import suspend
-from fenceline.model.region import Gap, RegionStatus, ReplicationStatus
+from fenceline.model.region import RegionStatus, ReplicationStatus
 from fenceline.model.topic import unknown_partition
 from fenceline.regions import snapshots
 from fenceline.regions.contacts import Contacts, Place
 from fenceline.regions.link_item import Link
 from fenceline.regions.measured import NOTHING, Measured, measured
-from fenceline.regions.own_link import OwnLink
-from fenceline.regions.peer import Peers
+from fenceline.regions.own_link import Found, OwnLink
+from fenceline.regions.peer import PeerProblem, Peers
 from fenceline.regions.peer_topics import last_topic_of
 from fenceline.regions.replicator import Replicator, Run
+from fenceline.regions.source_batches import BatchRefused
 from fenceline.regions.status import Shown
 from fenceline.regions.work import Work, append_marker
 from fenceline.runtime import Runtime
@@ -132,10 +133,12 @@ class Replication:
         ]
 
     def skip(self, topic: str, partition: int, region: str, to_offset: int) -> int:
-        """Give up what a region no longer keeps, up to its log start, and return how many records that are.
+        """Give up what a region no longer keeps, up to its log start, or what is refused here, up to that batch's end.
+
+        Return how many records that are.
 
         Raises:
-            InvalidRequestError: There is no such gap, or it ends elsewhere. Nothing was written.
+            InvalidRequestError: There is no such gap or batch, or it ends elsewhere. Nothing was written.
             StoreUnavailableError: The region does not answer. Nothing was written.
         """
         return self._in_incarnation(topic, lambda item: self._skip(item, partition, region, to_offset))
@@ -146,36 +149,47 @@ class Replication:
             raise unknown_partition(item.topic, partition)
         appender = self._resolver.appender(item.topic, partition)
         for _ in range(_SKIP_TRIES):
-            position, gap = self._gap(appender, region)
-            if position is None or gap is None or gap.to_offset != to_offset:
-                known = "there is none" if gap is None else f"it ends at {gap.to_offset}"
+            position, given_up = self._given_up(appender, region)
+            if given_up is None or given_up.skip.to_offset != to_offset:
+                known = "there is none" if given_up is None else f"it ends at {given_up.skip.to_offset}"
                 raise InvalidRequestError(
-                    f"only a whole gap can be skipped, up to its end; look at the topic's replication: {known}",
+                    "only a whole gap, or a batch that is refused, can be skipped, up to its end; look at the topic's "
+                    f"replication: {known}",
                     field="to_offset",
                 )
-            skip = Skip(region, position.topic_id, gap.from_offset, gap.to_offset, gap.records)
-            outcome = append_marker(appender, SkipEntry(skip, position), self._timeout_ms)
+            outcome = append_marker(
+                appender, SkipEntry(given_up.skip, position, given_up.begins_life), self._timeout_ms
+            )
             # It is outdated, too, if its own create was confirmed too late, or an equal SKIP came first.
-            after, given_up = appender.partition.state.origins.get(region), position.count + gap.records
-            is_there = after is not None and (after.topic_id, after.start) == (position.topic_id, given_up)
-            if isinstance(outcome, Marked) or is_there:
-                return gap.records
+            after = appender.partition.state.origins.get(region)
+            if isinstance(outcome, Marked) or (after is not None and given_up.is_in(after)):
+                return given_up.records
         raise InvalidRequestError("there is no gap any more; another request was faster", field="to_offset")
 
-    def _gap(self, appender: Appender, region: str) -> tuple[Origin | None, Gap | None]:
-        """Return the position in another region's log, and the gap after it, as that region shows it now."""
+    def _given_up(self, appender: Appender, region: str) -> tuple[Origin | None, _GivenUp | None]:
+        """Return the position in another region's log, and what a SKIP gives up there, as that region shows it now."""
         verified_tail(appender.partition)
         peer = self._peers.get(region)
         if peer is None:
             return None, None
         link = OwnLink(appender, peer.within(limits.PEER_TIMEOUT_MS), self._contacts)
         position = link.position
-        link.look()
-        place = Place(appender.partition.topic_id, appender.partition.partition)
-        contact = self._contacts.of(place, region)
-        if contact.gap is None and contact.problem is not None:
-            raise StoreUnavailableError(f"the gap cannot be compared with the region's log: {contact.problem}")
-        return position, contact.gap
+        found = link.look()
+        contact = self._contacts.of(link.place, region)
+        gap, problem = contact.gap, contact.problem
+        if gap is not None and position is not None:
+            skip = Skip(region, position.topic_id, gap.from_offset, gap.to_offset, gap.records)
+            return position, _GivenUp(skip, gap.records, position.count + gap.records)
+        if found is None and problem is None:
+            return position, None
+        if found is not None:
+            try:
+                refused = link.refused(found, self._context.runtime.monotonic_ms() + limits.PEER_TIMEOUT_MS)
+            except PeerProblem as error:
+                problem = str(error)
+            else:
+                return position, None if refused is None else _refused(region, position, found, refused)
+        raise StoreUnavailableError(f"the gap cannot be compared with the region's log: {problem}")
 
     # What replicates
 
@@ -246,6 +260,36 @@ class Replication:
             except StaleTopicId:
                 self._resolver.forget(name, known.item)
         raise always_another_incarnation(name)
+
+
+class _GivenUp(NamedTuple):
+    """What a SKIP gives up.
+
+    Attributes:
+        records: How many records that are.
+        number: The own number of the last of them.
+        begins_life: As that of ``SkipEntry``.
+    """
+
+    skip: Skip
+    records: int
+    number: int
+    begins_life: bool = False
+
+    def is_in(self, position: Origin) -> bool:
+        """Return True if a SKIP of it has moved the position, which may have gone on since."""
+        is_beyond = position.next_offset >= self.skip.to_offset
+        return is_beyond and (position.topic_id, position.start) == (self.skip.origin_topic, self.number)
+
+
+def _refused(region: str, position: Origin | None, found: Found, refused: BatchRefused) -> _GivenUp:
+    """Return what gives a refused batch up, with what lies between the position and it, which is never taken."""
+    if position is None or position.topic_id != found.topic_id:
+        skip = Skip(region, found.topic_id, found.standing.start, refused.to_offset, refused.number)
+        return _GivenUp(skip, refused.number - found.standing.taken, refused.number, begins_life=True)
+    records = refused.number - position.count
+    skip = Skip(region, found.topic_id, position.next_offset, refused.to_offset, records)
+    return _GivenUp(skip, records, refused.number)
 
 
 def _refuse_full(appender: Appender) -> None:

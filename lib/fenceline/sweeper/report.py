@@ -26,4 +26,5 @@ class Report:
     objects: int = 0  # deleted
     items: int = 0  # deleted
     problems: list[str] = field(default_factory=list)
+    unexpected: int = 0  # errors that no step should raise: see ``problems``
     is_corrupt: bool = False  # stored data breaks an invariant: see ``problems``

@@ -30,12 +30,12 @@ Not here: what may go (``collect``, ``deleted_topics``, the ``*_expiry`` modules
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from fenceline import limits
 from fenceline.compaction import compact as compaction
-from fenceline.errors import CorruptLogError, FencelineError
+from fenceline.errors import CorruptLogError, FencelineError, place_of
 from fenceline.format import keys
 from fenceline.log import topics
 from fenceline.log.checkpoint import move_log_start, save
@@ -153,6 +153,9 @@ class _Run:
         except (StoreFact, FencelineError) as error:
             self.report.problems.append(f"{where}: {error or type(error).__name__}")
             self.report.is_corrupt = self.report.is_corrupt or isinstance(error, CorruptLogError | Damaged)
+        except Exception as error:  # noqa: BLE001  else one partition would end every run, and hold up all behind it
+            self.report.problems.append(f"{where}: {place_of(error)}")
+            self.report.unexpected += 1
 
     # What is swept
 
@@ -370,6 +373,15 @@ class _Run:
             move_log_start(partition, log_start)
             self.report.log_starts += 1
 
+    def _half_over(self) -> Callable[[], bool]:
+        """Return what is True once half of the time that this run has left now is over.
+
+        A compaction decodes what it reads of the log twice. So the second half is for what was read in the first.
+        """
+        runtime = self._context.runtime
+        half_ms = (runtime.monotonic_ms() + self._budget.until_ms) // 2
+        return lambda: runtime.monotonic_ms() >= half_ms or self._budget.is_over()
+
     def _compact(self, partition: Partition) -> None:
         """Compact if that is due. In a run's second half, put a large compaction off to the next run's beginning."""
         head, cursor = partition.head, self._cursor
@@ -382,7 +394,13 @@ class _Run:
         with suppress(VersionMoved):  # another run saves its own position
             cursor.save()
         try:
-            compaction.compact(partition, is_forced=False, bytes_max=bytes_max)
+            compaction.compact(
+                partition,
+                is_forced=False,
+                bytes_max=bytes_max,
+                decoded_max=limits.SWEEP_COMPACTION_DECODED_BYTES,
+                is_over=self._half_over(),
+            )
         except compaction.CompactionTooLarge as error:
             if error.bytes <= limits.SWEEP_COMPACTION_BYTES_MAX:
                 self._is_put_off = True

@@ -13,10 +13,10 @@ from fenceline_cli.options import DEFAULT_URL, AsJson, IsSure, TopicName, Url, c
 from fenceline_cli.output import CommandError, describe, print_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from fenceline.client import Client
-    from fenceline.model.region import Gap, ReplicationStatus
+    from fenceline.model.region import ReplicationStatus
 
 app = typer.Typer(
     name="replication",
@@ -114,7 +114,8 @@ def skip(
         typer.Option(
             metavar="OFFSET",
             min=0,
-            help="The end of the gap, an offset in that region, as 'fenceline replication status' shows it.",
+            help="The end of the gap, or of the batch that is refused: an offset in that region, as shown by 'fenceline"
+            " replication status'.",
         ),
     ],
     is_sure: IsSure = False,
@@ -123,14 +124,16 @@ def skip(
 ) -> None:
     """Give up records that another region no longer keeps and that never arrived here; its link then goes on.
 
+    A batch that is refused here is given up in the same way, up to its end. 'fenceline replication status' shows it.
+
     This region never has these records then, even if a third one still keeps them. To take them from there, suspend
     the region instead ('fenceline regions suspend'). This cannot be undone; the command asks first.
     """
     with connect(url) as client:
         if not is_sure:
-            gap = _gap(client.replication(topic).gaps, topic, partition, region, to)
-            what = f"this gives up {gap.records} records of {region} in {topic}/{partition} for good"
-            question = f"Give up {gap.records} records of {region} in {topic}/{partition}, up to its offset {to}?"
+            given_up = f"{_given_up(client.replication(topic), topic, partition, region, to)} of {region}"
+            what = f"this gives up {given_up} in {topic}/{partition} for good"
+            question = f"Give up {given_up} in {topic}/{partition}, up to its offset {to}?"
             confirm(is_sure, question, what)
         skipped = client.skip(topic, partition, region, to)
     if as_json:
@@ -139,13 +142,16 @@ def skip(
         typer.echo(f"skipped {skipped} records of {region} in {topic}/{partition} to_offset={to}")
 
 
-def _gap(gaps: Sequence[Gap], topic: str, partition: int, region: str, to: int) -> Gap:
-    """Return the gap that was named.
+def _given_up(status: ReplicationStatus, topic: str, partition: int, region: str, to: int) -> str:
+    """Return in words what a skip to this offset gives up.
 
     Raises:
-        CommandError: There is none, or it ends elsewhere.
+        CommandError: There is no gap, and no batch that is refused; or the gap ends elsewhere.
     """
-    found = [gap for gap in gaps if (gap.partition, gap.region) == (partition, region)]
+    found = [gap for gap in status.gaps if (gap.partition, gap.region) == (partition, region)]
+    problems = [one.problem or "" for one in status.regions if one.region == region]
+    if any(f" to={to} reason=" in problem and f" partition={partition}" in problem for problem in problems):
+        return "the batch that is refused"
     if not found:
         raise CommandError(
             f"{topic}/{partition} has no gap of {region}; 'fenceline replication status {topic}' shows those that exist"
@@ -154,4 +160,4 @@ def _gap(gaps: Sequence[Gap], topic: str, partition: int, region: str, to: int) 
         raise CommandError(
             f"the gap of {region} in {topic}/{partition} ends at offset {found[0].to_offset}; give that as --to"
         )
-    return found[0]
+    return f"{found[0].records} records"

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from fenceline.errors import FencelineError
+from fenceline.errors import FencelineError, place_of
 from fenceline.ports import StoreFact
 from fenceline.service.log import Log
 
@@ -168,6 +168,8 @@ class ReplicateLoop:
             problems = self._log.replication.problems(*place)
         except (FencelineError, StoreFact) as error:
             problems = {"": str(error)}
+        except Exception as error:  # noqa: BLE001  told with its partition; the next run looks again
+            problems = {"": place_of(error)}
         finally:
             with self._changed:
                 link.pause_ms = _PAUSE_FIRST_MS if took_records else min(2 * link.pause_ms, _PAUSE_LAST_MS)

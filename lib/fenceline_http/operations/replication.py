@@ -205,9 +205,10 @@ ROUTES = (
         "admin.skip_gap",
         operation="skipGap",
         tag="Regions",
-        summary="Give up the records of a gap",
+        summary="Give up the records of a gap, or a batch that is refused",
         description="Gives up records of a region that it no longer keeps, so that its later ones are taken. "
-        "`to_offset` is the gap's. The region must answer: otherwise the request is `STORE_UNAVAILABLE`.",
+        "`to_offset` is the gap's. A batch of which `problem` says that it is refused is given up by its end. "
+        "The region must answer: otherwise the request is `STORE_UNAVAILABLE`.",
         takes=GapSkip,
         answers={200: Named("SkippedGap", obj({"skipped_records": integer_schema()}))},
         codes=(*KNOWN, *WRITES),

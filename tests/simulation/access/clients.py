@@ -18,11 +18,11 @@ from fenceline.format.control import EXCLUSIVE, SHARED
 from fenceline.model.requests import ACCESS_MODES, OwnTarget, ReadRequest
 from fenceline.model.results import ProducerRef, SessionRef
 from fenceline.ports import StoreFact
-from fenceline.sweeper.sweep import sweep
 from tests.simulation.access.requests import Claim, Grant, Own, Sending
 from tests.simulation.harness.world import NoReply
 from tests.simulation.log.clients import Field
 from tests.simulation.log.truth import Violation
+from tests.support.sweeping import strict_sweep
 
 TOPIC = "t"
 LOCK = "nightly"  # a resource that guards no partition
@@ -368,7 +368,7 @@ def sweep_all(stage: Stage, name: str) -> None:
     for _ in range(stage.rounds):
         stage.world.sleep(stage.rng.random() * 3_000)
         with suppress(FencelineError, StoreFact, NoReply):
-            stage.tell(name, "sweep", None, lambda log: sweep(log, duration_ms=60_000, is_thorough=True))
+            stage.tell(name, "sweep", None, lambda log: strict_sweep(log, duration_ms=60_000, is_thorough=True))
 
 
 def release_all(stage: Stage, name: str) -> None:

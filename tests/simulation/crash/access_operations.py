@@ -27,11 +27,11 @@ from fenceline.model.access import GRANTED, QUEUED
 from fenceline.model.requests import Acknowledgement, ClaimRequest, OwnTarget
 from fenceline.model.results import SessionRef
 from fenceline.model.subscription import GroupOffset
-from fenceline.sweeper.sweep import sweep
 from tests.simulation.crash.access_rows import markers_of
 from tests.simulation.crash.operations import Operation
 from tests.simulation.crash.scene import Process, Scene, request_of
 from tests.support.service import TOPIC
+from tests.support.sweeping import strict_sweep
 
 LOCK = "nightly"
 GROUP = "readers"
@@ -339,7 +339,7 @@ def severed_one_appends(scene: Scene, process: Process) -> None:
 
 
 def sweep_fences(scene: Scene, process: Process) -> None:
-    report = sweep(process.log, duration_ms=600_000, is_thorough=True)
+    report = strict_sweep(process.log, duration_ms=600_000, is_thorough=True)
     assert report is not None
     assert (report.is_whole, report.problems) == (True, [])
     _nothing_is_due(scene)
@@ -439,7 +439,7 @@ def sweep_cursors(scene: Scene, process: Process) -> None:
     What belongs to one stays.
     """
     scene.runtime.advance(2 * limits.UNOWNED_MS)
-    sweep(process.log, duration_ms=600_000, is_thorough=True)
+    strict_sweep(process.log, duration_ms=600_000, is_thorough=True)
     stored = scene.stored()
     assert not any(key.startswith("unowned/") for key in stored)
     names = {subscription.name for subscription in process.log.subscriptions.list(TOPIC)[0]}

@@ -28,9 +28,9 @@ from fenceline.limits import GC_GRACE_MS, STATE_MS
 from fenceline.log.checkpoint_items import Head
 from fenceline.model.requests import ReadRequest
 from fenceline.recovery.rebuild import rebuild
-from fenceline.sweeper.sweep import sweep
 from tests.simulation.crash.scene import Died, Fate, Process, Scene, read_all, request_of
 from tests.support.service import TOPIC
+from tests.support.sweeping import strict_sweep
 
 Action = Callable[[Scene, Process], object]
 
@@ -527,13 +527,13 @@ def a_view_tells_the_same_table(scene: Scene, process: Process) -> None:
 
 
 def sweep_once(scene: Scene, process: Process) -> None:
-    sweep(process.log, duration_ms=600_000, is_thorough=True)
+    strict_sweep(process.log, duration_ms=600_000, is_thorough=True)
 
 
 def sweep_all(scene: Scene, process: Process) -> None:
     """Sweep to the end of the round that a dead run left, and through one more."""
     for _ in range(2):
-        report = sweep(process.log, duration_ms=600_000, is_thorough=True)
+        report = strict_sweep(process.log, duration_ms=600_000, is_thorough=True)
         assert report is not None
         assert (report.is_whole, report.problems) == (True, [])
 

@@ -17,7 +17,6 @@ from fenceline.log.state import PartitionState, ProducerEvent, ProducerState, ad
 from fenceline.ports import Change, Delete, ItemKey, ItemStore, Object, ObjectStore, Put
 from fenceline.recovery.rebuild import rebuild
 from fenceline.service.log import Log
-from fenceline.sweeper.sweep import sweep
 from tests.simulation.harness.history import text_of
 from tests.simulation.harness.preempt import preempting
 from tests.simulation.harness.runtime import SimRuntime
@@ -25,6 +24,7 @@ from tests.simulation.harness.stores import Creation, WatchedItemStore
 from tests.simulation.harness.world import EPOCH_MS, Process, World
 from tests.simulation.log.scenario import PATIENT_MS, Plan, Run, Subject
 from tests.simulation.log.truth import Life, StoredBatch, Violation
+from tests.support.sweeping import strict_sweep
 
 REGION = "here"
 EXPIRATION_MS = 86_400_000  # of a producer's state, where a plan has no other
@@ -58,7 +58,7 @@ def _make(world: World, process: Process, objects: ObjectStore, items: ItemStore
 
 def _sweep(log: Log) -> object:
     # Not thorough: nothing here lasts for as long as a producer's state.
-    return sweep(log, duration_ms=limits.GC_GRACE_MS)
+    return strict_sweep(log, duration_ms=limits.GC_GRACE_MS)
 
 
 def segment_of(creation: Creation) -> Segment:

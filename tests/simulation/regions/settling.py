@@ -85,10 +85,10 @@ def _lose(run: Run, stage: Stage, lost: str) -> None:
 
 def _end_transactions(stage: Stage) -> None:
     """Let the sweeper end what its producers have left open."""
-    from fenceline.sweeper.sweep import sweep
+    from tests.support.sweeping import strict_sweep
 
     for region in stage.regions:
-        stage.ask("last", region, "sweep", lambda log: sweep(log, duration_ms=PATIENT_MS))
+        stage.ask("last", region, "sweep", lambda log: strict_sweep(log, duration_ms=PATIENT_MS))
 
 
 def _replicate_until_quiet(run: Run, stage: Stage, rounds: int = ROUNDS_MAX) -> None:

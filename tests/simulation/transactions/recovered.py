@@ -17,12 +17,12 @@ from fenceline.model.requests import ReadRequest
 from fenceline.recovery.rebuild import rebuild
 from fenceline.recovery.verify import verify_partition
 from fenceline.service.log import Log
-from fenceline.sweeper.sweep import sweep
 from tests.simulation.harness import real
 from tests.simulation.harness.stores import Creation
 from tests.simulation.log.truth import Violation
 from tests.simulation.transactions.truth import TransactionTruth
 from tests.support.service import REGION, FakeRuntime
+from tests.support.sweeping import strict_sweep
 
 Pair = tuple[int, int]
 
@@ -44,7 +44,7 @@ def check_recovered(created: Sequence[Creation], truth: TransactionTruth, seed: 
         rebuild(Context(objects, items, runtime, REGION))
         log = Log(objects, items, runtime, region=REGION)
         for _ in range(2):
-            report = sweep(log, duration_ms=600_000, is_thorough=True)
+            report = strict_sweep(log, duration_ms=600_000, is_thorough=True)
             if report is None or report.problems or report.transactions_hanging:
                 raise Violation(f"a sweep after a rebuild as of {cut}: {report}")
         shown = _shown(log)

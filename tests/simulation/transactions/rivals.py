@@ -17,10 +17,10 @@ from fenceline.model.results import ProducerRef
 from fenceline.model.subscription import GroupOffset
 from fenceline.model.transaction import ProducerPair, TopicPartition
 from fenceline.ports import StoreFact
-from fenceline.sweeper.sweep import sweep
 from tests.simulation.harness.world import NoReply
 from tests.simulation.transactions.clients import INPUT, OFFSET_MAX, OFFSETS, Stage, append_plainly
 from tests.simulation.transactions.requests import OTHER, TOPIC, plain
+from tests.support.sweeping import strict_sweep
 
 
 def _try(stage: Stage, name: str, kind: str, request: Any, run: Callable[[Any], Any], topic: str = TOPIC) -> None:
@@ -73,7 +73,7 @@ def sweep_all(stage: Stage, name: str) -> None:
 
     def run(log: Any) -> None:
         with suppress(StoreFact, FencelineError):
-            sweep(log, duration_ms=20_000, is_thorough=stage.rng.random() < 0.5)
+            strict_sweep(log, duration_ms=20_000, is_thorough=stage.rng.random() < 0.5)
 
     for _ in range(stage.rounds * 2):
         stage.world.sleep(stage.rng.random() * 5_000)

@@ -13,7 +13,6 @@ from unittest.mock import patch
 from fenceline import limits
 from fenceline.model.requests import ReadRequest
 from fenceline.ports import Change, StoreFact
-from fenceline.sweeper.sweep import sweep
 from tests.simulation.harness import real
 from tests.simulation.harness.history import History
 from tests.simulation.harness.stores import Faults, WatchedItemStore, WatchedObjectStore
@@ -26,6 +25,7 @@ from tests.simulation.transactions.clients import INPUT, Stage
 from tests.simulation.transactions.recovered import check_recovered
 from tests.simulation.transactions.requests import OTHER, TOPIC, Batch
 from tests.simulation.transactions.truth import TransactionTruth
+from tests.support.sweeping import strict_sweep
 
 SKEW_MS = 10_000  # the most by which a process's clock is off, ahead or behind
 PROCESSOR = "processor"  # the transactional id that all processors share
@@ -273,7 +273,7 @@ def _settle(run: Run, plan: TransactionPlan, stage: Stage, truth: TransactionTru
 def _sweep_thoroughly(stage: Stage) -> None:
     def run(log: Any) -> None:
         with suppress(StoreFact):
-            sweep(log, duration_ms=PATIENT_MS, is_thorough=True)
+            strict_sweep(log, duration_ms=PATIENT_MS, is_thorough=True)
 
     for _ in range(2):
         stage.tell("last", "sweep", None, run)

@@ -189,6 +189,7 @@ def test_a_mistake_of_the_program_is_reported_and_the_next_run_tries_again(begin
     begin(log)
     wait_until(lambda: log.runs[("t", 0)] > 2 and bool(lines))
     assert "ZeroDivisionError" in lines[0]
+    assert "topic=t partition=0" in lines[0]
 
 
 def test_of_the_processes_of_a_directory_one_replicates_and_then_another(begin: Any, tmp_path: Path) -> None:

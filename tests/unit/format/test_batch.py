@@ -19,7 +19,7 @@ from fenceline.format.batch import (
     parse_header,
     stamp,
 )
-from fenceline.format.batch_check import check
+from fenceline.format.batch_check import check, check_taken
 from fenceline.model.record import Record
 from tests.support import independent_codec
 from tests.support.independent_codec import CODECS, NOW, forge, record, varint
@@ -279,6 +279,42 @@ def test_a_batch_that_decompresses_beyond_the_bound_is_corrupt(codec, monkeypatc
                 check(body)
 
 
+@pytest.mark.parametrize("codec", CODECS)
+@given(records=record_lists, base_offset=st.integers(0, INT64_MAX - 100), append_time=st.none() | timestamps)
+@tries(20)
+def test_what_a_producer_sent_is_taken_by_other_regions_as_it_is_stored(codec, records, base_offset, append_time):
+    """Also with the time of its append, from wherever it lies in a body."""
+    body = independent_codec.encode(plain(records), codec=codec, producer_id=5, producer_epoch=1, base_sequence=3)
+    size = len(decompressed := independent_codec.encode(plain(records))) - HEADER_BYTES
+    assert parse_header(decompressed).codec == 0
+    stored = b"xyz" + stamp(check(body).body, base_offset=base_offset, leader_epoch=7, append_time=append_time)
+    assert check_taken(stored, 3, parse_header(stored, 3)) == size
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (forge(GOOD, magic=1), "known form"),
+        (forge(GOOD, attributes=5), "known form"),
+        (forge(GOOD, count=2), "holds another number|cannot be decoded"),
+        (forge(record(0) + record(1), count=2, last_offset_delta=1000), "last offset"),
+        (forge(record(0) + record(1000), count=2), "deltas"),
+        (forge(record(1) + record(0), count=2), "deltas"),
+        (forge(record(0) + record(0), count=2), "deltas"),
+        (forge(record(5)), "deltas"),
+        (forge(record(timestamp_delta=-NOW - 2), max_timestamp=-2), "below -1"),
+        (forge(record(timestamp_delta=-NOW - 2), max_timestamp=NOW, attributes=8), "below -1"),
+        (forge(GOOD, max_timestamp=NOW + 1), "highest"),
+        (forge(GOOD, max_timestamp=-2, attributes=8), "highest"),
+        (forge(varint(10) + b"\x80\0\0\0\x01\x01\0\0\0\0"), "shortest|cannot be decoded"),
+        (forge(record(headers=[(None, b"")])), "cannot be decoded"),
+    ],
+)
+def test_another_regions_batch_is_held_to_the_form_of_a_producers(body, reason):
+    with pytest.raises(MalformedBatch, match=reason):
+        check_taken(body, 0, parse_header(body))
+
+
 # Encoding, and another implementation
 
 
@@ -412,7 +448,10 @@ def test_a_mutated_batch_is_refused_or_means_the_same_to_all(codec, records, fli
     try:
         checked = check(mutated)
     except FixError:
+        with pytest.raises(MalformedBatch):
+            check_taken(mutated, 0, parse_header(mutated))
         return
+    assert check_taken(mutated, 0, checked.header) > 0
     seen = [(r.offset, r.timestamp, r.key, r.value, r.headers) for r in decode(mutated)]
     assert independent_codec.decode(mutated) == seen
     assert [offset for offset, *_ in seen] == list(range(checked.header.count))

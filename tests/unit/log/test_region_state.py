@@ -134,6 +134,21 @@ def test_an_answer_that_is_none_to_this_request_is_passed_over(region: str, part
     assert log.regions.asked[0].answers == {}
 
 
+@pytest.mark.parametrize("number", [-1, limits.INT64_MAX + 1, True, 1.0, "1", None])
+@pytest.mark.parametrize("member", ["position", "origins", "taken"])
+def test_an_answer_with_a_number_that_is_no_offset_and_no_count_is_passed_over(member: str, number: Any) -> None:
+    """In the state it would be sent on to other regions, which pass over such a marker."""
+    value = Response("s1", OWN, life("b"), 7, {"c": (life("c"), 1)}, {"c": (life("c"), 1)}).to_value()
+    value[member] = number if member == "position" else {"c": [life("c"), number]}
+    log = RegionLog()
+    log.asks("s1", "b", "c")
+    log.takes("b", markers=[marker(control.SNAPSHOT_RESPONSE, value)])
+    assert log.regions.asked[0].answers == {}
+    value[member] = limits.INT64_MAX if member == "position" else {"c": [life("c"), limits.INT64_MAX]}
+    log.takes("b", markers=[marker(control.SNAPSHOT_RESPONSE, value)])
+    assert log.regions.asked[0].answers.keys() == {"b"}
+
+
 # L, the local offset
 
 

@@ -49,6 +49,15 @@ def test_markers_move_no_count_and_share_segments() -> None:
     assert packed(packer) == [Packed(Replicated("t", 23, 10, "h"), (b"marker",), 0)]
 
 
+def test_a_segment_is_bounded_by_what_it_takes_decompressed_too() -> None:
+    packer = Packer("t", 0)
+    for number in (1, 2, 3):
+        packer.make_room(limits.REPLICATED_DECODED_BYTES // 2)
+        packer.take([b"small"], records=1, number=number)
+        packer.pass_by(number, "h")
+    assert [len(one.batches) for one in packed(packer)] == [2, 1]
+
+
 def test_nothing_taken_is_no_segment() -> None:
     packer = Packer("t", 0)
     packer.pass_by(9, "h")

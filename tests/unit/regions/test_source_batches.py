@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 import pytest
 
+from fenceline import limits
 from fenceline.format import control
 from fenceline.model.results import AbortedTransaction, OriginEntry, SegmentEntry
 from fenceline.regions.peer import PeerProblem
 from fenceline.regions.source_batches import Looked, looked_at, passed_on
+from tests.support.independent_codec import forge, record
 from tests.support.service import LogBuilder, Part, data, marker, outcome
 
 
@@ -88,6 +90,30 @@ def test_what_comes_after_the_last_record_here_is_passed_on() -> None:
     for count, batches, records in ((10, 6, 4), (12, 5, 2), (13, 3, 1), (14, 1, 0)):
         found, of = passed_on(entry, body, count=count)
         assert (len(found), of) == (batches, records)
+
+
+def test_a_segment_that_decodes_to_too_much_is_not_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "FORWARDED_DECODED_BYTES_MAX", 2_500)
+    entry, body = made(*[data(bytes(1_000), codec="zstd")] * 3, count=3)
+    sizes: list[int] = []
+    assert passed_on(entry, body, count=1, on_decoded=sizes.append)[1] == 2
+    assert sum(sizes) < 2_500
+    with pytest.raises(PeerProblem, match="decompressed"):
+        passed_on(entry, body, count=0)
+
+
+def test_a_batch_that_no_producer_may_send_is_not_passed_on_and_said_where_it_lies() -> None:
+    turned = forge(record(1) + record(0), base_offset=1, count=2)
+    entry, body = made(data("1"), lambda *_: turned, count=3)
+    assert passed_on(entry, body, count=3) == ([], 0)
+    with pytest.raises(PeerProblem, match="from=1 to=3"):
+        passed_on(entry, body, count=1)
+
+
+def test_what_is_left_is_neither_judged_nor_decoded() -> None:
+    turned = forge(record(1) + record(0), count=2, attributes=0x10, producer_id=7, producer_epoch=0, base_sequence=0)
+    entry, body = made(lambda *_: turned, data("3"), aborted=[AbortedTransaction(7, 0, 9)])
+    assert [(one.batch is None, one.decoded) for one in look(entry, body)] == [(True, 0), (False, 8)]
 
 
 def test_a_count_within_a_batch_is_refused() -> None:

@@ -63,10 +63,10 @@ class RegionRequests(Requests):
         """Give up records that ``region`` no longer keeps and that never arrived; return how many they are.
 
         Args:
-            to_offset: The end of the gap, as ``replication`` shows it.
+            to_offset: The end of the gap, as ``replication`` shows it, or of the batch that a ``problem`` there names.
 
         Raises:
-            InvalidRequestError: There is no such gap, or it ends at another offset. Nothing was skipped.
+            InvalidRequestError: There is no such gap or batch, or it ends at another offset. Nothing was skipped.
             OutcomeUnknownError: The answer was lost; look whether ``replication`` still shows the gap.
         """
         path = topic_path(topic, partition) + "/replication/skip"
