@@ -105,6 +105,7 @@ COMPACTION_FETCH_BYTES = 16 * MIB  # of segments, in memory at once
 COMPACTION_DIRTY_RATIO = 0.5  # Kafka's `min.cleanable.dirty.ratio`
 COMPACTION_REQUEST_BYTES_MAX = 64 * MIB  # read by a compaction within the request that asks for it
 COMPACTION_FUNCTION_BYTES_MAX = 1024 * MIB  # read by a compaction within one function's time; larger ones need Spark
+SEEN_IN_FORCE_MAX = 32  # horizons that a head knows to have been in force, for `delete.retention.ms`
 COMPACTION_TRAIL_MS = 300_000  # between two horizons that the head's trail remembers
 
 # Verify

@@ -6,6 +6,7 @@ import random
 import shutil
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from fenceline import errors, limits
 from fenceline.compaction import compact as core
@@ -70,7 +72,7 @@ def compact_here(partition: Partition, *, again: int = 0, patch: pytest.MonkeyPa
         made = [compaction_tasks.make_files(work, group, offsets).to_pylist() for _ in range(1 + again)]
         assert all(one == made[0] for one in made), "a task that runs again names the same files"
         files += [ViewFile(row["base"], row["bytes"], row["records"]) for row in made[0]]
-    view = view_of(place, files)
+    view = replace(view_of(place, files), tombstones_from=planned.source.deletes_below(place.horizon))
     listed = list_files(partition.context, partition.topic_id, partition.partition, view)
     assert listed == [(file.base_offset, file.bytes) for file in files]
     return core.swap(partition, view)
@@ -78,16 +80,17 @@ def compact_here(partition: Partition, *, again: int = 0, patch: pytest.MonkeyPa
 
 @pytest.mark.parametrize(("file_bytes", "block_bytes"), [(64 * 2**20, 2 * 2**20), (300, 100)])
 @tries(60)
-@given(steps=STEPS)
+@given(steps=STEPS, keeps_tombstones=st.booleans())
 def test_the_tasks_of_a_compaction_make_what_the_model_says(
-    file_bytes: int, block_bytes: int, steps: list[tuple[Any, ...]]
+    file_bytes: int, block_bytes: int, steps: list[tuple[Any, ...]], keeps_tombstones: bool
 ) -> None:
     """Keys, tombstones, no keys, every codec, transactions, replicated batches, markers, trims, views before."""
-    with closing(serve_table()) as service, pytest.MonkeyPatch.context() as patch:
+    table = serve_table(-1 if keeps_tombstones else 0)
+    with closing(table) as service, pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "COMPACTED_FILE_BYTES_MAX", file_bytes)
         patch.setattr(limits, "COMPACTED_BLOCK_BYTES", block_bytes)
         patch.setattr(ranges, "RANGE_BYTES_MIN", 400)
-        model = Model(LogBuilder(topic_id=service.topic_id()))
+        model = Model(LogBuilder(topic_id=service.topic_id()), keeps_tombstones=keeps_tombstones)
         take(service, model, steps)
         log = service.another()
         before = log.partitions.offsets(TOPIC, 0).compaction_horizon
@@ -129,7 +132,7 @@ def test_what_was_trimmed_amid_a_batch_is_in_no_file(monkeypatch: pytest.MonkeyP
 @pytest.fixture
 def stores(tmp_path: Path) -> Iterator[Directory]:
     with closing(Directory(tmp_path / "data")) as made:
-        made.log.topics.create(TOPIC, partitions=2, config={"cleanup.policy": "compact"})
+        made.log.topics.create(TOPIC, partitions=2, config={"cleanup.policy": "compact", "delete.retention.ms": 0})
         yield made
 
 

@@ -7,10 +7,10 @@ only to a farther horizon. That write is the commit: before it no reader can see
 the old one. A crash leaves the old view, and files that nothing leads to. Compactors may run beside each other, beside
 appends, trims and readers. The one that gets farther wins; of two that get equally far, the first.
 
-A view holds no tombstone. Each tombstone has removed the older values, and a reader that reads the view from its start
-needs nothing else. A reader that was half-way through the old view when a new one replaced it may miss a deletion. So a
-reader that keeps a table reads ``compaction_horizon`` before its first page and after the last one below it. If the
-horizon has moved, the reader starts anew.
+A view keeps a tombstone for a while, since a reader may be half-way through the view before (``tombstones``). Below its
+``deletes_to`` tombstones may be missing. A reader that keeps a table remembers the horizon of its first page. Where
+``deletes_to`` lies beyond that horizon and beyond the reader's position, a deletion may be missed: the reader starts
+anew.
 
 ``stale_files`` says which files may be deleted. A view that was replaced stays for ``gc_grace``, for readers under way.
 Files of an attempt that lost or died may go once a view that reaches as far is in force. Nothing can put them in force
@@ -27,6 +27,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from fenceline import limits
+from fenceline.compaction import tombstones
 from fenceline.compaction.copy import Source, copy, newest_offsets
 from fenceline.errors import CorruptLogError
 from fenceline.format import keys
@@ -38,8 +39,10 @@ from fenceline.log.partition import Partition
 from fenceline.log.retry import Attempts
 from fenceline.log.state import PartitionState
 from fenceline.log.tail import verified_tail
-from fenceline.ports import ObjectSummary, Put
+from fenceline.ports import Item, ObjectSummary, Put
 from fenceline.read.time_search import base_of, metadata_of
+
+_POINTER = ("compaction_horizon", "compacted_view", "seen_in_force")  # what a compaction writes of the head
 
 OnProgress = Callable[[int, int], object]  # (bytes read, bytes to be read)
 
@@ -182,7 +185,11 @@ def plan(partition: Partition) -> Plan | None:
                 save(partition, end)
             head, _ = read_head(partition)
     planned = None if head is None else plan_of(head, partition.context.runtime.fresh_id())
-    if planned is None or head is None or head.log_start <= head.compaction_horizon:
+    if planned is None or head is None:
+        return planned
+    deletes_to = tombstones.deletes_to(partition, head, partition.topic)
+    planned = replace(planned, source=replace(planned.source, deletes_to=deletes_to))
+    if head.log_start <= head.compaction_horizon:
         return planned
     trimmed = _bytes_below(partition, head.state, planned.source.start)
     return replace(planned, dirty_bytes=head.state.bytes - trimmed)
@@ -249,12 +256,20 @@ def swap(partition: Partition, view: CompactedView) -> CompactedView:
             now_ms = context.runtime.now_ms()
             log_bytes = _bytes_below(partition, head.state, view.horizon)
             moved = replace(view, log_bytes=log_bytes, trail=_trail(head.view, view.horizon, now_ms))
-            value = {**item.value, "compaction_horizon": moved.horizon, "compacted_view": moved.to_value()}
+            seen = tombstones.seen_with(partition, head, partition.topic)
+            following = replace(head, compaction_horizon=moved.horizon, view=moved, seen_in_force=seen)
             # This write is the commit. A compactor that loses it reads again, and continues only to a farther horizon.
-            context.items.write([Put(key, value, item.version + 1, item.version)])
-            partition.note_head(replace(head, compaction_horizon=moved.horizon, view=moved), item.version + 1)
+            context.items.write([_moved(item, following)])
+            partition.note_head(following, item.version + 1)
             return moved
     raise AssertionError
+
+
+def _moved(item: Item, head: Head) -> Put:
+    """Return the write of what a compaction changes in the head. The fields of a newer fold version are kept."""
+    changed = head.to_value()
+    value = {**item.value, **{name: changed[name] for name in _POINTER}}
+    return Put(item.key, value, item.version + 1, item.version)
 
 
 def _bytes_below(partition: Partition, state: PartitionState, offset: int) -> int:
@@ -287,6 +302,8 @@ def note_in_force(partition: Partition) -> None:
     Raises:
         VersionMoved: Another process wrote the head; the next run of the sweeper notes it.
         Unavailable, NoAnswer: The item store failed.
+        StaleTopicId: The topic is gone.
+        StoreUnavailableError, ContendedError, OutcomeUnknownError: The store's clock could not be asked.
     """
     context, key = partition.context, keys.head_item(partition.topic_id, partition.partition)
     item = context.items.get([key]).get(key)
@@ -295,12 +312,13 @@ def note_in_force(partition: Partition) -> None:
         return
     view, now_ms = head.view, context.runtime.now_ms()
     is_noted = len(view.trail) > 1 and view.trail[-2][0] == view.horizon
-    if is_noted or (view.trail and now_ms - view.trail[-1][1] < limits.COMPACTION_TRAIL_MS):
+    if not is_noted and (not view.trail or now_ms - view.trail[-1][1] >= limits.COMPACTION_TRAIL_MS):
+        view = replace(view, trail=_trail(view, view.horizon, now_ms))
+    noted = replace(head, view=view, seen_in_force=tombstones.seen_with(partition, head, partition.topic))
+    if noted == head:
         return
-    noted = replace(view, trail=_trail(view, view.horizon, now_ms))
-    put = Put(key, {**item.value, "compacted_view": noted.to_value()}, item.version + 1, item.version)
-    context.items.write([put])
-    partition.note_head(replace(head, view=noted), put.version)
+    context.items.write([_moved(item, noted)])
+    partition.note_head(noted, item.version + 1)
 
 
 def stale_files(

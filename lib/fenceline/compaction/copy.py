@@ -12,7 +12,7 @@ files that no reader can find yet.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 from fenceline import limits
@@ -42,6 +42,12 @@ class Source:
     start: int  # where the log's part begins
     horizon: int  # where it ends; every transaction below it has ended
     state: PartitionState  # of the head that was planned by
+    deletes_to: int = 0  # tombstones below it may be left out
+
+    def deletes_below(self, horizon: int) -> int:
+        """Return the offset below which a view up to ``horizon`` has no tombstone that is known of."""
+        before = 0 if self.view is None else self.view.deletes_to
+        return min(max(self.deletes_to, before), horizon)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,19 +88,23 @@ def copy(
         StoreUnavailableError, ContendedError, OutcomeUnknownError: A file could not be created.
     """
     offsets, horizon = newest.offsets, newest.horizon
+    deletes_to = source.deletes_below(horizon)
     files = ViewWriter(partition.context, Place(partition.topic_id, partition.partition, horizon, attempt))
+
+    def is_left(record: StoredRecord) -> bool:
+        return record.value is not None or record.offset >= deletes_to
 
     def is_kept_of_view(record: StoredRecord) -> bool:
         if record.offset < source.log_start:
             return False
-        return record.key is None or _digest(record.key) not in offsets
+        return record.key is None or (is_left(record) and _digest(record.key) not in offsets)
 
     def is_kept_of_log(record: StoredRecord) -> bool:
         if not source.start <= record.offset < horizon:
             return False
         if record.key is None:
             return True
-        return record.value is not None and offsets.get(_digest(record.key)) == record.offset
+        return is_left(record) and offsets.get(_digest(record.key)) == record.offset
 
     if source.view is not None:
         view = ViewFiles(partition.context, partition.topic_id, partition.partition, source.view)
@@ -104,7 +114,7 @@ def copy(
                 files.copy(segment, at, header, is_kept_of_view)
     for segment, at, header in committed(partition, source, horizon, on_read):
         files.copy(segment, at, header, is_kept_of_log)
-    return files.close()
+    return replace(files.close(), tombstones_from=deletes_to)
 
 
 def _digest(key: bytes) -> bytes:

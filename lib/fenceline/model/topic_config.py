@@ -40,6 +40,12 @@ NAMES: Mapping[str, Name] = {
     ),
     "retention.ms": Name(604_800_000, "How long records are kept; -1 is forever.", lowest=-1, unit="ms"),
     "retention.bytes": Name(-1, "How many bytes a partition keeps; -1 is all.", lowest=-1, unit="bytes"),
+    "delete.retention.ms": Name(
+        86_400_000,
+        "How long compaction keeps tombstones for readers; -1 is forever.",
+        lowest=-1,
+        unit="ms",
+    ),
     "max.message.bytes": Name(
         limits.MESSAGE_BYTES_DEFAULT,
         "How large a batch may be when stored.",

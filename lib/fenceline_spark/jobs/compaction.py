@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
@@ -60,7 +61,7 @@ def _compact(spark: SparkSession, settings: Settings, partition: Partition) -> C
     ranges = ranges_of(partition, source, cores)
     work = Work(settings, partition.name, place, source, ranges, partition.context.runtime.now_ms())
     files = _files(spark, work, cores) if ranges else []
-    view = view_of(place, files)
+    view = replace(view_of(place, files), tombstones_from=source.deletes_below(source.horizon))
     listed = list_files(partition.context, partition.topic_id, partition.partition, view)
     if listed != [(file.base_offset, file.bytes) for file in files]:
         what = "a new compacted view lacks files, or has others; it was not put in force: run the compaction again"

@@ -153,23 +153,23 @@ def make_files(work: Work, numbers: Sequence[int], newest: Any) -> pa.Table:
         StoreUnavailableError, ContendedError, OutcomeUnknownError: A file could not be created.
     """
     partition = work.opened()
-    winners = np.sort(newest)
+    winners, deletes_to = np.sort(newest), work.source.deletes_below(work.place.horizon)
     writer = ViewWriter(partition.context, work.place, made_at=work.made_at, is_repeatable=True)
     for number in numbers:
         one = work.ranges[number]
         for rows in work.rows(partition, one):
-            _copy(writer, rows, _kept(rows, winners) & work.is_read(one, rows))
+            _copy(writer, rows, _kept(rows, winners, deletes_to) & work.is_read(one, rows))
     writer.close()
     made = [{"base": file.base_offset, "bytes": file.bytes, "records": file.records} for file in writer.files]
     return pa.Table.from_pylist(made, pa.schema([(name, pa.int64()) for name in ("base", "bytes", "records")]))
 
 
-def _kept(rows: Rows, winners: Any) -> Any:
-    """Return by record whether it has no key, or is the newest of its key and no tombstone."""
+def _kept(rows: Rows, winners: Any, deletes_to: int) -> Any:
+    """Return by record whether it has no key, or is the newest of its key, and no tombstone that may be left out."""
     low, high = np.searchsorted(winners, rows.offset[0]), np.searchsorted(winners, rows.offset[-1] + 1)
     kept = np.isin(rows.offset, winners[low:high], assume_unique=True)
     if rows.fields.value.is_null is not None:
-        kept &= ~rows.fields.value.is_null
+        kept &= ~rows.fields.value.is_null | (rows.offset >= deletes_to)
     if rows.fields.key.is_null is not None:
         kept |= rows.fields.key.is_null
     return kept

@@ -10,6 +10,7 @@ from fenceline.model.topic import Topic
 
 DEFAULTS = {
     "cleanup.policy": "delete",
+    "delete.retention.ms": 86_400_000,
     "retention.ms": 604_800_000,
     "retention.bytes": -1,
     "max.message.bytes": 1_048_576,
