@@ -100,7 +100,8 @@ TRANSACTION_OVERDUE_MS = 300_000  # for which a transaction is due before the sw
 # Compaction
 COMPACTED_FILE_BYTES_MAX = 64 * MIB  # of one file of a view, which is held in memory until it is created
 COMPACTED_BLOCK_BYTES = 2 * MIB  # of a file, fetched at once by a reader; the blocks' index fits 2 KiB of metadata
-COMPACTION_KEYS_MAX = 2_000_000  # remembered in one pass, at 111 to 171 bytes each; more keys take more passes
+# Remembered in one pass, at 111 to 171 bytes each (by timestamp up to 85 more); more keys take more passes.
+COMPACTION_KEYS_MAX = 2_000_000
 COMPACTION_FETCH_BYTES = 16 * MIB  # of segments, in memory at once
 COMPACTION_DIRTY_RATIO = 0.5  # Kafka's `min.cleanable.dirty.ratio`
 COMPACTION_REQUEST_BYTES_MAX = 64 * MIB  # read by a compaction within the request that asks for it

@@ -294,6 +294,17 @@ def test_a_view_that_was_compacted_again_while_it_was_read_is_told(run, client, 
     assert "was compacted again while it was read" in last_line(run("consume", name, "--compacted"))
 
 
+def test_a_table_by_timestamp_is_printed_without_what_loses(run, client):
+    name = f"table-{next(NUMBERS)}"
+    config = ("compaction.order=timestamp", "delete.retention.ms=-1", "cleanup.policy=compact,delete")
+    lines(run("topic", "create", name, *[part for one in config for part in ("--config", one)]))
+    client.produce(name, 0, [Record(b"new", b"k", (), 1_000)])
+    client.compact(name, 0)
+    wait_until(lambda: client.offsets(name, 0).compaction_horizon == 1)
+    client.produce(name, 0, [Record(b"old", b"k", (), 999), Record(b"w", b"l")])
+    assert lines(run("consume", name, "--compacted", "--format", "key-value")) == ["k\tnew", "l\tw"]
+
+
 def test_a_compaction_beside_a_read_that_misses_no_delete_is_not_told(run, client, monkeypatch):
     """The view keeps the tombstone for a day; and what a key has beyond the end of before is printed, too."""
     name = f"table-{next(NUMBERS)}"

@@ -12,7 +12,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
@@ -75,6 +75,15 @@ def serve_table(retention_ms: int | None = 0) -> Service:
     made = serve()
     keeps: dict[str, Any] = {} if retention_ms is None else {"delete.retention.ms": retention_ms}
     made.log.topics.create(TOPIC, config={"cleanup.policy": "compact", **keeps})
+    return made
+
+
+Kind = Literal["offset", "kept", "timestamp"]  # the order of a table; "kept" is by offset, and keeps tombstones
+
+
+def serve_kind(kind: Kind) -> Service:
+    made = serve_table(0 if kind == "offset" else -1)
+    made.log.topics.alter(TOPIC, config={"compaction.order": "timestamp" if kind == "timestamp" else "offset"})
     return made
 
 
@@ -503,10 +512,10 @@ class Model:
     """Everything that was ever appended, kept in a list."""
 
     log: LogBuilder
+    kind: Kind = "offset"
     records: list[tuple[ReadRecord, int | None]] = field(default_factory=list)  # each with its transaction
     outcomes: dict[int, bool] = field(default_factory=dict)  # transaction -> committed
     open: dict[int, int] = field(default_factory=dict)  # producer -> transaction
-    keeps_tombstones: bool = False
     epochs: dict[int, int] = field(default_factory=dict)
     sequences: dict[int, int] = field(default_factory=dict)
 
@@ -514,11 +523,14 @@ class Model:
         return transaction is None or self.outcomes.get(transaction, False)
 
     def view(self, horizon: int, start: int, *, is_read_committed: bool) -> list[ReadRecord]:
-        newest = {
-            record.key: record.offset
-            for record, transaction in self.records
-            if record.key is not None and record.offset < horizon and self.is_committed(transaction)
-        }
+        committed = [
+            record
+            for record, of in self.records
+            if record.offset < horizon and record.key is not None and self.is_committed(of)
+        ]
+        if self.kind == "timestamp":
+            committed.sort(key=lambda record: (record.timestamp, record.origin or self.log.region, record.offset))
+        newest = {record.key: record.offset for record in committed}
         shown: list[ReadRecord] = []
         stable = self.log.state.last_stable_offset(0)
         for record, transaction in self.records:
@@ -529,7 +541,7 @@ class Model:
             elif record.key is None:
                 is_shown = self.is_committed(transaction)
             else:
-                is_shown = self.keeps_tombstones or record.value is not None
+                is_shown = self.kind != "offset" or record.value is not None
                 is_shown = is_shown and newest.get(record.key) == record.offset
                 is_shown = is_shown and self.is_committed(transaction)
             if is_shown:
@@ -587,6 +599,7 @@ class Model:
         self.log.add(part)
 
 
+KINDS: st.SearchStrategy[Kind] = st.sampled_from(["offset", "kept", "timestamp"])
 KEYS = st.sampled_from([None, b"a", b"b", b"c", b"d"])
 VALUES = st.sampled_from([None, b"", b"1", b"2" * 40])
 RECORDS = st.lists(st.tuples(KEYS, VALUES), min_size=1, max_size=5)
@@ -634,16 +647,15 @@ def take(service: Service, model: Model, steps: Sequence[tuple[Any, ...]]) -> No
 
 @pytest.mark.parametrize(("file_bytes", "block_bytes"), [(64 * 2**20, 2 * 2**20), (300, 100)])
 @tries(60)
-@given(steps=STEPS, keeps_tombstones=st.booleans())
+@given(steps=STEPS, kind=KINDS)
 def test_a_compacted_read_from_any_offset_is_what_a_model_says(
-    file_bytes: int, block_bytes: int, steps: list[tuple[Any, ...]], keeps_tombstones: bool
+    file_bytes: int, block_bytes: int, steps: list[tuple[Any, ...]], kind: Kind
 ) -> None:
     """Keys, tombstones, records without a key, transactions, replicated batches, markers, trims, and several rounds."""
-    table = serve_table(-1 if keeps_tombstones else 0)
-    with closing(table) as service, pytest.MonkeyPatch.context() as patch:
+    with closing(serve_kind(kind)) as service, pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "COMPACTED_FILE_BYTES_MAX", file_bytes)
         patch.setattr(limits, "COMPACTED_BLOCK_BYTES", block_bytes)
-        model = Model(LogBuilder(topic_id=service.topic_id()), keeps_tombstones=keeps_tombstones)
+        model = Model(LogBuilder(topic_id=service.topic_id()), kind)
         take(service, model, [*steps, ("compact", 3)] if len(steps) % 2 else steps)
         log = service.another()
         told = log.partitions.offsets(TOPIC, 0)

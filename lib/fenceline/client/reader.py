@@ -3,7 +3,8 @@
 Rule: a partition's records come in order, each once; partitions come as their answers arrive. Batches come as they are
 stored and are decoded here. Records of the first batch that lie below the start are left out.
 
-A reader of compacted views begins a partition anew where a newer view may lack a deletion that it has not read.
+A reader of compacted views begins a partition anew where a newer view may lack a deletion that it has not read. By
+``compaction.order=timestamp`` it leaves out what loses against a record that it has yielded (``table_order``).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from fenceline.client.requests.subscriptions import Isolation
 from fenceline.format import batch as record_batch
 from fenceline.format.batch import StoredRecord
 from fenceline.model.results import BatchPage, Bounds, Page
+from fenceline.model.table_order import Winners
 
 log = logging.getLogger("fenceline")
 
@@ -38,7 +40,8 @@ class Reader:
         is_following: Never end, and wait for new records.
         max_bytes: How much one page may hold, as stored.
         group, session_id: Read as this group, for which the session owns the partitions.
-        is_compacted: Read the compacted view, and the log after it: a table.
+        is_compacted: Read the compacted view, and the log after it: a table. By ``compaction.order=timestamp`` the
+            reader remembers each key.
         on_restart: Called with a partition that begins anew, before its first record is yielded again. Drop what was
             made of its records.
 
@@ -73,6 +76,9 @@ class Reader:
         self._since: dict[int, int] = {}  # the horizon of the first page of the view
         self.positions = self._first_offsets(partitions, start)
         self._starts = dict(self.positions)
+        self._winners: dict[int, Winners] = {}
+        if is_compacted and client.topic(topic).is_by_timestamp:
+            self._winners = {partition: Winners() for partition in self.positions}
         self._ends: dict[int, int] = {}
         self._open = set(self.positions)
         self._rest: tuple[int, Iterator[StoredRecord], int] | None = None  # unread end of a page
@@ -142,7 +148,9 @@ class Reader:
         else:
             self._open.remove(partition)
         if isinstance(page, Page):
-            shown = [StoredRecord(r.offset, r.timestamp, r.key, r.value, r.headers) for r in page.records]
+            winners = self._winners.get(partition)
+            kept = page.records if winners is None else [one for one in page.records if winners.is_kept(one)]
+            shown = [StoredRecord(r.offset, r.timestamp, r.key, r.value, r.headers) for r in kept]
             return partition, shown, page.position
         return partition, _records_from(page.body, offset), page.position
 
@@ -150,6 +158,8 @@ class Reader:
         log.warning("the reader of %s/%d begins anew: %s", self._topic, partition, moved.detail)
         self._since.pop(partition, None)
         self._ends.pop(partition, None)
+        if partition in self._winners:
+            self._winners[partition] = Winners()
         self.positions[partition] = self._starts[partition]
         if self._on_restart is not None:
             self._on_restart(partition)
@@ -167,6 +177,7 @@ class Reader:
                 isolation=self._isolation,
                 compacted=True,
                 compacted_since=self._since.get(partition),
+                identity=partition in self._winners,
                 group=self._group,
                 session_id=self._session_id,
             )

@@ -32,7 +32,7 @@ from fenceline.compaction.copy import Source, copy, newest_offsets
 from fenceline.errors import CorruptLogError
 from fenceline.format import keys
 from fenceline.log.checkpoint import read_head, save
-from fenceline.log.checkpoint_items import CompactedView, Head
+from fenceline.log.checkpoint_items import BY_TIMESTAMP, CompactedView, Head
 from fenceline.log.compacted_view import list_files
 from fenceline.log.context import Context, StaleTopicId
 from fenceline.log.partition import Partition
@@ -70,19 +70,24 @@ class Plan:
         return 2 * self.dirty_bytes + (0 if self.source.view is None else self.source.view.bytes)
 
 
-def is_due(head: Head) -> bool:
-    """Return True if the sweeper should compact: a request waits for it, or half of what is read is new."""
+def is_due(head: Head, *, is_by_timestamp: bool = False) -> bool:
+    """Return True if the sweeper should compact: a request waits for it, or half of what is read is new.
+
+    Args:
+        is_by_timestamp: Whether the topic has that order. All is new beside a view of another order.
+    """
+    view = head.view_by(is_by_timestamp=is_by_timestamp)
     if head.state.last_stable_offset(head.log_start) <= head.compaction_horizon:
         return False
-    clean = 0 if head.view is None else head.view.bytes
-    dirty = dirty_bytes(head)
+    clean = 0 if view is None else view.bytes
+    dirty = dirty_bytes(head.state, view)
     is_wanted = head.compaction_wanted > head.compaction_horizon
     return is_wanted or dirty >= limits.COMPACTION_DIRTY_RATIO * (clean + dirty)
 
 
-def dirty_bytes(head: Head) -> int:
+def dirty_bytes(state: PartitionState, view: CompactedView | None) -> int:
     """Return how many bytes of the log are newer than the view."""
-    return head.state.bytes - (0 if head.view is None else head.view.log_bytes)
+    return state.bytes - (0 if view is None else view.log_bytes)
 
 
 def request(partition: Partition) -> None:
@@ -127,7 +132,8 @@ def compact(
     """
     planned = plan(partition)
     head = partition.head
-    if planned is None or head is None or not (is_forced or is_due(head)):
+    is_by_timestamp = partition.topic.is_by_timestamp
+    if planned is None or head is None or not (is_forced or is_due(head, is_by_timestamp=is_by_timestamp)):
         return None if head is None else head.view
     if bytes_max is not None and planned.bytes > bytes_max:
         raise CompactionTooLarge(planned.bytes, bytes_max)
@@ -184,24 +190,45 @@ def plan(partition: Partition) -> Plan | None:
             if end:
                 save(partition, end)
             head, _ = read_head(partition)
-    planned = None if head is None else plan_of(head, partition.context.runtime.fresh_id())
-    if planned is None or head is None:
-        return planned
-    deletes_to = tombstones.deletes_to(partition, head, partition.topic)
+    if head is None:
+        return None
+    topic, name = partition.topic, partition.context.runtime.fresh_id()
+    planned = plan_of(head, name, is_by_timestamp=topic.is_by_timestamp)
+    if planned is None:
+        return None
+    deletes_to = tombstones.deletes_to(partition, head, topic, planned.source.view)
     planned = replace(planned, source=replace(planned.source, deletes_to=deletes_to))
-    if head.log_start <= head.compaction_horizon:
+    if head.log_start <= (0 if planned.source.view is None else planned.source.view.horizon):
         return planned
     trimmed = _bytes_below(partition, head.state, planned.source.start)
     return replace(planned, dirty_bytes=head.state.bytes - trimmed)
 
 
-def plan_of(head: Head, attempt: str) -> Plan | None:
-    """Return the compaction that this head asks for. Bytes that were trimmed since the last one count as new."""
+def plan_of(head: Head, attempt: str, *, is_by_timestamp: bool = False) -> Plan | None:
+    """Return the compaction that this head asks for. Bytes that were trimmed since the last one count as new.
+
+    Beside a view of another order the view is made of the log alone, which has what that view left out.
+
+    Args:
+        attempt: A name that no other attempt has.
+        is_by_timestamp: Whether the topic has that order.
+    """
     horizon = head.state.last_stable_offset(head.log_start)
     if horizon <= head.compaction_horizon:
         return None
-    start = min(max(head.compaction_horizon, head.log_start), horizon)
-    return Plan(Source(head.view, head.log_start, start, horizon, head.state), attempt, dirty_bytes(head))
+    view = head.view_by(is_by_timestamp=is_by_timestamp)
+    base = 0 if view is None else view.horizon
+    start = min(max(base, head.log_start), horizon)
+    source = Source(
+        view,
+        head.log_start,
+        start,
+        horizon,
+        head.state,
+        is_by_timestamp=is_by_timestamp,
+        beyond=head.compaction_horizon,
+    )
+    return Plan(source, attempt + BY_TIMESTAMP if is_by_timestamp else attempt, dirty_bytes(head.state, view))
 
 
 def _want(partition: Partition, horizon: int) -> None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from fenceline.limits import INT64_MAX, SEEN_IN_FORCE_MAX
-from fenceline.log.checkpoint_items import Head
+from fenceline.log.checkpoint_items import CompactedView, Head
 from fenceline.log.partition import Partition
 from fenceline.log.store_clock import store_now
 from fenceline.model.topic import Topic
@@ -28,8 +28,11 @@ Seen: TypeAlias = tuple[tuple[int, int], ...]  # (horizon, ms at which it was se
 _RETENTION = "delete.retention.ms"
 
 
-def deletes_to(partition: Partition, head: Head, topic: Topic) -> int:
+def deletes_to(partition: Partition, head: Head, topic: Topic, view: CompactedView | None) -> int:
     """Return the offset below which a view that is made now may leave tombstones out; its horizon, if that is lower.
+
+    Args:
+        view: The one that the new view is made of.
 
     Raises:
         StoreUnavailableError, ContendedError, OutcomeUnknownError: The store's clock could not be asked.
@@ -37,7 +40,7 @@ def deletes_to(partition: Partition, head: Head, topic: Topic) -> int:
     retention_ms = topic.setting(_RETENTION)
     if retention_ms == 0:
         return INT64_MAX
-    before = 0 if head.view is None else head.view.deletes_to
+    before = 0 if view is None else view.deletes_to
     runtime = partition.context.runtime
     # The store is asked only where this process's clock lets a tombstone go.
     if retention_ms < 0 or _in_force(head.seen_in_force, runtime.now_ms() - retention_ms) <= before:

@@ -31,6 +31,7 @@ from fenceline.log.state import (
 )
 from fenceline.ports import ItemKey, ItemValue
 
+BY_TIMESTAMP = "-timestamp"  # ends the attempt of a view by ``compaction.order=timestamp``. Stored: never change
 LONG_CLASS = 5  # the first class of long transactions: of 4**5 offsets and more. Stored: never change
 
 _OPEN = struct.Struct(">qhqq")  # producer id, epoch, first offset, time
@@ -54,8 +55,15 @@ class CompactedView:
     tombstones_from: int | None = None
 
     @property
+    def is_by_timestamp(self) -> bool:
+        """Return True if the records of the greatest time are in it. Its attempt says so, which no version drops."""
+        return self.attempt.endswith(BY_TIMESTAMP)
+
+    @property
     def deletes_to(self) -> int:
-        """Return the offset below which tombstones may be missing (KIP-534)."""
+        """Return the offset below which tombstones may be missing (KIP-534). A view by timestamp has all of them."""
+        if self.is_by_timestamp:
+            return 0
         return self.horizon if self.tombstones_from is None else self.tombstones_from
 
     def to_value(self) -> dict[str, Any]:
@@ -97,6 +105,10 @@ class Head:
     @property
     def next_offset(self) -> int:
         return self.state.next_offset
+
+    def view_by(self, *, is_by_timestamp: bool) -> CompactedView | None:
+        """Return the view in force, if it has the topic's order. A view of another order has other records."""
+        return self.view if self.view is not None and self.view.is_by_timestamp == is_by_timestamp else None
 
     def to_value(self) -> dict[str, Any]:
         state = self.state

@@ -16,6 +16,7 @@ from typing import Any
 from fenceline import limits
 from fenceline.errors import UnknownTopicOrPartitionError
 from fenceline.model import topic_config as configs
+from fenceline.model.table_order import BY_TIMESTAMP
 from fenceline.model.topic_config import ConfigValue
 
 LEGAL_NAME = re.compile(r"(?!\.\.?\Z)[A-Za-z0-9._-]{1,249}", re.ASCII)  # matches all of a name that is legal
@@ -37,6 +38,20 @@ class Topic:
     def settings(self) -> Mapping[str, Any]:
         """The value of each setting: the default of those that were not set."""
         return {**configs.DEFAULTS, **self.config}
+
+    @property
+    def is_compacted(self) -> bool:
+        return "compact" in self.setting("cleanup.policy").split(",")
+
+    @property
+    def is_retained(self) -> bool:
+        """Return True if retention deletes old records."""
+        return "delete" in self.setting("cleanup.policy").split(",")
+
+    @property
+    def is_by_timestamp(self) -> bool:
+        """Return True if of each key the record of the greatest time stays (``table_order``)."""
+        return bool(self.setting("compaction.order") == BY_TIMESTAMP)
 
     def setting(self, name: str) -> Any:
         """Return the value of the setting ``name``, or its default if it was not set."""

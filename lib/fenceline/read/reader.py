@@ -16,7 +16,7 @@ from functools import partial
 from typing import TypeVar
 
 from fenceline import limits
-from fenceline.errors import ViewMovedError
+from fenceline.errors import InvalidRequestError, ViewMovedError
 from fenceline.format.batch import CONTROL, TRANSACTIONAL, BatchHeader
 from fenceline.format.segment import Segment
 from fenceline.format.unpacking import Unpacking
@@ -145,7 +145,7 @@ class Reader:
         bounds = tail.bounds
         end = _end(request, bounds)
         if request.is_compacted:
-            sink.view = None if self._partition.head is None else self._partition.head.view
+            sink.view = self._view(request)
             _check_since(request, sink.view)
             start, is_full = self._fill_compacted(sink, sink.view, start, bounds)
             if is_full:
@@ -174,6 +174,20 @@ class Reader:
                     if is_full:
                         return position
         return position
+
+    def _view(self, request: ReadRequest) -> CompactedView | None:
+        """Return the view in force, if it has the order that the topic has now. Else the whole log is shown.
+
+        Raises:
+            InvalidRequestError: Identities are asked for, and the topic has not ``compaction.order=timestamp``.
+        """
+        head, is_by_timestamp = self._partition.head, self._partition.topic.is_by_timestamp
+        if request.is_identified and not is_by_timestamp:
+            raise InvalidRequestError(
+                "identity must be false with compacted, unless the topic has compaction.order=timestamp",
+                field="identity",
+            )
+        return None if head is None else head.view_by(is_by_timestamp=is_by_timestamp)
 
     def _fill_compacted(
         self, sink: RecordSink | BatchSink, view: CompactedView | None, start: int, bounds: Bounds
@@ -265,7 +279,9 @@ class RecordSink:
     def __init__(self, partition: Partition, request: ReadRequest, *, acknowledged: Acknowledged) -> None:
         self._records: list[ReadRecord] = []
         self._unpacked = partition.context.unpacked
-        self._identities = Identities(partition) if request.is_identified else None
+        # A view keeps regions, and no numbers: of a compacted read each record has its region alone.
+        self._region = partition.context.region if request.is_identified and request.is_compacted else None
+        self._identities = Identities(partition) if request.is_identified and self._region is None else None
         self._acknowledged = acknowledged
         self._left_records = request.max_records
         self._left_bytes = request.max_bytes
@@ -276,7 +292,7 @@ class RecordSink:
 
     def add(self, segment: Segment, at: int, header: BatchHeader, start: int, end: int) -> tuple[int, bool]:
         """Add the batch's records in [start, end); return where to read next, and whether the page is full."""
-        origin = segment.metadata.origin if segment.metadata.replicated is not None else None
+        origin = segment.metadata.origin if segment.metadata.replicated is not None else self._region
         acknowledged = self._acknowledged
         identity = None if self._identities is None else self._identities.of(segment, header)
         records = Unpacking(self._unpacked, segment, at, header, start)

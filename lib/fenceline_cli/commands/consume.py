@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fenceline.errors import ViewMovedError
+from fenceline.model.table_order import Winners
 from fenceline_cli.commands import places, record_format
 from fenceline_cli.commands.codec_alone import load_codec
 from fenceline_cli.commands.consume_lines import NAMES, Lines
@@ -222,10 +223,17 @@ def _consume_compacted(
     """
     end = places.end_of(client.offsets(topic, partition).bounds, isolation)
     since: int | None = None
+    winners = Winners() if client.topic(topic).is_by_timestamp else None
     while offset < _least(end, span.offset) and not lines.is_done:
         try:
             page = client.read(
-                topic, partition, offset=offset, compacted=True, compacted_since=since, isolation=isolation
+                topic,
+                partition,
+                offset=offset,
+                compacted=True,
+                compacted_since=since,
+                identity=winners is not None,
+                isolation=isolation,
             )
         except ViewMovedError as error:
             raise CommandError(
@@ -236,7 +244,8 @@ def _consume_compacted(
         since = horizon if since is None else since
         # A newer view has the newest records of keys up to its own end, and not what they replaced.
         end = max(end, horizon)
-        lines.show(partition, [record for record in page.records if record.offset < _least(end, span.offset)])
+        shown = [record for record in page.records if record.offset < _least(end, span.offset)]
+        lines.show(partition, shown if winners is None else [record for record in shown if winners.is_kept(record)])
         offset = page.position
 
 

@@ -53,7 +53,12 @@ class Read(PageQuery):
         "The group that the caller acts for. Leaving it out is not the same as naming any group.",
     )
     session_id: str | None = optional(TEXT, "The session that owns the partition for `group`.")
-    identity: bool = optional(FLAG, f"{IDENTITY_TEXT} Not with `compacted`, and in JSON only.", default=False)
+    identity: bool = optional(
+        FLAG,
+        f"{IDENTITY_TEXT} With `compacted` only where the topic has `compaction.order=timestamp`: `origin` is then "
+        "given alone. In JSON only.",
+        default=False,
+    )
     compacted_since: int | None = optional(
         integer(),
         "With `compacted`: the `compaction_horizon` of the reader's first page. The answer is then `VIEW_MOVED` where "
@@ -67,8 +72,6 @@ class Read(PageQuery):
             refuse("compacted", "false without an offset")
         if self.compacted_since is not None and not self.compacted:
             refuse("compacted_since", "left out without compacted=true")
-        if self.compacted and self.identity:
-            refuse("identity", "false with compacted")
         if self.group is not None and not 1 <= len(self.group.encode()) <= limits.GROUP_BYTES_MAX:
             refuse("group", f"text of 1 to {limits.GROUP_BYTES_MAX} bytes")
 

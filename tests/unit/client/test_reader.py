@@ -113,6 +113,26 @@ def test_a_reader_of_a_view_begins_anew_where_a_delete_may_be_missed_and_says_so
     assert "the reader of t/0 begins anew: it moved" in caplog.text
 
 
+def test_a_reader_of_a_table_by_timestamp_leaves_out_what_loses():
+    """It loses against a record of the view, which lies before it: by time, then by region, then by offset."""
+    service = FakeService(config={"compaction.order": "timestamp"})
+    rows = [("k", 5, "b"), ("l", 1, "b"), ("k", 4, "z"), ("k", 5, "a"), ("l", 1, "b"), ("k", 5, "c"), (None, 0, "a")]
+    shown = [
+        {"offset": n, "timestamp": at, "value": None, "key": key and b64encode(key.encode()).decode(), "origin": region}
+        for n, (key, at, region) in enumerate(rows)
+    ]
+    records = [{**row, "headers": [], "topic_epoch": -1} for row in shown]
+    bounds = {"log_start_offset": 0, "next_offset": 7, "last_stable_offset": 7}
+    told = {"compaction_horizon": 2, "deletes_to": 0}
+    page = {"records": records, "encoding": "base64", "position": 7, **bounds, **told}
+    service._read = lambda request, partition: httpx.Response(200, json=page)
+    service._bounds = lambda partition: bounds
+
+    with service.client().reader("t", compacted=True) as reader:
+        assert [record.offset for _, record in reader] == [0, 1, 4, 5, 6]
+    assert [one.url.params.get("identity") for one in service.requests if "compacted" in one.url.params] == ["true"]
+
+
 def test_a_reader_of_a_view_whose_deletes_lie_behind_it_goes_on():
     service, client = filled()
     view_of(service, deletes_to=3)

@@ -212,7 +212,7 @@ class LogRequests(Requests):
         Args:
             compacted_since: The ``compaction_horizon`` of the first page that a reader of the compacted view read.
             identity: Give each record its ``origin``, ``origin_topic_id`` and ``number``, which are the same in every
-                region. Not with ``compacted``.
+                region. With ``compacted`` only of a topic by ``compaction.order=timestamp``, and ``origin`` alone.
             group, session_id: Read as this group, for which the session owns the partition.
 
         Raises:
