@@ -225,6 +225,7 @@ def test_a_view_of_another_order_is_not_read_and_the_next_one_is_made_of_the_log
     a.log.partitions.compact(TOPIC, 0)
     read = a.log.partitions.read(TOPIC, 0, ReadRequest(offset=0, is_compacted=True))
     assert [(one.offset, one.value) for one in read.records] == [(1, b"old"), (2, None), (4, b"2")]
+    assert head_of(a).seen_in_force == (), "no reader began at a view that none reads"
 
 
 def test_an_older_version_that_writes_the_head_takes_no_order_and_no_tombstone_from_a_view(world: RegionWorld) -> None:

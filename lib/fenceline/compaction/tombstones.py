@@ -57,10 +57,12 @@ def _in_force(seen: Seen, at_ms: int) -> int:
 def seen_with(partition: Partition, head: Head, topic: Topic) -> Seen:
     """Return what the head knows to have been in force, and its own view, which was just read.
 
+    A view that has not the topic's order is not in force for any reader.
+
     Raises:
         StoreUnavailableError, ContendedError, OutcomeUnknownError: The store's clock could not be asked.
     """
-    view, seen = head.view, head.seen_in_force
+    view, seen = head.view_by(is_by_timestamp=topic.is_by_timestamp), head.seen_in_force
     known = seen[-1][0] if seen else 0
     if view is None or topic.setting(_RETENTION) <= 0 or view.horizon <= max(known, view.deletes_to):
         return seen
