@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from fenceline import errors, limits
 from fenceline.client.api import ApiClient
@@ -20,7 +20,9 @@ from fenceline.client.requests.subscriptions import Isolation
 from fenceline.format import batch as record_batch
 from fenceline.format.batch import StoredRecord
 from fenceline.model.results import BatchPage, Bounds, Page
-from fenceline.model.table_order import Winners
+
+if TYPE_CHECKING:
+    from fenceline.model.table_order import Winners
 
 log = logging.getLogger("fenceline")
 
@@ -78,6 +80,8 @@ class Reader:
         self._starts = dict(self.positions)
         self._winners: dict[int, Winners] = {}
         if is_compacted and client.topic(topic).is_by_timestamp:
+            from fenceline.model.table_order import Winners
+
             self._winners = {partition: Winners() for partition in self.positions}
         self._ends: dict[int, int] = {}
         self._open = set(self.positions)
@@ -159,7 +163,7 @@ class Reader:
         self._since.pop(partition, None)
         self._ends.pop(partition, None)
         if partition in self._winners:
-            self._winners[partition] = Winners()
+            self._winners[partition].forget()
         self.positions[partition] = self._starts[partition]
         if self._on_restart is not None:
             self._on_restart(partition)

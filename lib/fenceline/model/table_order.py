@@ -13,7 +13,6 @@ import struct
 
 from fenceline.model.results import ReadRecord
 
-BY_TIMESTAMP = "timestamp"  # the value of ``compaction.order``
 _NUMBER = struct.Struct(">Q")
 
 
@@ -34,6 +33,10 @@ class Winners:
 
     def __init__(self) -> None:
         self._ranks: dict[bytes, bytes] = {}
+
+    def forget(self) -> None:
+        """Forget all records: their reader begins anew."""
+        self._ranks.clear()
 
     def is_kept(self, record: ReadRecord) -> bool:
         """Return True if this record replaces what was kept of its key; it is kept then. One without a key always is.

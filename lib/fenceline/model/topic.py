@@ -16,7 +16,6 @@ from typing import Any
 from fenceline import limits
 from fenceline.errors import UnknownTopicOrPartitionError
 from fenceline.model import topic_config as configs
-from fenceline.model.table_order import BY_TIMESTAMP
 from fenceline.model.topic_config import ConfigValue
 
 LEGAL_NAME = re.compile(r"(?!\.\.?\Z)[A-Za-z0-9._-]{1,249}", re.ASCII)  # matches all of a name that is legal
@@ -51,7 +50,7 @@ class Topic:
     @property
     def is_by_timestamp(self) -> bool:
         """Return True if of each key the record of the greatest time stays (``table_order``)."""
-        return bool(self.setting("compaction.order") == BY_TIMESTAMP)
+        return bool(self.setting("compaction.order") == "timestamp")
 
     def setting(self, name: str) -> Any:
         """Return the value of the setting ``name``, or its default if it was not set."""
