@@ -183,10 +183,11 @@ class RegionalStack(cdk.Stack):
                 *store.items(*_READS_ITEMS, *_WRITES_ITEMS),
                 *store.deletes_items("acknowledged", "once"),
             ],
-            # SEALs are appends; a trim makes state objects, a compaction a view.
+            # SEALs are appends; a trim makes state objects, a compaction a view. It asks for the store's time, too, by
+            # an object that the sweeper deletes.
             "admin": [
-                *store.reads("log", "state", "topic", "compacted"),
-                *store.creates("log", "state", "topic", "compacted"),
+                *store.reads("log", "state", "topic", "compacted", "clock"),
+                *store.creates("log", "state", "topic", "compacted", "clock"),
                 *store.items(*_READS_ITEMS, *_WRITES_ITEMS, "DeleteItem"),
                 *self._asks_peers(),
             ],
@@ -197,8 +198,8 @@ class RegionalStack(cdk.Stack):
                 *store.items(*_READS_ITEMS, *_WRITES_ITEMS, "DeleteItem"),
             ],
             "compactor": [
-                *store.reads("log", "state", "compacted"),
-                *store.creates("compacted"),
+                *store.reads("log", "state", "compacted", "clock"),
+                *store.creates("compacted", "clock"),
                 *store.items(*_READS_ITEMS, *_WRITES_ITEMS),
             ],
             **self._may_with_peers(),

@@ -75,5 +75,5 @@ def _compacted_partitions(log: Log) -> Iterator[tuple[str, int]]:
         topics, has_more = log.topics.list(start_after=after, limit=limits.LIST_MAX)
         for topic in topics:
             after = topic.name
-            if topic.setting("cleanup.policy") == "compact":
+            if topic.is_compacted:
                 yield from ((topic.name, partition) for partition in range(topic.partitions))

@@ -283,6 +283,15 @@ class OwnerFencedError(FixError):
     code, status, title = "OWNER_FENCED", 409, "owner fenced"
 
 
+class ViewMovedError(FixError):
+    """A newer compacted view may lack tombstones that the reader has not read: begin anew, with an empty table.
+
+    ``compaction_horizon`` and ``deletes_to`` are the newer view's.
+    """
+
+    code, status, title = "VIEW_MOVED", 409, "view moved"
+
+
 class OperationNotAttemptedError(FixError):
     """Another part of the request was refused, so this part was not attempted. Only in results."""
 

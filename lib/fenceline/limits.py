@@ -101,12 +101,14 @@ TRANSACTION_OVERDUE_MS = 300_000  # for which a transaction is due before the sw
 # Compaction
 COMPACTED_FILE_BYTES_MAX = 64 * MIB  # of one file of a view, which is held in memory until it is created
 COMPACTED_BLOCK_BYTES = 2 * MIB  # of a file, fetched at once by a reader; the blocks' index fits 2 KiB of metadata
-COMPACTION_KEYS_MAX = 2_000_000  # remembered in one pass, at 111 to 171 bytes each; more keys take more passes
+# Remembered in one pass, at 111 to 171 bytes each (by timestamp up to 85 more); more keys take more passes.
+COMPACTION_KEYS_MAX = 2_000_000
 COMPACTION_FETCH_BYTES = 16 * MIB  # of segments, in memory at once
 COMPACTION_DIRTY_RATIO = 0.5  # Kafka's `min.cleanable.dirty.ratio`
 COMPACTION_REQUEST_BYTES_MAX = 64 * MIB  # read by a compaction within the request that asks for it
 COMPACTION_REQUEST_DECODED_BYTES = 256 * MIB  # of the log, decoded within that request; the sweeper does the rest
 COMPACTION_FUNCTION_BYTES_MAX = 1024 * MIB  # read by a compaction within one function's time; larger ones need Spark
+SEEN_IN_FORCE_MAX = 32  # horizons that a head knows to have been in force, for `delete.retention.ms`
 COMPACTION_TRAIL_MS = 300_000  # between two horizons that the head's trail remembers
 
 # Verify

@@ -30,6 +30,8 @@ def to_json(page: Page, encoding: str) -> str:
     shown = {"encoding": encoding, "position": position, **responses.bounds(page.bounds)}
     if page.active_region is not None:
         shown["active_region"] = page.active_region
+    if page.compaction_horizon is not None:
+        shown |= {"compaction_horizon": page.compaction_horizon, "deletes_to": page.deletes_to}
     rest = responses.to_json(shown)
     return f'{{"records":{text},{rest[1:]}'
 

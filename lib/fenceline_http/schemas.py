@@ -90,6 +90,7 @@ EXTRA: Mapping[str, tuple[Mapping[str, Schema], Mapping[str, Schema]]] = {
     "STALE_GENERATION": (_GENERATION, {}),
     "RESOURCE_OWNED": (_GENERATION, {}),
     "OWNER_FENCED": ({"resource": STRING}, {}),
+    "VIEW_MOVED": ({"compaction_horizon": OFFSET, "deletes_to": OFFSET}, {}),
     "OFFSET_MISMATCH": ({"next_offset": OFFSET}, {}),
     "MESSAGE_TOO_LARGE": ({"bytes_max": integer()}, {}),
     "RECORD_LIST_TOO_LARGE": ({"bytes_max": integer()}, {}),

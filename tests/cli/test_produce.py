@@ -282,18 +282,50 @@ def test_a_compacted_topic_is_read_as_its_newest_records(run, client):
 
 def test_a_view_that_was_compacted_again_while_it_was_read_is_told(run, client, monkeypatch):
     name = f"table-{next(NUMBERS)}"
-    client.create_topic(name, config={"cleanup.policy": "compact"})
-    client.produce(name, 0, [Record(b"v", b"k")])
+    client.create_topic(name, config={"cleanup.policy": "compact", "delete.retention.ms": 0})
+    client.produce(name, 0, [Record(b"v", b"k"), Record(b"w", b"l")])
     read = Client.read
 
     def reads_and_then_compacts(self, *arguments, **options):
-        page = read(self, *arguments, **options)
+        page = read(self, *arguments, **options, max_records=1)
+        client.produce(name, 0, [Record(None, b"k")])
         client.compact(name, 0)
-        wait_until(lambda: client.offsets(name, 0).compaction_horizon == 1)
+        wait_until(lambda: client.offsets(name, 0).compaction_horizon >= 3)
         return page
 
     monkeypatch.setattr(Client, "read", reads_and_then_compacts)
     assert "was compacted again while it was read" in last_line(run("consume", name, "--compacted"))
+
+
+def test_a_table_by_timestamp_is_printed_without_what_loses(run, client):
+    name = f"table-{next(NUMBERS)}"
+    config = ("compaction.order=timestamp", "delete.retention.ms=-1", "cleanup.policy=compact,delete")
+    lines(run("topic", "create", name, *[part for one in config for part in ("--config", one)]))
+    client.produce(name, 0, [Record(b"new", b"k", (), 1_000)])
+    client.compact(name, 0)
+    wait_until(lambda: client.offsets(name, 0).compaction_horizon == 1)
+    client.produce(name, 0, [Record(b"old", b"k", (), 999), Record(b"w", b"l")])
+    assert lines(run("consume", name, "--compacted", "--format", "key-value")) == ["k\tnew", "l\tw"]
+
+
+def test_a_compaction_beside_a_read_that_misses_no_delete_is_not_told(run, client, monkeypatch):
+    """The view keeps the tombstone for a day; and what a key has beyond the end of before is printed, too."""
+    name = f"table-{next(NUMBERS)}"
+    client.create_topic(name, config={"cleanup.policy": "compact"})
+    client.produce(name, 0, [Record(b"v", b"k"), Record(b"w", b"l")])
+    read = Client.read
+
+    def reads_and_then_compacts(self, *arguments, **options):
+        page = read(self, *arguments, **options, max_records=1)
+        if page.position == 1:
+            client.produce(name, 0, [Record(None, b"k"), Record(b"x", b"l")])
+            client.compact(name, 0)
+            wait_until(lambda: client.offsets(name, 0).compaction_horizon == 4)
+        return page
+
+    monkeypatch.setattr(Client, "read", reads_and_then_compacts)
+    told = run("consume", name, "--compacted", "--format", "key-value")
+    assert lines(told) == ["k\tv", "k\tnull", "l\tx"]
 
 
 def test_a_producer_of_the_client_keeps_to_its_expected_offsets(client, topic):

@@ -97,6 +97,28 @@ def test_the_compacted_view_before_the_first_compaction_is_the_whole_log() -> No
     assert either.headers["content-type"] == "application/json"
 
 
+def test_a_compacted_page_says_of_which_view_it_is_and_a_reader_behind_a_newer_one_begins_anew() -> None:
+    call("PATCH", "/v1/topics/orders", value={"config": {"cleanup.policy": "compact", "delete.retention.ms": 0}})
+    rows = [{"key": key, "value": value} for key, value in (("a", "1"), ("b", "2"), ("a", None))]
+    assert call("POST", RECORDS, value={"records": rows}).status == 200
+    whole = "offset=0&compacted=true"
+    assert read(whole).items() >= {"compaction_horizon": 0, "deletes_to": 0}.items()
+    assert call("POST", f"{PARTITION}/compact").status == 202
+    assert read(whole).items() >= {"compaction_horizon": 3, "deletes_to": 3}.items()
+    assert values(whole) == ["2"]
+    assert values(f"{whole}&compacted_since=3") == ["2"]
+    moved = call("GET", RECORDS, "offset=1&compacted=true&compacted_since=0")
+    assert (moved.status, moved.code, moved.json["next_step"]) == (409, "VIEW_MOVED", "fix")
+    assert moved.json.items() >= {"compaction_horizon": 3, "deletes_to": 3}.items()
+    assert {"compaction_horizon", "deletes_to"}.isdisjoint(read("offset=0"))
+
+
+@pytest.mark.parametrize("query", ["compacted_since=0", "compacted=true&compacted_since=-1", "compacted_since=x"])
+def test_a_horizon_that_no_reader_can_remember_is_refused(query: str) -> None:
+    refused = call("GET", RECORDS, f"offset=0&{query}")
+    assert (refused.code, refused.json["field"]) == ("INVALID_REQUEST", "compacted_since")
+
+
 def test_whole_batches_come_as_stored_with_the_numbers_in_headers() -> None:
     produce("a", "b")
     produce("c")

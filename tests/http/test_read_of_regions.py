@@ -145,6 +145,17 @@ def test_a_subscription_is_read_with_identities_too() -> None:
 
 
 @pytest.mark.usefixtures("log")
+def test_a_table_by_timestamp_gives_each_record_its_region_and_no_number() -> None:
+    config = {"cleanup.policy": "compact", "compaction.order": "timestamp", "delete.retention.ms": -1}
+    assert call("PATCH", "/v1/topics/orders", value={"config": config}).status == 200
+    told = call("GET", RECORDS, "offset=0&identity=true&compacted=true").json["records"]
+    assert {one["origin"] for one in told} == {"local", "eu"}
+    assert not any("number" in one or "origin_topic_id" in one for one in told)
+    refused = call("PATCH", "/v1/topics/orders", value={"config": {"delete.retention.ms": 0}})
+    assert (refused.code, refused.json["field"]) == ("INVALID_REQUEST", "config.delete.retention.ms")
+
+
+@pytest.mark.usefixtures("log")
 def test_identities_are_refused_where_they_are_not_known() -> None:
     for query, accept in (
         ("offset=0&identity=true&compacted=true", "application/json"),

@@ -56,7 +56,7 @@ def test_a_table_is_kept_while_compactors_run_in_other_processes(tmp_path: Path)
                 client.compact(TOPIC, 0)
 
     with ServerProcess(tmp_path / "data", workers=2) as server, Client(server.url) as client:
-        client.create_topic(TOPIC, config={"cleanup.policy": "compact"})
+        client.create_topic(TOPIC, config={"cleanup.policy": "compact", "delete.retention.ms": 0})
         compactors = [threading.Thread(target=compact, args=(server.url,)) for _ in range(2)]
         for thread in compactors:
             thread.start()

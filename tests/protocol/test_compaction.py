@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
@@ -22,7 +23,7 @@ from fenceline import errors, limits
 from fenceline.adapters.sqlite.directory import open_directory
 from fenceline.append.request import AppendRequest
 from fenceline.compaction import compact as compaction
-from fenceline.compaction import copy
+from fenceline.compaction import copy, tombstones
 from fenceline.compaction.compact import CompactionTooLarge, is_due, plan_of, stale_files
 from fenceline.format import batch, checksummed, keys
 from fenceline.format.crc32c import crc32c
@@ -34,6 +35,7 @@ from fenceline.log.state import OpenTransaction, PartitionState
 from fenceline.model.record import Record
 from fenceline.model.requests import ReadRequest
 from fenceline.model.results import Page, ReadRecord
+from fenceline.ports import Put as StorePut
 from fenceline.ports import StoreFact
 from fenceline.runtime import ThreadRuntime
 from fenceline.service.log import Log
@@ -69,10 +71,29 @@ def table() -> Iterator[Service]:
     made.close()
 
 
-def serve_table() -> Service:
+def serve_table(retention_ms: int | None = 0) -> Service:
+    """Return a service with a table. Unless told otherwise, a compaction leaves out all tombstones."""
     made = serve()
-    made.log.topics.create(TOPIC, config={"cleanup.policy": "compact"})
+    keeps: dict[str, Any] = {} if retention_ms is None else {"delete.retention.ms": retention_ms}
+    made.log.topics.create(TOPIC, config={"cleanup.policy": "compact", **keeps})
     return made
+
+
+Kind = Literal["offset", "kept", "timestamp"]  # the order of a table; "kept" is by offset, and keeps tombstones
+
+
+def serve_kind(kind: Kind) -> Service:
+    made = serve_table(0 if kind == "offset" else -1)
+    made.log.topics.alter(TOPIC, config={"compaction.order": "timestamp" if kind == "timestamp" else "offset"})
+    return made
+
+
+@pytest.fixture
+def kept() -> Iterator[Service]:
+    """A table whose tombstones are kept for a day, as is the default."""
+    made = serve_table(None)
+    yield made
+    made.close()
 
 
 def put(log: Log, *pairs: tuple[str | None, str | None], codec: str = "none") -> None:
@@ -260,6 +281,230 @@ def test_a_view_holds_nothing_that_was_trimmed_before_it(table: Service) -> None
     assert (first.records, second.records) == (3, 2)
 
 
+# Tombstones, and readers that go on across a compaction
+
+DAY = 86_400_000
+
+
+def table_of(records: Iterable[ReadRecord], rows: dict[bytes | None, bytes]) -> dict[bytes | None, bytes]:
+    for record in records:
+        rows.pop(record.key, None)
+        if record.value is not None:
+            rows[record.key] = record.value
+    return rows
+
+
+def test_a_reader_that_goes_on_across_a_compaction_sees_each_delete(kept: Service) -> None:
+    """Page 1 of the view, five deletes, a compaction, and on: nothing that was deleted stays in its table."""
+    for n in range(10):
+        put(kept.log, (f"k{n}", f"{n}"))
+    kept.log.partitions.compact(TOPIC, 0)
+    first = page(kept.log, 0, max_records=5)
+    assert (first.compaction_horizon, first.deletes_to) == (10, 0)
+    for n in range(5):
+        put(kept.log, (f"k{n}", None))
+    kept.log.partitions.compact(TOPIC, 0)
+    rest = page(kept.another(), first.position, compacted_since=first.compaction_horizon)
+    assert (rest.compaction_horizon, rest.deletes_to, rest.position) == (15, 0, 15)
+    rows = table_of([*first.records, *rest.records], {})
+    assert rows.keys() == {b"k5", b"k6", b"k7", b"k8", b"k9"}
+    assert table_of(read_all(kept.another()), {}) == rows
+
+
+def test_a_tombstone_goes_a_day_after_a_horizon_beyond_it_was_seen_in_force(kept: Service) -> None:
+    """Not a day after its append, which was long before its first view; nor after the write that moved the pointer."""
+    put(kept.log, ("a", "1"), ("a", None), ("b", "2"))
+    kept.runtime.advance(DAY + 1)  # older than a day at its first compaction
+    kept.log.partitions.compact(TOPIC, 0)
+    assert pairs(kept.log) == [(1, "a", None), (2, "b", "2")]
+    kept.runtime.advance(DAY)  # no process has seen yet that the view is in force
+    put(kept.log, ("c", "3"), ("c", None))
+    kept.log.partitions.compact(TOPIC, 0)
+    assert pairs(kept.log) == [(1, "a", None), (2, "b", "2"), (4, "c", None)]
+    assert head_of(kept).seen_in_force == ((3, kept.runtime.now_ms()),)
+    kept.runtime.advance(DAY - 1)
+    put(kept.log, ("d", "4"))
+    kept.log.partitions.compact(TOPIC, 0)
+    assert (page(kept.log).deletes_to, len(pairs(kept.log))) == (0, 4)
+    kept.runtime.advance(1)
+    put(kept.log, ("e", "5"))
+    kept.log.partitions.compact(TOPIC, 0)
+    assert (page(kept.log).compaction_horizon, page(kept.log).deletes_to) == (7, 3)
+    assert pairs(kept.log) == [(2, "b", "2"), (4, "c", None), (5, "d", "4"), (6, "e", "5")]
+
+
+def test_a_sweep_sees_a_view_in_force(kept: Service) -> None:
+    put(kept.log, ("a", "1"), ("a", None))
+    kept.log.partitions.compact(TOPIC, 0)
+    compaction.note_in_force(partition_of(kept))
+    assert head_of(kept).seen_in_force == ((2, kept.runtime.now_ms()),)
+    before = kept.count()
+    compaction.note_in_force(partition_of(kept))
+    assert kept.count()["items.write"] == before["items.write"], "it is noted once"
+    kept.runtime.advance(DAY)
+    put(kept.log, ("b", "2"))
+    kept.log.partitions.compact(TOPIC, 0)
+    assert pairs(kept.log) == [(2, "b", "2")]
+
+
+def clocked(service: Service, ahead_ms: int) -> Log:
+    """Return a process whose clock is ahead of the store's, or behind."""
+    clock = type(service.runtime)()
+    clock.wall_ms = service.runtime.wall_ms + ahead_ms
+    return service.another(runtime=clock)
+
+
+def test_no_wrong_clock_of_a_process_lets_a_tombstone_go_early(kept: Service) -> None:
+    """It is noted by the later, and judged by the earlier, of the process's clock and the store's."""
+    put(kept.log, ("a", "1"), ("a", None))
+    kept.log.partitions.compact(TOPIC, 0)
+    compaction.note_in_force(partition_of(kept, clocked(kept, -30 * DAY)))
+    assert head_of(kept).seen_in_force == ((2, kept.runtime.now_ms()),)
+    put(kept.log, ("b", "2"))
+    clocked(kept, 30 * DAY).partitions.compact_now(TOPIC, 0)
+    assert pairs(kept.log) == [(1, "a", None), (2, "b", "2")]
+    kept.runtime.advance(DAY)
+    put(kept.log, ("c", "3"))
+    clocked(kept, -DAY).partitions.compact_now(TOPIC, 0)
+    assert page(kept.log).deletes_to == 0, "a clock that is behind keeps it for longer"
+    put(kept.log, ("d", "4"))
+    kept.log.partitions.compact(TOPIC, 0)
+    assert page(kept.log).deletes_to == 2
+
+
+def test_a_note_of_a_clock_that_was_years_ahead_is_outdone_by_the_next_one(kept: Service) -> None:
+    put(kept.log, ("a", "1"), ("a", None))
+    kept.log.partitions.compact(TOPIC, 0)
+    compaction.note_in_force(partition_of(kept, clocked(kept, 1_000 * DAY)))
+    put(kept.log, ("b", "2"))
+    kept.log.partitions.compact(TOPIC, 0)
+    compaction.note_in_force(partition_of(kept))
+    assert head_of(kept).seen_in_force == ((3, kept.runtime.now_ms()),)
+
+
+@pytest.mark.parametrize(("retention_ms", "expected"), [(0, (4, 2)), (-1, (0, 3)), (DAY, (0, 3))])
+def test_how_long_a_tombstone_is_kept_is_the_topics_to_say(retention_ms: int, expected: tuple[int, int]) -> None:
+    with closing(serve_table(retention_ms)) as service:
+        put(service.log, ("a", "1"), ("b", "2"), ("a", None), ("c", "3"))
+        service.log.partitions.compact(TOPIC, 0)
+        assert (page(service.log).deletes_to, len(pairs(service.log))) == expected
+        compaction.note_in_force(partition_of(service))
+        service.runtime.advance(400 * DAY)
+        put(service.log, ("d", "4"))
+        service.log.partitions.compact(TOPIC, 0)
+        left = [offset for offset, _, value in pairs(service.log) if value is None]
+        assert left == ([2] if retention_ms == -1 else [])
+
+
+def test_the_view_of_an_older_version_lacks_every_tombstone_below_its_horizon(kept: Service) -> None:
+    put(kept.log, ("a", "1"), ("a", None))
+    kept.log.partitions.compact(TOPIC, 0)
+    value = dict(head_of(kept).to_value())
+    value["compacted_view"] = {n: v for n, v in value["compacted_view"].items() if n != "deletes_to"}
+    del value["seen_in_force"]
+    key = keys.head_item(kept.topic_id(), 0)
+    version = kept.items.store.get([key])[key].version
+    kept.items.store.write([StorePut(key, value, version + 1, version)])
+    assert (page(kept.another()).compaction_horizon, page(kept.another()).deletes_to) == (2, 2)
+    put(kept.log, ("b", None))
+    kept.another().partitions.compact(TOPIC, 0)
+    assert (page(kept.another()).compaction_horizon, page(kept.another()).deletes_to) == (3, 2)
+
+
+def test_a_reader_that_may_have_missed_a_delete_is_told_to_begin_anew(table: Service) -> None:
+    """Only then: not at or beyond ``deletes_to``, and not one whose first page was of that view or a later one."""
+    put(table.log, *[(f"k{n}", f"{n}") for n in range(6)])
+    table.log.partitions.compact(TOPIC, 0)
+    first = page(table.log, 0, max_records=2)
+    put(table.log, ("k0", None), ("k9", "9"))
+    table.log.partitions.compact(TOPIC, 0)
+    with pytest.raises(errors.ViewMovedError) as told:
+        page(table.another(), first.position, compacted_since=first.compaction_horizon)
+    assert (told.value.compaction_horizon, told.value.deletes_to, told.value.next_step) == (8, 8, "fix")
+    for offset, since in ((2, 8), (8, 6), (2, 9)):
+        page(table.another(), offset, compacted_since=since)
+    with pytest.raises(errors.ViewMovedError):
+        page(table.another(), 7, compacted_since=7)
+
+
+def test_without_a_view_a_page_says_that_no_tombstone_is_missing(kept: Service) -> None:
+    put(kept.log, ("a", None))
+    for offset in (0, 1):
+        one = page(kept.log, offset)
+        assert (one.compaction_horizon, one.deletes_to) == (0, 0)
+    plain_page = kept.log.partitions.read(TOPIC, 0, ReadRequest(offset=0))
+    assert (plain_page.compaction_horizon, plain_page.deletes_to) == (None, None)
+
+
+@pytest.mark.parametrize("retention_ms", [0, 1_000, DAY, -1])
+@tries(20)
+@given(
+    steps=st.lists(
+        st.one_of(
+            st.tuples(st.just("put"), st.integers(0, 4)),
+            st.tuples(st.just("delete"), st.integers(0, 4)),
+            st.tuples(st.just("compact"), st.integers(0, 0)),
+            st.tuples(st.just("note"), st.integers(0, 0)),
+            st.tuples(st.just("rest"), st.sampled_from([1, 600, DAY // 2, DAY])),
+            st.tuples(st.just("page"), st.integers(1, 2)),
+        ),
+        max_size=40,
+    )
+)
+def test_a_table_that_is_read_across_compactions_is_that_of_the_whole_log(
+    retention_ms: int, steps: list[tuple[str, int]]
+) -> None:
+    """Whatever is appended, compacted, noted and waited for between two pages."""
+    with closing(serve_table(retention_ms)) as service:
+        rows: dict[bytes | None, bytes] = {}
+        position, since = 0, None
+        expected: dict[bytes | None, bytes] = {}
+
+        def read(max_records: int) -> bool:
+            nonlocal position, since
+            try:
+                one = page(service.log, position, max_records=max_records, compacted_since=since)
+            except errors.ViewMovedError:
+                rows.clear()
+                position, since = 0, None
+                return True
+            table_of(one.records, rows)
+            since = one.compaction_horizon if since is None else since
+            position = one.position
+            return position < one.bounds.next_offset
+
+        for kind, number in steps:
+            if kind in ("put", "delete"):
+                value = f"{len(expected)}-{number}" if kind == "put" else None
+                put(service.log, (f"k{number}", value))
+                expected.pop(b"k%d" % number, None)
+                if value is not None:
+                    expected[b"k%d" % number] = value.encode()
+            elif kind == "compact":
+                service.log.partitions.compact(TOPIC, 0)
+            elif kind == "note":
+                compaction.note_in_force(partition_of(service))
+            elif kind == "rest":
+                service.runtime.advance(number)
+            else:
+                read(number)
+        while read(2):
+            pass
+        assert rows == expected
+
+
+@given(st.lists(st.tuples(st.integers(1, 500), st.integers(0, 500)), max_size=120))
+def test_what_was_seen_in_force_is_thinned_to_a_bounded_list(seen: list[tuple[int, int]]) -> None:
+    """It never names a horizon earlier than it was seen, and the first and last that count stay."""
+    found = tombstones.thinned(tuple(seen))
+    assert len(found) <= limits.SEEN_IN_FORCE_MAX
+    assert set(found) <= set(seen)
+    assert all(one[0] < other[0] and one[1] < other[1] for one, other in pairwise(found))
+    if seen:
+        assert found[0][1] == min(at for _, at in seen)
+        assert found[-1][0] == max(horizon for horizon, _ in seen)
+
+
 # The model
 
 
@@ -268,6 +513,7 @@ class Model:
     """Everything that was ever appended, kept in a list."""
 
     log: LogBuilder
+    kind: Kind = "offset"
     records: list[tuple[ReadRecord, int | None]] = field(default_factory=list)  # each with its transaction
     outcomes: dict[int, bool] = field(default_factory=dict)  # transaction -> committed
     open: dict[int, int] = field(default_factory=dict)  # producer -> transaction
@@ -278,11 +524,14 @@ class Model:
         return transaction is None or self.outcomes.get(transaction, False)
 
     def view(self, horizon: int, start: int, *, is_read_committed: bool) -> list[ReadRecord]:
-        newest = {
-            record.key: record.offset
-            for record, transaction in self.records
-            if record.key is not None and record.offset < horizon and self.is_committed(transaction)
-        }
+        committed = [
+            record
+            for record, of in self.records
+            if record.offset < horizon and record.key is not None and self.is_committed(of)
+        ]
+        if self.kind == "timestamp":
+            committed.sort(key=lambda record: (record.timestamp, record.origin or self.log.region, record.offset))
+        newest = {record.key: record.offset for record in committed}
         shown: list[ReadRecord] = []
         stable = self.log.state.last_stable_offset(0)
         for record, transaction in self.records:
@@ -293,7 +542,8 @@ class Model:
             elif record.key is None:
                 is_shown = self.is_committed(transaction)
             else:
-                is_shown = record.value is not None and newest.get(record.key) == record.offset
+                is_shown = self.kind != "offset" or record.value is not None
+                is_shown = is_shown and newest.get(record.key) == record.offset
                 is_shown = is_shown and self.is_committed(transaction)
             if is_shown:
                 shown.append(record)
@@ -350,6 +600,7 @@ class Model:
         self.log.add(part)
 
 
+KINDS: st.SearchStrategy[Kind] = st.sampled_from(["offset", "kept", "timestamp"])
 KEYS = st.sampled_from([None, b"a", b"b", b"c", b"d"])
 VALUES = st.sampled_from([None, b"", b"1", b"2" * 40])
 RECORDS = st.lists(st.tuples(KEYS, VALUES), min_size=1, max_size=5)
@@ -397,15 +648,15 @@ def take(service: Service, model: Model, steps: Sequence[tuple[Any, ...]]) -> No
 
 @pytest.mark.parametrize(("file_bytes", "block_bytes"), [(64 * 2**20, 2 * 2**20), (300, 100)])
 @tries(60)
-@given(steps=STEPS)
+@given(steps=STEPS, kind=KINDS)
 def test_a_compacted_read_from_any_offset_is_what_a_model_says(
-    file_bytes: int, block_bytes: int, steps: list[tuple[Any, ...]]
+    file_bytes: int, block_bytes: int, steps: list[tuple[Any, ...]], kind: Kind
 ) -> None:
     """Keys, tombstones, records without a key, transactions, replicated batches, markers, trims, and several rounds."""
-    with closing(serve_table()) as service, pytest.MonkeyPatch.context() as patch:
+    with closing(serve_kind(kind)) as service, pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "COMPACTED_FILE_BYTES_MAX", file_bytes)
         patch.setattr(limits, "COMPACTED_BLOCK_BYTES", block_bytes)
-        model = Model(LogBuilder(topic_id=service.topic_id()))
+        model = Model(LogBuilder(topic_id=service.topic_id()), kind)
         take(service, model, [*steps, ("compact", 3)] if len(steps) % 2 else steps)
         log = service.another()
         told = log.partitions.offsets(TOPIC, 0)

@@ -87,6 +87,23 @@ def test_a_partition_that_is_not_here_yet_is_lag(world: RegionWorld) -> None:
     assert (regions["b"].lag_records, regions["b"].problem) == (3, None)
 
 
+def test_a_region_whose_tables_have_another_order_is_a_problem(world: RegionWorld) -> None:
+    by_timestamp: dict[str, Any] = {"compaction.order": "timestamp", "delete.retention.ms": -1}
+    world["a"].log.topics.alter(TOPIC, config=by_timestamp)
+    world["b"].log.topics.alter(TOPIC, config=by_timestamp)
+    _, regions = shown(world)
+    assert regions["b"].problem is None
+    assert regions["c"].problem == (
+        "c has compaction.order=offset, this region timestamp: their tables differ; alter one of them with 'fenceline "
+        f"topic alter {TOPIC} --config compaction.order=…'"
+    )
+    assert regions["c"].connected, "its records are taken as before"
+    world["c"].log.topics.alter(TOPIC, config=by_timestamp)
+    world.runtime.advance(limits.CONNECTED_MS)
+    _, regions = shown(world)
+    assert regions["c"].problem is None
+
+
 def test_a_peer_that_is_away_is_asked_once_and_the_others_are_shown(world: RegionWorld) -> None:
     world["c"].append("1")
     shown(world)

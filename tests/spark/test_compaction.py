@@ -6,6 +6,7 @@ import random
 import shutil
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ from fenceline.settings import Settings
 from fenceline_spark.jobs import compact, compaction, compaction_tasks, ranges
 from fenceline_spark.jobs.compaction_tasks import Work
 from fenceline_spark.jobs.session import JobError, one_line_errors
-from tests.protocol.test_compaction import STEPS, Model, plain, read_all, serve_table, take
+from tests.protocol.test_compaction import KINDS, STEPS, Kind, Model, plain, read_all, serve_kind, serve_table, take
 from tests.spark.directories import REGION, Directory
 from tests.support.service import TOPIC, LogBuilder, access, marker
 from tests.support.tries import tries
@@ -57,10 +58,12 @@ def compact_here(partition: Partition, *, again: int = 0, patch: pytest.MonkeyPa
     found = ranges.ranges_of(partition, planned.source, 2)
     work = Work(Settings("here"), TOPIC, place, planned.source, found, 5)
     numbers = pa.record_batch({"id": pa.array(range(len(found)), pa.int64())})
-    newest: dict[bytes, tuple[int, int]] = {}
+    ranks: dict[bytes, tuple[Any, ...]] = {}
     for rows in compaction_tasks.newest_keys(work, iter([numbers])):
         for row in rows.to_pylist():
-            newest[row["key"]] = max(newest.get(row["key"], (-1, -1)), (row["offset"], row["range"]))
+            rank = tuple(row[name] for name in ("time", "region", "offset", "range") if name in row)
+            ranks[row["key"]] = max(ranks.get(row["key"], rank), rank)
+    newest: dict[bytes, tuple[int, int]] = {key: rank[-2:] for key, rank in ranks.items()}
     counts: dict[int, int] = {}
     for _, number in newest.values():
         counts[number] = counts.get(number, 0) + 1
@@ -70,7 +73,7 @@ def compact_here(partition: Partition, *, again: int = 0, patch: pytest.MonkeyPa
         made = [compaction_tasks.make_files(work, group, offsets).to_pylist() for _ in range(1 + again)]
         assert all(one == made[0] for one in made), "a task that runs again names the same files"
         files += [ViewFile(row["base"], row["bytes"], row["records"]) for row in made[0]]
-    view = view_of(place, files)
+    view = replace(view_of(place, files), tombstones_from=planned.source.deletes_below(place.horizon))
     listed = list_files(partition.context, partition.topic_id, partition.partition, view)
     assert listed == [(file.base_offset, file.bytes) for file in files]
     return core.swap(partition, view)
@@ -78,16 +81,16 @@ def compact_here(partition: Partition, *, again: int = 0, patch: pytest.MonkeyPa
 
 @pytest.mark.parametrize(("file_bytes", "block_bytes"), [(64 * 2**20, 2 * 2**20), (300, 100)])
 @tries(60)
-@given(steps=STEPS)
+@given(steps=STEPS, kind=KINDS)
 def test_the_tasks_of_a_compaction_make_what_the_model_says(
-    file_bytes: int, block_bytes: int, steps: list[tuple[Any, ...]]
+    file_bytes: int, block_bytes: int, steps: list[tuple[Any, ...]], kind: Kind
 ) -> None:
     """Keys, tombstones, no keys, every codec, transactions, replicated batches, markers, trims, views before."""
-    with closing(serve_table()) as service, pytest.MonkeyPatch.context() as patch:
+    with closing(serve_kind(kind)) as service, pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "COMPACTED_FILE_BYTES_MAX", file_bytes)
         patch.setattr(limits, "COMPACTED_BLOCK_BYTES", block_bytes)
         patch.setattr(ranges, "RANGE_BYTES_MIN", 400)
-        model = Model(LogBuilder(topic_id=service.topic_id()))
+        model = Model(LogBuilder(topic_id=service.topic_id()), kind)
         take(service, model, steps)
         log = service.another()
         before = log.partitions.offsets(TOPIC, 0).compaction_horizon
@@ -129,7 +132,7 @@ def test_what_was_trimmed_amid_a_batch_is_in_no_file(monkeypatch: pytest.MonkeyP
 @pytest.fixture
 def stores(tmp_path: Path) -> Iterator[Directory]:
     with closing(Directory(tmp_path / "data")) as made:
-        made.log.topics.create(TOPIC, partitions=2, config={"cleanup.policy": "compact"})
+        made.log.topics.create(TOPIC, partitions=2, config={"cleanup.policy": "compact", "delete.retention.ms": 0})
         yield made
 
 
@@ -183,8 +186,11 @@ def grow(stores: Directory, model: Model, steps: Iterator[tuple[Any, ...]]) -> N
 def test_a_compaction_by_spark_keeps_the_records_that_the_core_keeps(
     spark: SparkSession, stores: Directory, tmp_path: Path, seed: int
 ) -> None:
-    """Twice: a log without a view, then one that grew, and was trimmed into the view."""
+    """Twice: a log without a view, then one that grew, and was trimmed into the view. By each order once."""
     model = fill(stores, seed)
+    if seed == 2:
+        stores.log.topics.alter(TOPIC, config={"compaction.order": "timestamp", "delete.retention.ms": -1})
+        model.kind = "timestamp"
     for _ in range(2):
         shutil.copytree(stores.path, tmp_path / "core", dirs_exist_ok=True)
         with closing(Directory(tmp_path / "core")) as other:

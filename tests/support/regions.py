@@ -69,7 +69,9 @@ class PeerInProcess:
             found = self.log.topics.get(name)
         except UnknownTopicOrPartitionError:
             return self.topic_seen(None)
-        return self.topic_seen(PeerTopic(found.topic_id, found.partitions, tuple(found.regions)))
+        return self.topic_seen(
+            PeerTopic(found.topic_id, found.partitions, tuple(found.regions), found.setting("compaction.order"))
+        )
 
     def segments(
         self, topic: str, partition: int, *, origin: str, offset: int | None, limit: int

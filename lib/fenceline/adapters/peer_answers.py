@@ -37,7 +37,10 @@ def topic(answer: Mapping[str, Any]) -> PeerTopic:
     partitions = _number(answer, "partitions")
     if not 1 <= partitions <= limits.PARTITIONS_MAX:
         _refuse("partitions", f"from 1 to {limits.PARTITIONS_MAX}")
-    return PeerTopic(_text(answer, "topic_id"), partitions, tuple(regions))
+    config = answer.get("config", {})
+    order = config.get("compaction.order", "offset") if type(config) is dict else None
+    known = order if order in ("offset", "timestamp") else None  # a newer peer's order is not known here
+    return PeerTopic(_text(answer, "topic_id"), partitions, tuple(regions), known)
 
 
 def segments(answer: Mapping[str, Any]) -> SegmentList:

@@ -198,12 +198,17 @@ class Client(ApiClient):
         max_bytes: int = limits.BYTES_DEFAULT,
         group: str | None = None,
         session_id: str | None = None,
+        compacted: bool = False,
+        on_restart: Callable[[int], object] | None = None,
     ) -> Reader:
         """Return a reader of ``partitions`` (left out: all that there are now); the caller closes it. See ``Reader``.
 
         Args:
             isolation: ``read_committed`` shows a transaction's records once it is committed, and never those of an
                 aborted one. Nothing after the first open transaction shows before that one ends.
+            compacted: Read the newest record of each key, and all records after the last compaction.
+            on_restart: Called with a partition that ``compacted`` reads anew, since a newer view may lack deletions
+                that were not read. Drop what was made of its records.
 
         Raises:
             UnknownTopicOrPartitionError: There is no such topic or partition.
@@ -222,6 +227,8 @@ class Client(ApiClient):
             max_bytes=max_bytes,
             group=group,
             session_id=session_id,
+            is_compacted=compacted,
+            on_restart=on_restart,
         )
 
     def subscribe(

@@ -2,20 +2,29 @@
 
 Rule: a partition's records come in order, each once; partitions come as their answers arrive. Batches come as they are
 stored and are decoded here. Records of the first batch that lie below the start are left out.
+
+A reader of compacted views begins a partition anew where a newer view may lack a deletion that it has not read. By
+``compaction.order=timestamp`` it leaves out what loses against a record that it has yielded (``table_order``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
 
-from fenceline import errors
+from fenceline import errors, limits
 from fenceline.client.api import ApiClient
 from fenceline.client.prefetch import Fetching
 from fenceline.client.requests.subscriptions import Isolation
 from fenceline.format import batch as record_batch
 from fenceline.format.batch import StoredRecord
-from fenceline.model.results import BatchPage, Bounds
+from fenceline.model.results import BatchPage, Bounds, Page
+
+if TYPE_CHECKING:
+    from fenceline.model.table_order import Winners
+
+log = logging.getLogger("fenceline")
 
 Start = Literal["earliest", "latest"] | int | Mapping[int, int]
 
@@ -33,6 +42,10 @@ class Reader:
         is_following: Never end, and wait for new records.
         max_bytes: How much one page may hold, as stored.
         group, session_id: Read as this group, for which the session owns the partitions.
+        is_compacted: Read the compacted view, and the log after it: a table. By ``compaction.order=timestamp`` the
+            reader remembers each key.
+        on_restart: Called with a partition that begins anew, before its first record is yielded again. Drop what was
+            made of its records.
 
     Attributes:
         positions: For each partition the offset to go on with: right after the last record that was yielded.
@@ -50,6 +63,8 @@ class Reader:
         max_bytes: int,
         group: str | None = None,
         session_id: str | None = None,
+        is_compacted: bool = False,
+        on_restart: Callable[[int], object] | None = None,
     ) -> None:
         self._client = client
         self._topic = topic
@@ -58,11 +73,22 @@ class Reader:
         self._is_following = is_following
         self._isolation: Isolation = isolation
         self._max_bytes = max_bytes
+        self._is_compacted = is_compacted
+        self._on_restart = on_restart
+        self._since: dict[int, int] = {}  # the horizon of the first page of the view
         self.positions = self._first_offsets(partitions, start)
+        self._starts = dict(self.positions)
+        self._winners: dict[int, Winners] = {}
+        if is_compacted and client.topic(topic).is_by_timestamp:
+            from fenceline.model.table_order import Winners
+
+            self._winners = {partition: Winners() for partition in self.positions}
         self._ends: dict[int, int] = {}
         self._open = set(self.positions)
         self._rest: tuple[int, Iterator[StoredRecord], int] | None = None  # unread end of a page
-        self._fetching: Fetching[int, BatchPage] = Fetching(self._fetch, len(self.positions), is_following=is_following)
+        self._fetching: Fetching[int, BatchPage | Page] = Fetching(
+            self._fetch, len(self.positions), is_following=is_following
+        )
         self._fetching.start(self.positions.items())
 
     def __enter__(self) -> Reader:
@@ -109,17 +135,56 @@ class Reader:
         if not self._open:
             return None
         partition, offset, page = self._fetching.next()
+        while isinstance(page, errors.ViewMovedError):
+            self._begin_anew(partition, page)
+            partition, offset, page = self._fetching.next()
         if isinstance(page, BaseException):
             self._fetching.want(partition, offset)  # for a caller that goes on
             raise page
         end = self._ends.setdefault(partition, self._end_of(page.bounds))
+        if isinstance(page, Page):
+            horizon = page.compaction_horizon or 0
+            self._since.setdefault(partition, horizon)
+            # A newer view has the newest records of keys up to its own end, and not what they replaced.
+            end = self._ends[partition] = max(end, horizon)
         if self._is_following or page.position < end:
             self._fetching.want(partition, page.position)  # fetched during this page's use
         else:
             self._open.remove(partition)
+        if isinstance(page, Page):
+            winners = self._winners.get(partition)
+            kept = page.records if winners is None else [one for one in page.records if winners.is_kept(one)]
+            shown = [StoredRecord(r.offset, r.timestamp, r.key, r.value, r.headers) for r in kept]
+            return partition, shown, page.position
         return partition, _records_from(page.body, offset), page.position
 
-    def _fetch(self, partition: int, offset: int, wait_ms: int) -> BatchPage:
+    def _begin_anew(self, partition: int, moved: errors.ViewMovedError) -> None:
+        log.warning("the reader of %s/%d begins anew: %s", self._topic, partition, moved.detail)
+        self._since.pop(partition, None)
+        self._ends.pop(partition, None)
+        if partition in self._winners:
+            self._winners[partition].forget()
+        self.positions[partition] = self._starts[partition]
+        if self._on_restart is not None:
+            self._on_restart(partition)
+        self._fetching.want(partition, self._starts[partition])
+
+    def _fetch(self, partition: int, offset: int, wait_ms: int) -> BatchPage | Page:
+        if self._is_compacted:
+            return self._client.read(
+                self._topic,
+                partition,
+                offset=offset,
+                max_records=limits.RECORDS_MAX,
+                max_bytes=self._max_bytes,
+                wait_ms=wait_ms,
+                isolation=self._isolation,
+                compacted=True,
+                compacted_since=self._since.get(partition),
+                identity=partition in self._winners,
+                group=self._group,
+                session_id=self._session_id,
+            )
         return self._client.read_batches(
             self._topic,
             partition,

@@ -59,7 +59,14 @@ def appended_of(answer: Answer) -> Appended:
 def page_of(answer: Answer) -> Page:
     is_base64 = answer["encoding"] == "base64"
     records = [_record_of(record, is_base64) for record in answer["records"]]
-    return Page(records, answer["position"], _flat(Bounds, answer), answer.get("active_region"))
+    return Page(
+        records,
+        answer["position"],
+        _flat(Bounds, answer),
+        answer.get("active_region"),
+        answer.get("compaction_horizon"),
+        answer.get("deletes_to"),
+    )
 
 
 def batch_page_of(response: httpx.Response) -> BatchPage:

@@ -7,10 +7,10 @@ only to a farther horizon. That write is the commit: before it no reader can see
 the old one. A crash leaves the old view, and files that nothing leads to. Compactors may run beside each other, beside
 appends, trims and readers. The one that gets farther wins; of two that get equally far, the first.
 
-A view holds no tombstone. Each tombstone has removed the older values, and a reader that reads the view from its start
-needs nothing else. A reader that was half-way through the old view when a new one replaced it may miss a deletion. So a
-reader that keeps a table reads ``compaction_horizon`` before its first page and after the last one below it. If the
-horizon has moved, the reader starts anew.
+A view keeps a tombstone for a while, since a reader may be half-way through the view before (``tombstones``). Below its
+``deletes_to`` tombstones may be missing. A reader that keeps a table remembers the horizon of its first page. Where
+``deletes_to`` lies beyond that horizon and beyond the reader's position, a deletion may be missed: the reader starts
+anew.
 
 ``stale_files`` says which files may be deleted. A view that was replaced stays for ``gc_grace``, for readers under way.
 Files of an attempt that lost or died may go once a view that reaches as far is in force. Nothing can put them in force
@@ -28,19 +28,22 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from fenceline import limits
+from fenceline.compaction import tombstones
 from fenceline.compaction.copy import Source, copy, newest_offsets
 from fenceline.errors import CorruptLogError
 from fenceline.format import keys
 from fenceline.log.checkpoint import read_head, save
-from fenceline.log.checkpoint_items import CompactedView, Head
+from fenceline.log.checkpoint_items import BY_TIMESTAMP, CompactedView, Head
 from fenceline.log.compacted_view import list_files
 from fenceline.log.context import Context, StaleTopicId
 from fenceline.log.partition import Partition
 from fenceline.log.retry import Attempts
 from fenceline.log.state import PartitionState
 from fenceline.log.tail import verified_tail
-from fenceline.ports import ObjectSummary, Put
+from fenceline.ports import Item, ObjectSummary, Put
 from fenceline.read.time_search import base_of, metadata_of
+
+_POINTER = ("compaction_horizon", "compacted_view", "seen_in_force")  # what a compaction writes of the head
 
 OnProgress = Callable[[int, int], object]  # (bytes read, bytes to be read)
 
@@ -68,19 +71,24 @@ class Plan:
         return 2 * self.dirty_bytes + (0 if self.source.view is None else self.source.view.bytes)
 
 
-def is_due(head: Head) -> bool:
-    """Return True if the sweeper should compact: a request waits for it, or half of what is read is new."""
+def is_due(head: Head, *, is_by_timestamp: bool = False) -> bool:
+    """Return True if the sweeper should compact: a request waits for it, or half of what is read is new.
+
+    Args:
+        is_by_timestamp: Whether the topic has that order. All is new beside a view of another order.
+    """
+    view = head.view_by(is_by_timestamp=is_by_timestamp)
     if head.state.last_stable_offset(head.log_start) <= head.compaction_horizon:
         return False
-    clean = 0 if head.view is None else head.view.bytes
-    dirty = dirty_bytes(head)
+    clean = 0 if view is None else view.bytes
+    dirty = dirty_bytes(head.state, view)
     is_wanted = head.compaction_wanted > head.compaction_horizon
     return is_wanted or dirty >= limits.COMPACTION_DIRTY_RATIO * (clean + dirty)
 
 
-def dirty_bytes(head: Head) -> int:
+def dirty_bytes(state: PartitionState, view: CompactedView | None) -> int:
     """Return how many bytes of the log are newer than the view."""
-    return head.state.bytes - (0 if head.view is None else head.view.log_bytes)
+    return state.bytes - (0 if view is None else view.log_bytes)
 
 
 def request(partition: Partition) -> None:
@@ -131,7 +139,8 @@ def compact(
     """
     planned = plan(partition)
     head = partition.head
-    if planned is None or head is None or not (is_forced or is_due(head)):
+    is_by_timestamp = partition.topic.is_by_timestamp
+    if planned is None or head is None or not (is_forced or is_due(head, is_by_timestamp=is_by_timestamp)):
         return None if head is None else head.view
     if bytes_max is not None and planned.bytes > bytes_max:
         raise CompactionTooLarge(planned.bytes, bytes_max)
@@ -197,20 +206,45 @@ def plan(partition: Partition) -> Plan | None:
             if end:
                 save(partition, end)
             head, _ = read_head(partition)
-    planned = None if head is None else plan_of(head, partition.context.runtime.fresh_id())
-    if planned is None or head is None or head.log_start <= head.compaction_horizon:
+    if head is None:
+        return None
+    topic, name = partition.topic, partition.context.runtime.fresh_id()
+    planned = plan_of(head, name, is_by_timestamp=topic.is_by_timestamp)
+    if planned is None:
+        return None
+    deletes_to = tombstones.deletes_to(partition, head, topic, planned.source.view)
+    planned = replace(planned, source=replace(planned.source, deletes_to=deletes_to))
+    if head.log_start <= (0 if planned.source.view is None else planned.source.view.horizon):
         return planned
     trimmed = _bytes_below(partition, head.state, planned.source.start)
     return replace(planned, dirty_bytes=head.state.bytes - trimmed)
 
 
-def plan_of(head: Head, attempt: str) -> Plan | None:
-    """Return the compaction that this head asks for. Bytes that were trimmed since the last one count as new."""
+def plan_of(head: Head, attempt: str, *, is_by_timestamp: bool = False) -> Plan | None:
+    """Return the compaction that this head asks for. Bytes that were trimmed since the last one count as new.
+
+    Beside a view of another order the view is made of the log alone, which has what that view left out.
+
+    Args:
+        attempt: A name that no other attempt has.
+        is_by_timestamp: Whether the topic has that order.
+    """
     horizon = head.state.last_stable_offset(head.log_start)
     if horizon <= head.compaction_horizon:
         return None
-    start = min(max(head.compaction_horizon, head.log_start), horizon)
-    return Plan(Source(head.view, head.log_start, start, horizon, head.state), attempt, dirty_bytes(head))
+    view = head.view_by(is_by_timestamp=is_by_timestamp)
+    base = 0 if view is None else view.horizon
+    start = min(max(base, head.log_start), horizon)
+    source = Source(
+        view,
+        head.log_start,
+        start,
+        horizon,
+        head.state,
+        is_by_timestamp=is_by_timestamp,
+        beyond=head.compaction_horizon,
+    )
+    return Plan(source, attempt + BY_TIMESTAMP if is_by_timestamp else attempt, dirty_bytes(head.state, view))
 
 
 def _want(partition: Partition, horizon: int) -> None:
@@ -265,12 +299,20 @@ def swap(partition: Partition, view: CompactedView) -> CompactedView:
             now_ms = context.runtime.now_ms()
             log_bytes = _bytes_below(partition, head.state, view.horizon)
             moved = replace(view, log_bytes=log_bytes, trail=_trail(head.view, view.horizon, now_ms))
-            value = {**item.value, "compaction_horizon": moved.horizon, "compacted_view": moved.to_value()}
+            seen = tombstones.seen_with(partition, head, partition.topic)
+            following = replace(head, compaction_horizon=moved.horizon, view=moved, seen_in_force=seen)
             # This write is the commit. A compactor that loses it reads again, and continues only to a farther horizon.
-            context.items.write([Put(key, value, item.version + 1, item.version)])
-            partition.note_head(replace(head, compaction_horizon=moved.horizon, view=moved), item.version + 1)
+            context.items.write([_moved(item, following)])
+            partition.note_head(following, item.version + 1)
             return moved
     raise AssertionError
+
+
+def _moved(item: Item, head: Head) -> Put:
+    """Return the write of what a compaction changes in the head. The fields of a newer fold version are kept."""
+    changed = head.to_value()
+    value = {**item.value, **{name: changed[name] for name in _POINTER}}
+    return Put(item.key, value, item.version + 1, item.version)
 
 
 def _bytes_below(partition: Partition, state: PartitionState, offset: int) -> int:
@@ -303,6 +345,8 @@ def note_in_force(partition: Partition) -> None:
     Raises:
         VersionMoved: Another process wrote the head; the next run of the sweeper notes it.
         Unavailable, NoAnswer: The item store failed.
+        StaleTopicId: The topic is gone.
+        StoreUnavailableError, ContendedError, OutcomeUnknownError: The store's clock could not be asked.
     """
     context, key = partition.context, keys.head_item(partition.topic_id, partition.partition)
     item = context.items.get([key]).get(key)
@@ -311,12 +355,13 @@ def note_in_force(partition: Partition) -> None:
         return
     view, now_ms = head.view, context.runtime.now_ms()
     is_noted = len(view.trail) > 1 and view.trail[-2][0] == view.horizon
-    if is_noted or (view.trail and now_ms - view.trail[-1][1] < limits.COMPACTION_TRAIL_MS):
+    if not is_noted and (not view.trail or now_ms - view.trail[-1][1] >= limits.COMPACTION_TRAIL_MS):
+        view = replace(view, trail=_trail(view, view.horizon, now_ms))
+    noted = replace(head, view=view, seen_in_force=tombstones.seen_with(partition, head, partition.topic))
+    if noted == head:
         return
-    noted = replace(view, trail=_trail(view, view.horizon, now_ms))
-    put = Put(key, {**item.value, "compacted_view": noted.to_value()}, item.version + 1, item.version)
-    context.items.write([put])
-    partition.note_head(replace(head, view=noted), put.version)
+    context.items.write([_moved(item, noted)])
+    partition.note_head(noted, item.version + 1)
 
 
 def stale_files(

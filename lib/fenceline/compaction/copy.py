@@ -12,17 +12,20 @@ files that no reader can find yet.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
+from operator import attrgetter
+from typing import Any
 
 from fenceline import limits
-from fenceline.compaction.writer import Place, ViewWriter
+from fenceline.compaction.writer import Place, ViewWriter, origin_of
 from fenceline.format.batch import BatchHeader, StoredRecord
 from fenceline.format.segment import Segment, decode_stored, read_segment
 from fenceline.log.checkpoint_items import CompactedView
 from fenceline.log.compacted_view import ViewFiles
 from fenceline.log.partition import Partition
 from fenceline.log.state import PartitionState
+from fenceline.model.table_order import rank
 from fenceline.ports import NotFound, Unavailable
 from fenceline.read.aborted import Outcomes
 from fenceline.read.time_search import base_of
@@ -42,13 +45,26 @@ class Source:
     start: int  # where the log's part begins
     horizon: int  # where it ends; every transaction below it has ended
     state: PartitionState  # of the head that was planned by
+    deletes_to: int = 0  # tombstones below it may be left out
+    is_by_timestamp: bool = False  # which record of a key is its newest (``table_order``)
+    beyond: int = 0  # the horizon in force, which a view must pass: one of another order reaches into the log's part
+
+    def deletes_below(self, horizon: int) -> int:
+        """Return the offset below which a view up to ``horizon`` has no tombstone that is known of."""
+        if self.is_by_timestamp:
+            return 0
+        before = 0 if self.view is None else self.view.deletes_to
+        return min(max(self.deletes_to, before), horizon)
 
 
 @dataclass(frozen=True, slots=True)
 class Newest:
-    """The result of the first pass: below ``horizon``, each key that was written is newest at its offset."""
+    """The result of the first pass: below ``horizon``, each key that was written is newest at its offset.
 
-    offsets: dict[bytes, int]  # by digest
+    With ``compaction.order=timestamp`` the rank of that record takes the place of its offset.
+    """
+
+    offsets: dict[bytes, Any]  # by digest
     horizon: int
 
 
@@ -62,7 +78,7 @@ def newest_offsets(
 ) -> Newest:
     """Read the log's part once, and stop before the batch that might bring more than ``keys_max`` keys.
 
-    One batch is always taken, so that the next run gets further.
+    One batch is always taken, and all up to the horizon in force, so that the next run gets further.
 
     Args:
         is_enough: Returns True if the walk is to stop here. It is called before each batch but the first, with the
@@ -72,7 +88,7 @@ def newest_offsets(
         CorruptLogError: A segment is damaged, or one is missing.
         Unavailable: The store could not be asked, or what was to be read was collected meanwhile.
     """
-    offsets: dict[bytes, int] = {}
+    offsets: dict[bytes, Any] = {}
     decoded = 0
 
     def count(size: int) -> None:
@@ -80,11 +96,16 @@ def newest_offsets(
         decoded += size
 
     for segment, at, header in committed(partition, source, source.horizon, on_read):
-        if (offsets and len(offsets) + header.count > keys_max) or (decoded and is_enough(decoded)):
+        is_full = (offsets and len(offsets) + header.count > keys_max) or (decoded and is_enough(decoded))
+        if is_full and header.base_offset > source.beyond:
             return Newest(offsets, header.base_offset)
+        rank_of = _ranking(source, segment, partition.context.region)
         for record in decode_stored(segment, at, on_decoded=count):
             if record.key is not None and source.start <= record.offset < source.horizon:
-                offsets[_digest(record.key)] = record.offset
+                digest, mine = _digest(record.key), rank_of(record)
+                known = offsets.get(digest)
+                if known is None or mine > known:
+                    offsets[digest] = mine
     return Newest(offsets, source.horizon)
 
 
@@ -98,30 +119,72 @@ def copy(
         Unavailable: The store could not be asked, or what was to be read was collected meanwhile.
         StoreUnavailableError, ContendedError, OutcomeUnknownError: A file could not be created.
     """
-    offsets, horizon = newest.offsets, newest.horizon
+    horizon = newest.horizon
     files = ViewWriter(partition.context, Place(partition.topic_id, partition.partition, horizon, attempt))
-
-    def is_kept_of_view(record: StoredRecord) -> bool:
-        if record.offset < source.log_start:
-            return False
-        return record.key is None or _digest(record.key) not in offsets
-
-    def is_kept_of_log(record: StoredRecord) -> bool:
-        if not source.start <= record.offset < horizon:
-            return False
-        if record.key is None:
-            return True
-        return record.value is not None and offsets.get(_digest(record.key)) == record.offset
-
+    kept = _Kept(source, newest, source.deletes_below(horizon), partition.context.region)
     if source.view is not None:
         view = ViewFiles(partition.context, partition.topic_id, partition.partition, source.view)
         for segment in view.scan():
             for at, header in segment.batches:
                 on_read(header.size)
-                files.copy(segment, at, header, is_kept_of_view)
+                files.copy(segment, at, header, kept.of_view(segment))
     for segment, at, header in committed(partition, source, horizon, on_read):
-        files.copy(segment, at, header, is_kept_of_log)
-    return files.close()
+        files.copy(segment, at, header, kept.of_log(segment))
+    return replace(files.close(), tombstones_from=kept.deletes_to)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What is kept: records without a key, and of each key the newest, unless that is a tombstone that may go."""
+
+    source: Source
+    newest: Newest
+    deletes_to: int
+    region: str
+
+    def of_view(self, segment: Segment) -> Callable[[StoredRecord], bool]:
+        """Return the judge of a segment of the view before. The view is judged whole before the log's part is."""
+        newest, rank_of = self.newest.offsets, _ranking(self.source, segment, self.region)
+
+        def is_kept(record: StoredRecord) -> bool:
+            if record.offset < self.source.log_start:
+                return False
+            if record.key is None:
+                return True
+            digest = _digest(record.key)
+            other = newest.get(digest)
+            if other is not None:
+                mine = rank_of(record)
+                if mine < other:
+                    return False
+                newest[digest] = mine  # the log's record of this key has lost
+            return self._is_left(record)
+
+        return is_kept
+
+    def of_log(self, segment: Segment) -> Callable[[StoredRecord], bool]:
+        """Return the judge of a segment of the log's part."""
+        newest, rank_of = self.newest.offsets, _ranking(self.source, segment, self.region)
+
+        def is_kept(record: StoredRecord) -> bool:
+            if not self.source.start <= record.offset < self.newest.horizon:
+                return False
+            if record.key is None:
+                return True
+            return self._is_left(record) and newest.get(_digest(record.key)) == rank_of(record)
+
+        return is_kept
+
+    def _is_left(self, record: StoredRecord) -> bool:
+        return record.value is not None or record.offset >= self.deletes_to
+
+
+def _ranking(source: Source, segment: Segment, region: str) -> Callable[[StoredRecord], Any]:
+    """Return what gives a segment's records their ranks: of one key the record of the greatest rank is the newest."""
+    if not source.is_by_timestamp:
+        return attrgetter("offset")
+    origin = origin_of(segment) or region
+    return lambda record: rank(record.timestamp, origin, record.offset)
 
 
 def _digest(key: bytes) -> bytes:

@@ -32,6 +32,7 @@ from fenceline.log.state import (
 )
 from fenceline.ports import ItemKey, ItemValue
 
+BY_TIMESTAMP = "-timestamp"  # ends the attempt of a view by ``compaction.order=timestamp``. Stored: never change
 LONG_CLASS = 5  # the first class of long transactions: of 4**5 offsets and more. Stored: never change
 
 _OPEN = struct.Struct(">qhqq")  # producer id, epoch, first offset, time
@@ -53,6 +54,20 @@ class CompactedView:
     records: int  # in the files
     # (horizon, ms from which on it was in force), as far back as collection needs.
     trail: tuple[tuple[int, int], ...] = ()
+    # Tombstones below it may be missing. ``None``: an older version made the view, and left out all of them.
+    tombstones_from: int | None = None
+
+    @property
+    def is_by_timestamp(self) -> bool:
+        """Return True if the records of the greatest time are in it. Its attempt says so, which no version drops."""
+        return self.attempt.endswith(BY_TIMESTAMP)
+
+    @property
+    def deletes_to(self) -> int:
+        """Return the offset below which tombstones may be missing (KIP-534). A view by timestamp has all of them."""
+        if self.is_by_timestamp:
+            return 0
+        return self.horizon if self.tombstones_from is None else self.tombstones_from
 
     def to_value(self) -> dict[str, Any]:
         return {
@@ -63,13 +78,14 @@ class CompactedView:
             "bytes": self.bytes,
             "records": self.records,
             "trail": [list(step) for step in self.trail],
+            "deletes_to": self.tombstones_from,
         }
 
     @classmethod
     def from_value(cls, value: Mapping[str, Any]) -> CompactedView:
         trail = tuple((horizon, since) for horizon, since in value["trail"])
         counts = {name: value[name] for name in ("horizon", "attempt", "log_bytes", "files", "bytes", "records")}
-        return cls(**counts, trail=trail)
+        return cls(**counts, trail=trail, tombstones_from=value.get("deletes_to"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +98,8 @@ class Head:
     compaction_horizon: int = 0
     view: CompactedView | None = None  # the pointer: moving it commits a compaction
     compaction_wanted: int = 0  # the offset to which a caller asked for compaction
+    # (horizon, ms at which its view was seen in force), thinned: by these, tombstones may be left out (``tombstones``).
+    seen_in_force: tuple[tuple[int, int], ...] = ()
     # Every long transaction that was aborted from here on has its second item. ``None``: an older version wrote this.
     long_aborted_from: int | None = None
     # What the stored form of some open transactions is: most checkpoints have those of the one before.
@@ -91,6 +109,10 @@ class Head:
     def next_offset(self) -> int:
         return self.state.next_offset
 
+    def view_by(self, *, is_by_timestamp: bool) -> CompactedView | None:
+        """Return the view in force, if it has the topic's order. A view of another order has other records."""
+        return self.view if self.view is not None and self.view.is_by_timestamp == is_by_timestamp else None
+
     def to_value(self) -> dict[str, Any]:
         state = self.state
         return {
@@ -99,6 +121,7 @@ class Head:
             "compaction_horizon": self.compaction_horizon,
             "compacted_view": None if self.view is None else self.view.to_value(),
             "compaction_wanted": self.compaction_wanted,
+            "seen_in_force": [list(sighting) for sighting in self.seen_in_force],
             "long_aborted_from": self.long_aborted_from,
             "next_offset": state.next_offset,
             "topic_epoch": state.topic_epoch,
@@ -158,6 +181,8 @@ class Head:
             value["compaction_horizon"],
             None if view is None else CompactedView.from_value(view),
             value.get("compaction_wanted", 0),
+            # Absent in an older head. An older version drops it, which lets tombstones stay longer.
+            tuple((horizon, at_ms) for horizon, at_ms in value.get("seen_in_force", ())),
             value.get("long_aborted_from"),
         )
 

@@ -18,6 +18,7 @@ from fenceline.log.context import StaleTopicId
 from fenceline.log.partition_memory import LookAgain, PartitionMemory
 from fenceline.log.state import PartitionState
 from fenceline.log.topic_item import TopicItem
+from fenceline.model.topic import Topic
 from fenceline.ports import NotFound, Unavailable
 
 
@@ -33,6 +34,15 @@ class Partition(PartitionMemory):
         """
         look = self.context.instant()
         return self.take_look(self.context.items.get(self.look_keys), look, is_going_allowed=is_going_allowed)
+
+    @property
+    def topic(self) -> Topic:
+        """Return the topic as the last look showed it; look, if there was none.
+
+        Raises:
+            StaleTopicId, Unavailable: As ``look``.
+        """
+        return (self._topic or self.look()).topic
 
     def catch_up(self) -> None:
         """Fold every segment after the state: by listings, the segments of each fetched side by side.

@@ -29,6 +29,7 @@ class ReadRequest:
     wait_ms: int = 0
     is_read_committed: bool = False
     is_compacted: bool = False
+    compacted_since: int | None = None  # the horizon of the reader's first page of the view
     is_identified: bool = False  # each record with its identity: origin, topic id there, own number
     group: str | None = None
     session_id: str | None = None

@@ -163,6 +163,9 @@ class Page(Bounded):
     position: int
     bounds: Bounds
     active_region: str | None = None  # of a subscription: the other region in which it should be read
+    # Of a compacted read: where its view ends, and below which offset tombstones may be missing; both 0 without a view.
+    compaction_horizon: int | None = None
+    deletes_to: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,20 @@ class Topic:
         """The value of each setting: the default of those that were not set."""
         return {**configs.DEFAULTS, **self.config}
 
+    @property
+    def is_compacted(self) -> bool:
+        return "compact" in self.setting("cleanup.policy").split(",")
+
+    @property
+    def is_retained(self) -> bool:
+        """Return True if retention deletes old records."""
+        return "delete" in self.setting("cleanup.policy").split(",")
+
+    @property
+    def is_by_timestamp(self) -> bool:
+        """Return True if of each key the record of the greatest time stays (``table_order``)."""
+        return bool(self.setting("compaction.order") == "timestamp")
+
     def setting(self, name: str) -> Any:
         """Return the value of the setting ``name``, or its default if it was not set."""
         return self.settings[name]

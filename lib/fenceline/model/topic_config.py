@@ -36,10 +36,23 @@ class Name:
 
 NAMES: Mapping[str, Name] = {
     "cleanup.policy": Name(
-        "delete", "What happens to old records: deleted, or also compacted by key.", choices=("delete", "compact")
+        "delete",
+        "What happens to old records: deleted, compacted by key, or both.",
+        choices=("delete", "compact", "compact,delete"),
+    ),
+    "compaction.order": Name(
+        "offset",
+        "Which record of a key stays: the last, or the one of the greatest time.",
+        choices=("offset", "timestamp"),
     ),
     "retention.ms": Name(604_800_000, "How long records are kept; -1 is forever.", lowest=-1, unit="ms"),
     "retention.bytes": Name(-1, "How many bytes a partition keeps; -1 is all.", lowest=-1, unit="bytes"),
+    "delete.retention.ms": Name(
+        86_400_000,
+        "How long compaction keeps tombstones for readers; -1 is forever.",
+        lowest=-1,
+        unit="ms",
+    ),
     "max.message.bytes": Name(
         limits.MESSAGE_BYTES_DEFAULT,
         "How large a batch may be when stored.",
@@ -74,7 +87,8 @@ def merged(config: Mapping[str, ConfigValue], changes: Mapping[str, Any]) -> dic
     """Return ``config`` with ``changes`` made; ``None`` sets a name back to its default.
 
     Raises:
-        InvalidRequestError: API.md does not list the name, or allow the value; ``field`` names it.
+        InvalidRequestError: API.md does not list the name, or allow the value, alone or beside the others; ``field``
+            names it.
     """
     result = dict(config)
     for name, changed in changes.items():
@@ -87,6 +101,13 @@ def merged(config: Mapping[str, ConfigValue], changes: Mapping[str, Any]) -> dic
             result.pop(name, None)
         else:
             result[name] = _checked(name, changed)
+    settings = {**DEFAULTS, **result}
+    if settings["compaction.order"] == "timestamp" and settings["delete.retention.ms"] != -1:
+        # Without its tombstone an older record, which may come later, would bring a key back in one region alone.
+        raise InvalidRequestError(
+            "delete.retention.ms must be -1 with compaction.order=timestamp, which keeps every tombstone; set both",
+            field="config.delete.retention.ms",
+        )
     return result
 
 

@@ -16,9 +16,11 @@ from functools import partial
 from typing import TypeVar
 
 from fenceline import limits
+from fenceline.errors import InvalidRequestError, ViewMovedError
 from fenceline.format.batch import CONTROL, TRANSACTIONAL, BatchHeader
 from fenceline.format.segment import Segment
 from fenceline.format.unpacking import Unpacking
+from fenceline.log.checkpoint_items import CompactedView
 from fenceline.log.compacted_view import ViewFiles
 from fenceline.log.partition import Partition
 from fenceline.log.segment_index import Lines
@@ -143,7 +145,9 @@ class Reader:
         bounds = tail.bounds
         end = _end(request, bounds)
         if request.is_compacted:
-            start, is_full = self._fill_compacted(sink, start, bounds)
+            sink.view = self._view(request)
+            _check_since(request, sink.view)
+            start, is_full = self._fill_compacted(sink, sink.view, start, bounds)
             if is_full:
                 return start
         position = start
@@ -171,7 +175,23 @@ class Reader:
                         return position
         return position
 
-    def _fill_compacted(self, sink: RecordSink | BatchSink, start: int, bounds: Bounds) -> tuple[int, bool]:
+    def _view(self, request: ReadRequest) -> CompactedView | None:
+        """Return the view in force, if it has the order that the topic has now. Else the whole log is shown.
+
+        Raises:
+            InvalidRequestError: Identities are asked for, and the topic has not ``compaction.order=timestamp``.
+        """
+        head, is_by_timestamp = self._partition.head, self._partition.topic.is_by_timestamp
+        if request.is_identified and not is_by_timestamp:
+            raise InvalidRequestError(
+                "identity must be false with compacted, unless the topic has compaction.order=timestamp",
+                field="identity",
+            )
+        return None if head is None else head.view_by(is_by_timestamp=is_by_timestamp)
+
+    def _fill_compacted(
+        self, sink: RecordSink | BatchSink, view: CompactedView | None, start: int, bounds: Bounds
+    ) -> tuple[int, bool]:
         """Fill ``sink`` with what the compacted view has from ``start`` on. After its horizon the log goes on.
 
         What a view holds was committed, so it is shown at any isolation level.
@@ -180,7 +200,6 @@ class Reader:
             Where to read next, and whether the page is full.
         """
         partition = self._partition
-        view = None if partition.head is None else partition.head.view
         if view is None or start >= view.horizon:
             return start, False
         files = partition.view_files
@@ -242,6 +261,25 @@ def _end(request: ReadRequest, bounds: Bounds) -> int:
     return bounds.last_stable_offset if request.is_read_committed else bounds.next_offset
 
 
+def _check_since(request: ReadRequest, view: CompactedView | None) -> None:
+    """Check that the view has each tombstone that a reader must still see.
+
+    Such a one lies at or after the reader's position, and the horizon of its first page ("Tombstones").
+
+    Raises:
+        ViewMovedError: Tombstones there may be missing.
+    """
+    since = request.compacted_since
+    if since is None or view is None or view.deletes_to <= max(since, request.offset or 0):
+        return
+    raise ViewMovedError(
+        "a newer compacted view may lack deletions that this reader has not read; begin anew with an empty table: "
+        f"deletes_to={view.deletes_to} compacted_since={since} offset={request.offset}",
+        compaction_horizon=view.horizon,
+        deletes_to=view.deletes_to,
+    )
+
+
 def _is_held(request: ReadRequest, position: int, bounds: Bounds) -> bool:
     """Return True if an open transaction keeps the page from what comes next."""
     return (
@@ -268,16 +306,20 @@ class RecordSink(_Sink):
     def __init__(self, partition: Partition, request: ReadRequest, *, acknowledged: Acknowledged) -> None:
         self._records: list[ReadRecord] = []
         self._unpacked = partition.context.unpacked
-        self._identities = Identities(partition) if request.is_identified else None
+        # A view keeps regions, and no numbers: of a compacted read each record has its region alone.
+        self._region = partition.context.region if request.is_identified and request.is_compacted else None
+        self._identities = Identities(partition) if request.is_identified and self._region is None else None
         self._acknowledged = acknowledged
         self._left_records = request.max_records
         self._left_bytes = request.max_bytes
         self._left_with_names = limits.REPLY_BYTES_MAX
         self.is_empty = True
+        self.view: CompactedView | None = None  # that a compacted read was filled from
+        self._is_compacted = request.is_compacted
 
     def add(self, segment: Segment, at: int, header: BatchHeader, start: int, end: int) -> tuple[int, bool]:
         """Add the batch's records in [start, end); return where to read next, and whether the page is full."""
-        origin = segment.metadata.origin if segment.metadata.replicated is not None else None
+        origin = segment.metadata.origin if segment.metadata.replicated is not None else self._region
         acknowledged = self._acknowledged
         identity = None if self._identities is None else self._identities.of(segment, header)
         records = Unpacking(self._unpacked, segment, at, header, start)
@@ -306,7 +348,10 @@ class RecordSink(_Sink):
         return header.next_offset, False
 
     def page(self, position: int, bounds: Bounds) -> Page:
-        return Page(self._records, position, bounds)
+        if not self._is_compacted:
+            return Page(self._records, position, bounds)
+        horizon, deletes_to = (0, 0) if self.view is None else (self.view.horizon, self.view.deletes_to)
+        return Page(self._records, position, bounds, compaction_horizon=horizon, deletes_to=deletes_to)
 
 
 class BatchSink(_Sink):
@@ -317,6 +362,7 @@ class BatchSink(_Sink):
         self._left_records = request.max_records
         self._left_bytes = request.max_bytes
         self.is_empty = True
+        self.view: CompactedView | None = None
 
     def add(self, segment: Segment, at: int, header: BatchHeader, start: int, end: int) -> tuple[int, bool]:
         """Add the batch, if it ends at or below ``end``; return where to read next, and whether the page is full."""

@@ -9,7 +9,7 @@ Not here: the peer over HTTP (``adapters.peer_http``), and what is taken from an
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from fenceline.model.results import SegmentList
@@ -30,6 +30,7 @@ class PeerTopic:
     topic_id: str
     partitions: int
     regions: tuple[str, ...]
+    order: str | None = field(default=None, compare=False)  # its ``compaction.order``, if it is known
 
 
 class Peer(Protocol):

@@ -112,6 +112,7 @@ class Shown:
         elif is_connected:
             lag = None if is_slow else self._lag(peer, states, contacts)
             problem = problem or (_SLOW if lag is None else self._missing_partitions(region, contacts))
+        problem = problem or self._other_order(region, contacts)
         if region in self.item.suspended:
             problem = "; ".join([*([] if problem is None else [problem]), *self._lenders_problems(region)]) or None
         seen = [contact.seen_at for contact in contacts if contact.seen_at is not None]
@@ -138,6 +139,17 @@ class Shown:
         return (
             f"{region} has {there} partitions, this region {here}: records in the others wait; raise it with 'fenceline"
             f" topic alter {self.item.topic.name} --partitions {there}'"
+        )
+
+    def _other_order(self, region: str, contacts: Sequence[Contact]) -> str | None:
+        """Return what is wrong where a region's tables have another order: the same records make another table."""
+        here = self.item.topic.setting("compaction.order")
+        there = {contact.topic.order for contact in contacts if contact.topic is not None} - {None, here}
+        if not there:
+            return None
+        return (
+            f"{region} has compaction.order={there.pop()}, this region {here}: their tables differ; alter one of them"
+            f" with 'fenceline topic alter {self.item.topic.name} --config compaction.order=…'"
         )
 
     def _lenders_problems(self, region: str) -> Iterator[str]:

@@ -193,7 +193,7 @@ class Partitions:
         topic = translate_store_facts(lambda: self._resolver.look(name)).item.topic
         if not 0 <= partition < topic.partitions:
             raise model_topic.unknown_partition(topic, partition)
-        if topic.setting("cleanup.policy") != "compact":
+        if not topic.is_compacted:
             raise InvalidRequestError("the topic has no cleanup.policy=compact; alter the topic before you compact it")
 
     def checkpoint(self, topic: str, partition: int) -> int:

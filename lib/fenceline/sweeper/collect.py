@@ -20,7 +20,6 @@ Not here: what is left of a deleted topic (``deleted_topics``), which files of a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 
 from fenceline import limits
 from fenceline.compaction import compact as compaction
@@ -32,35 +31,9 @@ from fenceline.log.context import Context
 from fenceline.log.deletes import Budget, delete_items, delete_objects
 from fenceline.log.partition import Partition
 from fenceline.log.replay import newest_state, write_state
-from fenceline.log.retry import Attempts
+from fenceline.log.store_clock import store_now as store_now  # what a run of the sweeper collects by
 from fenceline.model.topic import Topic
-from fenceline.ports import AlreadyExists, ObjectSummary, Unavailable
-
-
-def store_now(context: Context) -> int:
-    """Return a time, in ms, that the object store's own clock has reached.
-
-    It is the time of an object that is made for this purpose alone.
-
-    Raises:
-        StoreUnavailableError, ContendedError, OutcomeUnknownError: The store could not be asked.
-    """
-    key = keys.clock_key(context.runtime.fresh_id())
-    listed: Sequence[ObjectSummary] = ()
-    for attempt in Attempts(context.runtime, "the store's time"):
-        with attempt:
-            with suppress(AlreadyExists):  # made by an earlier attempt
-                context.objects.create(key, b"clock", {})
-            listed = context.objects.list(keys.CLOCK_PREFIX)
-            if not listed:
-                # This process was frozen, and another run deleted the object.
-                raise Unavailable(f"the clock object was deleted before it was listed; try again: key={key}")
-    now_ms = max(line.modified_at for line in listed)  # each a time that is past
-    with suppress(Unavailable):  # left to the next run
-        for line in listed:
-            if line.key == key or now_ms - line.modified_at >= limits.CLOCK_MS:  # or left by a run that died
-                context.objects.delete(line.key)
-    return now_ms
+from fenceline.ports import ObjectSummary
 
 
 def list_states(context: Context, topic_id: str, partition: int) -> list[ObjectSummary]:

@@ -32,11 +32,11 @@ from fenceline.errors import CorruptLogError
 from fenceline.format import keys
 from fenceline.log.context import Context
 from fenceline.log.deletes import Budget, delete_items, delete_objects, delete_prefix
+from fenceline.log.store_clock import store_now
 from fenceline.log.topic_item import topic_from_value
 from fenceline.log.topic_objects import newest_object, read_topic
 from fenceline.ports import Delete, Item, NotFound, Put
 from fenceline.recovery.lost_items import is_known
-from fenceline.sweeper.collect import store_now
 from fenceline.sweeper.offer_expiry import collect_offers
 from fenceline.sweeper.session_expiry import collect_producers
 from fenceline.sweeper.subscription_expiry import collect_subscriptions

@@ -93,7 +93,7 @@ class Segments(Protocol):
 def retention_of(topic: Topic) -> Retention | None:
     """Return what the topic keeps; ``None`` where retention deletes nothing."""
     kept = Retention(topic.setting("retention.ms"), topic.setting("retention.bytes"))
-    if topic.setting("cleanup.policy") != "delete" or kept == Retention(-1, -1):
+    if not topic.is_retained or kept == Retention(-1, -1):
         return None
     return kept
 

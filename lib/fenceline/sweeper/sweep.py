@@ -250,7 +250,7 @@ class _Run:
             return True
         has_left_behind = head.log_start > 0 or head.view is not None
         is_kept = retention_of(topic) is None or head.next_offset == head.log_start
-        is_compacted = topic.setting("cleanup.policy") != "compact" or not compaction.is_due(head)
+        is_compacted = not topic.is_compacted or not compaction.is_due(head, is_by_timestamp=topic.is_by_timestamp)
         is_at_rest = not head.state.open_transactions and not self._cursor.is_thorough
         return not has_left_behind and is_kept and is_compacted and is_at_rest
 
@@ -319,7 +319,7 @@ class _Run:
         if self._cursor.is_thorough and is_at_end and not budget.is_over():
             expiration_ms = topic.setting("producer.id.expiration.ms")
             expire_producers(partition, expiration_ms=expiration_ms, now_ms=self._now_ms, budget=budget)
-        if topic.setting("cleanup.policy") == "compact":
+        if topic.is_compacted:
             self._compact(partition)  # last, since a run may die in it
 
     def _bring_forward(self, partition: Partition, followed: Followed) -> bool:
@@ -386,7 +386,7 @@ class _Run:
         """Compact if that is due. In a run's second half, put a large compaction off to the next run's beginning."""
         head, cursor = partition.head, self._cursor
         assert head is not None
-        if not compaction.is_due(head) or self._budget.is_over():
+        if not compaction.is_due(head, is_by_timestamp=partition.topic.is_by_timestamp) or self._budget.is_over():
             return
         is_late = self._context.runtime.monotonic_ms() >= self._half_ms and cursor.position != self._began_at
         bytes_max = limits.SWEEP_COMPACTION_LATE_BYTES_MAX if is_late else limits.SWEEP_COMPACTION_BYTES_MAX

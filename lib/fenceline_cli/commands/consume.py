@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fenceline.errors import OutcomeUnknownError, RetryError
+from fenceline.errors import OutcomeUnknownError, RetryError, ViewMovedError
+from fenceline.model.table_order import Winners
 from fenceline_cli.commands import places, record_format
 from fenceline_cli.commands.codec_alone import load_codec
 from fenceline_cli.commands.consume_lines import NAMES, Lines
@@ -238,18 +239,35 @@ def _consume_compacted(
     """Print a partition's compacted view, and the log after its horizon.
 
     Raises:
-        CommandError: A newer view replaced this one meanwhile. A key that the newer one left out may have been printed.
+        CommandError: A newer view may lack a deletion that was not printed. A key that it deleted was printed.
     """
-    began = client.offsets(topic, partition)
-    end = places.end_of(began.bounds, isolation)
-    if span.offset is not None:
-        end = min(end, span.offset)
-    while offset < end and not lines.is_done:
-        page = client.read(topic, partition, offset=offset, compacted=True, isolation=isolation)
-        lines.show(partition, [record for record in page.records if record.offset < end])
+    end = places.end_of(client.offsets(topic, partition).bounds, isolation)
+    since: int | None = None
+    winners = Winners() if client.topic(topic).is_by_timestamp else None
+    while offset < _least(end, span.offset) and not lines.is_done:
+        try:
+            page = client.read(
+                topic,
+                partition,
+                offset=offset,
+                compacted=True,
+                compacted_since=since,
+                identity=winners is not None,
+                isolation=isolation,
+            )
+        except ViewMovedError as error:
+            raise CommandError(
+                f"{topic}/{partition} was compacted again while it was read, so old records may be among these; "
+                "read it once more"
+            ) from error
+        horizon = page.compaction_horizon or 0
+        since = horizon if since is None else since
+        # A newer view has the newest records of keys up to its own end, and not what they replaced.
+        end = max(end, horizon)
+        shown = [record for record in page.records if record.offset < _least(end, span.offset)]
+        lines.show(partition, shown if winners is None else [record for record in shown if winners.is_kept(record)])
         offset = page.position
-    if client.offsets(topic, partition).compaction_horizon != began.compaction_horizon:
-        raise CommandError(
-            f"{topic}/{partition} was compacted again while it was read, so old records may be among these; "
-            "read it once more"
-        )
+
+
+def _least(end: int, until: int | None) -> int:
+    return end if until is None else min(end, until)

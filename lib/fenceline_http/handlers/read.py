@@ -26,6 +26,7 @@ def read(request: Request, wanted: Read) -> Response:
         wait_ms=wanted.wait_ms,
         is_read_committed=wanted.isolation == "read_committed",
         is_compacted=wanted.compacted,
+        compacted_since=wanted.compacted_since,
         is_identified=wanted.identity,
         group=wanted.group,
         session_id=wanted.session_id,

@@ -34,7 +34,7 @@ _AT_TIME = "Find the first record with this time or a later one, in milliseconds
 class Read(PageQuery):
     """A page to read."""
 
-    last_shown = ("compacted", "group", "session_id", "identity")
+    last_shown = ("compacted", "group", "session_id", "identity", "compacted_since")
 
     offset: int | None = optional(
         integer(), "Where to start. Give exactly one of `offset`, `timestamp` and `tail_offset`."
@@ -53,15 +53,25 @@ class Read(PageQuery):
         "The group that the caller acts for. Leaving it out is not the same as naming any group.",
     )
     session_id: str | None = optional(TEXT, "The session that owns the partition for `group`.")
-    identity: bool = optional(FLAG, f"{IDENTITY_TEXT} Not with `compacted`, and in JSON only.", default=False)
+    identity: bool = optional(
+        FLAG,
+        f"{IDENTITY_TEXT} With `compacted` only where the topic has `compaction.order=timestamp`: `origin` is then "
+        "given alone. In JSON only.",
+        default=False,
+    )
+    compacted_since: int | None = optional(
+        integer(),
+        "With `compacted`: the `compaction_horizon` of the reader's first page. The answer is then `VIEW_MOVED` where "
+        "the view may lack deletions that the reader has not read.",
+    )
 
     def check(self) -> None:
         if sum(start is not None for start in (self.offset, self.timestamp, self.tail_offset)) != 1:
             raise InvalidRequestError("give exactly one of offset, timestamp and tail_offset", field="offset")
         if self.compacted and self.offset is None:
             refuse("compacted", "false without an offset")
-        if self.compacted and self.identity:
-            refuse("identity", "false with compacted")
+        if self.compacted_since is not None and not self.compacted:
+            refuse("compacted_since", "left out without compacted=true")
         if self.group is not None and not 1 <= len(self.group.encode()) <= limits.GROUP_BYTES_MAX:
             refuse("group", f"text of 1 to {limits.GROUP_BYTES_MAX} bytes")
 
@@ -168,7 +178,7 @@ ROUTES = (
         "With the binary type in `Accept` the answer is whole batches as they are stored.",
         takes=Read,
         answers={200: PAGE},
-        codes=(*KNOWN, *WRITES, *OWNER, "OFFSET_OUT_OF_RANGE", "OWNER_FENCED", "MESSAGE_TOO_LARGE"),
+        codes=(*KNOWN, *WRITES, *OWNER, "OFFSET_OUT_OF_RANGE", "OWNER_FENCED", "MESSAGE_TOO_LARGE", "VIEW_MOVED"),
         query={"offset": 0},
         answer=PAGE_EXAMPLE,
         gives_batches=True,

@@ -115,7 +115,11 @@ PAGE = Named(
             "position": described(OFFSET, "The offset to read next, past records that are not shown."),
             **BOUNDS,
         },
-        {"active_region": described(STRING, "Of a subscription: the other region in which it should be read.")},
+        {
+            "active_region": described(STRING, "Of a subscription: the other region in which it should be read."),
+            "compaction_horizon": described(OFFSET, "Of a compacted read: where the view that was read ends."),
+            "deletes_to": described(OFFSET, "Of a compacted read: the view may lack tombstones below this offset."),
+        },
     ),
     "Records, and where to read next.",
 )

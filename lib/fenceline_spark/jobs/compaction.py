@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
@@ -27,7 +28,7 @@ from fenceline.log.checkpoint_items import CompactedView
 from fenceline.log.compacted_view import list_files
 from fenceline.log.partition import Partition
 from fenceline.settings import Settings
-from fenceline_spark.jobs.compaction_tasks import FILES, KEYS, Work, make_files, newest_keys
+from fenceline_spark.jobs.compaction_tasks import FILES, KEYS, TIMED_KEYS, Work, make_files, newest_keys
 from fenceline_spark.jobs.ranges import RANGES_PER_CORE, ranges_of
 from fenceline_spark.jobs.stores import log_of
 
@@ -60,7 +61,7 @@ def _compact(spark: SparkSession, settings: Settings, partition: Partition) -> C
     ranges = ranges_of(partition, source, cores)
     work = Work(settings, partition.name, place, source, ranges, partition.context.runtime.now_ms())
     files = _files(spark, work, cores) if ranges else []
-    view = view_of(place, files)
+    view = replace(view_of(place, files), tombstones_from=source.deletes_below(source.horizon))
     listed = list_files(partition.context, partition.topic_id, partition.partition, view)
     if listed != [(file.base_offset, file.bytes) for file in files]:
         what = "a new compacted view lacks files, or has others; it was not put in force: run the compaction again"
@@ -70,9 +71,16 @@ def _compact(spark: SparkSession, settings: Settings, partition: Partition) -> C
 
 def _files(spark: SparkSession, work: Work, cores: int) -> list[ViewFile]:
     count = len(work.ranges)
-    found = spark.range(0, count, 1, count).mapInArrow(partial(newest_keys, work), KEYS)
-    # Later ranges have higher offsets: the highest offset of a key lies in its highest range.
-    newest = found.groupBy("key").agg(F.max("offset").alias("offset"), F.max("range").alias("range"))
+    numbers = spark.range(0, count, 1, count)
+    if work.source.is_by_timestamp:
+        found = numbers.mapInArrow(partial(newest_keys, work), TIMED_KEYS)
+        # Structs compare by their fields, in order.
+        greatest = F.max(F.struct("time", "region", "offset", "range")).alias("greatest")
+        newest = found.groupBy("key").agg(greatest).select("greatest.*")
+    else:
+        found = numbers.mapInArrow(partial(newest_keys, work), KEYS)
+        # Later ranges have higher offsets: the highest offset of a key lies in its highest range.
+        newest = found.groupBy("key").agg(F.max("offset").alias("offset"), F.max("range").alias("range"))
     kept = newest.select("offset", "range").persist(StorageLevel.MEMORY_AND_DISK)
     try:
         keys = {row["range"]: row["count"] for row in kept.groupBy("range").count().collect()}

@@ -33,6 +33,7 @@ from fenceline_spark.jobs.ranges import SourceRange
 from fenceline_spark.jobs.stores import partition_of
 
 KEYS = "key binary, offset bigint, range int"
+TIMED_KEYS = "key binary, time bigint, region string, offset bigint, range int"  # by ``compaction.order=timestamp``
 FILES = "base bigint, bytes bigint, records bigint"
 _ROWS_AT_ONCE = 1_000_000  # grouped by key before they are sent on
 _KEY_BYTES_AT_ONCE = 64 * limits.MIB
@@ -101,6 +102,8 @@ def _room() -> Room:
 def newest_keys(work: Work, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield (key, newest offset, number of the range) of the ranges with these numbers; a key may come several times.
 
+    By ``compaction.order=timestamp`` the newest record's time and region are between key and offset.
+
     Raises:
         StaleTopicId, CorruptLogError, Unavailable: As ``Work``.
     """
@@ -112,31 +115,88 @@ def newest_keys(work: Work, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.Re
 
 def _newest_of(work: Work, partition: Partition, number: int) -> Iterator[pa.RecordBatch]:
     one = work.ranges[number]
-    keys: list[Any] = []
-    offsets: list[Any] = []
-    count = size = 0
+    found = _Timed(number, partition.context.region) if work.source.is_by_timestamp else _Found(number)
     for rows in work.rows(partition, one):
         wanted = work.is_read(one, rows)
         if rows.fields.key.is_null is not None:
             wanted &= ~rows.fields.key.is_null
-        (found,) = columns_at(rows.data, rows.fields.key)
-        keys.append(found if wanted.all() else found.filter(pa.array(wanted)))
-        offsets.append(rows.offset[wanted])
-        count += len(keys[-1])
-        size += keys[-1].nbytes
-        if count >= _ROWS_AT_ONCE or size >= _KEY_BYTES_AT_ONCE:
-            yield from _grouped(keys, offsets, number)
-            keys, offsets, count, size = [], [], 0, 0
-    if count:
-        yield from _grouped(keys, offsets, number)
+        found.add(rows, wanted)
+        if found.is_full:
+            yield from found.taken()
+    if found.count:
+        yield from found.taken()
 
 
-def _grouped(keys: list[Any], offsets: list[Any], number: int) -> Iterator[pa.RecordBatch]:
-    table = pa.table({"key": pa.chunked_array(keys), "offset": np.concatenate(offsets)})
-    newest = table.group_by("key", use_threads=False).aggregate([("offset", "max")])
-    ranges = pa.chunked_array([pa.repeat(pa.scalar(number, pa.int32()), len(newest))])
-    sent = pa.table({"key": newest["key"], "offset": newest["offset_max"], "range": ranges})
-    yield from sent.combine_chunks().to_batches(max_chunksize=_ROWS_SENT)
+class _Found:
+    """Keys of one range with their offsets, until they are grouped and sent on."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self._begin()
+
+    def _begin(self) -> None:
+        self._keys: list[Any] = []
+        self._offsets: list[Any] = []
+        self.count = self._size = 0
+
+    @property
+    def is_full(self) -> bool:
+        return self.count >= _ROWS_AT_ONCE or self._size >= _KEY_BYTES_AT_ONCE
+
+    def add(self, rows: Rows, wanted: Any) -> None:
+        (keys,) = columns_at(rows.data, rows.fields.key)
+        self._keys.append(keys if wanted.all() else keys.filter(pa.array(wanted)))
+        self._offsets.append(rows.offset[wanted])
+        self.count += len(self._keys[-1])
+        self._size += self._keys[-1].nbytes
+
+    def taken(self) -> Iterator[pa.RecordBatch]:
+        """Yield each key with its newest record, and begin anew."""
+        sent = self._newest(pa.chunked_array(self._keys), np.concatenate(self._offsets))
+        ranges = pa.chunked_array([pa.repeat(pa.scalar(self._number, pa.int32()), len(sent))])
+        self._begin()
+        yield from sent.append_column("range", ranges).combine_chunks().to_batches(max_chunksize=_ROWS_SENT)
+
+    def _newest(self, keys: Any, offsets: Any) -> pa.Table:
+        newest = _greatest(keys, offsets)
+        return pa.table({"key": newest["key"], "offset": newest["rank_max"]})
+
+
+class _Timed(_Found):
+    """The same, where of a key the record of the greatest time, region and offset is the newest (``table_order``)."""
+
+    def __init__(self, number: int, region: str) -> None:
+        super().__init__(number)
+        self._regions: dict[str, int] = {region: 0}  # each with its number here
+        self._own = region
+
+    def _begin(self) -> None:
+        super()._begin()
+        self._times: list[Any] = []
+        self._places: list[Any] = []
+
+    def add(self, rows: Rows, wanted: Any) -> None:
+        super().add(rows, wanted)
+        regions = [self._regions.setdefault(one.origin or self._own, len(self._regions)) for one in rows.batches]
+        self._times.append(np.maximum(rows.timestamp[wanted], -1))
+        self._places.append(np.repeat(np.array(regions, np.int32), rows.counts)[wanted])
+
+    def _newest(self, keys: Any, offsets: Any) -> pa.Table:
+        names = np.array(list(self._regions), object)
+        by_name = np.argsort(np.argsort(names))
+        times, places = np.concatenate(self._times), np.concatenate(self._places)
+        order = np.lexsort((offsets, by_name[places], times))
+        ranks = np.empty(len(order), np.int64)
+        ranks[order] = np.arange(len(order))
+        newest = _greatest(keys, ranks)
+        chosen = order[newest["rank_max"].to_numpy()]
+        regions = pa.array(names[places[chosen]], pa.string())
+        return pa.table({"key": newest["key"], "time": times[chosen], "region": regions, "offset": offsets[chosen]})
+
+
+def _greatest(keys: Any, ranks: Any) -> pa.Table:
+    table = pa.table({"key": keys, "rank": ranks})
+    return table.group_by("key", use_threads=False).aggregate([("rank", "max")])
 
 
 # The second pass
@@ -153,23 +213,23 @@ def make_files(work: Work, numbers: Sequence[int], newest: Any) -> pa.Table:
         StoreUnavailableError, ContendedError, OutcomeUnknownError: A file could not be created.
     """
     partition = work.opened()
-    winners = np.sort(newest)
+    winners, deletes_to = np.sort(newest), work.source.deletes_below(work.place.horizon)
     writer = ViewWriter(partition.context, work.place, made_at=work.made_at, is_repeatable=True)
     for number in numbers:
         one = work.ranges[number]
         for rows in work.rows(partition, one):
-            _copy(writer, rows, _kept(rows, winners) & work.is_read(one, rows))
+            _copy(writer, rows, _kept(rows, winners, deletes_to) & work.is_read(one, rows))
     writer.close()
     made = [{"base": file.base_offset, "bytes": file.bytes, "records": file.records} for file in writer.files]
     return pa.Table.from_pylist(made, pa.schema([(name, pa.int64()) for name in ("base", "bytes", "records")]))
 
 
-def _kept(rows: Rows, winners: Any) -> Any:
-    """Return by record whether it has no key, or is the newest of its key and no tombstone."""
+def _kept(rows: Rows, winners: Any, deletes_to: int) -> Any:
+    """Return by record whether it has no key, or is the newest of its key, and no tombstone that may be left out."""
     low, high = np.searchsorted(winners, rows.offset[0]), np.searchsorted(winners, rows.offset[-1] + 1)
     kept = np.isin(rows.offset, winners[low:high], assume_unique=True)
     if rows.fields.value.is_null is not None:
-        kept &= ~rows.fields.value.is_null
+        kept &= ~rows.fields.value.is_null | (rows.offset >= deletes_to)
     if rows.fields.key.is_null is not None:
         kept |= rows.fields.key.is_null
     return kept

@@ -36,7 +36,7 @@ class _Target:
     is_keyed: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        self.is_keyed = self.topic.setting("cleanup.policy") == "compact"
+        self.is_keyed = self.topic.is_compacted
 
 
 class Placing:

@@ -21,7 +21,7 @@ APPEND_CODES = {
     "CONTENDED",
     "OUTCOME_UNKNOWN",
 }
-READ_CODES = {"OFFSET_OUT_OF_RANGE", "UNKNOWN_TOPIC_OR_PARTITION", "STORE_UNAVAILABLE"}
+READ_CODES = {"OFFSET_OUT_OF_RANGE", "UNKNOWN_TOPIC_OR_PARTITION", "STORE_UNAVAILABLE", "VIEW_MOVED"}
 CODES: Mapping[str, set[str]] = {
     "append": APPEND_CODES,
     "read": READ_CODES,
@@ -100,6 +100,10 @@ def _check_error(truth: Truth, operations: Sequence[Operation], operation: Opera
             raise Violation(f"{operation}: answered {error.code}, but there was none")
     elif error.code in ("OFFSET_MISMATCH", "OUT_OF_ORDER_SEQUENCE_NUMBER", "INVALID_PRODUCER_EPOCH"):
         _any_life(truth, operation, lambda log: _refused(log, operation))
+    elif error.code == "VIEW_MOVED":
+        request = operation.request
+        if request.compacted_since is None or error.deletes_to <= max(request.offset, request.compacted_since):
+            raise Violation(f"{operation}: answered {error.code}, but no tombstone is missing: {error}")
     elif error.code == "OFFSET_OUT_OF_RANGE":
         _any_life(truth, operation, lambda log: _out_of_range(log, operations, operation))
 
@@ -218,12 +222,12 @@ def _compacted_page(log: PartitionLog, operations: Sequence[Operation], operatio
     start = max(request.offset, bounds.log_start_offset)
     trims = [o for o in operations if (o.kind, o.topic, o.partition) == ("trim", operation.topic, operation.partition)]
     trimmed = max((o.request for o in trims if o.began < operation.ended), default=0)
-    horizons = log.horizons_between(operation.began, operation.ended)
-    views = [log.compacted(start, page.position, horizon) for horizon in horizons]
-    if not any(
-        set(told) <= set(view) and set(view) - set(told) <= {r for r in view if r[0] < trimmed} for view in views
-    ):
-        return f"answered {told} of a view up to {sorted(horizons)}, but it has {views}"
+    horizon, deletes_to = page.compaction_horizon, page.deletes_to
+    if horizon not in log.horizons_between(operation.began, operation.ended) or deletes_to > horizon:
+        return f"answered of a view up to {horizon} without tombstones below {deletes_to}, which was not in force"
+    view = log.compacted(start, page.position, horizon, deletes_to)
+    if not set(told) <= set(view) or not set(view) - set(told) <= {r for r in view if r[0] < trimmed}:
+        return f"answered {told} of a view up to {horizon}, but it has {view}"
     if told != sorted(told) or len(told) > request.max_records:
         return f"answered {told}, out of order or too many"
     if page.position > bounds.next_offset or (page.position == start < bounds.next_offset):

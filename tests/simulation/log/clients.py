@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 from fenceline.append.request import AppendRequest
-from fenceline.errors import FencelineError, OffsetMismatchError, OffsetOutOfRangeError
+from fenceline.errors import FencelineError, OffsetMismatchError, OffsetOutOfRangeError, ViewMovedError
 from fenceline.model.requests import ReadRequest
 from fenceline.model.results import ProducerRef
 from tests.simulation.harness.history import Attempt, History
@@ -210,15 +210,17 @@ def compact(field: Field, name: str, topic: str, partition: int) -> None:
 
 def tabulate(field: Field, name: str, topic: str, partition: int) -> None:
     """Read the compacted view and the log after it, in pages, again and again."""
-    position = 0
+    position, since = 0, None
     for _ in range(field.rounds * 2):
         field.rest()
-        request = ReadRequest(offset=position, max_records=field.rng.choice((1, 3, 500)), is_compacted=True)
+        many = field.rng.choice((1, 3, 500))
+        request = ReadRequest(offset=position, max_records=many, is_compacted=True, compacted_since=since)
         try:
             page = field.read(name, topic, partition, request)
-            position = page.position if page.records else 0
-        except OffsetOutOfRangeError:
-            position = 0
+            since = page.compaction_horizon if since is None else since
+            position, since = (page.position, since) if page.records else (0, None)
+        except (OffsetOutOfRangeError, ViewMovedError):
+            position, since = 0, None
         except (FencelineError, NoReply):
             pass
         field.world.sleep(field.rng.random() * 300)
@@ -239,7 +241,8 @@ def delete(field: Field, name: str, topic: str) -> None:
 
 
 def create(field: Field, name: str, topic: str, partitions: int) -> None:
-    config = {"config": {"cleanup.policy": "compact"}} if field.compacts else {}
+    # Tombstones that the sweepers saw in a view a second ago may go.
+    config = {"config": {"cleanup.policy": "compact", "delete.retention.ms": 1_000}} if field.compacts else {}
     _until_done(field, name, "create", topic, lambda log: log.topics.create(topic, partitions=partitions, **config))
 
 

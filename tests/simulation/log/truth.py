@@ -124,15 +124,18 @@ class PartitionLog:
         before = [horizon for step, horizon in self.horizons if step <= start]
         return {before[-1] if before else 0, *(horizon for step, horizon in self.horizons if start < step <= end)}
 
-    def compacted(self, start: int, end: int, horizon: int) -> list[tuple[int, bytes]]:
-        """Return what a view has in [start, end): below the horizon the newest of each key, no tombstone; then all."""
+    def compacted(self, start: int, end: int, horizon: int, deletes_to: int) -> list[tuple[int, bytes]]:
+        """Return what a view has in [start, end): below the horizon the newest of each key, and then all.
+
+        Tombstones below ``deletes_to`` are left out.
+        """
         newest, tombstones = dict[bytes, int](), set[int]()
         for batch in self.batches:
             for i, key in enumerate(batch.keys):
                 offset = batch.base_offset + i
                 if key is not None and offset < horizon:
                     newest[key] = offset
-                    tombstones.update([offset] if batch.tombstones[i] else [])
+                    tombstones.update([offset] if batch.tombstones[i] and offset < deletes_to else [])
         shown = set(newest.values()) - tombstones
         return [(offset, text) for offset, text in self.data(start, end) if offset >= horizon or offset in shown]
 

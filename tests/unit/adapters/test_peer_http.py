@@ -169,6 +169,17 @@ def test_a_topic_with_a_wrong_member_is_refused(name: str, value: Any) -> None:
         peer_that_answers({**TOPIC, name: value}).topic("t")
 
 
+@pytest.mark.parametrize(
+    ("config", "order"),
+    [({}, "offset"), ({"compaction.order": "timestamp"}, "timestamp"), ({"compaction.order": "\x1b[2J"}, None),
+     ({"compaction.order": [1]}, None), ("none", None), (None, None)],
+)  # fmt: skip
+def test_a_peers_order_is_known_only_where_it_is_one_of_ours(config: Any, order: str | None) -> None:
+    found = peer_that_answers({**TOPIC, "config": config}).topic("t")
+    assert found is not None
+    assert found.order == order
+
+
 def test_another_regions_answer_is_refused() -> None:
     with pytest.raises(PeerProblem, match="it says that it is another region: c"):
         segments(peer_that_answers({**LIST, "region": "c"}))

@@ -1,6 +1,7 @@
 """The reader: order, starts, ends, positions."""
 
 import threading
+from base64 import b64encode
 
 import httpx
 import pytest
@@ -9,7 +10,7 @@ from fenceline import errors
 from fenceline.client import prefetch
 from fenceline.model.record import Record
 from fenceline.model.results import Bounds, Page
-from tests.support.fake_service import FakeService, corrupt
+from tests.support.fake_service import FakeService, corrupt, refused
 from tests.support.patience import PATIENCE_S
 
 
@@ -69,6 +70,85 @@ def test_the_earliest_record_is_the_first_one_kept():
 
     with client.reader("t") as reader:
         assert next(iter(reader))[1].offset == 6
+
+
+def view_of(service, *, deletes_to=0, horizon=0):
+    """Let the service answer compacted reads by a view of this kind: all records, one on a page."""
+
+    def read(request, partition):
+        params = request.url.params
+        offset, since = int(params["offset"]), params.get("compacted_since")
+        if since is not None and deletes_to_now() > max(int(since), offset):
+            return refused(errors.ViewMovedError("it moved", compaction_horizon=horizon, deletes_to=deletes_to_now()))
+        rows = [] if offset == 20 else [{"offset": offset, "timestamp": 1, "value": b64encode(b"%d" % offset).decode()}]
+        shown = [{**row, "key": None, "headers": [], "topic_epoch": -1} for row in rows]
+        told = {"compaction_horizon": max(horizon, deletes_to_now()), "deletes_to": deletes_to_now()}
+        page = {"records": shown, "encoding": "base64", "position": offset + len(rows), **told}
+        return httpx.Response(200, json={**page, **service._bounds(partition)})
+
+    asked = []
+
+    def deletes_to_now():
+        return deletes_to if len(asked) > 3 else 0
+
+    def noted(request, partition):
+        asked.append(request.url.params.get("compacted_since"))
+        return read(request, partition)
+
+    service._read = noted
+    return asked
+
+
+def test_a_reader_of_a_view_begins_anew_where_a_delete_may_be_missed_and_says_so(caplog):
+    service, client = filled()
+    asked = view_of(service, deletes_to=9)
+    told = []
+
+    with client.reader("t", compacted=True, on_restart=told.append) as reader:
+        offsets = [record.offset for _, record in reader]
+
+    assert offsets == [0, 1, 2, *range(20)]
+    assert told == [0]
+    assert asked[:6] == [None, "0", "0", "0", None, "9"]
+    assert "the reader of t/0 begins anew: it moved" in caplog.text
+
+
+def test_a_reader_of_a_table_by_timestamp_leaves_out_what_loses():
+    """It loses against a record of the view, which lies before it: by time, then by region, then by offset."""
+    service = FakeService(config={"compaction.order": "timestamp"})
+    rows = [("k", 5, "b"), ("l", 1, "b"), ("k", 4, "z"), ("k", 5, "a"), ("l", 1, "b"), ("k", 5, "c"), (None, 0, "a")]
+    shown = [
+        {"offset": n, "timestamp": at, "value": None, "key": key and b64encode(key.encode()).decode(), "origin": region}
+        for n, (key, at, region) in enumerate(rows)
+    ]
+    records = [{**row, "headers": [], "topic_epoch": -1} for row in shown]
+    bounds = {"log_start_offset": 0, "next_offset": 7, "last_stable_offset": 7}
+    told = {"compaction_horizon": 2, "deletes_to": 0}
+    page = {"records": records, "encoding": "base64", "position": 7, **bounds, **told}
+    service._read = lambda request, partition: httpx.Response(200, json=page)
+    service._bounds = lambda partition: bounds
+
+    with service.client().reader("t", compacted=True) as reader:
+        assert [record.offset for _, record in reader] == [0, 1, 4, 5, 6]
+    assert [one.url.params.get("identity") for one in service.requests if "compacted" in one.url.params] == ["true"]
+
+
+def test_a_reader_of_a_view_whose_deletes_lie_behind_it_goes_on():
+    service, client = filled()
+    view_of(service, deletes_to=3)
+
+    with client.reader("t", compacted=True) as reader:
+        assert [record.offset for _, record in reader] == [*range(20)]
+
+
+def test_a_reader_of_a_view_reads_to_the_end_of_the_view():
+    """The newest record of a key may lie beyond where the log ended at first; what it replaced is gone."""
+    service, client = filled()
+    service.open_from = 5
+    view_of(service, horizon=18)
+
+    with client.reader("t", compacted=True, isolation="read_committed") as reader:
+        assert [record.offset for _, record in reader] == [*range(18)]
 
 
 def test_pages_are_the_same_records_in_lists():

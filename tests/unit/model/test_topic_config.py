@@ -10,6 +10,8 @@ from fenceline.model.topic import Topic
 
 DEFAULTS = {
     "cleanup.policy": "delete",
+    "compaction.order": "offset",
+    "delete.retention.ms": 86_400_000,
     "retention.ms": 604_800_000,
     "retention.bytes": -1,
     "max.message.bytes": 1_048_576,
@@ -41,6 +43,22 @@ def test_a_change_keeps_the_other_names_and_null_returns_one_to_its_default() ->
     assert before == {"retention.ms": 5, "cleanup.policy": "compact"}
 
 
+def test_an_order_by_timestamp_and_tombstones_that_go_are_refused_whichever_is_changed() -> None:
+    kept = {"compaction.order": "timestamp", "delete.retention.ms": -1}
+    assert topic_config.merged({}, kept) == kept
+    before = topic_config.merged({}, kept)
+    for config, change in (
+        ({}, {"compaction.order": "timestamp"}),
+        ({}, {"compaction.order": "timestamp", "delete.retention.ms": 0}),
+        (before, {"delete.retention.ms": 86_400_000}),
+        (before, {"delete.retention.ms": None}),
+    ):
+        with pytest.raises(InvalidRequestError) as told:
+            topic_config.merged(config, change)
+        assert told.value.field == "config.delete.retention.ms"
+    assert topic_config.merged(before, {"compaction.order": None, "delete.retention.ms": None}) == {}
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -51,6 +69,9 @@ def test_a_change_keeps_the_other_names_and_null_returns_one_to_its_default() ->
         ("compression.type", "zstd"),
         ("message.timestamp.type", "LogAppendTime"),
         ("cleanup.policy", "compact"),
+        ("cleanup.policy", "compact,delete"),
+        ("compaction.order", "offset"),
+        ("delete.retention.ms", -1),
         ("check.expected.offsets", False),
     ],
 )
@@ -73,8 +94,10 @@ def test_a_value_of_the_api_is_taken(name: str, value: Any) -> None:
         ("message.timestamp.after.max.ms", -1),
         ("compression.type", "brotli"),
         ("compression.type", []),
-        ("cleanup.policy", "compact,delete"),
+        ("cleanup.policy", "compact,compact"),
         ("cleanup.policy", {}),
+        ("compaction.order", "time"),
+        ("delete.retention.ms", -2),
         ("check.expected.offsets", 1),
         ("check.expected.offsets", "true"),
         ("segment.bytes", 1),

@@ -201,6 +201,7 @@ def test_an_open_transaction_keeps_all_of_its_first_segment() -> None:
         ({"retention.ms": -1}, None),
         ({"retention.ms": -1, "retention.bytes": 0}, Retention(-1, 0)),
         ({"cleanup.policy": "compact", "retention.ms": 1}, None),
+        ({"cleanup.policy": "compact,delete", "retention.ms": 1}, Retention(1, -1)),
     ],
 )
 def test_only_what_is_to_be_deleted_is_retained(

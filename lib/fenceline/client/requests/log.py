@@ -205,6 +205,7 @@ class LogRequests(Requests):
         wait_ms: int = 0,
         isolation: Isolation = "read_uncommitted",
         compacted: bool = False,
+        compacted_since: int | None = None,
         identity: bool = False,
         group: str | None = None,
         session_id: str | None = None,
@@ -212,12 +213,14 @@ class LogRequests(Requests):
         """Return a page of records from an offset, from a time on, or from ``tail_offset`` before the end.
 
         Args:
+            compacted_since: The ``compaction_horizon`` of the first page that a reader of the compacted view read.
             identity: Give each record its ``origin``, ``origin_topic_id`` and ``number``, which are the same in every
-                region. Not with ``compacted``.
+                region. With ``compacted`` only of a topic by ``compaction.order=timestamp``, and ``origin`` alone.
             group, session_id: Read as this group, for which the session owns the partition.
 
         Raises:
             OwnerFencedError: Another session owns the partition for this group.
+            ViewMovedError: The view may lack deletions since ``compacted_since`` that lie at ``offset`` or after it.
             OffsetOutOfRangeError: ``offset`` is not in the log, which goes from ``log_start_offset`` to
                 ``next_offset``.
         """
@@ -231,6 +234,7 @@ class LogRequests(Requests):
             "isolation": isolation,
             "encoding": "base64",  # exact for any bytes
             "compacted": True if compacted else None,
+            "compacted_since": compacted_since,
             "identity": True if identity else None,
             "group": group,
             "session_id": session_id,

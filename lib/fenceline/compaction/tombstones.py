@@ -1,0 +1,86 @@
+"""Tombstones: which of them a new view may leave out (``delete.retention.ms``, KIP-534).
+
+DESIGN.md, "Tombstones".
+
+Rule: a tombstone may go below the greatest horizon that was seen in force ``delete.retention.ms`` ago. A reader that
+began since then began at that horizon, or a later one, and its view has no older value that the tombstone deletes. The
+time counts neither from the tombstone's append nor from the write that moved the pointer. The first may be older than
+any view, and the second may land long after it was sent.
+
+A horizon is seen in force by a read of the head, and the later of the process's clock and the store's clock is noted.
+It is judged by the earlier of both. So no clock of a process, ahead or behind, lets a tombstone go early. By a clock
+that is ahead it may stay longer.
+
+No reader depends on any of this time: it compares ``deletes_to`` with what it has read.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from fenceline.limits import INT64_MAX, SEEN_IN_FORCE_MAX
+from fenceline.log.checkpoint_items import CompactedView, Head
+from fenceline.log.partition import Partition
+from fenceline.log.store_clock import store_now
+from fenceline.model.topic import Topic
+
+Seen: TypeAlias = tuple[tuple[int, int], ...]  # (horizon, ms at which it was seen in force); both grow
+_RETENTION = "delete.retention.ms"
+
+
+def deletes_to(partition: Partition, head: Head, topic: Topic, view: CompactedView | None) -> int:
+    """Return the offset below which a view that is made now may leave tombstones out; its horizon, if that is lower.
+
+    Args:
+        view: The one that the new view is made of.
+
+    Raises:
+        StoreUnavailableError, ContendedError, OutcomeUnknownError: The store's clock could not be asked.
+    """
+    retention_ms = topic.setting(_RETENTION)
+    if retention_ms == 0:
+        return INT64_MAX
+    before = 0 if view is None else view.deletes_to
+    runtime = partition.context.runtime
+    # The store is asked only where this process's clock lets a tombstone go.
+    if retention_ms < 0 or _in_force(head.seen_in_force, runtime.now_ms() - retention_ms) <= before:
+        return before
+    now_ms = min(store_now(partition.context), runtime.now_ms())
+    return max(before, _in_force(head.seen_in_force, now_ms - retention_ms))
+
+
+def _in_force(seen: Seen, at_ms: int) -> int:
+    """Return the greatest horizon that was seen in force by then."""
+    return max((horizon for horizon, seen_ms in seen if seen_ms <= at_ms), default=0)
+
+
+def seen_with(partition: Partition, head: Head, topic: Topic) -> Seen:
+    """Return what the head knows to have been in force, and its own view, which was just read.
+
+    A view that has not the topic's order is not in force for any reader.
+
+    Raises:
+        StoreUnavailableError, ContendedError, OutcomeUnknownError: The store's clock could not be asked.
+    """
+    view, seen = head.view_by(is_by_timestamp=topic.is_by_timestamp), head.seen_in_force
+    known = seen[-1][0] if seen else 0
+    if view is None or topic.setting(_RETENTION) <= 0 or view.horizon <= max(known, view.deletes_to):
+        return seen
+    at_ms = max(store_now(partition.context), partition.context.runtime.now_ms())
+    return thinned(tuple(one for one in (*seen, (view.horizon, at_ms)) if one[0] > view.deletes_to))
+
+
+def thinned(seen: Seen) -> Seen:
+    """Return what is worth keeping of these: horizons and times that both grow, at most 32.
+
+    A later horizon that was seen earlier makes the others useless. Of too many, the one goes whose neighbours are
+    nearest in time. The first and the last stay.
+    """
+    kept: list[tuple[int, int]] = []
+    for horizon, seen_ms in sorted(seen, key=lambda one: (one[0], -one[1])):
+        while kept and kept[-1][1] >= seen_ms:
+            kept.pop()
+        kept.append((horizon, seen_ms))
+    while len(kept) > SEEN_IN_FORCE_MAX:
+        del kept[min(range(1, len(kept) - 1), key=lambda at: kept[at + 1][1] - kept[at - 1][1])]
+    return tuple(kept)
