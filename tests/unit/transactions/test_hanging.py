@@ -113,8 +113,7 @@ def test_a_producer_id_is_followed_to_its_transaction_by_two_calls_for_many(serv
 
 @pytest.mark.parametrize("epoch", [None, 4, 5, 6, 7])
 def test_an_abort_is_appended_only_where_exactly_its_epoch_is_open(epoch: int | None) -> None:
-    """Judged at the marker's offset: an ABORT with the next epoch would end an earlier transaction that is open here,
-    and a later one would be reported as aborted."""
+    """Judged at the marker's offset. Otherwise an earlier transaction would be ended, and a later one reported so."""
     opened = {} if epoch is None else {7: OpenTransaction(epoch, 40, NOW)}
     state = PartitionState(next_offset=50, topic_epoch=4, open_transactions=opened)
     verdict = AbortEntry(7, 5).check(TentativeState(state, {7: None}, 0), NOW)
