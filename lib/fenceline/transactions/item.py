@@ -102,13 +102,14 @@ class TransactionItem:
         return self.state == ONGOING and now_ms > due_at
 
     def is_ahead(self, now_ms: int) -> bool:
-        """Return True if it is open, and has a time that a clock which is right has not shown yet.
+        """Return True if it is open, and a time by which its end is judged is ahead of a clock that is right.
 
         Args:
-            now_ms: The time by a clock that is right, asked after the item was read.
+            now_ms: The time by such a clock, asked after the item was read.
         """
-        is_open = self.state == ONGOING or self.is_prepared
-        return is_open and (is_ahead(self.decided_at, now_ms) or self.without_ahead(now_ms) is not self)
+        if self.is_prepared:
+            return is_ahead(self.decided_at, now_ms)
+        return self.state == ONGOING and self.without_ahead(now_ms) is not self
 
     def without_ahead(self, now_ms: int) -> TransactionItem:
         """Return the item without the times that no clock which is right can have caused; itself if there is none.
