@@ -47,7 +47,7 @@ class TransactionMeetings:
         self, context: Context, budget: Budget, report: Report, reporting: Reporting, *, store_now_ms: int
     ) -> None:
         self._context = context
-        self._store_now_ms = store_now_ms
+        self._note_store(store_now_ms)
         self._budget = budget
         self._report = report
         self._reporting = reporting
@@ -170,18 +170,26 @@ class TransactionMeetings:
             is_ended = self._end(item, until_ms, first)
             is_open = False
             self._report.transactions += is_ended
-        if is_open and is_overdue(item, self._store_now_ms):
+        if is_open and is_overdue(item, self._store_ms()):
             self._report.transactions_overdue += 1
 
     def _is_due(self, item: TransactionItem) -> bool:
         """Return True if an item that was read just now is due; report a time of it that is ahead."""
-        if item.is_ahead(self._store_now_ms) and self._ahead.get(item.transactional_id) != item:
+        if item.is_ahead(self._store_ms()) and self._ahead.get(item.transactional_id) != item:
             # Only a time that the store showed after the item was read can tell: this run may have been frozen.
-            self._store_now_ms = store_now(self._context)
-            if item.is_ahead(self._store_now_ms):
+            self._note_store(store_now(self._context))
+            if item.is_ahead(self._store_ms()):
                 self._report_ahead(item)
-        now_ms = min(self._store_now_ms, self._context.runtime.now_ms())
-        return is_due(item.without_ahead(self._store_now_ms), now_ms)
+        store_ms = self._store_ms()
+        return is_due(item.without_ahead(store_ms), min(store_ms, self._context.runtime.now_ms()))
+
+    def _note_store(self, now_ms: int) -> None:
+        self._store_at = now_ms, self._context.runtime.monotonic_ms()
+
+    def _store_ms(self) -> int:
+        """Return a time that the store's clock has reached; after a freeze it may be an earlier one."""
+        now_ms, noted_at = self._store_at
+        return now_ms + self._context.runtime.monotonic_ms() - noted_at
 
     def _report_ahead(self, item: TransactionItem) -> None:
         is_known = item.transactional_id in self._ahead
@@ -192,7 +200,7 @@ class TransactionMeetings:
         times = f"started_at={item.started_at} expires_at={item.expires_at} decided_at={item.decided_at}"
         self._report.problems.append(
             f"transaction of producer_id={item.producer_id}: it has a time ahead of the store's clock; mend the clock "
-            f"of the process that wrote it: {times} store={self._store_now_ms}"
+            f"of the process that wrote it: {times} store={self._store_ms()}"
         )
 
     def _end(self, item: TransactionItem, until_ms: int, first: tuple[str, int] | None) -> bool:

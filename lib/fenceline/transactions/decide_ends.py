@@ -12,7 +12,7 @@ Not here: the write itself, and what is read for it (``ends``).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fenceline import limits
 from fenceline.errors import FencelineError, FixError, InvalidRequestError, InvalidTxnStateError, NotAuthorizedError
@@ -101,7 +101,7 @@ def decide_ends(
         return EndsDecision(decisions)
     if is_resumed and is_whole and not is_under_way and _is_raised(seen, request):
         return EndsDecision(decisions)  # no transaction depends on which request raised it
-    once = None if request.once is None else raised(seen.once, request.once, now_ms, request.principal)
+    once = None if request.once is None else raised(seen.once, request.once, now_ms)
     for member, verdict in zip(request.members, verdicts, strict=True):
         if isinstance(verdict, FencelineError):
             raise _named(verdict, member)
@@ -112,6 +112,8 @@ def decide_ends(
         # A late repeat of it would end half of what has begun with these pairs meanwhile.
         nothing = InvalidTxnStateError("no member has a transaction under way, so there is nothing to end")
         raise _named(nothing, request.members[0])
+    if once is not None:
+        once = replace(once, principal=once.principal or request.principal)
     decision = EndsDecision(decisions, once)
     _check_size(decision)
     return decision

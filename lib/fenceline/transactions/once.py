@@ -9,7 +9,7 @@ Not here: that write (``ends``), and what it decides (``decide_ends``).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fenceline.errors import AlreadyCommittedError
@@ -67,8 +67,8 @@ def judge_application(stored: OnceItem | None, principal: str) -> None:
         judge(stored.principal, principal, f"the application {stored.mark.app_id}")
 
 
-def raised(stored: OnceItem | None, wanted: OnceMark, now_ms: int, principal: str) -> OnceItem:
-    """Return the item with the version that is wanted; it keeps its principal, or takes that of this end.
+def raised(stored: OnceItem | None, wanted: OnceMark, now_ms: int) -> OnceItem:
+    """Return the item with the version that is wanted.
 
     Raises:
         AlreadyCommittedError: This version, or a higher one, is stored.
@@ -82,9 +82,7 @@ def raised(stored: OnceItem | None, wanted: OnceMark, now_ms: int, principal: st
             note=mark.note,
         )
     made = OnceMark(wanted.app_id, wanted.version, wanted.note, now_ms)
-    if stored is None:
-        return OnceItem(made, None, principal)
-    return OnceItem(made, stored.version, stored.principal or principal)
+    return OnceItem(made) if stored is None else replace(stored, mark=made)
 
 
 def read(context: Context, app_id: str, principal: str = "") -> OnceItem | None:
