@@ -279,14 +279,17 @@ class Producing:
             return entry
 
     def _admitted(self, partition: Partition, entry: BatchEntry, asked: AskCoordinator, sent: Sent) -> BatchEntry:
-        from fenceline.model.principal import lasting
         from fenceline.model.transaction import ProducerPair
 
         header, transactional_id = entry.batch.header, entry.terms.transactional_id
         assert transactional_id is not None
         pair = ProducerPair(header.producer_id, header.producer_epoch)
-        principal = lasting(sent.principal)
-        admission = self.admissions.admit(partition, transactional_id, pair, asked, sent.until_ms, principal)
+        admit = self.admissions.admit
+        if sent.principal:
+            from fenceline.model.principal import lasting
+
+            admit = partial(admit, principal=lasting(sent.principal))
+        admission = admit(partition, transactional_id, pair, asked, sent.until_ms)
         return replace(entry, terms=entry.terms._replace(admission=admission))
 
 
