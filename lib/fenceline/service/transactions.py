@@ -48,7 +48,7 @@ class Transactions:
     Errors are those of API.md. `OutcomeUnknownError` asks for the same request again.
 
     Where a method takes a ``principal``, it is the sender's as the gateway authorized it; ``""`` without authorization.
-    What belongs to another one is `NotAuthorizedError`, before anything else is judged.
+    What belongs to another one is `NotAuthorizedError`, before anything else of the transaction is judged.
 
     Args:
         take_producer_id: Returns a producer id that was never given.
