@@ -79,7 +79,7 @@ class Observability(Construct):
         )
 
     def _alarms_of_transactions(self) -> None:
-        """Raise an alarm for what should have ended long since, or what nothing ends. The sweeper measures both."""
+        """Raise an alarm for what should have ended, what nothing ends, and wrong clocks. The sweeper measures."""
         self._alarm(
             "TransactionsOverdue",
             self._ours(metric_names.TRANSACTIONS_OVERDUE, "Maximum"),
@@ -91,6 +91,12 @@ class Observability(Construct):
             self._ours(metric_names.TRANSACTIONS_HANGING, "Maximum"),
             1,
             "Transactions are open in a partition, and no transactional id can end them. Run fenceline verify.",
+        )
+        self._alarm(
+            "TransactionsAhead",
+            self._ours(metric_names.TRANSACTIONS_AHEAD, "Maximum"),
+            1,
+            "Transactions have a time ahead of the store's clock: the clock of a process that serves them is wrong.",
         )
 
     def _alarms_of_the_service(
@@ -254,10 +260,14 @@ class Observability(Construct):
             _graph("API: requests", [api.metric_count(), api.metric_client_error(), api.metric_server_error()]),
             _graph("API: latency, ms", [api.metric_latency(statistic=one) for one in percentiles]),
             _graph(
-                "Transactions: overdue, hanging",
+                "Transactions: overdue, hanging, ahead",
                 [
                     self._ours(name, "Maximum")
-                    for name in (metric_names.TRANSACTIONS_OVERDUE, metric_names.TRANSACTIONS_HANGING)
+                    for name in (
+                        metric_names.TRANSACTIONS_OVERDUE,
+                        metric_names.TRANSACTIONS_HANGING,
+                        metric_names.TRANSACTIONS_AHEAD,
+                    )
                 ],
             ),
             _graph("Checkpoints, age in ms", [self._ours(metric_names.CHECKPOINT_AGE, "Maximum")]),

@@ -21,13 +21,18 @@ CONTENDED = "Contended"
 CORRUPT_LOG = "CorruptLog"
 TRANSACTIONS_HANGING = "TransactionsHanging"  # open in a partition, and no coordinator will end them
 TRANSACTIONS_OVERDUE = "TransactionsOverdue"  # prepared, or past their time-out, for 5 minutes
+TRANSACTIONS_AHEAD = "TransactionsAhead"  # open, with a time that the store's clock has not shown yet
 REPLICATION_GAPS = "ReplicationGaps"  # links that stopped, since the source deleted what was not taken
 OTHER_HISTORIES = "OtherHistories"  # links that stopped, since the source has another log than before
 REPLICATION_LAG_MS = "ReplicationLagMs"  # of the oldest record that was not taken, or since a silent peer answered
 UNSENT = "UnsentMessages"  # of the notifier, that a queue of a peer did not take
 
 # The members of the sweeper's report that are metrics, too, of the replicator's, and of the notifier's.
-OF_REPORTS = {"transactions_hanging": TRANSACTIONS_HANGING, "transactions_overdue": TRANSACTIONS_OVERDUE}
+OF_REPORTS = {
+    "transactions_hanging": TRANSACTIONS_HANGING,
+    "transactions_overdue": TRANSACTIONS_OVERDUE,
+    "transactions_ahead": TRANSACTIONS_AHEAD,
+}
 OF_REPLICATION = {
     "gaps": REPLICATION_GAPS,
     "other_histories": OTHER_HISTORIES,

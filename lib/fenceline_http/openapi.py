@@ -28,6 +28,7 @@ TAGS: Mapping[str, str] = {
     "Subscriptions": "Named cursors: read what is not acknowledged, acknowledge it, seek.",
     "Groups": "Committed offsets, as in Kafka consumer groups. A group is a subscription.",
     "Transactions": "Records of several partitions and offsets of a group, all of them or none (exactly once).",
+    "Operators": "What ends or shows transactions of every principal. Only operators should be let in.",
     "Regions": "Topics in several regions: what is replicated, snapshots, suspended regions, gaps.",
     "Service": "The service itself: health, and this contract.",
 }

@@ -80,6 +80,7 @@ EXTRA: Mapping[str, tuple[Mapping[str, Schema], Mapping[str, Schema]]] = {
     "INVALID_REQUEST": ({}, {"field": STRING}),
     "INVALID_RECORD": (_RECORD_ERRORS, {}),
     "INVALID_TIMESTAMP": (_RECORD_ERRORS, {}),
+    "NOT_AUTHORIZED": ({}, _OF_MEMBER),
     "INVALID_PRODUCER_ID_MAPPING": ({}, _OF_MEMBER),
     "INVALID_TXN_STATE": ({}, _OF_MEMBER),
     "ALREADY_COMMITTED": ({"version": integer(), "note": TEXT_OR_NULL}, {}),

@@ -63,6 +63,8 @@ class FakeListings:
             return _found({"producer_id": 7, "producer_epoch": 5})
         if path.startswith("/v1/once/"):
             return self._once(path.removeprefix("/v1/once/"), request.method)
+        if path.startswith("/v1/operator/"):
+            return self._of_operator(path, params)
         if path == "/v1/transactions":
             return self._listed(params)
         for one in self.transactions:
@@ -71,6 +73,16 @@ class FakeListings:
         if path.startswith("/v1/transactions/"):
             return refused(errors.TransactionalIdNotFoundError("there is no such id"))
         return refused(errors.UnknownTopicOrPartitionError("there is no such topic"))
+
+    def _of_operator(self, path: str, params: Mapping[str, str]) -> httpx.Response:
+        if path == "/v1/operator/transactions":
+            return self._listed(params)
+        if path == "/v1/operator/abort-transaction":
+            return httpx.Response(204) if self.refusal is None else refused(self.refusal)
+        for one in self.transactions:
+            if path == f"/v1/operator/transactions/{one['transactional_id']}/fence":
+                return _found({"producer_id": 7, "producer_epoch": 5, "before": one})
+        return refused(errors.TransactionalIdNotFoundError("there is no such id"))
 
     def _once(self, app_id: str, method: str) -> httpx.Response:
         if method == "DELETE":

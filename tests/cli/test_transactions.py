@@ -157,9 +157,27 @@ def test_fencing_takes_the_next_epoch_with_the_same_time_out_and_says_what_it_di
     assert answer["before"]["transactional_id"] == name
 
 
+def test_an_operator_fences_an_id_of_any_principal_by_a_route_of_its_own(run, fake, listed):
+    (line,) = lines(run("txn", "fence", "--operator", "b"))
+    assert line.startswith("fenced b producer_id=7 producer_epoch=5 before=Ongoing: its transaction of 2 partitions")
+    assert fake.asked == [("POST", "/v1/operator/transactions/b/fence", {})]
+    assert json.loads(run("txn", "fence", "--operator", "b", "--json").stdout)["before"] == OPEN
+
+
+def test_an_operator_lists_the_ids_of_all_principals(run, fake, listed):
+    assert len(lines(run("txn", "list", "--operator", "--state", "Ongoing"))) == 2
+    assert fake.asked == [("GET", "/v1/operator/transactions", {"state": "Ongoing"})]
+
+
+def test_the_help_says_what_needs_an_operator(run):
+    for command in ((), ("list",), ("fence",), ("find-hanging",), ("abort",)):
+        assert "/v1/operator/" in "".join(run("txn", *command, "--help").stdout.split()), command
+
+
 def test_an_id_that_does_not_exist_is_not_made_by_fencing_it(run, fake):
     assert error_line(run("txn", "fence", "none")).startswith("TRANSACTIONAL_ID_NOT_FOUND: ")
     assert [method for method, _, _ in fake.asked] == ["GET"]
+    assert error_line(run("txn", "fence", "--operator", "none")).startswith("TRANSACTIONAL_ID_NOT_FOUND: ")
 
 
 def test_producers_are_described_by_partition(run, fake):
@@ -240,7 +258,7 @@ def test_what_is_ended_while_it_is_looked_at_does_not_hang(run, fake):
     fake.transactions = [transaction("b", "Ongoing", 1007, 3, ("t", 0))]
 
     def end(path):
-        if path == "/v1/transactions":
+        if path == "/v1/operator/transactions":
             fake.transactions = [transaction("b", "CompleteCommit", 1007, 4)]
             fake.states["t", 0] = [producer(1007, 4)]
 
@@ -256,7 +274,8 @@ def test_one_listing_explains_all_that_is_open(run, fake):
     fake.transactions = [transaction(f"id-{number}", "Ongoing", number, 3, ("t", 0)) for number in numbers]
     fake.page_size = 1_000
     lines(run("txn", "find-hanging"))
-    assert [params for _, path, params in fake.asked if path == "/v1/transactions"] == [{"longer_than_ms": "0"}]
+    asked = [(path, params) for _, path, params in fake.asked if path.endswith("/transactions")]
+    assert asked == [("/v1/operator/transactions", {"longer_than_ms": "0"})]
 
 
 @pytest.mark.parametrize(
@@ -290,7 +309,8 @@ def test_aborting_asks_or_takes_yes(run, fake, monkeypatch):
     assert run(*ABORT, typed="y\n").exit_code == 0
     assert lines(run(*ABORT, "--yes")) == ["aborted t/0 producer_id=1007 producer_epoch=3"]
     pair = {"producer_id": 1007, "producer_epoch": 3}
-    assert fake.asked[-1] == ("POST", "/v1/topics/t/partitions/0/abort-transaction", pair)
+    place = {"topic": "t", "partition": 0}
+    assert fake.asked[-1] == ("POST", "/v1/operator/abort-transaction", {**place, **pair})
     told = json.loads(run(*ABORT, "--yes", "--json").stdout)
     assert told == {"aborted": {"topic": "t", "partition": 0, **pair}}
 

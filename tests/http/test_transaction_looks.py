@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 
 from fenceline.format import keys
 from fenceline.ports import Delete
+from fenceline.transactions import listing
+from fenceline.transactions.item import TransactionItem
 from fenceline_http import responses, wiring
 from tests.support.http_events import Answer, call
 from tests.support.http_transactions import ID, AheadRuntime, Producer, read, records, values
@@ -35,6 +38,23 @@ def listed(**query: Any) -> list[str]:
         found += [one["transactional_id"] for one in page["transactions"]]
         assert len(found) < 1_000, "a page that leads nowhere"
     return found
+
+
+def test_a_list_that_looked_at_as_many_as_it_may_says_where_to_go_on(
+    service: wiring.Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of many ids few have a transaction: a page may have none, and the next one goes on behind what was looked at."""
+    monkeypatch.setattr(listing, "Reads", partial(listing.Reads, items_max=1))
+    for n in range(400):
+        service.items.write([TransactionItem(f"id-{n:03d}", n, 0).put(service.log.context.runtime)])
+    Producer("id-999").add(("orders", 0))
+    pages: list[dict[str, Any]] = []
+    while not pages or pages[-1]["has_more"]:
+        place = {"start_after": pages[-1]["go_on_after"]} if pages else {}
+        pages.append(call("GET", "/v1/transactions", {"state": "Ongoing", "limit": 1, **place}).json)
+    assert [one["transactional_id"] for page in pages for one in page["transactions"]] == ["id-999"]
+    assert (len(pages) > 2, pages[0]["transactions"]) == (True, [])
+    assert "go_on_after" not in pages[-1]
 
 
 # One transaction

@@ -314,6 +314,7 @@ def test_there_is_an_alarm_for_each_thing_that_somebody_should_act_upon(template
         (metric_names.NAMESPACE, metric_names.CONTENDED),
         (metric_names.NAMESPACE, metric_names.TRANSACTIONS_HANGING),
         (metric_names.NAMESPACE, metric_names.TRANSACTIONS_OVERDUE),
+        (metric_names.NAMESPACE, metric_names.TRANSACTIONS_AHEAD),
         ("AWS/ApiGateway", "5xx"),
         ("AWS/Lambda", "Errors"),
         ("AWS/Lambda", "Throttles"),

@@ -201,3 +201,28 @@ def test_a_marker_that_another_operator_appended_meanwhile_is_enough(service: Se
     with pytest.raises(InvalidTxnStateError, match="no open transaction"):
         abort(service, log=log)
     assert outcomes(service) == [("abort", 4)]
+
+
+def test_an_epoch_that_is_no_longer_the_open_one_is_refused_at_the_markers_own_offset(service: Service) -> None:
+    """Between the look and the ABORT another operator was faster, and the producer's next transaction began here."""
+    store(service, COMPLETE_COMMIT, 4)
+    later = Producer(service, service.another(), "orders", pair=ProducerPair(70, 4))
+
+    def rival() -> None:
+        abort(service)
+        later.send("next")
+
+    acts = iter([rival])
+
+    def behind_the_look(operation: str, key: str) -> None:
+        if operation == "get" and key == keys.transactional_id_item(PAIR.producer_id).sort:
+            for act in acts:
+                act()
+
+    service.items.on_call = behind_the_look
+    with pytest.raises(InvalidTxnStateError, match="no open transaction"):
+        abort(service)
+    service.items.on_call = None
+    assert (outcomes(service), opened(service)) == ([("abort", 4)], [PAIR.producer_id])
+    later.end()
+    assert committed(service) == ["plain", "next"]

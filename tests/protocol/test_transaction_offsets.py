@@ -9,8 +9,12 @@ from typing import Any
 
 import pytest
 
+from fenceline import limits
+from fenceline.errors import ThrottledError
+from fenceline.format import keys
 from fenceline.model.subscription import GroupOffset
 from fenceline.model.transaction import COMPLETE_COMMIT, PREPARE_COMMIT
+from fenceline.ports import Put
 from fenceline.transactions import pending_offsets
 from tests.support.claiming import code_of
 from tests.support.service import TOPIC, Service, append, is_unavailable, loses_answer, never_arrives, slept_before
@@ -110,3 +114,28 @@ def test_a_subscription_that_was_deleted_is_done(wide: Service, producer: Produc
     producer.end()
     assert producer.stored().state == COMPLETE_COMMIT
     assert offsets(wide) == []
+
+
+@pytest.mark.parametrize(("others", "sent_at_once"), [(21, 32), (22, 16)])
+def test_what_one_request_would_write_of_pending_offsets_is_bounded_below_what_a_store_takes(
+    service: Service, others: int, sent_at_once: int
+) -> None:
+    """32 cursors, in each of which other transactions have offsets with the longest metadata. A request that would
+    write more than 3 MiB is refused, and says what to do; nothing is sent."""
+    service.log.topics.alter(TOPIC, partitions=32)
+    everywhere = [GroupOffset(TOPIC, number, 0, "m" * limits.METADATA_BYTES_MAX) for number in range(32)]
+    service.log.subscriptions.commit(GROUP, everywhere)
+    pending = {str(100 + n): [0, n + 2, 0, "m" * limits.METADATA_BYTES_MAX] for n in range(others)}
+    for item in service.items.store.query(keys.cursor_items(GROUP)):
+        value = {**item.value, "sent": others + 1, "pending": pending}
+        service.items.store.write([Put(item.key, value, item.version + 1, item.version)])
+    producer = Producer(service, service.another())
+    producer.begin()
+    producer.coordinator.add_group(ID, producer.pair, GROUP, producer.until_ms)
+    sends = producer.log.transactions.send_offsets
+    if sent_at_once < len(everywhere):
+        with pytest.raises(ThrottledError, match=f"fewer at a time: .* bytes_max={limits.SENT_BYTES_MAX}"):
+            sends(ID, producer.pair, GROUP, everywhere)
+        assert producer.stored().cursors == ()
+    sends(ID, producer.pair, GROUP, everywhere[:sent_at_once])
+    assert [len(one.partitions) for one in producer.stored().cursors] == [sent_at_once]

@@ -6,6 +6,7 @@ Protocol: DESIGN.md, "Meeting a transaction", "Hanging transactions" and "The st
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from fenceline.service.log import Log
 from fenceline.sweeper.report import Report
 from fenceline.transactions.hanging import find
 from fenceline.transactions.item import TopicPartitions, TransactionItem
-from tests.support.service import TOPIC, LogBuilder, Service, append, data, is_unavailable, serve
+from tests.support.service import TOPIC, FakeRuntime, LogBuilder, Service, append, data, is_unavailable, serve
 from tests.support.sweeping import Died, head_of, swept
 from tests.support.transacting import TIMEOUT_MS, Producer, committed, opened, outcomes
 
@@ -395,3 +396,112 @@ def test_a_marker_that_another_process_appended_meanwhile_is_not_repeated(servic
     swept(service, is_thorough=True)
     swept(service, is_thorough=True)
     assert outcomes(service) == outcomes(service, 1) == [("abort", 1)]
+
+
+# Wrong clocks
+
+
+def clock(service: Service, ahead_ms: int) -> FakeRuntime:
+    """Return the clocks of a process whose wall clock is wrong."""
+    made = FakeRuntime()
+    made.wall_ms = service.runtime.wall_ms + ahead_ms
+    return made
+
+
+@pytest.mark.parametrize("is_thorough", [False, True])
+def test_what_was_begun_by_a_clock_that_is_ahead_is_reported_and_ended_by_the_next_run(
+    service: Service, is_thorough: bool
+) -> None:
+    """It would hold its readers for 30 days. Its time-out never counts from that time."""
+    settle(service)
+    one = producer(service, "orders", 0, 1, log=service.another(runtime=clock(service, 30 * DAY)))
+    append(service.log, "plain")
+    service.runtime.advance(limits.CHECKPOINT_MS)
+    assert committed(service) == []
+    report = swept(service, is_thorough=is_thorough)
+    assert (report.transactions, report.transactions_ahead, report.transactions_overdue) == (1, 1, 0)
+    (problem,) = report.problems
+    assert f"producer_id={one.pair.producer_id}" in problem
+    assert one.stored().state == COMPLETE_ABORT
+    assert committed(service) == ["plain"]
+    assert swept(service, is_thorough=is_thorough).transactions_ahead == 0
+
+
+def test_an_extension_by_a_clock_that_is_ahead_does_not_count_and_the_time_out_does(service: Service) -> None:
+    settle(service)
+    one = producer(service, "orders", 0)
+    extended = replace(one.stored(), expires_at=service.runtime.now_ms() + 30 * DAY)
+    service.items.store.write([extended.put(service.runtime)])
+    service.runtime.advance(limits.CHECKPOINT_MS)
+    report = swept(service)
+    assert (report.transactions, report.transactions_ahead) == (0, 1)
+    service.runtime.advance(TIMEOUT_MS + 1)
+    assert swept(service).transactions == 1
+    assert one.stored().state == COMPLETE_ABORT
+
+
+def test_what_is_extended_as_far_as_it_may_be_is_no_time_ahead(service: Service) -> None:
+    """I28: also by a clock that is ahead as far as clocks may be."""
+    settle(service)
+    off_ms = limits.TRANSACTION_AHEAD_MS
+    one = producer(service, "orders", 0, log=service.another(runtime=clock(service, off_ms)))
+    one.coordinator.extend("orders", one.pair, limits.EXTENSION_MS_MAX, one.until_ms)
+    service.runtime.advance(off_ms + limits.EXTENSION_MS_MAX)
+    report = swept(service)
+    assert (report.transactions, report.transactions_ahead, report.problems) == (0, 0, [])
+    service.runtime.advance(1)
+    assert swept(service).transactions == 1
+
+
+def test_a_sweeper_whose_clock_is_ahead_ends_nothing_early(service: Service) -> None:
+    """A time-out is over when the store's clock says so, too."""
+    settle(service)
+    one = producer(service, "orders", 0)
+    service.runtime.advance(limits.CHECKPOINT_MS)
+    report = swept(service, service.another(runtime=clock(service, 30 * DAY)))
+    assert (report.transactions, report.transactions_ahead) == (0, 0)
+    service.runtime.advance(TIMEOUT_MS + 1)
+    assert swept(service, service.another(runtime=clock(service, 30 * DAY))).transactions == 1
+    assert one.stored().state == COMPLETE_ABORT
+
+
+def test_a_sweeper_whose_clock_is_behind_takes_no_transaction_for_one_that_is_ahead(service: Service) -> None:
+    settle(service)
+    one = producer(service, "orders", 0)
+    service.runtime.advance(2 * TIMEOUT_MS)
+    report = swept(service, service.another(runtime=clock(service, -30 * DAY)))
+    assert (report.transactions, report.transactions_ahead, one.stored().state) == (0, 0, ONGOING)
+
+
+def test_a_sweeper_that_was_frozen_asks_the_store_for_its_time_before_it_calls_a_time_ahead(service: Service) -> None:
+    """What was begun meanwhile is later than the time with which its run began, and in order."""
+    settle(service)
+    old = producer(service, "old", 0)
+    begun: list[Producer] = []
+
+    def thaw(operation: str, key: str) -> None:
+        if operation == "query" and key.startswith("transactions/") and not begun:
+            service.runtime.advance(DAY, monotonic_ms=0)
+            begun.append(producer(service, "new", 1))
+
+    service.items.on_call = thaw
+    report = swept(service, is_thorough=True)
+    service.items.on_call = None
+    assert (report.transactions_ahead, report.problems) == (0, [])
+    assert begun[0].stored().state == ONGOING
+    assert old.stored().state == COMPLETE_ABORT
+
+
+def test_what_was_decided_by_a_clock_that_is_ahead_is_finished_by_a_reader_and_overdue_where_it_cannot_be(
+    service: Service,
+) -> None:
+    """A reader leaves what is young to its producer, and a time of tomorrow is not young for a day."""
+    settle(service)
+    one = producer(service, "orders", 0, 1, log=service.another(runtime=clock(service, DAY)))
+    dies_after_its_decision(service, one)
+    service.runtime.advance(limits.CHECKPOINT_MS)
+    service.objects.always("create", is_unavailable, keys.log_prefix(service.topic_id(), 1))
+    report = swept(service)
+    assert (report.transactions, report.transactions_ahead, report.transactions_overdue) == (0, 1, 1)
+    service.objects.always("create", None)
+    assert committed(service) == ["orders0"]

@@ -77,6 +77,26 @@ class Transaction:
     expires_at: int | None = None  # ms; where it was extended: its time-out is not due before
 
 
+class TransactionPage(NamedTuple):
+    """Some of the transactions, by transactional id in byte order.
+
+    Attributes:
+        go_on_after: Where the next page begins, if not after the last one of these: the ids up to it were looked at,
+            and did not fit. A page of none may have it.
+    """
+
+    transactions: Sequence[Transaction]
+    has_more: bool
+    go_on_after: str | None = None
+
+
+class FencedTransaction(NamedTuple):
+    """What an operator's fence met, and the pair that no producer has, which is in force since."""
+
+    before: Transaction
+    pair: ProducerPair
+
+
 @dataclass(frozen=True, slots=True)
 class ShownProducerState:
     """What a partition knows of one producer, as it is shown."""

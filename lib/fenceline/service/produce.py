@@ -238,7 +238,7 @@ class Producing:
         """
         partition, is_verified = appender.partition, False
         if entry.terms.transactional_id is not None:
-            entry = self._admitted_early(appender, entry, sent.until_ms)
+            entry = self._admitted_early(appender, entry, sent)
         while True:
             known = partition.state
             answer = appender.append(entry, sent.until_ms)
@@ -254,7 +254,7 @@ class Producing:
                 continue
             if isinstance(answer, AskCoordinator):
                 try:
-                    entry = self._admitted(partition, entry, answer, sent.until_ms)
+                    entry = self._admitted(partition, entry, answer, sent)
                 except FixError:
                     # I4: the check that asked may have been made behind the log's end. What the log says comes first:
                     # another writer, the batch itself, a marker.
@@ -265,7 +265,7 @@ class Producing:
             assert isinstance(answer, Appended)
             return answer
 
-    def _admitted_early(self, appender: Appender, entry: BatchEntry, until_ms: int) -> BatchEntry:
+    def _admitted_early(self, appender: Appender, entry: BatchEntry, sent: Sent) -> BatchEntry:
         """Return the batch with its admission, where it is asked for while the batch would wait in the queue.
 
         A refusal is left to the queue's check: what is created meanwhile may be the batch itself.
@@ -274,17 +274,22 @@ class Producing:
         if asked is None:
             return entry
         try:
-            return self._admitted(appender.partition, entry, asked, until_ms)
+            return self._admitted(appender.partition, entry, asked, sent)
         except FixError:
             return entry
 
-    def _admitted(self, partition: Partition, entry: BatchEntry, asked: AskCoordinator, until_ms: int) -> BatchEntry:
+    def _admitted(self, partition: Partition, entry: BatchEntry, asked: AskCoordinator, sent: Sent) -> BatchEntry:
         from fenceline.model.transaction import ProducerPair
 
         header, transactional_id = entry.batch.header, entry.terms.transactional_id
         assert transactional_id is not None
         pair = ProducerPair(header.producer_id, header.producer_epoch)
-        admission = self.admissions.admit(partition, transactional_id, pair, asked, until_ms)
+        admit = self.admissions.admit
+        if sent.principal:
+            from fenceline.model.principal import lasting
+
+            admit = partial(admit, principal=lasting(sent.principal))
+        admission = admit(partition, transactional_id, pair, asked, sent.until_ms)
         return replace(entry, terms=entry.terms._replace(admission=admission))
 
 

@@ -20,13 +20,22 @@ from fenceline.errors import (
     UnknownTopicOrPartitionError,
 )
 from fenceline.log.context import Context
+from fenceline.model.principal import lasting
 from fenceline.model.topic import unknown_partition
 from fenceline.service.resolver import PartitionResolver, in_incarnations, translate_store_facts
 
 if TYPE_CHECKING:
     from fenceline.model.subscription import GroupOffset
     from fenceline.model.topic import Topic
-    from fenceline.model.transaction import OnceMark, ProducerPair, TopicPartition, Transaction, TransactionMember
+    from fenceline.model.transaction import (
+        FencedTransaction,
+        OnceMark,
+        ProducerPair,
+        TopicPartition,
+        Transaction,
+        TransactionMember,
+        TransactionPage,
+    )
     from fenceline.ports import Check
     from fenceline.subscriptions.cursors import LiveTopic
     from fenceline.transactions.coordinator import Coordinator
@@ -37,6 +46,9 @@ class Transactions:
     """The transactions of one deployment. Safe to share between threads.
 
     Errors are those of API.md. `OutcomeUnknownError` asks for the same request again.
+
+    Where a method takes a ``principal``, it is the sender's as the gateway authorized it; ``""`` without authorization.
+    What belongs to another one is `NotAuthorizedError`, before anything else of the transaction is judged.
 
     Args:
         take_producer_id: Returns a producer id that was never given.
@@ -51,24 +63,25 @@ class Transactions:
         self._take_producer_id = take_producer_id
         self._timeout_ms = timeout_ms
 
-    @property
-    def _coordinator(self) -> Coordinator:
+    def _coordinator(self, principal: str = "") -> Coordinator:
         from fenceline.transactions.coordinator import Coordinator
 
-        return Coordinator(self._resolver.appenders, self._take_producer_id)
+        return Coordinator(self._resolver.appenders, self._take_producer_id, lasting(principal))
 
     def _deadline(self) -> int:
         return self._context.runtime.monotonic_ms() + self._timeout_ms
 
     # The producer's requests
 
-    def init(self, transactional_id: str, timeout_ms: int, pair: ProducerPair | None = None) -> ProducerPair:
+    def init(
+        self, transactional_id: str, timeout_ms: int, pair: ProducerPair | None = None, *, principal: str = ""
+    ) -> ProducerPair:
         """Return the next pair of a transactional id, and fence the pair before it; see ``Coordinator.init``."""
-        until_ms = self._deadline()
-        return translate_store_facts(lambda: self._coordinator.init(transactional_id, timeout_ms, pair, until_ms))
+        until_ms, coordinator = self._deadline(), self._coordinator(principal)
+        return translate_store_facts(lambda: coordinator.init(transactional_id, timeout_ms, pair, until_ms))
 
     def add_partitions(
-        self, transactional_id: str, pair: ProducerPair, partitions: Sequence[TopicPartition]
+        self, transactional_id: str, pair: ProducerPair, partitions: Sequence[TopicPartition], *, principal: str = ""
     ) -> Sequence[FencelineError | None]:
         """Add partitions to a transaction, all of them or none; see ``Coordinator.add_partitions``.
 
@@ -79,24 +92,24 @@ class Transactions:
         Raises:
             FencelineError: The coordinator refused. Nothing was added.
         """
-        until_ms = self._deadline()
+        until_ms, coordinator = self._deadline(), self._coordinator(principal)
 
         def use() -> Sequence[FencelineError | None]:
             found = self._look(sorted({one.topic for one in partitions}))
             refused = [_unknown(found[one.topic], one) for one in partitions]
             if any(refused):
-                self._check_producer(transactional_id, pair, until_ms)
+                self._check_producer(coordinator, transactional_id, pair, until_ms)
                 others = "another partition of the request was refused, so nothing was added; send the others again"
                 return [error or OperationNotAttemptedError(others) for error in refused]
-            self._coordinator.add_partitions(transactional_id, pair, _places(found, partitions), until_ms)
+            coordinator.add_partitions(transactional_id, pair, _places(found, partitions), until_ms)
             return refused
 
         return translate_store_facts(use)
 
-    def add_group(self, transactional_id: str, pair: ProducerPair, group: str) -> None:
+    def add_group(self, transactional_id: str, pair: ProducerPair, group: str, *, principal: str = "") -> None:
         """Add a group to a transaction; see ``Coordinator.add_group``."""
-        until_ms = self._deadline()
-        translate_store_facts(lambda: self._coordinator.add_group(transactional_id, pair, group, until_ms))
+        until_ms, coordinator = self._deadline(), self._coordinator(principal)
+        translate_store_facts(lambda: coordinator.add_group(transactional_id, pair, group, until_ms))
 
     def send_offsets(
         self,
@@ -119,16 +132,22 @@ class Transactions:
         def judge(topic: LiveTopic, partition: int) -> Sequence[Check]:
             return read_guard.guard_group(self._context, topic.topic, partition, group, session_id, principal)
 
-        ongoing = partial(self._coordinator.ongoing, transactional_id, pair, group, until_ms)
+        ongoing = partial(self._coordinator(principal).ongoing, transactional_id, pair, group, until_ms)
         in_incarnations(lambda: pending_offsets.send(self._context, live, group, offsets, judge, ongoing))
 
-    def extend(self, transactional_id: str, pair: ProducerPair, timeout_ms: int) -> int:
+    def extend(self, transactional_id: str, pair: ProducerPair, timeout_ms: int, *, principal: str = "") -> int:
         """Let no time-out be due for ``timeout_ms``, and return until when, in ms; see ``Coordinator.extend``."""
-        until_ms = self._deadline()
-        return translate_store_facts(lambda: self._coordinator.extend(transactional_id, pair, timeout_ms, until_ms))
+        until_ms, coordinator = self._deadline(), self._coordinator(principal)
+        return translate_store_facts(lambda: coordinator.extend(transactional_id, pair, timeout_ms, until_ms))
 
     def end(
-        self, transactional_id: str, pair: ProducerPair, is_commit: bool, once: OnceMark | None = None
+        self,
+        transactional_id: str,
+        pair: ProducerPair,
+        is_commit: bool,
+        once: OnceMark | None = None,
+        *,
+        principal: str = "",
     ) -> ProducerPair:
         """Commit or abort a transaction, and return the pair for the next one; see ``Coordinator.end``.
 
@@ -141,51 +160,81 @@ class Transactions:
         if once is not None:
             from fenceline.model.transaction import TransactionMember
 
-            return self._end([TransactionMember(transactional_id, pair)], is_commit, once, is_passing_over=False)[
-                0
-            ].pair
-        until_ms = self._deadline()
-        return translate_store_facts(lambda: self._coordinator.end(transactional_id, pair, is_commit, until_ms))
+            members = [TransactionMember(transactional_id, pair)]
+            (ended,) = self._end(members, is_commit, once, principal, is_passing_over=False)
+            return ended.pair
+        until_ms, coordinator = self._deadline(), self._coordinator(principal)
+        return translate_store_facts(lambda: coordinator.end(transactional_id, pair, is_commit, until_ms))
 
     def end_all(
-        self, members: Sequence[TransactionMember], is_commit: bool, once: OnceMark | None = None
+        self,
+        members: Sequence[TransactionMember],
+        is_commit: bool,
+        once: OnceMark | None = None,
+        *,
+        principal: str = "",
     ) -> Sequence[TransactionMember]:
         """Commit or abort several transactions by one decision; see ``JointCoordinator.end``."""
-        return self._end(members, is_commit, once, is_passing_over=True)
+        return self._end(members, is_commit, once, principal, is_passing_over=True)
 
     def _end(
-        self, members: Sequence[TransactionMember], is_commit: bool, once: OnceMark | None, *, is_passing_over: bool
+        self,
+        members: Sequence[TransactionMember],
+        is_commit: bool,
+        once: OnceMark | None,
+        principal: str,
+        *,
+        is_passing_over: bool,
     ) -> Sequence[TransactionMember]:
         from fenceline.transactions.decide_ends import Ends
         from fenceline.transactions.ends import JointCoordinator
 
         until_ms = self._deadline()
         coordinator = JointCoordinator(self._resolver.appenders, self._take_producer_id)
-        request = Ends(members, is_commit, once, is_passing_over)
+        request = Ends(members, is_commit, once, is_passing_over, lasting(principal))
         return translate_store_facts(lambda: coordinator.end(request, until_ms))
 
     # What applications have committed
 
-    def once(self, app_id: str) -> OnceMark:
+    def once(self, app_id: str, *, principal: str = "") -> OnceMark:
         """Return the version that an application has committed; −1 where it has committed none."""
         from fenceline.model.transaction import OnceMark
         from fenceline.transactions import once
 
-        found = translate_store_facts(lambda: once.read(self._context, app_id))
+        found = translate_store_facts(lambda: once.read(self._context, app_id, lasting(principal)))
         return OnceMark(app_id, once.NONE) if found is None else found.mark
 
-    def forget_once(self, app_id: str) -> None:
+    def forget_once(self, app_id: str, *, principal: str = "") -> None:
         """Forget what an application has committed: any version may be committed again. Twice does no harm."""
         from fenceline.transactions import once
 
-        translate_store_facts(lambda: once.forget(self._context, app_id))
+        translate_store_facts(lambda: once.forget(self._context, app_id, lasting(principal)))
 
     # Looks, and damage
 
-    def get(self, transactional_id: str) -> Transaction:
+    def get(self, transactional_id: str, *, principal: str = "") -> Transaction:
         """Return a transaction, once what is due of it is done; see ``Coordinator.get``."""
-        until_ms = self._deadline()
-        return translate_store_facts(lambda: self._coordinator.get(transactional_id, until_ms)).shown()
+        until_ms, coordinator = self._deadline(), self._coordinator(principal)
+        return translate_store_facts(lambda: coordinator.get(transactional_id, until_ms)).shown()
+
+    def fence(self, transactional_id: str) -> FencedTransaction:
+        """Abort, fence and free a transactional id for an operator, and return what was met; see ``Coordinator.fence``.
+
+        Raises:
+            TransactionalIdNotFoundError: No transaction has the id.
+        """
+        from fenceline.model.transaction import FencedTransaction
+        from fenceline.transactions import item_store
+
+        until_ms, coordinator = self._deadline(), self._coordinator()
+
+        def use() -> FencedTransaction:
+            before = item_store.read(self._context, transactional_id)
+            fenced = coordinator.fence(transactional_id, until_ms)
+            # Made between the two: nothing of it was seen before.
+            return FencedTransaction((fenced if before is None else before).shown(), fenced.pair)
+
+        return translate_store_facts(use)
 
     def list(
         self,
@@ -195,11 +244,17 @@ class Transactions:
         longer_than_ms: int | None = None,
         start_after: str = "",
         limit: int = limits.LIST_DEFAULT,
-    ) -> tuple[Sequence[Transaction], bool]:
-        """Return transactions in byte order of their ids, and whether there are more; see ``list_transactions``."""
-        from fenceline.transactions.listing import list_transactions
+        principal: str = "",
+    ) -> TransactionPage:
+        """Return transactions in byte order of their ids, and whether there are more; see ``list_transactions``.
 
-        return translate_store_facts(
+        Those of other principals are left out.
+        """
+        from fenceline.model.transaction import TransactionPage
+        from fenceline.transactions.listing import Reads, list_transactions
+
+        reads = Reads()
+        found, has_more = translate_store_facts(
             lambda: list_transactions(
                 self._context,
                 states=() if state is None else (state,),
@@ -207,16 +262,19 @@ class Transactions:
                 longer_than_ms=longer_than_ms,
                 start_after=start_after,
                 limit=limit,
+                principal=lasting(principal),
+                reads=reads,
             )
         )
+        return TransactionPage(found, has_more, reads.go_on_after if len(found) < limit else None)
 
-    def abort_hanging(self, topic: str, partition: int, pair: ProducerPair) -> None:
+    def abort_hanging(self, topic: str, partition: int, pair: ProducerPair, *, principal: str = "") -> None:
         """Abort what a producer has open in a partition where no coordinator knows of it; see ``abort_hanging``."""
         from fenceline.transactions.hanging import abort_hanging
 
-        until_ms = self._deadline()
+        until_ms, appenders = self._deadline(), self._resolver.appenders
         self._resolver.with_partition(
-            topic, partition, lambda found: abort_hanging(self._resolver.appenders, found, pair, until_ms)
+            topic, partition, lambda found: abort_hanging(appenders, found, pair, until_ms, lasting(principal))
         )
 
     # What an addition names
@@ -232,7 +290,9 @@ class Transactions:
 
         return dict(zip(names, self._context.runtime.gather([partial(look, name) for name in names]), strict=True))
 
-    def _check_producer(self, transactional_id: str, pair: ProducerPair, until_ms: int) -> None:
+    def _check_producer(
+        self, coordinator: Coordinator, transactional_id: str, pair: ProducerPair, until_ms: int
+    ) -> None:
         """Judge the producer of an addition that will not be made. What is due of its transaction is done first.
 
         Raises:
@@ -241,7 +301,7 @@ class Transactions:
         from fenceline.transactions.decide import Add, decide
 
         try:
-            item = self._coordinator.get(transactional_id, until_ms)
+            item = coordinator.get(transactional_id, until_ms)
         except TransactionalIdNotFoundError:
             item = None
         decide(item, Add(pair), self._context.runtime.now_ms())

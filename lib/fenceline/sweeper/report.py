@@ -22,6 +22,7 @@ class Report:
     compactions: int = 0
     transactions: int = 0  # ended, since they were due
     transactions_overdue: int = 0  # due for 5 minutes, and not ended by this run either
+    transactions_ahead: int = 0  # open, with a time that the store's clock has not shown yet: see ``problems``
     transactions_hanging: int = 0  # open in a partition, and no coordinator will end them: see ``problems``
     objects: int = 0  # deleted
     items: int = 0  # deleted

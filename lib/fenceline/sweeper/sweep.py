@@ -111,7 +111,9 @@ class _Run:
         # Data is old when both clocks say so: one that is wrong by years deletes nothing.
         self._now_ms = min(store_now_ms, log.context.runtime.now_ms())
         self.report = Report()
-        self._transactions = TransactionMeetings(log.context, budget, self.report, self._reporting)
+        self._transactions = TransactionMeetings(
+            log.context, budget, self.report, self._reporting, store_now_ms=store_now_ms
+        )
 
     def go_on(self) -> None:
         """Continue the round to its end, or to the end of the budget."""

@@ -5,6 +5,9 @@ DESIGN.md, "Meeting a transaction" and "Hanging transactions".
 Rule: what is due is ended: a transaction that is prepared, or past its time-out. A run works on each at most once, and
 for a bounded time. What goes wrong with one transaction is reported, and delays nothing else.
 
+Rule: a time-out is judged by two clocks, as retention is: this process's and the store's. It is over when both say so.
+A time that is ahead of the store's clock, which is right by definition, is reported and does not count.
+
 Rule: what hangs is reported, and never ended. A transaction counts as hanging only where a look at the log after a look
 at the items shows it open (I12).
 
@@ -22,6 +25,7 @@ from fenceline.log.deletes import Budget
 from fenceline.log.partition import Partition
 from fenceline.log.state import OpenTransaction
 from fenceline.log.tail import verified_tail
+from fenceline.sweeper.collect import store_now
 from fenceline.sweeper.report import Report
 from fenceline.sweeper.session_expiry import Reporting
 from fenceline.transactions import expiry
@@ -35,17 +39,22 @@ class TransactionMeetings:
     """The transactions that one run meets.
 
     Args:
+        store_now_ms: A time that the store's clock has reached.
         reporting: Reports what goes wrong with one transaction or one partition, and continues.
     """
 
-    def __init__(self, context: Context, budget: Budget, report: Report, reporting: Reporting) -> None:
+    def __init__(
+        self, context: Context, budget: Budget, report: Report, reporting: Reporting, *, store_now_ms: int
+    ) -> None:
         self._context = context
+        self._note_store(store_now_ms)
         self._budget = budget
         self._report = report
         self._reporting = reporting
         self._appenders = Appenders(context)
         self._found: dict[int, Found] = {}  # a transaction is open in many partitions, and mostly not due
         self._met: set[str] = set()  # by transactional id
+        self._ahead: dict[str, TransactionItem] = {}  # likewise: those that are reported
 
     # What is open in a partition
 
@@ -149,22 +158,54 @@ class TransactionMeetings:
     def _meet(self, item: TransactionItem, *, first: tuple[str, int] | None = None) -> None:
         """End a transaction that is due, unless this run has tried that already."""
         runtime, name = self._context.runtime, item.transactional_id
-        now_ms = runtime.now_ms()
-        if name in self._met or not is_due(item, now_ms):
+        where, is_to_end = f"transaction of producer_id={item.producer_id}", False
+        with self._reporting(where):
+            is_to_end = name not in self._met and self._is_due(item)
+        if not is_to_end:
             return
         self._met.add(name)
         until_ms = min(self._budget.until_ms, runtime.monotonic_ms() + limits.SWEEP_MEETING_MS)
         is_open = True
-        with self._reporting(f"transaction of producer_id={item.producer_id}"):
+        with self._reporting(where):
             is_ended = self._end(item, until_ms, first)
             is_open = False
             self._report.transactions += is_ended
-        if is_open and is_overdue(item, now_ms):
+        if is_open and is_overdue(item, self._store_ms()):
             self._report.transactions_overdue += 1
+
+    def _is_due(self, item: TransactionItem) -> bool:
+        """Return True if an item that was read just now is due; report a time of it that is ahead."""
+        if item.is_ahead(self._store_ms()) and self._ahead.get(item.transactional_id) != item:
+            # Only a time that the store showed after the item was read can tell: this run may have been frozen.
+            self._note_store(store_now(self._context))
+            if item.is_ahead(self._store_ms()):
+                self._report_ahead(item)
+        store_ms = self._store_ms()
+        return is_due(item.without_ahead(store_ms), min(store_ms, self._context.runtime.now_ms()))
+
+    def _note_store(self, now_ms: int) -> None:
+        self._store_at = now_ms, self._context.runtime.monotonic_ms()
+
+    def _store_ms(self) -> int:
+        """Return a time that the store's clock has reached; after a freeze it may be an earlier one."""
+        now_ms, noted_at = self._store_at
+        return now_ms + self._context.runtime.monotonic_ms() - noted_at
+
+    def _report_ahead(self, item: TransactionItem) -> None:
+        is_known = item.transactional_id in self._ahead
+        self._ahead[item.transactional_id] = item
+        if is_known:
+            return
+        self._report.transactions_ahead += 1
+        times = f"started_at={item.started_at} expires_at={item.expires_at} decided_at={item.decided_at}"
+        self._report.problems.append(
+            f"transaction of producer_id={item.producer_id}: it has a time ahead of the store's clock; mend the clock "
+            f"of the process that wrote it: {times} store={self._store_ms()}"
+        )
 
     def _end(self, item: TransactionItem, until_ms: int, first: tuple[str, int] | None) -> bool:
         """End what is due; return False if another process was faster."""
         if not item.is_prepared:
-            return meet_producer(self._appenders, item.producer_id, until_ms, first=first)
+            return meet_producer(self._appenders, item.producer_id, until_ms, first=first, is_due=self._is_due)
         finish(self._appenders, item, until_ms, first=first)
         return True

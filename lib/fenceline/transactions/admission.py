@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from fenceline.append.appender import Appenders
 from fenceline.append.coordinator_answer import AskCoordinator, CoordinatorAnswer
@@ -38,6 +39,14 @@ class _Waiting:
     outcome: Instant | Exception | None = None
 
 
+class _Of(NamedTuple):
+    """What admissions have in common that go in one write. The refusal of one sender is no other's."""
+
+    transactional_id: str
+    pair: ProducerPair
+    principal: str
+
+
 @dataclass(slots=True)
 class _Line:
     """The admissions that wait for one transaction."""
@@ -51,28 +60,37 @@ class Admissions:
 
     def __init__(self, appenders: Appenders, take_producer_id: Callable[[], int]) -> None:
         self._context: Context = appenders.context
-        self._coordinator = Coordinator(appenders, take_producer_id)
+        self._appenders = appenders
+        self._take_producer_id = take_producer_id
         self._lock = self._context.runtime.lock()
         self._changed = self._context.runtime.condition(self._lock)
-        self._lines: dict[tuple[str, ProducerPair], _Line] = {}
+        self._lines: dict[_Of, _Line] = {}
 
     def admit(
-        self, partition: Partition, transactional_id: str, pair: ProducerPair, asked: AskCoordinator, until_ms: int
+        self,
+        partition: Partition,
+        transactional_id: str,
+        pair: ProducerPair,
+        asked: AskCoordinator,
+        until_ms: int,
+        principal: str = "",
     ) -> CoordinatorAnswer:
         """Return that the transaction names the partition, which is added if it is not in it yet.
 
         Args:
+            principal: The sender's (``principal.lasting``).
             asked: What the check of the batch said.
             until_ms: When the caller stops waiting, on the monotonic clock.
 
         Raises:
+            NotAuthorizedError: The transactional id is another principal's. No record was written.
             InvalidProducerIdMappingError, ProducerFencedError: The producer must stop. No record was written.
             InvalidRequestError: The transaction would name too much. Nothing was added.
             ConcurrentTransactionsError: The previous transaction is not finished yet. No record was written.
             StoreUnavailableError, ContendedError: No record was written; the partition may have been added.
             CorruptLogError: A partition of the previous transaction is damaged.
         """
-        key = (transactional_id, pair)
+        key = _Of(transactional_id, pair, principal)
         mine = _Waiting(TopicPartitions(partition.topic_id, partition.name, (partition.partition,)))
         with self._lock:
             line = self._lines.setdefault(key, _Line())
@@ -103,7 +121,7 @@ class Admissions:
                 self._changed.wait(left_ms / 1000)
             return False
 
-    def _lead(self, key: tuple[str, ProducerPair], line: _Line, until_ms: int) -> None:
+    def _lead(self, key: _Of, line: _Line, until_ms: int) -> None:
         """Ask for all that wait, the leader among them."""
         with self._lock:
             taken, line.waiting = line.waiting, []
@@ -119,7 +137,7 @@ class Admissions:
                         one.outcome = StoreUnavailableError("the admission was cut off; send the batch again")
                 self._changed.notify_all()
 
-    def _ask(self, key: tuple[str, ProducerPair], taken: Sequence[_Waiting], until_ms: int) -> None:
+    def _ask(self, key: _Of, taken: Sequence[_Waiting], until_ms: int) -> None:
         outcome = self._added(key, taken, until_ms)
         if isinstance(outcome, InvalidRequestError) and len(taken) > 1:
             # Together they are too many. Each alone may have room, or be in the transaction already.
@@ -129,11 +147,12 @@ class Admissions:
         for one in taken:
             one.outcome = outcome
 
-    def _added(self, key: tuple[str, ProducerPair], taken: Sequence[_Waiting], until_ms: int) -> Instant | Exception:
+    def _added(self, key: _Of, taken: Sequence[_Waiting], until_ms: int) -> Instant | Exception:
         """Add the partitions in one write, and return the moment from which on that is known."""
         since = self._context.instant()  # I12: before the item is read, and after each of them was asked for
         try:
-            self._coordinator.add_partitions(*key, [one.place for one in taken], until_ms)
+            coordinator = Coordinator(self._appenders, self._take_producer_id, key.principal)
+            coordinator.add_partitions(key.transactional_id, key.pair, [one.place for one in taken], until_ms)
         except OutcomeUnknownError as error:
             what = "a store did not answer, and no record was written; send the batch again"
             return StoreUnavailableError(f"{what}: {error.detail}")

@@ -26,7 +26,7 @@ from fenceline.errors import (
 from fenceline.log.retry import Attempts
 from fenceline.model.transaction import ProducerPair
 from fenceline.transactions import item_store
-from fenceline.transactions.decide import Add, Decision, End, Extend, Init, Meet, Request, Send
+from fenceline.transactions.decide import Add, Decision, End, Extend, Fence, Init, Meet, Request, Send
 from fenceline.transactions.finish import finish, unfinished
 from fenceline.transactions.item import TopicPartitions, TransactionItem
 
@@ -36,18 +36,21 @@ class Coordinator:
 
     Args:
         take_producer_id: Returns a producer id that was never given.
+        principal: The caller's (``principal.lasting``); ``""`` may do everything.
 
     Each method may raise, besides the errors that it names:
+        NotAuthorizedError: The transactional id is another principal's. Nothing was written.
         ConcurrentTransactionsError: What was met prepared is not finished yet; the same request goes on from there.
         CorruptLogError: A partition of what was met prepared is damaged. The transaction stays prepared.
         StoreUnavailableError, ContendedError: Nothing was written.
         OutcomeUnknownError: The store did not answer; the same request again is right in either case.
     """
 
-    def __init__(self, appenders: Appenders, take_producer_id: Callable[[], int]) -> None:
+    def __init__(self, appenders: Appenders, take_producer_id: Callable[[], int], principal: str = "") -> None:
         self._appenders = appenders
         self._context = appenders.context
         self._take_producer_id = take_producer_id
+        self._principal = principal
 
     def init(self, transactional_id: str, timeout_ms: int, pair: ProducerPair | None, until_ms: int) -> ProducerPair:
         """Return the next epoch of a transactional id, after the abort of what it has open (KIP-98, KIP-360).
@@ -118,6 +121,16 @@ class Coordinator:
         """
         return self._carry_out(transactional_id, End(pair, is_commit), until_ms).pair
 
+    def fence(self, transactional_id: str, until_ms: int) -> TransactionItem:
+        """Abort what is ongoing, fence the producer of the id, and forget its principal; return what is left.
+
+        It is an operator's request: no principal is asked for. Sent again it fences the producer that has the id then.
+
+        Raises:
+            TransactionalIdNotFoundError: No transaction has the id.
+        """
+        return self._carry_out(transactional_id, Fence(), until_ms)
+
     def get(self, transactional_id: str, until_ms: int) -> TransactionItem:
         """Return the transaction, after the end of what is due. What cannot be ended now is returned as it is.
 
@@ -164,7 +177,9 @@ class Coordinator:
         try:
             for attempt in attempts:
                 with attempt:
-                    return item_store.act(self._context, transactional_id, request, self._take_producer_id)
+                    return item_store.act(
+                        self._context, transactional_id, request, self._take_producer_id, self._principal
+                    )
         except (StoreUnavailableError, ContendedError) as error:
             if not attempts.is_unknown:
                 raise

@@ -23,6 +23,7 @@ from fenceline.errors import (
     TransactionalIdNotFoundError,
 )
 from fenceline.format import item_size, keys
+from fenceline.model.principal import judge
 from fenceline.model.transaction import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
@@ -79,10 +80,21 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Meet:
-    """A look by a process that ends what is due: a GET, a reader or the sweeper ("Meeting a transaction")."""
+    """A look by a process that ends what is due: a GET, a reader or the sweeper ("Meeting a transaction").
+
+    Attributes:
+        is_due: The sweeper has judged that an ongoing transaction is due, by other clocks than ``decide``'s.
+    """
+
+    is_due: bool = False
 
 
-Request: TypeAlias = Init | Add | Send | Extend | End | Meet
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """An operator's request that no producer has the id, and that no principal does."""
+
+
+Request: TypeAlias = Init | Add | Send | Extend | End | Meet | Fence
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,27 +119,36 @@ def needs_producer_id(item: TransactionItem | None, request: Request) -> bool:
     return isinstance(request, Init | End) and (item is None or item.producer_epoch >= limits.PRODUCER_EPOCH_MAX)
 
 
-def decide(item: TransactionItem | None, request: Request, now_ms: int, *, spare: int | None = None) -> Decision:
+def decide(
+    item: TransactionItem | None, request: Request, now_ms: int, *, spare: int | None = None, principal: str = ""
+) -> Decision:
     """Return what ``request`` makes of the item; ``None`` is an unknown transactional id.
 
     Args:
         now_ms: The caller's clock. It only decides whether a time-out is tried (I9).
         spare: A producer id that was never given, where ``needs_producer_id`` says so.
+        principal: The caller's (``principal.lasting``). ``""`` may do everything, as the operators' requests and the
+            sweeper do.
 
     Raises:
+        NotAuthorizedError: The transactional id is another principal's. Nothing changes, what is due included.
         InvalidProducerIdMappingError: The transactional id does not have the producer id. Nothing changes.
         ProducerFencedError: The pair is not the one in force, or no pair is. Nothing changes.
         InvalidTxnStateError: The transaction is in no state for the request. Nothing changes.
         InvalidRequestError: The transaction would have more members than it may. Nothing changes.
-        TransactionalIdNotFoundError: ``Meet`` found no item.
+        TransactionalIdNotFoundError: ``Meet`` or ``Fence`` found no item.
     """
+    if item is not None:
+        judge_principal(item, principal)
     match request:
         case Init():
-            return _init(item, request, now_ms, spare)
+            return _init(item, request, now_ms, spare, principal)
         case End():
             return _end(item, request, now_ms, spare)
         case Meet():
-            return _meet(item, now_ms)
+            return _meet(item, request, now_ms)
+        case Fence():
+            return _fence(item, now_ms)
     found = _mapped(item, request.pair)
     if found.is_out_of_time(now_ms):
         return _fencing_abort(found, now_ms)
@@ -139,6 +160,15 @@ def decide(item: TransactionItem | None, request: Request, now_ms: int, *, spare
     if isinstance(request, Extend):
         return _extend(found, request, now_ms)
     return _add(found, request, now_ms)
+
+
+def judge_principal(item: TransactionItem, principal: str) -> None:
+    """Check that the principal may use the transactional id.
+
+    Raises:
+        NotAuthorizedError: It is another principal's.
+    """
+    judge(item.principal, principal, "the transactional id")
 
 
 def completed(item: TransactionItem, now_ms: int) -> Decision:
@@ -178,17 +208,18 @@ def check_limits(item: TransactionItem) -> TransactionItem:
 # Each request
 
 
-def _init(item: TransactionItem | None, request: Init, now_ms: int, spare: int | None) -> Decision:
+def _init(item: TransactionItem | None, request: Init, now_ms: int, spare: int | None, principal: str) -> Decision:
     pair = request.pair
     if item is None:
         assert spare is not None
-        made = TransactionItem(request.transactional_id, spare, 0, EMPTY, request.timeout_ms)
+        made = TransactionItem(request.transactional_id, spare, 0, EMPTY, request.timeout_ms, principal=principal)
         return Decision(replace(made, updated_at=now_ms, kept=pair), is_change=True, given=spare)
     if item.is_out_of_time(now_ms):
         return _fencing_abort(item, now_ms)
     if pair is not None and pair == item.kept:
-        if item.state == EMPTY:
-            return Decision(item)  # this request was answered before
+        if item.state == EMPTY:  # this request was answered before
+            owned = replace(item, principal=item.principal or principal)
+            return Decision(owned, is_change=owned != item)
     elif pair is not None and (pair != item.pair or item.is_fenced or item.is_prepared):
         raise _fenced(item, pair)
     if item.is_prepared:
@@ -202,6 +233,7 @@ def _init(item: TransactionItem | None, request: Init, now_ms: int, spare: int |
         ended=None,
         kept=pair,
         is_fenced=False,
+        principal=item.principal or principal,
     )
     return Decision(changed, is_change=True, given=given)
 
@@ -236,12 +268,27 @@ def _end(item: TransactionItem | None, request: End, now_ms: int, spare: int | N
     return Decision(changed, is_change=True, given=given)
 
 
-def _meet(item: TransactionItem | None, now_ms: int) -> Decision:
-    if item is None:
-        raise TransactionalIdNotFoundError(
-            "no transaction has this transactional id, or the id expired; ask for a producer id with it"
-        )
-    return _fencing_abort(item, now_ms, is_answer=True) if item.is_out_of_time(now_ms) else Decision(item)
+def _meet(item: TransactionItem | None, request: Meet, now_ms: int) -> Decision:
+    found = _known(item)
+    is_due = found.is_out_of_time(now_ms) or (request.is_due and found.state == ONGOING)
+    return _fencing_abort(found, now_ms, is_answer=True) if is_due else Decision(found)
+
+
+def _fence(item: TransactionItem | None, now_ms: int) -> Decision:
+    """Leave the id with an epoch that was given to no producer (I13), and with no principal."""
+    found = _known(item)
+    if found.is_prepared:
+        return Decision(found, is_answer=False)
+    if found.state == ONGOING:
+        aborted = _fencing_abort(found, now_ms, is_answer=True)
+        return replace(aborted, item=replace(aborted.item, principal=""))
+    if found.is_fenced:
+        freed = replace(found, principal="", updated_at=now_ms)
+        return Decision(freed, is_change=True) if found.principal else Decision(found)
+    # As after a fencing abort, also beyond the last epoch: the next request for an id takes a new producer id.
+    pair = ProducerPair(found.producer_id, found.producer_epoch + 1)
+    fenced = _emptied(found, pair, COMPLETE_ABORT, now_ms)
+    return Decision(replace(fenced, ended=None, kept=None, is_fenced=True, principal=""), is_change=True)
 
 
 def _send(item: TransactionItem, request: Send) -> Decision:
@@ -275,6 +322,14 @@ def _add(item: TransactionItem, request: Add, now_ms: int) -> Decision:
 
 
 # What they share
+
+
+def _known(item: TransactionItem | None) -> TransactionItem:
+    if item is None:
+        raise TransactionalIdNotFoundError(
+            "no transaction has this transactional id, or the id expired; ask for a producer id with it"
+        )
+    return item
 
 
 def _mapped(item: TransactionItem | None, pair: ProducerPair) -> TransactionItem:

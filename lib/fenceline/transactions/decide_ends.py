@@ -3,8 +3,8 @@
 Rule: all of them are decided, or none (I26). Each member takes END_TXN as it would alone (``decide``). A member without
 a transaction under way is passed over.
 
-Rule: a repeat is judged first, then ``once``, then the members. So a repeat is answered as the request was. A version
-that is committed refuses before any member does.
+Rule: the caller is judged first, then a repeat, then ``once``, then the members. So a repeat is answered as the request
+was. A version that is committed refuses before any member does.
 
 Not here: the write itself, and what is read for it (``ends``).
 """
@@ -12,15 +12,15 @@ Not here: the write itself, and what is read for it (``ends``).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fenceline import limits
-from fenceline.errors import FencelineError, FixError, InvalidRequestError, InvalidTxnStateError
+from fenceline.errors import FencelineError, FixError, InvalidRequestError, InvalidTxnStateError, NotAuthorizedError
 from fenceline.format import item_size, keys
 from fenceline.model.transaction import COMPLETE_ABORT, COMPLETE_COMMIT, EMPTY, OnceMark, TransactionMember
-from fenceline.transactions.decide import Decision, End, decide
+from fenceline.transactions.decide import Decision, End, decide, judge_principal
 from fenceline.transactions.item import TransactionItem
-from fenceline.transactions.once import OnceItem, raised
+from fenceline.transactions.once import OnceItem, judge_application, raised
 
 _IDLE = (EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT)
 
@@ -31,12 +31,14 @@ class Ends:
 
     Attributes:
         is_passing_over: A member without a transaction under way is passed over. Otherwise it is judged as alone.
+        principal: The caller's (``principal.lasting``).
     """
 
     members: Sequence[TransactionMember]
     is_commit: bool
     once: OnceMark | None = None
     is_passing_over: bool = True
+    principal: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +84,14 @@ def decide_ends(
         is_resumed: An earlier attempt of this request was not answered by the store.
 
     Raises:
+        NotAuthorizedError: A member, which the error's ``transactional_id`` names, or the application is another
+            principal's. Nothing changes.
         AlreadyCommittedError: The version, or a higher one, is committed. Nothing changes.
         InvalidProducerIdMappingError, ProducerFencedError, InvalidTxnStateError: Of the member that the error's
             ``transactional_id`` names. Nothing changes.
         InvalidRequestError: The items are too large for one write. Nothing changes.
     """
+    _judge_principal(seen, request)
     verdicts = [_judged(seen, request, member, now_ms, spares or {}) for member in request.members]
     decisions = [one for one in verdicts if isinstance(one, Decision)]
     repeats = [member for member in request.members if _is_ended(seen, member)]
@@ -107,9 +112,27 @@ def decide_ends(
         # A late repeat of it would end half of what has begun with these pairs meanwhile.
         nothing = InvalidTxnStateError("no member has a transaction under way, so there is nothing to end")
         raise _named(nothing, request.members[0])
+    if once is not None:
+        once = replace(once, principal=once.principal or request.principal)
     decision = EndsDecision(decisions, once)
     _check_size(decision)
     return decision
+
+
+def _judge_principal(seen: Seen, request: Ends) -> None:
+    """Judge the caller before anything else, also where a member is passed over, and where the request is a repeat.
+
+    Raises:
+        NotAuthorizedError: A member or the application is another principal's.
+    """
+    for member in request.members:
+        item = seen.items.get(member.transactional_id)
+        try:
+            if item is not None:
+                judge_principal(item, request.principal)
+        except NotAuthorizedError as error:
+            raise _named(error, member) from None
+    judge_application(seen.once, request.principal)
 
 
 def _judged(

@@ -49,6 +49,7 @@ class JointCoordinator:
 
         Raises:
             AlreadyCommittedError: The version of ``once``, or a higher one, is committed. This attempt wrote nothing.
+            NotAuthorizedError: A member, or the application, is another principal's. Nothing was written.
             InvalidProducerIdMappingError, ProducerFencedError, InvalidTxnStateError: Of one member. Nothing was
                 written.
             InvalidRequestError: The items are too large for one write. Nothing was written.

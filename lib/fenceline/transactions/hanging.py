@@ -28,10 +28,12 @@ from fenceline.log.partition import Partition
 from fenceline.log.state import TentativeState
 from fenceline.log.tail import verified_tail
 from fenceline.model.transaction import ONGOING, ProducerPair
+from fenceline.transactions.decide import judge_principal
 from fenceline.transactions.finish import finish
 from fenceline.transactions.item import (
     ProducerIdItem,
     TransactionItem,
+    is_ahead,
     producer_id_from_item,
     transaction_from_item,
 )
@@ -91,10 +93,13 @@ def is_due(item: TransactionItem, now_ms: int) -> bool:
 
 
 def is_overdue(item: TransactionItem, now_ms: int) -> bool:
-    """Return True if the transaction has been due for 5 minutes: something keeps all that met it from ending it."""
+    """Return True if the transaction has been due for 5 minutes: something keeps all that met it from ending it.
+
+    For how long one is due whose time is ahead is not known: it counts as overdue.
+    """
     if item.is_prepared:
-        return now_ms - (item.decided_at or 0) >= limits.TRANSACTION_OVERDUE_MS
-    return item.is_out_of_time(now_ms - limits.TRANSACTION_OVERDUE_MS)
+        return is_ahead(item.decided_at, now_ms) or now_ms - (item.decided_at or 0) >= limits.TRANSACTION_OVERDUE_MS
+    return item.without_ahead(now_ms).is_out_of_time(now_ms - limits.TRANSACTION_OVERDUE_MS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,15 +128,19 @@ def _not_open(producer_id: int, producer_epoch: int) -> InvalidTxnStateError:
     return InvalidTxnStateError(f"the partition has no open transaction of this producer and epoch: {which}")
 
 
-def abort_hanging(appenders: Appenders, partition: Partition, pair: ProducerPair, until_ms: int) -> None:
+def abort_hanging(
+    appenders: Appenders, partition: Partition, pair: ProducerPair, until_ms: int, principal: str = ""
+) -> None:
     """Abort the transaction of this pair that hangs in a partition: an operator has judged what it wrote.
 
     A transaction that is prepared is finished instead. What its end has left open here is then judged again.
 
     Args:
         until_ms: When the caller stops waiting, on the monotonic clock.
+        principal: The caller's (``principal.lasting``); ``""`` for an operator.
 
     Raises:
+        NotAuthorizedError: The producer id was given to another principal's transactional id. No ABORT was written.
         InvalidTxnStateError: The pair has no open transaction here, or its coordinator will end it. No ABORT was
             written.
         ConcurrentTransactionsError: Out of time while a prepared transaction was finished.
@@ -140,6 +149,10 @@ def abort_hanging(appenders: Appenders, partition: Partition, pair: ProducerPair
         StoreUnavailableError, ContendedError: Out of time. No ABORT was written.
     """
     context, (producer_id, epoch) = appenders.context, pair
+    if principal:
+        owner = find(context, [producer_id])[producer_id].item
+        if owner is not None:
+            judge_principal(owner, principal)
     while True:
         opened = verified_tail(partition).state.open_transactions.get(producer_id)
         if opened is None or opened.producer_epoch != epoch:

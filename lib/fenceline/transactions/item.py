@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from fenceline import limits
 from fenceline.format import keys
 from fenceline.model.transaction import (
     EMPTY,
@@ -56,6 +57,7 @@ class TransactionItem:
         is_fenced: The epoch was given to no producer.
         next_producer_id: The one that follows the last epoch, once that epoch has ended.
         expires_at: No time-out is due before, in ms; ``None`` where the transaction was not extended.
+        principal: The one that has the transactional id, by account and role; ``""`` while none has it.
         version: Of the item; ``None`` if it is still to be made.
         more: Members that this version does not know, kept as they are.
     """
@@ -76,6 +78,7 @@ class TransactionItem:
     is_fenced: bool = False
     next_producer_id: int | None = None
     expires_at: int | None = None
+    principal: str = ""
     version: int | None = None
     more: Mapping[str, Any] = field(default_factory=dict)
 
@@ -97,6 +100,30 @@ class TransactionItem:
         """Return True if it is ongoing past its time-out and past its extension, by the caller's clock (I9)."""
         due_at = max((self.started_at or 0) + self.transaction_timeout_ms, self.expires_at or 0)
         return self.state == ONGOING and now_ms > due_at
+
+    def is_ahead(self, now_ms: int) -> bool:
+        """Return True if it is open, and a time by which its end is judged is ahead of a clock that is right.
+
+        Args:
+            now_ms: The time by such a clock, asked after the item was read.
+        """
+        if self.is_prepared:
+            return is_ahead(self.decided_at, now_ms)
+        return self.state == ONGOING and self.without_ahead(now_ms) is not self
+
+    def without_ahead(self, now_ms: int) -> TransactionItem:
+        """Return the item without the times that no clock which is right can have caused; itself if there is none.
+
+        A time-out is then judged by the times that are left. Without any it is due.
+        """
+        begun, extended = self.started_at, self.expires_at
+        if is_ahead(begun, now_ms):
+            begun = None
+        if extended is not None and is_ahead(extended - limits.EXTENSION_MS_MAX, now_ms):
+            extended = None
+        if (begun, extended) == (self.started_at, self.expires_at):
+            return self
+        return replace(self, started_at=begun, expires_at=extended)
 
     def names(self, topic_id: str, partition: int) -> bool:
         """Return True if the partition is part of the transaction."""
@@ -120,6 +147,7 @@ class TransactionItem:
             "is_fenced": self.is_fenced,
             "next_producer_id": self.next_producer_id,
             **({} if self.expires_at is None else {"expires_at": [*self.pair, self.expires_at]}),
+            **({"principal": self.principal} if self.principal else {}),
         }
 
     def put(self, runtime: Runtime) -> Put:
@@ -148,6 +176,11 @@ class TransactionItem:
         )
 
 
+def is_ahead(time_ms: int | None, now_ms: int) -> bool:
+    """Return True if a transaction has a time that no clock which is right has shown by ``now_ms``."""
+    return time_ms is not None and time_ms - now_ms > limits.TRANSACTION_AHEAD_MS
+
+
 _PLAIN = (
     "producer_id",
     "producer_epoch",
@@ -159,7 +192,7 @@ _PLAIN = (
     "is_fenced",
     "next_producer_id",
 )
-_KNOWN = frozenset((*_PLAIN, "partitions", "groups", "cursors", "ended", "kept", "expires_at"))
+_KNOWN = frozenset((*_PLAIN, "partitions", "groups", "cursors", "ended", "kept", "expires_at", "principal"))
 
 
 def transaction_from_item(item: Item) -> TransactionItem:
@@ -179,6 +212,7 @@ def transaction_from_item(item: Item) -> TransactionItem:
         ended=None if value["ended"] is None else ProducerPair(*value["ended"]),
         kept=None if value["kept"] is None else ProducerPair(*value["kept"]),
         expires_at=_extension(value),
+        principal=value.get("principal", ""),
         version=item.version,
         more={member: kept for member, kept in value.items() if member not in _KNOWN},
     )

@@ -48,7 +48,11 @@ def read_by_producer(context: Context, producer_id: int) -> TransactionItem | No
 
 
 def act(
-    context: Context, transactional_id: str, request: Request, take_producer_id: Callable[[], int] | None = None
+    context: Context,
+    transactional_id: str,
+    request: Request,
+    take_producer_id: Callable[[], int] | None = None,
+    principal: str = "",
 ) -> Decision:
     """Read the item, decide, and write what was decided: one attempt.
 
@@ -65,7 +69,7 @@ def act(
     spare = None
     if take_producer_id is not None and needs_producer_id(item, request):
         spare = take_producer_id()
-    decision = decide(item, request, context.runtime.now_ms(), spare=spare)
+    decision = decide(item, request, context.runtime.now_ms(), spare=spare, principal=principal)
     return write(context, decision) if decision.is_change else decision
 
 

@@ -2,24 +2,49 @@
 
 Rule: a listing only looks: it ends nothing that is due ("Meeting a transaction").
 
+Rule: one listing reads a bounded number of items, whatever of them fits. It says where the next one goes on.
+
 Not here: one transaction by its id (``coordinator``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from fenceline import limits
 from fenceline.errors import InvalidRequestError
 from fenceline.format import keys
+from fenceline.format.item_size import size_of
 from fenceline.format.partitioner import COORDINATOR_SHARDS
 from fenceline.log.context import Context
+from fenceline.model.principal import is_anothers
 from fenceline.model.transaction import ONGOING, STATES, Transaction
 from fenceline.transactions import item_store
 from fenceline.transactions.item import TransactionItem, transaction_from_item
 
-_ITEMS_MAX = 256  # of one shard, read at once
+_ITEMS_MAX = 128  # of one shard, read at once
+_FIRST_ITEMS_MAX = 16  # the same, of all shards side by side
+
+
+@dataclass(slots=True)
+class Reads:
+    """What one listing has read, and where it stopped.
+
+    Attributes:
+        go_on_after: The last id that was looked at, where the listing read as much as it may.
+    """
+
+    items_max: int = limits.LISTED_ITEMS_MAX
+    bytes_max: int = limits.LISTED_BYTES_MAX
+    items: int = 0
+    bytes: int = 0
+    go_on_after: str | None = None
+
+    @property
+    def is_over(self) -> bool:
+        return self.items >= self.items_max or self.bytes >= self.bytes_max
 
 
 def list_transactions(
@@ -30,12 +55,17 @@ def list_transactions(
     longer_than_ms: int | None = None,
     start_after: str = "",
     limit: int,
+    principal: str = "",
+    reads: Reads | None = None,
 ) -> tuple[Sequence[Transaction], bool]:
     """Return up to ``limit`` transactions that fit, and whether there are more.
 
     Args:
         states: Of ``STATES``; none: all. ``Dead`` lists nothing.
-        longer_than_ms: Ongoing or prepared for strictly longer than this.
+        longer_than_ms: Ongoing or prepared for strictly longer than this, or with a time that no right clock has shown
+            yet: how long it is open is not known then.
+        principal: Only what this one may use (``principal.lasting``); ``""`` for everything.
+        reads: What is filled in, where the caller goes on.
 
     Raises:
         InvalidRequestError: A state is unknown.
@@ -45,49 +75,64 @@ def list_transactions(
         if state not in STATES:
             raise InvalidRequestError(f"a state is one of {', '.join(STATES)}: state={state}", field="state")
     now_ms = context.runtime.now_ms()
+    reads = Reads() if reads is None else reads
 
     def fits(item: TransactionItem) -> bool:
         is_wanted = (not states or item.state in states) and producer_id in (None, item.producer_id)
+        is_wanted = is_wanted and not is_anothers(item.principal, principal)
         if longer_than_ms is None or not is_wanted:
             return is_wanted
         is_open = item.state == ONGOING or item.is_prepared
-        return is_open and now_ms - (item.started_at or 0) > longer_than_ms
+        return is_open and (now_ms - (item.started_at or 0) > longer_than_ms or item.is_ahead(now_ms))
 
     found: list[Transaction] = []
     # No id is longer than this, and a store's keys have bounds.
     start_after = start_after[: limits.TRANSACTIONAL_ID_BYTES_MAX + 1]
-    for item in _items(context, producer_id, start_after, limit):
+    for item in _items(context, producer_id, start_after, limit, reads):
         if fits(item):
             if len(found) == limit:
                 return found, True
             found.append(item.shown())
-    return found, False
+    return found, reads.go_on_after is not None
 
 
-def _items(context: Context, producer_id: int | None, start_after: str, limit: int) -> Iterator[TransactionItem]:
+def _items(
+    context: Context, producer_id: int | None, start_after: str, limit: int, reads: Reads
+) -> Iterator[TransactionItem]:
     if producer_id is None:
-        yield from _by_id(context, start_after, limit)
+        yield from _by_id(context, start_after, limit, reads)
         return
     item = item_store.read_by_producer(context, producer_id) if producer_id >= 0 else None
     if item is not None and item.transactional_id.encode() > start_after.encode():
         yield item
 
 
-def _by_id(context: Context, start_after: str, limit: int) -> Iterator[TransactionItem]:
-    """Yield all transactions after an id, in byte order.
+def _by_id(context: Context, start_after: str, limit: int, reads: Reads) -> Iterator[TransactionItem]:
+    """Yield the transactions after an id, in byte order, until ``reads`` is over.
 
     The shards are read side by side: at first what a page of ``limit`` likely takes of each, then twice as many.
     """
     shards = [_Shard(context, shard, start_after) for shard in range(COORDINATOR_SHARDS)]
-    size = 4 + 3 * limit // COORDINATOR_SHARDS
+    # Of 500 partitions each, so many fit in the memory of a function.
+    size = min(4 + 3 * limit // COORDINATOR_SHARDS, _FIRST_ITEMS_MAX)
+    last: str | None = None
     while shards:
+        # The first round reads of every shard, so each listing comes forward.
+        if last is not None and reads.is_over:
+            reads.go_on_after = last
+            return
         hungry = [shard for shard in shards if not shard.items]
         context.runtime.gather([partial(shard.read, size) for shard in hungry])
+        for shard in hungry:
+            reads.items += max(len(shard.items), 1)
+            reads.bytes += shard.bytes
         size = min(2 * size, _ITEMS_MAX)
         shards = [shard for shard in shards if shard.items]
         while shards and all(shard.items for shard in shards):
             least = min(shards, key=lambda shard: shard.items[0].transactional_id.encode())
-            yield least.items.pop(0)
+            taken = least.items.pop(0)
+            last = taken.transactional_id
+            yield taken
             if not least.items and least.is_read:
                 shards.remove(least)
 
@@ -100,11 +145,13 @@ class _Shard:
         self._partition = keys.transactions_of(shard)
         self._after = start_after
         self.items: list[TransactionItem] = []
+        self.bytes = 0  # of these items, as they are stored
         self.is_read = False  # to its end
 
     def read(self, limit: int) -> None:
         found = self._context.items.query(self._partition, start_after=self._after, limit=limit)
         self.items = [transaction_from_item(item) for item in found]
+        self.bytes = sum(size_of(item.key, item.value) for item in found)
         self.is_read = len(found) < limit
         if found:
             self._after = found[-1].key.sort

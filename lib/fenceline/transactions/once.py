@@ -9,15 +9,16 @@ Not here: that write (``ends``), and what it decides (``decide_ends``).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fenceline.errors import AlreadyCommittedError
 from fenceline.format import keys
 from fenceline.log.context import Context
 from fenceline.log.retry import Attempts
+from fenceline.model.principal import judge
 from fenceline.model.transaction import OnceMark
-from fenceline.ports import Delete, Item, Put
+from fenceline.ports import Delete, Item, ItemValue, Put
 from fenceline.runtime import Runtime
 
 NONE = -1  # the version of an application that has committed none
@@ -29,15 +30,23 @@ class OnceItem:
 
     Attributes:
         version: Of the item, not of the application; ``None`` if it is still to be made.
+        principal: The one that has the application, by account and role; ``""`` while none has it.
     """
 
     mark: OnceMark
     version: int | None = None
+    principal: str = ""
 
     def put(self, runtime: Runtime) -> Put:
         """Return the write of this item on the version that was read; a new item begins at a random version."""
         mark = self.mark
-        value = {"version": mark.version, "note": mark.note, "committed_at": mark.committed_at}
+        value: dict[str, ItemValue] = {
+            "version": mark.version,
+            "note": mark.note,
+            "committed_at": mark.committed_at,
+            # A process of before principals drops it: the next end gives it again.
+            **({"principal": self.principal} if self.principal else {}),
+        }
         version = runtime.fresh_version() if self.version is None else self.version + 1
         return Put(keys.once_item(mark.app_id), value, version, self.version)
 
@@ -45,7 +54,17 @@ class OnceItem:
 def once_from_item(item: Item) -> OnceItem:
     value: Mapping[str, Any] = item.value
     mark = OnceMark(item.key.sort, value["version"], value["note"], value["committed_at"])
-    return OnceItem(mark, item.version)
+    return OnceItem(mark, item.version, value.get("principal", ""))
+
+
+def judge_application(stored: OnceItem | None, principal: str) -> None:
+    """Check that the principal may use the application.
+
+    Raises:
+        NotAuthorizedError: It is another principal's.
+    """
+    if stored is not None:
+        judge(stored.principal, principal, f"the application {stored.mark.app_id}")
 
 
 def raised(stored: OnceItem | None, wanted: OnceMark, now_ms: int) -> OnceItem:
@@ -63,29 +82,33 @@ def raised(stored: OnceItem | None, wanted: OnceMark, now_ms: int) -> OnceItem:
             note=mark.note,
         )
     made = OnceMark(wanted.app_id, wanted.version, wanted.note, now_ms)
-    return OnceItem(made, None if stored is None else stored.version)
+    return OnceItem(made) if stored is None else replace(stored, mark=made)
 
 
-def read(context: Context, app_id: str) -> OnceItem | None:
+def read(context: Context, app_id: str, principal: str = "") -> OnceItem | None:
     """Return what an application has committed; ``None`` where it has committed nothing.
 
     Raises:
+        NotAuthorizedError: The application is another principal's.
         Unavailable: The item store could not be asked.
     """
     key = keys.once_item(app_id)
     found = context.items.get([key]).get(key)
-    return None if found is None else once_from_item(found)
+    stored = None if found is None else once_from_item(found)
+    judge_application(stored, principal)
+    return stored
 
 
-def forget(context: Context, app_id: str) -> None:
+def forget(context: Context, app_id: str, principal: str = "") -> None:
     """Delete what an application has committed, so that any version may be committed again. Twice does no harm.
 
     Raises:
+        NotAuthorizedError: The application is another principal's. Nothing was deleted.
         StoreUnavailableError, ContendedError: Nothing was deleted.
         OutcomeUnknownError: It may have been deleted.
     """
     for attempt in Attempts(context.runtime, "the version that is committed"):
         with attempt:
-            found = read(context, app_id)
+            found = read(context, app_id, principal)
             if found is not None and found.version is not None:
                 context.items.write([Delete(keys.once_item(app_id), found.version)])

@@ -48,18 +48,21 @@ class _Open(NamedTuple):
 
 
 def find_hanging(client: Client, topic: str | None, partition: int | None) -> list[Hanging]:
-    """Return what hangs in a partition, in a topic, or, without a name, anywhere."""
+    """Return what hangs in a partition, in a topic, or, without a name, anywhere.
+
+    It asks by the operators' route. Another principal's transaction that is not listed would seem to hang.
+    """
     places = list(_places(client, topic, partition))
     opened = [one for place in counted(places, "partitions") for one in _opened(client, *place)]
     if not opened:
         return []
     # One listing explains nearly all of them: a request for each would look through all ids each time.
-    known = {one.producer_id: one for one in client.transactions(longer_than_ms=0)}
+    known = {one.producer_id: one for one in client.transactions(longer_than_ms=0, as_operator=True)}
     suspects: dict[_Open, Hanging] = {}
     for one in opened:
         if _why(one, known.get(one.producer_id)) is None:
             continue
-        owner = next(iter(client.transactions(producer_id=one.producer_id)), None)
+        owner = next(iter(client.transactions(producer_id=one.producer_id, as_operator=True)), None)
         if (why := _why(one, owner)) is not None:
             suspects[one] = Hanging(*one, None if owner is None else owner.transactional_id, why)
     still = {_key(one) for place in {(one.topic, one.partition) for one in suspects} for one in _opened(client, *place)}

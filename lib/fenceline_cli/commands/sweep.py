@@ -27,6 +27,7 @@ COUNTS = (
     "compactions",
     "transactions",
     "transactions_overdue",
+    "transactions_ahead",
     "transactions_hanging",
     "objects",
     "items",
@@ -61,7 +62,8 @@ def sweep(
 
     The command goes once over everything. It also brings checkpoints forward, compacts what is due, finishes deletions
     of topics, and expires producers. It ends transactions that are decided, or whose time-out is over, and reports
-    those that hang. It may run beside servers and other sweepers, and be ended at any time.
+    those that hang, and those that a wrong clock has begun. It may run beside servers and other sweepers, and be ended
+    at any time.
 
     The columns count what was done; "objects" and "items" are those deleted, and "transactions" those ended. The exit
     code is 1 if anything went wrong, or hangs.

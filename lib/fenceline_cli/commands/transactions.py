@@ -35,12 +35,21 @@ app = typer.Typer(
     help="List, describe and end transactions, and run a command in transactions.\n\n"
     "Readers with read_committed wait at last_stable_offset ('fenceline offsets') until the transaction that is open "
     "there ends. 'fenceline producers describe' shows its producer_id. 'list --producer-id' then shows its "
-    "transactional id, and 'fence' ends it at once. If it hangs, 'find-hanging' shows it, and 'abort' ends it.",
+    "transactional id, and 'fence' ends it at once. If it hangs, 'find-hanging' shows it, and 'abort' ends it.\n\n"
+    "With AWS credentials a transactional id belongs to the role or user that made it. 'list --operator' and "
+    "'fence --operator' reach the ids of others, and 'find-hanging' and 'abort' always do. They need leave for "
+    "/v1/operator/*, which operators have.",
     epilog="Example: fenceline txn list --state Ongoing\n\n"
     "Example: fenceline txn run --in orders --out totals --group totals -- ./totals.py",
 )
 
 State = Literal["Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead"]
+AsOperator = Annotated[
+    bool,
+    typer.Option(
+        "--operator", help="Reach the ids of all roles and users, as an operator; it needs leave for /v1/operator/*."
+    ),
+]
 TransactionalId = Annotated[str, typer.Argument(metavar="ID", help="The transactional id.")]
 
 COLUMNS = (
@@ -70,17 +79,22 @@ def list_transactions(
             help="List only transactions that have been open, or being ended, for longer, as 30s or 5m.",
         ),
     ] = None,
+    as_operator: AsOperator = False,
     as_json: AsJson = False,
     url: Url = DEFAULT_URL,
 ) -> None:
     """List transactional ids by name, each with the state of its transaction. This only looks, and ends nothing.
 
-    Ongoing is open. PrepareCommit and PrepareAbort are decided, and being ended. The other states have no transaction:
-    partitions and groups are empty there.
+    Those of other roles and users are left out without --operator. Ongoing is open. PrepareCommit and PrepareAbort are
+    decided, and being ended. The other states have no transaction: partitions and groups are empty there.
     """
     longer_than_ms = None if longer_than is None else round(longer_than * 1_000)
     with connect(url) as client:
-        found = list(client.transactions(state=state, producer_id=producer_id, longer_than_ms=longer_than_ms))
+        found = list(
+            client.transactions(
+                state=state, producer_id=producer_id, longer_than_ms=longer_than_ms, as_operator=as_operator
+            )
+        )
     if as_json:
         print_json([_document(one) for one in found])
         return
@@ -91,7 +105,8 @@ def list_transactions(
 def describe(transactional_id: TransactionalId, as_json: AsJson = False, url: Url = DEFAULT_URL) -> None:
     """Show the transaction of an id: its state, its producer, its partitions and its groups.
 
-    A transaction whose time-out is over is aborted by this look, and one that is decided is ended.
+    A transaction whose time-out is over is aborted by this look, and one that is decided is ended. That of another role
+    or user is refused; an operator finds it with 'fenceline txn list --operator --json'.
     """
     with connect(url) as client:
         found = client.transaction(transactional_id)
@@ -114,17 +129,30 @@ def describe(transactional_id: TransactionalId, as_json: AsJson = False, url: Ur
     print_rows(("topic", "partition"), [(place.topic, place.partition) for place in found.partitions])
 
 
-@app.command(epilog="Example: fenceline txn fence totals:totals")
-def fence(transactional_id: TransactionalId, as_json: AsJson = False, url: Url = DEFAULT_URL) -> None:
+@app.command(
+    epilog="Example: fenceline txn fence totals:totals\n\nExample: fenceline txn fence --operator totals:totals"
+)
+def fence(
+    transactional_id: TransactionalId,
+    as_operator: AsOperator = False,
+    as_json: AsJson = False,
+    url: Url = DEFAULT_URL,
+) -> None:
     """Fence the producer of a transactional id, and abort its open transaction.
 
     The command takes the id's next epoch, as a new producer would. From then on the old producer can neither write nor
     commit. A transaction that was decided before stays as it was decided. An id that does not exist is not made.
+
+    With --operator the id may be that of another role or user. It then belongs to none, until the next producer asks
+    for it.
     """
     with connect(url) as client:
-        before = client.transaction(transactional_id)
-        timeout_ms = before.transaction_timeout_ms  # kept as it was
-        now = client.transactional_producer_id(transactional_id, timeout_ms=timeout_ms)
+        if as_operator:
+            before, now = client.fence_transactional_id(transactional_id)
+        else:
+            before = client.transaction(transactional_id)
+            timeout_ms = before.transaction_timeout_ms  # kept as it was
+            now = client.transactional_producer_id(transactional_id, timeout_ms=timeout_ms)
     if as_json:
         pair = {"producer_id": now.producer_id, "producer_epoch": now.producer_epoch}
         print_json({"fenced": transactional_id, **pair, "before": _document(before)})
@@ -175,6 +203,8 @@ def find(
     no longer exists then, or has a later epoch. That is a sign of damage. Readers with read_committed, compaction and
     retention wait for it until 'fenceline txn abort' ends it. The command only looks; its exit code is 1 if anything
     hangs.
+
+    It is for operators: it looks at the ids of all roles and users, and needs leave for GET /v1/operator/transactions.
     """
     if topic is None and partition is not None:
         raise CommandError("--partition needs a topic; give TOPIC, too")
@@ -202,6 +232,8 @@ def abort(
 
     Readers with read_committed never see its records then. This cannot be undone; the command asks first. One that does
     not hang is refused: its producer, its time-out or 'fenceline txn fence' ends it, in all its partitions at once.
+
+    It is for operators, and needs leave for POST /v1/operator/abort-transaction.
     """
     from fenceline.model.transaction import ProducerPair
 
@@ -212,7 +244,8 @@ def abort(
         if since is not None:  # else the service refuses it
             records = f"its records from offset {since} on"
             confirm(is_sure, f"Abort {what}? Readers will not see {records}.", f"this aborts {what}, with {records}")
-        client.abort_hanging_transaction(topic, partition, ProducerPair(producer_id, producer_epoch))
+        pair_of_it = ProducerPair(producer_id, producer_epoch)
+        client.abort_hanging_transaction(topic, partition, pair_of_it, as_operator=True)
     if as_json:
         pair = {"producer_id": producer_id, "producer_epoch": producer_epoch}
         print_json({"aborted": {"topic": topic, "partition": partition, **pair}})

@@ -9,11 +9,13 @@ from fenceline.model.subscription import GroupOffset
 from fenceline.model.transaction import OnceMark, ProducerPair, TopicPartition, TransactionMember
 from fenceline_http import responses
 from fenceline_http.fields import GROUP, TRANSACTIONAL_ID
+from fenceline_http.request import topic_name
 from fenceline_http.responses import Response
 
 if TYPE_CHECKING:
     from fenceline_http.operations.ends import EndTransaction, EndTransactions, ExtendTransaction, OfProducer, Once
     from fenceline_http.operations.transactions import (
+        AbortAnywhere,
         AbortTransaction,
         AddGroup,
         AddPartitions,
@@ -40,7 +42,9 @@ def new_producer_id(request: Request, wanted: ProducerIdRequest) -> Response:
     pair = None
     if wanted.producer_id is not None and wanted.producer_epoch is not None:
         pair = ProducerPair(wanted.producer_id, wanted.producer_epoch)
-    given = request.log.transactions.init(wanted.transactional_id, wanted.transaction_timeout_ms, pair)
+    given = request.log.transactions.init(
+        wanted.transactional_id, wanted.transaction_timeout_ms, pair, principal=request.principal
+    )
     return responses.json(responses.pair(given))
 
 
@@ -60,12 +64,12 @@ def _coordinator(request: Request, key: str) -> Response:
 
 def add_partitions(request: Request, wanted: AddPartitions) -> Response:
     places = [TopicPartition(one.topic, one.partition) for one in wanted.partitions]
-    became = request.log.transactions.add_partitions(_id(request), _pair(wanted), places)
+    became = request.log.transactions.add_partitions(_id(request), _pair(wanted), places, principal=request.principal)
     return responses.results([(responses.place(*place), error) for place, error in zip(places, became, strict=True)])
 
 
 def add_group(request: Request, wanted: AddGroup) -> Response:
-    request.log.transactions.add_group(_id(request), _pair(wanted), wanted.group)
+    request.log.transactions.add_group(_id(request), _pair(wanted), wanted.group, principal=request.principal)
     return responses.empty(204)
 
 
@@ -78,14 +82,15 @@ def send_offsets(request: Request, wanted: SendOffsets) -> Response:
 
 
 def end(request: Request, wanted: EndTransaction) -> Response:
-    is_commit = wanted.result == "commit"
-    ended = request.log.transactions.end(_id(request), _pair(wanted), is_commit, _once(wanted.once))
+    is_commit, once = wanted.result == "commit", _once(wanted.once)
+    ended = request.log.transactions.end(_id(request), _pair(wanted), is_commit, once, principal=request.principal)
     return responses.json(responses.pair(ended))
 
 
 def end_all(request: Request, wanted: EndTransactions) -> Response:
     members = [TransactionMember(one.transactional_id, _pair(one)) for one in wanted.transactions]
-    ended = request.log.transactions.end_all(members, wanted.result == "commit", _once(wanted.once))
+    is_commit, once = wanted.result == "commit", _once(wanted.once)
+    ended = request.log.transactions.end_all(members, is_commit, once, principal=request.principal)
     return responses.json({"transactions": [responses.member(one) for one in ended]})
 
 
@@ -94,16 +99,18 @@ def _once(wanted: Once | None) -> OnceMark | None:
 
 
 def extend(request: Request, wanted: ExtendTransaction) -> Response:
-    expires_at = request.log.transactions.extend(_id(request), _pair(wanted), wanted.timeout_ms)
+    expires_at = request.log.transactions.extend(
+        _id(request), _pair(wanted), wanted.timeout_ms, principal=request.principal
+    )
     return responses.json({"expires_at": expires_at})
 
 
 def show_once(request: Request) -> Response:
-    return responses.json(responses.once(request.log.transactions.once(_app_id(request))))
+    return responses.json(responses.once(request.log.transactions.once(_app_id(request), principal=request.principal)))
 
 
 def forget_once(request: Request) -> Response:
-    request.log.transactions.forget_once(_app_id(request))
+    request.log.transactions.forget_once(_app_id(request), principal=request.principal)
     return responses.empty(204)
 
 
@@ -112,23 +119,46 @@ def _app_id(request: Request) -> str:
 
 
 def list_transactions(request: Request, wanted: TransactionList) -> Response:
-    found, has_more = request.log.transactions.list(
+    return _listed(request, wanted, request.principal)
+
+
+def list_for_operator(request: Request, wanted: TransactionList) -> Response:
+    return _listed(request, wanted, "")
+
+
+def _listed(request: Request, wanted: TransactionList, principal: str) -> Response:
+    page = request.log.transactions.list(
         state=wanted.state,
         producer_id=wanted.producer_id,
         longer_than_ms=wanted.longer_than_ms,
         start_after=wanted.start_after,
         limit=wanted.limit,
+        principal=principal,
     )
-    return responses.json(responses.listed("transactions", map(responses.transaction, found), has_more=has_more))
+    shown, is_cut = responses.fitting(map(responses.transaction, page.transactions))
+    # A page that is cut goes on after its last one.
+    place = {} if is_cut or page.go_on_after is None else {"go_on_after": page.go_on_after}
+    return responses.json({"transactions": shown, "has_more": page.has_more or is_cut, **place})
 
 
 def show_transaction(request: Request) -> Response:
-    return responses.json(responses.transaction(request.log.transactions.get(_id(request))))
+    found = request.log.transactions.get(_id(request), principal=request.principal)
+    return responses.json(responses.transaction(found))
 
 
 def abort_hanging(request: Request, wanted: AbortTransaction) -> Response:
-    request.log.transactions.abort_hanging(*request.partition, _pair(wanted))
+    request.log.transactions.abort_hanging(*request.partition, _pair(wanted), principal=request.principal)
     return responses.empty(204)
+
+
+def abort_for_operator(request: Request, wanted: AbortAnywhere) -> Response:
+    request.log.transactions.abort_hanging(topic_name(wanted.topic), wanted.partition, _pair(wanted))
+    return responses.empty(204)
+
+
+def fence(request: Request) -> Response:
+    fenced = request.log.transactions.fence(_id(request))
+    return responses.json({**responses.pair(fenced.pair), "before": responses.transaction(fenced.before)})
 
 
 def _pair(wanted: OfProducer) -> ProducerPair:

@@ -16,7 +16,7 @@ from fenceline.errors import InvalidTransactionTimeoutError
 from fenceline.model.transaction import STATES
 from fenceline_http.declared import Body, Members, Nothing, Query, object_of, optional, required
 from fenceline_http.fields import GROUP, TEXT, TRANSACTIONAL_ID, choice, integer, list_of, refuse, size
-from fenceline_http.json_schema import STRING, Named, array, described, nullable, obj
+from fenceline_http.json_schema import BOOLEAN, STRING, Named, array, described, nullable, obj
 from fenceline_http.json_schema import integer as integer_schema
 from fenceline_http.operations import ends
 from fenceline_http.operations.ends import (
@@ -31,8 +31,10 @@ from fenceline_http.operations.ends import (
 )
 from fenceline_http.operations.shared import KNOWN, LIMIT_TEXT, OWNER, PARTITION, STORES, WRITES, CommittedOffset
 from fenceline_http.route import Route
-from fenceline_http.schemas import INT16_MAX, PROBLEM, SUBSCRIPTION_NAME, TOPIC_NAME, page_of
+from fenceline_http.schemas import INT16_MAX, PROBLEM, SUBSCRIPTION_NAME, TOPIC_NAME
 from fenceline_http.schemas import TRANSACTIONAL_ID as TRANSACTIONAL_ID_SCHEMA
+
+_OPERATOR = "/v1/operator"
 
 
 class ProducerIdRequest(Body, is_optional=True):
@@ -102,6 +104,13 @@ class AbortTransaction(OfProducer, Body):
     """The producer whose hanging transaction is to end."""
 
 
+class AbortAnywhere(OfProducer, Body):
+    """The producer whose hanging transaction an operator ends, and where."""
+
+    topic: str = required(TEXT)
+    partition: int = required(integer())
+
+
 class TransactionList(Query):
     """Some of the transactions."""
 
@@ -153,6 +162,18 @@ _TRANSACTION_SHOWN = Named(
         {"expires_at": described(integer_schema(), "Where it was extended: its time-out is not due before.")},
     ),
     "The transaction of a transactional id. The lists are empty before it begins and after it is complete.",
+)
+
+_TRANSACTIONS_SHOWN = Named(
+    "Transactions",
+    obj(
+        {"transactions": array(_TRANSACTION_SHOWN), "has_more": BOOLEAN},
+        {
+            "go_on_after": described(
+                TRANSACTIONAL_ID_SCHEMA, "Where the next page begins, if not after the last one of these."
+            )
+        },
+    ),
 )
 
 _PLACES_EXAMPLE = [{"topic": "orders", "partition": 0}]
@@ -274,9 +295,10 @@ ROUTES = (
         operation="listTransactions",
         tag="Transactions",
         summary="List transactions by their ids",
-        description="Lists transactions in byte order of their transactional ids.",
+        description="Lists transactions in byte order of their transactional ids: the caller's, and those of no "
+        "principal.",
         takes=TransactionList,
-        answers={200: Named("Transactions", page_of("transactions", _TRANSACTION_SHOWN))},
+        answers={200: _TRANSACTIONS_SHOWN},
         codes=(*STORES, "CONTENDED"),
         query={"state": "Ongoing"},
         answer={"transactions": [_EXAMPLE], "has_more": False},
@@ -302,10 +324,63 @@ ROUTES = (
         tag="Transactions",
         summary="Abort a hanging transaction in one partition",
         description="Aborts what a producer has open in a partition, where no coordinator knows of it. It is for "
-        "damage: no transaction hangs otherwise.",
+        "damage: no transaction hangs otherwise. Of another principal's id the operators' route does it.",
         takes=AbortTransaction,
         answers={204: None},
         codes=(*KNOWN, *WRITES, "INVALID_TXN_STATE", "CONCURRENT_TRANSACTIONS"),
         body=PAIR_EXAMPLE,
+    ),
+    Route(
+        "GET",
+        f"{_OPERATOR}/transactions",
+        "transactions.list_for_operator",
+        operation="listTransactionsOfAll",
+        tag="Operators",
+        summary="List the transactions of all principals",
+        description="Lists transactions in byte order of their transactional ids, those of every principal.",
+        takes=TransactionList,
+        answers={200: _TRANSACTIONS_SHOWN},
+        codes=(*STORES, "CONTENDED"),
+        query={"longer_than_ms": 60_000},
+        answer={"transactions": [_EXAMPLE], "has_more": False},
+    ),
+    Route(
+        "POST",
+        f"{_OPERATOR}/transactions/{{transactional_id}}/fence",
+        "transactions.fence",
+        operation="fenceTransactionalId",
+        tag="Operators",
+        summary="Fence a transactional id of any principal",
+        description="Aborts the transaction of a transactional id if it is under way, and fences its producer. The id "
+        "then belongs to no principal, until the next request for it.",
+        answers={
+            200: Named(
+                "FencedTransactionalId",
+                obj(
+                    {
+                        "producer_id": integer_schema(),
+                        "producer_epoch": integer_schema(0, INT16_MAX),
+                        "before": _TRANSACTION_SHOWN,
+                    }
+                ),
+                "The pair in force, which no producer has, and the transaction that was met.",
+            )
+        },
+        codes=(*WRITES, "TRANSACTIONAL_ID_NOT_FOUND", "CONCURRENT_TRANSACTIONS"),
+        answer={**PAIR_EXAMPLE, "producer_epoch": 1, "before": _EXAMPLE},
+    ),
+    Route(
+        "POST",
+        f"{_OPERATOR}/abort-transaction",
+        "transactions.abort_for_operator",
+        operation="abortTransactionOfAny",
+        tag="Operators",
+        summary="Abort a hanging transaction of any principal in one partition",
+        description="Aborts what a producer has open in a partition, where no coordinator knows of it, as "
+        "`abort-transaction` of a partition does.",
+        takes=AbortAnywhere,
+        answers={204: None},
+        codes=(*KNOWN, *WRITES, "INVALID_TXN_STATE", "CONCURRENT_TRANSACTIONS"),
+        body={"topic": "orders", "partition": 0, **PAIR_EXAMPLE},
     ),
 )

@@ -166,9 +166,14 @@ def _check_closed(truth: OnceTruth, operation: Operation, following: dict[Member
             if given.pair != pair:
                 raise Violation(f"{operation}: answered {pair}, before that {given}")
     once = request.once
-    if once is not None and not any(
-        (one.app_id, one.version) == (once.app_id, once.version) and step <= operation.ended
-        for step, one in truth.raised
+    # A repeat is answered as one where a higher version is stored, too, whatever ended its members.
+    if (
+        once is not None
+        and not _is_repeat(truth, request, operation.began)
+        and not any(
+            (one.app_id, one.version) == (once.app_id, once.version) and step <= operation.ended
+            for step, one in truth.raised
+        )
     ):
         raise Violation(f"{operation}: told that it is committed, but the version was never raised")
 

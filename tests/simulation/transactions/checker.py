@@ -46,6 +46,7 @@ CODES = {
     "claim": {"PRODUCER_FENCED", *_STORES},
     "close": {*_OWNERS, *_STORES},
     "abort-by-hand": {"INVALID_TXN_STATE", "CONCURRENT_TRANSACTIONS", *_STORES},
+    "fence-by-hand": {"TRANSACTIONAL_ID_NOT_FOUND", "CONCURRENT_TRANSACTIONS", *_STORES},
     "guess": {*_MACHINE, *_APPENDS, *_STORES, "PRODUCER_BUSY"},
 }
 

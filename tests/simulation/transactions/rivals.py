@@ -144,15 +144,21 @@ def _close(session_id: str, log: Any) -> Any:
 
 
 def abort_by_hand(stage: Stage, name: str) -> None:
-    """Abort what a producer has open, as an operator would who takes it for damaged: it is refused."""
+    """Abort what a producer has open, as an operator would who takes it for damaged: it is refused. Or fence its id."""
     rng = stage.rng
     for _ in range(stage.rounds * 3):
         stage.world.sleep(rng.random() * 800)
         if stage.transactions:
-            pair = rng.choice(stage.transactions[-4:]).pair
+            other = rng.choice(stage.transactions[-4:])
             partition = int(rng.random() * stage.partitions)
-            _try(stage, name, "abort-by-hand", pair, partial(_abort, partition, pair))
+            _try(stage, name, "abort-by-hand", other.pair, partial(_abort, partition, other.pair))
+            if rng.random() < 0.3:
+                _try(stage, name, "fence-by-hand", other.pair, partial(_fence, other.transactional_id))
 
 
 def _abort(partition: int, pair: ProducerPair, log: Any) -> Any:
     return log.transactions.abort_hanging(TOPIC, partition, pair)
+
+
+def _fence(transactional_id: str, log: Any) -> Any:
+    return log.transactions.fence(transactional_id)

@@ -179,6 +179,30 @@ def test_transactions_are_listed_page_by_page_by_what_is_asked_for():
     ]
 
 
+def test_a_list_goes_on_where_the_service_stopped_looking_also_behind_an_empty_page():
+    client, asked = client_of(
+        ok({"transactions": [SHOWN], "has_more": True, "go_on_after": "k"}),
+        ok({"transactions": [], "has_more": True, "go_on_after": "m/1"}),
+        ok({"transactions": [], "has_more": False}),
+    )
+
+    assert len(list(client.transactions(as_operator=True))) == 1
+    assert [path for _, path, _ in asked] == [
+        "/v1/operator/transactions",
+        "/v1/operator/transactions?start_after=k",
+        "/v1/operator/transactions?start_after=m%2F1",
+    ]
+
+
+def test_an_operator_fences_an_id_and_hears_what_was_met():
+    client, asked = client_of(ok({"producer_id": 7, "producer_epoch": 4, "before": SHOWN}))
+
+    before, pair = client.fence_transactional_id("a b/c")
+
+    assert (before.transactional_id, before.state, pair) == ("a b/c", "Ongoing", ProducerPair(7, 4))
+    assert asked == [("POST", "/v1/operator/transactions/a%20b%2Fc/fence", None)]
+
+
 def test_producers_of_a_partition_are_listed_page_by_page_by_their_ids():
     states = [
         {
@@ -207,6 +231,14 @@ def test_a_hanging_transaction_is_aborted_by_its_pair():
 
     body = {"producer_id": 7, "producer_epoch": 3}
     assert asked == [("POST", "/v1/topics/t/partitions/1/abort-transaction", body)]
+
+
+def test_an_operator_aborts_a_hanging_transaction_of_any_principal():
+    client, asked = client_of(httpx.Response(204))
+    client.abort_hanging_transaction("t", 1, PAIR, as_operator=True)
+
+    body = {"topic": "t", "partition": 1, "producer_id": 7, "producer_epoch": 3}
+    assert asked == [("POST", "/v1/operator/abort-transaction", body)]
 
 
 def test_a_coordinator_is_looked_up_by_kind_and_key():

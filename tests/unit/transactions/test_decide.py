@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from fenceline import limits
-from fenceline.errors import FencelineError, InvalidRequestError
+from fenceline.errors import FencelineError, InvalidRequestError, NotAuthorizedError
 from fenceline.format import keys
 from fenceline.format.item_size import size_of
 from fenceline.model.transaction import (
@@ -23,6 +23,8 @@ from fenceline.transactions.decide import (
     Add,
     Decision,
     End,
+    Extend,
+    Fence,
     Init,
     Meet,
     Request,
@@ -398,3 +400,94 @@ def test_the_end_of_a_full_transaction_fits_its_item() -> None:
     ended = decide(full, End(full.pair, is_commit=True), NOW, spare=limits.INT64_MAX).item
     for found in (ended, decide(full, Meet(), NOW + 1).item):
         assert size_of(keys.transaction_item("t"), found.to_value()) < limits.ITEM_BYTES_MAX - 64 * 1024
+
+
+# Principals, and an operator's fence
+
+
+ANY_REQUEST = (
+    Init("t", 5),
+    Init("t", 5, PAIR),
+    Add(PAIR, (PLACE,)),
+    Send(PAIR, "g"),
+    Extend(PAIR, 5),
+    End(PAIR, is_commit=True),
+    End(BEFORE, is_commit=True),
+    Meet(),
+)
+
+
+@pytest.mark.parametrize("request_", ANY_REQUEST, ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize("state", [ONGOING, *CALM, *PREPARED])
+def test_another_principal_is_refused_before_anything_else_is_judged(state: str, request_: Request) -> None:
+    """Also past the time-out, and where the request is a repeat."""
+    found = item(state, principal="alice", ended=BEFORE, started_at=0)
+    with pytest.raises(NotAuthorizedError) as caught:
+        decide(found, request_, NOW, principal="bob", spare=SPARE)
+    assert "alice" not in caught.value.detail
+
+
+@pytest.mark.parametrize("request_", ANY_REQUEST, ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize("state", [ONGOING, *CALM, *PREPARED])
+@pytest.mark.parametrize(("kept", "principal"), [("alice", "alice"), ("alice", ""), ("", "bob"), ("", "")])
+def test_its_own_principal_and_none_are_judged_as_ever(
+    state: str, request_: Request, kept: str, principal: str
+) -> None:
+    def told(found: TransactionItem, principal: str) -> object:
+        try:
+            decision = decide(found, request_, NOW, principal=principal, spare=SPARE)
+        except FencelineError as error:
+            return error.code
+        return replace(decision, item=replace(decision.item, principal=""))
+
+    found = item(state)
+    assert told(replace(found, principal=kept), principal) == told(found, "")
+
+
+def test_an_id_takes_the_principal_of_the_next_request_for_it_and_of_no_other() -> None:
+    made = decide(None, Init("t", 5), NOW, principal="alice", spare=SPARE).item
+    assert made.principal == "alice"
+    free = item(EMPTY, kept=BEFORE)
+    for request in (Init("t", 5), Init("t", 5, PAIR), Init("t", 5, BEFORE)):
+        taken = decide(free, request, NOW, principal="bob")
+        assert (taken.item.principal, taken.is_change, taken.is_answer) == ("bob", True, True)
+        if request.pair is not None:  # a repeat of it writes nothing
+            assert decide(taken.item, request, NOW, principal="bob") == Decision(taken.item)
+    for other in (Add(PAIR, (PLACE,)), End(PAIR, is_commit=False), Meet()):
+        assert decide(free, other, NOW, principal="bob").item.principal == ""
+    kept = decide(item(EMPTY, principal="alice"), Init("t", 5), NOW)
+    assert kept.item.principal == "alice"
+
+
+@pytest.mark.parametrize("state", CALM)
+def test_a_fence_leaves_an_id_at_rest_with_an_epoch_of_no_producer_and_no_principal(state: str) -> None:
+    found = item(state, principal="alice", ended=BEFORE, kept=BEFORE)
+    fenced = decide(found, Fence(), NOW)
+    expected = replace(
+        found,
+        producer_epoch=E + 1,
+        state=COMPLETE_ABORT,
+        updated_at=NOW,
+        ended=None,
+        kept=None,
+        is_fenced=True,
+        principal="",
+    )
+    assert fenced == Decision(expected, is_change=True)
+    assert refused(fenced.item, Add(PAIR, (PLACE,))) == "PRODUCER_FENCED"
+    assert refused(fenced.item, Add(fenced.item.pair, (PLACE,))) == "PRODUCER_FENCED"
+    assert decide(fenced.item, Fence(), NOW) == Decision(fenced.item)
+    assert decide(fenced.item, Init("t", 5), NOW, principal="bob").item.pair == ProducerPair(P, E + 2)
+
+
+def test_a_fence_aborts_what_is_ongoing_and_finishes_what_is_decided() -> None:
+    fenced = decide(item(ONGOING, principal="alice"), Fence(), NOW)
+    assert (fenced.item.state, fenced.item.pair, fenced.is_answer) == (PREPARE_ABORT, ProducerPair(P, E + 1), True)
+    assert (fenced.item.is_fenced, fenced.item.principal) == (True, "")
+    assert fenced.item.partitions == (PLACE,)
+    for state in PREPARED:
+        assert decide(item(state), Fence(), NOW) == Decision(item(state), is_answer=False)
+    timed_out = item(COMPLETE_ABORT, is_fenced=True, principal="alice")
+    freed = replace(timed_out, principal="", updated_at=NOW)
+    assert decide(timed_out, Fence(), NOW) == Decision(freed, is_change=True)
+    assert refused(None, Fence()) == "TRANSACTIONAL_ID_NOT_FOUND"

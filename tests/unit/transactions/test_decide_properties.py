@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fenceline import limits
 from fenceline.errors import FencelineError
 from fenceline.model.transaction import COMPLETE_ABORT, COMPLETE_COMMIT, EMPTY, ONGOING, PREPARE_COMMIT, ProducerPair
-from fenceline.transactions.decide import Add, Decision, End, Init, Meet, Request, Send, completed, decide
+from fenceline.transactions.decide import Add, Decision, End, Fence, Init, Meet, Request, Send, completed, decide
 from fenceline.transactions.item import TopicPartitions, TransactionItem
 
 PLACE = TopicPartitions("id", "orders", (0,))
@@ -41,6 +41,9 @@ class History:
             self.outcomes[after.pair] = after.state
             if after.ended is None:
                 self.fences.add(after.pair)
+        if after.is_fenced:
+            assert after.pair not in self.given  # I13: its epoch is given to no producer
+            self.fences.add(after.pair)
         if before is not None and before.producer_id == after.producer_id:
             assert after.producer_epoch >= before.producer_epoch
         assert after.state != ONGOING or after.pair not in self.fences
@@ -82,7 +85,7 @@ class History:
 
 @st.composite
 def requests(draw: st.DrawFn, history: History) -> Request:
-    kind = draw(st.sampled_from(["init", "keep", "add", "send", "commit", "abort", "meet"]))
+    kind = draw(st.sampled_from(["init", "keep", "add", "send", "commit", "abort", "meet", "due", "fence"]))
     # Mostly the newest pair, which may be in force; else an earlier one, or one that no request was given.
     newest = history.known[-1]
     other = [*history.known[-3:], history.known[0], newest._replace(producer_epoch=newest.producer_epoch + 1)]
@@ -95,6 +98,8 @@ def requests(draw: st.DrawFn, history: History) -> Request:
         "commit": End(pair, is_commit=True),
         "abort": End(pair, is_commit=False),
         "meet": Meet(),
+        "due": Meet(is_due=True),
+        "fence": Fence(),
     }
     return made[kind]
 
@@ -113,7 +118,8 @@ def test_a_pair_is_given_once_and_an_outcome_is_decided_once(data: st.DataObject
 
 @given(st.data(), st.sampled_from([ONGOING, PREPARE_COMMIT]))
 def test_no_request_writes_over_a_decided_outcome(data: st.DataObject, state: str) -> None:
-    """Only the time-out, the producer's own end and an id request change what is ongoing; nothing what is prepared."""
+    """Only a time-out, the producer's own end, an id request and a fence change what is ongoing; nothing what is
+    prepared."""
     found = TransactionItem("t", 1, 3, state, TIMEOUT_MS, started_at=0, ended=ProducerPair(1, 2))
     history = History(found, known=[ProducerPair(1, epoch) for epoch in (2, 3, 4)])
     request = data.draw(requests(history))
@@ -125,4 +131,4 @@ def test_no_request_writes_over_a_decided_outcome(data: st.DataObject, state: st
     if state == PREPARE_COMMIT:
         assert not decision.is_change
     if decision.item.is_fenced:
-        assert now_ms > TIMEOUT_MS or isinstance(request, Init)
+        assert now_ms > TIMEOUT_MS or isinstance(request, Init | Fence) or request == Meet(is_due=True)

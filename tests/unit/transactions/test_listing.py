@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fenceline import limits
 from fenceline.errors import InvalidRequestError
 from fenceline.log.context import Context
 from fenceline.model.transaction import EMPTY, ONGOING, PREPARE_ABORT, STATES, ProducerPair, TopicPartition, Transaction
 from fenceline.transactions.item import ProducerIdItem, TopicPartitions, TransactionItem
-from fenceline.transactions.listing import list_transactions
+from fenceline.transactions.listing import Reads, list_transactions
 from tests.support.service import START_MS, Service, serve
 
 PLACE = TopicPartitions("id", "orders", (0, 2))
@@ -111,3 +112,62 @@ def test_an_unknown_state_is_refused(context: Context) -> None:
     assert listed(context, states=list(STATES)) == []
     with pytest.raises(InvalidRequestError):
         list_transactions(context, states=["ongoing"], limit=1)
+
+
+def test_a_listing_reads_a_bounded_number_and_says_where_to_go_on(context: Context) -> None:
+    """Whatever fits of them: many ids are at rest, and few have a transaction."""
+    ids = sorted(f"id-{n:04d}" for n in range(1_500))
+    busy = {"id-0700", "id-1499"}
+    put(context, *(TransactionItem(one, n, 0, ONGOING if one in busy else EMPTY) for n, one in enumerate(ids)))
+    found, pages, place = [], 0, ""
+    while pages == 0 or place:
+        reads = Reads(items_max=400)
+        page, has_more = list_transactions(context, states=[ONGOING], start_after=place, limit=5, reads=reads)
+        assert reads.items <= 400 + 128
+        assert has_more == (reads.go_on_after is not None)
+        found += [one.transactional_id for one in page]
+        pages, place = pages + 1, reads.go_on_after or ""
+    assert found == sorted(busy)
+    assert 4 <= pages <= 12
+
+
+def test_a_listing_reads_a_bounded_number_of_bytes(context: Context) -> None:
+    wide = tuple(TopicPartitions(f"{n:032d}", "t" * 200, (0,)) for n in range(20))
+    put(context, *(TransactionItem(f"id-{n:03d}", n, 0, EMPTY, partitions=wide) for n in range(600)))
+    reads = Reads(bytes_max=1_000_000)
+    assert list_transactions(context, states=[ONGOING], limit=5, reads=reads) == ([], True)
+    assert 1_000_000 <= reads.bytes < 1_500_000, "of three times as many"
+
+
+def test_a_listing_that_looked_at_all_says_so_whatever_it_may_read(context: Context) -> None:
+    put(context, *(TransactionItem(f"id-{n}", n, 0, EMPTY) for n in range(60)))
+    reads = Reads(items_max=1)
+    found: list[str] = []
+    while found == [] or reads.go_on_after is not None:
+        after, reads = reads.go_on_after or "", Reads(items_max=1)
+        page, _ = list_transactions(context, start_after=after, limit=1_000, reads=reads)
+        assert page, "each listing comes forward"
+        found += [one.transactional_id for one in page]
+    assert found == sorted(f"id-{n}" for n in range(60))
+
+
+def test_only_what_a_principal_may_use_is_listed(context: Context) -> None:
+    for n, principal in enumerate(("alice", "bob", "")):
+        put(context, TransactionItem(f"of-{principal}", n, 0, principal=principal))
+    assert listed(context, principal="alice") == ["of-", "of-alice"]
+    assert listed(context) == ["of-", "of-alice", "of-bob"]
+    assert listed(context, principal="alice", producer_id=1) == []
+
+
+def test_what_a_wrong_clock_has_begun_is_listed_however_long_it_should_be_open(context: Context) -> None:
+    ahead = limits.TRANSACTION_AHEAD_MS
+    day = limits.EXTENSION_MS_MAX
+    for n, (name, started_at, expires_at) in enumerate(
+        (
+            ("begun", START_MS + ahead + 1, None),
+            ("extended", START_MS, START_MS + day + ahead + 1),
+            ("in order", START_MS + ahead, START_MS + day + ahead),
+        )
+    ):
+        put(context, TransactionItem(name, n, 0, ONGOING, 60_000, started_at=started_at, expires_at=expires_at))
+    assert listed(context, longer_than_ms=10**9) == ["begun", "extended"]

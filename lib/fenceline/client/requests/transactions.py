@@ -19,6 +19,7 @@ from fenceline.client.requests.subscriptions import offset_entries
 from fenceline.client.types import CommittedOffset, Coordinator
 from fenceline.errors import OperationNotAttemptedError
 from fenceline.model.transaction import (
+    FencedTransaction,
     OnceMark,
     ProducerPair,
     ShownProducerState,
@@ -224,21 +225,25 @@ class TransactionRequests(Requests):
         producer_id: int | None = None,
         longer_than_ms: int | None = None,
         start_after: str | None = None,
+        as_operator: bool = False,
     ) -> Iterator[Transaction]:
-        """Yield the transaction of every transactional id, by id in byte order.
+        """Yield the transaction of every transactional id that the caller may use, by id in byte order.
 
         Args:
             state: Only those in this state, such as ``Ongoing``.
             producer_id: Only that of this producer.
             longer_than_ms: Only those that have been open for longer.
             start_after: Only the ids after this one.
+            as_operator: Yield those of all principals, by the operators' route.
         """
         params = {"state": state, "producer_id": producer_id, "longer_than_ms": longer_than_ms}
 
         def last_id(page: Answer) -> str:
-            return str(page["transactions"][-1]["transactional_id"])
+            # Where the service looked at as many as it does at once, few may fit, or none.
+            return str(page.get("go_on_after") or page["transactions"][-1]["transactional_id"])
 
-        for page in self._pages("/v1/transactions", last_id, params, start_after=start_after):
+        path = "/v1/operator/transactions" if as_operator else "/v1/transactions"
+        for page in self._pages(path, last_id, params, start_after=start_after):
             yield from map(types.transaction_of, page["transactions"])
 
     def producer_states(self, topic: str, partition: int) -> Iterator[ShownProducerState]:
@@ -250,15 +255,37 @@ class TransactionRequests(Requests):
         for page in self._pages(topic_path(topic, partition) + "/producer-states", last_id):
             yield from map(types.producer_state_of, page["producers"])
 
-    def abort_hanging_transaction(self, topic: str, partition: int, pair: ProducerPair) -> None:
-        """End a transaction in this partition that no coordinator knows any longer, as aborted (WRITE_TXN_MARKERS).
+    def fence_transactional_id(self, transactional_id: str) -> FencedTransaction:
+        """Abort what is open under an id of any principal, fence its producer, and leave the id without a principal.
+
+        This is an operators' route. For an id of one's own ``transactional_producer_id`` does the same, and keeps it.
 
         Raises:
+            TransactionalIdNotFoundError: No producer has had this id, or it expired.
+            OutcomeUnknownError: An answer was lost, and no other came. Sent again it fences the producer that has the
+                id by then.
+        """
+        path = f"/v1/operator/transactions/{part(transactional_id)}/fence"
+        answer = self._call("POST", path, "repeatable")
+        return FencedTransaction(types.transaction_of(answer["before"]), types.pair_of(answer))
+
+    def abort_hanging_transaction(
+        self, topic: str, partition: int, pair: ProducerPair, *, as_operator: bool = False
+    ) -> None:
+        """End a transaction in this partition that no coordinator knows any longer, as aborted (WRITE_TXN_MARKERS).
+
+        Args:
+            as_operator: Also one of another principal's id, by the operators' route.
+
+        Raises:
+            NotAuthorizedError: The producer id was given to another principal's transactional id.
             InvalidTxnStateError: It is not open here with this epoch, or its coordinator still knows it: then its
                 time-out ends it, or ``transactional_producer_id`` of its id.
         """
-        path = topic_path(topic, partition) + "/abort-transaction"
-        self._transport.request("POST", path, effect="repeatable", body=pair._asdict())
+        path, body = topic_path(topic, partition) + "/abort-transaction", pair._asdict()
+        if as_operator:
+            path, body = "/v1/operator/abort-transaction", {"topic": topic, "partition": partition, **body}
+        self._transport.request("POST", path, effect="repeatable", body=body)
 
 
 def _path(transactional_id: str, what: str | None = None) -> str:
