@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Generic
 
 from fenceline import limits
-from fenceline.client.delivery import PendingBatch, Place
+from fenceline.client.delivery import Failure, PendingBatch, Place
 from fenceline.client.problems import again
 from fenceline.errors import FencelineError
 from fenceline.model.record import Record
@@ -120,26 +120,37 @@ class Accumulator(Generic[Place]):
                     self._seal(batch)
             return [*self._in_flight.values(), *waiting]
 
-    def close(self, *, drop: bool = False) -> None:
-        """Accept no further record; with ``drop``, also cancel the batches that were not taken."""
+    def close(self, *, drop: bool = False) -> int:
+        """Accept no further record; with ``drop``, also cancel the batches that were not taken, as ``drop`` does."""
         with self._changed:
             self._is_closed = True
-            if drop:
-                self.drop()
+            dropped = self.drop() if drop else 0
             self._changed.notify_all()
+        return dropped
 
-    def drop(self) -> None:
-        """Cancel the batches that were not taken."""
+    def drop(self) -> int:
+        """Cancel the batches that were not taken, and return how many records they have."""
         with self._changed:
+            dropped = sum(len(batch.records) for queue in self._queues.values() for batch in queue)
             for queue in self._queues.values():
                 for batch in queue:
                     batch.outcome.cancel()
                     self._bytes -= batch.bytes
             self._queues.clear()
             self._changed.notify_all()
+        return dropped
 
-    def fail(self, error: FencelineError) -> bool:
-        """Accept no further record, and fail the batches that were not taken; return whether there were any."""
+    def in_flight(self) -> int:
+        """Return how many records were taken, and are not settled."""
+        with self._changed:
+            return sum(len(batch.records) for batch in self._in_flight.values())
+
+    def fail(self, error: FencelineError, failure: Failure) -> bool:
+        """Accept no further record, and fail the batches that were not taken; return whether there were any.
+
+        Args:
+            failure: Becomes that of these batches.
+        """
         with self._changed:
             if self._is_closed:
                 return False
@@ -148,8 +159,10 @@ class Accumulator(Generic[Place]):
             dropped = [batch for queue in self._queues.values() for batch in queue]
             self._queues.clear()
             self._bytes -= sum(batch.bytes for batch in dropped)
+            failure.records = sum(len(batch.records) for batch in dropped)
             self._changed.notify_all()
         for batch in dropped:
+            batch.failure = failure
             batch.outcome.set_exception(error)
         return bool(dropped)
 

@@ -11,6 +11,7 @@ from typing import Self
 
 import httpx
 
+from fenceline.client.calls import public
 from fenceline.client.requests.log import LogRequests
 from fenceline.client.requests.regions import RegionRequests
 from fenceline.client.requests.sessions import SessionRequests
@@ -21,6 +22,7 @@ from fenceline.client.transport import Transport
 from fenceline.runtime import Runtime, ThreadRuntime
 
 
+@public
 class ApiClient(LogRequests, SessionRequests, SubscriptionRequests, TransactionRequests, RegionRequests):
     """The requests of the service at ``url``. Its arguments are those of ``Client``.
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from fenceline import limits
 from fenceline.client.api import ApiClient
+from fenceline.client.calls import public
 from fenceline.client.requests.subscriptions import InitialPosition, Isolation
 from fenceline.client.session import OnLost, Session
 from fenceline.client.types import AccessMode
@@ -31,12 +32,19 @@ BUFFER_BYTES = 32 * 1024 * 1024
 DELIVERY_MS = 120_000
 
 
+@public
 class Client(ApiClient):
     """A fenceline service at ``url``. Safe to share between threads; a context manager that closes its connections.
 
     Every method raises the error that the service answered (errors.py). Without an answer it raises
     ``StoreUnavailableError`` if nothing was carried out, ``OutcomeUnknownError`` if it may have been. The logger
     ``fenceline`` warns of each request that is sent again.
+
+    A wrong argument of any call raises ``InvalidRequestError``, which is a ``TypeError`` or a ``ValueError``, too. Its
+    ``field`` names the argument, and nothing was sent.
+
+    A client, and all that it makes, works in the process that made it. In a child that was forked each call raises
+    ``RuntimeError``, and ``close`` does nothing: make a client there.
 
     Args:
         timeout_ms: How long one request may stay without an answer.
@@ -164,7 +172,7 @@ class Client(ApiClient):
                 instance is fenced.
             max_in_flight: How many batches, of as many partitions, are sent at once.
             delivery_ms: How long a batch is sent again before its transaction fails, and an end until it is answered.
-                To this comes the time of the last try, at most the client's ``timeout_ms``.
+                The last try is over by then, too, also if it hangs.
 
         The others are those of ``producer``.
 
@@ -262,12 +270,9 @@ class Client(ApiClient):
 
         Raises:
             UnknownTopicOrPartitionError: There is no such topic.
-            ValueError: ``ack_every_ms`` is negative.
         """
         from fenceline.client.subscriber import Subscriber
 
-        if ack_every_ms < 0:
-            raise ValueError(f"ack_every_ms is negative; give 0 or more: ack_every_ms={ack_every_ms}")
         self.create_subscription(topic, name, initial_position=initial_position)
         if partitions is None:
             partitions = range(self.topic(topic).partitions)

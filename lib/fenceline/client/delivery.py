@@ -1,19 +1,24 @@
 """Deliveries: what becomes of a record that was given to a producer.
 
-Rule: records of one batch share one outcome, so a delivery is a place in a batch, and costs no lock of its own.
+Rule: records of one batch share one outcome, so a delivery is a place in a batch, and costs no lock of its own. The
+end of a producer's block does not raise an error again that a delivery has raised.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from fenceline.client.calls import CALLABLE, HERE, MS, check_here, checked
 from fenceline.model.record import Record
 from fenceline.model.results import Appended
 
 Place = TypeVar("Place", bound=Hashable)
+
+_FAILURES_MAX = 100  # told apart: each error keeps its batch in memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +37,57 @@ class Delivered:
 
 
 @dataclass(slots=True, eq=False)
+class Failure:
+    """An error by which records failed for good."""
+
+    error: BaseException
+    records: int
+    is_told: bool = False  # a delivery has raised it
+
+
+class Failures:
+    """What failed since the caller was last told of all of it. Safe to share between threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._all: list[Failure] = []
+
+    def add(self, error: BaseException, records: int) -> Failure:
+        """Note that records failed. Beyond a number of errors the others are counted together, and are never told."""
+        failure = Failure(error, records)
+        with self._lock:
+            if len(self._all) < _FAILURES_MAX:
+                self._all.append(failure)
+            elif len(self._all) == _FAILURES_MAX:
+                self._all.append(Failure(error, records))
+            else:
+                self._all[-1].records += records
+        return failure
+
+    def remove(self, failure: Failure) -> None:
+        with self._lock:
+            self._all = [one for one in self._all if one is not failure]
+
+    def first(self) -> BaseException | None:
+        with self._lock:
+            return self._all[0].error if self._all else None
+
+    def take(self, *, only_untold: bool = False) -> BaseException | None:
+        """Forget all failures, and return the first one's error, to be raised; ``only_untold``: no delivery has."""
+        with self._lock:
+            told = {id(one.error) for one in self._all if only_untold and one.is_told}
+            found = next((one.error for one in self._all if id(one.error) not in told), None)
+            self._all.clear()
+        return found
+
+    def untold(self) -> tuple[int, BaseException | None]:
+        """Return how many records failed without the caller's knowledge, and the first error."""
+        with self._lock:
+            untold = [one for one in self._all if not one.is_told]
+        return sum(one.records for one in untold), untold[0].error if untold else None
+
+
+@dataclass(slots=True, eq=False)
 class PendingBatch(Generic[Place]):
     """Records of one partition that will be appended together. ``place`` is its producer's name for the partition."""
 
@@ -41,6 +97,8 @@ class PendingBatch(Generic[Place]):
     bytes: int = 0
     is_sealed: bool = False
     outcome: Future[Appended] = field(default_factory=Future)
+    failure: Failure | None = None  # set before the outcome
+    made_in: int = field(default_factory=lambda: HERE.pid)
 
 
 class Delivery:
@@ -54,7 +112,12 @@ class Delivery:
         self._partition = partition
 
     @property
+    def _made_in(self) -> int:
+        return self._batch.made_in
+
+    @property
     def is_done(self) -> bool:
+        check_here(self)
         return self._batch.outcome.done()
 
     def result(self, timeout_ms: int | None = None) -> Delivered:
@@ -65,9 +128,20 @@ class Delivery:
             CancelledError: An exception left the producer's block before the record was sent. Nothing was written.
             TimeoutError: The record is still on its way after ``timeout_ms``.
         """
-        appended = self._batch.outcome.result(None if timeout_ms is None else timeout_ms / 1000)
+        check_here(self)
+        if timeout_ms is not None:
+            timeout_ms = checked("timeout_ms", MS, timeout_ms)
+        try:
+            appended = self._batch.outcome.result(None if timeout_ms is None else timeout_ms / 1000)
+        except BaseException as error:
+            failure = self._batch.failure
+            if failure is not None and failure.error is error:
+                failure.is_told = True
+            raise
         return Delivered(self._partition, appended.base_offset + self._index, appended.duplicate, appended.next_offset)
 
     def on_done(self, callback: Callable[[Delivery], None]) -> None:
         """Call ``callback`` with this delivery once it is done, in the thread that sent it. It should return soon."""
+        check_here(self)
+        checked("callback", CALLABLE, callback)
         self._batch.outcome.add_done_callback(lambda _: callback(self))

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 
 from fenceline import errors, limits
 from fenceline.client.api import ApiClient
+from fenceline.client.calls import WrongValueError, call, check_here, public
 from fenceline.client.identities import Memory
 from fenceline.client.requests.subscriptions import Isolation
 from fenceline.client.stay import UNUSABLE, RegionalRecord, Stay, Wanted, answered, enter, read_in
@@ -49,6 +50,7 @@ class _Advice:
     pause_ms: int = SILENT_MS
 
 
+@call
 def subscribe(
     topic: str,
     name: str,
@@ -72,18 +74,17 @@ def subscribe(
         silent_ms: How long a region may give no usable answer before the subscriber leaves it.
 
     Raises:
-        ValueError: There is no region, or ``silent_ms`` is not positive.
+        InvalidRequestError: There is no region.
         UnknownTopicOrPartitionError: The topic exists in no region that answers.
         StoreUnavailableError: No region answers.
     """
     if not regions:
-        raise ValueError("there is no region; give a client for each")
-    if silent_ms <= 0:
-        raise ValueError(f"silent_ms must be 1 or more: silent_ms={silent_ms}")
+        raise WrongValueError("there is no region; give a client for each", field="regions")
     wanted = Wanted(topic, name, partitions, follow, isolation, max_records, silent_ms)
     return FailoverSubscriber(regions, wanted)
 
 
+@public
 class FailoverSubscriber:
     """An iterator over a subscription in several regions, made by ``subscribe``; a context manager that closes it.
 
@@ -143,27 +144,33 @@ class FailoverSubscriber:
             UnknownSubscriptionError: The subscription was deleted.
             FencelineError: The region refused a request.
         """
-        while (page := self._page()) is not None:
-            partition, records = page
-            if (record := next(records, None)) is None:
-                self._rest, self._is_handing = None, False
-                continue
-            self._note_given(partition, record)
-            # No call lies between this and the yield, so no signal is handled there.
-            self._is_handing = False
-            yield partition, record
+        try:
+            while (page := self._page()) is not None:
+                partition, records = page
+                if (record := next(records, None)) is None:
+                    self._rest, self._is_handing = None, False
+                    continue
+                self._note_given(partition, record)
+                # No call lies between this and the yield, so no signal is handled there.
+                self._is_handing = False
+                yield partition, record
+        finally:
+            self._pause()
 
     def pages(self) -> Iterator[tuple[int, Sequence[RegionalRecord]]]:
         """Yield records in lists, each with its partition; raises as iterating does."""
-        while (page := self._page()) is not None:
-            partition, rest = page
-            records = list(rest)
-            self._rest = None
-            for record in records:
-                self._note_given(partition, record)
-            self._is_handing = False
-            if records:
-                yield partition, records
+        try:
+            while (page := self._page()) is not None:
+                partition, rest = page
+                records = list(rest)
+                self._rest = None
+                for record in records:
+                    self._note_given(partition, record)
+                self._is_handing = False
+                if records:
+                    yield partition, records
+        finally:
+            self._pause()
 
     def acknowledge(self, partition: int, record: RegionalRecord) -> bool:
         """Acknowledge every record of ``partition`` up to and including ``record``, in the order of its region.
@@ -206,11 +213,11 @@ class FailoverSubscriber:
         another one.
 
         Raises:
-            ValueError: None of the clients that answer is one of ``region``.
+            InvalidRequestError: None of the clients that answer is one of ``region``.
         """
         index = self._index_of(region)
         if index is None:
-            raise ValueError(f"no client that answers is one of this region: region={region}")
+            raise WrongValueError(f"no client that answers is one of this region: region={region}", field="region")
         self._told = index
 
     def _acknowledge(
@@ -233,8 +240,13 @@ class FailoverSubscriber:
     def _must_leave(self) -> bool:
         return self._stay is None or self._is_silent or self._told is not None or self._is_closed
 
+    def _pause(self) -> None:
+        if (stay := self._stay) is not None:
+            stay.pause()
+
     def _page(self) -> tuple[int, Iterator[RegionalRecord]] | None:
         """Return what is left of a page, or the next one; ``None`` at the end."""
+        check_here(self)
         if self._is_handing and self._stay is not None:
             # An earlier call failed, or was interrupted, before the caller had what was taken. A later mark would pass
             # those records, so the region is read again from its mark on.

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 
 from fenceline import errors
 from fenceline.client.api import ApiClient
+from fenceline.client.calls import WrongValueError, public
 from fenceline.client.session import GIVE_BACK_MS, Holding, OnLost, Session
 from fenceline.client.transport import log
 from fenceline.client.types import Owned
@@ -28,6 +29,7 @@ _PAUSE_FIRST_MS = 50
 _PAUSE_LAST_MS = 1_000
 
 
+@public
 class Owner(Holding):
     """Resources that are owned together, made by ``Client.own``; a context manager that gives all of them back.
 
@@ -54,7 +56,7 @@ class Owner(Holding):
         """Return the write access to ``topic`` that its owned partitions give.
 
         Raises:
-            ValueError: No partition of it is owned for writing.
+            InvalidRequestError: No partition of it is owned for writing.
         """
         tokens = {
             int(partition): one.fencing_token
@@ -63,9 +65,10 @@ class Owner(Holding):
             if name == topic and partition.isascii() and partition.isdecimal()
         }
         if self.group is not None or not tokens:
-            raise ValueError(
+            raise WrongValueError(
                 f"this owner has no partition of the topic for writing; own TOPIC/PARTITION without a group: "
-                f"topic={topic} group={self.group}"
+                f"topic={topic} group={self.group}",
+                field="owner",
             )
         return WriteAccess(self, tokens, is_producers_own=False)
 
@@ -147,6 +150,8 @@ def _taken(
 def _generations(resources: Resources, generation: int | None) -> Mapping[str, int | None]:
     if isinstance(resources, Mapping):
         if generation is not None:
-            raise ValueError("give one generation for all resources, or one for each of them, not both")
+            raise WrongValueError(
+                "give one generation for all resources, or one for each of them, not both", field="generation"
+            )
         return resources
     return dict.fromkeys([resources] if isinstance(resources, str) else resources, generation)

@@ -1,7 +1,8 @@
 """Pages of several partitions, fetched ahead by threads: what a reader and a subscriber share.
 
 Rule: at most one page of each partition is on its way or waiting, so memory stays below partitions × page. A failed
-fetch is handed to the caller, and is repeated only if the caller asks for it.
+fetch is handed to the caller, and is repeated only if the caller asks for it. The threads run while the caller asks for
+pages: an iteration that was left has none.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from time import monotonic
 from typing import Generic, Protocol, TypeVar
 
 from fenceline import errors, limits
+from fenceline.client.calls import HERE
 
 THREADS_MAX = 16
 WAIT_ALONE_MS = limits.WAIT_MS_MAX // 2
@@ -49,30 +51,39 @@ class Fetching(Generic[At, PageT]):
     ) -> None:
         self._fetch = fetch
         self._is_following = is_following
-        threads = min(partitions, THREADS_MAX)
+        self._threads_max = min(partitions, THREADS_MAX)
         self._wait_ms = 0
         if is_following:
-            self._wait_ms = wait_ms if threads == partitions else min(wait_ms, _WAIT_SHARED_MS)
-        self._closed = threading.Event()
+            self._wait_ms = wait_ms if self._threads_max == partitions else min(wait_ms, _WAIT_SHARED_MS)
+        self._made_in = HERE.pid
+        self._is_over = False
+        self._closed = threading.Event()  # ends the threads that began with it
+        self._begun = 0  # of the present threads
         self._wanted: SimpleQueue[tuple[int, At] | None] = SimpleQueue()
         self._fetched: SimpleQueue[tuple[int, At, PageT | BaseException]] = SimpleQueue()
-        self.threads = [threading.Thread(target=self._run, daemon=True) for _ in range(threads)]
+        self.threads: list[threading.Thread] = []  # those that may still run
 
     def start(self, positions: Iterable[tuple[int, At]]) -> None:
         for partition, position in positions:
             self.want(partition, position)
-        for thread in self.threads:
-            thread.start()
 
     def want(self, partition: int, position: At) -> None:
         self._wanted.put((partition, position))
 
     def next(self) -> tuple[int, At, PageT | BaseException]:
-        """Wait for a page that was wanted, and return it, or its error, with its partition and position."""
+        """Wait for a page that was wanted, and return it, or its error, with its partition and position.
+
+        Raises:
+            RuntimeError: No page will come, since ``close`` was called.
+        """
+        self.go_on()
+        if self._is_over and self._fetched.empty():
+            raise RuntimeError("the reader or subscriber was closed, so it shows nothing more; make a new one")
         return self._fetched.get()
 
     def next_within(self, wait_ms: int) -> tuple[int, At, PageT | BaseException] | None:
         """Return what ``next`` does, or ``None`` if no page comes within ``wait_ms``."""
+        self.go_on()
         try:
             return self._fetched.get(timeout=wait_ms / 1000)
         except Empty:
@@ -80,15 +91,42 @@ class Fetching(Generic[At, PageT]):
 
     def close(self) -> None:
         """Ask for no further page. Long polls that are held end by themselves, in threads that are not waited for."""
-        self._closed.set()
-        for _ in self.threads:
-            self._wanted.put(None)
+        self._is_over = True
+        self.pause()
         if not self._is_following:
             for thread in self.threads:
                 thread.join()  # for one page at most
 
-    def _run(self) -> None:
-        while (wanted := self._wanted.get()) is not None and not self._closed.is_set():
+    def pause(self) -> None:
+        """End the threads, each after the page that it asks for. The next call for a page goes on with new ones."""
+        if self._made_in != HERE.pid:  # its threads did not come into this process
+            return
+        self._closed.set()
+        for _ in self.threads:
+            self._wanted.put(None)
+
+    def go_on(self) -> None:
+        """Let the threads run, unless ``close`` was called."""
+        # An interrupt at any line here costs a thread too many, and never leaves too few.
+        if self._is_over:
+            return
+        if self._closed.is_set():
+            self._begun = 0
+            self._closed = threading.Event()
+        while self._begun < self._threads_max:
+            thread = threading.Thread(target=self._run, args=(self._closed,), name="fenceline-fetch", daemon=True)
+            self.threads = [*(one for one in self.threads if one.is_alive()), thread]
+            thread.start()
+            self._begun += 1
+
+    def _run(self, closed: threading.Event) -> None:
+        while not closed.is_set():
+            wanted = self._wanted.get()
+            if wanted is None:  # a call to look whether this thread has ended, which another may have taken
+                continue
+            if closed.is_set():
+                self._wanted.put(wanted)  # for those that come next
+                return
             partition, position = wanted
             asked = monotonic()
             try:
@@ -98,10 +136,10 @@ class Fetching(Generic[At, PageT]):
             except BaseException as error:
                 # A fault of this client: the waiting caller must get it, and then this thread ends.
                 self._fetched.put((partition, position, error))
-                if not self._closed.is_set():
+                if not closed.is_set():
                     raise
             else:
                 if page.position == position and (monotonic() - asked) * 2_000 < self._wait_ms:
                     # The service holds as many polls as it can: the next one must not come at once.
-                    self._closed.wait(_PAUSE_MS / 1_000)
+                    closed.wait(_PAUSE_MS / 1_000)
                 self._fetched.put((partition, position, page))

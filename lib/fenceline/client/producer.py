@@ -26,9 +26,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from fenceline import errors
+from fenceline.client import exit as program_exit
 from fenceline.client.accumulator import Accumulator
 from fenceline.client.api import ApiClient
-from fenceline.client.delivery import Delivery, PendingBatch
+from fenceline.client.calls import PARTITION, check_here, checks_itself, public
+from fenceline.client.calls import checked as checked_argument
+from fenceline.client.delivery import Delivery, Failures, PendingBatch
 from fenceline.client.records import checked, in_chunks
 from fenceline.client.route import Route
 from fenceline.client.session import Held
@@ -53,18 +56,23 @@ class _Identity:
     broken: dict[int, errors.FencelineError] = field(default_factory=dict)  # partition → failure of its last batch
 
 
+@public
 class Producer:
     """A sender of records to one topic, made by ``Client.producer``.
 
     Safe to share between threads; a context manager that flushes and closes. An exception that leaves the block cancels
     what was not yet sent, without a flush.
 
+    A producer that is still open when the program ends is flushed then. All producers together have 5 s for that, and a
+    line on stderr says how many records were not acknowledged. A process that is killed says nothing.
+
     Args:
         linger_ms: How long a batch that is not full waits for more records.
         batch_bytes: A batch of this size, before compression, takes no further record.
         max_in_flight: How many batches, of as many partitions, are sent at once.
         buffer_bytes: How much may wait; ``send`` waits while there is more.
-        delivery_ms: How long a batch is sent again before it fails for good.
+        delivery_ms: How long a batch is sent again before it fails for good. The last try is over by then, too, also if
+            it hangs.
         partitioner: Returns the partition of a key among so many. Records without a key go to one partition until its
             batch is full, then to the next.
         access: The write access of this producer; ``None`` writes under no session.
@@ -98,7 +106,7 @@ class Producer:
         self._route = Route(topic, partitioner, claimed=None if access is None else access.topic_epochs)
         self._is_idempotent = is_idempotent
         self._identity = self._new_identity()
-        self._failure: BaseException | None = None  # first one since the last flush
+        self._failures = Failures()  # since the last flush
         self._acknowledged = 0
         self._trouble: errors.FencelineError | None = None
         self._lock = threading.Lock()
@@ -114,6 +122,8 @@ class Producer:
         ]
         for thread in self._threads:
             thread.start()
+        self._at_exit = program_exit.Watched(topic.name, self._accumulator, self._failures)
+        program_exit.watch(self._at_exit)
         if access is not None:
             access.holding.when_lost(self._lose)
 
@@ -142,7 +152,7 @@ class Producer:
     @property
     def failure(self) -> BaseException | None:
         """The first failure since the last flush, if one is known; ``flush`` raises it."""
-        return self._failure
+        return self._failures.first()
 
     @property
     def trouble(self) -> errors.FencelineError | None:
@@ -157,11 +167,13 @@ class Producer:
 
     def __exit__(self, exception: type[BaseException] | None, *exc: object) -> None:
         if exception is None:
-            self.close()
+            self._close(only_untold=True)
         else:
+            program_exit.forget(self._at_exit)
             self._give_up(CancelledError("an exception left the producer's block before the record was sent"))
             self._give_back()
 
+    @checks_itself
     def send(
         self,
         *,
@@ -181,10 +193,15 @@ class Producer:
         Raises:
             ProducerFencedError, SessionSeveredError: The producer may no longer write. The record was not sent.
         """
+        check_here(self)
         if timestamp is None:
             timestamp = self._runtime.now_ms()
         record = checked(Record(value, key, headers, timestamp))
-        return self._put(self._route.partition_of(record.key) if partition is None else partition, [record])
+        if partition is None:
+            partition = self._route.partition_of(record.key)
+        else:
+            partition = checked_argument("partition", PARTITION, partition)
+        return self._put(partition, [record])
 
     def send_many(self, records: Iterable[Record], *, partition: int | None = None) -> None:
         """Send many records in the background, each to its key's partition or all to ``partition``.
@@ -202,9 +219,7 @@ class Producer:
             FencelineError: The first failure since the last flush; each record's own is raised by its delivery.
         """
         self._wait()
-        with self._lock:
-            failure, self._failure = self._failure, None
-        if failure is not None:
+        if (failure := self._failures.take()) is not None:
             raise failure
 
     def renew(self) -> None:
@@ -220,19 +235,26 @@ class Producer:
         if self._access is not None:
             self._access.holding.check()
         identity = self._new_identity()
-        with self._lock:
-            self._identity = identity
-            self._failure = None
+        self._identity = identity
+        self._failures.take()
 
     def close(self) -> None:
         """Flush, and accept no further record.
 
+        The end of a block does the same, but does not raise an error again that a delivery has raised.
+
         Raises:
             FencelineError: As ``flush``; the producer is closed all the same.
         """
+        self._close()
+
+    def _close(self, *, only_untold: bool = False) -> None:
         try:
-            self.flush()
+            self._wait()
+            if (failure := self._failures.take(only_untold=only_untold)) is not None:
+                raise failure
         finally:
+            program_exit.forget(self._at_exit)
             self._accumulator.close()
             for thread in self._threads:
                 thread.join()
@@ -249,16 +271,15 @@ class Producer:
 
     def _wait(self) -> None:
         for batch in self._accumulator.seal():
-            with suppress(CancelledError):  # kept in `_failure`
+            with suppress(CancelledError):  # kept in `_failures`
                 batch.outcome.exception()
 
     def _new_identity(self) -> _Identity:
         return _Identity(*(self._client.producer_id() if self._is_idempotent else (-1, -1)))
 
     def _give_up(self, error: BaseException) -> None:
-        with self._lock:
-            self._failure = self._failure or error
-        self._accumulator.close(drop=True)
+        failure = self._failures.add(error, 0)  # before a caller that waits for a batch is woken
+        failure.records = self._accumulator.close(drop=True)
 
     def _run(self) -> None:
         while (batch := self._accumulator.take()) is not None:
@@ -279,13 +300,12 @@ class Producer:
                 batch.outcome.set_result(appended)
 
     def _lose(self, error: errors.FencelineError) -> None:
-        if self._accumulator.fail(error):
-            with self._lock:
-                self._failure = self._failure or error
+        failure = self._failures.add(error, 0)  # before a caller that waits for a batch is woken
+        if not self._accumulator.fail(error, failure):
+            self._failures.remove(failure)
 
     def _fail(self, batch: PendingBatch[int], error: BaseException) -> None:
-        with self._lock:
-            self._failure = self._failure or error
+        batch.failure = self._failures.add(error, len(batch.records))
         # After a lost answer a refusal proves nothing about this batch, but that the next ones would fail.
         refusal = error.__cause__ if isinstance(error, errors.OutcomeUnknownError) else error
         if self._access is not None and isinstance(refusal, FENCING):

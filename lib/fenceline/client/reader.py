@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 from fenceline import errors, limits
 from fenceline.client.api import ApiClient
+from fenceline.client.calls import WrongValueError, check_here, public, refuse
 from fenceline.client.prefetch import Fetching
 from fenceline.client.requests.subscriptions import Isolation
 from fenceline.format import batch as record_batch
@@ -29,6 +30,7 @@ log = logging.getLogger("fenceline")
 Start = Literal["earliest", "latest"] | int | Mapping[int, int]
 
 
+@public
 class Reader:
     """An iterator over records, made by ``Client.reader``, for one thread; a context manager that stops its fetches.
 
@@ -109,25 +111,33 @@ class Reader:
                 that were not read.
             CorruptLogError: The service's answer holds no valid batches.
         """
-        while (page := self._next_page()) is not None:
-            partition, records, position = page
-            each = iter(records)
-            self._rest = (partition, each, position)
-            for record in each:
-                self.positions[partition] = record.offset + 1
-                yield partition, record
-            self._rest = None
-            self.positions[partition] = position
+        try:
+            while (page := self._next_page()) is not None:
+                partition, records, position = page
+                each = iter(records)
+                self._rest = (partition, each, position)
+                for record in each:
+                    self.positions[partition] = record.offset + 1
+                    yield partition, record
+                    check_here(self)
+                self._rest = None
+                self.positions[partition] = position
+        finally:
+            self._fetching.pause()
 
     def pages(self) -> Iterator[tuple[int, Sequence[StoredRecord]]]:
         """Yield records in lists, each with its partition; raises as iterating does."""
-        while (page := self._next_page()) is not None:
-            partition, records, position = page
-            self.positions[partition] = position
-            if records:
-                yield partition, records
+        try:
+            while (page := self._next_page()) is not None:
+                partition, records, position = page
+                self.positions[partition] = position
+                if records:
+                    yield partition, records
+        finally:
+            self._fetching.pause()
 
     def _next_page(self) -> tuple[int, Sequence[StoredRecord], int] | None:
+        check_here(self)
         if self._rest is not None:
             partition, each, position = self._rest
             self._rest = None
@@ -200,6 +210,8 @@ class Reader:
         if isinstance(start, int):
             return dict.fromkeys(partitions, start)
         if isinstance(start, Mapping):
+            if lacking := [partition for partition in partitions if partition not in start]:
+                refuse(WrongValueError, "start", f"an offset for each partition, which it lacks for {lacking}", start)
             return {partition: start[partition] for partition in partitions}
         found = self._client.topic_offsets(self._topic, partitions)
         bounds = {partition: found[partition].bounds for partition in partitions}

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from fenceline import errors
+from fenceline.client.calls import WrongValueError
 from fenceline.client.delivery import PendingBatch
 from fenceline.model.record import Record
 from fenceline.model.topic import Topic
@@ -61,7 +62,7 @@ class Route:
 
         Raises:
             UnknownTopicOrPartitionError: The topic does not have it.
-            ValueError: The producer has claimed others.
+            InvalidRequestError: The producer has claimed others.
         """
         if not 0 <= partition < self._topic.partitions:
             raise errors.UnknownTopicOrPartitionError(
@@ -69,9 +70,10 @@ class Route:
                 f"partitions={self._topic.partitions}"
             )
         if partition not in self._writable_set:
-            raise ValueError(
+            raise WrongValueError(
                 f"this producer may not write to the partition; claim it, too: partition={partition} "
-                f"claimed={self._writable}"
+                f"claimed={self._writable}",
+                field="partition",
             )
         return partition
 

@@ -20,6 +20,7 @@ from contextlib import suppress
 
 from fenceline import errors
 from fenceline.client.api import ApiClient
+from fenceline.client.calls import public
 from fenceline.client.problems import again
 from fenceline.client.transport import log
 
@@ -30,6 +31,7 @@ _BEATS_PER_LEASE = 3
 _PAUSES_PER_LEASE = 20  # while the service does not answer
 
 
+@public
 class Held:
     """A right that lasts until it is given back or lost. Safe to share between threads."""
 
@@ -74,6 +76,7 @@ class Held:
         return was_held
 
 
+@public
 class Holding(Held, ABC):
     """A right that is held under a session, and ends with it.
 
@@ -120,6 +123,7 @@ class Holding(Held, ABC):
         self.lose(error)
 
 
+@public
 class Session(Held):
     """A session, made by ``Client.session``; a context manager that closes it. A thread renews its lease until then.
 

@@ -138,6 +138,7 @@ class Stay:
             self._fetch, len(partitions), is_following=True, wait_ms=hold_ms
         )
         self._fetching.start((partition, None) for partition in partitions)
+        self._fetching.go_on()  # before the first call: a region that was just entered shows whether it answers
 
     def next_page(self) -> tuple[int, Page] | None:
         """Return a page with its partition, or ``None`` if none came for a moment, or all partitions are at their end.
@@ -172,6 +173,10 @@ class Stay:
         """Acknowledge offsets of this region; raises as ``answered``, and then they may be acknowledged or not."""
         named = partial(self._client.acknowledge, self._wanted.topic, self._wanted.name, partition)
         self._answered(partial(named, cumulative=cumulative, individual=individual))
+
+    def pause(self) -> None:
+        """Leave no threads; the next call for a page goes on."""
+        self._fetching.pause()
 
     def close(self) -> None:
         self._closed.set()

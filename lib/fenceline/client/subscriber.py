@@ -21,6 +21,7 @@ from functools import partial
 from fenceline import errors
 from fenceline.client.acknowledger import Acknowledgements
 from fenceline.client.api import ApiClient
+from fenceline.client.calls import check_here, public
 from fenceline.client.prefetch import Fetching
 from fenceline.client.requests.subscriptions import Isolation
 from fenceline.client.session import GIVE_BACK_MS
@@ -28,6 +29,7 @@ from fenceline.client.transport import log
 from fenceline.model.results import Page, ReadRecord
 
 
+@public
 class Subscriber:
     """An iterator over a subscription, made by ``Client.subscribe``, for one thread; a context manager that closes it.
 
@@ -117,34 +119,44 @@ class Subscriber:
                 subscriber (``require_stable``). Iterate again.
             FencelineError: As ``acknowledge``, for what was gathered. No record is lost: iterate again.
         """
-        while True:
-            if self._rest is None:
-                page = self._next_page()
-                if page is None:
-                    return
-                self._rest = (page[0], iter(page[1]))
-            partition, records = self._rest
-            for record in records:
-                self.positions[partition] = record.offset + 1
-                yield partition, record
-                self._acknowledgements.send_due()
-            self._rest = None
+        try:
+            while True:
+                check_here(self)
+                if self._rest is None:
+                    page = self._next_page()
+                    if page is None:
+                        return
+                    self._rest = (page[0], iter(page[1]))
+                partition, records = self._rest
+                for record in records:
+                    self.positions[partition] = record.offset + 1
+                    yield partition, record
+                    check_here(self)
+                    self._acknowledgements.send_due()
+                self._rest = None
+        finally:
+            self._fetching.pause()
 
     def pages(self) -> Iterator[tuple[int, Sequence[ReadRecord]]]:
         """Yield records in lists, each with its partition; raises as iterating does."""
-        while True:
-            if self._rest is not None:
-                partition, rest = self._rest
-                records: Sequence[ReadRecord] = list(rest)
-                self._rest = None
-            elif (page := self._next_page()) is not None:
-                partition, records = page
-            else:
-                return
-            if records:
-                self.positions[partition] = records[-1].offset + 1
-                yield partition, records
-                self._acknowledgements.send_due()
+        try:
+            while True:
+                check_here(self)
+                if self._rest is not None:
+                    partition, rest = self._rest
+                    records: Sequence[ReadRecord] = list(rest)
+                    self._rest = None
+                elif (page := self._next_page()) is not None:
+                    partition, records = page
+                else:
+                    return
+                if records:
+                    self.positions[partition] = records[-1].offset + 1
+                    yield partition, records
+                    check_here(self)
+                    self._acknowledgements.send_due()
+        finally:
+            self._fetching.pause()
 
     def acknowledge(self, partition: int, offset: int) -> int:
         """Acknowledge every record of ``partition`` up to and including ``offset``; return the mark after it.

@@ -24,6 +24,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
 import socket
 import ssl
 from collections.abc import Callable, Mapping
@@ -33,6 +34,7 @@ from typing import Any, Literal
 import httpx
 
 from fenceline import errors
+from fenceline.client.calls import elsewhere
 from fenceline.client.masking import mask_logger, masked
 from fenceline.client.problems import error_of
 from fenceline.client.proxy import proxy_of, without_password
@@ -43,6 +45,7 @@ Param = str | int | bool
 
 PAUSE_FIRST_MS = 50
 PAUSE_LAST_MS = 2_000
+TRY_MS = 100  # left at least, where a try must be over in time: a shorter one only hides what is known
 FIRST_CONNECTION_MS = 1_500  # for tries of a client that never reached its service and is refused
 _CONNECTIONS_MAX = 64
 _CLOSED = "the request was not sent, because this client was closed; make a new Client"
@@ -76,6 +79,7 @@ class Transport:
         self.runtime = runtime
         self._timeout_ms = timeout_ms
         self._retry_ms = retry_ms
+        self._made_in = os.getpid()
         self._is_closed = False
         self._is_reached = False
         self._proxy = None if http is not None else proxy_of(self.url)
@@ -93,6 +97,8 @@ class Transport:
         return self._is_closed
 
     def close(self) -> None:
+        if os.getpid() != self._made_in:  # the connections are the parent's
+            return
         self._is_closed = True
         self._http.close()
 
@@ -108,6 +114,7 @@ class Transport:
         hold_ms: int = 0,
         retry_ms: int | None = None,
         timeout_ms: int | None = None,
+        within_ms: int | None = None,
         on_retry: Callable[[errors.FencelineError], object] = lambda _: None,
     ) -> httpx.Response:
         """Send a request until it is answered, and return the answer if it is a success.
@@ -117,21 +124,25 @@ class Transport:
             body: A mapping is sent as JSON, bytes as they are (``headers`` then say what they are).
             hold_ms: How long the service was asked to hold the answer back (a long poll).
             retry_ms, timeout_ms: For this request, instead of the transport's.
+            within_ms: How long the request may take, instead of ``retry_ms``. The last try is over by then, too, also
+                if it hangs.
             on_retry: Called with the error before each pause after which the request is sent again.
 
         Raises:
+            RuntimeError: This process is a fork of the one that made the transport. Nothing was sent.
             FencelineError: The service's answer.
             StoreUnavailableError: No connection was made, or no answer came to a request without effect. Nothing was
                 carried out.
             OutcomeUnknownError: The answer was lost, and the request may have been carried out.
         """
-        timeout_ms = self._timeout_ms if timeout_ms is None else timeout_ms
-        request = self._request(method, path, params, body, headers or {}, timeout_ms + hold_ms)
-        began = self.runtime.monotonic_ms()
-        give_up = began + (self._retry_ms if retry_ms is None else retry_ms)
+        retry_ms = within_ms if within_ms is not None else retry_ms
+        try_ms = (self._timeout_ms if timeout_ms is None else timeout_ms) + hold_ms
+        request = self._request(method, path, params, body, headers or {})
+        give_up = (began := self.runtime.monotonic_ms()) + (self._retry_ms if retry_ms is None else retry_ms)
         lost: errors.OutcomeUnknownError | None = None
         pause_ms = PAUSE_FIRST_MS
         for number in count(2):
+            _give(request, min(try_ms, give_up - self.runtime.monotonic_ms()) if within_ms else try_ms)
             try:
                 return self._send(request)
             except errors.RetryError as error:
@@ -148,25 +159,28 @@ class Transport:
                 if lost is not None and effect != "none" and not isinstance(error, errors.AlreadyCommittedError):
                     raise _refused_later(error) from error
                 raise
-            wait_ms = self.runtime.random() * pause_ms
-            if self._is_closed or self.runtime.monotonic_ms() + wait_ms >= give_up:
+            wait_ms, least_ms = self.runtime.random() * pause_ms, TRY_MS if within_ms else 0
+            if self._is_closed or self.runtime.monotonic_ms() + wait_ms + least_ms >= give_up:
                 break
-            log.warning(
-                "the client sends a request again: request=%s %s why=%s try=%d pause_ms=%d",
-                method,
-                masked(path),
-                _why(last),
-                number,
-                wait_ms,
-            )
             on_retry(last)
-            self.runtime.sleep_ms(wait_ms)
+            self._pause(method, path, last, number, wait_ms)
             pause_ms = min(pause_ms * 2, PAUSE_LAST_MS)
         if lost is None:
             raise last
         if effect == "none":
             raise errors.StoreUnavailableError(lost.detail) from lost
         raise lost
+
+    def _pause(self, method: str, path: str, last: errors.FencelineError, number: int, pause_ms: float) -> None:
+        log.warning(
+            "the client sends a request again: request=%s %s why=%s try=%d pause_ms=%d",
+            method,
+            masked(path),
+            _why(last),
+            number,
+            pause_ms,
+        )
+        self.runtime.sleep_ms(pause_ms)
 
     def _request(
         self,
@@ -175,8 +189,9 @@ class Transport:
         params: Mapping[str, Param | None] | None,
         body: Mapping[str, Any] | bytes | None,
         headers: Mapping[str, str],
-        timeout_ms: int,
     ) -> httpx.Request:
+        if os.getpid() != self._made_in:  # asked of the kernel: no fork may go unnoticed where the sockets are
+            raise elsewhere(self)
         if isinstance(body, Mapping):
             body, headers = json.dumps(body).encode(), {**headers, "content-type": "application/json"}
         try:
@@ -186,7 +201,6 @@ class Transport:
                 params={k: v for k, v in (params or {}).items() if v is not None},
                 content=body,
                 headers=headers,
-                timeout=timeout_ms / 1000,
             )
         except httpx.InvalidURL as error:
             raise errors.InvalidRequestError(
@@ -238,6 +252,10 @@ class Transport:
         if _is_nameless(error):
             return f"the host of {shown} has no address: {reason}; check the URL, and this machine's network"
         return f'no fenceline answers at {shown}: {reason}; start one with "fenceline dev", or set FENCELINE_URL'
+
+
+def _give(request: httpx.Request, time_ms: int) -> None:
+    request.extensions = {**request.extensions, "timeout": httpx.Timeout(max(time_ms, 1) / 1000).as_dict()}
 
 
 def _trust(url: str) -> ssl.SSLContext:

@@ -1,6 +1,7 @@
 """A subscriber of several regions: where it goes and when, what it shows again, and what it drops."""
 
 import dataclasses
+import threading
 from itertools import pairwise
 
 import httpx
@@ -494,3 +495,17 @@ def test_a_mark_that_moved_past_the_position_is_gone_on_from(world):
         rest = [one.value for _, one in each]
     assert rest[-2:] == [b"a1:7", b"a1:8"]
     assert len(rest) < 7
+
+
+def test_a_subscriber_that_was_left_by_break_leaves_no_threads_and_goes_on_if_it_is_asked_again(world):
+    a, b, _ = world
+    a.write(*(f"a1:{n}" for n in range(1, 9)))
+    before = set(threading.enumerate())
+    subscriber = subscriber_of(a, b)
+    shown = []
+    for _ in range(3):
+        for _, record in subscriber:
+            shown.append(record.number)
+            break
+        wait_until(lambda: set(threading.enumerate()) <= before)
+    assert shown == [1, 2, 3]

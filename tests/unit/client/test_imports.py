@@ -110,6 +110,7 @@ def test_a_client_that_was_only_imported_loads_no_producer_reader_or_subscriber(
     assert own == {
         "fenceline.client",
         "api",
+        "calls",
         "client",
         "masking",
         "problems",

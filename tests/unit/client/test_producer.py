@@ -6,12 +6,21 @@ from concurrent.futures import CancelledError
 from contextlib import suppress
 from types import MappingProxyType
 
+import httpx
 import pytest
 
 from fenceline import errors
+from fenceline.client.delivery import Failures
 from fenceline.format.partitioner import partition_of
 from fenceline.model.record import Record
-from tests.support.fake_service import FakeService, answers, loses_the_answer, loses_the_request, refuses_the_connection
+from tests.support.fake_service import (
+    FakeService,
+    QuickRuntime,
+    answers,
+    loses_the_answer,
+    loses_the_request,
+    refuses_the_connection,
+)
 from tests.support.patience import PATIENCE_S, wait_until
 
 FOREVER_MS = 3_600_000
@@ -379,3 +388,57 @@ def test_a_producer_says_why_it_tries_again_until_something_is_stored():
         event.set()
         delivery.result()
         assert producer.trouble is None
+
+
+def test_an_error_that_a_delivery_has_raised_is_not_raised_again_at_the_blocks_end():
+    service = FakeService(faults=[answers(errors.MessageTooLargeError("too large", bytes_max=1))])
+    with service.client().producer("t", linger_ms=0) as producer:
+        with pytest.raises(errors.MessageTooLargeError):
+            producer.send(value=b"a").result(60_000)
+        assert isinstance(producer.failure, errors.MessageTooLargeError)
+
+
+def test_an_error_that_no_delivery_has_raised_is_raised_at_the_blocks_end_also_behind_one_that_was():
+    faults = [
+        answers(errors.MessageTooLargeError("too large", bytes_max=1)),
+        answers(errors.InvalidTimestampError("no")),
+    ]
+    service = FakeService(partitions=2, faults=faults)
+    with pytest.raises(errors.InvalidTimestampError), service.client().producer("t", linger_ms=0) as producer:  # noqa: PT012
+        with pytest.raises(errors.MessageTooLargeError):
+            producer.send(value=b"a", partition=0).result(60_000)
+        producer.send(value=b"a", partition=1)
+
+
+def test_of_very_many_errors_those_that_are_not_told_apart_are_raised_at_the_blocks_end():
+    failures = Failures()
+    noted = [failures.add(errors.ThrottledError(str(n)), 2) for n in range(150)]
+    for failure in noted:
+        failure.is_told = True
+    assert failures.untold() == (100, noted[100].error)
+    assert failures.take(only_untold=True) is noted[100].error
+    assert failures.untold() == (0, None)
+
+
+@pytest.mark.parametrize("first", [None, refuses_the_connection])
+def test_a_request_that_hangs_is_given_up_when_the_time_of_its_delivery_is_over(first):
+    runtime = QuickRuntime()
+    service = FakeService()
+    waited = []
+
+    def hangs(request, topic, partition):
+        if first is not None and not waited:
+            waited.append(0)
+            return first(None)
+        waited.append(request.extensions["timeout"]["read"] * 1_000)
+        runtime.sleep_ms(waited[-1])
+        raise httpx.ReadTimeout("the answer was lost")
+
+    service._produce = hangs
+    client = service.client(runtime, timeout_ms=30_000)
+    began = runtime.monotonic_ms()
+    with client.producer("t", linger_ms=0, delivery_ms=2_000) as producer, pytest.raises(errors.OutcomeUnknownError):
+        producer.send(value=b"a").result(60_000)
+    assert 1_900 <= runtime.monotonic_ms() - began < 2_500
+    assert 1_800 < sum(waited) <= 2_000
+    assert len(waited) == (1 if first is None else 2)

@@ -11,7 +11,7 @@ from fenceline.client import prefetch
 from fenceline.model.record import Record
 from fenceline.model.results import Bounds, Page
 from tests.support.fake_service import FakeService, corrupt, refused
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import PATIENCE_S, wait_until
 
 
 def filled(partitions=1, batches=4, records=5):
@@ -334,3 +334,34 @@ def test_a_reader_of_many_partitions_finds_its_start_by_few_requests(start):
     with service.client().reader("t", start=start) as reader:
         assert reader.positions == dict.fromkeys(range(120), 0)
         assert sum(request.url.path.endswith("/offsets") for request in service.requests) == 2
+
+
+@pytest.mark.parametrize("what", ["__iter__", "pages"])
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_a_follower_that_was_left_by_break_leaves_no_threads_and_goes_on_if_it_is_asked_again(what, is_kept):
+    before = set(threading.enumerate())
+    _, client = filled(partitions=2)
+    reader = client.reader("t", follow=True) if is_kept else None
+
+    shown = []
+    for _ in range(3):
+        for partition, record in getattr(reader or client.reader("t", follow=True), what)():
+            shown.append((partition, record.offset if what == "__iter__" else record[0].offset))
+            break
+        wait_until(lambda: set(threading.enumerate()) <= before)
+
+    if is_kept:
+        assert len(set(shown)) == 3  # each once
+    reader = client.reader("t", follow=True)
+    del reader
+    assert set(threading.enumerate()) <= before
+
+
+def test_a_closed_reader_says_so_instead_of_waiting_for_ever():
+    _, client = filled()
+    with client.reader("t", follow=True) as reader:
+        next(iter(reader))
+    for _ in reader.pages():  # what was fetched before
+        break
+    with pytest.raises(RuntimeError, match="closed"):
+        list(reader.pages())

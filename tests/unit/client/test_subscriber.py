@@ -1,5 +1,7 @@
 """Subscriptions from the client's side: what is shown, and what is acknowledged by which subscriber."""
 
+import threading
+
 import pytest
 
 from fenceline import errors
@@ -7,6 +9,7 @@ from fenceline.client.types import CommittedOffset, Cursor
 from fenceline.model.record import Record
 from fenceline.runtime import ThreadRuntime
 from tests.support.fake_sessions import FakeSessions
+from tests.support.patience import wait_until
 
 
 def filled(partitions=1, records=10):
@@ -153,3 +156,18 @@ def test_a_read_may_be_one_of_a_group_that_owns_the_partition():
         request.url.params for request in service.requests if request.method == "GET" and "group" in request.url.params
     ]
     assert {(params["group"], params["session_id"]) for params in reads} == {("g", "s1")}
+
+
+@pytest.mark.parametrize("what", ["__iter__", "pages"])
+def test_a_subscriber_that_was_left_by_break_leaves_no_threads_and_goes_on_if_it_is_asked_again(what):
+    before = set(threading.enumerate())
+    _, client = filled(partitions=2)
+    subscriber = client.subscribe("t", "s", initial_position="earliest", max_records=2)
+    shown = []
+    for _ in range(3):
+        for partition, given in getattr(subscriber, what)():
+            records = [given] if what == "__iter__" else given
+            shown += [(partition, record.offset) for record in records]
+            break
+        wait_until(lambda: set(threading.enumerate()) <= before)
+    assert len(set(shown)) == len(shown) == (3 if what == "__iter__" else 6)

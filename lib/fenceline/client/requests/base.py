@@ -35,6 +35,7 @@ class Requests:
         hold_ms: int = 0,
         retry_ms: int | None = None,
         timeout_ms: int | None = None,
+        within_ms: int | None = None,
     ) -> dict[str, Any]:
         return body_of(
             self._transport.request(
@@ -46,6 +47,7 @@ class Requests:
                 hold_ms=hold_ms,
                 retry_ms=retry_ms,
                 timeout_ms=timeout_ms,
+                within_ms=within_ms,
             )
         )
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fenceline import errors, limits
 from fenceline.client import types
+from fenceline.client.calls import WrongValueError, public
 from fenceline.client.records import checked
 from fenceline.client.requests.base import Requests, given, topic_path
 from fenceline.client.requests.subscriptions import Isolation
@@ -41,6 +42,7 @@ T = TypeVar("T")
 BATCH_TYPE = "application/vnd.apache.kafka.records; version=2"
 
 
+@public
 class LogRequests(Requests):
     """The part of ``Client`` that is about topics and records."""
 
@@ -133,8 +135,11 @@ class LogRequests(Requests):
         from fenceline.format import batch
 
         who = producer or ProducerRef(-1, -1, -1)
+        given_records = [checked(record) for record in records]
+        if not given_records:
+            raise WrongValueError("no records were given; give at least one", field="records")
         encoded = batch.encode(
-            [checked(record) for record in records],
+            given_records,
             now_ms=self.runtime.now_ms(),
             codec=compression,
             producer_id=who.producer_id,
@@ -168,6 +173,7 @@ class LogRequests(Requests):
         Args:
             effect: ``repeatable`` only if the batch carries a producer id and a sequence.
             transactional_id: The id whose transaction the batch is of; the batch then has the transactional bit, too.
+            retry_ms: How long the batch is sent again. The last try is over by then, too, also if it hangs.
             on_retry: Called with the error before each pause after which the batch is sent again.
 
         Raises:
@@ -187,7 +193,7 @@ class LogRequests(Requests):
             params=params,
             body=body,
             headers={"content-type": BATCH_TYPE},
-            retry_ms=retry_ms,
+            within_ms=retry_ms,
             on_retry=on_retry,
         )
         return types.appended_of(body_of(response))

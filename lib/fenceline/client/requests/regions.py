@@ -12,12 +12,14 @@ from __future__ import annotations
 from typing import Literal
 
 from fenceline.client import region_types
+from fenceline.client.calls import public
 from fenceline.client.requests.base import Answer, Requests, part, topic_path
 from fenceline.model.region import RegionStatus, ReplicationStatus
 
 _PARTITIONS = 100  # in one answer; the most that a service shows
 
 
+@public
 class RegionRequests(Requests):
     """The part of ``Client`` that is about replication between regions."""
 

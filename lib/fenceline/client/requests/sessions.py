@@ -11,11 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fenceline.client import types
+from fenceline.client.calls import public
 from fenceline.client.requests.base import Requests, given, part, topic_path
 from fenceline.client.transport import Effect
 from fenceline.client.types import AccessMode, Claim, Lease, Owned, Ownership, Producers, SessionState
 
 
+@public
 class SessionRequests(Requests):
     """The part of ``Client`` that is about sessions, and about what they may write and read."""
 

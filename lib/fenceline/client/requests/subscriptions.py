@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from fenceline import limits
 from fenceline.client import types
+from fenceline.client.calls import public
 from fenceline.client.requests.base import Requests, given, part, topic_path
 from fenceline.client.types import CommittedOffset, Subscription
 from fenceline.model.results import Page
@@ -20,6 +21,7 @@ Isolation = Literal["read_uncommitted", "read_committed"]
 InitialPosition = Literal["latest", "earliest"]
 
 
+@public
 class SubscriptionRequests(Requests):
     """The part of ``Client`` that is about cursors."""
 

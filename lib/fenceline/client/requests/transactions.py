@@ -1,7 +1,8 @@
 """Requests about transactions (API.md, "Producer ids, coordinators, transactions").
 
 Rule: each method is a single request, and keeps no state between two of them. All of them may be sent again after a
-lost answer: the service knows a repeat by its producer id and epoch.
+lost answer: the service knows a repeat by its producer id and epoch. A request is sent again for ``retry_ms``, and its
+last try is over by then, too, also if it hangs.
 
 Not here: ``Client.transactional_producer``, which begins and ends transactions by these.
 """
@@ -13,6 +14,7 @@ from typing import Any, Literal
 
 from fenceline import limits
 from fenceline.client import types
+from fenceline.client.calls import public
 from fenceline.client.problems import error_in
 from fenceline.client.requests.base import Answer, Requests, given, part, topic_path
 from fenceline.client.requests.subscriptions import offset_entries
@@ -31,6 +33,7 @@ from fenceline.model.transaction import (
 Result = Literal["commit", "abort"]
 
 
+@public
 class TransactionRequests(Requests):
     """The part of ``Client`` that is about transactions, their producers and their coordinators."""
 
@@ -67,7 +70,7 @@ class TransactionRequests(Requests):
             producer_epoch=None if pair is None else pair.producer_epoch,
         )
         # An epoch whose answer was lost is never used, and the same pair is answered the same: a refusal is true.
-        return types.pair_of(self._call("POST", "/v1/producer-ids", "none", body=body, retry_ms=retry_ms))
+        return types.pair_of(self._call("POST", "/v1/producer-ids", "none", body=body, within_ms=retry_ms))
 
     def add_partitions_to_transaction(
         self,
@@ -85,7 +88,7 @@ class TransactionRequests(Requests):
         """
         entries = [{"topic": topic, "partition": partition} for topic, partition in partitions]
         body = {**pair._asdict(), "partitions": entries}
-        answer = self._call("POST", _path(transactional_id, "partitions"), "repeatable", body=body, retry_ms=retry_ms)
+        answer = self._call("POST", _path(transactional_id, "partitions"), "repeatable", body=body, within_ms=retry_ms)
         refusals = [error_in(result["error"]) for result in answer["results"] if result.get("error") is not None]
         refusals.sort(key=lambda error: isinstance(error, OperationNotAttemptedError))
         if refusals:
@@ -101,7 +104,7 @@ class TransactionRequests(Requests):
         """
         body = {**pair._asdict(), "group": group}
         path = _path(transactional_id, "groups")
-        self._transport.request("POST", path, effect="repeatable", body=body, retry_ms=retry_ms)
+        self._transport.request("POST", path, effect="repeatable", body=body, within_ms=retry_ms)
 
     def send_offsets_to_transaction(
         self,
@@ -123,7 +126,7 @@ class TransactionRequests(Requests):
         """
         body = {**pair._asdict(), **given(group=group, session_id=session_id), "offsets": offset_entries(offsets)}
         path = _path(transactional_id, "offsets")
-        self._transport.request("POST", path, effect="repeatable", body=body, retry_ms=retry_ms)
+        self._transport.request("POST", path, effect="repeatable", body=body, within_ms=retry_ms)
 
     def extend_transaction(
         self, transactional_id: str, pair: ProducerPair, timeout_ms: int, *, retry_ms: int | None = None
@@ -139,7 +142,7 @@ class TransactionRequests(Requests):
         """
         body = {**pair._asdict(), "timeout_ms": timeout_ms}
         # Sent twice it moves the same time. A refusal says that the pair is not in force, so it is true.
-        answer = self._call("POST", _path(transactional_id, "extend"), "none", body=body, retry_ms=retry_ms)
+        answer = self._call("POST", _path(transactional_id, "extend"), "none", body=body, within_ms=retry_ms)
         return int(answer["expires_at"])
 
     def end_transaction(
@@ -168,7 +171,7 @@ class TransactionRequests(Requests):
         """
         body = {**pair._asdict(), **given(result=result, once=_once(once))}
         path = _path(transactional_id, "end")
-        answer = self._call("POST", path, "ends", body=body, retry_ms=retry_ms, timeout_ms=timeout_ms)
+        answer = self._call("POST", path, "ends", body=body, within_ms=retry_ms, timeout_ms=timeout_ms)
         return types.pair_of(answer)
 
     def end_transactions(
@@ -199,7 +202,9 @@ class TransactionRequests(Requests):
         """
         entries = [{"transactional_id": name, **pair._asdict()} for name, pair in members]
         body = given(transactions=entries, result=result, once=_once(once))
-        answer = self._call("POST", "/v1/transactions/end", "ends", body=body, retry_ms=retry_ms, timeout_ms=timeout_ms)
+        answer = self._call(
+            "POST", "/v1/transactions/end", "ends", body=body, within_ms=retry_ms, timeout_ms=timeout_ms
+        )
         return [TransactionMember(one["transactional_id"], types.pair_of(one)) for one in answer["transactions"]]
 
     def once(self, app_id: str) -> OnceMark:

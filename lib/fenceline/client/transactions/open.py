@@ -21,6 +21,8 @@ from typing import Literal, NoReturn
 
 from fenceline import errors, limits
 from fenceline.client.api import ApiClient
+from fenceline.client.calls import PARTITION, TEXT, check_here, checks_itself, public
+from fenceline.client.calls import checked as checked_argument
 from fenceline.client.delivery import Delivery
 from fenceline.client.records import checked, in_chunks
 from fenceline.client.route import Route
@@ -36,6 +38,7 @@ from fenceline.model.transaction import ProducerPair
 Outcome = Literal["not begun", "open", "committed", "aborted", "unknown"]
 
 
+@public
 class OpenTransaction:
     """Records and offsets that show all together or not at all, made by ``TransactionalProducer.transaction``.
 
@@ -82,6 +85,7 @@ class OpenTransaction:
         if isinstance(exception, TransactionAbortedError):
             self._instance.check()  # the answer to the abort says more: this instance is fenced
 
+    @checks_itself
     def send(
         self,
         topic: str,
@@ -108,12 +112,16 @@ class OpenTransaction:
                 the transaction goes on.
             RuntimeError: The transaction is not open, or belongs to another thread.
         """
-        route = self._route(topic)
+        check_here(self)
         if timestamp is None:
             timestamp = self._client.runtime.now_ms()
         record = checked(Record(value, key, headers, timestamp))
-        number = route.known(route.partition_of(record.key) if partition is None else partition)
-        return self._sender.put(route, self._writes.to(topic, number), [record])
+        if partition is not None:
+            partition = checked_argument("partition", PARTITION, partition)
+        route = self._route(checked_argument("topic", TEXT, topic))
+        if partition is None:
+            partition = route.partition_of(record.key)
+        return self._sender.put(route, self._writes.to(topic, route.known(partition)), [record])
 
     def send_many(self, topic: str, records: Iterable[Record], *, partition: int | None = None) -> None:
         """Send many records in the background, each to its key's partition or all to ``partition``; see ``send``."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fenceline.client.api import ApiClient
+from fenceline.client.calls import public
 from fenceline.client.transactions.batches import Sender
 from fenceline.client.transactions.instance import Instance
 from fenceline.client.transactions.open import OpenTransaction
@@ -18,6 +19,7 @@ from fenceline.format.batch import Codec
 from fenceline.model.transaction import ProducerPair
 
 
+@public
 class TransactionalProducer:
     """A writer of transactions, made by ``Client.transactional_producer``; a context manager that closes it.
 

@@ -2,9 +2,10 @@
 
 from contextlib import suppress
 
+import httpx
 import pytest
 
-from fenceline import CommitOutcomeUnknownError, CommittedOffset, TransactionAbortedError, errors
+from fenceline import Client, CommitOutcomeUnknownError, CommittedOffset, TransactionAbortedError, errors
 from tests.support.fake_service import QuickRuntime, answers, loses_the_answer, loses_the_request
 from tests.support.fake_transactions import FakeTransactions, block, raises
 
@@ -182,6 +183,25 @@ def test_a_commit_without_an_answer_ends_at_its_deadline_and_can_only_be_repeate
         write(producer, b"b")
 
     assert committed(service) == [b"a", b"b"]
+
+
+def test_a_commit_that_hangs_is_given_up_when_its_time_is_over():
+    service = FakeTransactions()
+    runtime = QuickRuntime()
+    waited = []
+
+    def hang(request):
+        if not request.url.path.endswith("/end"):
+            return service.answer(request)
+        waited.append(request.extensions["timeout"]["read"] * 1_000)
+        runtime.sleep_ms(waited[-1])
+        raise httpx.ReadTimeout("the answer was lost")
+
+    client = Client("http://fake", runtime=runtime, http=httpx.MockTransport(hang), timeout_ms=30_000)
+    producer = client.transactional_producer("id", delivery_ms=2_000)
+    with pytest.raises(CommitOutcomeUnknownError), producer.transaction() as txn:
+        txn.send("t", value=b"a")
+    assert sum(waited) <= 2_000
 
 
 def test_a_commit_that_is_repeated_and_then_refused_stays_unknown():

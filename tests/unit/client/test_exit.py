@@ -1,0 +1,196 @@
+"""The end of a program whose producers still have records."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+
+import pytest
+
+import fenceline_testing
+from fenceline import errors
+from fenceline.client import exit as program_exit
+from tests.support.fake_service import FakeService, answers
+from tests.support.fake_transactions import FakeTransactions
+from tests.support.patience import PATIENCE_S, wait_until
+
+FOREVER_MS = 3_600_000
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch):
+    """Leave the producers of other tests alone."""
+    monkeypatch.setattr(program_exit, "_open", set())
+
+
+def test_what_was_never_flushed_is_sent_at_exit_without_a_word(capsys):
+    services = [FakeService(), FakeService()]
+    producers = [service.client().producer("t", linger_ms=FOREVER_MS) for service in services]
+    deliveries = [producer.send(value=b"a") for producer in producers]
+
+    program_exit.flush_all()
+
+    assert [delivery.result(0).offset for delivery in deliveries] == [0, 0]
+    assert [service.stored(0) for service in services] == [[b"a"], [b"a"]]
+    assert capsys.readouterr().err == ""
+    with pytest.raises(RuntimeError, match="closed"):  # it would be lost without a word
+        producers[0].send(value=b"late")
+
+
+def test_one_bound_holds_for_all_producers_and_one_line_counts_what_was_not_acknowledged(capsys, monkeypatch):
+    waited = []
+    monkeypatch.setattr(program_exit, "wait", lambda outcomes, timeout: waited.append((len(outcomes), timeout)))
+    opened = threading.Event()
+
+    def hangs(append):
+        assert opened.wait(PATIENCE_S)
+        return append()
+
+    services = [FakeService(faults=[hangs]) for _ in range(3)]
+    for service in services:
+        producer = service.client().producer("t", linger_ms=FOREVER_MS)
+        producer.send(value=b"a")
+        producer._accumulator.seal()
+        wait_until(lambda service=service: service.produced)
+        producer.send_many([])
+        for _ in range(2):
+            producer.send(value=b"b")  # behind the one in flight
+
+    program_exit.flush_all()
+    opened.set()
+
+    assert waited == [(6, 5.0)]
+    told = capsys.readouterr().err
+    assert told.startswith("fenceline: 9 records could not be sent before the program ended, or no answer came; ")
+    assert told.endswith(": topics=t\n")
+    assert told.count("\n") == 1
+    wait_until(lambda: all(service.stored(0) == [b"a"] for service in services))
+    program_exit.flush_all()
+    assert capsys.readouterr().err == ""
+
+
+def test_records_that_failed_without_the_callers_knowledge_are_counted_too(capsys):
+    service = FakeService(faults=[answers(errors.MessageTooLargeError("too large", bytes_max=1))])
+    client = service.client()
+    producer = client.producer("t", linger_ms=FOREVER_MS)
+    for _ in range(3):
+        producer.send(value=b"a")
+    program_exit.flush_all()
+    assert "fenceline: 3 records could not be sent" in (said := capsys.readouterr().err)
+    assert said.endswith("topics=t reason=MESSAGE_TOO_LARGE\n")
+
+    service.faults = [answers(errors.MessageTooLargeError("too large", bytes_max=1))]
+    producer = client.producer("t", linger_ms=0)
+    with pytest.raises(errors.MessageTooLargeError):
+        producer.send(value=b"a").result(60_000)
+    program_exit.flush_all()
+    assert capsys.readouterr().err == ""  # told by the delivery
+
+
+def test_nothing_is_sent_of_a_block_that_an_exception_left_nor_of_a_closed_producer(capsys):
+    service = FakeService()
+    with suppress(KeyError), service.client().producer("t", linger_ms=FOREVER_MS) as producer:
+        producer.send(value=b"a")
+        raise KeyError
+    with service.client().producer("t", linger_ms=FOREVER_MS) as producer:
+        producer.send(value=b"b")
+
+    assert program_exit._open == set()
+    program_exit.flush_all()
+    assert service.stored(0) == [b"b"]
+    assert capsys.readouterr().err == ""
+
+
+def test_nothing_of_a_transaction_is_sent_or_ended():
+    service = FakeTransactions()
+    with service.client().transactional_producer("id", linger_ms=FOREVER_MS) as producer:
+        txn = producer.transaction()
+        txn.__enter__()
+        txn.send("t", value=b"a")
+        program_exit.flush_all()
+        assert service.produced == []
+        assert [what for what, _ in service.asked] == ["ids"]
+        assert txn.outcome == "open"
+
+
+def test_another_processs_producers_are_left_alone(monkeypatch):
+    service = FakeService()
+    producer = service.client().producer("t", linger_ms=FOREVER_MS)
+    producer.send(value=b"a")
+    for watched in program_exit._open:
+        watched.made_in = -1
+    program_exit.flush_all()
+    assert service.produced == []
+    producer.flush()
+
+
+def test_ctrl_c_ends_the_wait_and_the_count_is_told_all_the_same(capsys, monkeypatch):
+    def interrupted(outcomes, timeout):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(program_exit, "wait", interrupted)
+    opened = threading.Event()
+    service = FakeService(faults=[lambda append: opened.wait(PATIENCE_S) and append()])
+    service.client().producer("t", linger_ms=FOREVER_MS).send(value=b"a")
+    with pytest.raises(KeyboardInterrupt):
+        program_exit.flush_all()
+    opened.set()
+    assert "fenceline: 1 record could not be sent" in capsys.readouterr().err
+
+
+PROGRAM = """
+import sys, fenceline
+client = fenceline.Client(sys.argv[1])
+producer = client.producer("t", linger_ms=3_600_000)
+"""
+PROGRAMS = {
+    "its end": PROGRAM + "for _ in range(3): producer.send(value=b'x')",
+    "an exception": PROGRAM + "for _ in range(3): producer.send(value=b'x')\nraise SystemExit(3)",
+    "threads that are no daemons": PROGRAM
+    + """
+import threading, time
+def later():
+    threading.main_thread().join()
+    for _ in range(3): producer.send(value=b'x')
+threading.Thread(target=later).start()
+""",
+    "a child of multiprocessing": """
+import multiprocessing, sys, fenceline, fenceline.client.producer
+def work(url):
+    producer = fenceline.Client(url).producer("t", linger_ms=3_600_000)
+    for _ in range(3): producer.send(value=b'x')
+if __name__ == "__main__":
+    child = multiprocessing.get_context("fork").Process(target=work, args=sys.argv[1:])
+    child.start()
+    child.join()
+    sys.exit(child.exitcode)
+""",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", PROGRAMS)
+def test_a_program_that_ends_sends_what_it_never_flushed(how):
+    with fenceline_testing.serving() as server:
+        server.client.create_topic("t")
+        ended = subprocess.run(
+            [sys.executable, "-c", PROGRAMS[how], server.url], capture_output=True, text=True, timeout=PATIENCE_S
+        )
+        assert (ended.returncode, ended.stderr) == (3 if how == "an exception" else 0, "")
+        assert len(server.client.read("t", 0, offset=0).records) == 3
+
+
+@pytest.mark.slow
+def test_a_program_whose_service_is_gone_says_how_many_records_could_not_be_sent():
+    program = PROGRAM + "for _ in range(3): producer.send(value=b'x')\nclient.close()"
+    with fenceline_testing.serving() as server:
+        server.client.create_topic("t")
+        ended = subprocess.run(
+            [sys.executable, "-c", program, server.url], capture_output=True, text=True, timeout=PATIENCE_S
+        )
+    assert ended.returncode == 0
+    assert ended.stderr.startswith("fenceline: 3 records could not be sent before the program ended")
+    assert ended.stderr.endswith("topics=t reason=STORE_UNAVAILABLE\n")
+    assert ended.stderr.count("\n") == 1
