@@ -149,6 +149,13 @@ def test_offsets_tell_a_partitions_bounds_and_the_first_record_at_a_time() -> No
     }
     assert call("GET", f"{PARTITION}/offsets", "timestamp=1001").json == {"offset": 1, "timestamp": 1001}
     assert call("GET", f"{PARTITION}/offsets", "timestamp=1002").json == {"offset": None, "timestamp": None}
+    assert call("GET", f"{PARTITION}/offset-for-time", "timestamp=1001").json == {"offset": 1, "timestamp": 1001}
+    assert call("GET", f"{PARTITION}/offset-for-time", "timestamp=1002").json == {"offset": None, "timestamp": None}
+    assert call("GET", f"{PARTITION}/offset-for-time").json["field"] == "timestamp"
+    of_topic = call("GET", "/v1/topics/orders/offsets-for-time", "timestamp=1001")
+    assert of_topic.json == call("GET", "/v1/topics/orders/offsets", "timestamp=1001").json
+    assert of_topic.json["partitions"][0] == {"partition": 0, "offset": 1, "timestamp": 1001}
+    assert call("GET", "/v1/topics/orders/offsets-for-time").json["field"] == "timestamp"
 
 
 def test_segments_are_listed_with_urls_on_the_host_that_was_asked(service: wiring.Service) -> None:
