@@ -209,8 +209,15 @@ class Session(Members):
 
 
 class _Expecting(Members):
-    """What a batch expects of the log (KIP-27)."""
+    """What a batch expects of the log (KIP-27).
 
+    Attributes:
+        expectation: What the one or the other member says; ``check_expectation`` makes it, as the next.
+        expectation_name: That member's name.
+    """
+
+    expectation: Expected | None
+    expectation_name: str
     expected_offset: Expected | None = optional(
         EXPECTED, "The offset that the batch must land at; the next one, or nothing is written. -1 is not checked."
     )
@@ -218,17 +225,12 @@ class _Expecting(Members):
         EACH_EXPECTED, "One expected offset for each record, in place of `expected_offset`; -1 is not checked."
     )
 
-    @property
-    def expectation(self) -> Expected | None:
-        return self.expected_offset if self.expected_offsets is None else self.expected_offsets
-
-    @property
-    def expectation_name(self) -> str:
-        return "expected_offset" if self.expected_offsets is None else "expected_offsets"
-
     def check_expectation(self, acks: int, path: str = "", *, count: int | None = None) -> None:
-        """Refuse what goes together neither with ``acks`` nor with the batch's number of records, if that is known."""
-        field, expected = f"{path}{self.expectation_name}", self.expectation
+        """Take the expectation; it must go with ``acks``, and with the batch's number of records, if that is known."""
+        is_one = self.expected_offsets is None
+        self.expectation = expected = self.expected_offset if is_one else self.expected_offsets
+        self.expectation_name = "expected_offset" if is_one else "expected_offsets"
+        field = f"{path}{self.expectation_name}"
         if self.expected_offset is not None and self.expected_offsets is not None:
             refuse(field, "left out with expected_offset")
         if count is not None and isinstance(expected, list) and len(expected) != count:

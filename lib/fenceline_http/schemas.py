@@ -92,17 +92,28 @@ EXTRA: Mapping[str, tuple[Mapping[str, Schema], Mapping[str, Schema]]] = {
     "STALE_GENERATION": (_GENERATION, {}),
     "RESOURCE_OWNED": (_GENERATION, {}),
     "OWNER_FENCED": ({"resource": STRING}, {}),
-    "OFFSET_MISMATCH": ({"next_offset": OFFSET}, {}),
+    "OFFSET_MISMATCH": ({"topic": STRING, "partition": integer(), "next_offset": OFFSET}, {}),
     "MESSAGE_TOO_LARGE": ({"bytes_max": integer()}, {}),
     "RECORD_LIST_TOO_LARGE": ({"bytes_max": integer()}, {}),
     "OFFSET_OUT_OF_RANGE": ({"log_start_offset": OFFSET, "next_offset": OFFSET}, {}),
 }
 
 
+# What an error that is about one partition has, too, where a request for one was refused.
+PLACE: Mapping[str, Schema] = {"topic": STRING, "partition": integer()}
+
+
+def members_of(code: str) -> tuple[Mapping[str, Schema], Mapping[str, Schema]]:
+    """Return the members of one error that not all have: those that it always has, and those that it may have."""
+    required, optional = EXTRA.get(code, ({}, {}))
+    place = {name: schema for name, schema in PLACE.items() if code in errors.PLACED and name not in required}
+    return required, {**optional, **place}
+
+
 def problem(code: str) -> Named:
     """Return the schema of one error's problem document (RFC 9457)."""
     leaf = errors.TABLE[code]
-    required, optional = EXTRA.get(code, ({}, {}))
+    required, optional = members_of(code)
     common: dict[str, Schema] = {
         "type": const("about:blank"),
         "title": const(leaf.title),

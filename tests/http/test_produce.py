@@ -64,6 +64,27 @@ def test_an_expectation_that_fails_names_the_next_offset() -> None:
     assert read()["next_offset"] == 3
 
 
+def test_an_expectation_that_fails_names_its_partition_wherever_it_is_told() -> None:
+    call("POST", "/v1/topics", value={"name": "wide", "partitions": 2})
+    lost = [
+        produce("b", expected_offset=7).json,
+        produce_batch(batch(b"b"), "expected_offset=7").json,
+        call("POST", BATCHES, "expected_offset=7", body=batch(b"b")).json,
+    ]
+    pair = call("POST", "/v1/producer-ids", value={"transactional_id": "t"}).json
+    lost += [produce("b", expected_offset=7, producer={**pair, "sequence": 0}, transactional_id="t").json]
+    entries = [
+        {"topic": "wide", "partition": number, "records": [{"value": "b"}], "expected_offset": 7} for number in (0, 1)
+    ]
+    told = call("POST", "/v1/produce", value={"partitions": entries}).json["results"]
+    lost += [one["error"] for one in told]
+    places = [("orders", 0)] * 4 + [("wide", 0), ("wide", 1)]
+    assert [(one["topic"], one["partition"]) for one in lost] == places
+    for error, (topic, partition) in zip(lost, places, strict=True):
+        assert error["code"] == "OFFSET_MISMATCH"
+        assert error["detail"].endswith(f": topic={topic} partition={partition} expected=7 next=0")
+
+
 def test_each_record_may_have_its_own_expectation() -> None:
     assert produce("a", "b", expected_offsets=[0, -1]).json["expected_offset_checked"] is True
     assert produce("c", "d", expected_offsets=[2, 4]).code == "OFFSET_MISMATCH"

@@ -63,6 +63,23 @@ def test_beyond_the_end_is_out_of_range() -> None:
     assert (answer.code, answer.json["log_start_offset"], answer.json["next_offset"]) == ("OFFSET_OUT_OF_RANGE", 0, 0)
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "query", "value"),
+    [
+        ("GET", RECORDS, "offset=9", None),
+        ("GET", f"{PARTITION}/batches", "offset=9", None),
+        ("GET", f"{PARTITION}/segments", "offset=9", None),
+        ("POST", f"{PARTITION}/trim", "", {"before_offset": 9}),
+        ("POST", "/v1/topics/orders/subscriptions/s/seek", "", {"partition": 0, "offset": 9}),
+    ],
+)
+def test_an_offset_that_is_out_of_range_names_its_partition(method: str, path: str, query: str, value: Any) -> None:
+    call("PUT", "/v1/topics/orders/subscriptions/s", value={})
+    error = call(method, path, query, value=value).json
+    assert (error["code"], error["topic"], error["partition"]) == ("OFFSET_OUT_OF_RANGE", "orders", 0)
+    assert error["detail"].endswith(": topic=orders partition=0 offset=9 log_start_offset=0 next_offset=0")
+
+
 def test_max_bytes_cuts_a_page_but_never_its_first_record() -> None:
     produce("aaaa", "bbbb", "cccc")
     assert values("offset=0&max_bytes=1") == ["aaaa"]

@@ -117,6 +117,14 @@ def test_the_table_of_errors_is_that_of_the_contract() -> None:
         assert {*required, *optional} == names, code
 
 
+def test_the_errors_that_name_a_partition_are_those_of_the_contract() -> None:
+    told = section("Errors").partition("An error names its place.")[2].partition("\n\n")[0]
+    assert set(re.findall(r"`([A-Z_]+)`", told)) == errors.PLACED
+    for code in errors.TABLE:
+        properties = DOCUMENT["components"]["schemas"][code]["properties"]
+        assert ({"topic", "partition"} <= set(properties)) == (code in errors.PLACED), code
+
+
 def test_every_error_has_its_schema_and_every_reference_leads_somewhere() -> None:
     components = DOCUMENT["components"]["schemas"]
     assert set(errors.TABLE) <= set(components)
