@@ -35,7 +35,7 @@ def main() -> int:
     try:
         from benchmarks import plot  # only here: matplotlib is an extra
     except ModuleNotFoundError as error:
-        parser.error(f'--plot needs {error.name}: pip install "fenceline[plot]"')
+        parser.error(f'--plot needs {error.name}: pip install "fenceline-log[plot]"')
     with tempfile.TemporaryDirectory() as folder:
         latencies = Path(folder) / "latencies.json"
         code = measure([*options, "--latencies", str(latencies)])

@@ -213,7 +213,8 @@ def _keep(directory: Path, names: set[str], *, files_too: bool) -> None:
 def _write_metadata(directory: Path) -> None:
     """Let ``importlib.metadata`` find our version, as it would if we were installed."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    place = directory / f"{project['name']}-{project['version']}.dist-info"
+    # A hyphen would end the name there: `fenceline-log` would be found as `fenceline`.
+    place = directory / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
     place.mkdir()
     (place / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
 

@@ -51,7 +51,14 @@ class Observability(Construct):
     ) -> None:
         super().__init__(scope, id)
         self._stage = stage
-        arn = deployment.alarm_topics.get(cdk.Stack.of(self).region)
+        region = cdk.Stack.of(self).region
+        arn = deployment.alarm_topics.get(region)
+        if not arn:
+            cdk.Annotations.of(self).add_warning_v2(
+                "fenceline:AlarmsWithoutAction",
+                f"the alarms of {region} have no action: name an SNS topic of that region, "
+                f"-c alarm_topics=arn:aws:sns:{region}:ACCOUNT:NAME",
+            )
         self._action = actions.SnsAction(sns.Topic.from_topic_arn(self, "Told", arn)) if arn else None
         self._alarms: list[cloudwatch.Alarm] = []
         self._alarms_of_the_log()

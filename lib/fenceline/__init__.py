@@ -81,7 +81,7 @@ __all__ = [
 def __getattr__(name: str) -> _Any:
     match name:
         case "__version__":
-            return _import_module("importlib.metadata").version("fenceline")
+            return _import_module("importlib.metadata").version("fenceline-log")
         case "errors":
             return _import_module("fenceline.errors")
         case "Record":

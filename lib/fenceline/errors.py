@@ -22,6 +22,7 @@ from __future__ import annotations
 import re
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -30,6 +31,7 @@ from fenceline import limits
 T = TypeVar("T")
 
 _CONTROL = re.compile("[\x00-\x1f\x7f]")
+_VALUES = re.compile(r": (?=[a-z_]+=)")
 
 NextStep = Literal["fix", "retry", "check", "stop"]
 
@@ -58,6 +60,14 @@ class FencelineError(Exception):
             return extra[name]
         raise AttributeError(name)
 
+    def name_place(self, topic: str, partition: int) -> None:
+        """Name the partition that this error is about, in words and by ``topic`` and ``partition``, unless it does."""
+        if self.code not in PLACED or "partition" in self.extra:
+            return
+        self.extra |= {"topic": topic, "partition": partition}
+        self.detail = _placed(self.detail, f"topic={topic}", f"partition={partition}")
+        self.args = (self.detail,)
+
     def problem(self) -> dict[str, Any]:
         """Return this error as a problem document (RFC 9457).
 
@@ -72,6 +82,19 @@ class FencelineError(Exception):
             "next_step": self.next_step,
             **{name: _cut(value) if isinstance(value, str) else value for name, value in self.extra.items()},
         }
+
+
+def _placed(detail: str, topic: str, partition: str) -> str:
+    """Return ``detail`` with its place as the first of its values: the last one may be a text of a caller."""
+    said = detail.split()
+    if topic in said and partition in said:
+        return detail
+    if topic in said:
+        return re.sub(rf"(?<!\S){re.escape(topic)}(?!\S)", f"{topic} {partition}", detail, count=1)
+    values = _VALUES.search(detail)
+    if values is None:
+        return f"{detail}: {topic} {partition}"
+    return f"{detail[: values.end()]}{topic} {partition} {detail[values.end() :]}"
 
 
 def _cut(text: str) -> str:
@@ -320,7 +343,7 @@ class UnstableOffsetCommitError(RetryError):
 
 
 class OffsetMismatchError(FixError):
-    """The expected offset is not the next offset, which is ``next_offset`` (KIP-27)."""
+    """The expected offset is not the next offset of the partition, which is ``next_offset`` (KIP-27)."""
 
     code, status, title = "OFFSET_MISMATCH", 412, "offset mismatch"
 
@@ -381,3 +404,36 @@ def _leaves(root: type[FencelineError]) -> Iterator[type[FencelineError]]:
 
 
 TABLE: Mapping[str, type[FencelineError]] = {leaf.code: leaf for leaf in _leaves(FencelineError)}
+
+# Those that are about one partition where a request for one is refused: they name it.
+PLACED = frozenset(
+    leaf.code
+    for leaf in (
+        InvalidRecordError,
+        InvalidTimestampError,
+        OutOfOrderSequenceNumberError,
+        InvalidProducerEpochError,
+        InvalidTxnStateError,
+        ProducerFencedError,
+        ProducerBusyError,
+        UnstableOffsetCommitError,
+        OffsetMismatchError,
+        MessageTooLargeError,
+        OffsetOutOfRangeError,
+        ThrottledError,
+        StoreUnavailableError,
+        ContendedError,
+        OutcomeUnknownError,
+        CorruptLogError,
+    )
+)
+
+
+@contextmanager
+def naming(topic: str, partition: int) -> Iterator[None]:
+    """Have each error of the block name the partition, as ``FencelineError.name_place`` does."""
+    try:
+        yield
+    except FencelineError as error:
+        error.name_place(topic, partition)
+        raise

@@ -35,9 +35,9 @@ app = typer.Typer(
 
 def _print_version(is_asked: bool) -> None:
     if is_asked:
-        from importlib import metadata
+        from fenceline import __version__
 
-        typer.echo(f"fenceline {metadata.version('fenceline')}")
+        typer.echo(f"fenceline {__version__}")
         raise typer.Exit
 
 

@@ -41,7 +41,7 @@ M = TypeVar("M", bound="Members")
 class Member:
     """One declared member: its kind, and what it is where it is left out."""
 
-    __slots__ = ("by", "default", "description", "is_required", "kind", "kinds")
+    __slots__ = ("by", "default", "description", "is_required", "is_shown", "kind", "kinds")
 
     def __init__(
         self,
@@ -49,10 +49,12 @@ class Member:
         description: str,
         *,
         is_required: bool,
+        is_shown: bool = True,
         default: Any = None,
         by: str = "",
     ) -> None:
         self.by = by
+        self.is_shown = is_shown
         self.kinds: Mapping[str, Kind[Any]] = {} if isinstance(kind, Kind) else kind
         self.kind: Kind[Any] = kind if isinstance(kind, Kind) else next(iter(kind.values()))
         self.description = description
@@ -76,6 +78,11 @@ def optional(kind: Kind[T], description: str = "", *, default: T) -> T: ...
 def optional(kind: Kind[Any], description: str = "", *, default: Any = None) -> Any:
     """Declare a member that may be left out."""
     return Member(kind, description, is_required=False, default=default)
+
+
+def unshown(kind: Kind[T]) -> T | None:
+    """Declare a member that is taken, and that the document does not show: another operation has its place."""
+    return cast("T | None", Member(kind, "", is_required=False, is_shown=False))
 
 
 def required_by(by: str, kinds: Mapping[str, Kind[T]], description: str = "") -> T:

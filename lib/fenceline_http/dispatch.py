@@ -79,7 +79,9 @@ def handler_of(route: Route) -> Handler:
 def _call(route: Route, request: Request) -> Response:
     """Parse a request as its route declares it, and answer it."""
     takes: type[Body | Query] = route.takes
-    if route.batches is not None and request.is_batch:
+    if route.takes_batch:
+        request.check_batch()
+    elif route.batches is not None and request.is_batch:
         takes = route.batches
     bare = None if request.query else takes.bare
     wanted = takes.of(request) if bare is None else bare

@@ -201,7 +201,7 @@ def _members(schema: Schema) -> str:
 def _errors() -> str:
     rows = []
     for code, leaf in errors.TABLE.items():
-        required, optional = schemas.EXTRA.get(code, ({}, {}))
+        required, optional = schemas.members_of(code)
         rows.append(
             [
                 f'<code id="{escape(code)}">{escape(code)}</code>',

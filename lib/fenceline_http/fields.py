@@ -136,7 +136,7 @@ def choice(words: Sequence[str], schema: Schema | None = None) -> Kind[str]:
             refuse(field, "one of " + ", ".join(words))
         return str(value)
 
-    return Kind(of_json, schema or {"enum": list(words)})
+    return Kind(of_json, schema or json_schema.words(*words))
 
 
 _BOOLEAN_WORD = choice(("false", "true")).of_json

@@ -36,7 +36,17 @@ class Named(Schema):
 
 
 def integer(low: int = 0, high: int = limits.INT64_MAX) -> Schema:
-    return {"type": "integer", "minimum": low, "maximum": high}
+    sized = {"format": "int64"} if high > limits.INT32_MAX else {}  # else generators of clients take 32 bits
+    return {"type": "integer", **sized, "minimum": low, "maximum": high}
+
+
+def const(value: str | int) -> Schema:
+    return {"type": "string" if isinstance(value, str) else "integer", "const": value}
+
+
+def words(*given: str) -> Schema:
+    """Return the schema of a text, which is one of those given. Without its type, generators make no text of it."""
+    return {"type": "string", "enum": list(given)}
 
 
 def obj(required: Mapping[str, Schema], optional: Mapping[str, Schema] | None = None) -> Schema:

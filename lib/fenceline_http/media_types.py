@@ -1,6 +1,7 @@
 """What a body is, and what an answer is wanted as.
 
 The rule: two media types are spoken, JSON in UTF-8 and version 2 of Kafka's record batches; no other body is taken.
+Where a path is for batches alone, these are plain bytes, too: generators of clients know no type of Kafka's.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ JSON_TYPE = "application/json"
 PROBLEM_TYPE = "application/problem+json"
 HTML_TYPE = "text/html; charset=utf-8"
 BATCH_TYPE = "application/vnd.apache.kafka.records; version=2"
+BYTES_TYPE = "application/octet-stream"
 _BATCH_NAME = "application/vnd.apache.kafka.records"
 
 
@@ -40,6 +42,19 @@ def of_body(content_type: str | None) -> Media:
     if name == _BATCH_NAME and parameters.get("version") == "2":
         return Media.BATCH
     raise UnsupportedMediaTypeError(f"send {JSON_TYPE} or {BATCH_TYPE}: content_type={content_type[:200]}")
+
+
+def check_batch(content_type: str | None) -> None:
+    """Check that a body with this content type may be a record batch, on a path that takes nothing else.
+
+    Raises:
+        UnsupportedMediaTypeError: It says that it is something else.
+    """
+    name, parameters = _parsed(content_type or "")
+    if name not in ("", BYTES_TYPE) and (name != _BATCH_NAME or parameters.get("version") != "2"):
+        raise UnsupportedMediaTypeError(
+            f"send {BYTES_TYPE} or {BATCH_TYPE} here: content_type={(content_type or '')[:200]}"
+        )
 
 
 def of_answer(accept: str | None) -> Media:

@@ -15,7 +15,7 @@ from fenceline import errors
 from fenceline_http import schemas
 from fenceline_http.declared import Body, Query
 from fenceline_http.json_schema import STRING, Named, Schema, described, integer, named_in
-from fenceline_http.media_types import BATCH_TYPE, HTML_TYPE, JSON_TYPE, PROBLEM_TYPE
+from fenceline_http.media_types import BYTES_TYPE, HTML_TYPE, JSON_TYPE, PROBLEM_TYPE
 from fenceline_http.route import Route
 from fenceline_http.routes import ROUTES
 
@@ -34,7 +34,12 @@ TAGS: Mapping[str, str] = {
 }
 _SCHEME = "sigv4"
 _BINARY: Schema = {"type": "string", "format": "binary"}
-_BATCH_HEADERS = ("position", "log-start-offset", "next-offset", "last-stable-offset")
+_BATCH_HEADERS: Mapping[str, str] = {
+    "fenceline-position": "The offset to read next.",
+    "fenceline-log-start-offset": "As `log_start_offset` of a page.",
+    "fenceline-next-offset": "As `next_offset` of a page.",
+    "fenceline-last-stable-offset": "As `last_stable_offset` of a page.",
+}
 
 
 @cache
@@ -99,9 +104,9 @@ def _operation(route: Route) -> dict[str, Any]:
         content: dict[str, Any] = {JSON_TYPE: {"schema": route.takes.schema()}}
         if route.body is not None:
             content[JSON_TYPE]["example"] = route.body
-        if route.batches is not None:
-            content[BATCH_TYPE] = {"schema": _BINARY}
         made["requestBody"] = {"required": not route.takes.is_optional, "content": content}
+    if route.takes_batch:
+        made["requestBody"] = {"required": True, "content": {BYTES_TYPE: {"schema": _BINARY}}}
     return made
 
 
@@ -119,27 +124,29 @@ def _in_path(path: str) -> Iterator[dict[str, Any]]:
 
 
 def _in_query(route: Route) -> Iterator[dict[str, Any]]:
-    query = route.takes if issubclass(route.takes, Query) else route.batches or Query
-    for name, member in sorted(query.members, key=lambda one: one[0] in query.last_shown):
+    query = route.takes if issubclass(route.takes, Query) else Query
+    last = query.last_shown
+    for name, member in sorted(query.members, key=lambda one: last.index(one[0]) + 1 if one[0] in last else 0):
+        if not member.is_shown:
+            continue
         parameter = {"name": name, "in": "query", "required": member.is_required, "schema": member.kind.schema}
+        if member.kind.schema.get("type") == "array":
+            parameter |= {"style": "form", "explode": False}  # with commas
         if name in route.query:
             parameter["example"] = route.query[name]
         yield described(parameter, member.description)
 
 
 def _answer(shape: Named | None, route: Route) -> dict[str, Any]:
-    content: dict[str, Any] = {} if shape is None else {JSON_TYPE: {"schema": shape}}
+    """Return one answer; each has one media type, and one type of that."""
+    if shape is not None:
+        return {"description": shape.name, "content": {JSON_TYPE: {"schema": shape}}}
     if route.gives_page:
-        content[HTML_TYPE] = {"schema": STRING}
-    if not content:
-        return {"description": "Accepted; no body"}
-    made: dict[str, Any] = {"description": shape.name if shape else "A page for people", "content": content}
+        return {"description": "A page for people", "content": {HTML_TYPE: {"schema": STRING}}}
     if route.gives_batches:
-        content[BATCH_TYPE] = {"schema": _BINARY}
-        made["headers"] = {
-            f"fenceline-{one}": {"schema": integer(), "description": "With whole batches."} for one in _BATCH_HEADERS
-        }
-    return made
+        headers = {name: {"schema": integer(), "description": text} for name, text in _BATCH_HEADERS.items()}
+        return {"description": "Whole batches", "content": {BYTES_TYPE: {"schema": _BINARY}}, "headers": headers}
+    return {"description": "Accepted; no body"}
 
 
 def _problems(codes: Sequence[str]) -> dict[str, Any]:

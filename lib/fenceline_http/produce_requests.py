@@ -16,7 +16,7 @@ from fenceline.model.record import Record
 from fenceline_http import json_schema
 from fenceline_http.declared import Body, Members, Query, object_of, optional, required, required_by
 from fenceline_http.fields import TEXT, TRANSACTIONAL_ID, Kind, choice, integer, list_of, refuse
-from fenceline_http.json_schema import TEXT_OR_NULL, Named, array, described, nullable, obj
+from fenceline_http.json_schema import TEXT_OR_NULL, Named, array, const, described, nullable, obj, words
 from fenceline_http.schemas import ENCODING as ENCODING_SCHEMA
 from fenceline_http.schemas import HEADERS, INT16_MAX
 from fenceline_http.strict_json import member
@@ -146,11 +146,11 @@ ACKS: Kind[int] = Kind(
     _acks,
     Named(
         "Acks",
-        {"anyOf": [json_schema.integer(-1, 1), {"type": "string", "const": "all"}]},
+        {"anyOf": [json_schema.integer(-1, 1), const("all")]},
         "What to wait for: -1 or `all`, 1, or 0. With 0 the answer is 202 and says nothing of the append.",
     ),
 )
-ACKS_WORD: Kind[int] = Kind(_acks_word, {"type": "string", "enum": ["-1", "1", "0", "all"]})
+ACKS_WORD: Kind[int] = Kind(_acks_word, words("-1", "1", "0", "all"))
 
 Expected = int | Sequence[int]
 
@@ -167,10 +167,14 @@ def _expected_words(text: str, field: str) -> Expected:
     return _integers(text, field, low=-1)
 
 
-EXPECTED: Kind[Expected] = Kind(_expected, {"anyOf": [_OFFSET.schema, array(_OFFSET.schema)]})
-EXPECTED_WORDS: Kind[Expected] = Kind(
-    _expected_words, {"type": "string", "pattern": "^(-1|[0-9]{1,19})(,(-1|[0-9]{1,19}))*$"}
-)
+def _each_expected_word(text: str, field: str) -> Sequence[int]:
+    expected = _expected_words(text, field)
+    return [expected] if isinstance(expected, int) else expected
+
+
+# A list is taken, too, as it always was. The document shows one type, for the sake of generated clients.
+EXPECTED: Kind[Expected] = Kind(_expected, _OFFSET.schema, _expected_words)
+EACH_EXPECTED: Kind[Sequence[int]] = Kind(list_of(_OFFSET).of_json, array(_OFFSET.schema), _each_expected_word)
 
 
 def _integers(text: str, field: str, *, low: int) -> int | list[int]:
@@ -184,13 +188,6 @@ def _refuse_unacknowledged(acks: int) -> None:
     """Refuse a batch of a transaction whose sender does not wait: only what was acknowledged is surely in it."""
     if acks != -1:
         refuse("acks", "-1 with a transactional_id")
-
-
-def _refuse_unanswerable(expected: Expected | None, acks: int, path: str) -> None:
-    """Refuse an expected offset with ``acks`` 0: the sender would not hear that it was not met."""
-    offsets = [expected] if isinstance(expected, int) else expected or ()
-    if acks == 0 and any(offset != -1 for offset in offsets):
-        refuse(path, "left out with acks=0")
 
 
 # The requests
@@ -211,22 +208,45 @@ class Session(Members):
     topic_epoch: int = required(integer(-1))
 
 
-class _Batch(Members):
+class _Expecting(Members):
+    """What a batch expects of the log (KIP-27).
+
+    Attributes:
+        expectation: What the one or the other member says; ``check_expectation`` makes it, as the next.
+        expectation_name: That member's name.
+    """
+
+    expectation: Expected | None
+    expectation_name: str
+    expected_offset: Expected | None = optional(
+        EXPECTED, "The offset that the batch must land at; the next one, or nothing is written. -1 is not checked."
+    )
+    expected_offsets: Sequence[int] | None = optional(
+        EACH_EXPECTED, "One expected offset for each record, in place of `expected_offset`; -1 is not checked."
+    )
+
+    def check_expectation(self, acks: int, path: str = "", *, count: int | None = None) -> None:
+        """Take the expectation; it must go with ``acks``, and with the batch's number of records, if that is known."""
+        is_one = self.expected_offsets is None
+        self.expectation = expected = self.expected_offset if is_one else self.expected_offsets
+        self.expectation_name = "expected_offset" if is_one else "expected_offsets"
+        field = f"{path}{self.expectation_name}"
+        if self.expected_offset is not None and self.expected_offsets is not None:
+            refuse(field, "left out with expected_offset")
+        if count is not None and isinstance(expected, list) and len(expected) != count:
+            refuse(field, f"one offset, or a list of one for each of the {count} records")
+        offsets = [expected] if isinstance(expected, int) else expected or ()
+        if acks == 0 and any(offset != -1 for offset in offsets):
+            refuse(field, "left out with acks=0")  # The sender would not hear that it was not met.
+
+
+class _Batch(_Expecting):
     """Records for one partition, and what is said of them."""
 
     encoding: str = optional(ENCODING, default="utf8")
     records: Sequence[Record] = required_by("encoding", RECORDS)
-    expected_offset: Expected | None = optional(
-        EXPECTED, "The offset that the batch must land at, or one for each record; -1 is not checked."
-    )
     producer: Producer | None = optional(object_of(Producer))
     session: Session | None = optional(object_of(Session))
-
-    def check_expected(self, acks: int, field: str) -> None:
-        expected, count = self.expected_offset, len(self.records)
-        if isinstance(expected, list) and len(expected) != count:
-            refuse(field, f"one offset, or a list of one for each of the {count} records")
-        _refuse_unanswerable(expected, acks, field)
 
 
 class Produce(_Batch, Body):
@@ -238,21 +258,18 @@ class Produce(_Batch, Body):
     )
 
     def check(self) -> None:
-        self.check_expected(self.acks, "expected_offset")
+        self.check_expectation(self.acks, count=len(self.records))
         if self.transactional_id is not None:
             _refuse_unacknowledged(self.acks)
 
 
-class Batch(Query):
-    """The parameters of a binary batch."""
+class Batch(_Expecting, Query):
+    """The parameters of a record batch."""
 
-    acks: int = optional(ACKS_WORD, "For a binary batch: as the field of the JSON body.", default=-1)
-    expected_offset: Expected | None = optional(
-        EXPECTED_WORDS, "For a binary batch: as the field of the JSON body; a list is separated by commas."
-    )
-    session_id: str | None = optional(TEXT, "For a binary batch: the session that was granted the partition.")
-    topic_epoch: int | None = optional(integer(-1), "For a binary batch: the epoch that the session was granted.")
-    transactional_id: str | None = optional(TRANSACTIONAL_ID, "For a binary batch: as the field of the JSON body.")
+    acks: int = optional(ACKS_WORD, "What to wait for: `-1` or `all`, `1`, or `0`.", default=-1)
+    session_id: str | None = optional(TEXT, "The session that was granted the partition.")
+    topic_epoch: int | None = optional(integer(-1), "The epoch that the session was granted.")
+    transactional_id: str | None = optional(TRANSACTIONAL_ID, "The transaction that the batch belongs to.")
 
     def check(self) -> None:
         if (self.session_id is None) != (self.topic_epoch is None):
@@ -260,7 +277,7 @@ class Batch(Query):
                 "session_id" if self.session_id is None else "topic_epoch",
                 "given: session_id and topic_epoch go together",
             )
-        _refuse_unanswerable(self.expected_offset, self.acks, "expected_offset")
+        self.check_expectation(self.acks)
         if self.transactional_id is not None:
             _refuse_unacknowledged(self.acks)
 
@@ -292,7 +309,7 @@ class ProduceMany(Body):
             if place in seen:
                 refuse(f"partitions[{index}].partition", "named once in a request")
             seen.add(place)
-            entry.check_expected(self.acks, f"partitions[{index}].expected_offset")
+            entry.check_expectation(self.acks, f"partitions[{index}].", count=len(entry.records))
             if self.transactional_id is not None and entry.producer is None:
                 refuse(f"partitions[{index}].producer", "given with a transactional_id")
 

@@ -147,6 +147,15 @@ class Request:
         _ = self.body  # Its size is judged before its type.
         return self.media is Media.BATCH
 
+    def check_batch(self) -> None:
+        """Check that the body may be a record batch, on a path that takes nothing else.
+
+        Raises:
+            RecordListTooLargeError, UnsupportedMediaTypeError: As ``is_batch``.
+        """
+        _ = self.body  # Its size is judged before its type.
+        media_types.check_batch(self.header("content-type"))
+
     @property
     def principal(self) -> str:
         """The sender, as the gateway authorized it; ``""`` where the gateway authorizes none."""

@@ -272,10 +272,10 @@ def bounds(shown: Bounds) -> dict[str, int]:
     }
 
 
-def batches(page: BatchPage) -> Response:
+def batches(page: BatchPage, content_type: str) -> Response:
     numbers: Mapping[str, int] = {"position": page.position, **bounds(page.bounds)}
     headers = {f"fenceline-{name.replace('_', '-')}": str(number) for name, number in numbers.items()}
-    return Response(200, page.body, {"content-type": BATCH_TYPE, **headers})
+    return Response(200, page.body, {"content-type": content_type, **headers})
 
 
 def offsets(shown: Offsets) -> dict[str, Any]:

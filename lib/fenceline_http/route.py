@@ -26,12 +26,14 @@ class Route:
     Args:
         handler: ``MODULE.FUNCTION`` among the handlers. The module's name is also that of the Lambda function.
         operation: The name that generated clients give it.
-        takes: The declaration of its body or of its query.
-        batches: The declaration of its query where the body is a record batch.
+        takes: The declaration of its JSON body or of its query.
+        takes_batch: Whether its body is a record batch.
+        batches: The declaration of its query where its body is a record batch instead. The document does not show it.
         answers: Status to the answer's schema; None for an empty body.
         codes: Those of its errors, without the codes that every operation and every body has.
         query: An example of the query; ``body`` and ``answer`` are examples of JSON.
-        gives_page: Whether it answers with HTML, or may do so.
+        gives_batches: Whether it answers with record batches.
+        gives_page: Whether it answers with HTML.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class Route:
         answers: Mapping[int, Named | None],
         codes: Sequence[str] = (),
         takes: type[Body | Query] = Query,
+        takes_batch: bool = False,
         batches: type[Query] | None = None,
         query: Mapping[str, Any] | None = None,
         body: Any = None,
@@ -63,8 +66,9 @@ class Route:
         self.summary = summary
         self.description = description
         self.answers = answers
-        self.codes = (*_ANYWHERE, *(_OF_BODIES if issubclass(takes, Body) else ()), *codes)
+        self.codes = (*_ANYWHERE, *(_OF_BODIES if takes_batch or issubclass(takes, Body) else ()), *codes)
         self.takes = takes
+        self.takes_batch = takes_batch
         self.batches = batches
         self.query = query or {}
         self.body = body

@@ -17,8 +17,10 @@ from fenceline_http.json_schema import (
     Named,
     Schema,
     array,
+    const,
     integer,
     obj,
+    words,
 )
 
 INT16_MAX = 2**15 - 1
@@ -44,7 +46,7 @@ SESSION_ID: Schema = {"type": "string", "pattern": "^[0-9a-f]{32}$"}
 BOUNDS: Mapping[str, Schema] = {"log_start_offset": OFFSET, "next_offset": OFFSET, "last_stable_offset": OFFSET}
 ENCODING = Named(
     "Encoding",
-    {"type": "string", "enum": ["utf8", "base64"]},
+    words("utf8", "base64"),
     "How keys, values and header values are written: as text, or in base64.",
 )
 HEADERS = array({"type": "array", "prefixItems": [STRING, TEXT_OR_NULL], "minItems": 2, "maxItems": 2})
@@ -92,24 +94,35 @@ EXTRA: Mapping[str, tuple[Mapping[str, Schema], Mapping[str, Schema]]] = {
     "RESOURCE_OWNED": (_GENERATION, {}),
     "OWNER_FENCED": ({"resource": STRING}, {}),
     "VIEW_MOVED": ({"compaction_horizon": OFFSET, "deletes_to": OFFSET}, {}),
-    "OFFSET_MISMATCH": ({"next_offset": OFFSET}, {}),
+    "OFFSET_MISMATCH": ({"topic": STRING, "partition": integer(), "next_offset": OFFSET}, {}),
     "MESSAGE_TOO_LARGE": ({"bytes_max": integer()}, {}),
     "RECORD_LIST_TOO_LARGE": ({"bytes_max": integer()}, {}),
     "OFFSET_OUT_OF_RANGE": ({"log_start_offset": OFFSET, "next_offset": OFFSET}, {}),
 }
 
 
+# What an error that is about one partition has, too, where a request for one was refused.
+PLACE: Mapping[str, Schema] = {"topic": STRING, "partition": integer()}
+
+
+def members_of(code: str) -> tuple[Mapping[str, Schema], Mapping[str, Schema]]:
+    """Return the members of one error that not all have: those that it always has, and those that it may have."""
+    required, optional = EXTRA.get(code, ({}, {}))
+    place = {name: schema for name, schema in PLACE.items() if code in errors.PLACED and name not in required}
+    return required, {**optional, **place}
+
+
 def problem(code: str) -> Named:
     """Return the schema of one error's problem document (RFC 9457)."""
     leaf = errors.TABLE[code]
-    required, optional = EXTRA.get(code, ({}, {}))
+    required, optional = members_of(code)
     common: dict[str, Schema] = {
-        "type": {"const": "about:blank"},
-        "title": {"const": leaf.title},
-        "status": {"const": leaf.status},
+        "type": const("about:blank"),
+        "title": const(leaf.title),
+        "status": const(leaf.status),
         "detail": STRING,
-        "code": {"const": code},
-        "next_step": {"const": leaf.next_step},
+        "code": const(code),
+        "next_step": const(leaf.next_step),
     }
     definition = {"title": leaf.__name__, **obj({**common, **required}, optional)}
     return Named(code, definition, " ".join((leaf.__doc__ or "").split()))
@@ -117,7 +130,10 @@ def problem(code: str) -> Named:
 
 def one_of(codes: Iterable[str]) -> Schema:
     refs = [problem(code) for code in codes]
-    return refs[0] if len(refs) == 1 else {"oneOf": refs}
+    if len(refs) == 1:
+        return refs[0]
+    mapping = {one.name: one["$ref"] for one in refs}
+    return {"oneOf": refs, "discriminator": {"propertyName": "code", "mapping": mapping}}
 
 
 PROBLEM = Named(

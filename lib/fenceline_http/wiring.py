@@ -9,10 +9,9 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import version
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from fenceline import limits
+from fenceline import __version__, limits
 from fenceline.log.polls import OwnSlots, SharedSlots, Slots
 from fenceline.ports import ItemStore, ObjectStore
 from fenceline.runtime import Runtime, ThreadRuntime
@@ -79,7 +78,7 @@ def service_of(settings: Settings) -> Service:
         log = log_of(settings, objects, items, runtime)
     else:
         log = log_of(settings, MeteredObjects(objects, meter), MeteredItems(items, meter), runtime)
-    return Service(settings, log, objects, items, ThreadRuntime(_BATCHES_AT_ONCE), version("fenceline"), meter)
+    return Service(settings, log, objects, items, ThreadRuntime(_BATCHES_AT_ONCE), __version__, meter)
 
 
 def runtime_of(settings: Settings) -> ThreadRuntime:
@@ -107,7 +106,7 @@ def stores_of(settings: Settings, *, now_ms: Callable[[], int]) -> tuple[Objects
     except ModuleNotFoundError as error:
         from fenceline.adapters.sqlite.directory import CannotOpen
 
-        raise CannotOpen(f'S3 and DynamoDB need {error.name}: pip install "fenceline[aws]"') from error
+        raise CannotOpen(f'S3 and DynamoDB need {error.name}: pip install "fenceline-log[aws]"') from error
     return objects, DynamoItemStore(settings.table, client=dynamodb)
 
 

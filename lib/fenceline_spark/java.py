@@ -93,7 +93,7 @@ def find(environ: MutableMapping[str, str]) -> Java:
             older.append(f"{place}:{version}")
     raise NoJavaError(
         f"Spark needs Java {OLDEST} or newer: install one and set JAVA_HOME, or run "
-        f'pip install "fenceline[java]", which brings one; found={",".join(older) or "none"}'
+        f'pip install "fenceline-log[java]", which brings one; found={",".join(older) or "none"}'
     )
 
 

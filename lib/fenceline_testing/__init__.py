@@ -17,8 +17,8 @@ the requests that would go to AWS. ``fenceline_server`` is a server at ``fenceli
 their own client; it takes a third of a second. All three run the handlers that Lambda runs, in this process, the first
 two without a socket to the service. Each test gets an empty service.
 
-The server needs ``fenceline[server]``, and the one on moto ``fenceline[aws]`` and ``moto[server]``. A fixture that
-lacks a package fails with the line that installs it.
+The server needs ``fenceline-log[server]``, and the one on moto ``fenceline-log[aws]`` and ``moto[server]``. A fixture
+that lacks a package fails with the line that installs it.
 
 Rule: what a test learns here holds for a deployed service, races included. In one of eight races of threads, moto lets
 two writers win one key. So every request to moto runs under one lock.
@@ -54,7 +54,7 @@ def fenceline_in_memory() -> Iterator[Fenceline]:
 
 @pytest.fixture
 def fenceline_on_moto() -> Iterator[Fenceline]:
-    """Lend an empty fenceline on moto's S3 and DynamoDB; needs fenceline[aws] and moto[server]."""
+    """Lend an empty fenceline on moto's S3 and DynamoDB; needs fenceline-log[aws] and moto[server]."""
     _need("fenceline_on_moto", aws=("boto3", "obstore"), moto=("moto", "flask", "flask_cors"))
     with on_moto() as lent:
         yield lent
@@ -62,7 +62,7 @@ def fenceline_on_moto() -> Iterator[Fenceline]:
 
 @pytest.fixture
 def fenceline_server() -> Iterator[FencelineServer]:
-    """Lend an empty fenceline at a URL, for programs that make their own client; needs fenceline[server]."""
+    """Lend an empty fenceline at a URL, for programs that make their own client; needs fenceline-log[server]."""
     _need("fenceline_server", server=("httptools", "uvicorn", "uvloop"))
     with serving() as lent:
         yield lent
@@ -71,7 +71,7 @@ def fenceline_server() -> Iterator[FencelineServer]:
 def _need(fixture: str, *, moto: Sequence[str] = (), **extras: Sequence[str]) -> None:
     """Fail a test in one line if ``fixture`` lacks a module of fenceline's extras, or moto."""
     missing = [extra for extra, modules in extras.items() if not _are_there(modules)]
-    install = [f'"fenceline[{",".join(missing)}]"'] if missing else []
+    install = [f'"fenceline-log[{",".join(missing)}]"'] if missing else []
     install += [] if _are_there(moto) else ['"moto[server]"']
     if install:
         pytest.fail(f"{fixture} lacks packages; run: pip install {' '.join(install)}", pytrace=False)

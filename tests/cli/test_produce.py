@@ -141,6 +141,7 @@ def test_a_mismatch_is_one_line_with_the_next_offset_and_nothing_is_written(run,
     told = last_line(run("produce", topic, "--partition", 1, "--expected-offset", 1, stdin=b"line\n"))
 
     assert told.startswith("OFFSET_MISMATCH: ")
+    assert f": topic={topic} partition=1 expected=1 next=" in told
     assert "next=2" in told
     assert told.endswith("; 0 records were acknowledged before")
     assert next_offset(client, topic, 1) == 2

@@ -19,7 +19,7 @@ def test_a_job_without_spark_says_in_one_line_what_to_install(monkeypatch, comma
     monkeypatch.setitem(sys.modules, "pyspark", None)
     result = CliRunner().invoke(app, ["spark", *command])
     assert result.exit_code == 1
-    line = 'error: this command runs on Spark, and pyspark is not installed: pip install "fenceline[spark]"'
+    line = 'error: this command runs on Spark, and pyspark is not installed: pip install "fenceline-log[spark]"'
     assert result.stderr.splitlines() == [line]
 
 

@@ -113,7 +113,7 @@ def test_boto3_that_is_not_installed_is_told_with_what_to_install(
     run: Fenceline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "boto3", None)
-    assert error_line(run("check-store", *STORES)) == 'S3 and DynamoDB need boto3: pip install "fenceline[aws]"'
+    assert error_line(run("check-store", *STORES)) == 'S3 and DynamoDB need boto3: pip install "fenceline-log[aws]"'
 
 
 @pytest.mark.parametrize(

@@ -1,38 +1,56 @@
-"""A client that a generator makes of the served document, by a program of others, works."""
+"""Clients that generators of others make of the served document, in Python, Java, Go and TypeScript, work."""
 
 from __future__ import annotations
 
 import importlib
 import json
+import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 from fenceline_http import wiring
 from tests.http.conftest import service_in_memory
-from tests.support.http_events import BATCH_TYPE, DOCUMENT
+from tests.servers import install
+from tests.support.http_events import DOCUMENT
 from tests.support.serving import serving
 
 pytestmark = pytest.mark.slow  # a generator in a process of its own, for each kind of client
 
 PACKAGE = "generated_fenceline"
-# Ruff would tidy up what is generated. This setting makes the binary form of a batch bytes.
-CONFIG = {
-    "post_hooks": [],
-    "content_type_overrides": {BATCH_TYPE: "application/octet-stream"},
-}
+T = TypeVar("T")
+PROGRAMS = Path(__file__).with_name("generated_clients")
+DONE = [
+    "appended 0 1",
+    "refused OFFSET_MISMATCH 1",
+    "appended 1 3",
+    "batch 1 1",
+    "several 1 UNKNOWN_TOPIC_OR_PARTITION",
+    "orders 0 a true",
+    "orders 1 b true",
+    "orders 2 c true",
+    "copy 0 a true",
+    "copy 1 d true",
+    "first at a time 0",
+]
 
 
-def generate(directory: Path, config: dict[str, Any], *options: str) -> str:
-    """Generate the client into ``directory`` and return what the generator said."""
-    document, settings = directory / "openapi.json", directory / "config.json"
+def written(directory: Path) -> Path:
+    document = directory / "openapi.json"
     document.write_text(json.dumps(DOCUMENT))
-    settings.write_text(json.dumps(config))
+    return document
+
+
+def generate(directory: Path, *options: str) -> str:
+    """Generate the client into ``directory`` and return what the generator said."""
+    document, settings = written(directory), directory / "config.json"
+    settings.write_text(json.dumps({"post_hooks": []}))  # Ruff would tidy up what is generated.
     command = [str(Path(sys.executable).with_name("openapi-python-client")), "generate", "--meta", "none"]
     command += ["--path", str(document), "--config", str(settings), "--output-path", str(directory / PACKAGE), *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -51,7 +69,7 @@ def url() -> Iterator[str]:
 
 @pytest.fixture
 def generated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    generate(tmp_path, CONFIG, "--fail-on-warning")
+    generate(tmp_path, "--fail-on-warning")
     monkeypatch.syspath_prepend(str(tmp_path))
     yield importlib.import_module(PACKAGE)
     for name in [name for name in sys.modules if name.partition(".")[0] == PACKAGE]:
@@ -63,7 +81,7 @@ def snake(name: str) -> str:
 
 
 def test_a_generator_drops_no_operation_and_names_each_as_a_person_would(tmp_path: Path) -> None:
-    told = generate(tmp_path, {"post_hooks": []})
+    told = generate(tmp_path)
     assert "will not be generated" not in told
     assert "Unable to" not in told
     made = {str(path.relative_to(tmp_path / PACKAGE / "api")) for path in (tmp_path / PACKAGE).glob("api/*/[a-z]*.py")}
@@ -127,3 +145,58 @@ def test_a_generated_client_commits_a_transaction(generated: ModuleType, url: st
         assert (shown.transactional_id, shown.state.value, shown.started_at) == ("a b%", "CompleteCommit", None)
         refused = operation("transactions", "get_transaction").sync("nobody", client=client)
         assert isinstance(refused, models.TransactionalIdNotFoundError)
+
+
+# Clients in other languages: each program appends by compare-and-set, moves a whole batch, and reads.
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    """Return what a program printed; all of it where it fails."""
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-8_000:]
+    return done.stdout
+
+
+def installed(get: Callable[[], T]) -> T:
+    """Return what makes the clients of one language; skip the test where it can't be had."""
+    try:
+        return get()
+    except install.CannotInstall as error:
+        if os.environ.get("FENCELINE_REQUIRE_SERVERS") == "1":
+            raise
+        pytest.skip(f"no client is generated: {error}")
+
+
+def test_a_client_that_is_generated_in_java_works(tmp_path: Path, url: str) -> None:
+    generator, jars = installed(install.openapi_generator)
+    only = "models,apis,supportingFiles,modelDocs=false,apiDocs=false,modelTests=false,apiTests=false"
+    command = ["generate", "-i", written(tmp_path), "-g", "java", "--library", "native", "--global-property", only]
+    run("java", "-jar", generator, *command, "-o", tmp_path / "client", cwd=tmp_path)
+    shutil.copy(PROGRAMS / "Main.java", tmp_path)
+    sources = [*(tmp_path / "client" / "src" / "main" / "java").rglob("*.java"), tmp_path / "Main.java"]
+    classes = tmp_path / "classes"
+    run("javac", "-nowarn", "-proc:none", "-d", classes, "-cp", jars / "*", *sources, cwd=tmp_path)
+    assert run("java", "-cp", f"{classes}{os.pathsep}{jars / '*'}", "Main", url, cwd=tmp_path).splitlines() == DONE
+
+
+def test_a_client_that_is_generated_in_go_works(tmp_path: Path, url: str) -> None:
+    generator, module = installed(install.oapi_codegen)
+    program = tmp_path / "program"
+    shutil.copytree(module, program)
+    shutil.copy(PROGRAMS / "main.go", program)
+    made = run(generator, "-package", "main", "-generate", "types,client", written(tmp_path), cwd=program)
+    (program / "client.go").write_text(made)
+    run("go", "build", "-o", "program", ".", cwd=program)
+    assert run(program / "program", url, cwd=program).splitlines() == DONE
+
+
+def test_the_types_that_are_generated_in_typescript_narrow_and_a_client_of_them_works(tmp_path: Path, url: str) -> None:
+    modules = installed(install.openapi_typescript)
+    (tmp_path / "node_modules").symlink_to(modules)
+    (tmp_path / "package.json").write_text('{"type": "module"}')
+    shutil.copy(PROGRAMS / "main.ts", tmp_path)
+    tools = modules / ".bin"
+    run(tools / "openapi-typescript", written(tmp_path), "-o", "fenceline.d.ts", cwd=tmp_path)
+    strict = ["--strict", "--target", "es2022", "--module", "nodenext", "--lib", "es2022,dom,dom.iterable"]
+    run(tools / "tsc", *strict, "main.ts", cwd=tmp_path)
+    assert run("node", "main.js", url, cwd=tmp_path).splitlines() == DONE

@@ -10,9 +10,10 @@ import pytest
 
 from fenceline.format.batch import encode
 from fenceline.model.record import Record
-from tests.support.http_events import BATCH_TYPE, Answer, call
+from tests.support.http_events import BATCH_TYPE, BYTES_TYPE, Answer, call
 
 RECORDS = "/v1/topics/orders/partitions/0/records"
+BATCHES = "/v1/topics/orders/partitions/0/batches"
 NOW_MS = time.time_ns() // 1_000_000
 
 pytestmark = pytest.mark.usefixtures("topic")
@@ -61,6 +62,67 @@ def test_an_expectation_that_fails_names_the_next_offset() -> None:
     assert produce("b", "c", expected_offset=[1, -1]).status == 200
     assert produce("d", "e", expected_offset=[3, 5]).code == "OFFSET_MISMATCH"
     assert read()["next_offset"] == 3
+
+
+def test_an_expectation_that_fails_names_its_partition_wherever_it_is_told() -> None:
+    call("POST", "/v1/topics", value={"name": "wide", "partitions": 2})
+    lost = [
+        produce("b", expected_offset=7).json,
+        produce_batch(batch(b"b"), "expected_offset=7").json,
+        call("POST", BATCHES, "expected_offset=7", body=batch(b"b")).json,
+    ]
+    pair = call("POST", "/v1/producer-ids", value={"transactional_id": "t"}).json
+    lost += [produce("b", expected_offset=7, producer={**pair, "sequence": 0}, transactional_id="t").json]
+    entries = [
+        {"topic": "wide", "partition": number, "records": [{"value": "b"}], "expected_offset": 7} for number in (0, 1)
+    ]
+    told = call("POST", "/v1/produce", value={"partitions": entries}).json["results"]
+    lost += [one["error"] for one in told]
+    places = [("orders", 0)] * 4 + [("wide", 0), ("wide", 1)]
+    assert [(one["topic"], one["partition"]) for one in lost] == places
+    for error, (topic, partition) in zip(lost, places, strict=True):
+        assert error["code"] == "OFFSET_MISMATCH"
+        assert error["detail"].endswith(f": topic={topic} partition={partition} expected=7 next=0")
+
+
+def test_each_record_may_have_its_own_expectation() -> None:
+    assert produce("a", "b", expected_offsets=[0, -1]).json["expected_offset_checked"] is True
+    assert produce("c", "d", expected_offsets=[2, 4]).code == "OFFSET_MISMATCH"
+    entry = {"topic": "orders", "partition": 0, "records": [{"value": "c"}], "expected_offsets": [1]}
+    [result] = call("POST", "/v1/produce", value={"partitions": [entry]}).json["results"]
+    assert result["error"]["code"] == "OFFSET_MISMATCH"
+    sent = call("POST", BATCHES, "expected_offsets=2,-1", headers={"content-type": BYTES_TYPE}, body=batch(b"c", b"d"))
+    assert sent.json["next_offset"] == 4
+    assert call("POST", BATCHES, "expected_offsets=4", body=batch(b"e")).json["expected_offset_checked"] is True
+
+
+@pytest.mark.parametrize("path", [RECORDS, BATCHES])
+@pytest.mark.parametrize("content_type", [BATCH_TYPE, BYTES_TYPE, "Application/Octet-Stream; a=b", None, ""])
+def test_whole_batches_have_a_path_of_their_own(path: str, content_type: str | None) -> None:
+    sent = batch(b"a", b"b", codec="gzip")
+    headers = {} if content_type is None else {"content-type": content_type}
+    answer = call("POST", path, "expected_offset=0", headers=headers, body=sent)
+    if path == RECORDS and content_type != BATCH_TYPE:
+        assert answer.code in ("INVALID_REQUEST", "UNSUPPORTED_MEDIA_TYPE")  # JSON is the usual type there
+        return
+    assert (answer.status, answer.json["next_offset"]) == (200, 2)
+    whole = call("GET", BATCHES, "offset=1", headers={"accept": "application/json"})
+    assert (whole.status, whole.headers["content-type"]) == (200, BYTES_TYPE)
+    assert whole.headers["fenceline-position"] == "2"
+    assert whole.body == call("GET", RECORDS, "offset=1", headers={"accept": BATCH_TYPE}).body
+    assert call("POST", path, "expected_offset=0", headers=headers, body=sent).code == "OFFSET_MISMATCH"
+    assert read()["next_offset"] == 2
+
+
+@pytest.mark.parametrize("content_type", ["application/json", "text/plain", "application/vnd.apache.kafka.records"])
+def test_the_path_of_batches_takes_nothing_else(content_type: str) -> None:
+    answer = call("POST", BATCHES, headers={"content-type": content_type}, body=batch(b"a"))
+    assert answer.code == "UNSUPPORTED_MEDIA_TYPE"
+    too_large = call("POST", BATCHES, headers={"content-type": content_type}, body=b"x" * 5_600_001)
+    assert too_large.code == "RECORD_LIST_TOO_LARGE"
+    assert call("POST", BATCHES, "group=g", body=batch(b"a")).json["field"] == "group"
+    assert call("GET", BATCHES, "offset=0&compacted=true").json["field"] == "compacted"
+    assert read()["next_offset"] == 0
 
 
 def test_a_repeated_batch_is_told_as_a_duplicate() -> None:
@@ -141,6 +203,12 @@ def test_a_batch_is_stored_as_it_was_sent() -> None:
         ("expected_offset=-2", "expected_offset"),
         ("expected_offset=0,1", "expected_offset"),
         ("expected_offset=9223372036854775808", "expected_offset"),
+        ("expected_offsets=", "expected_offsets"),
+        ("expected_offsets=0,", "expected_offsets"),
+        ("expected_offsets=0,1", "expected_offsets"),
+        ("expected_offsets=-2", "expected_offsets"),
+        ("expected_offset=0&expected_offsets=0", "expected_offsets"),
+        ("expected_offsets=0&acks=0", "expected_offsets"),
         ("session_id=s", "topic_epoch"),
         ("topic_epoch=0", "session_id"),
         ("topic_epoch=-2&session_id=s", "topic_epoch"),
@@ -151,6 +219,7 @@ def test_a_batch_is_stored_as_it_was_sent() -> None:
 def test_the_parameters_of_a_batch_are_judged_as_the_fields_of_a_body(query: str, field: str) -> None:
     answer = produce_batch(batch(b"a"), query)
     assert (answer.code, answer.json.get("field")) == ("INVALID_REQUEST", field)
+    assert call("POST", BATCHES, query, body=batch(b"a")).json == answer.json
     assert read()["next_offset"] == 0
 
 

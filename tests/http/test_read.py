@@ -63,6 +63,23 @@ def test_beyond_the_end_is_out_of_range() -> None:
     assert (answer.code, answer.json["log_start_offset"], answer.json["next_offset"]) == ("OFFSET_OUT_OF_RANGE", 0, 0)
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "query", "value"),
+    [
+        ("GET", RECORDS, "offset=9", None),
+        ("GET", f"{PARTITION}/batches", "offset=9", None),
+        ("GET", f"{PARTITION}/segments", "offset=9", None),
+        ("POST", f"{PARTITION}/trim", "", {"before_offset": 9}),
+        ("POST", "/v1/topics/orders/subscriptions/s/seek", "", {"partition": 0, "offset": 9}),
+    ],
+)
+def test_an_offset_that_is_out_of_range_names_its_partition(method: str, path: str, query: str, value: Any) -> None:
+    call("PUT", "/v1/topics/orders/subscriptions/s", value={})
+    error = call(method, path, query, value=value).json
+    assert (error["code"], error["topic"], error["partition"]) == ("OFFSET_OUT_OF_RANGE", "orders", 0)
+    assert error["detail"].endswith(": topic=orders partition=0 offset=9 log_start_offset=0 next_offset=0")
+
+
 def test_max_bytes_cuts_a_page_but_never_its_first_record() -> None:
     produce("aaaa", "bbbb", "cccc")
     assert values("offset=0&max_bytes=1") == ["aaaa"]
@@ -171,6 +188,13 @@ def test_offsets_tell_a_partitions_bounds_and_the_first_record_at_a_time() -> No
     }
     assert call("GET", f"{PARTITION}/offsets", "timestamp=1001").json == {"offset": 1, "timestamp": 1001}
     assert call("GET", f"{PARTITION}/offsets", "timestamp=1002").json == {"offset": None, "timestamp": None}
+    assert call("GET", f"{PARTITION}/offset-for-time", "timestamp=1001").json == {"offset": 1, "timestamp": 1001}
+    assert call("GET", f"{PARTITION}/offset-for-time", "timestamp=1002").json == {"offset": None, "timestamp": None}
+    assert call("GET", f"{PARTITION}/offset-for-time").json["field"] == "timestamp"
+    of_topic = call("GET", "/v1/topics/orders/offsets-for-time", "timestamp=1001")
+    assert of_topic.json == call("GET", "/v1/topics/orders/offsets", "timestamp=1001").json
+    assert of_topic.json["partitions"][0] == {"partition": 0, "offset": 1, "timestamp": 1001}
+    assert call("GET", "/v1/topics/orders/offsets-for-time").json["field"] == "timestamp"
 
 
 def test_segments_are_listed_with_urls_on_the_host_that_was_asked(service: wiring.Service) -> None:

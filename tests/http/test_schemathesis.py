@@ -24,7 +24,7 @@ from fenceline_http import wiring
 from fenceline_http.route import Route
 from fenceline_http.routes import ROUTES
 from tests.http.conftest import service_in_memory
-from tests.support.http_events import BATCH_TYPE, DOCUMENT, call
+from tests.support.http_events import BATCH_TYPE, BYTES_TYPE, DOCUMENT, call
 from tests.support.patience import PATIENCE_S
 from tests.support.serving import serving
 
@@ -40,7 +40,7 @@ CHECKS = [
 ]
 
 
-@schemathesis.serializer(BATCH_TYPE, "application/vnd.apache.kafka.records")
+@schemathesis.serializer(BYTES_TYPE)
 def as_batch(_: Any, value: Any) -> Any:
     return value if isinstance(value, bytes) else str(value).encode("utf-8", "replace")
 

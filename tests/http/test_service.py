@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
+from collections.abc import Iterator
 from importlib import import_module
 from importlib.resources import files
 from typing import Any
@@ -68,7 +69,7 @@ def test_the_document_has_exactly_the_paths_of_the_contract() -> None:
     promised = set().union(*(routes_of(section(title)) for title in SERVED))
     documented = {(method.upper(), path) for path, item in DOCUMENT["paths"].items() for method in item}
     assert promised == documented == {(route.method, route.path) for route in ROUTES}
-    assert len(promised) == 61
+    assert len(promised) == 65
 
 
 def test_each_route_stands_in_its_functions_module_and_has_a_handler_that_takes_what_it_declares() -> None:
@@ -114,6 +115,14 @@ def test_the_table_of_errors_is_that_of_the_contract() -> None:
         if code == "SESSION_EXPIRED":
             continue  # its cell is prose
         assert {*required, *optional} == names, code
+
+
+def test_the_errors_that_name_a_partition_are_those_of_the_contract() -> None:
+    told = section("Errors").partition("An error names its place.")[2].partition("\n\n")[0]
+    assert set(re.findall(r"`([A-Z_]+)`", told)) == errors.PLACED
+    for code in errors.TABLE:
+        properties = DOCUMENT["components"]["schemas"][code]["properties"]
+        assert ({"topic", "partition"} <= set(properties)) == (code in errors.PLACED), code
 
 
 def test_every_error_has_its_schema_and_every_reference_leads_somewhere() -> None:
@@ -164,7 +173,62 @@ def test_a_bucket_a_prefix_and_a_table_are_read_from_their_urls() -> None:
 
 
 def test_the_document_allows_every_number_that_is_taken() -> None:
-    expected = DOCUMENT["paths"]["/v1/topics/{topic}/partitions/{partition}/records"]["post"]["parameters"]
-    [pattern] = [one["schema"]["pattern"] for one in expected if one["name"] == "expected_offset"]
-    assert re.fullmatch(pattern, f"-1,{2**63 - 1}")
+    expected = DOCUMENT["paths"]["/v1/topics/{topic}/partitions/{partition}/batches"]["post"]["parameters"]
+    for name, value in (("expected_offset", 2**63 - 1), ("expected_offsets", [-1, 2**63 - 1])):
+        [schema] = [one["schema"] for one in expected if one["name"] == name]
+        jsonschema.validate(value, schema)
     jsonschema.validate({"transaction_timeout_ms": 10**9}, DOCUMENT["components"]["schemas"]["ProducerIdRequest"])
+
+
+def parts(tree: Any) -> Iterator[dict[str, Any]]:
+    """Yield every object of the document."""
+    if isinstance(tree, dict):
+        yield tree
+    for value in tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ():
+        yield from parts(value)
+
+
+def test_every_number_that_may_need_64_bits_says_so() -> None:
+    """Generators of clients take 32 bits otherwise."""
+    numbers = [part for part in parts(DOCUMENT) if part.get("type") == "integer"]
+    wide = [part for part in numbers if part.get("maximum", 0) > 2**31 - 1]
+    assert len(wide) > 100
+    assert [part for part in wide if part.get("format") != "int64"] == []
+    assert [part for part in numbers if part not in wide and "format" in part] == []
+
+
+def test_each_operation_takes_one_type_and_has_one_type_for_each_success() -> None:
+    """What a generator of clients makes one class of."""
+    components = DOCUMENT["components"]["schemas"]
+    for item in DOCUMENT["paths"].values():
+        for operation in item.values():
+            name = operation["operationId"]
+            assert len(operation.get("requestBody", {}).get("content", {})) <= 1, name
+            shown = set()
+            for status, answer in operation["responses"].items():
+                assert len(answer.get("content", {})) <= 1, name
+                if status < "300":
+                    shown |= {json.dumps(told["schema"]) for told in answer.get("content", {}).values()}
+            assert len(shown) <= 1, name
+            for one in shown:
+                schema = json.loads(one)
+                named = components[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
+                assert not {"oneOf", "anyOf"} & set(named), name
+
+
+def test_a_choice_is_told_apart_by_its_code_or_is_null_or_is_that_of_acks() -> None:
+    """A generated type narrows by the code."""
+    choices = [part for part in parts(DOCUMENT) if {"oneOf", "anyOf"} & set(part)]
+    for part in choices:
+        told = part.get("oneOf", part.get("anyOf"))
+        if "discriminator" in part:
+            assert part["discriminator"] == {
+                "propertyName": "code",
+                "mapping": {one["$ref"].rpartition("/")[2]: one["$ref"] for one in told},
+            }
+        else:
+            assert {"type": "null"} in told or told[-1].get("const") == "all", part
+
+
+def test_a_word_has_its_type() -> None:
+    assert [part for part in parts(DOCUMENT) if ("const" in part or "enum" in part) and "type" not in part] == []

@@ -18,7 +18,7 @@ from infra.context import Deployment
 from infra.functions import SIZES
 from infra.regional_stack import COLLECTORS, RegionalStack
 
-__all__ = ["COLLECTORS", "REGION", "SIZES", "add_open_bucket", "make", "synth", "template_of"]
+__all__ = ["COLLECTORS", "REGION", "SIZES", "add_open_bucket", "make", "synth", "template_of", "warnings_of"]
 
 REGION = "eu-west-1"
 
@@ -32,6 +32,12 @@ def make(code: Path, *, region: str = REGION, account: str | None = None, **opti
 
 def template_of(stack: RegionalStack) -> Mapping[str, Any]:
     return assertions.Template.from_stack(stack).to_json()
+
+
+def warnings_of(stack: RegionalStack) -> list[str]:
+    """Return what the toolkit prints as a warning when the stack is made."""
+    found = assertions.Annotations.from_stack(stack).find_warning("*", assertions.Match.any_value())
+    return [str(one.entry.data) for one in found]
 
 
 def synth(stack: RegionalStack) -> None:

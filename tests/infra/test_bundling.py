@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import fenceline
 from benchmarks.functions import import_ms, imports_of
 from functions import ASKING_PEERS, FUNCTIONS
 from infra import bundling
@@ -100,6 +101,16 @@ def test_nothing_of_spark_is_deployed(for_peers: bool) -> None:
         "pyarrow",
         "pyspark",
     }
+
+
+@pytest.mark.slow
+def test_the_bundle_knows_its_version_by_the_distributions_name(bundle: Path) -> None:
+    code = "import fenceline; from importlib import metadata\n"
+    code += "print(fenceline.__version__, metadata.metadata('fenceline-log')['Name'])"
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code], env={"PYTHONPATH": str(bundle)}, check=True, capture_output=True, text=True
+    )
+    assert done.stdout.split() == [fenceline.__version__, "fenceline-log"]
 
 
 @pytest.mark.slow

@@ -353,9 +353,19 @@ def test_every_alarm_is_explained_on_the_operations_page(template: Resources) ->
 
 
 def test_alarms_are_told_to_the_topic_that_was_named(stacks: ModuleType, make: Callable[..., Any]) -> None:
-    told = stacks.template_of(make(alarm_topics={"eu-west-1": PAGER, "us-east-1": "another"}))
-    alarms = of_type(told, "AWS::CloudWatch::Alarm").values()
+    stack = make(alarm_topics={"eu-west-1": PAGER, "us-east-1": "another"})
+    alarms = of_type(stacks.template_of(stack), "AWS::CloudWatch::Alarm").values()
     assert all(one["Properties"]["AlarmActions"] == [PAGER] for one in alarms)
+    assert stacks.warnings_of(stack) == []
+
+
+@pytest.mark.parametrize("topics", [{}, {"us-east-1": "another"}], ids=["no topic", "only another region's"])
+def test_whoever_makes_a_region_whose_alarms_have_no_action_is_warned(
+    stacks: ModuleType, make: Callable[..., Any], topics: Mapping[str, str]
+) -> None:
+    [warning] = stacks.warnings_of(make(alarm_topics=topics))
+    assert "the alarms of eu-west-1 have no action" in warning
+    assert "-c alarm_topics=arn:aws:sns:eu-west-1:ACCOUNT:NAME" in warning
 
 
 def test_logs_are_kept_for_the_time_that_was_named(stacks: ModuleType, make: Callable[..., Any]) -> None:

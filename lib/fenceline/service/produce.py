@@ -31,6 +31,7 @@ from fenceline.errors import (
     ProducerFencedError,
     SessionExpiredError,
     ThrottledError,
+    naming,
 )
 from fenceline.log import topics
 from fenceline.log.context import Context, StaleTopicId
@@ -107,13 +108,21 @@ class Producing:
         """
         if request.transactional_id is not None and acks != -1:
             raise InvalidRequestError(f"a transactional batch needs acks -1: acks={acks}", field="acks")
-        until_ms = self.deadline() if until_ms is None else until_ms
+        sent = Sent(request.session, principal, self.deadline() if until_ms is None else until_ms)
+        try:
+            return self._in_incarnation(topic, partition, request, sent, acks=acks, topic_id=topic_id)
+        except FencelineError as error:
+            error.name_place(topic, partition)
+            raise
+
+    def _in_incarnation(
+        self, topic: str, partition: int, request: AppendRequest, sent: Sent, *, acks: int, topic_id: str | None
+    ) -> Appended | None:
         for _ in range(INCARNATIONS_PER_REQUEST):
             known, is_new = translate_store_facts(partial(self._resolved, topic, partition, topic_id))
             if topic_id not in (None, known.item.topic.topic_id):
                 break  # another incarnation: its number of partitions may differ
             try:
-                sent = Sent(request.session, principal, until_ms)
                 appended = translate_store_facts(partial(self._append, known, partition, request, sent, is_new=is_new))
                 return None if acks == 0 else appended
             except StaleTopicId:
@@ -148,7 +157,8 @@ class Producing:
         """
         if self._context.runtime.monotonic_ms() + self._context.create_ms >= until_ms:
             what = "the request ran out of time before it reached this partition; send this partition's records again"
-            raise ThrottledError(what)
+            with naming(shares.topic.name, share.partition):
+                raise ThrottledError(what)
         return self.append(
             shares.topic.name,
             share.partition,

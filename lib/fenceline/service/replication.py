@@ -14,7 +14,7 @@ from fenceline import limits
 from fenceline.append.appender import Appender
 from fenceline.append.entry import Marked
 from fenceline.append.region_markers import SkipEntry
-from fenceline.errors import InvalidRequestError, StoreUnavailableError, ThrottledError
+from fenceline.errors import InvalidRequestError, StoreUnavailableError, ThrottledError, naming
 from fenceline.format.region_markers import Skip
 from fenceline.log import topics
 from fenceline.log.context import Context, StaleTopicId
@@ -141,7 +141,8 @@ class Replication:
             InvalidRequestError: There is no such gap or batch, or it ends elsewhere. Nothing was written.
             StoreUnavailableError: The region does not answer. Nothing was written.
         """
-        return self._in_incarnation(topic, lambda item: self._skip(item, partition, region, to_offset))
+        with naming(topic, partition):
+            return self._in_incarnation(topic, lambda item: self._skip(item, partition, region, to_offset))
 
     def _skip(self, item: TopicItem, partition: int, region: str, to_offset: int) -> int:
         check_other(self._context, item, region)

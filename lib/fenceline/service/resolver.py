@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from fenceline import limits
 from fenceline.append.appender import Appender, Appenders
-from fenceline.errors import ContendedError, OutcomeUnknownError, StoreUnavailableError
+from fenceline.errors import ContendedError, OutcomeUnknownError, StoreUnavailableError, naming
 from fenceline.log import topics
 from fenceline.log.context import Context, Instant, StaleTopicId
 from fenceline.log.partition import Partition
@@ -100,13 +100,14 @@ class PartitionResolver:
 
     def with_partition(self, name: str, partition: int, use: Callable[[Partition], T]) -> T:
         """Call ``use`` with a partition of the topic of that name, by what is remembered of it."""
-        for _ in range(INCARNATIONS_PER_REQUEST):
-            known, _ = translate_store_facts(lambda: self.resolve(name, partition))
-            try:
-                return translate_store_facts(partial(use, self.appender(known.item.topic, partition).partition))
-            except StaleTopicId:
-                self.forget(name, known.item)
-        raise always_another_incarnation(name)
+        with naming(name, partition):
+            for _ in range(INCARNATIONS_PER_REQUEST):
+                known, _ = translate_store_facts(lambda: self.resolve(name, partition))
+                try:
+                    return translate_store_facts(partial(use, self.appender(known.item.topic, partition).partition))
+                except StaleTopicId:
+                    self.forget(name, known.item)
+            raise always_another_incarnation(name)
 
     def with_partitions(self, name: str, numbers: range, use: Callable[[Topic, Sequence[Partition]], T]) -> T:
         """Call ``use`` with those of these partitions that the topic of that name has, after a look at it."""

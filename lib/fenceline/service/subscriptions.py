@@ -14,7 +14,7 @@ from functools import partial
 
 from fenceline import limits
 from fenceline.access.ownership import read_guard
-from fenceline.errors import InvalidRequestError
+from fenceline.errors import InvalidRequestError, naming
 from fenceline.log.context import Context
 from fenceline.log.partition import Partition
 from fenceline.log.tail import Tail
@@ -169,7 +169,8 @@ class Subscriptions:
                 committed_offsets.check_stable(live, subscription, partition, self._meet)
             return subscriptions_read.read_unacknowledged(live, partition, name, request, judge, self._held)
 
-        return in_incarnations(use)
+        with naming(topic, partition):
+            return in_incarnations(use)
 
     def acknowledge(
         self,
@@ -188,7 +189,8 @@ class Subscriptions:
             judge = partial(self._judge, live, partition, name, session_id, principal)
             return cursors.acknowledge(live, partition, name, request, judge)
 
-        return in_incarnations(use)
+        with naming(topic, partition):
+            return in_incarnations(use)
 
     def seek(
         self,
@@ -207,7 +209,8 @@ class Subscriptions:
             judge = partial(self._judge, live, partition, name, None, principal)
             return cursors.seek(live, partition, name, offset=offset, timestamp=timestamp, judge=judge)
 
-        return in_incarnations(use)
+        with naming(topic, partition):
+            return in_incarnations(use)
 
     # Groups
 

@@ -101,7 +101,9 @@ def _check_stable(places: Iterable[_Place]) -> None:
         if place.cursor.pending:
             raise UnstableOffsetCommitError(
                 "an open transaction has not decided the offset yet; ask again when it has ended: "
-                f"topic={place.owner.topic} partition={place.partition}"
+                f"topic={place.owner.topic} partition={place.partition}",
+                topic=place.owner.topic,
+                partition=place.partition,
             )
 
 

@@ -70,7 +70,7 @@ def bench(
     if objects or items:
         if directory is not None:
             raise CommandError("two places to measure are named; give either --directory, or --objects and --items")
-        from fenceline_cli.benchmark.s3 import S3Bench  # only here: needs fenceline[aws]
+        from fenceline_cli.benchmark.s3 import S3Bench  # only here: needs fenceline-log[aws]
 
         settings = chosen(None, objects, items)
         prepare(settings, is_create=True)

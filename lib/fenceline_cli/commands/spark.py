@@ -19,8 +19,8 @@ app = typer.Typer(
     name="spark",
     no_args_is_help=True,
     help="Run the jobs that keep a log useful on Spark: on all cores of this machine, or where spark-submit runs them."
-    '\n\nThey need Java 17 or newer, and: pip install "fenceline[spark]". A job that was cut off has done a part that '
-    "counts, or nothing that counts: run it again.",
+    '\n\nThey need Java 17 or newer, and: pip install "fenceline-log[spark]". A job that was cut off has done a part '
+    "that counts, or nothing that counts: run it again.",
     epilog="Example: fenceline spark archive orders --to ./archive\n\n"
     "Example: fenceline spark compact --data ./data prices",
 )

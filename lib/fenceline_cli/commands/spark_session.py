@@ -34,7 +34,7 @@ def require_spark() -> None:
         missing = (error.name or "").partition(".")[0]
         if missing.startswith(_OURS):
             raise
-        line = f'this command runs on Spark, and {missing} is not installed: pip install "fenceline[spark]"'
+        line = f'this command runs on Spark, and {missing} is not installed: pip install "fenceline-log[spark]"'
         raise CommandError(line) from error
 
 

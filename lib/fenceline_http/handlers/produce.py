@@ -22,12 +22,18 @@ if TYPE_CHECKING:
 
 
 def append(request: Request, wanted: Produce | Batch) -> Response:
-    if isinstance(wanted, Produce):
-        batch = _of_records(wanted, wanted.transactional_id)
-    else:
-        batch = _of_batch(wanted, request.body)
-    result = request.log.append(*request.partition, batch, acks=wanted.acks, principal=request.principal)
-    return responses.empty(202) if result is None or wanted.acks == 0 else responses.appended(result)
+    if not isinstance(wanted, Produce):
+        return append_batch(request, wanted)
+    return _append(request, wanted.acks, _of_records(wanted, wanted.transactional_id))
+
+
+def append_batch(request: Request, wanted: Batch) -> Response:
+    return _append(request, wanted.acks, _of_batch(wanted, request.body))
+
+
+def _append(request: Request, acks: int, batch: AppendRequest) -> Response:
+    result = request.log.append(*request.partition, batch, acks=acks, principal=request.principal)
+    return responses.empty(202) if result is None or acks == 0 else responses.appended(result)
 
 
 def produce(request: Request, wanted: ProduceMany) -> Response:
@@ -75,7 +81,7 @@ def _of_records(wanted: Produce | ProduceEntry, transactional_id: str | None) ->
     producer, session = wanted.producer, wanted.session
     return AppendRequest.of_records(
         wanted.records,
-        expected_offset=wanted.expected_offset,
+        expected_offset=wanted.expectation,
         producer=None if producer is None else _producer_ref(producer),
         session=None if session is None else SessionRef(session.session_id, session.topic_epoch),
         transactional_id=transactional_id,
@@ -91,7 +97,8 @@ def _of_batch(wanted: Batch, body: bytes) -> AppendRequest:
     session = None if session_id is None or topic_epoch is None else SessionRef(session_id, topic_epoch)
     return AppendRequest.of_batch(
         body,
-        expected_offset=wanted.expected_offset,
+        expected_offset=wanted.expectation,
+        expected_field=wanted.expectation_name,
         session=session,
         transactional_id=wanted.transactional_id,
     )

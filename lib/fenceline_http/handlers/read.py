@@ -11,13 +11,49 @@ from fenceline_http.media_types import Media
 from fenceline_http.responses import Response
 
 if TYPE_CHECKING:
-    from fenceline_http.operations.read import Offsets, ProducerStates, Read, Segments, TopicOffsets
+    from fenceline_http.operations.read import (
+        OffsetForTime,
+        Offsets,
+        ProducerStates,
+        Read,
+        ReadBatches,
+        Segments,
+        TopicOffsets,
+        TopicOffsetsForTime,
+    )
     from fenceline_http.request import Request
 
 
 def read(request: Request, wanted: Read) -> Response:
-    media = _media(request.header("accept"), wanted)
-    page = ReadRequest(
+    if _media(request.header("accept"), wanted) is Media.BATCH:
+        return _batches(request, wanted, media_types.BATCH_TYPE)
+    page = _page(
+        wanted,
+        is_compacted=wanted.compacted,
+        compacted_since=wanted.compacted_since,
+        is_identified=wanted.identity,
+    )
+    found = request.log.partitions.read(*request.partition, page, principal=request.principal)
+    return responses.text(record_page.to_json(found, wanted.encoding))
+
+
+def read_batches(request: Request, wanted: ReadBatches) -> Response:
+    return _batches(request, wanted, media_types.BYTES_TYPE)
+
+
+def _batches(request: Request, wanted: Read | ReadBatches, content_type: str) -> Response:
+    found = request.log.partitions.read_batches(*request.partition, _page(wanted), principal=request.principal)
+    return responses.batches(found, content_type)
+
+
+def _page(
+    wanted: Read | ReadBatches,
+    *,
+    is_compacted: bool = False,
+    compacted_since: int | None = None,
+    is_identified: bool = False,
+) -> ReadRequest:
+    return ReadRequest(
         offset=wanted.offset,
         timestamp=wanted.timestamp,
         tail_offset=wanted.tail_offset,
@@ -25,17 +61,11 @@ def read(request: Request, wanted: Read) -> Response:
         max_bytes=wanted.max_bytes,
         wait_ms=wanted.wait_ms,
         is_read_committed=wanted.isolation == "read_committed",
-        is_compacted=wanted.compacted,
-        compacted_since=wanted.compacted_since,
-        is_identified=wanted.identity,
+        is_compacted=is_compacted,
+        compacted_since=compacted_since,
+        is_identified=is_identified,
         group=wanted.group,
         session_id=wanted.session_id,
-    )
-    place, principal = request.partition, request.principal
-    if media is Media.BATCH:
-        return responses.batches(request.log.partitions.read_batches(*place, page, principal=principal))
-    return responses.text(
-        record_page.to_json(request.log.partitions.read(*place, page, principal=principal), wanted.encoding)
     )
 
 
@@ -50,18 +80,36 @@ def _media(accept: str | None, wanted: Read) -> Media:
 
 
 def offsets(request: Request, wanted: Offsets) -> Response:
-    place = request.partition
-    if wanted.timestamp is None:
-        return responses.json(responses.offsets(request.log.partitions.offsets(*place)))
-    return responses.json(responses.offset_at(request.log.partitions.offset_at(*place, wanted.timestamp)))
+    if wanted.timestamp is not None:
+        return _offset_at(request, wanted.timestamp)
+    return responses.json(responses.offsets(request.log.partitions.offsets(*request.partition)))
+
+
+def offset_for_time(request: Request, wanted: OffsetForTime) -> Response:
+    return _offset_at(request, wanted.timestamp)
+
+
+def _offset_at(request: Request, timestamp: int) -> Response:
+    return responses.json(responses.offset_at(request.log.partitions.offset_at(*request.partition, timestamp)))
 
 
 def topic_offsets(request: Request, wanted: TopicOffsets) -> Response:
-    name, start, limit = request.topic, wanted.start_partition, wanted.limit
-    if wanted.timestamp is None:
-        listed = request.log.partitions.list_offsets(name, start_partition=start, limit=limit)
-        return responses.json(responses.partition_list(listed, responses.offsets))
-    found = request.log.partitions.list_offsets_at(name, wanted.timestamp, start_partition=start, limit=limit)
+    if wanted.timestamp is not None:
+        return _topic_offsets_at(request, wanted.timestamp, wanted)
+    listed = request.log.partitions.list_offsets(
+        request.topic, start_partition=wanted.start_partition, limit=wanted.limit
+    )
+    return responses.json(responses.partition_list(listed, responses.offsets))
+
+
+def topic_offsets_for_time(request: Request, wanted: TopicOffsetsForTime) -> Response:
+    return _topic_offsets_at(request, wanted.timestamp, wanted)
+
+
+def _topic_offsets_at(request: Request, timestamp: int, wanted: TopicOffsets | TopicOffsetsForTime) -> Response:
+    found = request.log.partitions.list_offsets_at(
+        request.topic, timestamp, start_partition=wanted.start_partition, limit=wanted.limit
+    )
     return responses.json(responses.partition_list(found, responses.offset_at))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fenceline_http.json_schema import STRING, Named, obj
+from fenceline_http.json_schema import STRING, Named, const, obj
 from fenceline_http.route import Route
 
 _LINKS = Named("Links", obj({"openapi": STRING, "docs": STRING, "health": STRING, "topics": STRING}))
@@ -16,7 +16,7 @@ ROUTES = (
         tag="Service",
         summary="Say that this function works",
         description="Says that the service answers, with its region and version. It asks no store.",
-        answers={200: Named("Health", obj({"status": {"const": "ok"}, "region": STRING, "version": STRING}))},
+        answers={200: Named("Health", obj({"status": const("ok"), "region": STRING, "version": STRING}))},
         answer={"status": "ok", "region": "us-east-1", "version": "0.1.0"},
     ),
     Route(
@@ -37,13 +37,12 @@ ROUTES = (
         tag="Service",
         summary="Say what answers here",
         description="Says what answers here, and where its contract is. A browser gets the page of the contract.",
-        answers={200: Named("Service", obj({"name": {"const": "fenceline"}, "version": STRING, "links": _LINKS}))},
+        answers={200: Named("Service", obj({"name": const("fenceline"), "version": STRING, "links": _LINKS}))},
         answer={
             "name": "fenceline",
             "version": "0.1.0",
             "links": {"openapi": "/v1/openapi.json", "docs": "/docs", "health": "/v1/health", "topics": "/v1/topics"},
         },
-        gives_page=True,
     ),
     Route(
         "GET",

@@ -9,7 +9,7 @@ from fenceline import limits
 from fenceline.model.topic_config import NAMES
 from fenceline_http.declared import Body, Members, Nothing, Query, optional, required
 from fenceline_http.fields import TEXT, Kind, integer, list_of, refuse, size
-from fenceline_http.json_schema import BOOLEAN, STRING, Named, Schema, array, described, nullable, obj
+from fenceline_http.json_schema import BOOLEAN, STRING, Named, Schema, array, described, nullable, obj, words
 from fenceline_http.json_schema import integer as integer_schema
 from fenceline_http.operations import about, replication
 from fenceline_http.operations.shared import KNOWN, LIMIT_TEXT, PARTITION, STORES, TOPIC, TOPIC_ID_EXAMPLE, WRITES
@@ -25,7 +25,7 @@ def _config_schema(*, is_change: bool) -> Schema:
         if isinstance(spec.default, bool):
             schema = BOOLEAN
         elif spec.choices:
-            schema = {"enum": list(spec.choices)}
+            schema = words(*spec.choices)
         else:
             schema = integer_schema(spec.lowest, spec.highest)
         properties[name] = nullable(schema) if is_change else schema

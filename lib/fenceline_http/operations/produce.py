@@ -19,7 +19,18 @@ _APPENDED = {
     "expected_offset_checked": BOOLEAN,
     "timestamp": integer_schema(-1),
 }
-_RESULT = Named("ProduceResult", {"anyOf": [obj({**_PLACE, **_APPENDED}), obj({**_PLACE, "error": PROBLEM})]})
+_APPENDED_ANSWER = Named("Appended", obj(_APPENDED), "Where a batch was appended.")
+# One type, which generators of clients make one class of. Either all that an append answers is in it, or the error.
+_RESULT = Named(
+    "ProduceResult",
+    {
+        **obj(_PLACE, {**_APPENDED, "error": described(PROBLEM, "Why nothing of this batch was appended.")}),
+        "minProperties": len(_PLACE) + 1,
+        "dependentRequired": {name: list(_APPENDED) for name in _APPENDED},
+        "dependentSchemas": {"error": {"maxProperties": len(_PLACE) + 1}},
+    },
+    "What became of one batch: where it was appended, or `error`.",
+)
 _RESULTS = array(_RESULT)
 
 _APPEND_CODES = (
@@ -46,13 +57,27 @@ ROUTES = (
         operation="appendRecords",
         tag="Records",
         summary="Append one batch",
-        description="Appends one batch, whole or not at all. With `expected_offset` it lands exactly there or nowhere. "
-        "A batch that a Kafka producer encoded can be sent as it is, under its own content type.",
+        description="Appends one batch, whole or not at all. With `expected_offset` it lands exactly there or nowhere.",
         takes=Produce,
         batches=Batch,
-        answers={200: Named("Appended", obj(_APPENDED), "Where a batch was appended."), 202: None},
+        answers={200: _APPENDED_ANSWER, 202: None},
         codes=(*KNOWN, *WRITES, *OWNER, *_APPEND_CODES),
         body={"records": [{"key": "ann", "value": "1 book", "headers": [["source", "web"]]}]},
+        answer=_APPENDED_EXAMPLE,
+    ),
+    Route(
+        "POST",
+        f"{PARTITION}/batches",
+        "produce.append_batch",
+        operation="appendBatch",
+        tag="Records",
+        summary="Append one batch as a Kafka producer encodes it",
+        description="Appends one record batch (version 2), which is stored as it is, whole or not at all. Producer id, "
+        "epoch, sequence and the transactional bit are in the batch.",
+        takes=Batch,
+        takes_batch=True,
+        answers={200: _APPENDED_ANSWER, 202: None},
+        codes=(*KNOWN, *WRITES, *OWNER, *_APPEND_CODES),
         answer=_APPENDED_EXAMPLE,
     ),
     Route(

@@ -6,9 +6,20 @@ from collections.abc import Mapping
 
 from fenceline import limits
 from fenceline.errors import InvalidRequestError
-from fenceline_http.declared import Query, optional
+from fenceline_http.declared import Query, optional, required, unshown
 from fenceline_http.fields import FLAG, TEXT, integer, refuse, size
-from fenceline_http.json_schema import BOOLEAN, STRING, TEXT_OR_NULL, Named, Schema, array, described, nullable, obj
+from fenceline_http.json_schema import (
+    BOOLEAN,
+    STRING,
+    TEXT_OR_NULL,
+    Named,
+    Schema,
+    array,
+    described,
+    nullable,
+    obj,
+    words,
+)
 from fenceline_http.json_schema import integer as integer_schema
 from fenceline_http.operations.shared import (
     BOUNDS_EXAMPLE,
@@ -23,18 +34,18 @@ from fenceline_http.operations.shared import (
     TOPIC,
     TOPIC_ID_EXAMPLE,
     WRITES,
+    PageBounds,
     PageQuery,
 )
 from fenceline_http.route import Route
 from fenceline_http.schemas import BOUNDS, EPOCH, INT16_MAX, OFFSET, page_of
 
 _AT_TIME = "Find the first record with this time or a later one, in milliseconds."
+_START_PARTITION = "The first partition to show."
 
 
-class Read(PageQuery):
-    """A page to read."""
-
-    last_shown = ("compacted", "group", "session_id", "identity", "compacted_since")
+class _Place(Query):
+    """Where a read starts, and who reads."""
 
     offset: int | None = optional(
         integer(), "Where to start. Give exactly one of `offset`, `timestamp` and `tail_offset`."
@@ -43,20 +54,33 @@ class Read(PageQuery):
         integer(), "Start at the first record with this time or a later one, in milliseconds since the epoch."
     )
     tail_offset: int | None = optional(integer(), "Start this many offsets before the end of the log.")
-    compacted: bool = optional(
-        FLAG,
-        "Whether to read the compacted view: the newest record of each key. It takes `offset` only.",
-        default=False,
-    )
     group: str | None = optional(
         TEXT.shown({"type": "string", "minLength": 1, "maxLength": limits.GROUP_BYTES_MAX}),
         "The group that the caller acts for. Leaving it out is not the same as naming any group.",
     )
     session_id: str | None = optional(TEXT, "The session that owns the partition for `group`.")
+
+    def check(self) -> None:
+        if sum(start is not None for start in (self.offset, self.timestamp, self.tail_offset)) != 1:
+            raise InvalidRequestError("give exactly one of offset, timestamp and tail_offset", field="offset")
+        if self.group is not None and not 1 <= len(self.group.encode()) <= limits.GROUP_BYTES_MAX:
+            refuse("group", f"text of 1 to {limits.GROUP_BYTES_MAX} bytes")
+
+
+class Read(_Place, PageQuery):
+    """A page to read."""
+
+    last_shown = ("encoding", "compacted", "group", "session_id", "identity", "compacted_since")
+
+    compacted: bool = optional(
+        FLAG,
+        "Whether to read the compacted view: the newest record of each key. It takes `offset` only.",
+        default=False,
+    )
     identity: bool = optional(
         FLAG,
         f"{IDENTITY_TEXT} With `compacted` only where the topic has `compaction.order=timestamp`: `origin` is then "
-        "given alone. In JSON only.",
+        "given alone.",
         default=False,
     )
     compacted_since: int | None = optional(
@@ -66,29 +90,42 @@ class Read(PageQuery):
     )
 
     def check(self) -> None:
-        if sum(start is not None for start in (self.offset, self.timestamp, self.tail_offset)) != 1:
-            raise InvalidRequestError("give exactly one of offset, timestamp and tail_offset", field="offset")
+        super().check()
         if self.compacted and self.offset is None:
             refuse("compacted", "false without an offset")
         if self.compacted_since is not None and not self.compacted:
             refuse("compacted_since", "left out without compacted=true")
-        if self.group is not None and not 1 <= len(self.group.encode()) <= limits.GROUP_BYTES_MAX:
-            refuse("group", f"text of 1 to {limits.GROUP_BYTES_MAX} bytes")
+
+
+class ReadBatches(_Place, PageBounds):
+    """Batches to read."""
 
 
 class Offsets(Query):
-    """The offsets of a partition, or the first at a time."""
+    """The offsets of a partition."""
 
-    timestamp: int | None = optional(integer(), _AT_TIME)
+    timestamp: int | None = unshown(integer())  # `OffsetForTime`
 
 
 class TopicOffsets(Query):
-    """The offsets of a topic's partitions, or the first ones at a time."""
+    """The offsets of a topic's partitions."""
 
-    last_shown = ("timestamp",)
+    timestamp: int | None = unshown(integer())  # `TopicOffsetsForTime`
+    start_partition: int = optional(integer(), _START_PARTITION, default=0)
+    limit: int = optional(size(limits.OFFSETS_MAX, limits.OFFSETS_MAX), LIMIT_TEXT, default=limits.OFFSETS_MAX)
 
-    timestamp: int | None = optional(integer(), _AT_TIME)
-    start_partition: int = optional(integer(), "The first partition to show.", default=0)
+
+class OffsetForTime(Query):
+    """The first offset of a partition at a time."""
+
+    timestamp: int = required(integer(), _AT_TIME)
+
+
+class TopicOffsetsForTime(Query):
+    """The first offset at a time, of each of a topic's partitions."""
+
+    timestamp: int = required(integer(), _AT_TIME)
+    start_partition: int = optional(integer(), _START_PARTITION, default=0)
     limit: int = optional(size(limits.OFFSETS_MAX, limits.OFFSETS_MAX), LIMIT_TEXT, default=limits.OFFSETS_MAX)
 
 
@@ -117,7 +154,7 @@ class ProducerStates(Query):
 _OFFSETS: Mapping[str, Schema] = {
     **BOUNDS,
     "topic_epoch": EPOCH,
-    "access_mode": {"enum": ["Shared", "Exclusive"]},
+    "access_mode": words("Shared", "Exclusive"),
     "compaction_horizon": OFFSET,
 }
 _OFFSET_AT: Mapping[str, Schema] = {"offset": nullable(OFFSET), "timestamp": nullable(integer_schema(-1))}
@@ -174,13 +211,26 @@ ROUTES = (
         operation="readRecords",
         tag="Records",
         summary="Read a page",
-        description="Reads a page. `position` is where to read next. Reading at `next_offset` returns an empty page. "
-        "With the binary type in `Accept` the answer is whole batches as they are stored.",
+        description="Reads a page. `position` is where to read next. Reading at `next_offset` returns an empty page.",
         takes=Read,
         answers={200: PAGE},
         codes=(*KNOWN, *WRITES, *OWNER, "OFFSET_OUT_OF_RANGE", "OWNER_FENCED", "MESSAGE_TOO_LARGE", "VIEW_MOVED"),
         query={"offset": 0},
         answer=PAGE_EXAMPLE,
+    ),
+    Route(
+        "GET",
+        f"{PARTITION}/batches",
+        "read.read_batches",
+        operation="readBatches",
+        tag="Records",
+        summary="Read whole batches as they are stored",
+        description="Reads record batches (version 2), from the one that holds the start on. The reader passes over "
+        "records below it. The header `fenceline-position` is where to read next.",
+        takes=ReadBatches,
+        answers={200: None},
+        codes=(*KNOWN, *WRITES, *OWNER, "OFFSET_OUT_OF_RANGE", "OWNER_FENCED"),
+        query={"offset": 0},
         gives_batches=True,
     ),
     Route(
@@ -189,17 +239,26 @@ ROUTES = (
         "read.offsets",
         operation="getOffsets",
         tag="Records",
-        summary="Show a partition's offsets, or the first at a time",
-        description="Shows where a partition begins and ends. With `timestamp` it returns the first record at that "
-        "time or later.",
+        summary="Show a partition's offsets",
+        description="Shows where a partition begins and ends.",
         takes=Offsets,
-        answers={
-            200: Named(
-                "OffsetsAnswer", {"oneOf": [Named("Offsets", obj(_OFFSETS)), Named("OffsetAt", obj(_OFFSET_AT))]}
-            )
-        },
+        answers={200: Named("Offsets", obj(_OFFSETS))},
         codes=(*KNOWN, *STORES, "CONTENDED"),
         answer=_OFFSETS_EXAMPLE,
+    ),
+    Route(
+        "GET",
+        f"{PARTITION}/offset-for-time",
+        "read.offset_for_time",
+        operation="getOffsetForTime",
+        tag="Records",
+        summary="Find the first offset at a time",
+        description="Finds the first record at a time or later. Both members are null where there is none.",
+        takes=OffsetForTime,
+        answers={200: Named("OffsetAt", obj(_OFFSET_AT))},
+        codes=(*KNOWN, *STORES, "CONTENDED"),
+        query={"timestamp": 1_700_000_000_000},
+        answer={"offset": 0, "timestamp": 1_700_000_000_000},
     ),
     Route(
         "GET",
@@ -207,26 +266,33 @@ ROUTES = (
         "read.topic_offsets",
         operation="listOffsets",
         tag="Records",
-        summary="Show the offsets of a topic's partitions, or the first at a time",
-        description="Shows where up to 100 partitions of a topic begin and end. With `timestamp` it returns, of each, "
-        "the first record at that time or later.",
+        summary="Show the offsets of a topic's partitions",
+        description="Shows where up to 100 partitions of a topic begin and end.",
         takes=TopicOffsets,
-        answers={
-            200: Named(
-                "TopicOffsetsAnswer",
-                {
-                    "anyOf": [
-                        _of_partitions("TopicOffsets", _OFFSETS),
-                        _of_partitions("TopicOffsetsAt", _OFFSET_AT),
-                    ]
-                },
-            )
-        },
+        answers={200: _of_partitions("TopicOffsets", _OFFSETS)},
         codes=(*KNOWN, *STORES, "CONTENDED"),
         query={"start_partition": 0},
         answer={
             "topic_id": TOPIC_ID_EXAMPLE,
             "partitions": [{"partition": 0, **_OFFSETS_EXAMPLE}],
+            "has_more": False,
+        },
+    ),
+    Route(
+        "GET",
+        f"{TOPIC}/offsets-for-time",
+        "read.topic_offsets_for_time",
+        operation="listOffsetsForTime",
+        tag="Records",
+        summary="Find the first offset at a time, in each of a topic's partitions",
+        description="Finds the first record at a time or later, in up to 100 partitions of a topic.",
+        takes=TopicOffsetsForTime,
+        answers={200: _of_partitions("TopicOffsetsAt", _OFFSET_AT)},
+        codes=(*KNOWN, *STORES, "CONTENDED"),
+        query={"timestamp": 1_700_000_000_000},
+        answer={
+            "topic_id": TOPIC_ID_EXAMPLE,
+            "partitions": [{"partition": 0, "offset": 0, "timestamp": 1_700_000_000_000}],
             "has_more": False,
         },
     ),

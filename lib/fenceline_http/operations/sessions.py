@@ -14,7 +14,18 @@ from fenceline import limits
 from fenceline.model.requests import ACCESS_MODES
 from fenceline_http.declared import Body, Nothing, Query, optional, required
 from fenceline_http.fields import TEXT, Kind, choice, integer, list_of, refuse
-from fenceline_http.json_schema import BOOLEAN, STRING, TEXT_OR_NULL, Named, Schema, array, described, nullable, obj
+from fenceline_http.json_schema import (
+    BOOLEAN,
+    STRING,
+    TEXT_OR_NULL,
+    Named,
+    Schema,
+    array,
+    described,
+    nullable,
+    obj,
+    words,
+)
 from fenceline_http.json_schema import integer as integer_schema
 from fenceline_http.operations import ownership
 from fenceline_http.operations.ownership import CLIENT_SCHEMA
@@ -40,7 +51,7 @@ _SESSION = "/v1/sessions/{session_id}"
 _LEASE_SCHEMA = integer_schema(limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)
 _ACCESS_MODE_SCHEMA = Named(
     "AccessMode",
-    {"type": "string", "enum": list(ACCESS_MODES)},
+    words(*ACCESS_MODES),
     "How a producer shares its partitions with others (PIP-68).",
 )
 
@@ -116,7 +127,7 @@ _PRODUCER = Named(
             "producer_name": PRODUCER_NAME,
             "session_id": STRING,
             "access_mode": _ACCESS_MODE_SCHEMA,
-            "state": {"enum": ["granted", "queued"]},
+            "state": words("granted", "queued"),
             "topic_epochs": _by_partition(EPOCH),
             "next_offsets": _by_partition(OFFSET),
             "expires_at": integer_schema(),
@@ -135,7 +146,7 @@ _SHOWN_SESSION = Named(
             **_MADE,
             "client_name": nullable(CLIENT_SCHEMA),
             "since": integer_schema(),
-            "state": {"enum": ["live", "severed", "expired", "closed"]},
+            "state": words("live", "severed", "expired", "closed"),
             "holds": array(obj({"group": TEXT_OR_NULL, "resource": STRING})),
         }
     ),

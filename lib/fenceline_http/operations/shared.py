@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from fenceline import limits
 from fenceline_http.declared import Members, Query, optional, required
 from fenceline_http.fields import TEXT, Kind, choice, integer, refuse, size
-from fenceline_http.json_schema import STRING, TEXT_OR_NULL, Named, array, described, obj
+from fenceline_http.json_schema import STRING, TEXT_OR_NULL, Named, array, described, obj, words
 from fenceline_http.json_schema import integer as integer_schema
 from fenceline_http.schemas import BOUNDS, ENCODING, EPOCH, HEADERS, OFFSET
 
@@ -55,8 +57,8 @@ class NamePage(Query):
 IDENTITY_TEXT = "Whether each record has its identity: `origin`, `origin_topic_id` and `number`."
 
 
-class PageQuery(Query):
-    """How large a page of records is, and how it is shown."""
+class PageBounds(Query):
+    """How much a page holds."""
 
     max_records: int = optional(
         size(limits.RECORDS_DEFAULT, limits.RECORDS_MAX),
@@ -74,13 +76,20 @@ class PageQuery(Query):
             ("read_uncommitted", "read_committed"),
             Named(
                 "Isolation",
-                {"type": "string", "enum": ["read_uncommitted", "read_committed"]},
+                words("read_uncommitted", "read_committed"),
                 "Whether records of open and aborted transactions are shown.",
             ),
         ),
         "`read_committed` returns no records of open or aborted transactions.",
         default="read_uncommitted",
     )
+
+
+class PageQuery(PageBounds):
+    """How much a page holds, and how its records are shown."""
+
+    last_shown: ClassVar[tuple[str, ...]] = ("encoding",)
+
     encoding: str = optional(
         choice(("utf8", "base64"), ENCODING), "How the answer shows keys, values and header values.", default="utf8"
     )

@@ -68,7 +68,7 @@ class PartitionPage(Query):
 class ReadSubscription(PageQuery):
     """A page of what is not acknowledged."""
 
-    last_shown = ("session_id", "require_stable", "identity")
+    last_shown = ("encoding", "session_id", "require_stable", "identity")
 
     partition: int = optional(integer(), "The partition to read; the default is 0.", default=0)
     offset: int | None = optional(integer(), "Where to start, not below the mark; the default is the mark.")

@@ -16,7 +16,7 @@ from fenceline.errors import InvalidTransactionTimeoutError
 from fenceline.model.transaction import STATES
 from fenceline_http.declared import Body, Members, Nothing, Query, object_of, optional, required
 from fenceline_http.fields import GROUP, TEXT, TRANSACTIONAL_ID, choice, integer, list_of, refuse, size
-from fenceline_http.json_schema import BOOLEAN, STRING, Named, array, described, nullable, obj
+from fenceline_http.json_schema import BOOLEAN, STRING, Named, array, described, nullable, obj, words
 from fenceline_http.json_schema import integer as integer_schema
 from fenceline_http.operations import ends
 from fenceline_http.operations.ends import (
@@ -151,7 +151,7 @@ _TRANSACTION_SHOWN = Named(
     obj(
         {
             "transactional_id": TRANSACTIONAL_ID_SCHEMA,
-            "state": {"enum": [state for state in STATES if state != "Dead"]},
+            "state": words(*(state for state in STATES if state != "Dead")),
             "producer_id": integer_schema(),
             "producer_epoch": integer_schema(0, INT16_MAX),
             "transaction_timeout_ms": integer_schema(1, limits.TRANSACTION_TIMEOUT_MS_MAX),

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from fenceline import limits
 from fenceline.limits import CHECKPOINT_SEGMENTS
-from fenceline_cli.commands import cost, prices
+from fenceline_cli.commands import cost, cost_regions, prices
 from fenceline_cli.main import app
+from tests.support.results import lines
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(autouse=True)
@@ -70,3 +74,39 @@ def test_the_command_tells_dates_rows_and_what_idling_costs() -> None:
     assert len(document["rows"]) == 2 * len(cost.SIZES_KIB)
     assert 0 < document["idle_month"] < 100
     assert 50 < document["follower_month"] < 100
+
+
+OPERATIONS, FRONT = ((ROOT / page).read_text() for page in ("infra/README.md", "README.md"))
+COSTS = OPERATIONS.partition("## Cost\n")[2].partition("\n## ")[0]
+
+
+def test_the_table_of_the_page_is_what_the_command_prints() -> None:
+    """After a change to what a request costs, run ``fenceline cost``, and write the new figures down."""
+    printed = [line.split("\t") for line in lines(CliRunner().invoke(app, ["cost"])) if "\t" in line]
+    table = next(part for part in COSTS.split("\n\n") if part.startswith("| batch |")).splitlines()
+    header, _, *rows = [line.strip("| ").split(" | ") for line in table]
+    assert [header, *rows] == printed
+    by_what = {(row[0], row[1]): row for row in rows}
+    small, large = by_what["1 KiB", "append"], by_what["1024 KiB", "append"]
+    assert f"${float(small[2]):.1f}0 per million appends" in FRONT
+    assert f"${float(small[3]):.2f} in appends of 1 KiB, ${float(large[3]):.2f} in appends of 1 MiB" in FRONT
+    assert f"list prices of {prices.REGION}, {prices.DATE}" in COSTS
+
+
+def test_the_months_on_the_pages_are_those_that_are_counted() -> None:
+    idle, with_peers, follower = (
+        f"${month:,.2f}" for month in (cost.idle_month(), cost.idle_month(has_peers=True), cost.follower_month())
+    )
+    text = " ".join(COSTS.split())
+    assert f"Kept: ${prices.S3_GIB_MONTH} per GiB and month." in text
+    assert f"Idle, with its alarms and its dashboard: {idle} per region and month, and {with_peers} with peers." in text
+    assert f"A reader that follows one partition: {follower} per month." in text
+    assert f"A follower costs {follower} a month" in OPERATIONS
+    assert f"An idle month costs {idle} in a region." in " ".join(FRONT.split())
+    assert f"${prices.S3_GIB_MONTH} per GiB and month" in FRONT
+    two, three = (cost_regions.measured(count, []) for count in (2, 3))
+    assert (
+        f"that is ${two.quiet_month:.2f} a month, and ${two.consumed_month:.2f} with a replicated subscription. "
+        f"In three regions it is ${three.quiet_month:.2f} and ${three.consumed_month:.2f}. "
+        f"Lambda's polls of empty queues are ${two.polls_month / 2:.2f} of that for each region"
+    ) in text

@@ -90,14 +90,14 @@ def test_a_served_fenceline_waits_for_no_poll_that_is_held_when_it_ends(monkeypa
 
 
 LACKING = {
-    "uvicorn": {"fenceline_server": 'fenceline_server lacks packages; run: pip install "fenceline[server]"'},
-    "httptools": {"fenceline_server": 'fenceline_server lacks packages; run: pip install "fenceline[server]"'},
-    "boto3": {"fenceline_on_moto": 'fenceline_on_moto lacks packages; run: pip install "fenceline[aws]"'},
-    "obstore": {"fenceline_on_moto": 'fenceline_on_moto lacks packages; run: pip install "fenceline[aws]"'},
+    "uvicorn": {"fenceline_server": 'fenceline_server lacks packages; run: pip install "fenceline-log[server]"'},
+    "httptools": {"fenceline_server": 'fenceline_server lacks packages; run: pip install "fenceline-log[server]"'},
+    "boto3": {"fenceline_on_moto": 'fenceline_on_moto lacks packages; run: pip install "fenceline-log[aws]"'},
+    "obstore": {"fenceline_on_moto": 'fenceline_on_moto lacks packages; run: pip install "fenceline-log[aws]"'},
     "flask": {"fenceline_on_moto": 'fenceline_on_moto lacks packages; run: pip install "moto[server]"'},
     "moto": {"fenceline_on_moto": 'fenceline_on_moto lacks packages; run: pip install "moto[server]"'},
     "boto3 moto": {
-        "fenceline_on_moto": 'fenceline_on_moto lacks packages; run: pip install "fenceline[aws]" "moto[server]"'
+        "fenceline_on_moto": 'fenceline_on_moto lacks packages; run: pip install "fenceline-log[aws]" "moto[server]"'
     },
 }
 
@@ -182,6 +182,6 @@ def test_what_a_fixture_lacks_is_one_line_and_no_traceback(pytester: pytest.Pyte
     pytester.makepyfile("def test_it(fenceline_on_moto): ...")
     ended = pytester.runpytest_subprocess(f"--rootdir={Path.cwd()}")
     ended.assert_outcomes(errors=1)
-    ended.stdout.fnmatch_lines(['fenceline_on_moto lacks packages; run: pip install "fenceline?aws?"'])
+    ended.stdout.fnmatch_lines(['fenceline_on_moto lacks packages; run: pip install "fenceline-log?aws?"'])
     ended.stdout.no_fnmatch_line("*Traceback*")
     ended.stdout.no_fnmatch_line("*testing.py:*")
