@@ -145,7 +145,7 @@ class ErrorsAsLines(TyperGroup):
             extra = _EXTRA_OF.get((error.name or "").partition(".")[0])
             if extra is None:
                 raise
-            fail(f'this command needs {error.name}, which is not installed; run pip install "fenceline[{extra}]"')
+            fail(f'this command needs {error.name}, which is not installed; run pip install "fenceline-log[{extra}]"')
         except KeyboardInterrupt:
             raise typer.Exit(EXIT_INTERRUPTED) from None
 

@@ -316,4 +316,4 @@ def test_a_command_whose_extra_is_not_installed_says_which(monkeypatch, tmp_path
     monkeypatch.delitem(sys.modules, "fenceline_cli.dev_server.server", raising=False)
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     ended = CliRunner().invoke(app, ["dev", "--data", str(tmp_path), "--port", "0"])
-    assert 'run pip install "fenceline[server]"' in error_line(ended)
+    assert 'run pip install "fenceline-log[server]"' in error_line(ended)
