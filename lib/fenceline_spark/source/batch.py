@@ -31,7 +31,7 @@ class BatchReader(DataSourceReader):
     def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
         self._options = options
         self._reading = options.reading(columns)
-        self.pushFilters = PushFilters()
+        self.pushFilters = PushFilters()  # PySpark 4.0 never calls it
 
     @plain_errors
     def partitions(self) -> list[InputPartition]:
