@@ -11,7 +11,7 @@ Not here: what a reader or a writer does; see ``source`` and ``sink``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import pyspark
 from pyspark.sql import datasource
@@ -62,20 +62,24 @@ __all__ = [
     "ReadMinRows",
     "StreamArrowWriter",
     "SupportsTriggerAvailableNow",
-    "check_admission_control",
+    "check_version",
 ]
 
 
-def check_admission_control(given: Iterable[str], options: Iterable[str]) -> None:
-    """Refuse those of ``options`` that are given, where PySpark has no admission control.
+def check_version(options: Iterable[str], given: Collection[str], *, is_there: bool, since: str) -> None:
+    """Refuse those of ``options`` that are given, where PySpark lacks what they need.
+
+    Args:
+        is_there: Whether it has that.
+        since: The first version that has it.
 
     Raises:
         InvalidRequestError: One is given. ``field`` names it.
     """
-    found = [name for name in options if name in set(given)]
-    if found and not HAS_ADMISSION_CONTROL:
+    found = [name for name in options if name in given]
+    if found and not is_there:
         raise InvalidRequestError(
-            "the option needs PySpark 4.2 or newer, because older ones have no limits; leave it out, or install "
-            f"that version: option={found[0]} pyspark={pyspark.__version__}",
+            f"the option needs PySpark {since} or newer; leave it out, or install that version: "
+            f"option={found[0]} pyspark={pyspark.__version__}",
             field=found[0],
         )

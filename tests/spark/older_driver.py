@@ -26,7 +26,7 @@ from fenceline.service.log import Log
 from fenceline.settings import Settings
 from fenceline_spark import java
 from fenceline_spark.jobs import archive, archived, audit, compact, replay, verify_archive
-from fenceline_spark.versions import HAS_ADMISSION_CONTROL
+from fenceline_spark.versions import HAS_ADMISSION_CONTROL, HAS_FILTERS
 from fenceline_testing import serving
 from tests.spark.driver_process import QUICK_JVM
 
@@ -54,9 +54,12 @@ def rows_of(spark: SparkSession, topic: str) -> int:
 
 def check_batch(spark: SparkSession) -> None:
     reader = spark.read.format("fenceline").option("subscribe", "orders").option("includeHeaders", "true")
-    assert reader.load().where("partition = 1 AND offset >= 90").count() == 10
     read = reader.load()
+    assert read.where("partition = 1 AND offset >= 90").count() == 10
     assert read.count() == 200
+    if HAS_FILTERS:
+        narrowed = reader.option("narrowByFilters", "true").load()
+        assert narrowed.where("partition = 1 AND offset >= 90").count() == 10
     once = {"topic": "copy", "txnAppId": "app", "txnVersion": "0"}
     for _ in range(2):
         chosen = read.select("key", "value", "headers", "timestamp", "partition")

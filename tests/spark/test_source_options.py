@@ -124,6 +124,7 @@ def test_topics_are_named_in_one_of_three_ways() -> None:
         ("includeTopicEpoch", "", "true or false"),
         ("includeOrigin", "yes", "true or false"),
         ("origin", "eu-west-1", "own"),
+        ("narrowByFilters", "yes", "true or false"),
         ("progressGroup", "a/b", "the name of a group"),
     ],
 )

@@ -1,8 +1,8 @@
 """Where an archive is: a directory, or a bucket. Both hold the same files under the same names.
 
 Rule: a file is whole and durable as soon as it has its name, and each name is given once. In a bucket every create is
-conditional (``If-None-Match: *``). A create that was not answered is sent again. A run that then finds its own bytes has
-made them.
+conditional (``If-None-Match: *``). A create that was not answered is sent again. A run that then finds its own bytes
+has made them.
 
 Not here: which files count; see ``manifests``.
 """

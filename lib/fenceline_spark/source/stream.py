@@ -34,7 +34,7 @@ from fenceline_spark.versions import (
     ReadMaxRows,
     ReadMinRows,
     SupportsTriggerAvailableNow,
-    check_admission_control,
+    check_version,
 )
 
 LIMITS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
@@ -157,7 +157,7 @@ class UnlimitedStreamReader(StreamReader):
     """
 
     def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
-        check_admission_control(options.given, LIMITS)
+        check_version(LIMITS, options.given, is_there=HAS_ADMISSION_CONTROL, since="4.2")
         super().__init__(options, columns)
         self._at: dict[str, Any] | None = None  # where the next batch starts
 
