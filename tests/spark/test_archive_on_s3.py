@@ -233,7 +233,7 @@ def test_a_create_without_a_good_answer_is_sent_again(
     assert parquet(bucket) == named(to, topic)
 
 
-def test_of_two_runs_at_once_one_wins_and_the_other_removes_its_files(
+def test_of_two_runs_at_once_one_commits_and_the_other_removes_what_it_sent(
     client: Client, topic: str, to: str, bucket: Met, run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(client, topic, 5)
@@ -324,6 +324,60 @@ def test_a_file_ends_where_it_is_large_since_a_bucket_is_sent_whole_files(
     assert [(file.first_offset, file.last_offset) for file in made.files] == [(0, 1), (2, 3), (4, 5)]
     assert len({file.path for file in made.files}) == 3
     assert offsets(to, topic) == [*range(6)]
+
+
+def test_a_task_that_outlives_its_run_leaves_no_file_behind(
+    client: Client, topic: str, bucket: Met, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy of a task that is still sending when the run ends would leave a file that stops all later runs."""
+    fill(client, topic, 3)
+    works: list[Any] = []
+    write = archiving.write_files
+
+    def noted(work: Any, numbers: Any) -> Any:
+        works.append(work)
+        return write(work, numbers)
+
+    monkeypatch.setattr(archiving, "write_files", noted)
+    first = run()
+    again = pa.record_batch({"id": pa.array([0], pa.int64())})
+    monkeypatch.setattr(archive_files, "TaskContext", SecondAttempt)
+    with pytest.raises(ArchiveError, match="the run ended before this task"):
+        list(write(works[0], iter([again])))
+    assert parquet(bucket) == {file.path for file in first.files}
+
+
+def test_the_files_of_a_run_whose_tasks_failed_are_known_by_its_draft(
+    client: Client, topic: str, to: str, bucket: Met, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task that is cut off while it sends may be heard by the bucket later."""
+    fill(client, topic, 3)
+    late: list[tuple[str, bytes]] = []
+    create = bucket._objects.create
+
+    def hold_back(key: str, body: bytes, metadata: Mapping[str, str]) -> None:
+        if key.endswith(".parquet"):
+            late.append((key, body))
+            raise ZeroDivisionError
+        create(key, body, metadata)
+
+    bucket.create = hold_back  # type: ignore[method-assign]
+    with pytest.raises(ZeroDivisionError):
+        run()
+    del bucket.create  # type: ignore[method-assign]
+    create(*late[0], {})
+    run()
+    assert offsets(to, topic) == [0, 1, 2]
+    assert parquet(bucket) == named(to, topic)
+
+
+class SecondAttempt:
+    @staticmethod
+    def get() -> SecondAttempt:
+        return SecondAttempt()
+
+    def taskAttemptId(self) -> int:  # noqa: N802
+        return 2
 
 
 def test_files_that_no_manifest_names_stop_a_run_and_are_kept(

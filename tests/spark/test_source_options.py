@@ -225,6 +225,12 @@ def test_a_delay_is_a_time_as_spark_writes_it(text: str, ms: int) -> None:
     assert of(minOffsetsPerTrigger="1", maxTriggerDelay=text).max_delay_ms == ms
 
 
+def test_a_stream_refuses_to_narrow_by_filters() -> None:
+    assert of(narrowByFilters="true").for_batch().narrows_by_filters
+    with pytest.raises(InvalidRequestError, match="narrowByFilters is an option of a batch"):
+        of(narrowByFilters="true").for_stream()
+
+
 @pytest.mark.parametrize("name", ["maxOffsetsPerTrigger", "minOffsetsPerTrigger", "progressGroup"])
 def test_a_batch_refuses_what_only_a_stream_takes(name: str) -> None:
     options = of(**{name: "1"})

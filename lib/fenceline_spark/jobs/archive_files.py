@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from pyspark import TaskContext
 
 from fenceline import limits
-from fenceline_spark.jobs.archive_places import Place, place_of
+from fenceline_spark.jobs.archive_places import ArchiveError, Place, place_of
 from fenceline_spark.jobs.manifests import ArchivedFile
 from fenceline_spark.source.reading import Reading, ReadRange
 from fenceline_spark.source.task import read_range
@@ -62,6 +62,7 @@ class Archiving:
     run: str
     reading: Reading
     ranges: Sequence[ReadRange]
+    draft: str  # is there until the run ends
 
 
 def write_files(work: Archiving, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -69,14 +70,28 @@ def write_files(work: Archiving, numbers: Iterable[pa.RecordBatch]) -> Iterator[
 
     Raises:
         FencelineError: As ``read_range``.
-        ArchiveError, OSError: A file could not be written.
+        ArchiveError, OSError: A file could not be written, or the run has ended.
     """
     context = TaskContext.get()
     attempt = 0 if context is None else context.taskAttemptId()
     for batch in numbers:
         for number in batch.column(0).to_pylist():
             written = _write(work, work.ranges[number], attempt)
+            _check_goes_on(work, written)
             yield pa.RecordBatch.from_pylist([asdict(file) for file in written], schema=_FILES)
+
+
+def _check_goes_on(work: Archiving, written: Iterable[ArchivedFile]) -> None:
+    """Remove the files of a task whose run has ended without it: no manifest names them.
+
+    Raises:
+        ArchiveError: It has ended.
+    """
+    place = place_of(work.to)
+    if not place.has(work.draft):
+        for file in written:
+            place.remove(file.path)
+        raise ArchiveError(f"the run ended before this task of it: topic={work.topic} run={work.run}")
 
 
 def _write(work: Archiving, one: ReadRange, attempt: int) -> list[ArchivedFile]:

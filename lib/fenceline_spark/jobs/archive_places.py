@@ -76,6 +76,9 @@ class Place(Protocol):
     def keep(self, path: str, file: IO[bytes]) -> None:
         """Give a new file its name, whole and durable. No other process gives one this name."""
 
+    def has(self, path: str) -> bool:
+        """Return True if there is a file of this name."""
+
     def remove(self, path: str) -> None:
         """Remove a file, if it is there."""
 
@@ -166,6 +169,9 @@ class DirectoryPlace:
         file.close()
         _sync((self._root / path).parent)
 
+    def has(self, path: str) -> bool:
+        return (self._root / path).exists()
+
     def remove(self, path: str) -> None:
         (self._root / path).unlink(missing_ok=True)
 
@@ -220,6 +226,10 @@ class BucketPlace:
         file.seek(0)
         self._create_own(path, file.read())
         file.close()
+
+    def has(self, path: str) -> bool:
+        with _facts(self.name):
+            return any(one.key == path for one in self._objects.list(path, limit=1))
 
     def remove(self, path: str) -> None:
         with _facts(self.name):

@@ -31,7 +31,7 @@ from fenceline_spark.jobs.archive_files import (
     write_files,
 )
 from fenceline_spark.jobs.archive_places import ArchiveError, DirectoryPlace, Place, place_of
-from fenceline_spark.jobs.manifests import ArchivedFile, ArchivedRange, Manifest, Manifests
+from fenceline_spark.jobs.manifests import ArchivedFile, ArchivedRange, Manifest, Manifests, draft_of
 from fenceline_spark.service import client_of
 from fenceline_spark.source.bounds import topic_bounds
 from fenceline_spark.source.reading import Reading, ReadRange
@@ -82,7 +82,8 @@ def archive(
         counted = [replace(one, records=_records(files, one.partition)) for one in ranges]
         manifest = Manifest(topic, topic_id, len(before), run, runtime.now_ms(), tuple(counted), tuple(files))
     except BaseException:
-        _end(manifests, topic, topic_id, run)
+        # The draft stays: tasks of this run may still be at work, and the next run knows their files by it.
+        _remove_files(manifests, topic, topic_id, run)
         raise
     try:
         manifests.create(manifest)
@@ -210,9 +211,13 @@ def _left(manifests: Manifests, topic: str, topic_id: str) -> Sequence[str]:
 
 
 def _end(manifests: Manifests, topic: str, topic_id: str, run: str) -> None:
-    """Remove what a run has made and its manifest does not name."""
-    _remove(manifests.place, (path for path in manifests.uncounted(topic, topic_id).left if run in path))
+    """Remove what a run has made and its manifest does not name, and its draft."""
+    _remove_files(manifests, topic, topic_id, run)
     manifests.end(topic_id, run)
+
+
+def _remove_files(manifests: Manifests, topic: str, topic_id: str, run: str) -> None:
+    _remove(manifests.place, (path for path in manifests.uncounted(topic, topic_id).left if run in path))
 
 
 def _written(
@@ -229,7 +234,7 @@ def _written(
         for one in ranges
         for start in range(one.start, one.end, _RECORDS_PER_TASK)
     ]
-    work = Archiving(to, topic, run, reading, reads)
+    work = Archiving(to, topic, run, reading, reads, draft_of(topic_id, run))
     rows = spark.range(0, len(reads), 1, len(reads)).mapInArrow(partial(write_files, work), FILES).collect()
     return sorted((ArchivedFile(*row) for row in rows), key=lambda file: (file.partition, file.first_offset, file.path))
 

@@ -291,7 +291,8 @@ def _duplicates(records: DataFrame, *place: str) -> list[Row]:
         F.sum(F.when(F.col("key").isNotNull(), F.col("n") - 1)).alias("duplicate_keys"),
         F.sum("again").alias("duplicated"),
     )
-    return sums.collect()
+    found: list[Row] = sums.collect()
+    return found
 
 
 def _note_duplicates(one: PartitionAudit, row: Row) -> None:

@@ -3,9 +3,9 @@
 Rule: a manifest is created if it is absent, under the next number. That is the commit. Of two runs that archive the
 same ranges, one creates it. Only files that a manifest names count.
 
-Rule: a run makes the draft of its manifest before its first file, and removes it after its last. A run that dies leaves
-it for good, as one that is only slow would. A file that neither a manifest nor a draft accounts for is never removed:
-its manifest may have been lost.
+Rule: a run makes the draft of its manifest before its first file, and removes it after its last. A run that dies, or
+whose tasks fail, leaves it for good, as one that is only slow would. A file that neither a manifest nor a draft
+accounts for is never removed: its manifest may have been lost.
 
 Stored: never rename a member. A manifest of another ``version`` is refused.
 
@@ -131,7 +131,7 @@ class Manifests:
         Raises:
             ArchiveError: The place cannot be written.
         """
-        self.place.begin(_draft(topic_id, run))
+        self.place.begin(draft_of(topic_id, run))
 
     def create(self, manifest: Manifest) -> None:
         """Create a manifest, whole and durable, unless one of this number exists. Its run has begun.
@@ -144,7 +144,7 @@ class Manifests:
         path = f"{_FOLDER}/{manifest.topic_id}/{_name(manifest.number)}"
         body = json.dumps(asdict(manifest), indent=1).encode()
         try:
-            self.place.commit(_draft(manifest.topic_id, manifest.run), path, body)
+            self.place.commit(draft_of(manifest.topic_id, manifest.run), path, body)
         except AlreadyExists as error:
             what = "another run archived these records first, and nothing was added; run the command again"
             raise TakenError(f"{what}: topic={manifest.topic} manifest={manifest.number}") from error
@@ -170,7 +170,7 @@ class Manifests:
 
     def end(self, topic_id: str, run: str) -> None:
         """Remove the draft of a run, whose other files are named or gone."""
-        self.place.remove(_draft(topic_id, run))
+        self.place.remove(draft_of(topic_id, run))
 
     def _parsed(self, path: str) -> Manifest:
         try:
@@ -194,7 +194,8 @@ def _name(number: int) -> str:
     return f"{number:010d}.json"
 
 
-def _draft(topic_id: str, run: str) -> str:
+def draft_of(topic_id: str, run: str) -> str:
+    """Return the path of a run's draft."""
     return f"{_FOLDER}/{topic_id}/.{run}"
 
 
