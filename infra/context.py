@@ -26,7 +26,7 @@ _ROLE = re.compile(r"arn:[a-z0-9-]+:iam::[0-9]{12}:role/.+")
 _TOPIC = re.compile(r"arn:[a-z0-9-]+:sns:([a-z0-9-]+):[0-9]{12}:[A-Za-z0-9_.-]+")
 _ORIGIN = re.compile(r"https?://[A-Za-z0-9.\-]+(:\d+)?")
 _RELEASE = re.compile(r"emr-[a-z0-9][a-z0-9.\-]{0,62}")
-_TOO_OLD = re.compile(r"emr-[5-7]\.|emr-spark-8\.0")  # Spark 4.0 and older
+_TOO_OLD = re.compile(r"emr-[5-7]\.")  # Spark 3.5 and older
 _LOG_DAYS = (1, 7, 14, 30, 90, 180, 365, 731)
 
 
@@ -39,7 +39,7 @@ class SparkSettings:
     """What an application of EMR Serverless is made of.
 
     Args:
-        release: The label of a release of EMR whose Spark is 4.2 or newer.
+        release: The label of a release of EMR whose Spark is 4.0 or newer.
         environment: A packed virtual environment: a file of this machine, or an object's ``s3://`` URL.
     """
 
@@ -185,9 +185,9 @@ def _spark(given: Mapping[str, Any]) -> SparkSettings | None:
             if name in given:
                 raise BadContext(f"-c {name} goes with -c spark=true, and only with it")
         return None
-    release = _matching(given, "spark_release", _RELEASE, "", "the label of a release of EMR, such as emr-spark-9.0.0")
+    release = _matching(given, "spark_release", _RELEASE, "", "the label of a release of EMR, such as emr-spark-8.0.0")
     if not release or _TOO_OLD.match(release):
-        raise BadContext(f"-c spark=true needs -c spark_release, a release of EMR with Spark 4.2 or newer: {release!r}")
+        raise BadContext(f"-c spark=true needs -c spark_release, a release of EMR with Spark 4.0 or newer: {release!r}")
     environment = str(given.get("spark_environment", ""))
     # An asset keeps the last suffix of its file alone, and Spark unpacks no .gz.
     is_packed = (

@@ -120,10 +120,7 @@ class Settings:
 
     @property
     def bucket_and_prefix(self) -> tuple[str, str]:
-        found = _OBJECTS.fullmatch(self.objects)
-        if found is None:
-            raise ValueError(f"objects must be s3://BUCKET or s3://BUCKET/PREFIX, not {self.objects}")
-        return found[1], found[2] or ""
+        return bucket_and_prefix(self.objects)
 
     @property
     def table(self) -> str:
@@ -155,6 +152,18 @@ class Settings:
         return cls(
             **given, item_age_ms=item_age_ms, poll_slots=poll_slots, tracing=tracing, aws_sdk=aws_sdk, peers=peers
         )
+
+
+def bucket_and_prefix(objects: str) -> tuple[str, str]:
+    """Return the bucket, and the prefix or "", that s3://BUCKET[/PREFIX] names.
+
+    Raises:
+        ValueError: It names none. The message says what to do.
+    """
+    found = _OBJECTS.fullmatch(objects)
+    if found is None:
+        raise ValueError(f"objects must be s3://BUCKET or s3://BUCKET/PREFIX, not {objects}")
+    return found[1], found[2] or ""
 
 
 def _check_peers(region: str, names: Sequence[str]) -> None:

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, Unpack
 
 from fenceline import __version__, limits
 from fenceline.log.polls import OwnSlots, SharedSlots, Slots
@@ -20,6 +20,7 @@ from fenceline.settings import PeerSettings, Settings
 from fenceline_http.store_meter import Meter, MeteredItems, MeteredObjects
 
 if TYPE_CHECKING:
+    from fenceline.adapters.aws.client import ClientOptions
     from fenceline.adapters.aws.dynamodb import DynamoItemStore
     from fenceline.adapters.aws.s3 import S3ObjectStore
     from fenceline.adapters.aws.sqs import SqsQueue
@@ -104,10 +105,28 @@ def stores_of(settings: Settings, *, now_ms: Callable[[], int]) -> tuple[Objects
         dynamodb = dynamodb_client(sdk=settings.aws_sdk)
         objects = S3ObjectStore(*settings.bucket_and_prefix, sdk=settings.aws_sdk)
     except ModuleNotFoundError as error:
-        from fenceline.adapters.sqlite.directory import CannotOpen
-
-        raise CannotOpen(f'S3 and DynamoDB need {error.name}: pip install "fenceline-log[aws]"') from error
+        raise _missing(error) from error
     return objects, DynamoItemStore(settings.table, client=dynamodb)
+
+
+def bucket_of(bucket: str, prefix: str, **options: Unpack[ClientOptions]) -> S3ObjectStore:
+    """Open a bucket that holds no log, such as an archive's; it is not asked anything yet.
+
+    Raises:
+        CannotOpen, Unavailable: As ``service_of``.
+    """
+    try:
+        from fenceline.adapters.aws.s3 import S3ObjectStore  # Only here: an extra.
+
+        return S3ObjectStore(bucket, prefix, **options)
+    except ModuleNotFoundError as error:
+        raise _missing(error) from error
+
+
+def _missing(error: ModuleNotFoundError) -> Exception:
+    from fenceline.adapters.sqlite.directory import CannotOpen
+
+    return CannotOpen(f'S3 and DynamoDB need {error.name}: pip install "fenceline-log[aws]"')
 
 
 def log_of(settings: Settings, objects: ObjectStore, items: ItemStore, runtime: Runtime) -> Log:

@@ -23,7 +23,7 @@ from fenceline_spark.schema import columns_of, schema_of
 from fenceline_spark.service import freeze_modules
 from fenceline_spark.source.batch import BatchReader
 from fenceline_spark.source.options import SourceOptions
-from fenceline_spark.source.stream import RefusedStream, StreamReader
+from fenceline_spark.source.stream import RefusedStream, make_stream_reader
 
 
 class FencelineDataSource(DataSource):
@@ -48,7 +48,7 @@ class FencelineDataSource(DataSource):
         freeze_modules()
         try:
             options = SourceOptions.of(self.options).for_stream()
-            return StreamReader(options, columns_of(schema, options.included))
+            return make_stream_reader(options, columns_of(schema, options.included))
         except FixError as error:
             return RefusedStream(error)
 

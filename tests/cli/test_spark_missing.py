@@ -23,6 +23,16 @@ def test_a_job_without_spark_says_in_one_line_what_to_install(monkeypatch, comma
     assert result.stderr.splitlines() == [line]
 
 
+def test_a_job_with_a_pyspark_that_is_too_old_says_which_it_needs(monkeypatch):
+    for name in [name for name in sys.modules if name.split(".")[0] in ("pyspark", "fenceline_spark")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "pyspark.sql.datasource", None)  # 4.0 is the first that has it
+    result = CliRunner().invoke(app, ["spark", "compact", "--data", "no-such-directory", "prices"])
+    assert result.exit_code == 1
+    line = 'error: this command needs PySpark 4.0 or newer, and an older one is installed: pip install "pyspark>=4.0"'
+    assert result.stderr.splitlines() == [line]
+
+
 def test_the_help_of_the_jobs_needs_no_spark():
     told = subprocess.run(
         [sys.executable, "-c", _HELP], capture_output=True, text=True, check=True, env={"PATH": "/usr/bin:/bin"}

@@ -68,7 +68,7 @@ def test_each_regions_alarms_have_a_topic_of_its_own() -> None:
         ({"region": "us-east-1"}, "there is no -c region; there are: alarm_topics, auth"),
         ({"spark": "yes"}, "-c spark is true or false"),
         ({"spark": "true"}, "-c spark=true needs -c spark_release"),
-        ({"spark": "true", "spark_release": "emr-spark-8.0.0"}, "with Spark 4.2 or newer: 'emr-spark-8.0.0'"),
+        ({"spark": "true", "spark_release": "emr-7.9.0"}, "with Spark 4.0 or newer: 'emr-7.9.0'"),
         ({"spark": "true", "spark_release": "newest"}, "-c spark_release is the label of a release"),
         ({"spark": "true", "spark_release": "emr-spark-9.0.0"}, "-c spark=true needs -c spark_environment"),
         (

@@ -6,7 +6,9 @@ import datetime
 import errno
 import hashlib
 import json
+import os
 import shutil
+import stat
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,8 +19,9 @@ from fenceline.client import Client
 from fenceline.model.record import Record
 from fenceline_spark.jobs import archive, archived, archiving, verify_archive
 from fenceline_spark.jobs.archive_files import finding_of
+from fenceline_spark.jobs.archive_places import ArchiveError
 from fenceline_spark.jobs.archiving import manifests_of
-from fenceline_spark.jobs.manifests import ArchiveError, Manifest, Manifests, TakenError
+from fenceline_spark.jobs.manifests import Manifest, Manifests, TakenError
 from fenceline_testing import FencelineServer
 
 if TYPE_CHECKING:
@@ -161,10 +164,14 @@ def test_a_full_disk_is_said_to_be_one_and_leaves_nothing(
 ) -> None:
     fill(client, topic, 0, 5)
 
-    def is_full(*_: Any, **__: Any) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+    sync = os.fsync
 
-    monkeypatch.setattr(json, "dump", is_full)
+    def is_full(descriptor: int) -> None:
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", is_full)
     with pytest.raises(ArchiveError, match=r"cannot be written \(No space left on device\)"):
         run(topic)
     assert parquet_files(to) == set()
@@ -319,4 +326,4 @@ def test_a_missing_or_damaged_manifest_is_refused(client: Client, topic: str, to
 
 def test_an_archive_on_another_store_is_refused_before_anything_is_read(run: Any, topic: str) -> None:
     with pytest.raises(ArchiveError, match="mount that store"):
-        archive(None, topic, "s3://bucket/archive", endpoint="http://127.0.0.1:9")  # type: ignore[arg-type]
+        archive(None, topic, "hdfs:///archive", endpoint="http://127.0.0.1:9")  # type: ignore[arg-type]

@@ -90,7 +90,7 @@ def test_archive_adds_and_verifies(run: Any, client: Client, topic: str, tmp_pat
     told = run("archive", topic, "--to", to, "--verify", "--json")
     assert told.exit_code == 1
     assert json.loads(told.stdout)["findings"] == [[file.relative_to(to).as_posix(), "it is missing"]]
-    refused = run("archive", topic, "--to", "s3://bucket/x")
+    refused = run("archive", topic, "--to", "hdfs:///x")
     assert (refused.exit_code, len(refused.stderr.splitlines())) == (1, 1)
 
 
@@ -141,9 +141,9 @@ def without_spark(server: FencelineServer, monkeypatch: pytest.MonkeyPatch) -> A
 
 
 REFUSED = [
-    ("archive {topic} --to s3://b/x", 1, "mount that store, or name a directory: to=s3://b/x"),
-    ("archive {topic} --to hdfs:///x", 1, "mount that store, or name a directory: to=hdfs:///x"),
-    ("archive {topic} --to s3://b/x --verify", 1, "mount that store, or name a directory: to=s3://b/x"),
+    ("archive {topic} --to s3://", 1, "name it as s3://BUCKET or s3://BUCKET/PREFIX: to=s3://"),
+    ("archive {topic} --to hdfs:///x", 1, "mount that store, name a directory, or s3://BUCKET[/PREFIX]: to=hdfs:///x"),
+    ("archive {topic} --to gs://b/x --verify", 1, "mount that store, name a directory, or s3://BUCKET[/PREFIX]: to="),
     ("archive {topic} --to {directory} --verify", 1, "the archive has no manifest of the topic"),
     ("archive nope --to {directory}", 1, "UNKNOWN_TOPIC_OR_PARTITION"),
     (
@@ -153,6 +153,8 @@ REFUSED = [
     ),
     ("archive {topic} --to {directory} --url http://127.0.0.1:9", 3, "no fenceline answers at http://127.0.0.1:9"),
     ("archive {topic} --to {directory} --url nowhere:1", 1, "must begin with http:// or https://: url=nowhere:1"),
+    ("audit {topic} --archive {directory}", 1, "the archive has no manifest of the topic"),
+    ("audit {topic} --archive {directory} --data {directory}", 1, "give --archive, or those"),
     ("audit {topic} nope", 1, "UNKNOWN_TOPIC_OR_PARTITION"),
     ("audit {topic} --url http://127.0.0.1:9", 3, "no fenceline answers at http://127.0.0.1:9"),
     ("audit {topic} --html {directory}/none/page.html", 1, "the page's directory does not exist"),

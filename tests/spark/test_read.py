@@ -101,13 +101,29 @@ def test_filters_give_the_same_rows_pushed_and_not(spark: SparkSession, client: 
     assert [len(rows) for rows in expected] == [3, 2, 6, 6, 6, 0]
     spark.conf.set(PUSHING, "true")
     try:
-        assert [offsets(load(spark, topic).where(condition)) for condition in CONDITIONS] == expected
-        pruned = load(spark, topic).where("partition = 1 AND offset >= 4")
+        narrowed = [load(spark, topic, narrowByFilters=True).where(condition) for condition in CONDITIONS]
+        assert [offsets(frame) for frame in narrowed] == expected
+        pruned = load(spark, topic, narrowByFilters=True).where("partition = 1 AND offset >= 4")
         assert pruned.rdd.getNumPartitions() == 1
         shown = spark._jvm.PythonSQLUtils.explainString(pruned._jdf.queryExecution(), "formatted")
     finally:
         spark.conf.set(PUSHING, "false")
     assert "PushedFilters: [EqualTo(partition,1), GreaterThanOrEqual(offset,4)]" in shown
+
+
+def test_two_uses_of_one_frame_do_not_narrow_each_other(spark: SparkSession, client: Client, topic: str) -> None:
+    """Spark keeps the plan of the last use that pushed filters for all uses of a frame, also within one query."""
+    for partition in (0, 1):
+        client.produce(topic, partition, [Record(value=b"v")] * 4)
+    frame = load(spark, topic)
+    spark.conf.set(PUSHING, "true")
+    try:
+        both = frame.where("partition = 0").union(frame.where("partition = 1"))
+        assert offsets(both) == [(partition, offset) for partition in (0, 1) for offset in range(4)]
+        assert len(offsets(frame.where("offset >= 3"))) == 2
+        assert len(offsets(frame)) == 8
+    finally:
+        spark.conf.set(PUSHING, "false")
 
 
 def test_only_what_is_committed_is_read_unless_asked_otherwise(spark: SparkSession, client: Client, topic: str) -> None:

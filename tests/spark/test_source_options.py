@@ -124,6 +124,7 @@ def test_topics_are_named_in_one_of_three_ways() -> None:
         ("includeTopicEpoch", "", "true or false"),
         ("includeOrigin", "yes", "true or false"),
         ("origin", "eu-west-1", "own"),
+        ("narrowByFilters", "yes", "true or false"),
         ("progressGroup", "a/b", "the name of a group"),
     ],
 )
@@ -222,6 +223,12 @@ def test_edges_are_words_offsets_or_times() -> None:
 )
 def test_a_delay_is_a_time_as_spark_writes_it(text: str, ms: int) -> None:
     assert of(minOffsetsPerTrigger="1", maxTriggerDelay=text).max_delay_ms == ms
+
+
+def test_a_stream_refuses_to_narrow_by_filters() -> None:
+    assert of(narrowByFilters="true").for_batch().narrows_by_filters
+    with pytest.raises(InvalidRequestError, match="narrowByFilters is an option of a batch"):
+        of(narrowByFilters="true").for_stream()
 
 
 @pytest.mark.parametrize("name", ["maxOffsetsPerTrigger", "minOffsetsPerTrigger", "progressGroup"])

@@ -236,7 +236,8 @@ def test_filters_that_ranges_replace_are_kept_and_all_others_handed_back() -> No
 
 
 def test_a_reader_with_filters_is_one_without_them_to_pyspark() -> None:
-    reader = BatchReader(options(), ("value",))
+    assert BatchReader(options(), ("value",)).pushFilters.__func__ is DataSourceReader.pushFilters
+    reader = BatchReader(options(narrowByFilters="true"), ("value",))
     assert getattr(reader.pushFilters, "__func__", None) is DataSourceReader.pushFilters
     again = cloudpickle.loads(cloudpickle.dumps(reader))
     assert again.pushFilters.filters == Filters()

@@ -299,9 +299,23 @@ def test_a_topic_created_anew_fails_the_stream_or_begins_at_its_earliest(service
     assert read(lenient, ends[0], ends[1]) == [("a", 0, 0, 4)]
 
 
-def test_nothing_is_read_between_offsets_of_two_topics_of_one_name() -> None:
-    before, anew = ({"a": {"0": offset}, "$topic_ids": {"a": name}} for offset, name in ((2, "old"), (5, "new")))
-    assert read(reader(), before, anew) == []
+def test_nothing_is_read_between_offsets_of_two_topics_of_one_name(service: Service) -> None:
+    service.client.trim("a", 0, 5)
+    topic_id = service.client.topic("a").topic_id
+    before, anew = ({"a": {"0": offset}, "$topic_ids": {"a": name}} for offset, name in ((2, "old"), (5, topic_id)))
+    assert read(reader(failOnDataLoss="false"), before, anew) == []
+    with pytest.raises(DataLossError, match="the topic was created anew, and its id was old"):
+        read(reader(), before, anew)
+
+
+def test_a_batch_that_an_older_spark_planned_has_all_of_a_partition_that_its_start_lacks(service: Service) -> None:
+    """Such a version names the end of a batch without its start, so the end may lie behind the first records."""
+    end = reader().latestOffset(reader().initialOffset(), ReadAllAvailable())
+    before = {"a": {"0": 7}, "$topic_ids": end["$topic_ids"]}
+    service.client.trim("a", 1, 2)
+    assert read(reader(), before, end) == [("a", 0, 7, 10), ("a", 1, 2, 10)]
+    with pytest.raises(DataLossError, match="belongs to other topics or partitions"):
+        read(reader(assign='{"a":[0]}'), end, before)
 
 
 def test_a_partition_that_is_assigned_no_longer_is_lost_or_stays_where_it_was(service: Service) -> None:

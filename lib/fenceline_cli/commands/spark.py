@@ -12,7 +12,7 @@ from fenceline_cli.commands import places
 from fenceline_cli.commands.compact import COLUMNS, PartitionNumber, chosen_partitions, row_of
 from fenceline_cli.commands.spark_session import borrowed_session, require_spark
 from fenceline_cli.options import DEFAULT_URL, AsJson, IsSure, TopicName, Url, confirm, connect, topic_names
-from fenceline_cli.output import print_json, print_rows
+from fenceline_cli.output import CommandError, print_json, print_rows
 from fenceline_cli.stores import Data, Items, Objects, Region, chosen, opened
 
 app = typer.Typer(
@@ -63,13 +63,18 @@ def compact(
 
 
 @app.command(
-    epilog="Example: fenceline spark archive orders --to /mnt/archive\n\n"
+    epilog="Example: fenceline spark archive orders --to s3://my-archive/orders\n\n"
     "Example: fenceline spark archive orders --to /mnt/archive --verify"
 )
 def archive(
     topic: TopicName,
     to: Annotated[
-        str, typer.Option("--to", metavar="DIR", help="The archive: a directory that every worker can write.")
+        str,
+        typer.Option(
+            "--to",
+            metavar="DIR|s3://BUCKET[/PREFIX]",
+            help="The archive: a directory that every worker can write, or a bucket.",
+        ),
     ],
     verify: Annotated[
         bool, typer.Option("--verify", help="Add nothing: compare every file with its manifest, by SHA-256 and count.")
@@ -85,7 +90,7 @@ def archive(
 
     Files are under topic=TOPIC/date=YYYY-MM-DD, by the records' own time (UTC). Only those count that a manifest names,
     under _fenceline; a run commits by creating one. A run that dies leaves files that the next one removes. Of two at
-    once, one is refused. Read an archive with fenceline_spark.jobs.archived(spark, TOPIC, DIR).
+    once, one is refused. Read an archive with fenceline_spark.jobs.archived(spark, TOPIC, PLACE).
 
     With --verify the exit code is 1 if a file is missing or is not what was archived, or a range is missing.
     """
@@ -173,7 +178,8 @@ def forget(
 
 @app.command(
     epilog="Example: fenceline spark audit orders payments --html audit.html\n\n"
-    "Example: fenceline spark audit orders --data ./data --strict"
+    "Example: fenceline spark audit orders --data ./data --strict\n\n"
+    "Example: fenceline spark audit orders --archive s3://my-archive/orders"
 )
 def audit(
     topics: Annotated[
@@ -183,8 +189,20 @@ def audit(
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", dir_okay=False, help="Write a page with plots to this file, too.")
     ] = None,
+    archive: Annotated[
+        str | None,
+        typer.Option(
+            "--archive",
+            metavar="DIR|s3://BUCKET[/PREFIX]",
+            help="Audit what this archive has of the topics. No service is asked.",
+        ),
+    ] = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Duplicated records, and records that come late, are findings, too.")
+        bool,
+        typer.Option(
+            "--strict",
+            help="Duplicated records, records that come late, and records that an archive missed are findings, too.",
+        ),
     ] = False,
     data: Data = None,
     objects: Objects = "",
@@ -198,13 +216,18 @@ def audit(
     Findings are damaged bytes, offsets that hold nothing, and, where the stores are named, a chain of segments that is
     broken. With --strict they are also records with the key and the value of an earlier one, and records with an
     earlier time. All is read from the log start to the last stable offset, through --url.
+
+    With --archive, a finding is a file that is not what its manifest says, or a range that does not follow from the one
+    before. A record that is there twice is one, too.
     """
     require_spark()
     from fenceline_cli.commands.spark_audit import report
 
     settings = None
+    if archive is not None and (data is not None or objects or items):
+        raise CommandError("an archive is audited without a log's stores; give --archive, or those")
     if data is not None or objects or items:
         settings = chosen(data and data.resolve(), objects, items, region=region)
         with opened(data, region, objects, items):
             pass  # stores that can't be used are refused before Spark is started
-    report(topics, url, settings, html=html, is_strict=strict, as_json=as_json)
+    report(topics, url, settings, archive=archive, html=html, is_strict=strict, as_json=as_json)

@@ -22,12 +22,12 @@ def add(topic: str, directory: str, url: str, *, skips_lost: bool, as_json: bool
         CommandError: Nothing was added.
     """
     from fenceline_spark.jobs import archive
-    from fenceline_spark.jobs.archiving import local_directory
+    from fenceline_spark.jobs.archive_places import check_place
 
-    with _one_line():
-        local_directory(directory)
+    with one_line():
+        check_place(directory)
     require_topics(url, topic)
-    with _one_line(), borrowed_session(f"archive {topic}") as spark:
+    with one_line(), borrowed_session(f"archive {topic}") as spark:
         made = archive(spark, topic, directory, endpoint=url, region=signing_region.get(), skips_lost=skips_lost)
     if as_json:
         print_json({"topic": topic, "ranges": [], "files": []} if made is None else asdict(made))
@@ -49,11 +49,13 @@ def check(topic: str, directory: str, *, as_json: bool) -> None:
         Exit: Something is wrong.
     """
     from fenceline_spark.jobs import verify_archive
+    from fenceline_spark.jobs.archive_places import check_place
     from fenceline_spark.jobs.archiving import manifests_of
 
-    with _one_line():
+    with one_line():
+        check_place(directory)
         manifests_of(topic, directory)
-    with _one_line(), borrowed_session(f"verify {topic}") as spark:
+    with one_line(), borrowed_session(f"verify {topic}") as spark:
         found = verify_archive(spark, topic, directory)
     if as_json:
         print_json(asdict(found))
@@ -68,8 +70,13 @@ def check(topic: str, directory: str, *, as_json: bool) -> None:
 
 
 @contextmanager
-def _one_line() -> Iterator[None]:
-    from fenceline_spark.jobs.manifests import ArchiveError
+def one_line() -> Iterator[None]:
+    """Raise what is wrong with an archive as a command's error.
+
+    Raises:
+        CommandError: See above.
+    """
+    from fenceline_spark.jobs.archive_places import ArchiveError
 
     try:
         yield

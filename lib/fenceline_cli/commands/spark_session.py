@@ -25,7 +25,7 @@ def require_spark() -> None:
     """Load what runs jobs, before a command does anything else.
 
     Raises:
-        CommandError: A part of it is not installed.
+        CommandError: A part of it is not installed, or too old.
     """
     try:
         with QuietStart():
@@ -34,6 +34,9 @@ def require_spark() -> None:
         missing = (error.name or "").partition(".")[0]
         if missing.startswith(_OURS):
             raise
+        if error.name == "pyspark.sql.datasource":  # 4.0 is the first that has it
+            line = 'this command needs PySpark 4.0 or newer, and an older one is installed: pip install "pyspark>=4.0"'
+            raise CommandError(line) from error
         line = f'this command runs on Spark, and {missing} is not installed: pip install "fenceline-log[spark]"'
         raise CommandError(line) from error
 

@@ -7,14 +7,14 @@ Not here: which files count (``manifests``), and what is archived (``archiving``
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import io
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,7 +22,8 @@ import pyarrow.parquet as pq
 from pyspark import TaskContext
 
 from fenceline import limits
-from fenceline_spark.jobs.manifests import ArchivedFile, sync_directory
+from fenceline_spark.jobs.archive_places import ArchiveError, Place, place_of
+from fenceline_spark.jobs.manifests import ArchivedFile
 from fenceline_spark.source.reading import Reading, ReadRange
 from fenceline_spark.source.task import read_range
 
@@ -39,11 +40,16 @@ _FILES = pa.schema(
         ("sha256", pa.string()),
     ]
 )
+RECORDS = (
+    "partition int, offset bigint, timestamp timestamp, timestampType int, key binary, value binary, "
+    "headers array<struct<key: string, value: binary>>, topic_epoch int, origin string, topic string, date date"
+)
 FINDINGS = "path string, finding string"
 _FINDINGS = pa.schema([("path", pa.string()), ("finding", pa.string())])
 _DAYS_AT_ONCE = 64  # files open, where records' times are far apart
 _NO_DATE = "__HIVE_DEFAULT_PARTITION__"  # of records without a timestamp, as Spark and Hive name it
 _BUFFER_BYTES = 64 * limits.MIB
+FILE_BYTES = 64 * limits.MIB  # a file that has so many is finished: a bucket's is sent from memory, whole
 _HASHED_AT_ONCE = limits.MIB
 
 
@@ -51,11 +57,12 @@ _HASHED_AT_ONCE = limits.MIB
 class Archiving:
     """What every task of a run is given."""
 
-    directory: str
+    to: str
     topic: str
     run: str
     reading: Reading
     ranges: Sequence[ReadRange]
+    draft: str  # is there until the run ends
 
 
 def write_files(work: Archiving, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -63,17 +70,32 @@ def write_files(work: Archiving, numbers: Iterable[pa.RecordBatch]) -> Iterator[
 
     Raises:
         FencelineError: As ``read_range``.
-        OSError: A file could not be written.
+        ArchiveError, OSError: A file could not be written, or the run has ended.
     """
     context = TaskContext.get()
     attempt = 0 if context is None else context.taskAttemptId()
     for batch in numbers:
         for number in batch.column(0).to_pylist():
             written = _write(work, work.ranges[number], attempt)
+            _check_goes_on(work, written)
             yield pa.RecordBatch.from_pylist([asdict(file) for file in written], schema=_FILES)
 
 
+def _check_goes_on(work: Archiving, written: Iterable[ArchivedFile]) -> None:
+    """Remove the files of a task whose run has ended without it: no manifest names them.
+
+    Raises:
+        ArchiveError: It has ended.
+    """
+    place = place_of(work.to)
+    if not place.has(work.draft):
+        for file in written:
+            place.remove(file.path)
+        raise ArchiveError(f"the run ended before this task of it: topic={work.topic} run={work.run}")
+
+
 def _write(work: Archiving, one: ReadRange, attempt: int) -> list[ArchivedFile]:
+    place = place_of(work.to)
     days: dict[str, _Day] = {}
     written: list[ArchivedFile] = []
     waiting = 0
@@ -85,12 +107,15 @@ def _write(work: Archiving, one: ReadRange, attempt: int) -> list[ArchivedFile]:
                     days, waiting = {}, 0
                 if date not in days:
                     name = f"{one.topic_id}-{one.partition:05d}-{one.start:020d}-{work.run}-{attempt}-{len(written)}"
-                    days[date] = _Day(work, f"topic={work.topic}/date={date}/{name}.parquet", one.partition)
+                    days[date] = _Day(place, f"topic={work.topic}/date={date}/{name}.parquet", one.partition)
                 days[date].waiting.append(part)
                 waiting += part.nbytes
             if waiting >= _BUFFER_BYTES:
-                for day in days.values():
+                for date, day in [*days.items()]:
                     day.write()
+                    if day.bytes >= FILE_BYTES:
+                        written.append(day.finished())
+                        del days[date]
                 waiting = 0
         return [*written, *(day.finished() for day in days.values())]
     finally:
@@ -115,15 +140,18 @@ def _by_day(rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
 class _Day:
     """One file while it is written."""
 
-    def __init__(self, work: Archiving, path: str, partition: int) -> None:
-        self._path, self._partition = path, partition
-        self._whole = Path(work.directory) / path
-        self._whole.parent.mkdir(parents=True, exist_ok=True)
-        self._file = _Hashed(self._whole)
+    def __init__(self, place: Place, path: str, partition: int) -> None:
+        self._place, self._path, self._partition = place, path, partition
+        self._file = _Hashed(place.new_file(path))
         self._writer: pq.ParquetWriter | None = None
         self._first = self._last = -1
         self._records = 0
         self.waiting: list[pa.RecordBatch] = []
+
+    @property
+    def bytes(self) -> int:
+        """How many are written."""
+        return self._file.tell()
 
     def write(self) -> None:
         """Write what waits, as one row group."""
@@ -145,8 +173,7 @@ class _Day:
         assert self._writer is not None
         self._writer.close()
         size = self._file.tell()
-        self._file.close()
-        sync_directory(self._whole.parent)
+        self._place.keep(self._path, self._file.to)
         return ArchivedFile(
             self._path, self._partition, self._first, self._last, self._records, size, self._file.digest.hexdigest()
         )
@@ -157,10 +184,10 @@ class _Day:
 
 
 class _Hashed(io.RawIOBase):
-    """A new file that hashes what is written to it, and is durable once it is closed."""
+    """A stream that hashes what is written to it."""
 
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("xb")
+    def __init__(self, to: IO[bytes]) -> None:
+        self.to = to
         self.digest = hashlib.sha256()
 
     def writable(self) -> bool:
@@ -168,36 +195,75 @@ class _Hashed(io.RawIOBase):
 
     def write(self, data: Any) -> int:
         self.digest.update(data)
-        return self._file.write(data)
+        return self.to.write(data)
 
     def tell(self) -> int:
-        return self._file.tell()
+        return self.to.tell()
 
     def close(self) -> None:
-        if not self._file.closed:
-            self._file.flush()
-            os.fsync(self._file.fileno())
-            self._file.close()
+        self.to.close()
         super().close()
+
+
+# Reading
+
+
+def read_files(
+    to: str, topic: str, files: Sequence[ArchivedFile], numbers: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the records of the files with these numbers, with all columns and those of their folders."""
+    for batch in numbers:
+        for number in batch.column(0).to_pylist():
+            path = files[number].path
+            day = path.split("/")[1].removeprefix("date=")
+            date = pa.scalar(None if day == _NO_DATE else datetime.date.fromisoformat(day), pa.date32())
+            for rows in rows_of(to, path, COLUMNS):
+                folders = [pa.repeat(pa.scalar(topic), len(rows)), pa.repeat(date, len(rows))]
+                yield pa.RecordBatch.from_arrays([*rows.columns, *folders], names=[*COLUMNS, "topic", "date"])
+
+
+def rows_of(to: str, path: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Yield the records of one file, with these columns in this order."""
+    with place_of(to).open(path) as opened, closing(pq.ParquetFile(opened)) as parquet:
+        for rows in parquet.iter_batches(columns=[*columns]):
+            yield rows.select([*columns])
+
+
+AUDITED = "at int, offset bigint, ms bigint, key binary, value binary"
+_AUDITED = pa.schema(
+    [("at", pa.int32()), ("offset", pa.int64()), ("ms", pa.int64()), ("key", pa.binary()), ("value", pa.binary())]
+)
+
+
+def audited_rows(
+    to: str, files: Sequence[tuple[int, ArchivedFile]], numbers: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Yield what an audit asks of the records in the files with these numbers, each with the number beside its file."""
+    for batch in numbers:
+        for number in batch.column(0).to_pylist():
+            at, file = files[number]
+            for rows in rows_of(to, file.path, ("offset", "timestamp", "key", "value")):
+                offset, timestamp, *octets = rows.columns
+                ms = pc.cast(pc.cast(timestamp, pa.timestamp("ms", "UTC")), pa.int64())
+                of = pa.repeat(pa.scalar(at, pa.int32()), len(rows))
+                yield pa.RecordBatch.from_arrays([of, offset, ms, *octets], schema=_AUDITED)
 
 
 # Checking
 
 
-def check_files(
-    directory: str, files: Sequence[ArchivedFile], numbers: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
+def check_files(to: str, files: Sequence[ArchivedFile], numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield what is wrong with the files of these numbers: nothing, if they are what their manifest says."""
     for batch in numbers:
-        found = [(files[number], finding_of(Path(directory), files[number])) for number in batch.column(0).to_pylist()]
+        found = [(files[number], finding_of(to, files[number])) for number in batch.column(0).to_pylist()]
         wrong = [{"path": file.path, "finding": finding} for file, finding in found if finding is not None]
         yield pa.RecordBatch.from_pylist(wrong, schema=_FINDINGS)
 
 
-def finding_of(directory: Path, file: ArchivedFile) -> str | None:
+def finding_of(to: str | Path, file: ArchivedFile) -> str | None:
     """Return what is wrong with a file, or ``None``."""
     try:
-        with (directory / file.path).open("rb") as opened:
+        with place_of(to).open(file.path) as opened:
             digest = hashlib.sha256()
             while piece := opened.read(_HASHED_AT_ONCE):
                 digest.update(piece)

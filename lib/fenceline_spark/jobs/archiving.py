@@ -20,8 +20,18 @@ from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's own pa
 
 from fenceline.model.results import Bounds
 from fenceline.runtime import Runtime, ThreadRuntime
-from fenceline_spark.jobs.archive_files import COLUMNS, FILES, FINDINGS, Archiving, check_files, write_files
-from fenceline_spark.jobs.manifests import ArchivedFile, ArchivedRange, ArchiveError, Manifest, Manifests
+from fenceline_spark.jobs.archive_files import (
+    COLUMNS,
+    FILES,
+    FINDINGS,
+    RECORDS,
+    Archiving,
+    check_files,
+    read_files,
+    write_files,
+)
+from fenceline_spark.jobs.archive_places import ArchiveError, DirectoryPlace, Place, place_of
+from fenceline_spark.jobs.manifests import ArchivedFile, ArchivedRange, Manifest, Manifests, draft_of
 from fenceline_spark.service import client_of
 from fenceline_spark.source.bounds import topic_bounds
 from fenceline_spark.source.reading import Reading, ReadRange
@@ -43,18 +53,21 @@ def archive(
     """Archive what was committed since the last run, and return its manifest; ``None`` if there is nothing new.
 
     Args:
-        directory: A directory that the driver and every worker can write, on a file system with hard links.
+        directory: A directory that the driver and every worker can write, on a file system with hard links. Or
+            s3://BUCKET[/PREFIX], where they may put, get, list and delete.
         skips_lost: Go on where records were deleted before they were archived; the manifest says which.
 
     Raises:
         TakenError: Another run archived the same records first. This run's files are removed.
         ArchiveError: The directory cannot be used, records were deleted before they were archived, or the directory has
             files of the topic that no manifest names.
-        FencelineError: The service refused, or did not answer. Nothing was added.
+        OutcomeUnknownError: The bucket did not answer, and the manifest may have been added, or may come yet. A further
+            run goes on from what is there.
+        FencelineError: Any other: the service refused, or did not answer. Nothing was added.
         PySparkException: A task failed. Nothing was added.
     """
     runtime = runtime or ThreadRuntime()
-    manifests = Manifests(local_directory(directory))
+    manifests = Manifests(place_of(directory))
     asked = topic_bounds(client_of(endpoint, region), topic)
     topic_id = asked.topic_id
     before = manifests.of_topic(topic_id)
@@ -65,17 +78,21 @@ def archive(
     stale = _left(manifests, topic, topic_id)
     manifests.begin(topic_id, run)
     try:
-        files = _written(
-            spark, str(manifests.directory), topic, topic_id, run, ranges, Reading(endpoint, region, COLUMNS)
-        )
+        files = _written(spark, manifests.place.name, topic, topic_id, run, ranges, Reading(endpoint, region, COLUMNS))
         counted = [replace(one, records=_records(files, one.partition)) for one in ranges]
         manifest = Manifest(topic, topic_id, len(before), run, runtime.now_ms(), tuple(counted), tuple(files))
-        manifests.create(manifest)
     except BaseException:
+        # The draft stays: tasks of this run may still be at work, and the next run knows their files by it.
+        _remove_files(manifests, topic, topic_id, run)
+        raise
+    try:
+        manifests.create(manifest)
+    except ArchiveError:
         _end(manifests, topic, topic_id, run)
         raise
+    # After anything else the manifest may be there, or come yet, so its files stay. A further run's commit decides it.
     # A run that began before the commit above meant to create the same manifest: it cannot win any more.
-    _remove(stale)
+    _remove(manifests.place, stale)
     _end(manifests, topic, topic_id, run)
     return manifest
 
@@ -86,11 +103,15 @@ def archived(spark: SparkSession, topic: str, directory: str | Path) -> DataFram
     Raises:
         ArchiveError: The archive has nothing of the topic, or a manifest is missing or damaged.
     """
-    root = local_directory(directory)
-    paths = [_GLOB.sub(r"\\\g<0>", str(root / file.path)) for file in _files_of(Manifests(root), topic)]
-    if not paths:
-        raise ArchiveError(f"the archive has no records of the topic; name another directory: topic={topic} to={root}")
-    found = spark.read.option("basePath", str(root)).parquet(*paths)
+    place = place_of(directory)
+    root, files = place.name, _files_of(Manifests(place), topic)
+    if not files:
+        raise ArchiveError(f"the archive has no records of the topic; name another place: topic={topic} to={root}")
+    if not isinstance(place, DirectoryPlace):
+        read = partial(read_files, root, topic, files)  # by the bucket's own client, since Spark may have none for it
+        return spark.range(0, len(files), 1, len(files)).mapInArrow(read, RECORDS)
+    paths = [_GLOB.sub(r"\\\g<0>", f"{root}/{file.path}") for file in files]
+    found = spark.read.option("basePath", root).parquet(*paths)
     # Spark guesses the type of a folder's name: the topic 007 would be the number 7.
     return found.withColumn("topic", F.lit(topic)).withColumn("date", F.col("date").cast("date"))
 
@@ -119,16 +140,22 @@ def verify_archive(spark: SparkSession, topic: str, directory: str | Path) -> Ve
     Raises:
         ArchiveError: The directory cannot be used, or a manifest is missing or damaged.
     """
-    manifests = Manifests(local_directory(directory))
+    manifests = Manifests(place_of(directory))
     found = manifests_of(topic, directory)
     files = [file for manifest in found for file in manifest.files]
-    check = partial(check_files, str(manifests.directory), files)
-    rows = spark.range(0, len(files), 1, max(len(files), 1)).mapInArrow(check, FINDINGS).collect()
-    wrong = [*_gaps(found), *((row["path"], row["finding"]) for row in rows)]
+    chain = [(name, f"partition {number} {what}") for name, number, what in gaps_of(found)]
+    wrong = [*chain, *wrong_files(spark, manifests.place.name, files)]
     others = [manifests.uncounted(topic, topic_id) for topic_id in {one.topic_id for one in found}]
     uncounted = sum(len(one.left) + len(one.unknown) for one in others)
     records, size = sum(one.records for one in found), sum(one.bytes for one in found)
     return Verification(topic, len(found), len(files), records, size, tuple(wrong), uncounted)
+
+
+def wrong_files(spark: SparkSession, to: str, files: Sequence[ArchivedFile]) -> list[tuple[str, str]]:
+    """Return the path of each file that is not what its manifest says, and what is wrong with it."""
+    check = partial(check_files, to, files)
+    rows = spark.range(0, len(files), 1, max(len(files), 1)).mapInArrow(check, FINDINGS).collect()
+    return [(row["path"], row["finding"]) for row in rows]
 
 
 def manifests_of(topic: str, directory: str | Path) -> list[Manifest]:
@@ -137,25 +164,12 @@ def manifests_of(topic: str, directory: str | Path) -> list[Manifest]:
     Raises:
         ArchiveError: The directory cannot be used, it has none of the topic, or one is missing or damaged.
     """
-    manifests = Manifests(local_directory(directory))
-    found = manifests.of_name(topic)
+    place = place_of(directory)
+    found = Manifests(place).of_name(topic)
     if not found:
-        what = "the archive has no manifest of the topic; name another directory"
-        raise ArchiveError(f"{what}: topic={topic} to={manifests.directory}")
+        what = "the archive has no manifest of the topic; name another place"
+        raise ArchiveError(f"{what}: topic={topic} to={place.name}")
     return found
-
-
-def local_directory(directory: str | Path) -> Path:
-    """Return the directory that is named, as every process on this machine knows it.
-
-    Raises:
-        ArchiveError: It is on a store that is no file system.
-    """
-    text = str(directory).removeprefix("file://")
-    if "://" in text:
-        what = "an archive is written to a directory, mounted on every worker"
-        raise ArchiveError(f"{what}; mount that store, or name a directory: to={directory}")
-    return Path(text).resolve()
 
 
 def _ranges(
@@ -168,7 +182,7 @@ def _ranges(
         asked = ends.get(number, bound.log_start_offset)
         start, lost_from = max(asked, bound.log_start_offset), None
         if asked > bound.next_offset:
-            what = "the archive has records that the log does not; restore the log, or archive to another directory"
+            what = "the archive has records that the log does not; restore the log, or archive to another place"
             raise ArchiveError(f"{what}: topic={topic} partition={number} archived={asked} next={bound.next_offset}")
         if start > asked:
             lost_from = asked
@@ -180,7 +194,7 @@ def _ranges(
     return ranges
 
 
-def _left(manifests: Manifests, topic: str, topic_id: str) -> Sequence[Path]:
+def _left(manifests: Manifests, topic: str, topic_id: str) -> Sequence[str]:
     """Return what runs that died have left.
 
     Raises:
@@ -191,20 +205,24 @@ def _left(manifests: Manifests, topic: str, topic_id: str) -> Sequence[Path]:
         what = (
             "the archive has files that no manifest names, and nothing was added; restore the manifests from a backup"
         )
-        first = min(found.unknown).relative_to(manifests.directory)
-        raise ArchiveError(f"{what}, or move these files away: topic={topic} files={len(found.unknown)} first={first}")
+        files = f"files={len(found.unknown)} first={min(found.unknown)}"
+        raise ArchiveError(f"{what}, or move these files away: topic={topic} {files}")
     return found.left
 
 
 def _end(manifests: Manifests, topic: str, topic_id: str, run: str) -> None:
-    """Remove what a run has made and its manifest does not name."""
-    _remove(path for path in manifests.uncounted(topic, topic_id).left if run in path.name)
+    """Remove what a run has made and its manifest does not name, and its draft."""
+    _remove_files(manifests, topic, topic_id, run)
     manifests.end(topic_id, run)
+
+
+def _remove_files(manifests: Manifests, topic: str, topic_id: str, run: str) -> None:
+    _remove(manifests.place, (path for path in manifests.uncounted(topic, topic_id).left if run in path))
 
 
 def _written(
     spark: SparkSession,
-    directory: str,
+    to: str,
     topic: str,
     topic_id: str,
     run: str,
@@ -216,7 +234,7 @@ def _written(
         for one in ranges
         for start in range(one.start, one.end, _RECORDS_PER_TASK)
     ]
-    work = Archiving(directory, topic, run, reading, reads)
+    work = Archiving(to, topic, run, reading, reads, draft_of(topic_id, run))
     rows = spark.range(0, len(reads), 1, len(reads)).mapInArrow(partial(write_files, work), FILES).collect()
     return sorted((ArchivedFile(*row) for row in rows), key=lambda file: (file.partition, file.first_offset, file.path))
 
@@ -225,28 +243,28 @@ def _records(files: Iterable[ArchivedFile], partition: int) -> int:
     return sum(file.records for file in files if file.partition == partition)
 
 
-def _remove(paths: Iterable[Path]) -> None:
+def _remove(place: Place, paths: Iterable[str]) -> None:
     for path in paths:
-        path.unlink(missing_ok=True)
+        place.remove(path)
 
 
 def _files_of(manifests: Manifests, topic: str) -> list[ArchivedFile]:
     return [file for manifest in manifests.of_name(topic) for file in manifest.files]
 
 
-def _gaps(manifests: Sequence[Manifest]) -> list[tuple[str, str]]:
-    """Return the ranges that do not begin where the one before them ends, and counts that do not fit."""
+def gaps_of(manifests: Sequence[Manifest]) -> list[tuple[str, int, str]]:
+    """Return what is wrong with ranges: (manifest, partition, that it does not begin where the one before ends, …)."""
     ends: dict[tuple[str, int], int] = {}
-    found: list[tuple[str, str]] = []
+    found: list[tuple[str, int, str]] = []
     for manifest in manifests:
         name = f"_fenceline/{manifest.topic_id}/{manifest.number:010d}.json"
         for one in manifest.ranges:
             place = (manifest.topic_id, one.partition)
             asked = one.start if one.lost_from is None else one.lost_from
             if ends.setdefault(place, asked) != asked:
-                found.append((name, f"partition {one.partition} begins at {asked}, not at {ends[place]}"))
+                found.append((name, one.partition, f"begins at {asked}, not at {ends[place]}"))
             ends[place] = one.end
             records = _records(manifest.files, one.partition)
             if records != one.records:
-                found.append((name, f"partition {one.partition} has {records} records in its files, not {one.records}"))
+                found.append((name, one.partition, f"has {records} records in its files, not {one.records}"))
     return found

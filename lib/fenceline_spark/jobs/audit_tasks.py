@@ -30,7 +30,7 @@ COUNTS = (
     "late bigint, first_ms bigint, last_ms bigint, damage string, hours map<bigint, bigint>"
 )
 CHAINS = "topic string, partition int, problem string"
-_HOUR_MS = 3_600_000
+HOUR_MS = 3_600_000
 
 
 @dataclass
@@ -128,7 +128,7 @@ def _count_rows(counts: RangeCounts, column: Any) -> None:
     before = times[0] if counts.last_ms is None else counts.last_ms
     counts.late += int((np.diff(times, prepend=before) < 0).sum())
     counts.last_ms = int(times[-1])
-    hours, found = np.unique(times // _HOUR_MS, return_counts=True)
+    hours, found = np.unique(times // HOUR_MS, return_counts=True)
     counts.hours.update(dict(zip(hours.tolist(), found.tolist(), strict=True)))
 
 

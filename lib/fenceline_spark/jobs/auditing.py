@@ -21,14 +21,19 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
+from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812  # as all of Spark's own pages name it
 
 from fenceline.settings import Settings
-from fenceline_spark.jobs.audit_tasks import CHAINS, COUNTS, count_ranges, verify_chains
+from fenceline_spark.jobs.archive_files import AUDITED, audited_rows
+from fenceline_spark.jobs.archive_places import place_of
+from fenceline_spark.jobs.archiving import gaps_of, manifests_of, wrong_files
+from fenceline_spark.jobs.audit_tasks import CHAINS, COUNTS, HOUR_MS, count_ranges, verify_chains
+from fenceline_spark.jobs.manifests import ArchivedFile, Manifest
 from fenceline_spark.service import client_of
 from fenceline_spark.source.bounds import topic_bounds
 from fenceline_spark.source.reading import Reading, ReadRange
@@ -142,6 +147,91 @@ def audit(
     return Audit(partitions, [*findings_of(partitions, is_strict=is_strict)], hours)
 
 
+def audit_archive(
+    spark: SparkSession, topics: Sequence[str], directory: str | Path, *, is_strict: bool = False
+) -> Audit:
+    """Audit what an archive holds of these topics. The service is not asked, and no log need be there.
+
+    Each incarnation of a topic has partitions of its own. Of one:
+
+    - ``log_start`` and ``end`` are those of its ranges, ``segments`` and ``bytes`` those of its Parquet files.
+    - ``gaps`` are offsets that were deleted before they were archived, which is a finding if the audit is strict.
+    - ``damage`` is a file that is not what its manifest says.
+    - ``chain`` says whether each manifest begins where the one before ended, and each offset is archived once.
+
+    Args:
+        directory: The archive: a directory, or s3://BUCKET[/PREFIX].
+
+    Raises:
+        ArchiveError: It has nothing of a topic, or a manifest is missing or damaged.
+        PySparkException: A task failed.
+    """
+    to = place_of(directory).name
+    found: list[PartitionAudit] = []
+    files: list[tuple[int, ArchivedFile]] = []
+    for topic in dict.fromkeys(topics):
+        manifests = manifests_of(topic, directory)
+        for topic_id in dict.fromkeys(one.topic_id for one in manifests):
+            _add_incarnation([one for one in manifests if one.topic_id == topic_id], found, files)
+    damage = dict(wrong_files(spark, to, [file for _, file in files]))
+    for at, file in files:
+        if file.path in damage:
+            found[at].damage = found[at].damage or f"{file.path}: {damage[file.path]}"
+    whole = [(at, file) for at, file in files if found[at].damage is None]
+    hours = _count_archived(spark, found, whole, to)
+    shown = found if is_strict else [replace(one, gaps=0) for one in found]
+    return Audit(found, [*findings_of(shown, is_strict=is_strict)], hours)
+
+
+def _add_incarnation(
+    manifests: Sequence[Manifest], found: list[PartitionAudit], files: list[tuple[int, ArchivedFile]]
+) -> None:
+    places: dict[int, int] = {}
+    for manifest in manifests:
+        for one in manifest.ranges:
+            start = one.start if one.lost_from is None else one.lost_from
+            if one.partition not in places:
+                places[one.partition] = len(found)
+                found.append(PartitionAudit(manifest.topic, one.partition, start, one.end, 0, chain="ok"))
+            partition = found[places[one.partition]]
+            partition.end = one.end
+            partition.gaps += one.start - start
+        for file in manifest.files:
+            partition = found[places[file.partition]]
+            partition.segments += 1
+            partition.bytes += file.bytes
+            files.append((places[file.partition], file))
+    for name, number, what in gaps_of(manifests):
+        found[places[number]].chain = f"{name}: {what}"
+
+
+def _count_archived(
+    spark: SparkSession, found: Sequence[PartitionAudit], files: Sequence[tuple[int, ArchivedFile]], to: str
+) -> dict[str, Counter[int]]:
+    hours: dict[str, Counter[int]] = {}
+    if not files:
+        return hours
+    read = partial(audited_rows, to, files)
+    rows = spark.range(0, len(files), 1, len(files)).mapInArrow(read, AUDITED)
+    timed = rows.where(F.col("ms").isNotNull())
+    for row in rows.groupBy("at").agg(F.count("*").alias("n"), F.countDistinct("offset").alias("once")).collect():
+        one = found[row["at"]]
+        one.records = row["n"]
+        if row["n"] != row["once"]:
+            one.chain = f"{row['n'] - row['once']} records are archived twice"
+    before = F.lag("ms").over(Window.partitionBy("at").orderBy("offset"))
+    times = timed.withColumn("late", F.when(F.col("ms") < before, 1).otherwise(0)).groupBy("at")
+    edges = F.min_by("ms", "offset").alias("first"), F.max_by("ms", "offset").alias("last")
+    for row in times.agg(F.sum("late").alias("late"), *edges).collect():
+        one = found[row["at"]]
+        one.late, one.first_ms, one.last_ms = row["late"], row["first"], row["last"]
+    for row in timed.groupBy("at", F.floor(F.col("ms") / HOUR_MS).alias("hour")).count().collect():
+        hours.setdefault(found[row["at"]].topic, Counter())[row["hour"]] += row["count"]
+    for row in _duplicates(rows, "at"):
+        _note_duplicates(found[row["at"]], row)
+    return hours
+
+
 def findings_of(partitions: Iterable[PartitionAudit], *, is_strict: bool) -> Iterable[Finding]:
     """Yield what should not be there."""
     for one in partitions:
@@ -188,8 +278,12 @@ def _count_duplicates(
     whole = [one for one in found.values() if one.damage is None and one.records]
     if not whole:
         return
-    records = _read(spark, whole, endpoint, region)
-    place = ("topic", "partition")
+    for row in _duplicates(_read(spark, whole, endpoint, region), "topic", "partition"):
+        _note_duplicates(found[row["topic"], row["partition"]], row)
+
+
+def _duplicates(records: DataFrame, *place: str) -> list[Row]:
+    """Return, for each place, how many keys there are, and how many records have an earlier one's."""
     pairs = records.groupBy(*place, "key", F.md5("value").alias("value")).agg(F.count("*").alias("n"))
     by_key = pairs.groupBy(*place, "key").agg(F.sum("n").alias("n"), F.sum(F.col("n") - 1).alias("again"))
     sums = by_key.groupBy(*place).agg(
@@ -197,9 +291,12 @@ def _count_duplicates(
         F.sum(F.when(F.col("key").isNotNull(), F.col("n") - 1)).alias("duplicate_keys"),
         F.sum("again").alias("duplicated"),
     )
-    for row in sums.collect():
-        one = found[row["topic"], row["partition"]]
-        one.keys, one.duplicate_keys, one.duplicated = row["keys"], row["duplicate_keys"] or 0, row["duplicated"]
+    found: list[Row] = sums.collect()
+    return found
+
+
+def _note_duplicates(one: PartitionAudit, row: Row) -> None:
+    one.keys, one.duplicate_keys, one.duplicated = row["keys"], row["duplicate_keys"] or 0, row["duplicated"]
 
 
 def _read(spark: SparkSession, whole: Sequence[PartitionAudit], endpoint: str, region: str | None) -> DataFrame:

@@ -3,32 +3,30 @@
 Rule: a manifest is created if it is absent, under the next number. That is the commit. Of two runs that archive the
 same ranges, one creates it. Only files that a manifest names count.
 
-Rule: a run makes the draft of its manifest before its first file, and removes it after its last. A run that dies leaves
-it for good, as one that is only slow would. A file that neither a manifest nor a draft accounts for is never removed:
-its manifest may have been lost.
+Rule: a run makes the draft of its manifest before its first file, and removes it after its last. A run that dies, or
+whose tasks fail, leaves it for good, as one that is only slow would. A file that neither a manifest nor a draft
+accounts for is never removed: its manifest may have been lost.
 
 Stored: never rename a member. A manifest of another ``version`` is refused.
 
-Not here: the files themselves; see ``archive_files``.
+Not here: the files themselves (``archive_files``), and how a place keeps them (``archive_places``).
 """
 
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass, fields
-from pathlib import Path
+from pathlib import PurePosixPath
 from types import NoneType
 from typing import Any, TypeVar
+
+from fenceline.ports import AlreadyExists
+from fenceline_spark.jobs.archive_places import ArchiveError, Place
 
 VERSION = 1
 _FOLDER = "_fenceline"  # Spark and Hive read no folder whose name begins so
 _KINDS: dict[str, tuple[type, ...]] = {"int": (int,), "int | None": (int, NoneType), "str": (str,)}
 _DRAFTS = "." + "[0-9a-f]" * 32  # a run's id
-
-
-class ArchiveError(Exception):
-    """An archive that cannot be written or read so; the message says what to do."""
 
 
 class TakenError(ArchiveError):
@@ -90,18 +88,18 @@ class Uncounted:
         unknown: Those of no such run. The manifests that named them were lost or damaged, or a user made them.
     """
 
-    left: tuple[Path, ...]
-    unknown: tuple[Path, ...]
+    left: tuple[str, ...]
+    unknown: tuple[str, ...]
 
 
 _Part = TypeVar("_Part", ArchivedRange, ArchivedFile, Manifest)
 
 
 class Manifests:
-    """The manifests below one directory, which every worker can write."""
+    """The manifests at one place, which every worker can write."""
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
+    def __init__(self, place: Place) -> None:
+        self.place = place
 
     def of_topic(self, topic_id: str) -> list[Manifest]:
         """Return the manifests of one incarnation of a topic, in order.
@@ -109,11 +107,13 @@ class Manifests:
         Raises:
             ArchiveError: One is missing, or damaged.
         """
-        folder = self.directory / _FOLDER / topic_id
-        numbers = sorted(int(path.stem) for path in folder.glob("*.json") if path.stem.isdigit())
+        folder = f"{_FOLDER}/{topic_id}"
+        stems = [PurePosixPath(path).stem for path in self.place.find(f"{folder}/*.json")]
+        numbers = sorted(int(stem) for stem in stems if stem.isdigit())
         if numbers != [*range(len(numbers))]:
-            raise ArchiveError(f"manifests of the archive are missing; restore them from a backup: folder={folder}")
-        return [_parsed(folder / _name(number)) for number in numbers]
+            what = "manifests of the archive are missing; restore them from a backup"
+            raise ArchiveError(f"{what}: folder={self.place.name}/{folder}")
+        return [self._parsed(f"{folder}/{_name(number)}") for number in numbers]
 
     def of_name(self, topic: str) -> list[Manifest]:
         """Return the manifests of every incarnation of a topic's name.
@@ -121,53 +121,33 @@ class Manifests:
         Raises:
             ArchiveError: As ``of_topic``.
         """
-        found = [self.of_topic(folder.name) for folder in sorted((self.directory / _FOLDER).glob("*"))]
+        topic_ids = sorted({PurePosixPath(path).parent.name for path in self.place.find(f"{_FOLDER}/*/*.json")})
+        found = [self.of_topic(topic_id) for topic_id in topic_ids]
         return [manifest for manifests in found for manifest in manifests if manifest.topic == topic]
 
     def begin(self, topic_id: str, run: str) -> None:
         """Note that a run begins, before it makes its first file: the draft of its manifest, empty yet.
 
         Raises:
-            ArchiveError: The directory cannot be written.
+            ArchiveError: The place cannot be written.
         """
-        folder = self.directory / _FOLDER / topic_id
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            _draft(folder, run).open("x").close()
-            sync_directory(folder)
-        except OSError as error:
-            raise self._unwritable(error) from error
+        self.place.begin(draft_of(topic_id, run))
 
     def create(self, manifest: Manifest) -> None:
         """Create a manifest, whole and durable, unless one of this number exists. Its run has begun.
 
         Raises:
             TakenError: One exists.
-            ArchiveError: The directory cannot be written, or its file system makes no hard links.
+            ArchiveError: It was not created: the place cannot be written, or its file system makes no hard links.
+            OutcomeUnknownError: It may have been created, or may be later.
         """
-        folder = self.directory / _FOLDER / manifest.topic_id
-        drafted, final = _draft(folder, manifest.run), folder / _name(manifest.number)
+        path = f"{_FOLDER}/{manifest.topic_id}/{_name(manifest.number)}"
+        body = json.dumps(asdict(manifest), indent=1).encode()
         try:
-            with drafted.open("r+", encoding="utf-8") as file:
-                json.dump(asdict(manifest), file, indent=1)
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise self._unwritable(error) from error
-        try:
-            # This link is the commit: of several runs one makes it. The others remove the files that they made.
-            os.link(drafted, final)
-        except FileExistsError as error:
+            self.place.commit(draft_of(manifest.topic_id, manifest.run), path, body)
+        except AlreadyExists as error:
             what = "another run archived these records first, and nothing was added; run the command again"
             raise TakenError(f"{what}: topic={manifest.topic} manifest={manifest.number}") from error
-        except OSError as error:
-            what = f"the archive's file system makes no hard links ({error.strerror}); name a directory on another one"
-            raise ArchiveError(f"{what}: directory={self.directory}") from error
-        sync_directory(folder)
-
-    def _unwritable(self, error: OSError) -> ArchiveError:
-        what = f"the directory cannot be written ({error.strerror}); make room, or name another one"
-        return ArchiveError(f"{what}: to={self.directory}")
 
     def uncounted(self, topic: str, topic_id: str) -> Uncounted:
         """Return the files of this incarnation that no manifest names.
@@ -176,54 +156,52 @@ class Manifests:
             ArchiveError: As ``of_topic``.
         """
         # In this order: a run's draft is there before its first file, until a manifest names them or they are gone.
-        files = [*(self.directory / f"topic={topic}").glob(f"date=*/{topic_id}-*.parquet")]
-        runs = {draft.name[1:] for draft in (self.directory / _FOLDER / topic_id).glob(_DRAFTS)}
+        pattern = f"topic={topic}/date=*/{topic_id}-*.parquet"
+        files = self.place.find(pattern)
+        runs = {PurePosixPath(draft).name[1:] for draft in self.place.find(f"{_FOLDER}/{topic_id}/{_DRAFTS}")}
         counted = {file.path for manifest in self.of_topic(topic_id) for file in manifest.files}
-        others = [path for path in files if path.relative_to(self.directory).as_posix() not in counted]
+        others = [path for path in files if path not in counted]
         left = [path for path in others if _run_of(path) in runs]
-        unknown = [path for path in others if _run_of(path) not in runs and path.exists()]
+        unknown = [path for path in others if _run_of(path) not in runs]
+        if unknown:
+            still = {*self.place.find(pattern)}  # a run that has ended meanwhile removed its own
+            unknown = [path for path in unknown if path in still]
         return Uncounted(tuple(left), tuple(unknown))
 
     def end(self, topic_id: str, run: str) -> None:
         """Remove the draft of a run, whose other files are named or gone."""
-        _draft(self.directory / _FOLDER / topic_id, run).unlink(missing_ok=True)
+        self.place.remove(draft_of(topic_id, run))
 
-
-def sync_directory(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    def _parsed(self, path: str) -> Manifest:
+        try:
+            with self.place.open(path) as file:
+                value: dict[str, Any] = json.loads(file.read())
+            if value["version"] != VERSION:
+                what = "a newer version made this manifest; read the archive with that one"
+                raise ArchiveError(f"{what}: path={self.place.name}/{path}")
+            ranges = tuple(_typed(ArchivedRange(**one)) for one in value.pop("ranges"))
+            files = tuple(_typed(ArchivedFile(**one)) for one in value.pop("files"))
+            manifest = _typed(Manifest(**value, ranges=ranges, files=files))
+            if path != f"{_FOLDER}/{manifest.topic_id}/{_name(manifest.number)}":
+                raise ValueError("it is that of another topic, or number")
+            return manifest
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            what = f"a manifest is damaged ({error}); restore it from a backup"
+            raise ArchiveError(f"{what}: path={self.place.name}/{path}") from error
 
 
 def _name(number: int) -> str:
     return f"{number:010d}.json"
 
 
-def _draft(folder: Path, run: str) -> Path:
-    return folder / f".{run}"
+def draft_of(topic_id: str, run: str) -> str:
+    """Return the path of a run's draft."""
+    return f"{_FOLDER}/{topic_id}/.{run}"
 
 
-def _run_of(path: Path) -> str:
+def _run_of(path: str) -> str:
     """Return the run that made a Parquet file, by its name; nothing sensible for one that no run made."""
-    return path.name.rsplit("-", 3)[-3:][0]
-
-
-def _parsed(path: Path) -> Manifest:
-    try:
-        value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if value["version"] != VERSION:
-            raise ArchiveError(f"a newer version made this manifest; read the archive with that one: path={path}")
-        ranges = tuple(_typed(ArchivedRange(**one)) for one in value.pop("ranges"))
-        files = tuple(_typed(ArchivedFile(**one)) for one in value.pop("files"))
-        manifest = _typed(Manifest(**value, ranges=ranges, files=files))
-        if path != path.parent.parent / manifest.topic_id / _name(manifest.number):
-            raise ValueError("it is that of another topic, or number")
-        return manifest
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ArchiveError(f"a manifest is damaged ({error}); restore it from a backup: path={path}") from error
+    return path.rpartition("/")[2].rsplit("-", 3)[-3:][0]
 
 
 def _typed(part: _Part) -> _Part:

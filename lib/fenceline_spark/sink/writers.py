@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from fenceline.client import Client
 from fenceline.errors import InvalidRequestError
@@ -21,6 +21,7 @@ from fenceline_spark.plain_errors import plain_errors
 from fenceline_spark.service import client_of
 from fenceline_spark.sink.messages import Batch, Message, Part
 from fenceline_spark.sink.options import SinkOptions
+from fenceline_spark.versions import StreamArrowWriter
 
 if TYPE_CHECKING:
     from fenceline_spark.sink.commit import Committer
@@ -63,7 +64,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 @dataclass(frozen=True)
-class StreamWriter(DataSourceStreamArrowWriter):
+class StreamWriter(StreamArrowWriter):
     """A micro-batch of a streaming query, whose id the tasks know."""
 
     options: SinkOptions

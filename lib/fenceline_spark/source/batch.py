@@ -2,6 +2,9 @@
 
 Rule: what is asked for and not kept is judged before filters narrow anything. So a query fails, or warns, alike in
 sessions that push filters and in those that do not.
+
+Rule: filters narrow only where an option asks for it. Spark keeps one plan for all uses of a DataFrame, and the filters
+of the last use would take rows from the others.
 """
 
 from __future__ import annotations
@@ -20,9 +23,10 @@ from fenceline_spark.source.bounds import TopicBounds, bounds_of
 from fenceline_spark.source.data_loss import Loss, report
 from fenceline_spark.source.filters import Filters, PushFilters
 from fenceline_spark.source.offsets import Offsets
-from fenceline_spark.source.options import SourceOptions
+from fenceline_spark.source.options import NARROWING, SourceOptions
 from fenceline_spark.source.ranges import cut, kept
 from fenceline_spark.source.reading import ReadRange
+from fenceline_spark.versions import HAS_FILTERS, check_version
 
 
 class BatchReader(DataSourceReader):
@@ -31,12 +35,15 @@ class BatchReader(DataSourceReader):
     def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
         self._options = options
         self._reading = options.reading(columns)
-        self.pushFilters = PushFilters()
+        self._push = PushFilters()
+        if options.narrows_by_filters:
+            check_version(NARROWING, options.given, is_there=HAS_FILTERS, since="4.1")
+            self.pushFilters = self._push
 
     @plain_errors
     def partitions(self) -> list[InputPartition]:
         client = client_of(self._options.endpoint, self._options.region)
-        ranges, losses = plan(client, self._options, self.pushFilters.filters)
+        ranges, losses = plan(client, self._options, self._push.filters)
         report(losses, fails=self._options.fails_on_loss)
         return ranges
 

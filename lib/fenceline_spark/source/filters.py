@@ -22,18 +22,24 @@ from fenceline.client import Client
 from fenceline.limits import INT64_MAX
 from fenceline_spark.source.bounds import offsets_at
 from fenceline_spark.source.reading import ReadRange
+from fenceline_spark.versions import HAS_FILTERS
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 
-_COMPARISONS: Mapping[type, Callable[[Any, Any], bool]] = {
-    spark.EqualTo: operator.eq,
-    spark.LessThan: operator.lt,
-    spark.LessThanOrEqual: operator.le,
-    spark.GreaterThan: operator.gt,
-    spark.GreaterThanOrEqual: operator.ge,
-    spark.In: lambda value, choices: value in choices,
-}
+# PySpark 4.0 has no filters, and pushes none down.
+_COMPARISONS: Mapping[type, Callable[[Any, Any], bool]] = (
+    {
+        spark.EqualTo: operator.eq,
+        spark.LessThan: operator.lt,
+        spark.LessThanOrEqual: operator.le,
+        spark.GreaterThan: operator.gt,
+        spark.GreaterThanOrEqual: operator.ge,
+        spark.In: lambda value, choices: value in choices,
+    }
+    if HAS_FILTERS
+    else {}
+)
 _TYPES: Mapping[str, type] = {"offset": int, "partition": int, "topic": str, "timestamp": datetime}
 
 
@@ -106,7 +112,8 @@ class PushFilters:
     never called.
     """
 
-    __func__ = staticmethod(spark.DataSourceReader.pushFilters)
+    if HAS_FILTERS:
+        __func__ = staticmethod(spark.DataSourceReader.pushFilters)
 
     def __init__(self) -> None:
         self.filters = Filters()

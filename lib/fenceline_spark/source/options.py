@@ -131,6 +131,7 @@ OPTIONS = (
     Option("includeTopicEpoch", _TRUTH, options.boolean),
     Option("includeOrigin", _TRUTH, options.boolean),
     Option("origin", "own", options.one_of("own")),
+    Option("narrowByFilters", _TRUTH, options.boolean),
     Option("progressGroup", "the name of a group: 1 to 249 of A-Z a-z 0-9 . _ -", _group),
 )
 
@@ -150,6 +151,7 @@ _INSTEAD: Mapping[str, str] = {
 
 _START = ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp")
 _END = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+NARROWING = ("narrowByFilters",)
 _STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "progressGroup")
 MAX_TRIGGER_DELAY_MS = 900_000
 
@@ -174,6 +176,7 @@ class SourceOptions:
     min_offsets: int | None
     max_delay_ms: int
     progress_group: str | None
+    narrows_by_filters: bool
     given: frozenset[str]
 
     @classmethod
@@ -207,6 +210,7 @@ class SourceOptions:
             min_offsets=values.get("minOffsetsPerTrigger"),
             max_delay_ms=values.get("maxTriggerDelay", MAX_TRIGGER_DELAY_MS),
             progress_group=values.get("progressGroup"),
+            narrows_by_filters=values.get("narrowByFilters", False),
             given=frozenset(values),
         )
 
@@ -229,6 +233,7 @@ class SourceOptions:
     def for_stream(self) -> SourceOptions:
         """Return these options, or refuse what only a batch takes."""
         options.refuse(dict.fromkeys(self.given), _END, "is an option of a batch; a stream has no end, so leave it out")
+        options.refuse(dict.fromkeys(self.given), NARROWING, "is an option of a batch; leave it out of a stream")
         return self
 
     def reading(self, columns: tuple[str, ...]) -> Reading:

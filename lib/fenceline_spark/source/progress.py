@@ -8,14 +8,15 @@ Rule: an offset never goes back.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 from fenceline.model.results import Bounds
 from fenceline_spark.source.bounds import Subscribed, TopicBounds
 from fenceline_spark.source.data_loss import CUT_SHORT, DELETED, NOT_SUBSCRIBED, Loss
 from fenceline_spark.source.edges import latest
 from fenceline_spark.source.offsets import Offsets
+from fenceline_spark.source.reading import ReadRange
 
 Place = tuple[str, int]  # a topic and a partition
 
@@ -83,6 +84,48 @@ def look(
     begins = {place: begin for place, (begin, _) in places.items()}
     ends = {place: end for place, (_, end) in places.items()}
     return Look(begins, ends, topic_ids, tuple(losses))
+
+
+def step(
+    first: Offsets,
+    last: Offsets,
+    subscribed: Subscribed,
+    earliest: Callable[[], Mapping[str, TopicBounds]],
+) -> tuple[list[ReadRange], list[Loss]]:
+    """Return what a batch reads between two offsets, and what they say is lost.
+
+    A partition that ``first`` lacks is read from its earliest offset. Where a look put it into ``last``, that is all.
+
+    Args:
+        earliest: Returns the bounds of the topics that are read; called only where ``first`` lacks a partition.
+    """
+    ranges: list[ReadRange] = []
+    losses: list[Loss] = []
+    new: list[ReadRange] = []
+    for topic in sorted({*first.partitions, *last.partitions}):
+        known, was, topic_id = first.of_topic(topic), first.topic_ids.get(topic), last.topic_ids.get(topic)
+        if topic_id is None:
+            losses += _gone(topic, known, "the topic is gone", subscribed)
+            continue
+        if was not in (None, topic_id):
+            losses += _gone(topic, known, f"the topic was created anew, and its id was {was}")
+            known = {}
+        ends = last.of_topic(topic)
+        missing = {number: offset for number, offset in known.items() if number not in ends}
+        losses += _gone(topic, missing, "the partition is gone", subscribed)
+        for number, end in sorted(ends.items()):
+            one = ReadRange(topic, topic_id, number, known.get(number, 0), end)
+            (ranges if number in known else new).append(one)
+            if one.start > end:
+                losses.append(Loss(topic, number, (one.start, one.start), (0, end), CUT_SHORT))
+    found = earliest() if new else {}
+    return [*ranges, *(replace(one, start=_earliest(one, found.get(one.topic))) for one in new)], losses
+
+
+def _earliest(one: ReadRange, found: TopicBounds | None) -> int:
+    if found is None or found.topic_id != one.topic_id or one.partition not in found.partitions:
+        return one.start  # it is gone again, which the task will say
+    return found.partitions[one.partition].log_start_offset
 
 
 def _unmoved(topic: str, known: Mapping[int, int]) -> dict[Place, tuple[int, int]]:

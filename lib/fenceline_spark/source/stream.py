@@ -1,6 +1,7 @@
 """A stream: where it begins, how far each batch goes, and what a batch reads.
 
-Rule: ``partitions`` depends on its two offsets alone, so a batch that runs again reads the same rows.
+Rule: ``partitions`` depends on its two offsets, so a batch that runs again reads the same rows. Only a partition that
+the first one lacks is asked for: it is read from its earliest offset.
 
 Rule: a trigger asks for bounds, once for 100 partitions of each topic. Nothing else is asked while nothing is new.
 """
@@ -11,13 +12,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    ReadMinRows,
-    SupportsTriggerAvailableNow,
-)
 
 from fenceline.client import Client
 from fenceline.errors import FixError
@@ -29,10 +23,21 @@ from fenceline_spark.source.bounds import TopicBounds, bounds_of
 from fenceline_spark.source.data_loss import Loss, report
 from fenceline_spark.source.offsets import Offsets
 from fenceline_spark.source.options import SourceOptions
-from fenceline_spark.source.progress import Look, look
+from fenceline_spark.source.progress import Look, look, step
 from fenceline_spark.source.progress_group import ProgressGroup
 from fenceline_spark.source.ranges import cut
 from fenceline_spark.source.reading import ReadRange
+from fenceline_spark.versions import (
+    HAS_ADMISSION_CONTROL,
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+    check_version,
+)
+
+LIMITS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -101,14 +106,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @plain_errors
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        first, last = Offsets.of(start), Offsets.of(end)
-        ranges = [
-            ReadRange(topic, topic_id, number, first.of_topic(topic)[number], offset)
-            for topic, topic_id in sorted(last.topic_ids.items())
-            if first.topic_ids.get(topic) == topic_id
-            for number, offset in sorted(last.of_topic(topic).items())
-            if number in first.of_topic(topic)
-        ]
+        subscribed = self._options.subscribed
+        ranges, losses = step(
+            Offsets.of(start),
+            Offsets.of(end),
+            subscribed,
+            lambda: bounds_of(self._client(), subscribed, may_be_gone=True),
+        )
+        self._judge_step(tuple(losses))
         return cut(ranges, min_partitions=self._options.min_partitions, max_records=self._options.max_records)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -119,6 +124,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: dict[str, Any]) -> None:
         if self._group is not None:
             self._group.commit(self._client(), Offsets.of(end))
+
+    def _judge_step(self, losses: tuple[Loss, ...]) -> None:
+        """Fail by what a batch's own offsets say is lost. ``latestOffset`` has warned of it otherwise."""
+        if self._options.fails_on_loss:
+            report(losses, fails=True)
 
     def _client(self) -> Client:
         return client_of(self._options.endpoint, self._options.region)
@@ -139,6 +149,61 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         report(new, fails=False)
 
 
+class UnlimitedStreamReader(StreamReader):
+    """A stream in PySpark 4.0 and 4.1, which have no admission control: a batch takes all there is.
+
+    These ask for the end of a batch, and do not say where it starts. So the reader keeps that. After a restart it
+    cannot know it before Spark plans the batch, and what is lost is judged there.
+    """
+
+    def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
+        check_version(LIMITS, options.given, is_there=HAS_ADMISSION_CONTROL, since="4.2")
+        super().__init__(options, columns)
+        self._at: dict[str, Any] | None = None  # where the next batch starts
+
+    @plain_errors
+    def initialOffset(self) -> dict[str, Any]:
+        self._at = super().initialOffset()
+        return self._at
+
+    @plain_errors
+    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # as these versions call it
+        # Spark reads all up to the offset that it was given before it asks for another one.
+        self._at = self._all() if self._at is None else super().latestOffset(self._at, ReadAllAvailable())
+        return self._at
+
+    @plain_errors
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        self._at = end
+        return super().partitions(start, end)
+
+    def _all(self) -> dict[str, Any]:
+        may_be_gone = not self._options.fails_on_loss
+        found = bounds_of(self._client(), self._options.subscribed, may_be_gone=may_be_gone)
+        ends = {
+            topic: {
+                number: edges.latest(one, is_committed=self._options.is_committed)
+                for number, one in bounds.partitions.items()
+            }
+            for topic, bounds in found.items()
+        }
+        return Offsets(ends, {topic: bounds.topic_id for topic, bounds in found.items()}).to_json()
+
+    def _judge_step(self, losses: tuple[Loss, ...]) -> None:
+        super()._judge_step(losses)
+        if losses:
+            self._warn(losses)
+
+
+def make_stream_reader(options: SourceOptions, columns: tuple[str, ...]) -> StreamReader:
+    """Return the reader of a stream for this version of PySpark.
+
+    Raises:
+        InvalidRequestError: An option needs a newer one.
+    """
+    return (StreamReader if HAS_ADMISSION_CONTROL else UnlimitedStreamReader)(options, columns)
+
+
 class RefusedStream(DataSourceStreamReader):
     """A stream that is refused as it begins: PySpark hides an error of ``streamReader()`` behind one of its own."""
 
@@ -150,7 +215,7 @@ class RefusedStream(DataSourceStreamReader):
         raise self._error
 
     @plain_errors
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002
+    def latestOffset(self, *_: Any) -> dict[str, Any]:  # none, or a start and a limit
         raise self._error
 
     @plain_errors
