@@ -57,7 +57,7 @@ SEGMENT_CACHED_BYTES = 4_096  # counted for a cached segment beside its body: wh
 PAGE_SEGMENTS_MAX = 512  # read for one page
 INDEX_SEGMENTS_MAX = 20_000  # places remembered for each partition
 INDEX_METADATA_MAX = 1_000  # segments' metadata remembered for each partition
-INDEX_OWN_RECORDS_MAX = 8  # offsets of each partition with the number of own records below them
+INDEX_OWN_RECORDS_MAX = 8  # offsets of each partition with the number of own records, or the chain value, below them
 FETCH_SEGMENTS = 32  # fetched side by side
 
 # Topics
