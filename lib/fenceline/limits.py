@@ -176,6 +176,7 @@ SNAPSHOTS_UNANSWERED_MAX = 4  # that lack answers, after which a region asks for
 SNAPSHOT_REQUEST_MS = 1_000_000  # after which a REQUEST is given up, when another comes
 REGION_MARKER_BYTES_MAX = 64 * 1024
 UPDATES_PER_MARKER_MAX = 100
+ACTIVE_N_STEP_MAX = 1_000_000  # by which an UPDATE may raise the number of an advice
 UPDATE_MS = 1_000  # between two UPDATEs that acknowledgements send to one partition, in one process
 UPDATE_SEGMENTS_LOOKED_AT = 1_000  # for others' UPDATEs in one tick, and for the first records after one mark
 LINK_LEASE_MS = 30_000

@@ -1,8 +1,8 @@
 """Applying: how a cursor follows another region's UPDATE (DESIGN.md, "Cursors in several regions").
 
 Rule: an UPDATE moves a cursor forward only, and never over a record that was offered in neither region (I22). It passes
-no record of an earlier life of an origin, and none that the sender never had. Where the log cannot show that, the
-cursor stays, and waits for a consumer here.
+no record of an earlier life of an origin, and none that the sender never had. Nor does it reach beyond what a RESPONSE
+of this log gave the sender. Where the log cannot show that, the cursor stays, and waits for a consumer here.
 
 Rule: UPDATEs are applied in the order of the log, and only then is that remembered. To apply one twice changes nothing.
 
@@ -39,6 +39,7 @@ class Found(NamedTuple):
 
     update: Update
     offset: int
+    sender: str  # a region
 
     def position(self, region: str) -> tuple[str, int]:
         """Return the position in a region's log, with its topic id; none at all without one."""
@@ -95,7 +96,7 @@ def _updates_in(segment: Segment) -> Iterator[Found]:
         except MalformedBatch:  # a peer's mistake stops nothing
             continue
         for update in () if updates is None else updates.updates:
-            yield Found(update, header.base_offset)
+            yield Found(update, header.base_offset, segment.metadata.origin)
 
 
 def _apply(work: Work, tail: Tail, found: Found) -> bool:
@@ -127,16 +128,28 @@ def _apply(work: Work, tail: Tail, found: Found) -> bool:
 def _created(work: Work, update: Update) -> SubscriptionItem:
     """Return a subscription as another region's UPDATE creates it: at earliest, told to all by that region."""
     made = new_subscription(work.context, work.topic.topic, update.subscription, is_replicated=True)
-    advice, n = update.active_region, update.active_n
-    return replace(made, told=tuple(work.others), is_active=False, active_region=advice, active_n=n)
+    made = replace(made, told=tuple(work.others), is_active=False)
+    return _advised(made, update)
+
+
+def _advised(known: SubscriptionItem, update: Update) -> SubscriptionItem:
+    """Return a subscription with an UPDATE's advice, if that is newer.
+
+    Its number is raised by a bounded step: a region that sends the highest one must leave room for later advice.
+    """
+    if (update.active_n, update.active_region or "") <= (known.active_n, known.active_region or ""):
+        return known
+    number = min(update.active_n, known.active_n + limits.ACTIVE_N_STEP_MAX, limits.INT64_MAX)
+    if number < update.active_n and update.active_region == known.active_region:
+        return known  # it was taken before: to take it twice changes nothing
+    return replace(known, active_region=update.active_region, active_n=number)
 
 
 def _of_subscription(known: SubscriptionItem | None, owner: SubscriptionItem, update: Update) -> Sequence[Change]:
     if known is None:
         return [creation(owner)]
-    if (update.active_n, update.active_region or "") <= (known.active_n, known.active_region or ""):
-        return ()
-    return [change_of(known, replace(known, active_region=update.active_region, active_n=update.active_n))]
+    advised = _advised(known, update)
+    return () if advised is known else [change_of(known, advised)]
 
 
 def moved(partition: Partition, tail: Tail, cursor: Cursor, found: Found) -> Cursor | None:
@@ -147,6 +160,8 @@ def moved(partition: Partition, tail: Tail, cursor: Cursor, found: Found) -> Cur
     """
     topic_id, position = found.position(partition.context.region)
     if topic_id != partition.topic_id or not cursor.mark < position <= found.offset:  # I20
+        return None
+    if not tail.state.regions.has_given(found.sender, position):  # I22: the sender has made it up
         return None
     mark = backlog.slid_far(partition, tail, cursor.mark, cursor.acknowledged)
     if mark >= position:

@@ -103,7 +103,8 @@ def _advised(found: SubscriptionItem, advice: Advice | None) -> SubscriptionItem
     """Return the subscription with an advice. The other regions hear of it with the next UPDATE, which is due then."""
     if advice is None or advice.region == found.active_region:
         return found
-    return replace(found, active_region=advice.region, active_n=found.active_n + 1, told=())
+    number = min(found.active_n + 1, limits.INT64_MAX)  # a higher one would be no number to the other regions
+    return replace(found, active_region=advice.region, active_n=number, told=())
 
 
 def change_of(found: SubscriptionItem, changed: SubscriptionItem) -> Put:
