@@ -346,6 +346,7 @@ def test_the_number_of_an_advice_never_leaves_the_numbers_that_the_others_read()
         found = regions.subscription("b")
         assert found is not None
         assert found.active_region == advice
+    assert found is not None
     known = replace(found, active_n=most)
     regions["b"].service.items.write([change_of(found, known)])
     regions["b"].log.subscriptions.subscribe(TOPIC, SUB, active_region=["a"])

@@ -170,8 +170,8 @@ def _holds(replayed: PartitionState, head: PartitionState) -> bool:
     """Return True if a head has what the log says. What an older version has not noted is left out on both sides."""
     lacks = head.regions.given_from
     if lacks and lacks != replayed.regions.given_from:
-        shown = {"given": head.regions.given, "given_from": lacks}
-        replayed = replayed._replace(regions=replayed.regions._replace(**shown))
+        regions = replayed.regions._replace(given=head.regions.given, given_from=lacks)
+        replayed = replayed._replace(regions=regions)
     return replayed == head
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
-from fenceline.errors import printable
 from fenceline_cli.commands.regions import state_of
 from fenceline_cli.output import print_rows, table_of, utc
 
@@ -67,7 +66,7 @@ def follow(looks: Iterator[Look], *, now_ms: Callable[[], int]) -> None:
             continue
         for one in found.regions:
             row = (time, one.region, _word(one.connected), _word(one.suspended))
-            rest = (_known(one.lag_records), _known(one.lag_ms), printable(one.problem or ""))
+            rest = (_known(one.lag_records), _known(one.lag_ms), one.problem or "")
             typer.echo("\t".join(map(str, (*row, *rest))))
         sys.stdout.flush()
 
@@ -94,9 +93,7 @@ def drawn(topic: str, found: ReplicationStatus, trouble: str | None = None) -> A
         if len(part.rows) > ROWS_DRAWN:
             shown.append(Text(f"… and {len(part.rows) - ROWS_DRAWN} others"))
     # Outside the tables, which would break the lines.
-    shown += [
-        Text(f"{one.region}: {printable(one.problem)}", style="red") for one in found.regions if one.problem is not None
-    ]
+    shown += [Text(f"{one.region}: {one.problem}", style="red") for one in found.regions if one.problem is not None]
     shown += [Text(_skip_command(topic, gap)) for gap in found.gaps[:ROWS_DRAWN]]
     return Group(*shown)
 
@@ -169,7 +166,7 @@ def _gap_row(gap: Gap) -> tuple[object, ...]:
 def _region_row(one: RegionStatus) -> tuple[object, ...]:
     times = [_known(None if at is None else utc(at)) for at in (one.last_seen_at, one.answered_at)]
     lag = _known(one.lag_records), _known(one.lag_ms)
-    return (one.region, _word(one.connected), _word(one.suspended), *lag, *times, printable(one.problem or ""))
+    return (one.region, _word(one.connected), _word(one.suspended), *lag, *times, one.problem or "")
 
 
 def _offsets(one: ShownSnapshot) -> str:
