@@ -145,14 +145,21 @@ def report_segments(bucket: s3.Bucket, queue: sqs.Queue) -> None:
 
 
 class ForPeers(Construct):
-    """What the peers use of this region: its address, and a role that may ask what a replicator must know.
+    """What the peers use of this region: its address, its bucket, and a role that may ask what a replicator must know.
 
     Args:
         stack: The name of this stack, with which the names begin.
     """
 
     def __init__(
-        self, scope: Construct, id: str, *, stack: str, among: Sequence[Peer], api: apigateway.HttpApi
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        stack: str,
+        among: Sequence[Peer],
+        api: apigateway.HttpApi,
+        bucket: s3.IBucket,
     ) -> None:
         super().__init__(scope, id)
         ssm.StringParameter(
@@ -161,6 +168,13 @@ class ForPeers(Construct):
             parameter_name=peers.parameter_name(stack),
             string_value=api.api_endpoint,
             description="Where fenceline's API is in this region, for its peers",
+        )
+        ssm.StringParameter(
+            self,
+            "Bucket",
+            parameter_name=peers.bucket_parameter_name(stack),
+            string_value=bucket.bucket_name,
+            description="Where fenceline's segments are in this region, for its peers, which fetch them nowhere else",
         )
         by_account = dict.fromkeys(peer.account for peer in among)
         trusted = [

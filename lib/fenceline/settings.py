@@ -22,6 +22,7 @@ _ITEMS = re.compile(r"dynamodb://([a-zA-Z0-9.\-_]+)")
 _NOT_YET = "${"  # begins a placeholder: infrastructure uses one for a name that does not exist yet
 _PARAMETER = "ssm:"
 _REGION = re.compile(r"[a-z0-9-]{1,63}", re.ASCII)
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]|https?://[^\s/?#@]+(/[^\s?#]*)?")
 _URL = re.compile(r"https?://[^\s/?#@]+(/[^\s?#]*)?|ssm:/[A-Za-z0-9.\-_/]+")
 
 
@@ -36,15 +37,18 @@ class PeerSettings:
         role: The role that this region takes to ask it, and "" if it needs no signature. Requests are signed for the
             region of AWS that has the peer's name.
         queue: The URL of its queue ``pull``, to which this region reports news; "" if it has none.
+        buckets: Where its segments may be fetched, beside its service: buckets of S3 by name, or addresses with which
+            the URLs begin. A peer with a parameter publishes its bucket in another one.
 
     Raises:
-        ValueError: The name or the URL makes no sense. The message says what to do.
+        ValueError: The name, the URL or a bucket makes no sense. The message says what to do.
     """
 
     name: str
     url: str
     role: str = ""
     queue: str = ""
+    buckets: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not _REGION.fullmatch(self.name):
@@ -56,6 +60,17 @@ class PeerSettings:
                 f"the URL of the peer {self.name} must begin with http:// or https://, name a host, and have no user,"
                 f" query, fragment or space, not {self.url!r}"
             )
+        for bucket in self.buckets:
+            if _NOT_YET not in bucket and not _BUCKET.fullmatch(bucket):
+                raise ValueError(
+                    f"a bucket of the peer {self.name} must be a bucket's name, or begin with http:// or https:// and"
+                    f" name a host, not {bucket!r}"
+                )
+
+    @property
+    def bucket_parameter(self) -> str:
+        """The name of the parameter in which the peer publishes its bucket; "" where ``url`` is the address."""
+        return f"{self.parameter.rpartition('/')[0]}/bucket" if self.parameter else ""
 
     @property
     def parameter(self) -> str:
@@ -168,15 +183,29 @@ def _check_peers(region: str, names: Sequence[str]) -> None:
 
 
 def _peers_text(peers: Sequence[PeerSettings]) -> str:
-    found = {peer.name: {"url": peer.url, "role": peer.role, "queue": peer.queue} for peer in peers}
+    found = {
+        peer.name: {
+            "url": peer.url,
+            "role": peer.role,
+            "queue": peer.queue,
+            **({"buckets": peer.buckets} if peer.buckets else {}),
+        }
+        for peer in peers
+    }
     return json.dumps(found, separators=(",", ":")) if found else ""
 
 
 def _peers_in(text: str) -> tuple[PeerSettings, ...]:
-    """Return the peers that ``_peers_text`` wrote: ``{NAME: {"url", "role", "queue"}}``; none for an empty text."""
+    """Return the peers that ``_peers_text`` wrote: ``{NAME: {"url", "role", "queue", "buckets"}}``.
+
+    None are in an empty text. Each member but ``url`` may be left out.
+    """
     try:
         found: dict[str, dict[str, Any]] = json.loads(text) if text else {}
-        return tuple(PeerSettings(name, **members) for name, members in found.items())
+        return tuple(
+            PeerSettings(name, **{**members, "buckets": tuple(members.get("buckets", ()))})
+            for name, members in found.items()
+        )
     except (TypeError, AttributeError, json.JSONDecodeError) as error:
         raise ValueError(f"{_variable('peers')} must be JSON: a name to url, role and queue, for each peer") from error
 
