@@ -24,6 +24,7 @@ from aws_cdk import aws_sqs as sqs
 from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
+from fenceline.settings import PEER_SESSION
 from fenceline_http import routes
 from infra import peers
 from infra.functions import SIZES
@@ -176,16 +177,16 @@ class ForPeers(Construct):
             string_value=bucket.bucket_name,
             description="Where fenceline's segments are in this region, for its peers, which fetch them nowhere else",
         )
-        by_account = dict.fromkeys(peer.account for peer in among)
+        # The session's name says which peer asks: so each may take the role under its own name alone, beside the one
+        # that older versions use.
         trusted = [
-            iam.AccountPrincipal(account).with_conditions(
+            iam.AccountPrincipal(peer.account).with_conditions(
                 {
-                    "ArnEquals": {
-                        "aws:PrincipalArn": [arn for peer in among if peer.account == account for arn in peer.askers]
-                    }
+                    "ArnEquals": {"aws:PrincipalArn": peer.askers},
+                    "StringEquals": {"sts:RoleSessionName": [peer.settings.name, PEER_SESSION]},
                 }
             )
-            for account in by_account
+            for peer in among
         ]
         self.role = iam.Role(
             self,

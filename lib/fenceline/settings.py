@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
@@ -21,6 +21,8 @@ _OBJECTS = re.compile(r"s3://([a-zA-Z0-9][a-zA-Z0-9.\-_]*)(?:/(.*))?")
 _ITEMS = re.compile(r"dynamodb://([a-zA-Z0-9.\-_]+)")
 _NOT_YET = "${"  # begins a placeholder: infrastructure uses one for a name that does not exist yet
 _PARAMETER = "ssm:"
+PEER_SESSION = "fenceline"  # with which an older peer takes the role; a newer one takes it under its region's name
+_AS_ROLE = re.compile(r"arn:[a-z0-9-]+:sts::[0-9]*:assumed-role/(?P<role>[^/]+)/(?P<session>[^/]+)")
 _REGION = re.compile(r"[a-z0-9-]{1,63}", re.ASCII)
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]|https?://[^\s/?#@]+(/[^\s?#]*)?")
 _URL = re.compile(r"https?://[^\s/?#@]+(/[^\s?#]*)?|ssm:/[A-Za-z0-9.\-_/]+")
@@ -128,6 +130,17 @@ class Settings:
         if self.objects and _NOT_YET not in self.objects + self.items:
             _ = self.bucket_and_prefix, self.table
         _check_peers(self.region, [peer.name for peer in self.peers])
+
+    def asking(self, principal: str) -> Collection[str] | None:
+        """Return the peers of which one sends a request as this principal: it has the role that is given to them.
+
+        An older peer's session does not name its region, so it may be any of them. ``None`` is for all other callers.
+        """
+        found = _AS_ROLE.fullmatch(principal)
+        if found is None or found["role"] != f"{self.service}-peer":
+            return None
+        names = [peer.name for peer in self.peers]
+        return names if found["session"] == PEER_SESSION else [name for name in names if name == found["session"]]
 
     @property
     def is_embedded(self) -> bool:

@@ -132,25 +132,25 @@ def log_of(settings: Settings, objects: ObjectStore, items: ItemStore, runtime: 
         item_age_ms=settings.item_age_ms,
         create_ms=create_ms,
         poll_slots=poll_slots,
-        peers=_LazyPeers(settings.peers, settings.aws_sdk),
+        peers=_LazyPeers(settings),
         # A peer is elsewhere, too, where the stores are not: its answers are waited for side by side.
         peer_calls=ThreadRuntime(_PEER_CALLS_AT_ONCE) if settings.is_embedded and settings.peers else None,
     )
 
 
-def _signer(peer: PeerSettings) -> Signer | None:
+def _signer(peer: PeerSettings, region: str) -> Signer | None:
     """Return what signs the requests to a peer: none, if no role is to be taken."""
     if not peer.role:
         return None
     from fenceline.adapters.aws.peer_signing import RoleSigner  # Only here: an extra, which local servers may lack.
 
-    return RoleSigner(peer.role, peer.name)
+    return RoleSigner(peer.role, peer.name, session=region)
 
 
-def _peer_of(peer: PeerSettings, aws_sdk: Sdk) -> Peer:
+def _peer_of(peer: PeerSettings, region: str, aws_sdk: Sdk) -> Peer:
     from fenceline.adapters.peer_http import HttpPeer  # Only here: it loads a client of HTTP.
 
-    sign = _signer(peer)
+    sign = _signer(peer, region)
     if not peer.parameter:
         return HttpPeer(peer.name, peer.url, places=partial(_places, peer.buckets, peer.name, aws_sdk), sign=sign)
     from fenceline.adapters.aws.published_peer import (  # Only here: an extra.
@@ -185,15 +185,15 @@ def _places(buckets: Sequence[str], region: str, aws_sdk: Sdk) -> Sequence[str]:
 class _LazyPeers(Mapping[str, "Peer"]):
     """The configured peers by name. A peer is made when it is first asked for: most functions ask none."""
 
-    def __init__(self, peers: Sequence[PeerSettings], aws_sdk: Sdk) -> None:
-        self._aws_sdk: Sdk = aws_sdk
-        self._settings = {peer.name: peer for peer in peers}
+    def __init__(self, settings: Settings) -> None:
+        self._make = partial(_peer_of, region=settings.region, aws_sdk=settings.aws_sdk)
+        self._settings = {peer.name: peer for peer in settings.peers}
         self._made: dict[str, Peer] = {}
 
     def __getitem__(self, name: str) -> Peer:
         found = self._made.get(name)
         if found is None:
-            found = self._made.setdefault(name, _peer_of(self._settings[name], self._aws_sdk))
+            found = self._made.setdefault(name, self._make(self._settings[name]))
         return found
 
     def __iter__(self) -> Iterator[str]:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from fenceline.format import control
 from fenceline.format.segment import Replicated
-from fenceline_http import wiring
-from tests.support.http_events import BATCH_TYPE, call
+from fenceline.settings import PeerSettings, Settings
+from fenceline_http import dispatch, wiring
+from tests.http.conftest import service_in_memory
+from tests.support.http_events import BATCH_TYPE, call, event
+from tests.support.peers import peers_named
 from tests.support.service import LogBuilder, data, marker
 
 PARTITION = "/v1/topics/orders/partitions/0"
@@ -155,3 +161,39 @@ def test_identities_are_refused_where_they_are_not_known() -> None:
         assert (refused.code, refused.json["field"]) == ("INVALID_REQUEST", "identity")
     both = call("GET", RECORDS, "offset=0&identity=true", headers={"accept": f"{BATCH_TYPE}, application/json"})
     assert both.json["records"][0]["number"] == 1
+
+
+SESSIONS = "arn:aws:sts::1:assumed-role"
+
+
+@pytest.mark.parametrize(
+    ("principal", "regions", "is_served"),
+    [
+        (f"{SESSIONS}/fenceline-peer/eu", ["local", "eu"], True),
+        (f"{SESSIONS}/fenceline-peer/eu", ["local", "ap"], False),
+        (f"{SESSIONS}/fenceline-peer/eu", ["local"], False),
+        (f"{SESSIONS}/fenceline-peer/us", ["local", "eu", "ap"], False),
+        (f"{SESSIONS}/fenceline-peer/local", ["local", "eu", "ap"], False),
+        # An older peer does not say which it is.
+        (f"{SESSIONS}/fenceline-peer/fenceline", ["local", "eu", "ap"], True),
+        (f"{SESSIONS}/fenceline-peer/fenceline", ["local", "eu"], False),
+        # Others are no peers.
+        (f"{SESSIONS}/another-peer/eu", ["local"], True),
+        ("arn:aws:iam::1:user/fenceline-peer", ["local"], True),
+        ("", ["local"], True),
+    ],
+)
+@pytest.mark.parametrize("query", ["origin=own", "origin=eu", ""])
+def test_segments_are_refused_to_a_peer_that_the_topics_regions_do_not_name(
+    query: str, principal: str, regions: list[str], is_served: bool
+) -> None:
+    made = service_in_memory(peers=peers_named("eu", "ap"))
+    peers = (PeerSettings("eu", "https://eu"), PeerSettings("ap", "https://ap"))
+    with closing(replace(made, settings=Settings(":memory:", peers=peers))) as service:
+        service.log.topics.create("orders", regions=regions)
+        sent = event("GET", SEGMENTS, query)
+        sent["requestContext"]["authorizer"] = {"iam": {"userArn": principal}}
+        told = dispatch.respond(None, sent, service)
+    assert told.status == (200 if is_served else 403), told.body
+    if not is_served:
+        assert json.loads(told.body)["code"] == "NOT_AUTHORIZED"

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from fenceline.settings import PeerSettings, Settings
+from fenceline.settings import PEER_SESSION, PeerSettings, Settings
 from fenceline_cli.commands import prices
 from fenceline_http import routes
 from functions import FUNCTIONS, WITH_PEERS
@@ -250,7 +250,9 @@ def trust(template: Mapping[str, Any]) -> dict[str, list[str]]:
     document = named(template, "AWS::IAM::Role", "ForPeersRole")["AssumeRolePolicyDocument"]
     found = {}
     for one in document["Statement"]:
-        assert (one["Effect"], one["Action"], set(one["Condition"])) == ("Allow", "sts:AssumeRole", {"ArnEquals"})
+        assert (one["Effect"], one["Action"], set(one["Condition"])) == (
+            "Allow", "sts:AssumeRole", {"ArnEquals", "StringEquals"}
+        )  # fmt: skip
         account = one["Principal"]["AWS"].removeprefix("arn:aws:iam::").removesuffix(":root")
         found[account] = one["Condition"]["ArnEquals"]["aws:PrincipalArn"]
     return found
@@ -261,6 +263,14 @@ def test_the_role_for_peers_trusts_named_roles_of_named_accounts(template: Mappi
         account: [f"arn:aws:iam::{account}:role/{stack}-{which}" for which in ("pull", "admin")]
         for account, stack in (("111111111111", "Fenceline-us-east-1"), ("222222222222", "Theirs-us-west-2"))
     }
+
+
+def test_each_peer_takes_the_role_under_its_own_name(template: Mapping[str, Any]) -> None:
+    """By that name the service knows which topics it may have; the other name is of older versions."""
+    document = named(template, "AWS::IAM::Role", "ForPeersRole")["AssumeRolePolicyDocument"]
+    assert [one["Condition"]["StringEquals"] for one in document["Statement"]] == [
+        {"sts:RoleSessionName": [region, PEER_SESSION]} for region in ("us-east-1", "us-west-2")
+    ]
 
 
 def test_a_peer_may_get_topics_segments_and_health_and_no_other_route(template: Mapping[str, Any]) -> None:

@@ -138,7 +138,7 @@ class HttpPeer:
             raise self._problem(f"where its bucket is cannot be found out: reason={_shown(error)}") from error
         if not any(map(place.is_within, known)):
             raise self._problem(
-                "a segment's URL leads neither to its host nor to a bucket that is configured for it;"
+                "a segment's URL leads neither to its host nor to a configured bucket;"
                 f" name the bucket, if its segments are there: url={_shown(url.partition('?')[0])}"
             )
 

@@ -260,7 +260,7 @@ ROUTES = (
                 ),
             )
         },
-        codes=(*KNOWN, *STORES, "CONTENDED", "OFFSET_OUT_OF_RANGE"),
+        codes=(*KNOWN, *STORES, "CONTENDED", "OFFSET_OUT_OF_RANGE", "NOT_AUTHORIZED"),
         query={"offset": 0},
         answer={
             "segments": [

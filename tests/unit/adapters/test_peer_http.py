@@ -391,7 +391,7 @@ def test_no_body_is_fetched_from_anywhere_else(url: str) -> None:
         asked.append(request)
         return reply(200, content=b"12345")
 
-    with pytest.raises(PeerProblem, match="neither to its host nor to a bucket that is configured"):
+    with pytest.raises(PeerProblem, match="neither to its host nor to a configured bucket"):
         peer_of(answer, places=lambda: PLACES).body(url, 5)
     assert asked == []
 
