@@ -295,6 +295,35 @@ def only_place(region: Region) -> Place:
     return place
 
 
+@pytest.mark.parametrize("is_empty", [True, False])
+def test_an_earlier_life_of_a_sources_topic_is_a_problem_before_anything_is_fetched(
+    world: RegionWorld, *, is_empty: bool
+) -> None:
+    """Its log was restored from before the topic was created anew. An operator hears of it, also where it is quiet."""
+    first = world["a"].service.topic_id()
+    world["a"].append("a1")
+    world["b"].pull()
+    world["a"].log.topics.delete(TOPIC)
+    world["a"].log.topics.create(TOPIC, regions=["a", "b"])
+    world["a"].append("a2")
+    world.runtime.advance(60_000)
+    world["b"].pull()
+    peer = world["b"].peers["a"]
+    peer.topic_seen = lambda topic: None if topic is None else replace(topic, topic_id=first)
+    peer.segments_seen = lambda answer: replace(
+        answer, topic_id=first, segments=[] if is_empty else answer.segments, chain_before=""
+    )
+    world["a"].append("a3")
+    world.runtime.advance(60_000)
+    fetched = peer.calls["body"]
+    for _ in range(2):
+        assert world["b"].pull().took_records == 0
+        assert "shows an earlier life of its topic" in (contact(world["b"], "a").problem or "")
+        world.runtime.advance(60_000)
+    assert peer.calls["body"] == fetched
+    assert world["b"].values() == ["a1", "a2"]
+
+
 def test_a_source_that_ends_before_what_was_looked_at_shows_another_history(world: RegionWorld) -> None:
     world["a"].append("a0")
     world["b"].pull()
