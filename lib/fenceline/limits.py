@@ -201,6 +201,10 @@ PARTITIONS_PER_COMMIT_MAX = 32  # so that three items for each and the session f
 METADATA_BYTES_MAX = 4_096
 SLIDE_SEGMENTS_MAX = 64  # read in one request to move a mark over markers and aborted records
 BACKLOG_SEGMENTS_MAX = 2_000  # read in one request to count the markers within acknowledged ranges
+HEARD_SUBSCRIPTIONS_MAX = 1_000  # of one topic that one region's UPDATEs made, and that no caller here has taken over
+HEARD_MS = 30 * 24 * 3_600_000  # since an UPDATE named such a one, after which it expires
+HEARD_AGAIN_MS = 24 * 3_600_000  # between two notes of when that was
+TELL_AGAIN_MS = 7 * 24 * 3_600_000  # after which the other regions hear of a subscription once more
 UNOWNED_MS = 3_600_000  # that a subscription's creation may take before the sweeper undoes it
 
 # Ownership

@@ -20,6 +20,7 @@ from fenceline.recovery.verify import verify_partition
 from fenceline.subscriptions import cursors
 from fenceline.subscriptions.lifecycle import change_of
 from fenceline.subscriptions.snapshot_cache import NOTHING
+from fenceline.sweeper.sweep import sweep
 from tests.support.region_ticks import SUB, Ticking
 from tests.support.service import TOPIC, is_unavailable
 from tests.support.sweeping import Died
@@ -326,6 +327,74 @@ def test_a_bad_member_drops_itself_and_not_the_marker(bad: Any) -> None:
         is_advice = bad.keys() <= {"active_region", "active_n"}
         assert (len(regions.unread("b", "other")) == 0) == is_advice, "without what was never there nothing is passed"
         assert (other.active_region, other.active_n) == (None, 0)
+
+
+DAY_MS = 24 * 3_600_000
+
+
+def names(regions: Ticking, name: str) -> list[str]:
+    return [one.name for one in regions[name].log.subscriptions.list(TOPIC)[0]]
+
+
+def thorough(regions: Ticking, name: str) -> None:
+    report = sweep(regions[name].log, duration_ms=60_000, is_thorough=True)
+    assert report is not None
+    assert not report.problems
+
+
+def test_the_updates_of_a_region_make_a_bounded_number_of_subscriptions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "HEARD_SUBSCRIPTIONS_MAX", 3)
+    regions = Ticking.of("a", "b", "c")
+    for _ in range(2):
+        say(regions, "a", *(Update(f"of-a-{n}") for n in range(5)))
+        regions.pull("b", "a")
+        regions.tick("b")
+    say(regions, "c", Update("of-c"))
+    regions.pull("b", "c")
+    regions.tick("b")
+    assert names(regions, "b") == ["of-a-0", "of-a-1", "of-a-2", "of-c"]
+    regions.subscribe("b", subscription="of-a-1")  # a caller takes it over
+    say(regions, "a", Update("of-a-4"), Update("of-a-3"))
+    regions.pull("b", "a")
+    regions.tick("b")
+    assert names(regions, "b") == ["of-a-0", "of-a-1", "of-a-2", "of-a-4", "of-c"]
+
+
+def test_subscriptions_that_updates_made_expire_unless_they_are_told_again_or_used() -> None:
+    regions = Ticking.of("a", "b")
+    regions.subscribe("a", subscription="honest")
+    regions.settle()
+    regions["a"].append("1", "2")
+    say(regions, "a", *(Update(name) for name in ("junk", "used", "taken")))
+    regions.settle()
+    assert names(regions, "b") == ["honest", "junk", "taken", "used"]
+    regions.acknowledge("b", 0, subscription="used")
+    regions["b"].log.subscriptions.subscribe(TOPIC, "taken")
+    for day in range(0, 40, 5):
+        regions.settle()
+        thorough(regions, "b")
+        assert ("junk" in names(regions, "b")) == (day < 30)
+        assert {"honest", "used", "taken"} <= {*names(regions, "b")}
+        regions.world.runtime.advance(5 * DAY_MS)
+    told = [one.subscription for page in regions.updates("a") for one in page.updates]
+    assert told.count("honest") == 4, "when it was made, and at the first look after each week"
+    regions["a"].log.subscriptions.unsubscribe(TOPIC, "honest")
+    regions.world.runtime.advance(limits.HEARD_MS + DAY_MS)
+    regions.settle()
+    thorough(regions, "b")
+    assert names(regions, "b") == ["taken", "used"]
+    assert regions.subscription("b", "junk") is None
+
+
+def test_what_an_older_version_made_does_not_expire() -> None:
+    regions = both()
+    known = regions.subscription("b")
+    assert known is not None
+    assert known.heard is not None
+    regions["b"].service.items.write([change_of(known, replace(known, heard=None))])
+    regions.world.runtime.advance(limits.HEARD_MS + DAY_MS)
+    thorough(regions, "b")
+    assert regions.subscription("b") is not None
 
 
 def test_the_number_of_an_advice_never_leaves_the_numbers_that_the_others_read() -> None:

@@ -165,7 +165,7 @@ class Forwarding:
         raise AssertionError
 
     def _check_claims(self, walk: _Walk, now_ms: int) -> None:
-        """Check that the peer has no more of the region than the region itself shows, while that one answers.
+        """Check that the peer claims nothing of the region that the region itself, while it answers, does not show.
 
         Raises:
             PeerProblem: It claims more. If the region has more by now, its own link takes it.
