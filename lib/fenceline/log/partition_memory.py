@@ -130,6 +130,11 @@ class PartitionMemory:
         self._adopt(found.get(head_key), None if topic.is_going else look)
         return topic
 
+    @property
+    def topic(self) -> TopicItem | None:
+        """The topic's item as the last look found it; ``None`` before the first one."""
+        return self._topic
+
     def _topic_of(self, item: Item | None) -> TopicItem | None:
         known = self._topic
         if item is None or (known is not None and known.version == item.version):

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from fenceline import limits
-from fenceline.errors import InvalidRequestError, NotAuthorizedError
+from fenceline.errors import FencelineError, InvalidRequestError, NotAuthorizedError
 from fenceline.log.checkpoint import save
 from fenceline.log.partition import Partition
 from fenceline.model import topic as model_topic
@@ -116,13 +116,13 @@ class Partitions:
         from fenceline.read.segments import list_segments
 
         def listed(found: Partition) -> SegmentList:
-            if asking is not None and not (asking and set(asking) <= {*found.look().topic.regions}):
-                # What is not replicated to a peer is not the peer's to read.
-                raise NotAuthorizedError(
-                    "the topic's regions do not name the peer that asks for segments; name it there, and run the same"
-                    f" version in both: topic={topic}"
-                )
-            return list_segments(found, offset=offset, limit=limit, origin=origin)
+            try:
+                segments = list_segments(found, offset=offset, limit=limit, origin=origin)
+            except FencelineError:  # it may say where the log ends
+                _check_asking(found, asking)
+                raise
+            _check_asking(found, asking)  # by the look that listing them has taken
+            return segments
 
         return self._resolver.with_partition(topic, partition, listed)
 
@@ -211,3 +211,18 @@ class Partitions:
             return save(found)
 
         return self._resolver.with_partition(topic, partition, bring)
+
+
+def _check_asking(partition: Partition, asking: Collection[str] | None) -> None:
+    """Check that a partition's topic is replicated to each peer of which one asks.
+
+    Raises:
+        NotAuthorizedError: It is not.
+    """
+    item = partition.topic
+    if asking is None or (asking and item is not None and set(asking) <= set(item.topic.regions)):
+        return
+    raise NotAuthorizedError(
+        "the topic's regions do not name the peer that asks for segments; name it there, and run the same version in"
+        f" both: topic={partition.name}"
+    )

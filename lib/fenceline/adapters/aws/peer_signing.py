@@ -23,7 +23,6 @@ from fenceline.adapters.aws import credentials
 from fenceline.adapters.aws.client import Failure, make_client
 from fenceline.adapters.peer_connections import CannotReach
 from fenceline.ports import Unavailable
-from fenceline.settings import PEER_SESSION
 
 _SERVICE = "execute-api"
 _RENEWED_S = 300  # before its credentials end, the role is taken again
@@ -42,7 +41,7 @@ class RoleSigner:
     """
 
     def __init__(
-        self, role: str, region: str, *, session: str = PEER_SESSION, take: Callable[[], Any] | None = None
+        self, role: str, region: str, *, session: str = "fenceline", take: Callable[[], Any] | None = None
     ) -> None:
         self._role = role
         self._region = region
