@@ -1,9 +1,9 @@
 """The peers of a region: other regions that replicate its topics, and which name each of their resources has.
 
 Rule: every name that one region must know of another follows from the other's stack. So regions that are deployed
-together need to be told nothing, in whatever order they come. Only an API's address is AWS's choice: the region itself
-publishes it in a parameter, which its peers' functions read. For a region of another deployment or another account,
-``-c peers`` says the address.
+together need to be told nothing, in whatever order they come. Only an API's address and a bucket's name are AWS's
+choice: the region itself publishes them in parameters, which its peers' functions read. For a region of another
+deployment or another account, ``-c peers`` says both.
 
 Not here: what the resources are (``replication``).
 """
@@ -31,7 +31,8 @@ PEER = "peer"  # the role that the peers' functions take
 _URL = re.compile(r"https://[A-Za-z0-9.\-]+(:\d+)?(/[A-Za-z0-9.\-_/]*)?")
 _QUEUE = re.compile(r"https://sqs\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?/([0-9]{12})/([A-Za-z][A-Za-z0-9-]*)-pull")
 _ROLE = re.compile(r"arn:[a-z0-9-]+:iam::([0-9]{12}):role/([A-Za-z][A-Za-z0-9-]*)-peer")
-_FORM = '{"eu-west-1": {"url": "https://…", "queue": "https://sqs.…-pull", "role": "arn:…-peer"}}'
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_FORM = '{"eu-west-1": {"url": "https://…", "queue": "https://sqs.…-pull", "role": "arn:…-peer", "bucket": "…"}}'
 
 
 class BadPeers(Exception):
@@ -48,6 +49,7 @@ class OtherDeployment:
         role: The ARN of its role for peers.
         account: Its account.
         stack: The name of its stack, with which the names of its queue and its roles begin.
+        bucket: The name of its bucket, from which its segments are fetched; "" if it was left out.
     """
 
     url: str
@@ -55,6 +57,7 @@ class OtherDeployment:
     role: str
     account: str
     stack: str
+    bucket: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,7 @@ class Peer:
         notifier: The ARN of the role of its notifier, which sends to our queue.
         askers: The ARNs of the roles of its functions that take our role: the replicator, and admin, which reports
             whether this region is connected.
-        parameter: The ARN of the parameter with its address; "" if the settings say it.
+        parameters: The ARNs of the parameters with its address and its bucket; none if the settings say them.
     """
 
     settings: PeerSettings
@@ -78,7 +81,7 @@ class Peer:
     role: str
     notifier: str
     askers: Sequence[str]
-    parameter: str
+    parameters: Sequence[str]
 
 
 @cache
@@ -97,6 +100,11 @@ def stack_name(deployment: str, region: str) -> str:
 def parameter_name(stack: str) -> str:
     """Return the name of the parameter with the address of a stack's API."""
     return f"/fenceline/{stack}/url"
+
+
+def bucket_parameter_name(stack: str) -> str:
+    """Return the name of the parameter with a stack's bucket, which the settings of its peers derive from the other."""
+    return f"/fenceline/{stack}/bucket"
 
 
 def parse(given: object, *, regions: Collection[str]) -> dict[str, OtherDeployment]:
@@ -126,9 +134,9 @@ def parse(given: object, *, regions: Collection[str]) -> dict[str, OtherDeployme
 
 
 def _parsed(name: str, members: Any) -> OtherDeployment:
-    if not isinstance(members, dict) or members.keys() != {"url", "queue", "role"}:
-        raise BadPeers(f"-c peers needs url, queue and role for {name}, and nothing else: {_FORM}")
-    url, queue, role = (str(members[member]) for member in ("url", "queue", "role"))
+    if not isinstance(members, dict) or members.keys() | {"bucket"} != {"url", "queue", "role", "bucket"}:
+        raise BadPeers(f"-c peers needs url, queue and role for {name}, and nothing else but bucket: {_FORM}")
+    url, queue, role, bucket = (str(members.get(member, "")) for member in ("url", "queue", "role", "bucket"))
     if not _URL.fullmatch(url):
         raise BadPeers(f"-c peers has no https URL for {name}: url={url!r}")
     its_queue, its_role = _QUEUE.fullmatch(queue), _ROLE.fullmatch(role)
@@ -138,7 +146,9 @@ def _parsed(name: str, members: Any) -> OtherDeployment:
         raise BadPeers(f"-c peers needs for {name} the ARN of a role whose name ends with -peer: {role!r}")
     if its_role.groups() != its_queue.groups()[1:]:
         raise BadPeers(f"-c peers has for {name} a queue and a role of different stacks: {queue!r}, {role!r}")
-    return OtherDeployment(url.rstrip("/"), queue, role, account=its_role[1], stack=its_role[2])
+    if "bucket" in members and not _BUCKET.fullmatch(bucket):
+        raise BadPeers(f"-c peers needs for {name} the name of a bucket: {bucket!r}")
+    return OtherDeployment(url.rstrip("/"), queue, role, account=its_role[1], stack=its_role[2], bucket=bucket)
 
 
 def peers_of(
@@ -163,16 +173,18 @@ def _deployed_too(stack: cdk.Stack, region: str, its_stack: str) -> Peer:
         role=role_arn(stack, stack.account, its_stack, PEER),
         queue=f"https://sqs.{region}.{stack.url_suffix}/{stack.account}/{its_stack}-{PULL}",
     )
-    parameter = f"arn:{stack.partition}:ssm:{region}:{stack.account}:parameter{parameter_name(its_stack)}"
-    return _peer(stack, settings, stack.account, its_stack, parameter)
+    prefix = f"arn:{stack.partition}:ssm:{region}:{stack.account}:parameter"
+    parameters = [f"{prefix}{name}" for name in (settings.parameter, settings.bucket_parameter)]
+    return _peer(stack, settings, stack.account, its_stack, parameters)
 
 
 def _deployed_elsewhere(stack: cdk.Stack, region: str, other: OtherDeployment) -> Peer:
-    settings = PeerSettings(name=region, url=other.url, role=other.role, queue=other.queue)
-    return _peer(stack, settings, other.account, other.stack, "")
+    buckets = (other.bucket,) if other.bucket else ()
+    settings = PeerSettings(name=region, url=other.url, role=other.role, queue=other.queue, buckets=buckets)
+    return _peer(stack, settings, other.account, other.stack, ())
 
 
-def _peer(stack: cdk.Stack, settings: PeerSettings, account: str, its_stack: str, parameter: str) -> Peer:
+def _peer(stack: cdk.Stack, settings: PeerSettings, account: str, its_stack: str, parameters: Sequence[str]) -> Peer:
     return Peer(
         settings,
         account=account,
@@ -180,7 +192,7 @@ def _peer(stack: cdk.Stack, settings: PeerSettings, account: str, its_stack: str
         role=settings.role,
         notifier=role_arn(stack, account, its_stack, NEWS),
         askers=[role_arn(stack, account, its_stack, which) for which in (PULL, ADMIN)],
-        parameter=parameter,
+        parameters=parameters,
     )
 
 

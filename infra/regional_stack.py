@@ -94,10 +94,18 @@ class RegionalStack(cdk.Stack):
 
     def _replicate(self, queues: Queues, schedules: Schedules, lambdas: Mapping[str, lambda_.IFunction]) -> None:
         """Let peers ask this region, and let news, its own and theirs, reach the replicator."""
+        for name, other in self._deployment.peers.items():
+            if not other.bucket:
+                cdk.Annotations.of(self).add_warning_v2(
+                    f"fenceline:PeerWithoutBucket[{name}]",
+                    f"-c peers names no bucket for {name}, so no segment is fetched from there: add its output Bucket",
+                )
         report_segments(self.storage.bucket, queues.news)
         queues.feed(lambdas["notifier"], lambdas["replicator"])
         schedules.every("Replicate", REPLICATE_MINUTES, lambdas["replicator"])
-        offered = ForPeers(self, "ForPeers", stack=self._named, among=self._peers, api=self.api.api)
+        offered = ForPeers(
+            self, "ForPeers", stack=self._named, among=self._peers, api=self.api.api, bucket=self.storage.bucket
+        )
         cdk.CfnOutput(self, "Queue", value=queues.pull.queue_url, description="For -c peers of other deployments")
         cdk.CfnOutput(self, "PeerRole", value=offered.role.role_arn, description="For -c peers of other deployments")
 
@@ -233,6 +241,6 @@ class RegionalStack(cdk.Stack):
     def _asks_peers(self) -> list[iam.PolicyStatement]:
         """Return leave to ask the peers: to take the role that each has for that, and to read where it is."""
         roles = [peer.role for peer in self._peers]
-        parameters = [peer.parameter for peer in self._peers if peer.parameter]
+        parameters = [arn for peer in self._peers for arn in peer.parameters]
         asked = (("sts:AssumeRole", roles), ("ssm:GetParameter", parameters))
         return [iam.PolicyStatement(actions=[action], resources=found) for action, found in asked if found]

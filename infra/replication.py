@@ -24,6 +24,7 @@ from aws_cdk import aws_sqs as sqs
 from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
+from fenceline.settings import PEER_SESSION
 from fenceline_http import routes
 from infra import peers
 from infra.functions import SIZES
@@ -145,14 +146,21 @@ def report_segments(bucket: s3.Bucket, queue: sqs.Queue) -> None:
 
 
 class ForPeers(Construct):
-    """What the peers use of this region: its address, and a role that may ask what a replicator must know.
+    """What the peers use of this region: its address, its bucket, and a role that may ask what a replicator must know.
 
     Args:
         stack: The name of this stack, with which the names begin.
     """
 
     def __init__(
-        self, scope: Construct, id: str, *, stack: str, among: Sequence[Peer], api: apigateway.HttpApi
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        stack: str,
+        among: Sequence[Peer],
+        api: apigateway.HttpApi,
+        bucket: s3.IBucket,
     ) -> None:
         super().__init__(scope, id)
         ssm.StringParameter(
@@ -162,16 +170,23 @@ class ForPeers(Construct):
             string_value=api.api_endpoint,
             description="Where fenceline's API is in this region, for its peers",
         )
-        by_account = dict.fromkeys(peer.account for peer in among)
+        ssm.StringParameter(
+            self,
+            "Bucket",
+            parameter_name=peers.bucket_parameter_name(stack),
+            string_value=bucket.bucket_name,
+            description="Where fenceline's segments are in this region, for its peers, which fetch them nowhere else",
+        )
+        # The session's name says which peer asks: so each may take the role under its own name alone, beside the one
+        # that older versions use.
         trusted = [
-            iam.AccountPrincipal(account).with_conditions(
+            iam.AccountPrincipal(peer.account).with_conditions(
                 {
-                    "ArnEquals": {
-                        "aws:PrincipalArn": [arn for peer in among if peer.account == account for arn in peer.askers]
-                    }
+                    "ArnEquals": {"aws:PrincipalArn": peer.askers},
+                    "StringEquals": {"sts:RoleSessionName": [peer.settings.name, PEER_SESSION]},
                 }
             )
-            for account in by_account
+            for peer in among
         ]
         self.role = iam.Role(
             self,

@@ -30,8 +30,12 @@ from fenceline import limits
 
 T = TypeVar("T")
 
-_CONTROL = re.compile("[\x00-\x1f\x7f]")
 _VALUES = re.compile(r": (?=[a-z_]+=)")
+# Control characters, ends of lines, what no encoding has, and what hides text or turns its direction (Unicode's Cf).
+_UNPRINTABLE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb"
+    "\U000e0000-\U000e0fff]"
+)
 
 NextStep = Literal["fix", "retry", "check", "stop"]
 
@@ -71,13 +75,13 @@ class FencelineError(Exception):
     def problem(self) -> dict[str, Any]:
         """Return this error as a problem document (RFC 9457).
 
-        A text that is too long, as of a request, is cut. Control characters in ``detail`` are replaced.
+        A text that is too long, as of a request, is cut. What is unprintable in ``detail`` is replaced.
         """
         return {
             "type": "about:blank",
             "title": self.title,
             "status": self.status,
-            "detail": _CONTROL.sub("\N{REPLACEMENT CHARACTER}", _cut(self.detail)),
+            "detail": printable(_cut(self.detail)),
             "code": self.code,
             "next_step": self.next_step,
             **{name: _cut(value) if isinstance(value, str) else value for name, value in self.extra.items()},
@@ -95,6 +99,11 @@ def _placed(detail: str, topic: str, partition: str) -> str:
     if values is None:
         return f"{detail}: {topic} {partition}"
     return f"{detail[: values.end()]}{topic} {partition} {detail[values.end() :]}"
+
+
+def printable(text: str) -> str:
+    """Return a text in which what another program sent can neither steer a terminal nor hide what it shows."""
+    return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def _cut(text: str) -> str:

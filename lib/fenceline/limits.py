@@ -59,7 +59,7 @@ SEGMENT_CACHED_BYTES = 4_096  # counted for a cached segment beside its body: wh
 PAGE_SEGMENTS_MAX = 512  # read for one page
 INDEX_SEGMENTS_MAX = 20_000  # places remembered for each partition
 INDEX_METADATA_MAX = 1_000  # segments' metadata remembered for each partition
-INDEX_OWN_RECORDS_MAX = 8  # offsets of each partition with the number of own records below them
+INDEX_OWN_RECORDS_MAX = 8  # offsets of each partition with the number of own records, or the chain value, below them
 FETCH_SEGMENTS = 32  # fetched side by side
 
 # Topics
@@ -185,6 +185,7 @@ SNAPSHOTS_UNANSWERED_MAX = 4  # that lack answers, after which a region asks for
 SNAPSHOT_REQUEST_MS = 1_000_000  # after which a REQUEST is given up, when another comes
 REGION_MARKER_BYTES_MAX = 64 * 1024
 UPDATES_PER_MARKER_MAX = 100
+ACTIVE_N_STEP_MAX = 1_000_000  # by which an UPDATE may raise the number of an advice
 UPDATE_MS = 1_000  # between two UPDATEs that acknowledgements send to one partition, in one process
 UPDATE_SEGMENTS_LOOKED_AT = 1_000  # for others' UPDATEs in one tick, and for the first records after one mark
 LINK_LEASE_MS = 30_000
@@ -209,6 +210,10 @@ PARTITIONS_PER_COMMIT_MAX = 32  # so that three items for each and the session f
 METADATA_BYTES_MAX = 4_096
 SLIDE_SEGMENTS_MAX = 64  # read in one request to move a mark over markers and aborted records
 BACKLOG_SEGMENTS_MAX = 2_000  # read in one request to count the markers within acknowledged ranges
+HEARD_SUBSCRIPTIONS_MAX = 1_000  # of one topic that one region's UPDATEs made, and that no caller here has taken over
+HEARD_MS = 30 * 24 * 3_600_000  # since an UPDATE named such a one, after which it expires
+HEARD_AGAIN_MS = 24 * 3_600_000  # between two notes of when that was
+TELL_AGAIN_MS = 7 * 24 * 3_600_000  # after which the other regions hear of a subscription once more
 UNOWNED_MS = 3_600_000  # that a subscription's creation may take before the sweeper undoes it
 
 # Ownership

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
@@ -21,7 +21,10 @@ _OBJECTS = re.compile(r"s3://([a-zA-Z0-9][a-zA-Z0-9.\-_]*)(?:/(.*))?")
 _ITEMS = re.compile(r"dynamodb://([a-zA-Z0-9.\-_]+)")
 _NOT_YET = "${"  # begins a placeholder: infrastructure uses one for a name that does not exist yet
 _PARAMETER = "ssm:"
+PEER_SESSION = "fenceline"  # with which an older peer takes the role; a newer one takes it under its region's name
+_AS_ROLE = re.compile(r"arn:[a-z0-9-]+:sts::[0-9]*:assumed-role/(?P<role>[^/]+)/(?P<session>[^/]+)")
 _REGION = re.compile(r"[a-z0-9-]{1,63}", re.ASCII)
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]|https?://[^\s/?#@]+(/[^\s?#]*)?")
 _URL = re.compile(r"https?://[^\s/?#@]+(/[^\s?#]*)?|ssm:/[A-Za-z0-9.\-_/]+")
 
 
@@ -36,15 +39,18 @@ class PeerSettings:
         role: The role that this region takes to ask it, and "" if it needs no signature. Requests are signed for the
             region of AWS that has the peer's name.
         queue: The URL of its queue ``pull``, to which this region reports news; "" if it has none.
+        buckets: Where its segments may be fetched, beside its service: buckets of S3 by name, or addresses with which
+            the URLs begin. A peer with a parameter publishes its bucket in another one.
 
     Raises:
-        ValueError: The name or the URL makes no sense. The message says what to do.
+        ValueError: The name, the URL or a bucket makes no sense. The message says what to do.
     """
 
     name: str
     url: str
     role: str = ""
     queue: str = ""
+    buckets: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not _REGION.fullmatch(self.name):
@@ -56,6 +62,17 @@ class PeerSettings:
                 f"the URL of the peer {self.name} must begin with http:// or https://, name a host, and have no user,"
                 f" query, fragment or space, not {self.url!r}"
             )
+        for bucket in self.buckets:
+            if _NOT_YET not in bucket and not _BUCKET.fullmatch(bucket):
+                raise ValueError(
+                    f"a bucket of the peer {self.name} must be a bucket's name, or begin with http:// or https:// and"
+                    f" name a host, not {bucket!r}"
+                )
+
+    @property
+    def bucket_parameter(self) -> str:
+        """The name of the parameter in which the peer publishes its bucket; "" where ``url`` is the address."""
+        return f"{self.parameter.rpartition('/')[0]}/bucket" if self.parameter else ""
 
     @property
     def parameter(self) -> str:
@@ -113,6 +130,17 @@ class Settings:
         if self.objects and _NOT_YET not in self.objects + self.items:
             _ = self.bucket_and_prefix, self.table
         _check_peers(self.region, [peer.name for peer in self.peers])
+
+    def asking(self, principal: str) -> Collection[str] | None:
+        """Return the peers of which one sends a request as this principal: it has the role that is given to them.
+
+        An older peer's session does not name its region, so it may be any of them. ``None`` is for all other callers.
+        """
+        found = _AS_ROLE.fullmatch(principal)
+        if found is None or found["role"] != f"{self.service}-peer":
+            return None
+        names = [peer.name for peer in self.peers]
+        return names if found["session"] == PEER_SESSION else [name for name in names if name == found["session"]]
 
     @property
     def is_embedded(self) -> bool:
@@ -177,15 +205,29 @@ def _check_peers(region: str, names: Sequence[str]) -> None:
 
 
 def _peers_text(peers: Sequence[PeerSettings]) -> str:
-    found = {peer.name: {"url": peer.url, "role": peer.role, "queue": peer.queue} for peer in peers}
+    found = {
+        peer.name: {
+            "url": peer.url,
+            "role": peer.role,
+            "queue": peer.queue,
+            **({"buckets": peer.buckets} if peer.buckets else {}),
+        }
+        for peer in peers
+    }
     return json.dumps(found, separators=(",", ":")) if found else ""
 
 
 def _peers_in(text: str) -> tuple[PeerSettings, ...]:
-    """Return the peers that ``_peers_text`` wrote: ``{NAME: {"url", "role", "queue"}}``; none for an empty text."""
+    """Return the peers that ``_peers_text`` wrote: ``{NAME: {"url", "role", "queue", "buckets"}}``.
+
+    None are in an empty text. Each member but ``url`` may be left out.
+    """
     try:
         found: dict[str, dict[str, Any]] = json.loads(text) if text else {}
-        return tuple(PeerSettings(name, **members) for name, members in found.items())
+        return tuple(
+            PeerSettings(name, **{**members, "buckets": tuple(members.get("buckets", ()))})
+            for name, members in found.items()
+        )
     except (TypeError, AttributeError, json.JSONDecodeError) as error:
         raise ValueError(f"{_variable('peers')} must be JSON: a name to url, role and queue, for each peer") from error
 

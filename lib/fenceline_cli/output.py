@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from fenceline.errors import FencelineError, NextStep
+from fenceline.errors import FencelineError, NextStep, printable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -162,7 +162,7 @@ def exit_code_of(error: FencelineError | None) -> int:
 
 def fail(line: str, *, exit_code: int = EXIT_FAILED, problem: Mapping[str, Any] | None = None) -> NoReturn:
     """Print ``line`` as this command's error, or with ``--json`` its problem document, and end it."""
-    line = " ".join(line.split())
+    line = printable(" ".join(line.split()))
     if _is_json.get():
         code = "USAGE" if exit_code == EXIT_MISUSED else "COMMAND_FAILED"
         members = {"code": code, "next_step": "fix", "status": None, "detail": line, **(problem or {})}

@@ -24,6 +24,8 @@ def segments(shown: SegmentList, base_url: str) -> str:
         "log_start_own_records": shown.log_start_own_records,
         "stable_own_records": shown.stable_own_records,
         **responses.bounds(shown.bounds),
+        **({"chain_before": shown.chain_before} if shown.chain_before else {}),
+        **({"chain_after": shown.chain_after} if shown.chain_after else {}),
     }
     # The rows are JSON already: they were measured so.
     return f'{{"segments":[{",".join([row for _, row in rows])}],{responses.to_json(more)[1:]}'

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, Unpack
 
 from fenceline import __version__, limits
@@ -21,6 +21,7 @@ from fenceline_http.store_meter import Meter, MeteredItems, MeteredObjects
 
 if TYPE_CHECKING:
     from fenceline.adapters.aws.client import ClientOptions
+    from fenceline.adapters.aws.credentials import Sdk
     from fenceline.adapters.aws.dynamodb import DynamoItemStore
     from fenceline.adapters.aws.s3 import S3ObjectStore
     from fenceline.adapters.aws.sqs import SqsQueue
@@ -149,48 +150,68 @@ def log_of(settings: Settings, objects: ObjectStore, items: ItemStore, runtime: 
         item_age_ms=settings.item_age_ms,
         create_ms=create_ms,
         poll_slots=poll_slots,
-        peers=_LazyPeers(settings.peers),
+        peers=_LazyPeers(settings),
         # A peer is elsewhere, too, where the stores are not: its answers are waited for side by side.
         peer_calls=ThreadRuntime(_PEER_CALLS_AT_ONCE) if settings.is_embedded and settings.peers else None,
     )
 
 
-def _signer(peer: PeerSettings) -> Signer | None:
+def _signer(peer: PeerSettings, region: str) -> Signer | None:
     """Return what signs the requests to a peer: none, if no role is to be taken."""
     if not peer.role:
         return None
     from fenceline.adapters.aws.peer_signing import RoleSigner  # Only here: an extra, which local servers may lack.
 
-    return RoleSigner(peer.role, peer.name)
+    return RoleSigner(peer.role, peer.name, session=region)
 
 
-def _peer_of(peer: PeerSettings) -> Peer:
+def _peer_of(peer: PeerSettings, region: str, aws_sdk: Sdk) -> Peer:
     from fenceline.adapters.peer_http import HttpPeer  # Only here: it loads a client of HTTP.
 
-    sign = _signer(peer)
+    sign = _signer(peer, region)
     if not peer.parameter:
-        return HttpPeer(peer.name, peer.url, sign=sign)
+        return HttpPeer(peer.name, peer.url, places=partial(_places, peer.buckets, peer.name, aws_sdk), sign=sign)
     from fenceline.adapters.aws.published_peer import (  # Only here: an extra.
+        Address,
         Published,
         PublishedPeer,
         parameter_reader,
     )
 
-    read = parameter_reader(peer.parameter, peer.name)
-    return PublishedPeer(Published(peer.name, lambda url: HttpPeer(peer.name, url, sign=sign), read))
+    def connect(found: Address) -> Peer:
+        buckets = (*peer.buckets, *filter(None, [found.bucket]))
+        return HttpPeer(peer.name, found.url, places=partial(_places, buckets, peer.name, aws_sdk), sign=sign)
+
+    read = parameter_reader(peer.parameter, peer.bucket_parameter, peer.name)
+    return PublishedPeer(Published(peer.name, connect, read))
+
+
+@cache
+def _places(buckets: Sequence[str], region: str, aws_sdk: Sdk) -> Sequence[str]:
+    """Return with what the URLs of a peer's segments begin; for a bucket's name, where S3 has it.
+
+    Raises:
+        Unavailable: Where S3 has it cannot be found out.
+    """
+    if all("://" in bucket for bucket in buckets):
+        return buckets
+    from fenceline.adapters.aws.s3_place import place_of  # Only here: an extra.
+
+    return [one if "://" in one else place_of(one, region=region, sdk=aws_sdk).url for one in buckets]
 
 
 class _LazyPeers(Mapping[str, "Peer"]):
     """The configured peers by name. A peer is made when it is first asked for: most functions ask none."""
 
-    def __init__(self, peers: Sequence[PeerSettings]) -> None:
-        self._settings = {peer.name: peer for peer in peers}
+    def __init__(self, settings: Settings) -> None:
+        self._make = partial(_peer_of, region=settings.region, aws_sdk=settings.aws_sdk)
+        self._settings = {peer.name: peer for peer in settings.peers}
         self._made: dict[str, Peer] = {}
 
     def __getitem__(self, name: str) -> Peer:
         found = self._made.get(name)
         if found is None:
-            found = self._made.setdefault(name, _peer_of(self._settings[name]))
+            found = self._made.setdefault(name, self._make(self._settings[name]))
         return found
 
     def __iter__(self) -> Iterator[str]:

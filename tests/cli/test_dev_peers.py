@@ -64,3 +64,26 @@ def test_dev_serves_with_the_peers_that_it_is_given(served, tmp_path):
     assert dev(tmp_path).exit_code == 0
     peers = (PeerSettings("b", "http://127.0.0.1:8082"), PeerSettings("c", "https://c.example/v"))
     assert [arguments[0].peers for arguments in served] == [peers, peers, ()]
+
+
+def test_a_peer_with_its_stores_on_s3_is_fetched_from_its_buckets(served, tmp_path):
+    peers = "b=http://127.0.0.1:8082,c=https://c.example"
+    given = ("--peer-bucket", "b=objects-b", "--peer-bucket", "b=https://store.example/log")
+    assert dev(tmp_path, "--peers", peers, *given).exit_code == 0
+    assert [peer.buckets for peer in served[0][0].peers] == [("objects-b", "https://store.example/log"), ()]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("x=objects", "there is no peer 'x'"),
+        ("objects", "there is no peer 'objects'"),
+        ("b=", "a bucket of the peer b must be a bucket's name"),
+        ("b=s3://objects", "a bucket of the peer b must be a bucket's name"),
+    ],
+)
+def test_a_bucket_of_a_peer_that_makes_no_sense_is_one_line(tmp_path, text, told):
+    line = last_line(dev(tmp_path, "--peers", "b=http://127.0.0.1:8082", "--peer-bucket", text), 2)
+    assert line.startswith("Invalid value for '--peer-bucket': ")
+    assert told in line
+    assert not (tmp_path / "d").exists()

@@ -85,6 +85,19 @@ def test_a_terminal_shows_the_problem_of_a_region_after_the_table(run, a, monkey
     assert f"\nb: {problem}\n" in shown
 
 
+@pytest.mark.parametrize("command", [["regions", "list"], ["regions", "list", "--json"], ["replication", "status"]])
+def test_no_problem_of_an_older_service_steers_a_terminal(run, a, command):
+    a.status = {"regions": [region_status("b", problem="x\x1b]0;owned\x07\u202ey")]}
+    shown = run(*command[:2], "t", *command[2:]).output
+    assert "x\N{REPLACEMENT CHARACTER}]0;owned\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}y" in shown
+    assert not {"\x1b", "\x07", "\u202e"} & set(shown)
+
+
+def test_an_error_of_a_service_steers_no_terminal(run, a):
+    a.refusals["/v1/topics"] = errors.InvalidRequestError("\x1b[2J\u202e", field="regions")
+    assert error_line(run("topic", "create", "t", "--regions", "a,x")).isprintable()
+
+
 def test_a_region_that_is_no_peer_is_refused_by_the_service(run, a):
     a.refusals["/v1/topics"] = errors.InvalidRequestError("x is no peer of this region", field="regions")
     assert "INVALID_REQUEST: x is no peer" in error_line(run("topic", "create", "t", "--regions", "a,x"))

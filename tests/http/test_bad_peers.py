@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +12,8 @@ import httpx
 import pytest
 
 from fenceline.adapters.peer_connections import CannotReach
-from fenceline.regions.peer import Peers
+from fenceline.errors import printable
+from fenceline.regions.peer import PeerProblem, Peers
 from fenceline.service.log import Log
 from fenceline_http import wiring
 from tests.support.http_events import call
@@ -205,3 +207,28 @@ def test_a_log_of_another_history_is_not_taken(
     told = another.replication.status("orders").regions[0]
     assert "another history" in (told.problem or "")
     another.close()
+
+
+@pytest.mark.parametrize(
+    "text", ["\x1b]0;owned\x07", "\x9b31m", "\u202egnp.exe", "\u2066x", "\u200b", "a\r\nb\u2028c", "\ud800"]
+)
+def test_nothing_unprintable_of_a_peers_reaches_a_problem(
+    topic: str, sources: dict[str, Source], service: wiring.Service, runtime: FakeRuntime, text: str
+) -> None:
+    refusal = json.dumps({"code": text, "detail": text}).encode()
+    faults: list[Fault] = [
+        answers(400, refusal),
+        with_json(lambda answer: answer.update(region=f"x{text}")),
+        with_json(lambda answer: answer.update(regions=[text, f"x{text}"]), "/orders"),
+        entry(url=f"gopher://{text}"),
+        entry(chain=text, records=9),
+    ]
+    for fault in faults:
+        sources["b"].append("x")
+        sources["b"].fault = fault
+        runtime.advance(60_000)
+        replicate(service)
+        problem = status_of("b")["problem"]
+        assert problem
+        assert problem.isprintable(), fault
+    assert printable(text) == PeerProblem(text).args[0] != text

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from fenceline.format import control
 from fenceline.format.segment import Replicated
-from fenceline_http import wiring
-from tests.support.http_events import BATCH_TYPE, call
+from fenceline.settings import PeerSettings, Settings
+from fenceline_http import dispatch, wiring
+from tests.http.conftest import service_in_memory
+from tests.support.http_events import BATCH_TYPE, call, event
+from tests.support.peers import peers_named
 from tests.support.service import LogBuilder, data, marker
 
 PARTITION = "/v1/topics/orders/partitions/0"
@@ -51,7 +57,7 @@ ANSWER = {
 
 def test_the_segments_of_the_own_origin_say_what_a_puller_must_know(log: LogBuilder) -> None:
     told = segments("origin=own&offset=0")
-    assert told.keys() == ANSWER
+    assert told.keys() == ANSWER | {"chain_after"}
     assert {name: told[name] for name in ("region", "position", "log_start_own_records", "stable_own_records")} == {
         "region": "local",
         "position": 5,
@@ -166,3 +172,39 @@ def test_identities_are_refused_where_they_are_not_known() -> None:
         assert (refused.code, refused.json["field"]) == ("INVALID_REQUEST", "identity")
     both = call("GET", RECORDS, "offset=0&identity=true", headers={"accept": f"{BATCH_TYPE}, application/json"})
     assert both.json["records"][0]["number"] == 1
+
+
+SESSIONS = "arn:aws:sts::1:assumed-role"
+
+
+@pytest.mark.parametrize(
+    ("principal", "regions", "is_served"),
+    [
+        (f"{SESSIONS}/fenceline-peer/eu", ["local", "eu"], True),
+        (f"{SESSIONS}/fenceline-peer/eu", ["local", "ap"], False),
+        (f"{SESSIONS}/fenceline-peer/eu", ["local"], False),
+        (f"{SESSIONS}/fenceline-peer/us", ["local", "eu", "ap"], False),
+        (f"{SESSIONS}/fenceline-peer/local", ["local", "eu", "ap"], False),
+        # An older peer does not say which it is.
+        (f"{SESSIONS}/fenceline-peer/fenceline", ["local", "eu", "ap"], True),
+        (f"{SESSIONS}/fenceline-peer/fenceline", ["local", "eu"], False),
+        # Others are no peers.
+        (f"{SESSIONS}/another-peer/eu", ["local"], True),
+        ("arn:aws:iam::1:user/fenceline-peer", ["local"], True),
+        ("", ["local"], True),
+    ],
+)
+@pytest.mark.parametrize("query", ["origin=own", "origin=eu", "", "offset=9"])
+def test_segments_are_refused_to_a_peer_that_the_topics_regions_do_not_name(
+    query: str, principal: str, regions: list[str], is_served: bool
+) -> None:
+    made = service_in_memory(peers=peers_named("eu", "ap"))
+    peers = (PeerSettings("eu", "https://eu"), PeerSettings("ap", "https://ap"))
+    with closing(replace(made, settings=Settings(":memory:", peers=peers))) as service:
+        service.log.topics.create("orders", regions=regions)
+        sent = event("GET", SEGMENTS, query)
+        sent["requestContext"]["authorizer"] = {"iam": {"userArn": principal}}
+        told = dispatch.respond(None, sent, service)
+    assert told.status == ((416 if "9" in query else 200) if is_served else 403), told.body
+    if not is_served:
+        assert json.loads(told.body)["code"] == "NOT_AUTHORIZED"

@@ -37,6 +37,11 @@ def test_a_region_of_another_account_is_a_peer_of_each_that_is_deployed(peers: o
     assert (other.url, other.queue, other.role) == (THERE["url"], THERE["queue"], THERE["role"])
 
 
+def test_the_bucket_of_another_deployment_may_be_named() -> None:
+    assert parsed(with_(bucket="their-objects")).peers["eu-west-1"].bucket == "their-objects"
+    assert parsed(with_()).peers["eu-west-1"].bucket == ""
+
+
 def with_(**changed: Any) -> Mapping[str, Any]:
     return {"eu-west-1": {**THERE, **changed}}
 
@@ -55,6 +60,8 @@ OTHER_STACK = "arn:aws:iam::222222222222:role/Another-eu-west-1-peer"
         ({"eu-west-1": "https://there"}, "-c peers needs url, queue and role for eu-west-1"),
         ({"eu-west-1": {"url": THERE["url"], "role": THERE["role"]}}, "-c peers needs url, queue and role"),
         (with_(account="2"), "-c peers needs url, queue and role for eu-west-1, and nothing else"),
+        (with_(bucket="https://evil"), "-c peers needs for eu-west-1 the name of a bucket: 'https://evil'"),
+        (with_(bucket=""), "-c peers needs for eu-west-1 the name of a bucket: ''"),
         (with_(url="http://there"), "-c peers has no https URL for eu-west-1: url='http://there'"),
         (with_(url="https://there?x"), "-c peers has no https URL for eu-west-1"),
         (with_(url=None), "-c peers has no https URL for eu-west-1"),

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from fenceline.settings import Settings
+from fenceline.settings import PEER_SESSION, PeerSettings, Settings
 from fenceline_cli.commands import prices
 from fenceline_http import routes
 from functions import FUNCTIONS, WITH_PEERS
@@ -174,6 +174,9 @@ def test_what_one_stack_knows_of_another_is_what_that_stack_makes(
     variables = named(template, "AWS::Lambda::Function", "ReplicatorFunction")["Environment"]["Variables"]
     known = json.loads(variables["FENCELINE_PEERS"])["us-east-1"]
     assert f"ssm:{named(there, 'AWS::SSM::Parameter', 'ForPeersUrl')['Name']}" == known["url"]
+    bucket = named(there, "AWS::SSM::Parameter", "ForPeersBucket")
+    assert PeerSettings("us-east-1", known["url"]).bucket_parameter == bucket["Name"]
+    assert bucket["Value"] == {"Ref": next(iter(of_type(there, "AWS::S3::Bucket")))}
     assert known["role"].endswith(f"/{named(there, 'AWS::IAM::Role', 'ForPeersRole')['RoleName']}")
     assert known["queue"].endswith(f"/{named(there, 'AWS::SQS::Queue', 'QueuesPull')['QueueName']}")
     roles = {one["Properties"].get("RoleName") for one in of_type(there, "AWS::IAM::Role").values()} - {None}
@@ -247,7 +250,9 @@ def trust(template: Mapping[str, Any]) -> dict[str, list[str]]:
     document = named(template, "AWS::IAM::Role", "ForPeersRole")["AssumeRolePolicyDocument"]
     found = {}
     for one in document["Statement"]:
-        assert (one["Effect"], one["Action"], set(one["Condition"])) == ("Allow", "sts:AssumeRole", {"ArnEquals"})
+        assert (one["Effect"], one["Action"], set(one["Condition"])) == (
+            "Allow", "sts:AssumeRole", {"ArnEquals", "StringEquals"}
+        )  # fmt: skip
         account = one["Principal"]["AWS"].removeprefix("arn:aws:iam::").removesuffix(":root")
         found[account] = one["Condition"]["ArnEquals"]["aws:PrincipalArn"]
     return found
@@ -258,6 +263,14 @@ def test_the_role_for_peers_trusts_named_roles_of_named_accounts(template: Mappi
         account: [f"arn:aws:iam::{account}:role/{stack}-{which}" for which in ("pull", "admin")]
         for account, stack in (("111111111111", "Fenceline-us-east-1"), ("222222222222", "Theirs-us-west-2"))
     }
+
+
+def test_each_peer_takes_the_role_under_its_own_name(template: Mapping[str, Any]) -> None:
+    """By that name the service knows which topics it may have; the other name is of older versions."""
+    document = named(template, "AWS::IAM::Role", "ForPeersRole")["AssumeRolePolicyDocument"]
+    assert [one["Condition"]["StringEquals"] for one in document["Statement"]] == [
+        {"sts:RoleSessionName": [region, PEER_SESSION]} for region in ("us-east-1", "us-west-2")
+    ]
 
 
 def test_a_peer_may_get_topics_segments_and_health_and_no_other_route(template: Mapping[str, Any]) -> None:
@@ -329,9 +342,8 @@ def test_who_asks_peers_takes_their_roles_and_reads_their_addresses_and_no_other
     for name in ("admin", "replicator"):
         told = {json.dumps(one["Action"]): one["Resource"] for one in statements(template, name)}
         assert told['"sts:AssumeRole"'] == ["arn:aws:iam::111111111111:role/Fenceline-us-east-1-peer", OTHER.role]
-        assert told['"ssm:GetParameter"'] == (
-            "arn:aws:ssm:us-east-1:111111111111:parameter/fenceline/Fenceline-us-east-1/url"
-        )
+        parameters = "arn:aws:ssm:us-east-1:111111111111:parameter/fenceline/Fenceline-us-east-1"
+        assert told['"ssm:GetParameter"'] == [f"{parameters}/url", f"{parameters}/bucket"]
     for name in {*FUNCTIONS, *WITH_PEERS} - {"admin", "replicator"}:
         assert not actions(template, name) & {"sts:AssumeRole", "ssm:GetParameter"}
 

@@ -78,6 +78,28 @@ def test_nothing_is_taken_from_a_third_region_unless_its_origin_is_suspended(wor
     assert numbers(world["a"], "c") == [("c1", 1)]
 
 
+def test_nothing_is_taken_that_a_suspended_region_which_answers_does_not_show(world: RegionWorld) -> None:
+    """Its own link would find another history from then on."""
+    suspend(world["a"], "c")
+    world["c"].append("c1")
+    world["a"].pull()
+    world["b"].pull()
+    world["c"].append("c2")
+    world["b"].pull()
+    region = world["a"].peers["c"]
+    region.stale = region.segments(TOPIC, 0, origin="own", offset=0, limit=100)
+    region.stale = replace(region.stale, segments=region.stale.segments[:1], stable_own_records=1, position=1)
+    world["a"].pull()
+    assert "claims records of c that c does not show: claimed=2 shown=1" in (
+        contact(world["a"], "c", "b").problem or ""
+    )
+    assert of(world["a"], "c") == ["c1"]
+    region.stale = None
+    world.runtime.advance(60_000)
+    world["a"].pull()
+    assert of(world["a"], "c") == ["c1", "c2"]
+
+
 def test_the_records_of_a_suspended_region_go_on_while_it_answers(world: RegionWorld) -> None:
     suspend(world["a"], "c")
     world["c"].append("c1")

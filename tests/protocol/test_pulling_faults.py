@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from aiokafka.codec import zstd_encode
@@ -14,10 +15,13 @@ from fenceline.errors import InvalidRequestError, StoreUnavailableError
 from fenceline.format import batch, control, keys
 from fenceline.format.region_markers import Skip
 from fenceline.model.results import Bounds, SegmentEntry, SegmentList
-from fenceline.regions.contacts import Contact
+from fenceline.ports import Delete, Item
+from fenceline.regions.contacts import Contact, Place
+from fenceline.regions.link_item import value_of
 from tests.support.independent_codec import NOW, forge, record, varint
 from tests.support.regions import Region, RegionWorld
 from tests.support.service import TOPIC, LogBuilder, Part, data, marker, never_arrives, outcome, request
+from tests.support.transacting import Producer
 
 
 @pytest.fixture
@@ -250,6 +254,9 @@ def restored(world: RegionWorld, *values: str) -> None:
     topic_id = region.service.topic_id()
     for segment in region.segments():
         region.service.objects.store.delete(keys.segment_key(topic_id, 0, segment.base_offset))
+    head = keys.head_item(topic_id, 0)
+    for item in region.service.items.get([head]).values():
+        region.service.items.write([Delete(head, item.version)])
     builder = LogBuilder(topic_id=topic_id, region="a")
     for value in values:
         builder.add(data(value))
@@ -296,6 +303,123 @@ def test_a_source_that_comes_back_with_older_objects_is_known_by_a_process_that_
         assert contact(world["b"], "a").has_other_history
         world["a"].append(value)
     assert world["b"].values() == ["a0", "a1", "a2"]
+
+
+def test_a_source_that_was_restored_and_written_on_between_two_looks_is_noticed(world: RegionWorld) -> None:
+    """The process has compared before, met no problem since, and goes by its scan note (I17)."""
+    for n in range(3):
+        world["a"].append(f"a{n}")
+        world["b"].pull()
+    world["b"].pull()
+    restored(world, "a0", "z1", "z2", "z3")
+    for value in ("z4", "z5"):
+        world["b"].pull()
+        assert contact(world["b"], "a").has_other_history
+        world["a"].append(value)
+        world.runtime.advance(limits.PEER_PAUSE_MS_MAX)
+    assert world["b"].values() == ["a0", "a1", "a2"]
+
+
+def aborted(region: Region, *, is_ended: bool = True) -> None:
+    producer = Producer(region.service, region.log)
+    producer.begin()
+    producer.add(0)
+    producer.send("aborted")
+    if is_ended:
+        producer.end(is_commit=False)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize("is_open", [True, False])
+def test_a_process_that_took_nothing_itself_notices_it_by_the_note_of_another(
+    world: RegionWorld, *, is_open: bool, is_first: bool
+) -> None:
+    """What was looked at beyond the position was another log, whose numbers are used anew."""
+    if not is_first:
+        world["a"].append("a0")
+    aborted(world["a"])
+    aborted(world["a"], is_ended=not is_open)
+    world["b"].pull()
+    note = world["b"].own_replicator._contacts.notes(only_place(world["b"])).get(("a", "a"))
+    assert note is not None
+    assert note.chain
+    restored(world, *(f"z{n}" for n in range(20)))
+    log = world["b"].another()
+    replicator = world["b"].replicator(log)
+    assert replicator.run(TOPIC, 0).took_records == 0
+    assert replicator._contacts.of(only_place(world["b"]), "a").has_other_history
+
+
+def only_place(region: Region) -> Place:
+    (place,) = region.own_replicator._contacts._partitions
+    return place
+
+
+@pytest.mark.parametrize("is_empty", [True, False])
+def test_an_earlier_life_of_a_sources_topic_is_a_problem_before_anything_is_fetched(
+    world: RegionWorld, *, is_empty: bool
+) -> None:
+    """Its log was restored from before the topic was created anew. An operator hears of it, also where it is quiet."""
+    first = world["a"].service.topic_id()
+    world["a"].append("a1")
+    world["b"].pull()
+    world["a"].log.topics.delete(TOPIC)
+    world["a"].log.topics.create(TOPIC, regions=["a", "b"])
+    world["a"].append("a2")
+    world.runtime.advance(60_000)
+    world["b"].pull()
+    peer = world["b"].peers["a"]
+    peer.topic_seen = lambda topic: None if topic is None else replace(topic, topic_id=first)
+    peer.segments_seen = lambda answer: replace(
+        answer, topic_id=first, segments=[] if is_empty else answer.segments, chain_before=""
+    )
+    world["a"].append("a3")
+    world.runtime.advance(60_000)
+    fetched = peer.calls["body"]
+    for _ in range(2):
+        assert world["b"].pull().took_records == 0
+        assert "shows an earlier life of its topic" in (contact(world["b"], "a").problem or "")
+        world.runtime.advance(60_000)
+    assert peer.calls["body"] == fetched
+    assert world["b"].values() == ["a1", "a2"]
+
+
+def test_a_source_that_ends_before_what_was_looked_at_shows_another_history(world: RegionWorld) -> None:
+    world["a"].append("a0")
+    world["b"].pull()
+    aborted(world["a"])
+    world["b"].pull()
+    restored(world, "a0")
+    world["b"].pull()
+    assert contact(world["b"], "a").has_other_history
+
+
+def test_a_source_of_an_older_version_says_no_chain_value_and_is_compared_as_before(world: RegionWorld) -> None:
+    peer = world["b"].peers["a"]
+    peer.segments_seen = lambda answer: replace(answer, chain_before="", chain_after="")
+    for n in range(3):
+        world["a"].append(f"a{n}")
+        world["b"].pull()
+    assert world["b"].values() == ["a0", "a1", "a2"]
+    peer.segments_seen = lambda answer: answer  # it was upgraded
+    world["b"].pull()
+    world["a"].append("a3")
+    world["b"].pull()
+    assert world["b"].values() == ["a0", "a1", "a2", "a3"]
+    restored(world, "a0", "a1", "a2", "z3", "z4")
+    world["b"].pull()
+    assert contact(world["b"], "a").has_other_history
+
+
+def test_an_older_process_reads_a_link_item_with_chain_values(world: RegionWorld) -> None:
+    world["a"].append("a0")
+    world["b"].pull()
+    place = only_place(world["b"])
+    key = keys.link_item(place.topic_id, place.partition)
+    value: Any = world["b"].service.items.get([key])[key].value
+    (note,) = value["notes"]
+    assert len(note) == 6
+    assert value_of(Item(key, 1, {**value, "chains": []})).notes["a", "a"].chain == ""
 
 
 def test_records_that_cannot_be_taken_because_of_a_gap_count_as_lag(world: RegionWorld) -> None:

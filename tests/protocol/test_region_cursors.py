@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
+from fenceline import limits
 from fenceline.append.region_markers import UpdateEntry
+from fenceline.format import keys
 from fenceline.format.region_markers import Update, Updates
+from fenceline.log.checkpoint_items import Head
 from fenceline.model.requests import Acknowledgement
 from fenceline.model.subscription import GroupOffset
+from fenceline.ports import Put
+from fenceline.recovery.verify import verify_partition
 from fenceline.regions import snapshots
 from fenceline.subscriptions import cursors
+from fenceline.subscriptions.lifecycle import change_of
 from fenceline.subscriptions.snapshot_cache import NOTHING
+from fenceline.sweeper.sweep import sweep
 from tests.support.region_ticks import SUB, Ticking
 from tests.support.service import TOPIC, is_unavailable
 from tests.support.sweeping import Died
@@ -233,6 +242,206 @@ def test_an_update_moves_no_cursor_beyond_its_own_offset() -> None:
     regions.tick("b")
     assert regions.unread("b") == before
     assert {"b3", "b4", "b5"} <= {*before}
+
+
+# What a peer may claim
+
+
+@dataclass(frozen=True)
+class Raw(Updates):
+    """An UPDATE as a hostile region stores it."""
+
+    updates: Any
+
+    def to_value(self) -> dict[str, Any]:
+        return {"updates": self.updates}
+
+
+def say(regions: Ticking, name: str, *updates: Any) -> None:
+    """Let a region send one UPDATE marker."""
+    made = [one.to_value() if isinstance(one, Update) else one for one in updates]
+    regions.work(name).append(UpdateEntry(Raw(made)))
+
+
+def claim(regions: Ticking, position: int, subscription: str = SUB) -> Update:
+    return Update(subscription, "s", {"b": (regions.partition("b").topic_id, position)})
+
+
+@pytest.mark.parametrize("is_fresh", [True, False])
+def test_a_position_counts_only_up_to_what_a_response_gave_that_region(*, is_fresh: bool) -> None:
+    """Region a acknowledged nothing, and makes a position up; c has an answer that gave it one."""
+    regions = Ticking.of("a", "b", "c")
+    regions.subscribe("a")
+    regions["b"].append(*(f"b{n}" for n in range(4)))
+    regions.settle()
+    given = regions.state("b").regions.given
+    assert given.keys() == {"a"}
+    regions["b"].append("b4", "b5")
+    for name, position in (("a", given["a"] + 1), ("a", regions.state("b").next_offset), ("c", given["a"])):
+        say(regions, name, claim(regions, position))
+        regions.pull("b", name)
+        if is_fresh:
+            regions.world.replace_log("b")
+        regions.tick("b")
+        assert regions.cursor("b").mark == 0
+    say(regions, "a", claim(regions, given["a"]))
+    regions.pull("b", "a")
+    regions.tick("b")
+    assert regions.unread("b") == ["b4", "b5"]
+
+
+def test_positions_that_an_older_version_gave_still_count() -> None:
+    """Its heads do not say which they were."""
+    regions = both()
+    state = regions.state("b")
+    value = Head(state, 0).to_value()
+    value["regions"] = json.dumps({k: v for k, v in json.loads(value["regions"]).items() if k != "given"}).encode()
+    old = Head.from_value(value).state.regions
+    assert (old.given, old.given_from) == ({}, state.next_offset)
+    for position in range(state.next_offset):
+        assert old.has_given("a", position)
+    assert not old.has_given("a", state.next_offset)
+    assert Head.from_value(Head(state, 0).to_value()).state == state
+    put_head(regions, value)
+    regions.world.replace_log("b")
+    regions["b"].append("more")
+    put_head(regions, Head(regions.state("b"), 0).to_value())
+    assert regions.state("b").regions.given_from > 0
+    topic = regions.item("b").topic
+    assert not verify_partition(regions["b"].log.context, topic, 0).problem
+
+
+def put_head(regions: Ticking, value: Any) -> None:
+    items, key = regions["b"].service.items, keys.head_item(regions.partition("b").topic_id, 0)
+    known = items.get([key]).get(key)
+    items.write([Put(key, value, 1_000 + value["next_offset"], None if known is None else known.version)])
+
+
+BAD_MEMBERS: dict[str, dict[str, Any]] = {
+    "subscription": {"subscription": "a/b"},
+    "no subscription": {"subscription": None},
+    "positions": {"positions": {"b": ["x", -1]}},
+    "origins that were never there": {"from": {"b": "all"}},
+    "id": {"id": "\x1b"},
+    "region": {"active_region": "B\u202e"},
+    "number": {"active_n": 2**63},
+    "negative": {"active_n": -1},
+}
+
+
+@pytest.mark.parametrize("bad", [*BAD_MEMBERS.values(), *([None], 7, "x")], ids=str)
+def test_a_bad_member_drops_itself_and_not_the_marker(bad: Any) -> None:
+    regions = both()
+    good = claim(regions, regions.state("b").regions.given["a"])
+    member = {**good.to_value(), "subscription": "other", **bad} if isinstance(bad, dict) else bad
+    say(regions, "a", Update("one"), member, good)
+    regions.pull("b", "a")
+    regions.tick("b")
+    assert regions.unread("b") == []
+    assert regions.subscription("b", "one") is not None
+    if isinstance(bad, dict) and "subscription" not in bad:
+        other = regions.subscription("b", "other")
+        assert other is not None, "that it exists can be read"
+        is_advice = bad.keys() <= {"active_region", "active_n"}
+        assert (len(regions.unread("b", "other")) == 0) == is_advice, "without what was never there nothing is passed"
+        assert (other.active_region, other.active_n) == (None, 0)
+
+
+DAY_MS = 24 * 3_600_000
+
+
+def names(regions: Ticking, name: str) -> list[str]:
+    return [one.name for one in regions[name].log.subscriptions.list(TOPIC)[0]]
+
+
+def thorough(regions: Ticking, name: str) -> None:
+    report = sweep(regions[name].log, duration_ms=60_000, is_thorough=True)
+    assert report is not None
+    assert not report.problems
+
+
+def test_the_updates_of_a_region_make_a_bounded_number_of_subscriptions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "HEARD_SUBSCRIPTIONS_MAX", 3)
+    regions = Ticking.of("a", "b", "c")
+    for _ in range(2):
+        say(regions, "a", *(Update(f"of-a-{n}") for n in range(5)))
+        regions.pull("b", "a")
+        regions.tick("b")
+    say(regions, "c", Update("of-c"))
+    regions.pull("b", "c")
+    regions.tick("b")
+    assert names(regions, "b") == ["of-a-0", "of-a-1", "of-a-2", "of-c"]
+    regions.subscribe("b", subscription="of-a-1")  # a caller takes it over
+    say(regions, "a", Update("of-a-4"), Update("of-a-3"))
+    regions.pull("b", "a")
+    regions.tick("b")
+    assert names(regions, "b") == ["of-a-0", "of-a-1", "of-a-2", "of-a-4", "of-c"]
+
+
+def test_subscriptions_that_updates_made_expire_unless_they_are_told_again_or_used() -> None:
+    regions = Ticking.of("a", "b")
+    regions.subscribe("a", subscription="honest")
+    regions.settle()
+    regions["a"].append("1", "2")
+    say(regions, "a", *(Update(name) for name in ("junk", "used", "taken")))
+    regions.settle()
+    assert names(regions, "b") == ["honest", "junk", "taken", "used"]
+    regions.acknowledge("b", 0, subscription="used")
+    regions["b"].log.subscriptions.subscribe(TOPIC, "taken")
+    for day in range(0, 40, 5):
+        regions.settle()
+        thorough(regions, "b")
+        assert ("junk" in names(regions, "b")) == (day < 30)
+        assert {"honest", "used", "taken"} <= {*names(regions, "b")}
+        regions.world.runtime.advance(5 * DAY_MS)
+    told = [one.subscription for page in regions.updates("a") for one in page.updates]
+    assert told.count("honest") == 4, "when it was made, and at the first look after each week"
+    regions["a"].log.subscriptions.unsubscribe(TOPIC, "honest")
+    regions.world.runtime.advance(limits.HEARD_MS + DAY_MS)
+    regions.settle()
+    thorough(regions, "b")
+    assert names(regions, "b") == ["taken", "used"]
+    assert regions.subscription("b", "junk") is None
+
+
+def test_what_an_older_version_made_does_not_expire() -> None:
+    regions = both()
+    known = regions.subscription("b")
+    assert known is not None
+    assert known.heard is not None
+    regions["b"].service.items.write([change_of(known, replace(known, heard=None))])
+    regions.world.runtime.advance(limits.HEARD_MS + DAY_MS)
+    thorough(regions, "b")
+    assert regions.subscription("b") is not None
+
+
+def test_the_number_of_an_advice_never_leaves_the_numbers_that_the_others_read() -> None:
+    regions = both()
+    most = limits.INT64_MAX
+    for _ in range(2):
+        say(
+            regions, "a", Update(SUB, active_region="a", active_n=most), Update("new", active_region="a", active_n=most)
+        )
+        regions.pull("b", "a")
+        regions.tick("b")
+        for name in (SUB, "new"):
+            found = regions.subscription("b", name)
+            assert found is not None
+            assert (found.active_region, found.active_n) == ("a", limits.ACTIVE_N_STEP_MAX)
+    for advice in ("b", None, "b"):
+        regions["b"].log.subscriptions.subscribe(TOPIC, SUB, active_region=[advice])
+        found = regions.subscription("b")
+        assert found is not None
+        assert found.active_region == advice
+    assert found is not None
+    known = replace(found, active_n=most)
+    regions["b"].service.items.write([change_of(found, known)])
+    regions["b"].log.subscriptions.subscribe(TOPIC, SUB, active_region=["a"])
+    found = regions.subscription("b")
+    assert found is not None
+    assert (found.active_region, found.active_n) == ("a", most)
+    regions.tick("b")
+    assert regions.updates("b")[-1].updates[-1].active_n == most
 
 
 # Costs

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
 import pytest
 
 from fenceline import errors, limits
+from fenceline.append.region_markers import ResponseEntry
+from fenceline.log.state import TentativeState
+from fenceline.log.tail import verified_tail
 from fenceline.regions.own_link import OwnLink
+from fenceline.regions.work import append_marker
 from tests.support.regions import RegionWorld
 from tests.support.service import TOPIC
 
@@ -314,6 +319,62 @@ def test_a_snapshot_has_one_id_in_every_partition_and_waits_for_the_regions_that
     with pytest.raises(errors.InvalidRequestError) as refusal:
         log.replication.snapshot(TOPIC)
     assert refusal.value.field == "regions"
+
+
+@dataclass(frozen=True)
+class Claim(ResponseEntry):
+    """An answer to a REQUEST that claims what it likes."""
+
+    def check(self, tentative: TentativeState, now_ms: int) -> Any:
+        regions = tentative.state.regions._replace(unanswered=(self.unanswered,))
+        return super().check(TentativeState(tentative.state._replace(regions=regions), {}), now_ms)
+
+
+def claims(world: RegionWorld, name: str, **origins: tuple[str, int]) -> None:
+    """Let a region answer a's REQUEST in partition 0, and a take that answer."""
+    pull(world, name, "a")
+    log = world[name].log
+    known, _ = log._resolver.resolve(TOPIC, 0)
+    appender = log._resolver.appender(known.item.topic, 0)
+    (asked,) = verified_tail(appender.partition).state.regions.unanswered
+    append_marker(appender, Claim(asked._replace(origins=origins), known.item.topic.topic_id), 10_000)
+    pull(world, "a", name)
+
+
+@pytest.mark.parametrize("is_other_life", [True, False])
+def test_a_claim_above_what_the_third_region_itself_shows_is_the_claimers_problem(
+    world: RegionWorld, *, is_other_life: bool
+) -> None:
+    world["c"].append("1", "2")
+    life = world["c"].service.topic_id()
+    snapshot_id = world["a"].log.replication.snapshot(TOPIC)
+    claims(world, "b", c=("made-up" if is_other_life else life, 3))
+    claims(world, "c")
+    status, regions = shown(world)
+    assert [one.waiting_for for one in status.pending if one.partition == 0] == [["c"]]
+    assert status.pending[0].snapshot_id == snapshot_id
+    assert "it claims records of c that c does not show" in regions["b"].problem
+    assert "partition=0 claimed=3 shown=2" in regions["b"].problem
+    assert regions["c"].problem is None
+    world.runtime.advance(500)  # b had seen it later than a's last look at c
+    world["c"].append("3")
+    if not is_other_life:
+        assert shown(world)[1]["b"].problem is None
+        pull(world, "a", "c")
+        assert [one.waiting_for for one in shown(world)[0].pending if one.partition == 0] == [[]]
+
+
+def test_what_a_third_region_shows_and_is_not_here_yet_is_nobodys_problem(world: RegionWorld) -> None:
+    world["a"].log.replication.snapshot(TOPIC)
+    claims(world, "c")
+    world["c"].append("1", "2")
+    claims(world, "b", c=(world["c"].service.topic_id(), 2))
+    status, regions = shown(world)
+    assert [one.waiting_for for one in status.pending if one.partition == 0] == [["c"]]
+    assert {one.problem for one in regions.values()} == {None}
+    world["a"].peers["c"].is_down = True
+    world.runtime.advance(60_000)
+    assert shown(world)[1]["b"].problem is None, "what c has is not known"
 
 
 def test_a_topic_in_one_region_has_no_snapshots(world: RegionWorld) -> None:

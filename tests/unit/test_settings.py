@@ -32,6 +32,14 @@ def test_a_peer_in_the_environment_needs_no_more_than_a_url() -> None:
     assert Settings.from_env(given).peers == (PeerSettings("b", "http://b"),)
 
 
+def test_the_buckets_of_a_peer_come_back_from_the_environment_too() -> None:
+    peer = PeerSettings("b", "https://b.example", buckets=("fenceline-b", "https://store.example/log"))
+    settings = Settings("d", region="a", peers=(peer,))
+    assert Settings.from_env(settings.to_env()) == settings
+    assert PeerSettings("b", "ssm:/fenceline/b/url").bucket_parameter == "/fenceline/b/bucket"
+    assert PeerSettings("b", "https://b.example").bucket_parameter == ""
+
+
 def test_a_url_that_exists_only_when_it_is_deployed_is_taken() -> None:
     assert PeerSettings("b", "${Token[Url.1]}").url == "${Token[Url.1]}"
 
@@ -44,6 +52,11 @@ def test_a_url_that_exists_only_when_it_is_deployed_is_taken() -> None:
         ('{"b": "http://b"}', "FENCELINE_PEERS must be JSON"),
         ('{"b": {"uri": "http://b"}}', "FENCELINE_PEERS must be JSON"),
         ('{"b": {"url": ""}}', "the peer b has no URL"),
+        ('{"b": {"url": "http://b", "buckets": 7}}', "FENCELINE_PEERS must be JSON"),
+        (
+            '{"b": {"url": "http://b", "buckets": ["s3://x"]}}',
+            "a bucket of the peer b must be a bucket's name",
+        ),
         ('{"local": {"url": "http://b"}}', "a region is no peer of its own"),
     ],
 )

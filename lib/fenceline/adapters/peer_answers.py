@@ -7,6 +7,7 @@ Not here: whether what is promised is true: bodies are compared with their entri
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NoReturn
@@ -15,6 +16,7 @@ from fenceline import limits
 from fenceline.model.results import AbortedTransaction, Bounds, OriginEntry, SegmentEntry, SegmentList
 from fenceline.regions.peer import PeerTopic
 
+_CHAIN = re.compile(r"[0-9a-f]{0,64}", re.ASCII)
 _TEXT_CHARS_MAX = 256  # of an id, a name or a chain value
 
 
@@ -73,6 +75,9 @@ def segments(answer: Mapping[str, Any]) -> SegmentList:
         position,
         kept,
         stable,
+        # A source of an older version does not say them.
+        _chain(answer, "chain_before"),
+        _chain(answer, "chain_after"),
     )
 
 
@@ -136,6 +141,16 @@ def _text(answer: Mapping[str, Any], name: str, path: str = "") -> str:
 
 def _text_or_none(answer: Mapping[str, Any], name: str, path: str) -> str | None:
     return None if answer.get(name) is None else _text(answer, name, path)
+
+
+def _chain(answer: Mapping[str, Any], name: str) -> str:
+    """Return a chain value; "" for none."""
+    value = answer.get(name)
+    if value is None:
+        return ""
+    if type(value) is not str or not _CHAIN.fullmatch(value):
+        _refuse(name, "a chain value")
+    return value
 
 
 def _flag(answer: Mapping[str, Any], name: str) -> bool:

@@ -2,7 +2,8 @@
 
 Rule: an answer is believed only if each of its members has the promised type and bounds, and if it names the configured
 region. Otherwise the call ends with ``PeerProblem``, and nothing of the answer is used. A call ends in bounded time,
-reads a bounded number of bytes, and follows no redirect.
+reads a bounded number of bytes, and follows no redirect. Segments are fetched from the peer's own host, and from the
+configured places. A peer could otherwise let this region ask any host that it reaches.
 
 Rule: a peer that let a call wait in vain is not called for 1 s, doubled each time up to 30 s. Then one call tries it.
 Each other call fails at once meanwhile, so that threads are free for other peers. A call of ``within`` is made all the
@@ -18,15 +19,16 @@ import copy
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
-from urllib.parse import quote, urlencode, urlsplit
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+from urllib.parse import quote, unquote, urlencode, urlsplit
 
 from fenceline import limits
 from fenceline.adapters import peer_answers
 from fenceline.adapters.peer_answers import Refused
 from fenceline.adapters.peer_connections import CannotReach, Carrier, Connections
 from fenceline.model.results import SegmentList
+from fenceline.ports import Unavailable
 from fenceline.regions.peer import BeyondEnd, PeerProblem, PeerTopic
 
 CONNECT_MS = 2_000
@@ -43,6 +45,8 @@ class HttpPeer:
 
     Args:
         name: The name that the region must give itself.
+        places: Returns with what the URLs of segments may begin, beside the service's own scheme, host and port. It is
+            called where a URL leads elsewhere.
         sign: The signer of requests to the service; bodies are fetched by URLs that need no signature.
         carrier: What brings the requests there, for tests; ``None`` is the network.
         answer_ms: How long an answer may take as a whole.
@@ -53,12 +57,15 @@ class HttpPeer:
         name: str,
         url: str,
         *,
+        places: Callable[[], Sequence[str]] = tuple,
         sign: Signer | None = None,
         carrier: Carrier | None = None,
         answer_ms: int = ANSWER_MS,
     ) -> None:
         self._name = name
         self._url = url.rstrip("/")
+        self._own = _split(self._url)._replace(path="/")
+        self._places = places
         self._sign = sign
         self._answer_ms = answer_ms
         self._silence = _Silence()
@@ -103,8 +110,7 @@ class HttpPeer:
         return found
 
     def body(self, url: str, size: int) -> bytes:
-        if not self._is_fetched(url):
-            raise self._problem(f"a segment's URL has another scheme than the service: url={_shown(url)}")
+        self._check_place(url)
         status, content = self._get(url, bytes_max=size)
         if status != 200:
             raise self._problem(f"it gave no segment: status={status}")
@@ -112,12 +118,29 @@ class HttpPeer:
             raise self._problem(f"it sent a segment of another size: bytes={len(content)} announced={size}")
         return content
 
-    def _is_fetched(self, url: str) -> bool:
-        """Return True if a segment may be fetched by ``url``: by HTTPS, or as the service itself."""
+    def _check_place(self, url: str) -> None:
+        """Check that a segment may be fetched by ``url``.
+
+        Raises:
+            PeerProblem: It leads elsewhere than to the peer's host and the configured places.
+        """
         try:
-            return urlsplit(url).scheme in ("https", urlsplit(self._url).scheme)
+            place = _split(url)
         except ValueError:
-            return False
+            place = None
+        if place is None or place.scheme not in ("https", self._own.scheme):
+            raise self._problem(f"a segment's URL has another scheme than the service: url={_shown(url)}")
+        if place.is_within(self._own):
+            return
+        try:
+            known = [_split(one) for one in self._places()]
+        except Unavailable as error:
+            raise self._problem(f"where its bucket is cannot be found out: reason={_shown(error)}") from error
+        if not any(map(place.is_within, known)):
+            raise self._problem(
+                "a segment's URL leads neither to its host nor to a configured bucket;"
+                f" name the bucket, if its segments are there: url={_shown(url.partition('?')[0])}"
+            )
 
     def _json(self, path: str, params: Mapping[str, str | int]) -> dict[str, Any] | None:
         """Return what the service answers; ``None`` if it has no such topic or partition."""
@@ -190,6 +213,31 @@ class HttpPeer:
 
     def _problem(self, what: str) -> PeerProblem:
         return PeerProblem(f"the peer {self._name}: {what}")
+
+
+class _Place(NamedTuple):
+    """Where a URL leads."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str
+
+    def is_within(self, known: _Place) -> bool:
+        """Return True if this is a place whose URL begins with that of ``known``, up to a slash."""
+        within = known.path.rstrip("/") + "/"
+        return self[:3] == known[:3] and self.path.startswith(within) and ".." not in unquote(self.path).split("/")
+
+
+def _split(url: str) -> _Place:
+    """Return where a URL leads.
+
+    Raises:
+        ValueError: It cannot be read.
+    """
+    parts = urlsplit(url)
+    port = parts.port or {"http": 80, "https": 443}.get(parts.scheme, 0)
+    return _Place(parts.scheme, parts.hostname or "", port, parts.path or "/")
 
 
 class _Silence:

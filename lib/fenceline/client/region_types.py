@@ -6,9 +6,10 @@ Rule: an unknown member is ignored, as in ``types``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, TypeVar
 
+from fenceline.errors import printable
 from fenceline.model.region import Gap, PendingSnapshot, RegionStatus, ReplicationStatus, ShownSnapshot
 
 Answer = Mapping[str, Any]
@@ -30,7 +31,9 @@ def replication_of(pages: Sequence[Answer]) -> ReplicationStatus:
 
 
 def region_of(answer: Answer) -> RegionStatus:
-    return _flat(RegionStatus, answer)
+    status = _flat(RegionStatus, answer)
+    # An older service shows it as the peer sent it.
+    return status if status.problem is None else replace(status, problem=printable(status.problem))
 
 
 def _flat(shape: type[T], answer: Answer) -> T:

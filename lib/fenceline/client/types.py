@@ -114,6 +114,8 @@ def segments_of(answer: Answer) -> SegmentList:
         position=answer.get("position", entries[-1].next_offset if entries else 0),
         log_start_own_records=answer.get("log_start_own_records", 0),
         stable_own_records=answer.get("stable_own_records", 0),
+        chain_before=answer.get("chain_before", ""),
+        chain_after=answer.get("chain_after", ""),
     )
 
 

@@ -1,8 +1,8 @@
 """The values of the markers between regions: REQUEST, RESPONSE, SNAPSHOT, UPDATE, SKIP ("Markers between regions").
 
 Rule: ``from_value`` returns ``None`` for a value that cannot be used, or that has another round. The fold passes such a
-marker over: a peer's mistake never stops a log. Names and ids are short and plain, so that what a head holds of them is
-bounded. Stored names are never renamed.
+marker over: a peer's mistake never stops a log. Of several updates in a marker, each counts by itself. Names and ids
+are short and plain, so that what a head holds of them is bounded. Stored names are never renamed.
 
 Not here: what a marker does to the state (``log.region_state``), and when one is due (``regions.snapshots``).
 """
@@ -26,7 +26,7 @@ LEGAL_SUBSCRIPTION = re.compile(rf"(?!\.\.?\Z)[A-Za-z0-9._-]{{1,{limits.SUBSCRIP
 LEGAL_ID = re.compile(r"[A-Za-z0-9_-]{1,32}", re.ASCII)  # of a topic, or of a snapshot
 
 
-def _lenient(parse: Callable[[Mapping[str, Any]], T], value: Mapping[str, Any]) -> T | None:
+def _lenient(parse: Callable[[Mapping[str, Any]], T | None], value: Mapping[str, Any]) -> T | None:
     try:
         return parse(value)
     except (KeyError, TypeError, ValueError, AttributeError):
@@ -153,20 +153,29 @@ class Updates:
         return _lenient(cls._parsed, value)
 
     @classmethod
-    def _parsed(cls, value: Mapping[str, Any]) -> Updates:
-        return cls([_update(one) for one in value["updates"][: limits.UPDATES_PER_MARKER_MAX]])
+    def _parsed(cls, value: Mapping[str, Any]) -> Updates | None:
+        found = (_lenient(_update, one) for one in value["updates"][: limits.UPDATES_PER_MARKER_MAX])
+        usable = [one for one in found if one is not None]
+        return cls(usable) if usable else None
 
 
 def _update(value: Mapping[str, Any]) -> Update:
+    """Return an update. Of a position that cannot be read only that the subscription exists is left, and its advice.
+
+    Without what the sender never had (``from``), no position may count (I22).
+    """
+    subscription = _subscription(value["subscription"])
+    where, advice = _lenient(_where, value) or ("", {}, {}), _lenient(_advice, value) or (None, 0)
+    return Update(subscription, *where, *advice)
+
+
+def _where(value: Mapping[str, Any]) -> tuple[str, Positions, Positions]:
+    return _id(value["id"]) if value.get("id") else "", _pairs(value["positions"]), _pairs(value["from"])
+
+
+def _advice(value: Mapping[str, Any]) -> tuple[str | None, int]:
     active = value.get("active_region")
-    return Update(
-        _subscription(value["subscription"]),
-        _id(value["id"]) if value.get("id") else "",
-        _pairs(value["positions"]),
-        _pairs(value["from"]),
-        None if active is None else _region(active),
-        _number(value.get("active_n", 0)),
-    )
+    return None if active is None else _region(active), _number(value.get("active_n", 0))
 
 
 @dataclass(frozen=True, slots=True)

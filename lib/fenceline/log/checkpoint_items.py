@@ -171,7 +171,7 @@ class Head:
             # Absent in version 2, to which no other region's records came.
             own_next=value.get("own_next", value["data_next"]),
             lives_from=value.get("lives_from", 0),
-            regions=region_state_items.unpacked(value.get("regions", b"")),
+            regions=region_state_items.unpacked(value.get("regions", b""), value["next_offset"]),
         )
         view = value.get("compacted_view")  # absent in an older head
         return cls(

@@ -177,6 +177,12 @@ class RegionState(NamedTuple):
     repeats: int = 0  # the snapshots since then that were not final
     update_next: int = 0  # the offset after the newest UPDATE of another region
     skipped: int = 0  # records that an operator gave up
+    given: Mapping[str, int] = MappingProxyType({})  # by region, the highest position that a RESPONSE gave it
+    given_from: int = 0  # of REQUESTs below this offset ``given`` may lack positions: an older version folded them
+
+    def has_given(self, region: str, position: int) -> bool:
+        """Return True if a RESPONSE gave the region a position as high as this, or may have."""
+        return position <= max(self.given.get(region, -1), self.given_from - 1)
 
 
 NOTHING = RegionState()
@@ -242,7 +248,9 @@ def _answered(state: RegionState, response: Response, place: Place) -> RegionSta
     if place.origin is None:
         question = response.to, response.snapshot_id
         left = tuple(one for one in state.unanswered if (one.origin, one.snapshot_id) != question)
-        return state._replace(unanswered=left)
+        given = {**state.given, response.to: max(response.position, state.given.get(response.to, 0))}
+        # Only to what was asked, so that each region in ``given`` is in ``origins``, too.
+        return state._replace(unanswered=left, given=given if len(left) < len(state.unanswered) else state.given)
     if response.to != place.region or response.topic_id != place.origin_topic_id:
         return state
     # What it had of this region lies below the REQUEST here.

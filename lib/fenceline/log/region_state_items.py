@@ -54,6 +54,7 @@ def packed(state: RegionState, origins: Mapping[str, Origin]) -> bytes:
             for one in state.snapshots
         ],
         **{name: getattr(state, name) for name in _NUMBERS},
+        "given": [state.given_from, dict(state.given)],
     }
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode()
 
@@ -61,11 +62,16 @@ def packed(state: RegionState, origins: Mapping[str, Origin]) -> bytes:
 _NUMBERS = ("requested_at", "requested_records", "covered", "repeats", "update_next", "skipped")
 
 
-def unpacked(data: bytes) -> RegionState:
-    """Return what ``packed`` made; nothing of an older head."""
+def unpacked(data: bytes, next_offset: int = 0) -> RegionState:
+    """Return what ``packed`` made; nothing of an older head.
+
+    Args:
+        next_offset: The head's. Below it, a version that does not know ``given`` has folded, and noted no position.
+    """
     if not data:
         return NOTHING
     value = json.loads(data)
+    given_from, given = value.get("given", (next_offset, {}))
     return RegionState(
         asked=tuple(
             Asked(
@@ -91,6 +97,8 @@ def unpacked(data: bytes) -> RegionState:
             for one in value["snapshots"]
         ),
         **{name: value[name] for name in _NUMBERS},
+        given=given,
+        given_from=given_from,
     )
 
 

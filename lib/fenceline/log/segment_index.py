@@ -35,6 +35,7 @@ class SegmentIndex:
         self._origins: dict[int, str] = {}
         self._metadata: dict[int, SegmentMetadata] = {}  # as it was read last
         self._own_records: dict[int, int] = {}  # by offset; see ``own_records``
+        self._chains: dict[int, str] = {}  # by offset; see ``read.segments``
         self._reached = 0  # every segment below this offset exists
 
     def add(self, base: int, end: int, metadata: SegmentMetadata | None = None) -> None:
@@ -65,6 +66,7 @@ class SegmentIndex:
             self._drop(self._bases[at:])
             del self._bases[at:]
             self._own_records.clear()
+            self._chains.clear()
             self._reached = min(self._reached, offset)
 
     def _drop(self, bases: Sequence[int]) -> None:
@@ -107,6 +109,18 @@ class SegmentIndex:
             self._own_records[offset] = count
             if len(self._own_records) > limits.INDEX_OWN_RECORDS_MAX:
                 del self._own_records[next(iter(self._own_records))]
+
+    def chain(self, offset: int) -> str | None:
+        """Return the chain value below ``offset``, if that is remembered; see ``read.segments``."""
+        with self._lock:
+            return self._chains.get(offset)
+
+    def add_chain(self, offset: int, chain: str) -> None:
+        """Remember the chain value below ``offset``, until newer ones take its place."""
+        with self._lock:
+            self._chains[offset] = chain
+            if len(self._chains) > limits.INDEX_OWN_RECORDS_MAX:
+                del self._chains[next(iter(self._chains))]
 
     def reach(self, offset: int) -> None:
         """Remember that every segment below ``offset`` exists.

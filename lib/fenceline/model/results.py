@@ -107,6 +107,10 @@ class SegmentList(Bounded):
     position: int = 0  # ask there next
     log_start_own_records: int = 0  # own data records below the first batch that is kept
     stable_own_records: int = 0  # own data records below the last stable offset
+    # Of the asked region's own segments alone; "" where it is not known, or no longer kept.
+    chain_before: str = ""  # the chain value before the segment that holds the offset that was asked for
+    # The one before the segment that holds ``position``, or the last stable offset, if that is lower.
+    chain_after: str = ""
 
 
 @dataclass(frozen=True, slots=True)

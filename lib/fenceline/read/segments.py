@@ -11,7 +11,7 @@ Not here: the segments' bodies; see ``Context.segment``.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import accumulate, pairwise
 from typing import NamedTuple, TypeAlias
@@ -105,7 +105,13 @@ def _list_of(partition: Partition, origin: str, offset: int | None, limit: int) 
     shown = entries[: _fitting(entries)]
     if len(shown) < len(entries):
         position = entries[len(shown)].base_offset
-    return _answer(partition, tail, shown, has_more=position < bounds.next_offset, position=position)
+    answer = _answer(partition, tail, shown, has_more=position < bounds.next_offset, position=position)
+    if origin:
+        return answer
+    looked_to = min(position, bounds.last_stable_offset)
+    # Without an offset the puller has looked at nothing yet that it could compare.
+    before = "" if offset is None or offset < bounds.log_start_offset else _chain_below(partition, tail, offset)
+    return replace(answer, chain_before=before, chain_after=_chain_below(partition, tail, looked_to))
 
 
 def _answer(
@@ -121,6 +127,27 @@ def _answer(
         log_start_own_records=own_records_below(partition, tail, tail.bounds.log_start_offset),
         stable_own_records=own_records_below(partition, tail, tail.bounds.last_stable_offset),
     )
+
+
+def _chain_below(partition: Partition, tail: Tail, offset: int) -> str:
+    """Return the chain value before the segment that holds ``offset``; "" if nothing that is kept lies before it.
+
+    It covers every segment below. It costs one metadata read at most where ``offset`` is not the log's end, and is
+    remembered.
+    """
+    if offset >= tail.bounds.next_offset:
+        # A puller that has looked so far asks from here next.
+        partition.index.add_chain(tail.bounds.next_offset, tail.state.chain)
+        return tail.state.chain
+    known = partition.index.chain(offset)
+    if known is not None:
+        return known
+    base = base_of(partition, offset)
+    if base <= tail.bounds.log_start_offset:
+        return ""
+    chain = metadata_of(partition, base_of(partition, base - 1)).chain
+    partition.index.add_chain(offset, chain)
+    return chain
 
 
 def _fitting(entries: Sequence[SegmentEntry]) -> int:

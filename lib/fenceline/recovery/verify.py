@@ -23,6 +23,7 @@ from fenceline.format.segment import Segment
 from fenceline.log.checkpoint_items import Head, producer_from_value
 from fenceline.log.context import Context
 from fenceline.log.replay import Replay, begin, newest_state
+from fenceline.log.state import PartitionState
 from fenceline.model.topic import Topic
 from fenceline.ports import NotFound, Unavailable
 from fenceline.recovery.transaction_findings import findings
@@ -179,6 +180,15 @@ def _check_claims(claims: list[_Outline], replay: Replay) -> None:
             raise CorruptLogError(f"{claim.what} names an offset that no segment ends at: offset={claim.offset}")
 
 
+def _holds(replayed: PartitionState, head: PartitionState) -> bool:
+    """Return True if a head has what the log says. What an older version has not noted is left out on both sides."""
+    lacks = head.regions.given_from
+    if lacks and lacks != replayed.regions.given_from:
+        regions = replayed.regions._replace(given=head.regions.given, given_from=lacks)
+        replayed = replayed._replace(regions=regions)
+    return replayed == head
+
+
 def _claims(context: Context, topic: Topic, partition: int) -> Iterable[_Outline]:
     # The head first: an item that is read after it holds all that the head's offset promises ("The checkpoint").
     head_key = keys.head_item(topic.topic_id, partition)
@@ -203,7 +213,7 @@ def _claims(context: Context, topic: Topic, partition: int) -> Iterable[_Outline
     if found is None:
         return
     head = Head.from_value(found.value)
-    yield _Outline(head.next_offset, "the head's checkpoint", lambda replay: replay.state == head.state)
+    yield _Outline(head.next_offset, "the head's checkpoint", lambda replay: _holds(replay.state, head.state))
     if head.log_start > head.next_offset:
         yield _Outline(head.next_offset, "the log start, beyond the checkpoint,", lambda _: False)
     lapsed_before = context.runtime.now_ms() - topic.setting("producer.id.expiration.ms")

@@ -1,8 +1,8 @@
 """Applying: how a cursor follows another region's UPDATE (DESIGN.md, "Cursors in several regions").
 
 Rule: an UPDATE moves a cursor forward only, and never over a record that was offered in neither region (I22). It passes
-no record of an earlier life of an origin, and none that the sender never had. Where the log cannot show that, the
-cursor stays, and waits for a consumer here.
+no record of an earlier life of an origin, and none that the sender never had. Nor does it reach beyond what a RESPONSE
+of this log gave the sender. Where the log cannot show that, the cursor stays, and waits for a consumer here.
 
 Rule: UPDATEs are applied in the order of the log, and only then is that remembered. To apply one twice changes nothing.
 
@@ -11,12 +11,13 @@ Not here: how an UPDATE is sent (``updates``).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from fenceline import limits
-from fenceline.format import control
+from fenceline.format import control, keys
 from fenceline.format.batch import MalformedBatch
 from fenceline.format.region_markers import Update, Updates
 from fenceline.format.segment import Segment
@@ -30,7 +31,7 @@ from fenceline.regions.work import Work
 from fenceline.subscriptions import backlog, cursor_store
 from fenceline.subscriptions.cursor_store import Stored
 from fenceline.subscriptions.cursors import exists
-from fenceline.subscriptions.items import Cursor, SubscriptionItem
+from fenceline.subscriptions.items import Cursor, Heard, SubscriptionItem, subscription_from_item
 from fenceline.subscriptions.lifecycle import change_of, creation, new_subscription
 
 
@@ -39,6 +40,7 @@ class Found(NamedTuple):
 
     update: Update
     offset: int
+    sender: str  # a region
 
     def position(self, region: str) -> tuple[str, int]:
         """Return the position in a region's log, with its topic id; none at all without one."""
@@ -55,12 +57,12 @@ def apply_all(work: Work, tail: Tail) -> bool:
         StaleTopicId: The name leads elsewhere.
     """
     partition, end = work.partition, tail.state.regions.update_next
-    start = max(work.link.applied_to, tail.bounds.log_start_offset)
+    start, room = max(work.link.applied_to, tail.bounds.log_start_offset), _Room(work)
     for looked_at, segment in enumerate(_segments(partition, start, end)):
         if looked_at == limits.UPDATE_SEGMENTS_LOOKED_AT:
             return False
         for found in _updates_in(segment):
-            if found.offset >= work.link.applied_to and not _apply(work, tail, found):
+            if found.offset >= work.link.applied_to and not _apply(work, tail, found, room):
                 return False
         work.link.applied(segment.next_offset)
     work.link.applied(max(end, work.link.applied_to))
@@ -72,10 +74,10 @@ def _segments(partition: Partition, start: int, end: int) -> Iterator[Segment]:
     base = base_of(partition, start) if start < end else end
     while base < end:
         listed = partition.index.list(base, limits.FETCH_SEGMENTS)
-        keys = [partition.segment_key(found) for found, _ in listed if found < end]
-        if not keys:
+        wanted = [partition.segment_key(found) for found, _ in listed if found < end]
+        if not wanted:
             raise partition.hole(base)
-        for segment in partition.fetch(keys):
+        for segment in partition.fetch(wanted):
             if segment.base_offset != base:
                 raise partition.hole(base)
             yield segment
@@ -95,28 +97,53 @@ def _updates_in(segment: Segment) -> Iterator[Found]:
         except MalformedBatch:  # a peer's mistake stops nothing
             continue
         for update in () if updates is None else updates.updates:
-            yield Found(update, header.base_offset)
+            yield Found(update, header.base_offset, segment.metadata.origin)
 
 
-def _apply(work: Work, tail: Tail, found: Found) -> bool:
-    """Apply one update: create the subscription if it is missing, move its cursor, take over the advice.
+class _Room:
+    """How many subscriptions the UPDATEs of each region may still make in the topic.
+
+    A hostile region could name any number of them. It leaves the others' room as it is.
+    """
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self._made: Counter[str] | None = None
+
+    def take(self, region: str) -> bool:
+        """Take the room of one; return ``False`` if there is none."""
+        if self._made is None:
+            items = cursor_store.query(self._work.context, keys.subscription_items(self._work.partition.topic_id))
+            known = (subscription_from_item(item).heard for item in items)
+            self._made = Counter(heard.region for heard in known if heard is not None)
+        self._made[region] += 1
+        return self._made[region] <= limits.HEARD_SUBSCRIPTIONS_MAX
+
+
+def _apply(work: Work, tail: Tail, found: Found, room: _Room) -> bool:
+    """Apply one update: create the subscription if it is missing and has room, move its cursor, take over the advice.
 
     Return False if the cursor was moved a part of the way, and the update must be applied once more.
     """
     context, update = work.context, found.update
-    partition = work.partition
+    partition, has_room = work.partition, False
     for attempt in Attempts(context.runtime, "the cursor that another region has moved"):
         with attempt:
             known = cursor_store.find(context, partition.topic_id, update.subscription)
             if known is not None and not known.replicate_subscription_state:
                 return True
-            owner = _created(work, update) if known is None else known
+            if known is None and not has_room:
+                has_room = room.take(found.sender)
+                if not has_room:
+                    return True
+            owner = _created(work, found) if known is None else known
             stored = Stored(owner, partition.partition)
             if known is not None:
                 (stored,) = cursor_store.read(context, owner, [partition.partition])
             cursor = moved(partition, tail, stored.cursor, found)
             moves = [] if cursor is None else [cursor_store.move(context, stored, cursor)]
-            also = _of_subscription(known, owner, update) or (exists(stored) if moves else ())
+            now_ms = context.runtime.now_ms()
+            also = _of_subscription(known, owner, update, now_ms) or (exists(stored) if moves else ())
             if moves or also:
                 # The cursor and a subscription that is created come into being together.
                 cursor_store.write(context, moves, also)
@@ -124,19 +151,36 @@ def _apply(work: Work, tail: Tail, found: Found) -> bool:
     raise AssertionError
 
 
-def _created(work: Work, update: Update) -> SubscriptionItem:
+def _created(work: Work, found: Found) -> SubscriptionItem:
     """Return a subscription as another region's UPDATE creates it: at earliest, told to all by that region."""
-    made = new_subscription(work.context, work.topic.topic, update.subscription, is_replicated=True)
-    advice, n = update.active_region, update.active_n
-    return replace(made, told=tuple(work.others), is_active=False, active_region=advice, active_n=n)
+    made = new_subscription(work.context, work.topic.topic, found.update.subscription, is_replicated=True)
+    heard = Heard(made.created_at, found.sender)
+    made = replace(made, told=tuple(work.others), is_active=False, heard=heard)
+    return _advised(made, found.update)
 
 
-def _of_subscription(known: SubscriptionItem | None, owner: SubscriptionItem, update: Update) -> Sequence[Change]:
+def _advised(known: SubscriptionItem, update: Update) -> SubscriptionItem:
+    """Return a subscription with an UPDATE's advice, if that is newer.
+
+    Its number is raised by a bounded step: a region that sends the highest one must leave room for later advice.
+    """
+    if (update.active_n, update.active_region or "") <= (known.active_n, known.active_region or ""):
+        return known
+    number = min(update.active_n, known.active_n + limits.ACTIVE_N_STEP_MAX, limits.INT64_MAX)
+    if number < update.active_n and update.active_region == known.active_region:
+        return known  # it was taken before: to take it twice changes nothing
+    return replace(known, active_region=update.active_region, active_n=number)
+
+
+def _of_subscription(
+    known: SubscriptionItem | None, owner: SubscriptionItem, update: Update, now_ms: int
+) -> Sequence[Change]:
     if known is None:
         return [creation(owner)]
-    if (update.active_n, update.active_region or "") <= (known.active_n, known.active_region or ""):
-        return ()
-    return [change_of(known, replace(known, active_region=update.active_region, active_n=update.active_n))]
+    changed = _advised(known, update)
+    if known.heard is not None and not 0 <= now_ms - known.heard.at < limits.HEARD_AGAIN_MS:
+        changed = replace(changed, heard=known.heard._replace(at=now_ms))
+    return () if changed is known else [change_of(known, changed)]
 
 
 def moved(partition: Partition, tail: Tail, cursor: Cursor, found: Found) -> Cursor | None:
@@ -147,6 +191,8 @@ def moved(partition: Partition, tail: Tail, cursor: Cursor, found: Found) -> Cur
     """
     topic_id, position = found.position(partition.context.region)
     if topic_id != partition.topic_id or not cursor.mark < position <= found.offset:  # I20
+        return None
+    if not tail.state.regions.has_given(found.sender, position):  # I22: the sender has made it up
         return None
     mark = backlog.slid_far(partition, tail, cursor.mark, cursor.acknowledged)
     if mark >= position:

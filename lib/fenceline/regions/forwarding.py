@@ -156,6 +156,7 @@ class Forwarding:
                     f"the peer lacks records of the suspended region, which is to be asked again: count={walk.taken}"
                 )
             now_ms = self.appender.partition.context.runtime.now_ms()
+            self._check_claims(walk, now_ms)
             self.contacts.change(self.place, self.name, seen_at=now_ms, problem=None, failures=0)
             place = _Place(topic.topic_id, walk.offset, walk.end)
             is_long = walk.is_cut or (not walk.is_ended and answer.has_more and answer.position > (begun or 0))
@@ -165,6 +166,23 @@ class Forwarding:
             if not is_long:
                 return None
         raise AssertionError
+
+    def _check_claims(self, walk: _Walk, now_ms: int) -> None:
+        """Check that the peer claims nothing of the region that the region itself, while it answers, does not show.
+
+        Raises:
+            PeerProblem: It claims more. If the region has more by now, its own link takes it.
+        """
+        itself = self.contacts.of(self.place, self.region)
+        said = itself.answered
+        if said is None or said.topic_id != walk.topic_id or itself.failures or not itself.is_connected(now_ms):
+            return
+        claimed = max((_there(entry).count or 0 for entry in walk.found), default=0)
+        if claimed > said.stable_own_records:
+            raise PeerProblem(
+                f"the peer claims records of {self.region} that {self.region} does not show:"
+                f" claimed={claimed} shown={said.stable_own_records}"
+            )
 
     def _known(self, life: str, position: Origin | None) -> _Place:
         """Return how far the peer was looked at for this position."""

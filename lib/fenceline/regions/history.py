@@ -1,7 +1,8 @@
 """Whether a source's log is still the one from which records were taken ("Pulling").
 
-Rule: the source's next offset never lies below the position. The segment that holds the offset before the position has
-the chain value that the position names. Where one of both fails, the source was restored from older objects, or is
+Rule: the source's next offset never lies below the position, nor below what was looked at beyond it. The segment that
+holds the offset before the position has the chain value that the position names. Where the scan note ends, the source's
+chain value is the one that was noted. Where one of these fails, the source was restored from older objects, or is
 another log under its name. Then nothing is taken, because new records could have old numbers (I17).
 
 Not here: another life of the topic, which is taken from its start; see ``standing``.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 from fenceline.log.region_state import Origin
 from fenceline.model.results import SegmentEntry, SegmentList
+from fenceline.regions.scan_notes import ScanNote
 
 ANOTHER_HISTORY = "the source shows another history"  # begins each problem of this kind
 _WHAT_TO_DO = "create its topic anew, or restore the log from which records were taken"
@@ -42,6 +44,30 @@ def replaced(position: Origin, answer: SegmentList) -> str | None:
     return (
         f"{ANOTHER_HISTORY}: another segment holds an offset that was taken; {_WHAT_TO_DO}: "
         f"offset={last} chain={found} taken={position.chain}"
+    )
+
+
+def cut_off(note: ScanNote, next_offset: int) -> str | None:
+    """Return what is wrong if the source's log ends before what was looked at."""
+    if next_offset >= note.to:
+        return None
+    return (
+        f"{ANOTHER_HISTORY}: its log ends before what was looked at; {_WHAT_TO_DO}: "
+        f"next_offset={next_offset} looked_at={note.to}"
+    )
+
+
+def rewritten(note: ScanNote, answer: SegmentList) -> str | None:
+    """Return what is wrong if the log below the end of a note is another one than was looked at.
+
+    Args:
+        answer: Of a question from ``note.to``.
+    """
+    if not note.chain or answer.chain_before in ("", note.chain) or note.to < answer.log_start_offset:
+        return None  # it is the same, or not known, or no longer kept
+    return (
+        f"{ANOTHER_HISTORY}: another log lies below an offset up to which it was looked at; {_WHAT_TO_DO}: "
+        f"offset={note.to} chain={answer.chain_before} noted={note.chain}"
     )
 
 

@@ -23,6 +23,8 @@ from fenceline.log.retry import Attempts
 from fenceline.ports import Item, Put
 from fenceline.regions.scan_notes import ScanNote, further
 
+_PLAIN = 4  # the members of a note before its chain value. Stored: never change
+
 
 class Seen(NamedTuple):
     """What a process knew of a peer when it last wrote the item.
@@ -63,7 +65,9 @@ class LinkValue(NamedTuple):
             "until": self.until,
             "again": self.again,
             "applied_to": self.applied_to,
-            "notes": [[*of, *note] for of, note in sorted(self.notes.items())],
+            # A version before chain values reads exactly four members of a note.
+            "notes": [[*of, *note[:_PLAIN]] for of, note in sorted(self.notes.items())],
+            "chains": [[*of, note.to, note.chain] for of, note in sorted(self.notes.items()) if note.chain],
             "seen": {peer: list(seen) for peer, seen in self.seen.items()},
         }
 
@@ -73,12 +77,16 @@ def value_of(item: Item | None) -> LinkValue:
     if item is None:
         return LinkValue()
     value: Mapping[str, Any] = item.value
+    chains = {(origin, peer, to): chain for origin, peer, to, chain in value.get("chains", ())}
     return LinkValue(
         value["holder"],
         value["until"],
         value["again"],
         value["applied_to"],
-        {(origin, peer): ScanNote(*note) for origin, peer, *note in value["notes"]},
+        {
+            (origin, peer): ScanNote(life, next_offset, to, number, chains.get((origin, peer, to), ""))
+            for origin, peer, life, next_offset, to, number in value["notes"]
+        },
         {peer: Seen(*seen) for peer, seen in value["seen"].items()},
     )
 

@@ -144,7 +144,7 @@ class OwnLink:
             self.note_problem(taken.problem, self.position, is_stopped=True)
         elif taken.is_whole:
             self._clear(self.position, is_waiting=False)
-            self._note(found.topic_id, taking.position, stood.end, number)
+            self._note(found.topic_id, taking.position, stood, number)
             if found.position != taking.position:
                 # This process has just taken what it would compare.
                 self.contacts.note_done(self.place, self._comparison(found.topic_id))
@@ -199,7 +199,7 @@ class OwnLink:
             is_long = answer.has_more and stood.end < answer.last_stable_offset
             if stood.entries or (is_long and not answers_left):
                 return Found(position, topic.topic_id, stood, answer.last_stable_offset, is_long)
-            self._note(topic.topic_id, position, stood.end, stood.number)
+            self._note(topic.topic_id, position, stood, stood.number)
             if not is_long:
                 return None
             if note is not None and stood.end <= note.to:
@@ -224,14 +224,18 @@ class OwnLink:
             return self._segments(None if known is None else max(known.next_offset - 1, 0), limits.SEGMENTS_MAX)
         except BeyondEnd:
             answer = self._segments(None, 1)
-            if known is not None and answer is not None and answer.topic_id == known.topic_id:
-                what = history.shortened(known, answer.next_offset)
+            if answer is not None and answer.topic_id == topic.topic_id:
+                what = None if known is None else history.shortened(known, answer.next_offset)
+                what = what or (None if note is None else history.cut_off(note, answer.next_offset))
                 if what is not None:
                     raise AnotherHistory(what) from None
             raise
 
     def _compare(self, known: Origin) -> None:
-        """Compare the source's history with what was taken from it, once in this process and after each problem."""
+        """Compare the source's history with what was taken from it, once in this process and after each problem.
+
+        Each answer from a note on is compared, too, but for those of a source that does not say its chain value.
+        """
         if self.contacts.is_done(self.place, self._comparison(known.topic_id)):
             return
         answer = self._segments(max(known.next_offset - 1, 0), 1)
@@ -255,9 +259,9 @@ class OwnLink:
         note = self.contacts.note_of(self.place, self._of)
         return note if counts_for(note, topic_id, position) else None
 
-    def _note(self, topic_id: str, position: Origin | None, to: int, number: int | None) -> None:
+    def _note(self, topic_id: str, position: Origin | None, stood: Standing, number: int | None) -> None:
         if number is not None:
-            note = ScanNote(topic_id, place_of(topic_id, position), to, number)
+            note = ScanNote(topic_id, place_of(topic_id, position), stood.end, number, stood.chain)
             self.contacts.keep_note(self.place, self._of, note)
 
     def _keep_answer(self, answer: SegmentList, left: Sequence[SegmentEntry]) -> None:

@@ -12,11 +12,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
+from fenceline.errors import printable
 from fenceline.model.results import SegmentList
 
 
 class PeerProblem(Exception):
-    """A peer is away, slow, or answers something that cannot be used. Nothing of that answer was taken."""
+    """A peer is away, slow, or answers something that cannot be used. Nothing of that answer was taken.
+
+    Its text is shown on terminals. It may hold what the peer sent, of which nothing unprintable is left.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(printable(text))
 
 
 class BeyondEnd(PeerProblem):

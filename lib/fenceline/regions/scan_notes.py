@@ -1,7 +1,8 @@
 """Scan notes: how far a source's log was looked at beyond the position in it ("Pulling").
 
 Rule: a note says that nothing that travels lies between the position and ``to``, which is not beyond the source's last
-stable offset. That is true for good, because the log is immutable. So a note may be old or lost.
+stable offset. That is true for good, because the log is immutable. So a note may be old or lost. The chain value there
+shows whether the source still has that log.
 
 Rule: a note counts for one position. It is passed over once the position has moved.
 
@@ -25,12 +26,14 @@ class ScanNote(NamedTuple):
         next_offset: That of the position to which it belongs; ``NOTHING_TAKEN`` before the first of this life.
         to: Nothing that travels lies between the position and this source offset.
         number: The own number of the source's last data record below ``to``, aborted ones counted.
+        chain: The chain value before the source's segment that holds ``to``; "" if the source did not say it.
     """
 
     topic_id: str
     next_offset: int
     to: int
     number: int
+    chain: str = ""
 
 
 def counts_for(note: ScanNote | None, topic_id: str, position: Origin | None) -> bool:
@@ -46,9 +49,10 @@ def place_of(topic_id: str, position: Origin | None) -> int:
 def further(one: ScanNote | None, other: ScanNote | None) -> ScanNote | None:
     """Return the note to keep of two of one source: the one that reaches further, where both belong to one position.
 
+    Of two that reach as far, it is the one with a chain value.
     Otherwise the first one is kept: this process made it later.
     """
     if one is None or other is None:
         return one or other
     is_same = one[:2] == other[:2]
-    return max(one, other, key=lambda note: note.to) if is_same else one
+    return max(one, other, key=lambda note: (note.to, note.chain != "")) if is_same else one

@@ -36,6 +36,7 @@ class Standing(NamedTuple):
             segment whose body was not read.
         entries: The segments with something to look at, below the last stable offset.
         end: Where the next look begins, if each of these was looked at.
+        chain: The source's chain value there, for its scan note; "" if it is not known.
     """
 
     start: int
@@ -43,6 +44,7 @@ class Standing(NamedTuple):
     number: int | None
     entries: Sequence[SegmentEntry]
     end: int
+    chain: str = ""
 
 
 class AnotherHistory(PeerProblem):
@@ -67,7 +69,8 @@ def standing(
 
     Args:
         position: That in the life of the answer; ``None`` if nothing of this life was taken.
-        note: The one that counts for it. Without one, the question was from the offset before the position.
+        note: The one that counts for it, from whose end the question was. Without one, the question was from the
+            offset before the position.
 
     Raises:
         AnotherHistory, GapFound: Nothing may be taken.
@@ -95,7 +98,8 @@ def standing(
         raise PeerProblem(f"the source's answer ends before its segments: position={answer.position}")
     entries = [entry for entry in answer.segments if start < min(entry.next_offset, stable) > entry.base_offset]
     _check(answer, entries, start, number)
-    return Standing(start, taken, number, entries, end)
+    chain = answer.chain_after if end == min(answer.position, stable) else ""
+    return Standing(start, taken, number, entries, end, chain)
 
 
 def _place(position: Origin | None, note: ScanNote | None, answer: SegmentList) -> tuple[int, int | None]:
@@ -106,6 +110,11 @@ def _place(position: Origin | None, note: ScanNote | None, answer: SegmentList) 
         if what is not None:
             raise AnotherHistory(what)
     if note is not None:
+        what = history.cut_off(note, answer.next_offset) or history.rewritten(note, answer)
+        if position is not None and history.holder_of(answer, position.next_offset - 1) is not None:
+            what = what or history.replaced(position, answer)
+        if what is not None:
+            raise AnotherHistory(what)
         return note.to, note.number
     if position is None or position.next_offset <= answer.log_start_offset:
         return (position.next_offset if position else answer.log_start_offset), answer.log_start_own_records

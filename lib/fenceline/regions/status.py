@@ -9,7 +9,7 @@ Not here: pulling, which keeps the contacts young where it runs; see ``replicato
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from fenceline import limits
@@ -61,6 +61,8 @@ class Shown:
         """
         states = self._states()
         regions = [self._region(region, states) for region in self.others]
+        claims = self._false_claims(states)
+        regions = [_with_problem(one, claims.get(one.region)) for one in regions]
         shown = range(start_partition, min(start_partition + limit, len(states)))
         return ReplicationStatus(
             region=self.context.region,
@@ -75,6 +77,44 @@ class Shown:
     def region(self, region: str) -> RegionStatus:
         """Return how far one other region is; as ``status``."""
         return self._region(region, self._states())
+
+    def _false_claims(self, states: Sequence[PartitionState]) -> Mapping[str, str]:
+        """Return by region what it claims to have had of a third one, which itself shows less.
+
+        A snapshot would wait for such records for ever.
+        """
+        found: dict[str, str] = {}
+        until = self.context.runtime.monotonic_ms() + limits.STATUS_MS
+        for number, state in enumerate(states):
+            for claimer, origin, life, count in _claims(state):
+                if self.context.runtime.monotonic_ms() > until:
+                    return found
+                if claimer not in found and self._is_false(number, origin, life, count):
+                    shown = self._contact(number, origin).answered
+                    least = "" if shown is None else f" shown={shown.stable_own_records}"
+                    found[claimer] = (
+                        f"it claims records of {origin} that {origin} does not show, and snapshots wait for them;"
+                        f" suspend it, if they never come: partition={number} claimed={count}{least}"
+                    )
+        return found
+
+    def _is_false(self, number: int, origin: str, life: str, count: int) -> bool:
+        """Return True if the origin itself shows fewer records than this; it is asked anew before it is believed."""
+        peer = self.peers.get(origin)
+        if peer is None:
+            return False
+        for is_asked_anew in (False, True):
+            if is_asked_anew:  # the claimer may have seen it later than this region did
+                OwnLink(self.appenders[number], peer.within(limits.PEER_TIMEOUT_MS), self.contacts).look()
+            contact = self._contact(number, origin)
+            if contact.answered is None or not contact.is_connected(self.context.runtime.now_ms()):
+                return False
+            if contact.answered.topic_id == life and count <= contact.answered.stable_own_records:
+                return False
+        position = self.appenders[number].partition.state.origins.get(origin)
+        former = () if position is None else (position.topic_id, *position.former)
+        assert contact.answered is not None
+        return contact.answered.topic_id == life or life not in former
 
     def _states(self) -> Sequence[PartitionState]:
         partitions = [appender.partition for appender in self.appenders]
@@ -269,6 +309,23 @@ def _snapshots(number: int, state: PartitionState) -> Iterator[ShownSnapshot]:
 def _pending(number: int, state: PartitionState) -> Iterator[PendingSnapshot]:
     for asked in state.regions.asked:
         yield PendingSnapshot(asked.snapshot_id, number, asked.time, _waiting_for(state, asked))
+
+
+def _claims(state: PartitionState) -> Iterator[tuple[str, str, str, int]]:
+    """Yield (claimer, origin, life, number) of each record that an answer names, and that keeps a snapshot waiting."""
+    here = region_state.counts(state.origins)
+    for asked in state.regions.asked:
+        known = {**here, **region_state.never_here(asked, here)}
+        for claimer, answer in asked.answers.items() if asked.local is None else ():
+            for origin, (life, count) in answer.had.items():
+                if not region_state.has(known, origin, life, count):
+                    yield claimer, origin, life, count
+
+
+def _with_problem(status: RegionStatus, problem: str | None) -> RegionStatus:
+    if problem is None:
+        return status
+    return replace(status, problem="; ".join(filter(None, [status.problem, problem])))
 
 
 def _waiting_for(state: PartitionState, asked: Asked) -> Sequence[str]:

@@ -3,7 +3,8 @@
 DESIGN.md, "Cursors in several regions".
 
 Rule: an UPDATE without positions says it, in partition 0. Only after its append does the subscription's item name the
-regions that it is for (I23). So each region of the topic hears of it at least once, also one that is added later.
+regions that it is for (I23). So each region of the topic hears of it at least once, also one that is added later. The
+region where it was made says it again each week: what is named no longer expires in the others.
 
 Not here: what another region does with it (``applying``).
 """
@@ -14,6 +15,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+from fenceline import limits
 from fenceline.append.entry import Outdated
 from fenceline.append.region_markers import UpdateEntry
 from fenceline.log.context import StaleTopicId
@@ -33,8 +35,14 @@ def untold(work: Work, subscriptions: Sequence[SubscriptionItem]) -> Sequence[Su
     """
     if work.partition.partition != PARTITION:
         return ()
-    others = set(work.others)
-    return [one for one in subscriptions if set(one.told) != others]
+    others, now_ms = set(work.others), work.context.runtime.now_ms()
+
+    def is_due(one: SubscriptionItem) -> bool:
+        # Only where it was made, or switched on: else two regions would keep alive what was deleted everywhere.
+        is_silent = one.is_active and not 0 <= now_ms - one.told_at < limits.TELL_AGAIN_MS
+        return set(one.told) != others or is_silent
+
+    return [one for one in subscriptions if is_due(one)]
 
 
 def tell(work: Work, subscriptions: Sequence[SubscriptionItem]) -> None:
@@ -55,6 +63,6 @@ def tell(work: Work, subscriptions: Sequence[SubscriptionItem]) -> None:
 
 
 def _note(work: Work, subscription: SubscriptionItem) -> None:
-    told = replace(subscription, told=tuple(work.others))
+    told = replace(subscription, told=tuple(work.others), told_at=work.context.runtime.now_ms())
     with suppress(VersionMoved, NoAnswer):  # changed meanwhile: the next tick says how it is then
         work.context.items.write([change_of(subscription, told)])

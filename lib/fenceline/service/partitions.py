@@ -7,12 +7,12 @@ Not here: appends (``produce``), and cursors (``subscriptions``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from fenceline import limits
-from fenceline.errors import InvalidRequestError
+from fenceline.errors import FencelineError, InvalidRequestError, NotAuthorizedError
 from fenceline.log.checkpoint import save
 from fenceline.log.partition import Partition
 from fenceline.model import topic as model_topic
@@ -102,19 +102,29 @@ class Partitions:
         offset: int | None = None,
         limit: int = limits.SEGMENTS_MAX,
         origin: str | None = None,
+        asking: Collection[str] | None = None,
     ) -> SegmentList:
         """Return segments by offset, each with a URL: all, or only those of one origin; see ``list_segments``.
 
         Args:
             origin: ``own``, or the name of a region.
+            asking: The peers of which one asks; ``None`` if the caller is no peer.
+
+        Raises:
+            NotAuthorizedError: The topic's regions do not name each of ``asking``.
         """
         from fenceline.read.segments import list_segments
 
-        return self._resolver.with_partition(
-            topic,
-            partition,
-            lambda found: list_segments(found, offset=offset, limit=limit, origin=origin),
-        )
+        def listed(found: Partition) -> SegmentList:
+            try:
+                segments = list_segments(found, offset=offset, limit=limit, origin=origin)
+            except FencelineError:  # it may say where the log ends
+                _check_asking(found, asking)
+                raise
+            _check_asking(found, asking)  # by the look that listing them has taken
+            return segments
+
+        return self._resolver.with_partition(topic, partition, listed)
 
     def producer_states(
         self, topic: str, partition: int, *, start_after: int = -1, limit: int = limits.PRODUCER_STATES_MAX
@@ -204,3 +214,17 @@ class Partitions:
             return save(found)
 
         return self._resolver.with_partition(topic, partition, bring)
+
+
+def _check_asking(partition: Partition, asking: Collection[str] | None) -> None:
+    """Check that a partition's topic is replicated to each peer of which one asks.
+
+    Raises:
+        NotAuthorizedError: It is not.
+    """
+    if asking is None or (asking and set(asking) <= set(partition.topic.regions)):
+        return
+    raise NotAuthorizedError(
+        "the topic's regions do not name the peer that asks for segments; name it there, and run the same version in"
+        f" both: topic={partition.name}"
+    )

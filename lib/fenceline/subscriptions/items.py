@@ -31,6 +31,13 @@ from fenceline.subscriptions import snapshot_cache
 from fenceline.subscriptions.snapshot_cache import SnapshotCache
 
 
+class Heard(NamedTuple):
+    """What is known of a subscription that another region's UPDATE made."""
+
+    at: int  # ms, of the last UPDATE that named it
+    region: str  # which made it
+
+
 @dataclass(frozen=True, slots=True)
 class SubscriptionItem(Subscription):
     """A subscription as it is stored.
@@ -38,12 +45,17 @@ class SubscriptionItem(Subscription):
     Attributes:
         told: The regions to which an UPDATE has said that the subscription exists.
         is_active: False if it was created by another region's UPDATE. Then a cursor that never moved is not active.
+        told_at: When that UPDATE was appended, in ms; 0 if it is not known.
+        heard: Which region's UPDATE made it, and when an UPDATE last named it. ``None``: no UPDATE made it, or a caller
+            here has taken it over since. Such a one never expires.
     """
 
     version: int = 0
     more: Mapping[str, Any] = field(default_factory=dict)
     told: Sequence[str] = ()
     is_active: bool = True
+    told_at: int = 0
+    heard: Heard | None = None
 
     def to_value(self) -> dict[str, Any]:
         return {
@@ -56,18 +68,21 @@ class SubscriptionItem(Subscription):
             # What says nothing is left out.
             **({"told": list(self.told)} if self.told else {}),
             **({} if self.is_active else {"active": False}),
+            **({"told_at": self.told_at} if self.told_at else {}),
+            **({} if self.heard is None else {"heard": list(self.heard)}),
             **({"active_region": [self.active_n, self.active_region]} if self.active_n else {}),
         }
 
 
 _SUBSCRIPTION = ("topic", "topic_id", "subscription_id", "replicate_subscription_state", "created_at")
-_OF_REGIONS = ("told", "active", "active_region")
+_OF_REGIONS = ("told", "active", "active_region", "told_at", "heard")
 
 
 def subscription_from_item(item: Item) -> SubscriptionItem:
     value: Mapping[str, Any] = item.value
     known: dict[str, Any] = {member: value[member] for member in _SUBSCRIPTION}
     active_n, active_region = value.get("active_region", (0, None))
+    heard = value.get("heard")
     return SubscriptionItem(
         **known,
         name=item.key.sort,
@@ -75,6 +90,8 @@ def subscription_from_item(item: Item) -> SubscriptionItem:
         more={member: kept for member, kept in value.items() if member not in (*_SUBSCRIPTION, *_OF_REGIONS)},
         told=tuple(value.get("told", ())),
         is_active=value.get("active", True),
+        told_at=value.get("told_at", 0),
+        heard=None if heard is None else Heard(*heard),
         active_region=active_region,
         active_n=active_n,
     )

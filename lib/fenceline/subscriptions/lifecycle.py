@@ -79,6 +79,7 @@ def ensure(
             if found.subscription_id in tried:  # ours, by an attempt that was not answered
                 return found, True
             changed = _advised(_switched(found, replicate_subscription_state), active_region)
+            changed = replace(changed, heard=None)  # it is this caller's from now on
             if changed == found:
                 return found, False
             change = change_of(found, changed)
@@ -103,7 +104,8 @@ def _advised(found: SubscriptionItem, advice: Advice | None) -> SubscriptionItem
     """Return the subscription with an advice. The other regions hear of it with the next UPDATE, which is due then."""
     if advice is None or advice.region == found.active_region:
         return found
-    return replace(found, active_region=advice.region, active_n=found.active_n + 1, told=())
+    number = min(found.active_n + 1, limits.INT64_MAX)  # a higher one would be no number to the other regions
+    return replace(found, active_region=advice.region, active_n=number, told=())
 
 
 def change_of(found: SubscriptionItem, changed: SubscriptionItem) -> Put:
@@ -171,10 +173,22 @@ def delete(live: LiveTopic, name: str) -> None:
                 return  # deleted by an attempt that was not answered, or by another request
             if going is not None and going.subscription_id != found.subscription_id:
                 return  # deleted, and created anew since
-            going, note = found, _note(context, found)
-            # From this write on the subscription does not exist, and the note names what is left of it.
-            context.items.write([Delete(keys.subscription_item(found.topic_id, name), found.version), note])
-            _tidy(context, found, note)
+            going = found
+            end(context, found)
+
+
+def end(context: Context, found: SubscriptionItem) -> None:
+    """Delete a subscription as it was found, and then its cursors.
+
+    Raises:
+        VersionMoved: It was changed meanwhile. It still exists.
+        Unavailable: It still exists.
+        NoAnswer: It may still exist.
+    """
+    note = _note(context, found)
+    # From this write on the subscription does not exist, and the note names what is left of it.
+    context.items.write([Delete(keys.subscription_item(found.topic_id, found.name), found.version), note])
+    _tidy(context, found, note)
 
 
 def _tidy(context: Context, gone: SubscriptionItem, note: Put) -> None:

@@ -39,6 +39,14 @@ def dev(
             help="The other regions that topics may name, and from which they are replicated; may be repeated.",
         ),
     ] = None,
+    peer_bucket: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=BUCKET",
+            help="The bucket of a peer on S3, or with what its segments' URLs begin; repeat for more. They are fetched"
+            " from its own host, and from there.",
+        ),
+    ] = None,
     host: Annotated[str, typer.Option(help="The address to listen at.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")] = 8080,
     workers: Annotated[int, typer.Option(min=1, help="How many processes answer requests.")] = 1,
@@ -67,6 +75,7 @@ def dev(
     from fenceline_cli.dev_server.server import serve  # only here: other commands work without the server's packages
 
     settings = _with_peers(chosen(data, objects, items, region=region), peers or [])
+    settings = _with_buckets(settings, peer_bucket or [])
     if create and settings.is_embedded:
         raise CommandError("--create is for --objects and --items; leave it out, since a directory is made anyway")
     prepare(settings, is_create=create)
@@ -95,6 +104,25 @@ def _with_peers(settings: Settings, given: Sequence[str]) -> Settings:
         return settings
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="'--peers'") from error
+
+
+def _with_buckets(settings: Settings, given: Sequence[str]) -> Settings:
+    """Return the settings with the buckets that ``--peer-bucket`` names.
+
+    Raises:
+        BadParameter: One is of no peer, or makes no sense.
+    """
+    buckets: dict[str, list[str]] = {peer.name: [] for peer in settings.peers}
+    try:
+        for text in given:
+            name, _, bucket = (part.strip() for part in text.partition("="))
+            if name not in buckets:
+                raise ValueError(f"there is no peer {name!r}; write NAME=BUCKET, with a name that --peers gives")
+            buckets[name].append(bucket)
+        peers = tuple(dataclasses.replace(peer, buckets=tuple(buckets[peer.name])) for peer in settings.peers)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="'--peer-bucket'") from error
+    return dataclasses.replace(settings, peers=peers)
 
 
 def _check_url(peer: PeerSettings) -> None:

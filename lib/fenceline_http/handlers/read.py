@@ -115,7 +115,11 @@ def _topic_offsets_at(request: Request, timestamp: int, wanted: TopicOffsets | T
 
 def segments(request: Request, wanted: Segments) -> Response:
     listed = request.log.partitions.segments(
-        *request.partition, offset=wanted.offset, limit=wanted.limit, origin=wanted.origin
+        *request.partition,
+        offset=wanted.offset,
+        limit=wanted.limit,
+        origin=wanted.origin,
+        asking=request.service.settings.asking(request.principal),
     )
     return responses.text(segment_responses.segments(listed, request.base_url))
 

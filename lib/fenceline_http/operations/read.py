@@ -323,11 +323,20 @@ ROUTES = (
                             integer_schema(), "The region's own records below the last stable offset."
                         ),
                         **BOUNDS,
-                    }
+                    },
+                    {
+                        "chain_before": described(
+                            STRING, "With `origin=own`: the chain value before the segment that holds `offset`."
+                        ),
+                        "chain_after": described(
+                            STRING,
+                            "With `origin=own`: the chain value before where to ask next, or before what is open.",
+                        ),
+                    },
                 ),
             )
         },
-        codes=(*KNOWN, *STORES, "CONTENDED", "OFFSET_OUT_OF_RANGE"),
+        codes=(*KNOWN, *STORES, "CONTENDED", "OFFSET_OUT_OF_RANGE", "NOT_AUTHORIZED"),
         query={"offset": 0},
         answer={
             "segments": [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from json import dumps, loads
 from typing import Any
@@ -14,6 +14,7 @@ import pytest
 from fenceline import limits
 from fenceline.adapters.peer_connections import CannotReach
 from fenceline.adapters.peer_http import HttpPeer
+from fenceline.ports import Unavailable
 from fenceline.regions.peer import PeerProblem, PeerTopic
 from tests.support.carriers import InMemory
 
@@ -326,7 +327,7 @@ def test_a_body_is_fetched_without_a_signature_from_where_the_entry_says() -> No
         asked.append(request)
         return reply(200, content=b"12345") if "x?" in str(request.url) else reply(200, json=TOPIC)
 
-    peer = peer_of(answer, sign=lambda url: {"authorization": f"signed {url}"})
+    peer = peer_of(answer, places=lambda: ["https://bucket.s3"], sign=lambda url: {"authorization": f"signed {url}"})
     assert peer.body("https://bucket.s3/x?signature=1%2F2", 5) == b"12345"
     assert "authorization" not in asked[0].headers
     assert str(asked[0].url) == "https://bucket.s3/x?signature=1%2F2"
@@ -353,6 +354,67 @@ def test_a_body_is_exactly_what_was_announced(content: bytes, status: int, told:
 def test_a_url_that_is_none_is_a_problem(url: str) -> None:
     with pytest.raises(PeerProblem, match="the peer b: "):
         HttpPeer("b", "http://127.0.0.1:1").body(url, 5)
+
+
+PLACES = ("https://log.s3.eu-west-1.amazonaws.com", "https://store.example:9000/log/")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://b/objects/x?signature=1",
+        "http://B:80/x",
+        "https://log.s3.eu-west-1.amazonaws.com/log/x?X-Amz-Signature=1",
+        "https://log.s3.eu-west-1.amazonaws.com:443/x",
+        "https://store.example:9000/log/x",
+    ],
+)
+def test_a_body_comes_from_the_peers_own_host_and_from_its_buckets(url: str) -> None:
+    peer = peer_of(lambda _: reply(200, content=b"12345"), places=lambda: PLACES)
+    assert peer.within(100).body(url, 5) == b"12345"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://169.254.169.254/latest/meta-data/",
+        "http://b:8080/x",
+        "https://b/x",
+        "http://localhost/x",
+        "http://b.evil/x",
+        "http://b@evil/x",
+        "http://evil\\@b:81/x",
+        "https://other.s3.eu-west-1.amazonaws.com/x",
+        "https://log.s3.eu-west-1.amazonaws.com.evil/x",
+        "http://log.s3.eu-west-1.amazonaws.com/x",
+        "https://log.s3.eu-west-1.amazonaws.com:8443/x",
+        "https://store.example:9000/logs/x",
+        "https://store.example:9000/x",
+        "https://store.example:9000/log/../private/x",
+        "https://store.example:9000/log/%2E%2e/private/x",
+    ],
+)
+def test_no_body_is_fetched_from_anywhere_else(url: str) -> None:
+    """A peer of another account could otherwise let this region ask any host that it reaches."""
+    asked: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request)
+        return reply(200, content=b"12345")
+
+    with pytest.raises(PeerProblem, match="neither to its host nor to a configured bucket"):
+        peer_of(answer, places=lambda: PLACES).body(url, 5)
+    assert asked == []
+
+
+def test_a_bucket_whose_place_cannot_be_found_out_is_a_problem() -> None:
+    def fails() -> Sequence[str]:
+        raise Unavailable("no such region")
+
+    peer = peer_of(lambda _: reply(200, content=b"12345"), places=fails)
+    assert peer.body("http://b/x", 5) == b"12345"
+    with pytest.raises(PeerProblem, match="cannot be found out: reason=no such region"):
+        peer.body("https://bucket.s3/x", 5)
 
 
 def test_a_service_behind_https_gives_no_body_without_it() -> None:

@@ -9,10 +9,13 @@ from typing import Any
 import httpx
 import pytest
 from botocore.exceptions import ClientError
+from moto import mock_aws
 
 from fenceline.adapters.aws.peer_signing import RoleSigner
 from fenceline.adapters.peer_http import HttpPeer
 from fenceline.regions.peer import PeerProblem
+from fenceline.settings import PeerSettings, Settings
+from fenceline_http import wiring
 from tests.support.carriers import InMemory
 
 ROLE = "arn:aws:iam::1:role/fenceline-peer"
@@ -61,3 +64,19 @@ def test_a_role_that_cannot_be_taken_is_the_peers_problem() -> None:
     with pytest.raises(PeerProblem, match=f"the peer's role cannot be taken: role={ROLE}"):
         peer_signed_by(RoleSigner(ROLE, "eu-west-1", take=take), asked).topic("t")
     assert asked == []
+
+
+def test_the_role_is_taken_under_the_name_of_the_region_that_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By it the other region knows which topics it may show."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    role = "arn:aws:iam::123456789012:role/Fenceline-eu-west-1-peer"
+    signer = wiring._signer(PeerSettings("eu-west-1", "https://b", role), "us-east-1")
+    with mock_aws():
+        principal = signer._ask_sts()["AssumedRoleUser"]["Arn"]  # type: ignore[union-attr]
+    there = Settings(
+        "d", service="Fenceline-eu-west-1", region="eu-west-1", peers=(PeerSettings("us-east-1", "https://a"),)
+    )
+    assert there.asking(principal) == ["us-east-1"]

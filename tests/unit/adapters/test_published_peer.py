@@ -6,10 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import cast
 
 import pytest
+from moto import mock_aws
 
-from fenceline.adapters.aws.published_peer import ADDRESS_S, FAILED_S, Published
+from fenceline.adapters.aws.client import Failure, make_client
+from fenceline.adapters.aws.published_peer import ADDRESS_S, FAILED_S, Published, parameter_reader
 from fenceline.ports import Unavailable
 from fenceline.regions.peer import Peer, PeerProblem
+from fenceline_http import wiring
 
 
 class Parameter:
@@ -65,3 +68,28 @@ def test_a_first_address_that_cannot_be_read_is_asked_for_once_in_a_while(parame
     parameter.now_s, parameter.url = 3 + FAILED_S, "https://one"
     assert not parameter.fails()
     assert parameter.reads == 2
+
+
+def test_a_peer_publishes_its_bucket_beside_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    with mock_aws():
+        ssm = make_client("ssm", {"region": "eu-west-1"})
+        ssm.put_parameter(Name="/b/url", Value="https://b", Type="String")
+        read = parameter_reader("/b/url", "/b/bucket", "eu-west-1")
+        assert read() == ("https://b", ""), "its stack is of an older version"
+        ssm.put_parameter(Name="/b/bucket", Value="objects", Type="String")
+        assert read() == ("https://b", "objects")
+        ssm.delete_parameter(Name="/b/url")
+        with pytest.raises(Failure, match="ParameterNotFound"):
+            read()
+
+
+def test_a_published_bucket_is_where_segments_may_be_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "key")
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    assert wiring._places(("objects", "https://store/log"), "eu-west-1", "botocore") == [
+        "https://objects.s3.eu-west-1.amazonaws.com",
+        "https://store/log",
+    ]
+    assert wiring._places((), "eu-west-1", "botocore") == ()

@@ -25,7 +25,6 @@ from fenceline.adapters.peer_connections import CannotReach
 from fenceline.ports import Unavailable
 
 _SERVICE = "execute-api"
-_SESSION_NAME = "fenceline"
 _RENEWED_S = 300  # before its credentials end, the role is taken again
 
 
@@ -34,15 +33,19 @@ class RoleSigner:
 
     Args:
         role: The role's ARN.
+        session: The name of the session, by which the other stack knows which region asks.
         take: Takes the role: returns the answer of STS ``AssumeRole``. For tests; ``None`` asks STS.
 
     Raises:
         CannotReach: When a request is signed: the role cannot be taken. The message says what to do.
     """
 
-    def __init__(self, role: str, region: str, *, take: Callable[[], Any] | None = None) -> None:
+    def __init__(
+        self, role: str, region: str, *, session: str = "fenceline", take: Callable[[], Any] | None = None
+    ) -> None:
         self._role = role
         self._region = region
+        self._session = session
         self._take = take or self._ask_sts
         self._lock = threading.Lock()
         self._known: tuple[float, ReadOnlyCredentials] | None = None  # (until, in s since the epoch; credentials)
@@ -73,4 +76,4 @@ class RoleSigner:
 
     def _ask_sts(self) -> Any:
         sts = make_client("sts", {"sdk": "botocore"})
-        return sts.assume_role(RoleArn=self._role, RoleSessionName=_SESSION_NAME)
+        return sts.assume_role(RoleArn=self._role, RoleSessionName=self._session)

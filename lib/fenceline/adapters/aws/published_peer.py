@@ -1,4 +1,4 @@
-"""A peer that publishes its address, in a parameter of AWS in its own region.
+"""A peer that publishes its address and its bucket, in parameters of AWS in its own region.
 
 Rule: the address is read when the peer is first asked, and again after five minutes, since it changes when the peer is
 deployed anew. While it cannot be read, the last known address is used. A peer without any known address cannot be
@@ -14,7 +14,7 @@ import copy
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from fenceline.adapters.aws.client import Failure, make_client
 from fenceline.model.results import SegmentList
@@ -26,7 +26,17 @@ FAILED_S = 10  # after a failure, for which a first address is not read again
 _ANSWER_MS = 2_000
 
 
-class Published:
+A = TypeVar("A")
+
+
+class Address(NamedTuple):
+    """Where a peer is."""
+
+    url: str
+    bucket: str  # "" while its stack is of an older version, which does not publish it
+
+
+class Published(Generic[A]):
     """The peer at the address that it published last. Safe to share between threads.
 
     Args:
@@ -38,8 +48,8 @@ class Published:
     def __init__(
         self,
         name: str,
-        connect: Callable[[str], Peer],
-        address: Callable[[], str],
+        connect: Callable[[A], Peer],
+        address: Callable[[], A],
         *,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -50,7 +60,7 @@ class Published:
         self._lock = threading.Lock()
         self._read_at: float | None = None
         self._failed: tuple[float, str] | None = None  # when the first address could not be read, and why
-        self._url = ""
+        self._known: A | None = None
         self._peer: Peer | None = None
 
     def peer(self) -> Peer:
@@ -68,24 +78,25 @@ class Published:
         if self._failed is not None and self._now_s() - self._failed[0] < FAILED_S:
             raise PeerProblem(self._failed[1])
         try:
-            url = self._address()
+            found = self._address()
         except (*Failure, Unavailable) as error:
             if self._peer is None:
                 reason = " ".join(str(error).split())
                 self._failed = self._now_s(), f"the peer {self.name}: its address cannot be read: reason={reason}"
                 raise PeerProblem(self._failed[1]) from error
-            url = self._url
-        self._read_at = self._now_s()
-        if self._peer is not None and url == self._url:
+            self._read_at = self._now_s()
             return self._peer
-        self._url = url
-        return self._connect(url)
+        self._read_at = self._now_s()
+        if self._peer is not None and found == self._known:
+            return self._peer
+        self._known = found
+        return self._connect(found)
 
 
 class PublishedPeer:
     """Another region, at the address that it publishes. Safe to share between threads."""
 
-    def __init__(self, published: Published) -> None:
+    def __init__(self, published: Published[Any]) -> None:
         self._published = published
         self._answer_ms: int | None = None
 
@@ -115,14 +126,22 @@ class PublishedPeer:
         return found if self._answer_ms is None else found.within(self._answer_ms)
 
 
-def parameter_reader(name: str, region: str) -> Callable[[], str]:
-    """Return a function that reads a parameter of AWS in a region."""
+def parameter_reader(url: str, bucket: str, region: str) -> Callable[[], Address]:
+    """Return a function that reads the two parameters of a peer, by their names, in its region of AWS."""
     made: list[Any] = []
 
-    def read() -> str:
+    def read() -> Address:
         if not made:
             made.append(make_client("ssm", {"sdk": "botocore", "region": region, "answer_ms": _ANSWER_MS}))
-        value: str = made[0].get_parameter(Name=name)["Parameter"]["Value"]
+        return Address(value_of(url), value_of(bucket, is_optional=True))
+
+    def value_of(name: str, *, is_optional: bool = False) -> str:
+        try:
+            value: str = made[0].get_parameter(Name=name)["Parameter"]["Value"]
+        except made[0].exceptions.ParameterNotFound:
+            if is_optional:
+                return ""
+            raise
         return value
 
     return read
