@@ -44,6 +44,7 @@ class Accumulator(Generic[Place]):
         self._in_flight: dict[Place, PendingBatch[Place]] = {}
         self._bytes = 0
         self._is_closed = False
+        self._is_dropped = False
         self._failure: FencelineError | None = None  # given to `fail`
 
     def put(
@@ -111,6 +112,29 @@ class Accumulator(Generic[Place]):
             self._bytes -= batch.bytes
             self._changed.notify_all()
 
+    def split(self, batch: PendingBatch[Place], bytes_max: int) -> None:
+        """Put a batch that was taken back in two or more parts, before what waits for its place.
+
+        Args:
+            batch: It holds more than one record.
+            bytes_max: The size of a part, unless it is a single record.
+        """
+        parts = _parts_of(batch, min(bytes_max, batch.bytes // 2))
+        with self._changed:
+            del self._in_flight[batch.place]
+            failure, is_over = self._failure, self._is_dropped or self._failure is not None
+            if is_over:  # meanwhile, with all that was not sent
+                self._bytes -= batch.bytes
+            else:
+                self._queues.setdefault(batch.place, deque()).extendleft(reversed(parts))
+            self._changed.notify_all()
+        for part in parts if is_over else ():
+            if failure is None:
+                part.outcome.cancel()
+            else:
+                part.outcome.set_exception(failure)
+        batch.become(parts)
+
     def seal(self) -> list[PendingBatch[Place]]:
         """Make all that waits due at once, and return every batch that is not settled."""
         with self._changed:
@@ -124,6 +148,7 @@ class Accumulator(Generic[Place]):
         """Accept no further record; with ``drop``, also cancel the batches that were not taken."""
         with self._changed:
             self._is_closed = True
+            self._is_dropped |= drop
             if drop:
                 self.drop()
             self._changed.notify_all()
@@ -182,6 +207,17 @@ class Accumulator(Generic[Place]):
             self._queues[place] = queue
         self._in_flight[place] = batch
         return batch
+
+
+def _parts_of(batch: PendingBatch[Place], bytes_max: int) -> list[PendingBatch[Place]]:
+    parts: list[PendingBatch[Place]] = []
+    for record in batch.records:
+        size = RECORD_OVERHEAD_BYTES + len(record.key or b"") + len(record.value or b"") + _bytes_of_headers(record)
+        if not parts or parts[-1].bytes + size > bytes_max:
+            parts.append(PendingBatch(batch.place, batch.due_ms, is_sealed=True))
+        parts[-1].records.append(record)
+        parts[-1].bytes += size
+    return parts
 
 
 def _bytes_of_headers(record: Record) -> int:

@@ -53,6 +53,7 @@ class Fetching(Generic[At, PageT]):
         self._wait_ms = 0
         if is_following:
             self._wait_ms = wait_ms if threads == partitions else min(wait_ms, _WAIT_SHARED_MS)
+        self._growing = threading.Lock()
         self._closed = threading.Event()
         self._wanted: SimpleQueue[tuple[int, At] | None] = SimpleQueue()
         self._fetched: SimpleQueue[tuple[int, At, PageT | BaseException]] = SimpleQueue()
@@ -66,6 +67,18 @@ class Fetching(Generic[At, PageT]):
 
     def want(self, partition: int, position: At) -> None:
         self._wanted.put((partition, position))
+
+    def add(self, partition: int, position: At) -> None:
+        """Ask for the pages of one more partition, too. Any thread may call it."""
+        with self._growing:
+            if len(self.threads) < THREADS_MAX:
+                self.threads.append(threading.Thread(target=self._run, daemon=True))
+                self.threads[-1].start()
+            else:
+                self._wait_ms = min(self._wait_ms, _WAIT_SHARED_MS)
+        self.want(partition, position)
+        if self._closed.is_set():  # `close` may not have seen the thread; it takes no lock, since a signal may end it
+            self._wanted.put(None)
 
     def next(self) -> tuple[int, At, PageT | BaseException]:
         """Wait for a page that was wanted, and return it, or its error, with its partition and position."""

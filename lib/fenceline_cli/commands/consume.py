@@ -114,6 +114,8 @@ def consume(
 ) -> None:
     """Print records, one on a line, up to the present end of each partition.
 
+    With --follow, partitions that are added to the topic are printed, too, within a minute and from their beginning.
+
     The format value prints the value, and null for a tombstone. The format key-value puts the key and a tab before it.
     The format json prints the whole record, in base64 where it is not UTF-8, and says so.
 
@@ -132,8 +134,10 @@ def consume(
         partitions = partitions_of(client, topic, partition)
         if session is not None and partition is None:
             partitions = _owned(client, topic, group or subscription, session)
+        is_whole = partition is None and session is None
         if subscription is not None:
-            _consume_subscription(client, topic, subscription, partitions, start, follow, isolation, session, lines)
+            some = None if is_whole else partitions
+            _consume_subscription(client, topic, subscription, some, start, follow, isolation, session, lines)
             return
         starts = {number: begin.offset_in(client, topic, number, isolation) for number in partitions}
         ends = {number: Span.of(client, topic, number, end, isolation, is_following=follow) for number in partitions}
@@ -151,11 +155,13 @@ def consume(
                 isolation=isolation,
                 group=group,
                 session_id=session,
+                new_from=len(partitions) if is_whole else None,
             ),
             starts,
             ends,
             lines,
             is_following=follow,
+            of_new=Span.of_new(end),
         )
 
 
@@ -174,8 +180,7 @@ def _check_options(
 
 
 def _owned(client: Client, topic: str, group: str | None, session_id: str) -> list[int]:
-    places = [hold.resource.rpartition("/") for hold in client.session_state(session_id).holds if hold.group == group]
-    owned = [int(number) for name, _, number in places if name == topic and number.isascii() and number.isdecimal()]
+    owned = client.session_state(session_id).owned_partitions(topic, group)
     if not owned:
         raise CommandError(
             f"the session owns no partition of {topic} for {group} "
@@ -188,7 +193,7 @@ def _consume_subscription(
     client: Client,
     topic: str,
     name: str,
-    partitions: list[int],
+    partitions: list[int] | None,
     start: str,
     follow: bool,
     isolation: Isolation,
