@@ -113,29 +113,27 @@ class FakeSessions(FakeService):
                 raise httpx.ReadTimeout("the answer was lost")
             if self.claim_errors and (error := self.claim_errors.pop(0)) is not None:
                 return refused(error)
-            self.granted = {**body, "partitions": body.get("partitions") or [*range(self.partitions)]}
-            self.claims[body["producer_name"]] = self.granted
+            claim = {**body, "partitions": body.get("partitions") or [*range(self.partitions)]}
+            self.granted = self.claims[body["producer_name"]] = claim
         elif name is None:
-            both = {"producers": [self._claim(True)], "waiting": [self._claim(False)]}
+            both = {"producers": [self._claim(self.granted, True)], "waiting": [self._claim(self.granted, False)]}
             return httpx.Response(200, json=both)
         else:
             self._note("look at producer", dict(request.url.params))
             if self.producer_error is not None:
                 return refused(self.producer_error)
             self.polls_queued = max(self.polls_queued - 1, 0)
-            if name in self.claims:
-                self.granted = self.claims[name]
+            claim = self.claims.get(name, self.granted)
         if "topic_epochs" in (body or {}) and self.heartbeat_error is not None:
             # A claim with topic epochs is a reconnection.
             self.heartbeat_error = None
-        return httpx.Response(201, json={"producer": self._claim(not self.polls_queued)})
+        return httpx.Response(201, json={"producer": self._claim(claim, not self.polls_queued)})
 
-    def _claim(self, is_granted: bool) -> dict[str, Any]:
-        claim = {"producer_name": self.granted["producer_name"], "session_id": self.granted["session_id"]}
-        claim |= {"access_mode": self.granted["access_mode"], "expires_at": 3}
+    def _claim(self, taken: dict[str, Any], is_granted: bool) -> dict[str, Any]:
+        claim = {name: taken[name] for name in ("producer_name", "session_id", "access_mode")} | {"expires_at": 3}
         if not is_granted:
             return {**claim, "state": "queued", "queue_position": 1, "topic_epochs": {}, "next_offsets": {}}
-        numbers = {str(partition): self.epoch for partition in self.granted["partitions"]}
+        numbers = {str(partition): self.epoch for partition in taken["partitions"]}
         return {**claim, "state": "granted", "topic_epochs": numbers, "next_offsets": dict.fromkeys(numbers, 9)}
 
     def _own(self, request: httpx.Request, path: str, body: Any) -> httpx.Response:

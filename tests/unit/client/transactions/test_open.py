@@ -515,11 +515,11 @@ def test_a_batch_that_became_too_large_is_split_within_its_transaction():
             assert [delivery.result(0).offset for delivery in deliveries] == list(range(50))
         with producer.transaction() as txn:
             txn.send_many("t", [Record(b"x" * 100) for _ in range(50)])
+        wait_until(lambda: service.looks() == 2)
 
     assert [value[:2] for _, value in service.committed[:50]] == [b"%02d" % n for n in range(50)]
     assert len(service.committed) == 100
     assert [one.header.size <= 1_000 for one in service.produced].count(False) == 1
-    wait_until(lambda: service.looks() == 2)
 
 
 def test_a_record_that_is_too_large_alone_ends_its_transaction():
