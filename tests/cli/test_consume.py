@@ -12,14 +12,17 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from fenceline.client import Client
+from fenceline.client.topic_watch import LOOK_MS
 from fenceline.errors import StoreUnavailableError
 from fenceline.format.batch import StoredRecord
 from fenceline.model.record import Record
-from fenceline_cli import output
+from fenceline_cli import options, output
 from fenceline_cli.commands import outages, places, record_format
 from fenceline_cli.commands.consume_span import pages_through
 from fenceline_cli.main import app
 from fenceline_cli.output import CommandError
+from tests.support.fake_service import MovedClock
 from tests.support.patience import wait_until
 from tests.support.results import error_line, lines
 
@@ -83,6 +86,32 @@ def test_a_follower_ends_when_the_end_that_it_was_given_is_there(run, client, to
     writer.start()
     assert lines(run("consume", topic, "--partition", 0, "--follow", "--until", until)) == ["0", "1", "2", "3", "4"]
     writer.join()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["--from", "latest"],
+        ["--from", "latest", "--until", "2100-01-01"],
+        ["--from", "latest", "--until", "1"],
+        ["--subscription", "s", "--from", "latest"],
+    ],
+)
+def test_a_follower_prints_partitions_that_are_added_from_their_beginning(run, client, topic, monkeypatch, given):
+    clock, is_over = MovedClock(), threading.Event()
+    monkeypatch.setattr(options, "Client", lambda url, **more: Client(url, runtime=clock, **more), raising=False)
+
+    def grow():
+        wait_until(lambda: clock._conditions)  # on which the command waits between its looks
+        client.alter_topic(topic, partitions=3)
+        client.produce(topic, 2, [Record(b"first"), Record(b"second")])
+        wait_until(lambda: is_over.is_set() or clock.pass_ms(LOOK_MS))
+
+    growth = threading.Thread(target=grow)
+    growth.start()
+    assert lines(run("consume", topic, "--follow", "--max", 1, *given)) == ["first"]
+    is_over.set()
+    growth.join()
 
 
 def test_keys_are_searched_as_values_are_and_bytes_need_not_be_text(run, client, topic):

@@ -3,6 +3,7 @@
 import json
 import shlex
 import signal
+import threading
 
 import httpx
 import pytest
@@ -10,12 +11,14 @@ from typer.testing import CliRunner
 
 from fenceline import errors
 from fenceline.client import Client
+from fenceline.client.topic_watch import LOOK_MS
 from fenceline.model.record import Record
 from fenceline_cli import options
 from fenceline_cli.commands.transaction_signals import Signals
 from fenceline_cli.main import app
 from tests.cli.fake_run import FakeRun
-from tests.support.fake_service import QuickRuntime, answers, loses_the_answer, loses_the_request
+from tests.support.fake_service import MovedClock, QuickRuntime, answers, loses_the_answer, loses_the_request
+from tests.support.patience import wait_until
 from tests.support.results import last_line, lines
 
 
@@ -323,3 +326,34 @@ def test_a_signal_amid_the_start_is_one_line_as_well(fake, monkeypatch):
     ended = run()
     assert (ended.exit_code, len(ended.stderr.splitlines())) == (143, 1)
     assert fake.written() == []
+
+
+@pytest.mark.parametrize("start", ["earliest", "latest"])
+def test_a_partition_that_is_added_to_the_input_is_taken_and_read_from_its_beginning(fake, monkeypatch, start):
+    clock, is_over = MovedClock(), threading.Event()
+
+    def connect(url, **given):
+        return Client(url, http=httpx.MockTransport(fake.answer), runtime=clock, **given)
+
+    monkeypatch.setattr(options, "Client", connect, raising=False)
+    fake.coordinator_faults["end"] = [None, lambda carry_out: (signal.raise_signal(signal.SIGINT), carry_out())[1]]
+
+    def grow():
+        wait_until(lambda: fake.group().keys() == {0, 1} if start == "latest" else fake.order.count("/v1/own"))
+        fake.give(0, [b"before"])
+        wait_until(lambda: fake.written() == [b"before"])
+        fake.partitions = 3
+        fake.give(2, [b"added"])
+        wait_until(lambda: is_over.is_set() or clock.pass_ms(LOOK_MS))
+
+    growth = threading.Thread(target=grow)
+    growth.start()
+    words = ["txn", "run", "--in", "t", "--out", "u", "--group", "g", "--from", start, "--", "cat"]
+    assert CliRunner().invoke(app, words).exit_code == 130
+    is_over.set()
+    growth.join()
+    assert fake.written() == [b"before", b"added"]
+    assert fake.group()[2] == 1
+    own = [[one["resource"] for one in body["resources"]] for body in fake.bodies["own"]]
+    assert own == [["t/0", "t/1"], ["t/2"]]
+    assert fake.bodies["own"][1]["resources"] == [{"resource": "t/2", "generation": 0}]

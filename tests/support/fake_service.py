@@ -25,6 +25,7 @@ from fenceline.format.batch import BatchHeader
 from fenceline.runtime import ThreadRuntime
 
 BATCH_TYPE = "application/vnd.apache.kafka.records; version=2"
+MESSAGE_BYTES = 1024 * 1024  # that a topic takes by default
 Fault = Callable[[Callable[[], httpx.Response]], httpx.Response]
 
 _RECORDS = re.compile(r"/v1/topics/([^/]+)/partitions/(\d+)/(records|offsets)")
@@ -44,6 +45,31 @@ class QuickRuntime(ThreadRuntime):
         self.slept_ms.append(duration_ms)
 
 
+class MovedClock(ThreadRuntime):
+    """The machine's threads, and a clock that only the test moves. It wakes all that wait on a condition."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._now_ms = 1_000_000
+        self._conditions: list[threading.Condition] = []
+
+    def monotonic_ms(self) -> int:
+        return self._now_ms
+
+    def sleep_ms(self, duration_ms: float) -> None:
+        self._now_ms += int(duration_ms)
+
+    def condition(self, lock: Any = None) -> threading.Condition:
+        self._conditions.append(threading.Condition(lock))
+        return self._conditions[-1]
+
+    def pass_ms(self, duration_ms: int) -> None:
+        self._now_ms += duration_ms
+        for condition in list(self._conditions):
+            with condition:
+                condition.notify_all()
+
+
 @dataclass
 class Produced:
     """A produce request as it came in."""
@@ -59,13 +85,15 @@ class FakeService:
     """A service with one topic, ``t``."""
 
     partitions: int = 1
-    config: dict[str, object] = field(default_factory=dict)
+    config: dict[str, Any] = field(default_factory=dict)
     faults: list[Fault | None] = field(default_factory=list)  # of the next produce requests, in order
     produced: list[Produced] = field(default_factory=list)
     requests: list[httpx.Request] = field(default_factory=list)
     in_flight: set[tuple[str, int]] = field(default_factory=set)
     log_start: int = 0
     open_from: int | None = None  # where an open transaction begins, in each partition
+    topic_id: str = "id"
+    topic_faults: list[Fault | None] = field(default_factory=list)  # of the next looks at the topic, in order
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
@@ -86,7 +114,9 @@ class FakeService:
                 self._ids += 1
                 return httpx.Response(200, json={"producer_id": self._ids, "producer_epoch": 0})
         if path == "/v1/topics/t":
-            topic = {"name": "t", "topic_id": "id", "partitions": self.partitions, "config": self.config}
+            if self.topic_faults and (fault := self.topic_faults.pop(0)) is not None:
+                return fault(lambda: self.answer(request))
+            topic = {"name": "t", "topic_id": self.topic_id, "partitions": self.partitions, "config": self.config}
             return httpx.Response(200, json={**topic, "regions": ["local"], "created_at": 1})
         if path == "/v1/topics/t/offsets":
             return self._topic_offsets(request)
@@ -108,6 +138,10 @@ class FakeService:
     def _offsets(self, partition: int) -> dict[str, object]:
         return {**self._bounds(partition), "topic_epoch": -1, "access_mode": "Shared", "compaction_horizon": 0}
 
+    def looks(self) -> int:
+        """Return how often the topic was asked for."""
+        return sum(request.method == "GET" and request.url.path == "/v1/topics/t" for request in self.requests)
+
     def next_offset(self, partition: int) -> int:
         with self._lock:
             log = self._logs.get(partition)
@@ -126,6 +160,11 @@ class FakeService:
             fault = self.faults.pop(0) if self.faults else None
 
         def append() -> httpx.Response:
+            bytes_max = self.config.get("max.message.bytes", MESSAGE_BYTES)
+            if partition >= self.partitions:
+                return refused(errors.UnknownTopicOrPartitionError(f"partition={partition}"))
+            if header.size > bytes_max:
+                return refused(errors.MessageTooLargeError(f"bytes={header.size}", bytes_max=bytes_max))
             return self._append(topic, partition, request.content, header)
 
         try:

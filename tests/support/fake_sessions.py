@@ -40,6 +40,7 @@ class FakeSessions(FakeService):
     loses_claims: int = 0  # number of lost answers to claims
     polls_queued: int = 0  # number of polls that find the claim still queued
     epoch: int = 4
+    holds: list[tuple[str | None, str]] = field(default_factory=list)  # of each session: group and resource
     owner: tuple[str | None, int] | None = None  # the owner that a look finds, in place of the session that asked
     closed: list[str] = field(default_factory=list)
     requests_of_sessions: list[httpx.Request] = field(default_factory=list)
@@ -49,6 +50,7 @@ class FakeSessions(FakeService):
     marks: dict[int, int] = field(default_factory=dict)
     page_size: int = 100  # partitions of a subscription in one answer
     granted: dict[str, Any] = field(init=False)  # the last claim that was taken
+    claims: dict[str, dict[str, Any]] = field(default_factory=dict)  # the claims that were taken, by name
     owning: dict[str, Any] = field(init=False)  # the last request to own that was taken
 
     def answer(self, request: httpx.Request) -> httpx.Response:
@@ -87,6 +89,10 @@ class FakeSessions(FakeService):
         if request.method == "DELETE":
             self.closed.append(found[1])
             return httpx.Response(204)
+        if request.method == "GET":
+            holds = [{"group": group, "resource": resource} for group, resource in self.holds]
+            session = {"session_id": found[1], "lease_ms": self.lease_ms, "expires_at": 1, "state": "live"}
+            return httpx.Response(200, json={**session, "holds": holds})
         self._note("heartbeat", None)
         if self.is_silent:
             raise httpx.ReadTimeout("nobody answers")
@@ -107,27 +113,27 @@ class FakeSessions(FakeService):
                 raise httpx.ReadTimeout("the answer was lost")
             if self.claim_errors and (error := self.claim_errors.pop(0)) is not None:
                 return refused(error)
-            self.granted = body
+            claim = {**body, "partitions": body.get("partitions") or [*range(self.partitions)]}
+            self.granted = self.claims[body["producer_name"]] = claim
         elif name is None:
-            both = {"producers": [self._claim(True)], "waiting": [self._claim(False)]}
+            both = {"producers": [self._claim(self.granted, True)], "waiting": [self._claim(self.granted, False)]}
             return httpx.Response(200, json=both)
         else:
             self._note("look at producer", dict(request.url.params))
             if self.producer_error is not None:
                 return refused(self.producer_error)
             self.polls_queued = max(self.polls_queued - 1, 0)
+            claim = self.claims.get(name, self.granted)
         if "topic_epochs" in (body or {}) and self.heartbeat_error is not None:
             # A claim with topic epochs is a reconnection.
             self.heartbeat_error = None
-        return httpx.Response(201, json={"producer": self._claim(not self.polls_queued)})
+        return httpx.Response(201, json={"producer": self._claim(claim, not self.polls_queued)})
 
-    def _claim(self, is_granted: bool) -> dict[str, Any]:
-        partitions = self.granted.get("partitions") or range(self.partitions)
-        claim = {"producer_name": self.granted["producer_name"], "session_id": self.granted["session_id"]}
-        claim |= {"access_mode": self.granted["access_mode"], "expires_at": 3}
+    def _claim(self, taken: dict[str, Any], is_granted: bool) -> dict[str, Any]:
+        claim = {name: taken[name] for name in ("producer_name", "session_id", "access_mode")} | {"expires_at": 3}
         if not is_granted:
             return {**claim, "state": "queued", "queue_position": 1, "topic_epochs": {}, "next_offsets": {}}
-        numbers = {str(partition): self.epoch for partition in partitions}
+        numbers = {str(partition): self.epoch for partition in taken["partitions"]}
         return {**claim, "state": "granted", "topic_epochs": numbers, "next_offsets": dict.fromkeys(numbers, 9)}
 
     def _own(self, request: httpx.Request, path: str, body: Any) -> httpx.Response:

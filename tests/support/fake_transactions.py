@@ -62,7 +62,8 @@ class FakeTransactions(FakeService):
             what = found[2]
             return self._fault(what, body, lambda: getattr(self, f"_do_{what}")(found[1], body))
         if (found := re.fullmatch(r"/v1/topics/([uv])", path)) is not None:
-            request = httpx.Request(request.method, "http://fake/v1/topics/t")
+            described = super().answer(httpx.Request(request.method, "http://fake/v1/topics/t")).json()
+            return httpx.Response(200, json={**described, "name": found[1]})
         return super().answer(request)
 
     def _fault(self, what: str, body: dict[str, Any], carry_out: Any) -> httpx.Response:

@@ -44,7 +44,9 @@ class Accumulator(Generic[Place]):
         self._in_flight: dict[Place, PendingBatch[Place]] = {}
         self._bytes = 0
         self._is_closed = False
+        self._is_dropped = False
         self._failure: FencelineError | None = None  # given to `fail`
+        self._failed_as: Failure | None = None  # as well
 
     def put(
         self, place: Place, records: Iterable[Record], *, batch_bytes: int | None = None
@@ -111,6 +113,31 @@ class Accumulator(Generic[Place]):
             self._bytes -= batch.bytes
             self._changed.notify_all()
 
+    def split(self, batch: PendingBatch[Place], bytes_max: int) -> None:
+        """Put a batch that was taken back in two or more parts, before what waits for its place.
+
+        Args:
+            batch: It holds more than one record.
+            bytes_max: The size of a part, unless it is a single record.
+        """
+        parts = _parts_of(batch, min(bytes_max, batch.bytes // 2))
+        with self._changed:
+            del self._in_flight[batch.place]
+            failure, failed_as = self._failure, self._failed_as
+            is_over = self._is_dropped or failure is not None
+            if is_over:  # meanwhile, with all that was not sent
+                self._bytes -= batch.bytes
+            else:
+                self._queues.setdefault(batch.place, deque()).extendleft(reversed(parts))
+            self._changed.notify_all()
+        for part in parts if is_over else ():
+            if failure is None:
+                part.outcome.cancel()
+            else:
+                part.failure = failed_as
+                part.outcome.set_exception(failure)
+        batch.become(parts)
+
     def seal(self) -> list[PendingBatch[Place]]:
         """Make all that waits due at once, and return every batch that is not settled."""
         with self._changed:
@@ -124,6 +151,7 @@ class Accumulator(Generic[Place]):
         """Accept no further record; with ``drop``, also cancel the batches that were not taken, as ``drop`` does."""
         with self._changed:
             self._is_closed = True
+            self._is_dropped |= drop
             dropped = self.drop() if drop else 0
             self._changed.notify_all()
         return dropped
@@ -155,7 +183,7 @@ class Accumulator(Generic[Place]):
             if self._is_closed:
                 return False
             self._is_closed = True
-            self._failure = error
+            self._failure, self._failed_as = error, failure
             dropped = [batch for queue in self._queues.values() for batch in queue]
             self._queues.clear()
             self._bytes -= sum(batch.bytes for batch in dropped)
@@ -195,6 +223,17 @@ class Accumulator(Generic[Place]):
             self._queues[place] = queue
         self._in_flight[place] = batch
         return batch
+
+
+def _parts_of(batch: PendingBatch[Place], bytes_max: int) -> list[PendingBatch[Place]]:
+    parts: list[PendingBatch[Place]] = []
+    for record in batch.records:
+        size = RECORD_OVERHEAD_BYTES + len(record.key or b"") + len(record.value or b"") + _bytes_of_headers(record)
+        if not parts or parts[-1].bytes + size > bytes_max:
+            parts.append(PendingBatch(batch.place, batch.due_ms, is_sealed=True))
+        parts[-1].records.append(record)
+        parts[-1].bytes += size
+    return parts
 
 
 def _bytes_of_headers(record: Record) -> int:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fenceline.client.reader import Reader, Start
     from fenceline.client.subscriber import Subscriber
     from fenceline.client.transactions.producer import TransactionalProducer
-    from fenceline.client.write_access import OnQueued, WriteAccess
+    from fenceline.client.write_access import OnGrowth, OnQueued, WriteAccess
     from fenceline.format.batch import Codec
 
 BATCH_BYTES = 512 * 1024  # before compression; a topic takes 1 MiB by default
@@ -83,12 +83,18 @@ class Client(ApiClient):
         owner: Owner | None = None,
         session_id: str | None = None,
         expected_offsets: Mapping[int, int] | None = None,
+        on_growth: OnGrowth | None = None,
     ) -> Producer:
         """Return a producer of ``topic``; the caller closes it. See ``Producer``.
 
         With ``access_mode`` the producer first claims ``partitions`` (all, if left out). It then renews its lease
         until it is closed or fenced (PIP-68). With ``owner`` it writes to the partitions that this owner has. With
         ``session_id`` it writes to those that this session has claimed or owns; another process keeps that session.
+
+        The producer looks at its topic again each 60 s. Once partitions were added, keys are divided among all of them.
+        A producer that has write access to the whole topic first needs it to all that is new. Where ``partitions`` was
+        left out, it claims what is new. While it is refused, it goes on with the partitions that it has, and asks again
+        after each look.
 
         Args:
             session: Claim under this session. Left out, the producer makes one of ``lease_ms`` and closes it at its
@@ -97,6 +103,8 @@ class Client(ApiClient):
             on_queued: Called by each poll that finds the claim still queued.
             on_fenced: Called once the producer may no longer write, in the thread that learns of it.
             expected_offsets: For a partition, the offset that its next record must get, and so on (KIP-27).
+            on_growth: Called once the producer writes to partitions that were added, with the topic and ``None``. While
+                it may not, called after each look, with the topic and the error. It runs in the thread that looks.
 
         Raises:
             UnknownTopicOrPartitionError: There is no such topic.
@@ -125,7 +133,8 @@ class Client(ApiClient):
                 wait_ms=wait_ms,
                 on_queued=on_queued,
             )
-            access = WriteAccess(grant, grant.claim.topic_epochs, is_producers_own=True)
+            grown = grant.grow if partitions is None else None
+            access = WriteAccess(grant, grant.claim.topic_epochs, is_producers_own=True, grown=grown)
         try:
             producer = Producer(
                 self,
@@ -140,6 +149,7 @@ class Client(ApiClient):
                 partitioner=partitioner,
                 access=access,
                 expected_offsets=expected_offsets,
+                on_growth=on_growth,
             )
         except BaseException:
             if access is not None and access.is_producers_own:
@@ -208,15 +218,19 @@ class Client(ApiClient):
         session_id: str | None = None,
         compacted: bool = False,
         on_restart: Callable[[int], object] | None = None,
+        new_from: int | None = None,
     ) -> Reader:
-        """Return a reader of ``partitions`` (left out: all that there are now); the caller closes it. See ``Reader``.
+        """Return a reader of ``partitions`` (left out: all); the caller closes it. See ``Reader``.
 
         Args:
+            start: A mapping may lack a partition where ``partitions`` is left out: that one is read from its log start.
             isolation: ``read_committed`` shows a transaction's records once it is committed, and never those of an
                 aborted one. Nothing after the first open transaction shows before that one ends.
             compacted: Read the newest record of each key, and all records after the last compaction.
             on_restart: Called with a partition that ``compacted`` reads anew, since a newer view may lack deletions
                 that were not read. Drop what was made of its records.
+            new_from: A reader that follows also reads the partitions from this number on, within 60 s after they are
+                added and from their beginning. Left out, it does so where ``partitions`` is left out.
 
         Raises:
             UnknownTopicOrPartitionError: There is no such topic or partition.
@@ -225,6 +239,10 @@ class Client(ApiClient):
 
         if partitions is None:
             partitions = range(self.topic(topic).partitions)
+            new_from = len(partitions) if new_from is None else new_from
+            if isinstance(start, Mapping) and (unnamed := [one for one in partitions if one not in start]):
+                found = self.topic_offsets(topic, unnamed)
+                start = {**start, **{one: found[one].bounds.log_start_offset for one in unnamed}}
         return Reader(
             self,
             topic,
@@ -237,6 +255,7 @@ class Client(ApiClient):
             session_id=session_id,
             is_compacted=compacted,
             on_restart=on_restart,
+            new_from=new_from if follow else None,
         )
 
     def subscribe(
@@ -257,7 +276,8 @@ class Client(ApiClient):
         """Return a subscriber of the records that are not acknowledged; the caller closes it. See ``Subscriber``.
 
         Args:
-            partitions: Left out, all that there are now.
+            partitions: Left out, all. A subscriber that follows then also reads those that are added, within 60 s. With
+                a session it does so once the session owns them.
             initial_position: Where a new subscription begins.
             follow: Never end, and wait for new records.
             isolation: As for ``reader``.
@@ -274,13 +294,16 @@ class Client(ApiClient):
         from fenceline.client.subscriber import Subscriber
 
         self.create_subscription(topic, name, initial_position=initial_position)
+        new_from: int | None = None
         if partitions is None:
             partitions = range(self.topic(topic).partitions)
+            new_from = len(partitions) if follow else None
         return Subscriber(
             self,
             topic,
             name,
             partitions,
+            new_from=new_from,
             is_following=follow,
             isolation=isolation,
             require_stable=require_stable,

@@ -1,15 +1,17 @@
 """Deliveries: what becomes of a record that was given to a producer.
 
-Rule: records of one batch share one outcome, so a delivery is a place in a batch, and costs no lock of its own. The
-end of a producer's block does not raise an error again that a delivery has raised.
+Rule: records of one batch share one outcome, so a delivery is a place in a batch, and costs no lock of its own. Of a
+batch that was split into parts, each record's outcome is that of its part. The end of a producer's block does not raise
+an error again that a delivery has raised.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Any, Generic, TypeVar
 
 from fenceline.client.calls import CALLABLE, HERE, MS, check_here, checked
@@ -96,9 +98,25 @@ class PendingBatch(Generic[Place]):
     records: list[Record] = field(default_factory=list)
     bytes: int = 0
     is_sealed: bool = False
-    outcome: Future[Appended] = field(default_factory=Future)
+    outcome: Future[Appended | None] = field(default_factory=Future)  # None: it was split into ``parts``
+    parts: Sequence[PendingBatch[Place]] = ()
     failure: Failure | None = None  # set before the outcome
     made_in: int = field(default_factory=lambda: HERE.pid)
+
+    def become(self, parts: Sequence[PendingBatch[Place]]) -> None:
+        """Leave the outcome of each record to the part that it is in now."""
+        self.parts = parts
+        self.outcome.set_result(None)
+
+    def wait(self) -> None:
+        """Wait until each record was acknowledged or failed.
+
+        Raises:
+            CancelledError: A record was dropped before it was sent.
+        """
+        self.outcome.exception()
+        for part in self.parts:
+            part.wait()
 
 
 class Delivery:
@@ -118,7 +136,7 @@ class Delivery:
     @property
     def is_done(self) -> bool:
         check_here(self)
-        return self._batch.outcome.done()
+        return self._find()[0].outcome.done()
 
     def result(self, timeout_ms: int | None = None) -> Delivered:
         """Wait for the acknowledgement.
@@ -131,17 +149,36 @@ class Delivery:
         check_here(self)
         if timeout_ms is not None:
             timeout_ms = checked("timeout_ms", MS, timeout_ms)
+        give_up = None if timeout_ms is None else monotonic() + timeout_ms / 1000
+        batch, index = self._find()
         try:
-            appended = self._batch.outcome.result(None if timeout_ms is None else timeout_ms / 1000)
+            while (appended := batch.outcome.result(_left_s(give_up))) is None:
+                batch, index = self._find()
         except BaseException as error:
-            failure = self._batch.failure
+            failure = batch.failure
             if failure is not None and failure.error is error:
                 failure.is_told = True
             raise
-        return Delivered(self._partition, appended.base_offset + self._index, appended.duplicate, appended.next_offset)
+        return Delivered(self._partition, appended.base_offset + index, appended.duplicate, appended.next_offset)
 
     def on_done(self, callback: Callable[[Delivery], None]) -> None:
         """Call ``callback`` with this delivery once it is done, in the thread that sent it. It should return soon."""
         check_here(self)
         checked("callback", CALLABLE, callback)
-        self._batch.outcome.add_done_callback(lambda _: callback(self))
+        batch, _ = self._find()
+        batch.outcome.add_done_callback(lambda _: self.on_done(callback) if batch.parts else callback(self))
+
+    def _find(self) -> tuple[PendingBatch[Any], int]:
+        """Return the batch that the record is in now, and its index there."""
+        batch, index = self._batch, self._index
+        while batch.parts:
+            for part in batch.parts:
+                if index < len(part.records):
+                    break
+                index -= len(part.records)
+            batch = part
+        return batch, index
+
+
+def _left_s(give_up: float | None) -> float | None:
+    return None if give_up is None else max(give_up - monotonic(), 0)

@@ -20,11 +20,12 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Any
 
 from fenceline.client.accumulator import Accumulator
 from fenceline.client.calls import HERE
-from fenceline.client.delivery import Failures
+from fenceline.client.delivery import Failures, PendingBatch
 
 FLUSH_S = 5.0
 
@@ -63,9 +64,20 @@ def flush_all() -> None:
     mine = [one for one in _open.copy() if one.made_in == HERE.pid]
     _open.clear()
     try:
-        wait([batch.outcome for one in mine for batch in one.records.seal()], FLUSH_S)
+        _wait([batch for one in mine for batch in one.records.seal()])
     finally:  # also if Ctrl-C ends the wait
         _say(mine)
+
+
+def _wait(batches: Sequence[PendingBatch[Any]]) -> None:
+    """Wait until these batches, and the parts that they are split into, are settled, or the time is over."""
+    left_s, began = FLUSH_S, monotonic()
+    while batches:
+        wait([batch.outcome for batch in batches], left_s)
+        if not all(batch.outcome.done() for batch in batches):
+            return
+        batches = [part for batch in batches for part in batch.parts]
+        left_s = max(began + FLUSH_S - monotonic(), 0)
 
 
 def _say(producers: Sequence[Watched]) -> None:

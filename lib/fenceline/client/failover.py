@@ -68,7 +68,7 @@ def subscribe(
 
     Args:
         regions: A client for each region, in the order in which they are tried.
-        partitions: Left out, all that the region has when the subscriber comes there.
+        partitions: Left out, all. A subscriber that follows then also reads those that are added, within 60 s.
         follow: Never end, and wait for new records.
         isolation: As for ``Client.reader``.
         silent_ms: How long a region may give no usable answer before the subscriber leaves it.

@@ -11,10 +11,13 @@ import threading
 from collections.abc import Callable, Iterable
 from queue import Empty, SimpleQueue
 from time import monotonic
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from fenceline import errors, limits
 from fenceline.client.calls import HERE
+
+if TYPE_CHECKING:
+    from fenceline.client.topic_watch import NewPartitions
 
 THREADS_MAX = 16
 WAIT_ALONE_MS = limits.WAIT_MS_MAX // 2
@@ -55,6 +58,8 @@ class Fetching(Generic[At, PageT]):
         self._wait_ms = 0
         if is_following:
             self._wait_ms = wait_ms if self._threads_max == partitions else min(wait_ms, _WAIT_SHARED_MS)
+        self.growth: NewPartitions | None = None  # what adds partitions; it goes on, and pauses, with the threads
+        self._growing = threading.Lock()
         self._made_in = HERE.pid
         self._is_over = False
         self._closed = threading.Event()  # ends the threads that began with it
@@ -69,6 +74,18 @@ class Fetching(Generic[At, PageT]):
 
     def want(self, partition: int, position: At) -> None:
         self._wanted.put((partition, position))
+
+    def add(self, partition: int, position: At) -> None:
+        """Ask for the pages of one more partition, too. Any thread may call it."""
+        with self._growing:
+            if self._threads_max < THREADS_MAX:
+                self._threads_max += 1
+            else:
+                self._wait_ms = min(self._wait_ms, _WAIT_SHARED_MS)
+            closed = self._closed
+            if self._begun and not closed.is_set() and self._begun < self._threads_max:
+                self._begin(closed)  # the caller may wait for a page, and will not see that there is room for a thread
+        self.want(partition, position)
 
     def next(self) -> tuple[int, At, PageT | BaseException]:
         """Wait for a page that was wanted, and return it, or its error, with its partition and position.
@@ -104,6 +121,8 @@ class Fetching(Generic[At, PageT]):
         self._closed.set()
         for _ in self.threads:
             self._wanted.put(None)
+        if self.growth is not None:
+            self.growth.pause()
 
     def go_on(self) -> None:
         """Let the threads run, unless ``close`` was called."""
@@ -112,17 +131,25 @@ class Fetching(Generic[At, PageT]):
             return
         if self._closed.is_set():
             self._begun = 0
+            self.threads = [one for one in self.threads if one.is_alive()]
             self._closed = threading.Event()
         while self._begun < self._threads_max:
-            thread = threading.Thread(target=self._run, args=(self._closed,), name="fenceline-fetch", daemon=True)
-            self.threads = [*(one for one in self.threads if one.is_alive()), thread]
-            thread.start()
-            self._begun += 1
+            self._begin(self._closed)
+        if self.growth is not None:
+            self.growth.go_on()
+
+    def _begin(self, closed: threading.Event) -> None:
+        thread = threading.Thread(target=self._run, args=(closed,), name="fenceline-fetch", daemon=True)
+        self.threads.append(thread)
+        thread.start()
+        self._begun += 1
 
     def _run(self, closed: threading.Event) -> None:
         while not closed.is_set():
             wanted = self._wanted.get()
             if wanted is None:  # a call to look whether this thread has ended, which another may have taken
+                if closed.is_set():
+                    self._wanted.put(None)  # for one that began while the threads were ended
                 continue
             if closed.is_set():
                 self._wanted.put(wanted)  # for those that come next

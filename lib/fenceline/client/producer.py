@@ -12,8 +12,15 @@ Rule: records of a partition are stored in the order in which they were given, a
 
 - Without idempotence each batch is independent of the others.
 
+- A batch that the topic finds too large is split, unless an earlier answer to it was lost. Its parts go one after the
+  other. A single record that is too large fails alone: its sequence is given to the next.
+
+- The topic is looked at again (``topic_watch``). Partitions that were added count from the next record on. What was
+  given before stays in its partition, so a key's earlier records may lie in another one, as in Kafka.
+
 - A producer with write access of its own has all of it or none. Fenced in one partition, it is fenced for good, and all
-  that was not sent fails with that error.
+  that was not sent fails with that error. If it has all of its topic, it writes by the new number of partitions only
+  once it has all that are new.
 """
 
 from __future__ import annotations
@@ -23,7 +30,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fenceline import errors
 from fenceline.client import exit as program_exit
@@ -35,8 +42,10 @@ from fenceline.client.delivery import Delivery, Failures, PendingBatch
 from fenceline.client.records import checked, in_chunks
 from fenceline.client.route import Route
 from fenceline.client.session import Held
+from fenceline.client.topic_watch import OUTDATED, TopicWatch
+from fenceline.client.transport import log
 from fenceline.client.types import Claim
-from fenceline.client.write_access import FENCING, Grant, WriteAccess
+from fenceline.client.write_access import FENCING, Grant, OnGrowth, WriteAccess
 from fenceline.format import batch as record_batch
 from fenceline.format.batch import Codec
 from fenceline.model.record import Headers, Record
@@ -95,15 +104,25 @@ class Producer:
         partitioner: Callable[[bytes, int], int],
         access: WriteAccess | None = None,
         expected_offsets: Mapping[int, int] | None = None,
+        on_growth: OnGrowth | None = None,
     ) -> None:
         self._client = client
         self._runtime = client.runtime
         self._topic = topic
+        self._batch_bytes = batch_bytes
         self._compression = compression
         self._delivery_ms = delivery_ms
         self._access = access
         self._expected_offsets = dict(expected_offsets or {})
-        self._route = Route(topic, partitioner, claimed=None if access is None else access.topic_epochs)
+        self._on_growth = on_growth
+        self._watch = TopicWatch(client, self._take)
+        self._route = Route(
+            topic,
+            partitioner,
+            claimed=None if access is None else access.topic_epochs,
+            doubt=lambda: self._watch.doubt(topic.name),
+        )
+        self._has_all = access is not None and not _beyond(topic, access.topic_epochs)
         self._is_idempotent = is_idempotent
         self._identity = self._new_identity()
         self._failures = Failures()  # since the last flush
@@ -113,7 +132,7 @@ class Producer:
         self._accumulator: Accumulator[int] = Accumulator(
             client.runtime,
             linger_ms=linger_ms,
-            batch_bytes=min(batch_bytes, self._route.batch_bytes_max),
+            batch_bytes=batch_bytes,
             buffer_bytes=buffer_bytes,
         )
         self._threads = [
@@ -122,6 +141,7 @@ class Producer:
         ]
         for thread in self._threads:
             thread.start()
+        self._watch.add(topic.name)
         self._at_exit = program_exit.Watched(topic.name, self._accumulator, self._failures)
         program_exit.watch(self._at_exit)
         if access is not None:
@@ -131,7 +151,7 @@ class Producer:
     def claim(self) -> Claim | None:
         """The claim that the producer writes under, with its epochs and the offsets right after the grant."""
         holding = None if self._access is None else self._access.holding
-        return holding.claim if isinstance(holding, Grant) else None
+        return holding.all_of_it if isinstance(holding, Grant) else None
 
     @property
     def held(self) -> Held:
@@ -171,6 +191,7 @@ class Producer:
         else:
             program_exit.forget(self._at_exit)
             self._give_up(CancelledError("an exception left the producer's block before the record was sent"))
+            self._watch.close()
             self._give_back()
 
     @checks_itself
@@ -258,6 +279,7 @@ class Producer:
             self._accumulator.close()
             for thread in self._threads:
                 thread.join()
+            self._watch.close()
             self._give_back()
 
     def _give_back(self) -> None:
@@ -265,14 +287,15 @@ class Producer:
             self._access.close()
 
     def _put(self, partition: int, records: Sequence[Record]) -> Delivery:
-        batch, index = self._accumulator.put(self._route.known(partition), records)
+        batch_bytes = min(self._batch_bytes, self._route.batch_bytes_max)
+        batch, index = self._accumulator.put(self._route.known(partition), records, batch_bytes=batch_bytes)
         self._route.filled(partition, batch)
         return Delivery(batch, index, partition)
 
     def _wait(self) -> None:
         for batch in self._accumulator.seal():
             with suppress(CancelledError):  # kept in `_failures`
-                batch.outcome.exception()
+                batch.wait()
 
     def _new_identity(self) -> _Identity:
         return _Identity(*(self._client.producer_id() if self._is_idempotent else (-1, -1)))
@@ -285,6 +308,13 @@ class Producer:
         while (batch := self._accumulator.take()) is not None:
             try:
                 appended = self._deliver(batch)
+            except errors.MessageTooLargeError as error:  # no answer to it was lost: else its outcome is unknown
+                self._watch.doubt(self._topic.name)
+                self._route.refused(error)
+                if len(batch.records) > 1 and batch.place not in self._expected_offsets:
+                    self._accumulator.split(batch, self._route.batch_bytes_max)
+                else:
+                    self._fail(batch, error)
             except errors.FencelineError as error:
                 self._fail(batch, error)
             except BaseException as error:
@@ -310,8 +340,48 @@ class Producer:
         refusal = error.__cause__ if isinstance(error, errors.OutcomeUnknownError) else error
         if self._access is not None and isinstance(refusal, FENCING):
             self._access.holding.lose(refusal)
+        if isinstance(refusal, OUTDATED):
+            self._watch.doubt(self._topic.name)
         self._accumulator.settle(batch)
         batch.outcome.set_exception(error)
+
+    def _take(self, topic: Topic) -> None:
+        """Go by the topic as it is now, if the producer may write to all that it must; in the thread that looks.
+
+        Raises:
+            FencelineError: A claim was not answered. It is sent again after the next look.
+        """
+        before, access = self._route.partitions, self._access
+        if access is not None and (access.holding.loss is not None or topic.topic_id != self._topic.topic_id):
+            return
+        if access is not None and self._has_all and _beyond(topic, access.topic_epochs):
+            try:
+                access = self._grown(access, topic)
+            except (errors.FixError, errors.ThrottledError) as error:
+                log.warning(
+                    "the producer goes on without the partitions that were added: topic=%s partitions=%d why=%s",
+                    topic.name,
+                    topic.partitions,
+                    error.code,
+                )
+                self._route.limit(topic.setting("max.message.bytes"))
+                if self._on_growth is not None:
+                    self._on_growth(topic, error)
+                return
+            self._access = access  # before the route leads there
+        self._route.take(topic, None if access is None else access.topic_epochs)
+        if topic.partitions != before and self._on_growth is not None:
+            self._on_growth(topic, None)
+
+    def _grown(self, access: WriteAccess, topic: Topic) -> WriteAccess:
+        """Return the access with all partitions that were added; raises if some of them are not granted."""
+        epochs = access.topic_epochs if access.grown is None else access.grown(topic)
+        if beyond := _beyond(topic, epochs):
+            raise errors.ProducerFencedError(
+                f"the producer may not write to partitions that were added; claim them, too: topic={topic.name} "
+                f"partitions={beyond[0]} to {beyond[-1]}"
+            )
+        return replace(access, topic_epochs=epochs)
 
     def _deliver(self, batch: PendingBatch[int]) -> Appended:
         partition, identity = batch.place, self._identity
@@ -342,7 +412,8 @@ class Producer:
                 on_retry=self._note_trouble,
             )
         except errors.FencelineError as error:
-            if self._is_idempotent:
+            is_alone = isinstance(error, errors.MessageTooLargeError) and partition not in self._expected_offsets
+            if self._is_idempotent and not is_alone:
                 identity.broken[partition] = error
             raise
         if partition in self._expected_offsets:
@@ -350,3 +421,8 @@ class Producer:
         if self._is_idempotent:
             identity.sequences[partition] = (sequence + len(batch.records)) % _SEQUENCES
         return appended
+
+
+def _beyond(topic: Topic, epochs: Mapping[int, int]) -> list[int]:
+    """Return the partitions of ``topic`` that ``epochs`` does not have."""
+    return [partition for partition in range(topic.partitions) if partition not in epochs]

@@ -1,7 +1,8 @@
 """A reader: all records of some partitions, from a start on.
 
 Rule: a partition's records come in order, each once; partitions come as their answers arrive. Batches come as they are
-stored and are decoded here. Records of the first batch that lie below the start are left out.
+stored and are decoded here. Records of the first batch that lie below the start are left out. A follower of a topic
+reads the partitions that are added to it, from their beginning (``topic_watch``).
 
 A reader of compacted views begins a partition anew where a newer view may lack a deletion that it has not read. By
 ``compaction.order=timestamp`` it leaves out what loses against a record that it has yielded (``table_order``).
@@ -18,6 +19,7 @@ from fenceline.client.api import ApiClient
 from fenceline.client.calls import WrongValueError, check_here, public, refuse
 from fenceline.client.prefetch import Fetching
 from fenceline.client.requests.subscriptions import Isolation
+from fenceline.client.topic_watch import NewPartitions
 from fenceline.format import batch as record_batch
 from fenceline.format.batch import StoredRecord
 from fenceline.model.results import BatchPage, Bounds, Page
@@ -40,7 +42,8 @@ class Reader:
 
     Args:
         start: ``earliest``, ``latest``, an offset for every partition, or a mapping of partition to offset. ``latest``
-            is where a reader that does not follow would end now.
+            is where a reader that does not follow would end now. Partitions that are added later begin at their log
+            start, whatever is given here.
         is_following: Never end, and wait for new records.
         max_bytes: How much one page may hold, as stored.
         group, session_id: Read as this group, for which the session owns the partitions.
@@ -48,9 +51,11 @@ class Reader:
             reader remembers each key.
         on_restart: Called with a partition that begins anew, before its first record is yielded again. Drop what was
             made of its records.
+        new_from: Also read the partitions from this number on, as they are added; ``None``: none.
 
     Attributes:
-        positions: For each partition the offset to go on with: right after the last record that was yielded.
+        positions: For each partition the offset to go on with: right after the last record that was yielded. A
+            partition that was added is here after its first answer.
     """
 
     def __init__(
@@ -67,6 +72,7 @@ class Reader:
         session_id: str | None = None,
         is_compacted: bool = False,
         on_restart: Callable[[int], object] | None = None,
+        new_from: int | None = None,
     ) -> None:
         self._client = client
         self._topic = topic
@@ -92,6 +98,10 @@ class Reader:
             self._fetch, len(self.positions), is_following=is_following
         )
         self._fetching.start(self.positions.items())
+        self._new: NewPartitions | None = None
+        if new_from is not None:
+            self._new = NewPartitions(client, topic, new_from, self._read_new, group=group, session_id=session_id)
+            self._fetching.growth = self._new
 
     def __enter__(self) -> Reader:
         return self
@@ -101,7 +111,21 @@ class Reader:
 
     def close(self) -> None:
         """Ask for no further page. Long polls that are held end by themselves, in threads that are not waited for."""
+        if self._new is not None:
+            self._new.close()
         self._fetching.close()
+
+    def add(self, partition: int, start: int) -> None:
+        """Read one more partition of the topic, too, from the offset ``start`` on; by a reader that follows.
+
+        Any thread may call it.
+        """
+        self._fetching.add(partition, start)
+
+    def _read_new(self, partitions: Sequence[int]) -> None:
+        found = self._client.topic_offsets(self._topic, partitions)
+        for partition in partitions:
+            self.add(partition, found[partition].bounds.log_start_offset)
 
     def __iter__(self) -> Iterator[tuple[int, StoredRecord]]:
         """Yield each record with its partition.
@@ -149,6 +173,8 @@ class Reader:
             self._begin_anew(partition, page)
             partition, offset, page = self._fetching.next()
         if isinstance(page, BaseException):
+            if self._new is not None:
+                self._new.refused(page)
             self._fetching.want(partition, offset)  # for a caller that goes on
             raise page
         end = self._ends.setdefault(partition, self._end_of(page.bounds))

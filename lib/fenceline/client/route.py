@@ -1,13 +1,14 @@
 """The way of records to the partitions of one topic.
 
 Rule: a record with a key goes to its key's partition. Records without a key go to one partition until its batch is
-full, then to the next: so batches are large.
+full, then to the next: so batches are large. The topic that is known changes between two records (``take``).
 
-Not here: batches; see ``accumulator``.
+Not here: batches (``accumulator``); when the topic is looked at again (``topic_watch``).
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -25,26 +26,57 @@ class Route:
     Args:
         partitioner: Returns the partition of a key among so many.
         claimed: The partitions that the producer has; ``None`` is all of the topic.
+        doubt: Called when a record is refused for a partition that the topic was not known to have.
+
+    Attributes:
+        batch_bytes_max: The size of a batch, before compression, that the topic takes.
     """
 
     def __init__(
-        self, topic: Topic, partitioner: Callable[[bytes, int], int], claimed: Iterable[int] | None = None
+        self,
+        topic: Topic,
+        partitioner: Callable[[bytes, int], int],
+        claimed: Iterable[int] | None = None,
+        doubt: Callable[[], object] = lambda: None,
     ) -> None:
-        self._topic = topic
         self._partitioner = partitioner
-        self._writable: Sequence[int] = range(topic.partitions) if claimed is None else sorted(claimed)
-        self._writable_set = self._writable if claimed is None else frozenset(self._writable)
-        self._keyless = self._writable[0]
+        self._doubt = doubt
+        self._keyless = -1
         self._keyless_batch: PendingBatch[Any] | None = None
-        max_message_bytes: int = topic.setting("max.message.bytes")
-        self.batch_bytes_max = max_message_bytes * 15 // 16  # room for what compression makes larger
+        self.take(topic, claimed)
+
+    def take(self, topic: Topic, claimed: Iterable[int] | None = None) -> None:
+        """Take the topic as it is now; the records that are given from now on go by it."""
+        of_topic = range(topic.partitions)
+        writable = of_topic if claimed is None else sorted(one for one in claimed if one in of_topic)
+        # In this order, since other threads may be sending: what a key leads to can be written to.
+        self._writable: Sequence[int] = writable
+        self._writable_set = writable if claimed is None else frozenset(writable)
+        self._topic = topic
+        if self._keyless not in self._writable_set:
+            self._keyless, self._keyless_batch = writable[0], None
+        self.limit(topic.setting("max.message.bytes"))
+
+    def limit(self, bytes_max: int) -> None:
+        """Note that the topic takes batches of so many bytes."""
+        self.batch_bytes_max = bytes_max * 15 // 16  # room for what compression makes larger
+
+    def refused(self, error: errors.MessageTooLargeError) -> None:
+        """Note what a refusal says of the topic's limit, before the topic is looked at again."""
+        if isinstance(bytes_max := error.extra.get("bytes_max"), int):
+            self.limit(bytes_max)
+
+    @property
+    def partitions(self) -> int:
+        """The number of partitions that keys are divided among."""
+        return self._topic.partitions
 
     def partition_of(self, key: bytes | None) -> int:
         if key is not None:
             return self._partitioner(key, self._topic.partitions)
         if self._keyless_batch is not None and self._keyless_batch.is_sealed:
-            at = self._writable.index(self._keyless)
-            self._keyless = self._writable[(at + 1) % len(self._writable)]
+            writable = self._writable
+            self._keyless = writable[bisect_right(writable, self._keyless) % len(writable)]
             self._keyless_batch = None
         return self._keyless
 
@@ -65,6 +97,7 @@ class Route:
             InvalidRequestError: The producer has claimed others.
         """
         if not 0 <= partition < self._topic.partitions:
+            self._doubt()
             raise errors.UnknownTopicOrPartitionError(
                 f"the topic has no such partition: topic={self._topic.name} partition={partition} "
                 f"partitions={self._topic.partitions}"

@@ -7,6 +7,8 @@ Rule: a region is silent if a request to it gets no usable answer for ``silent_m
 
 - NOT_FOUND says nothing: the path exists at every fenceline service, so another server answered.
 
+- A subscriber that follows its whole topic also reads the partitions that are added there (``topic_watch``).
+
 - A time in which the caller did not ask for a page counts for nothing. So a program that was frozen does not leave a
   region that is well.
 
@@ -26,6 +28,7 @@ from fenceline.client.api import ApiClient
 from fenceline.client.identities import Shown
 from fenceline.client.prefetch import Fetching
 from fenceline.client.requests.subscriptions import Isolation
+from fenceline.client.topic_watch import NewPartitions
 from fenceline.model.results import Page, ReadRecord
 from fenceline.runtime import Runtime
 
@@ -138,6 +141,10 @@ class Stay:
             self._fetch, len(partitions), is_following=True, wait_ms=hold_ms
         )
         self._fetching.start((partition, None) for partition in partitions)
+        self._new: NewPartitions | None = None
+        if wanted.partitions is None and wanted.is_following:
+            self._new = NewPartitions(client, wanted.topic, len(partitions), self._read_new)
+            self._fetching.growth = self._new
         self._fetching.go_on()  # before the first call: a region that was just entered shows whether it answers
 
     def next_page(self) -> tuple[int, Page] | None:
@@ -152,6 +159,8 @@ class Stay:
             return None
         partition, position, page = fetched
         if isinstance(page, BaseException):
+            if self._new is not None:
+                self._new.refused(page)
             self._fetching.want(partition, position)
             raise page
         bounds = page.bounds
@@ -180,7 +189,14 @@ class Stay:
 
     def close(self) -> None:
         self._closed.set()
+        if self._new is not None:
+            self._new.close()
         self._fetching.close()
+
+    def _read_new(self, partitions: Sequence[int]) -> None:
+        for partition in partitions:
+            self.shown[partition] = Shown()  # before a page comes
+            self._fetching.add(partition, None)
 
     def _answered(self, request: Request[T_co]) -> T_co:
         return answered(self._runtime, self._wanted.silent_ms, request, self._closed.is_set)

@@ -6,6 +6,8 @@ acknowledged. So a program acknowledges a record after it has done the record's 
 - Under a session that owns the partitions for the group, the service checks each page and each acknowledgement. It
   refuses a late one from a reader that was severed.
 
+- A subscriber that follows its whole topic also reads the partitions that are added (``topic_watch``).
+
 - With ``ack_every_ms`` acknowledgements are gathered (``acknowledger``). They are sent by the next call once they are
   due, during a wait for records, at the end of an iteration, and by ``close``.
 
@@ -25,6 +27,7 @@ from fenceline.client.calls import check_here, public
 from fenceline.client.prefetch import Fetching
 from fenceline.client.requests.subscriptions import Isolation
 from fenceline.client.session import GIVE_BACK_MS
+from fenceline.client.topic_watch import NewPartitions
 from fenceline.client.transport import log
 from fenceline.model.results import Page, ReadRecord
 
@@ -48,6 +51,7 @@ class Subscriber:
         name: str,
         partitions: Sequence[int],
         *,
+        new_from: int | None,
         is_following: bool,
         isolation: Isolation,
         require_stable: bool,
@@ -71,6 +75,10 @@ class Subscriber:
         self.positions: dict[int, int] = {}
         self._fetching: Fetching[int | None, Page] = Fetching(self._fetch, len(partitions), is_following=is_following)
         self._fetching.start((partition, None) for partition in partitions)
+        self._new: NewPartitions | None = None
+        if new_from is not None:
+            self._new = NewPartitions(client, topic, new_from, self._read_new, group=name, session_id=session_id)
+            self._fetching.growth = self._new
 
     def __enter__(self) -> Subscriber:
         return self
@@ -87,7 +95,7 @@ class Subscriber:
                 "the subscriber could not send its last acknowledgements; their records come again: why=%s", error.code
             )
         finally:
-            self._fetching.close()
+            self._stop()
 
     def flush(self) -> None:
         """Send all gathered acknowledgements. Call it before a seek, which they would undo.
@@ -106,7 +114,16 @@ class Subscriber:
         try:
             self._acknowledgements.send_last()
         finally:
-            self._fetching.close()
+            self._stop()
+
+    def _stop(self) -> None:
+        if self._new is not None:
+            self._new.close()
+        self._fetching.close()
+
+    def _read_new(self, partitions: Sequence[int]) -> None:
+        for partition in partitions:
+            self._fetching.add(partition, None)  # from the subscription's mark, which is at the beginning there
 
     def __iter__(self) -> Iterator[tuple[int, ReadRecord]]:
         """Yield each record with its partition.
@@ -178,6 +195,8 @@ class Subscriber:
         while self._open:
             partition, position, page = self._next_fetched()
             if isinstance(page, BaseException):
+                if self._new is not None:
+                    self._new.refused(page)
                 self._fetching.want(partition, position)  # for a caller that goes on
                 raise page
             bounds = page.bounds

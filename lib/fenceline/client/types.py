@@ -188,6 +188,11 @@ class SessionState:
     client_name: str | None = None
     since: int | None = None  # time of its creation
 
+    def owned_partitions(self, topic: str, group: str | None) -> set[int]:
+        """Return the partitions of ``topic`` that it owns for ``group``, or holds for writing without one."""
+        places = [hold.resource.rpartition("/") for hold in self.holds if hold.group == group]
+        return {int(number) for name, _, number in places if name == topic and number.isascii() and number.isdecimal()}
+
 
 @dataclass(frozen=True, slots=True)
 class Claim:

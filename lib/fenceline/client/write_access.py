@@ -9,17 +9,20 @@ same. A waiting producer keeps its place by its polls, and gives the place back 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fenceline import errors, limits
 from fenceline.client.api import ApiClient
 from fenceline.client.session import GIVE_BACK_MS, Held, Holding, Session
 from fenceline.client.types import AccessMode, Claim
 from fenceline.model.results import SessionRef
+from fenceline.model.topic import Topic
 
 OnQueued = Callable[[Claim], None]
+# Called with the topic as it is now, and the error by which its new partitions were refused, or ``None``.
+OnGrowth = Callable[[Topic, errors.FencelineError | None], None]
 
 _HOLD_MS = limits.WAIT_MS_MAX // 2
 _POLL_MS = 50  # between two polls that were not held back
@@ -35,11 +38,19 @@ FENCING = (
 
 @dataclass(frozen=True, slots=True)
 class WriteAccess:
-    """The access that a producer writes under, and the holding that reports its loss."""
+    """The access that a producer writes under, and the holding that reports its loss.
+
+    Attributes:
+        topic_epochs: By partition that it may write to.
+        is_producers_own: It is given back with the producer's end.
+        grown: Returns the epochs for the topic as it is now, and claims what is new where that is the producer's part.
+            ``None``: they never change.
+    """
 
     holding: Holding | Lent
-    topic_epochs: Mapping[int, int]  # by partition that it may write to
-    is_producers_own: bool  # given back with the producer's end
+    topic_epochs: Mapping[int, int]
+    is_producers_own: bool
+    grown: Callable[[Topic], Mapping[int, int]] | None = None
 
     def ref(self, partition: int) -> SessionRef:
         return SessionRef(self.holding.session_id, self.topic_epochs[partition])
@@ -68,6 +79,9 @@ class Grant(Holding):
         self._client = client
         self._topic = topic
         self.claim = claim
+        self._later: list[Grant] = []  # of partitions that were added to the topic since
+        self._asked_to = max(claim.topic_epochs, default=-1) + 1
+        self._asked: list[tuple[str, Sequence[int]]] = []  # claims of such that are not granted yet
         super().__init__(session, is_session_own=is_session_own)
 
     def look(self, timeout_ms: int) -> None:
@@ -75,6 +89,57 @@ class Grant(Holding):
             self._topic, self.claim.producer_name, session_id=self.claim.session_id, retry_ms=0, timeout_ms=timeout_ms
         )
         self._check_same(now)
+
+    def grow(self, topic: Topic) -> Mapping[int, int]:
+        """Claim the partitions that were added to the topic, under this grant's session and in its access mode.
+
+        Each claim keeps its name and its partitions until it is granted. So one whose answer was lost, or that is
+        queued, is asked for again as the same claim. The loss of one of the new grants is the loss of this one.
+
+        Returns:
+            The epochs of this grant and all that followed it.
+
+        Raises:
+            FencelineError: A claim was refused or queued. What was granted before stays granted.
+        """
+        for start in range(self._asked_to, topic.partitions, limits.CLAIM_PARTITIONS_MAX):
+            self._asked_to = min(start + limits.CLAIM_PARTITIONS_MAX, topic.partitions)
+            self._asked.append((self._client.runtime.fresh_id(), range(start, self._asked_to)))
+        while self._asked:
+            name, partitions = self._asked[0]
+            claim = self._client.claim(
+                self._topic,
+                access_mode=self.claim.access_mode,
+                partitions=partitions,
+                producer_name=name,
+                session_id=self.session_id,
+                retry_ms=0,  # the next look at the topic repeats it
+            )
+            if self._has_ended():  # closed meanwhile, by another thread
+                self._end_producer(name)
+                break
+            if not claim.is_granted:
+                raise errors.ProducerBusyError(
+                    f"another producer has access to new partitions, and the claim waits: topic={self._topic} "
+                    f"partitions={partitions[0]} to {partitions[-1]} queue_position={claim.queue_position}"
+                )
+            later = Grant(self._client, self._topic, self.session, claim, is_session_own=self._is_session_own)
+            self._later.append(later)
+            self._asked.pop(0)
+            later.when_lost(self.lose)
+            if self._has_ended():  # between the look above and the note
+                later.close()
+        return self.all_of_it.topic_epochs
+
+    @property
+    def all_of_it(self) -> Claim:
+        """The claim, with the epochs and offsets of those that followed it."""
+        claims = [self.claim, *(later.claim for later in self._later)]
+        return replace(
+            self.claim,
+            topic_epochs={n: epoch for claim in claims for n, epoch in claim.topic_epochs.items()},
+            next_offsets={n: offset for claim in claims for n, offset in claim.next_offsets.items()},
+        )
 
     def reconnect(self) -> bool:
         before = self.claim
@@ -92,8 +157,22 @@ class Grant(Holding):
     def lapse(self, error: errors.FencelineError) -> None:
         """Ignore it: the log accepts this producer's appends until another one was granted access, and none after."""
 
+    def close(self) -> None:
+        super().close()
+        for later in self._later:
+            later.close()
+
     def give_back(self) -> None:
-        self._client.close_producer(self._topic, self.claim.producer_name, self.claim.session_id, retry_ms=GIVE_BACK_MS)
+        for name in (self.claim.producer_name, *(name for name, _ in self._asked)):
+            self._end_producer(name)
+
+    def _has_ended(self) -> bool:
+        """Return True if it was given back by now: a call, since another thread may do it meanwhile."""
+        return self._is_over
+
+    def _end_producer(self, name: str) -> None:
+        with suppress(errors.FencelineError):  # lapses with the session
+            self._client.close_producer(self._topic, name, self.session_id, retry_ms=GIVE_BACK_MS)
 
     def _check_same(self, now: Claim) -> None:
         if not now.is_granted or now.topic_epochs != self.claim.topic_epochs:
@@ -114,17 +193,23 @@ def lent_access(client: ApiClient, topic: str, session_id: str) -> WriteAccess:
         ProducerFencedError: The session has no access to this topic.
         UnknownSessionError: There is no such session.
     """
+    epochs = _lent_epochs(client, topic, session_id)
+    return WriteAccess(
+        Lent(session_id), epochs, is_producers_own=False, grown=lambda _: _lent_epochs(client, topic, session_id)
+    )
+
+
+def _lent_epochs(client: ApiClient, topic: str, session_id: str) -> Mapping[int, int]:
+    """Return the epochs of what a session may write to in ``topic``; raises as ``lent_access``."""
     session = client.session_state(session_id)
     if session.state == "severed":
         raise errors.SessionSeveredError(f"another session took what this one owned: session_id={session_id}")
     # An owned partition is as good as a claim, but is in no list of producers.
     epochs: dict[int, int] = {}
-    for hold in session.holds:
-        name, _, partition = hold.resource.rpartition("/")
-        if hold.group is None and name == topic and partition.isascii() and partition.isdecimal():
-            now = client.ownership(hold.resource)
-            if now.session_id == session_id:
-                epochs[int(partition)] = now.fencing_token
+    for partition in session.owned_partitions(topic, None):
+        now = client.ownership(f"{topic}/{partition}")
+        if now.session_id == session_id:
+            epochs[partition] = now.fencing_token
     for claim in client.producers(topic).granted:
         if claim.session_id == session_id:
             epochs |= {n: max(epoch, epochs.get(n, epoch)) for n, epoch in claim.topic_epochs.items()}
@@ -133,7 +218,7 @@ def lent_access(client: ApiClient, topic: str, session_id: str) -> WriteAccess:
             f"the session may not write to the topic; claim or own its partitions first: topic={topic} "
             f"session_id={session_id} state={session.state}"
         )
-    return WriteAccess(Lent(session_id), epochs, is_producers_own=False)
+    return epochs
 
 
 def claim_access(

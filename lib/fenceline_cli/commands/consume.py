@@ -122,6 +122,8 @@ def consume(
 ) -> None:
     """Print records, one on a line, up to the present end of each partition.
 
+    With --follow, partitions that are added to the topic are printed, too, within a minute and from their beginning.
+
     The format value prints the value, and null for a tombstone. The format key-value puts the key and a tab before it.
     The format json prints the whole record, in base64 where it is not UTF-8, and says so.
 
@@ -140,8 +142,10 @@ def consume(
         partitions = partitions_of(client, topic, partition)
         if session is not None and partition is None:
             partitions = _owned(client, topic, group or subscription, session)
+        is_whole = partition is None and session is None
         if subscription is not None:
-            _consume_subscription(client, topic, subscription, partitions, start, follow, isolation, session, lines)
+            some, outages = None if is_whole else partitions, Outages(client, topic, len(partitions))
+            _consume_subscription(client, topic, subscription, some, start, follow, isolation, session, lines, outages)
             return
         starts = {number: begin.offset_in(client, topic, number, isolation) for number in partitions}
         ends = {number: Span.of(client, topic, number, end, isolation, is_following=follow) for number in partitions}
@@ -159,12 +163,14 @@ def consume(
                 isolation=isolation,
                 group=group,
                 session_id=session,
+                new_from=len(partitions) if is_whole else None,
             ),
             starts,
             ends,
             lines,
             is_following=follow,
             outages=Outages(client, topic, len(partitions)),
+            of_new=Span.of_new(end),
         )
 
 
@@ -183,8 +189,7 @@ def _check_options(
 
 
 def _owned(client: Client, topic: str, group: str | None, session_id: str) -> list[int]:
-    places = [hold.resource.rpartition("/") for hold in client.session_state(session_id).holds if hold.group == group]
-    owned = [int(number) for name, _, number in places if name == topic and number.isascii() and number.isdecimal()]
+    owned = client.session_state(session_id).owned_partitions(topic, group)
     if not owned:
         raise CommandError(
             f"the session owns no partition of {topic} for {group} "
@@ -197,12 +202,13 @@ def _consume_subscription(
     client: Client,
     topic: str,
     name: str,
-    partitions: list[int],
+    partitions: list[int] | None,
     start: str,
     follow: bool,
     isolation: Isolation,
     session: str | None,
     lines: Lines,
+    outages: Outages,
 ) -> None:
     if start not in ("earliest", "latest"):
         raise CommandError(
@@ -213,10 +219,10 @@ def _consume_subscription(
     with client.subscribe(
         topic, name, partitions, initial_position=at, follow=follow, isolation=isolation, session_id=session
     ) as subscriber:
-        outages = Outages(client, topic, len(partitions)) if follow else None
-        for number, records in pages_through(subscriber, outages):
+        through = outages if follow else None
+        for number, records in pages_through(subscriber, through):
             if (last := lines.show(number, records)) is not None:
-                _acknowledge(subscriber, number, last.offset, outages)
+                _acknowledge(subscriber, number, last.offset, through)
             if lines.is_done:
                 return
 

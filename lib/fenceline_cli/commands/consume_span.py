@@ -60,6 +60,18 @@ class Span:
         # What is not decided yet is not there for a reader of committed records.
         return Span(offset, is_there=offset <= end_of(client.offsets(topic, partition).bounds, isolation))
 
+    @staticmethod
+    def of_new(end: Place | None) -> Span | None:
+        """Return the end of a partition that is added while the command reads; ``None`` if nothing of it is printed.
+
+        What is printed up to the present end, or up to a distance before it, has nothing of such a partition.
+        """
+        if end is None:
+            return Span()
+        if end.kind == "time":
+            return Span(time_ms=end.number)
+        return Span(end.number) if end.kind == "offset" else None
+
     def within(self, records: Sequence[StoredRecord]) -> Sequence[StoredRecord]:
         """Return the records that come before the end, in their order."""
         if self.time_ms is not None:
@@ -82,15 +94,21 @@ def read_up_to(
     *,
     is_following: bool,
     outages: Outages,
+    of_new: Span | None = None,
 ) -> None:
-    """Print each partition from its start up to its end. A reader that follows goes on after outages."""
+    """Print each partition from its start up to its end. A reader that follows goes on after outages.
+
+    Args:
+        of_new: The end of partitions that are added meanwhile. The command does not wait for it.
+    """
     starts = {number: offset for number, offset in starts.items() if not spans[number].is_before(offset)}
     for number, offset in starts.items():
         if spans[number].is_there and not lines.is_done:
             _read(readers, {number: offset}, spans, lines, is_following=False)
     others = {number: offset for number, offset in starts.items() if not spans[number].is_there}
     if others and not lines.is_done:
-        _read(readers, others, spans, lines, is_following=is_following, outages=outages if is_following else None)
+        through = outages if is_following else None
+        _read(readers, others, spans, lines, is_following=is_following, outages=through, of_new=of_new)
 
 
 def pages_through(reader: _Pages[RecordT], outages: Outages | None) -> Iterator[tuple[int, Sequence[RecordT]]]:
@@ -116,15 +134,18 @@ def _read(
     *,
     is_following: bool,
     outages: Outages | None = None,
+    of_new: Span | None = None,
 ) -> None:
-    left = set(starts)
+    left, passed = set(starts), {number for number in spans if number not in starts}
     with readers(starts, is_following) as reader:
         for number, records in pages_through(reader, outages):
-            if number not in left:
+            span = spans.get(number, of_new)
+            if span is None or number in passed:
                 continue
-            shown = spans[number].within(records)
+            shown = span.within(records)
             lines.show(number, shown)
-            if len(shown) < len(records) or spans[number].is_before(reader.positions[number]):
+            if len(shown) < len(records) or span.is_before(reader.positions[number]):
                 left.discard(number)
+                passed.add(number)
             if lines.is_done or not left:
                 return

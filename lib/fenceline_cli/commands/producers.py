@@ -9,10 +9,13 @@ import typer
 
 from fenceline_cli.commands.holding import LeaseSeconds, WaitSeconds, ending_in_order, hold, in_ms
 from fenceline_cli.options import DEFAULT_URL, AccessMode, AsJson, TopicName, Url, connect, partitions_of
+from fenceline_cli.output import describe as describe_error
 from fenceline_cli.output import print_json, print_rows, utc
 
 if TYPE_CHECKING:
     from fenceline.client.types import Claim
+    from fenceline.errors import FencelineError
+    from fenceline.model.topic import Topic
     from fenceline.model.transaction import ShownProducerState
 
 app = typer.Typer(
@@ -66,7 +69,8 @@ def claim(
     """Claim write access, and hold it until Ctrl-C, SIGTERM, or until another producer takes it.
 
     The command prints a line with the epochs once access is granted, and gives it back at its end. Only
-    WaitForExclusive waits.
+    WaitForExclusive waits. A claim of the whole topic also claims the partitions that are added to it, within a minute.
+    The command says on stderr whether they were granted; if not, it asks again each minute.
     """
     positions: list[int | None] = []
 
@@ -74,6 +78,11 @@ def claim(
         if positions[-1:] != [queued.queue_position]:
             positions.append(queued.queue_position)
             typer.echo(f"waiting for {topic}: queue_position={queued.queue_position}", err=True)
+
+    def tell_growth(grown: Topic, error: FencelineError | None) -> None:
+        if partition is None:
+            outcome = "all are granted" if error is None else f"not all are granted: {describe_error(error)}"
+            typer.echo(f"{topic} has {grown.partitions} partitions now: {outcome}", err=True)
 
     with (
         ending_in_order(),
@@ -86,6 +95,7 @@ def claim(
             lease_ms=in_ms(lease),
             wait_ms=None if wait is None else in_ms(wait),
             on_queued=tell,
+            on_growth=tell_growth,
             idempotent=False,
         ) as producer,
     ):

@@ -8,6 +8,8 @@ was not committed is.
   earlier one. What the earlier one sends from then on is refused. Only then does the later one look where the group is,
   and waits for offsets that are still pending (KIP-447).
 
+- Partitions that are added to the input are taken and read, too, each from its beginning or where the group is.
+
 - The transaction is opened after the command has ended. So a slow command holds no reader up, and does not time out.
 """
 
@@ -29,12 +31,14 @@ from fenceline_cli.commands.transaction_batch import Batch, Feed, read_records, 
 from fenceline_cli.options import InitialPosition, partitions_of
 
 if TYPE_CHECKING:
-    from fenceline.client import Client
+    from fenceline.client import Client, Reader
     from fenceline.client.owner import Owner
     from fenceline.client.session import Session
+    from fenceline.client.topic_watch import TopicWatch
     from fenceline.client.transactions.producer import TransactionalProducer
     from fenceline.client.types import CommittedOffset
     from fenceline.model.record import Record
+    from fenceline.model.topic import Topic
     from fenceline_cli.commands.consume_lines import Format
     from fenceline_cli.commands.transaction_signals import Signals
 
@@ -106,12 +110,12 @@ class Run:
                 client.transactional_producer(job.transactional_id, timeout_ms=job.timeout_ms)
             )
             session = held.enter_context(client.session())
-            owners = self._owners(held, session, partitions)
+            owners = [held.enter_context(owner) for owner in self.owners(session, partitions)]
             reader = held.enter_context(
                 client.reader(
                     job.source,
                     partitions,
-                    start=self._starts(partitions, session),
+                    start=self.starts(partitions, session, job.start),
                     follow=not job.is_once,
                     isolation="read_committed",
                 )
@@ -119,20 +123,23 @@ class Run:
             feed = held.enter_context(Feed(reader, job.records_max, on_away=None if job.is_once else self._wait))
             for owner in owners:
                 owner.when_lost(feed.fail)  # else a run that waits for records would not notice
+            added = _Added(self, len(partitions), session, reader, feed)
+            if not job.is_once:
+                held.callback(added.watch(client, job.source).close)
             for batch in told(feed.batches(), self._progress):
                 self._is_away_told = False
                 self._process(batch, producer, session)
 
-    def _owners(self, held: ExitStack, session: Session, partitions: Sequence[int]) -> list[Owner]:
+    def owners(self, session: Session, partitions: Sequence[int]) -> list[Owner]:
         """Take the partitions from an earlier run: it can commit no offsets from now on."""
         names = [f"{self._job.source}/{partition}" for partition in partitions]
         return [
             # Generation 0 severs any owner.
-            held.enter_context(self._client.own(some, group=self._job.group, generation=0, session=session))
+            self._client.own(some, group=self._job.group, generation=0, session=session)
             for some in chunks(names, AT_ONCE)
         ]
 
-    def _starts(self, partitions: Sequence[int], session: Session) -> Mapping[int, int]:
+    def starts(self, partitions: Sequence[int], session: Session, start: InitialPosition) -> Mapping[int, int]:
         """Return where the group goes on in each partition, once no transaction can still move it."""
         job, client = self._job, self._client
         committed = {one.partition: one.offset for one in self._stable_offsets()}
@@ -140,7 +147,7 @@ class Run:
         if not fresh:
             return committed
         bounds = {partition: offsets.bounds for partition, offsets in client.topic_offsets(job.source, fresh).items()}
-        if job.start == "earliest":
+        if start == "earliest":
             return {**committed, **{partition: at.log_start_offset for partition, at in bounds.items()}}
         ends = {partition: at.last_stable_offset for partition, at in bounds.items()}
         # Committed now: the next run must not begin at a later end.
@@ -191,6 +198,37 @@ class Run:
         self._progress.read += len(batch.records)
         self._progress.written += written
         self._signals.check()
+
+
+class _Added:
+    """The partitions that are added to the input while a run goes on."""
+
+    def __init__(self, run: Run, first: int, session: Session, reader: Reader, feed: Feed) -> None:
+        self._run = run
+        self._owned_to = self._read_to = first
+        self._session = session
+        self._reader = reader
+        self._feed = feed
+
+    def watch(self, client: Client, topic: str) -> TopicWatch:
+        from fenceline.client.topic_watch import TopicWatch  # only here: `options` says how the client is loaded
+
+        watch = TopicWatch(client, self._take)
+        watch.add(topic)
+        return watch
+
+    def _take(self, topic: Topic) -> None:
+        """Take and read what is new; after a failure the next look goes on."""
+        for some in chunks(range(self._owned_to, topic.partitions), AT_ONCE):
+            for owner in self._run.owners(self._session, some):  # given back with the session
+                owner.when_lost(self._feed.fail)
+            self._owned_to = some[-1] + 1
+        if new := range(self._read_to, self._owned_to):
+            # All of their records came after the run began, whatever its start is.
+            starts = self._run.starts(new, self._session, "earliest")
+            for partition in new:
+                self._reader.add(partition, starts[partition])
+            self._read_to = self._owned_to
 
 
 def told(batches: Iterable[Batch], progress: Progress) -> Iterator[Batch]:

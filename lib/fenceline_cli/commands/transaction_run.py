@@ -87,7 +87,8 @@ def run(
     batch is aborted, and that code is this command's, too.
 
     After an error, or a crash at any point, the same call goes on where the group is. Nothing is repeated in --out, and
-    nothing is left out. What else a command changes, it may change again. Only committed records are read.
+    nothing is left out. What else a command changes, it may change again. Only committed records are read. Partitions
+    that are added to --in are read, too, within a minute.
 
     With --format value a record's key, headers and time are left out, and key-value adds the key. Both pass bytes as
     they are, and refuse a record that no line can carry: a tombstone, or a line break in it. The format json carries

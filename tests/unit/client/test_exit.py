@@ -72,18 +72,18 @@ def test_one_bound_holds_for_all_producers_and_one_line_counts_what_was_not_ackn
 
 
 def test_records_that_failed_without_the_callers_knowledge_are_counted_too(capsys):
-    service = FakeService(faults=[answers(errors.MessageTooLargeError("too large", bytes_max=1))])
+    service = FakeService(faults=[answers(errors.InvalidTimestampError("no"))])
     client = service.client()
     producer = client.producer("t", linger_ms=FOREVER_MS)
     for _ in range(3):
         producer.send(value=b"a")
     program_exit.flush_all()
     assert "fenceline: 3 records could not be sent" in (said := capsys.readouterr().err)
-    assert said.endswith("topics=t reason=MESSAGE_TOO_LARGE\n")
+    assert said.endswith("topics=t reason=INVALID_TIMESTAMP\n")
 
-    service.faults = [answers(errors.MessageTooLargeError("too large", bytes_max=1))]
+    service.faults = [answers(errors.InvalidTimestampError("no"))]
     producer = client.producer("t", linger_ms=0)
-    with pytest.raises(errors.MessageTooLargeError):
+    with pytest.raises(errors.InvalidTimestampError):
         producer.send(value=b"a").result(60_000)
     program_exit.flush_all()
     assert capsys.readouterr().err == ""  # told by the delivery

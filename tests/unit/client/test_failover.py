@@ -9,6 +9,7 @@ import pytest
 
 from fenceline import errors, subscribe
 from fenceline.client import failover, stay
+from fenceline.client.topic_watch import LOOK_MS
 from tests.support.fake_regions import FakeRegion, SteppedClock
 from tests.support.fake_service import refused
 from tests.support.patience import wait_until
@@ -509,3 +510,21 @@ def test_a_subscriber_that_was_left_by_break_leaves_no_threads_and_goes_on_if_it
             break
         wait_until(lambda: set(threading.enumerate()) <= before)
     assert shown == [1, 2, 3]
+
+
+def test_it_reads_partitions_that_are_added_where_it_is_and_acknowledges_them(world):
+    a, b, _ = world
+    a.write("a1:1")
+    with subscriber_of(a, b) as subscriber:
+        each = iter(subscriber)
+        assert take(each, 1) == ["a1:1"]
+        a.partitions = 2
+        a.write("a1:2", partition=1)
+        a.runtime.pass_ms(LOOK_MS)
+        watch = subscriber._stay._new._watch
+        with watch._changed:
+            watch._changed.notify_all()
+        partition, record = next(each)
+        assert (partition, record.value) == (1, b"a1:2")
+        assert subscriber.acknowledge(partition, record)
+    assert a.mark(1) == 1

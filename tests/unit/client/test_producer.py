@@ -1,5 +1,6 @@
 """The producer: batches, order, idempotence, failures and bounds."""
 
+import itertools
 import threading
 import time
 from concurrent.futures import CancelledError
@@ -11,10 +12,13 @@ import pytest
 
 from fenceline import errors
 from fenceline.client.delivery import Failures
+from fenceline.client.topic_watch import DOUBT_MS, LOOK_MS, RETRY_MS
+from fenceline.format import batch
 from fenceline.format.partitioner import partition_of
 from fenceline.model.record import Record
 from tests.support.fake_service import (
     FakeService,
+    MovedClock,
     QuickRuntime,
     answers,
     loses_the_answer,
@@ -147,18 +151,18 @@ def test_sequences_wrap_behind_the_highest():
 
 
 def test_after_a_failure_nothing_follows_on_that_partition_until_the_producer_is_renewed():
-    service = FakeService(partitions=2, faults=[answers(errors.MessageTooLargeError("too large", bytes_max=1))])
+    service = FakeService(partitions=2, faults=[answers(errors.InvalidTimestampError("early", record_errors=[]))])
     with service.client().producer("t", linger_ms=FOREVER_MS) as producer:
         failed = producer.send(value=b"a", partition=0)
-        with pytest.raises(errors.MessageTooLargeError):
+        with pytest.raises(errors.InvalidTimestampError):
             producer.flush()
         following, elsewhere = producer.send(value=b"b", partition=0), producer.send(value=b"c", partition=1)
         with pytest.raises(errors.OutOfOrderSequenceNumberError, match="call renew") as caught:
             producer.flush()
 
-        assert isinstance(caught.value.__cause__, errors.MessageTooLargeError)
+        assert isinstance(caught.value.__cause__, errors.InvalidTimestampError)
         assert elsewhere.result().offset == 0
-        with pytest.raises(errors.MessageTooLargeError):
+        with pytest.raises(errors.InvalidTimestampError):
             failed.result()
         with pytest.raises(errors.OutOfOrderSequenceNumberError):
             following.result()
@@ -442,3 +446,250 @@ def test_a_request_that_hangs_is_given_up_when_the_time_of_its_delivery_is_over(
     assert 1_900 <= runtime.monotonic_ms() - began < 2_500
     assert 1_800 < sum(waited) <= 2_000
     assert len(waited) == (1 if first is None else 2)
+
+
+def growing(partitions=2, **options):
+    """Return a service, a producer whose time the test moves, and what the producer says of growth."""
+    service, clock, told = FakeService(partitions=partitions), MovedClock(), []
+
+    def note(topic, error):
+        told.append((topic.partitions, error))
+
+    producer = service.client(clock).producer("t", linger_ms=FOREVER_MS, on_growth=note, **options)
+    return service, clock, producer, told
+
+
+def homes(service):
+    """Return for each key the partitions that have it, in the order in which its records were stored."""
+    by_key = {}
+    for one in service.produced:
+        for record in batch.decode(one.body):
+            by_key.setdefault(record.key, []).append(one.partition)
+    return by_key
+
+
+def test_a_partition_that_was_added_counts_from_the_next_look_on_and_no_record_costs_a_look():
+    service, clock, producer, told = growing()
+    keys = [b"%d" % n for n in range(50)]
+    with producer:
+        for key in keys:
+            producer.send(key=key, value=b"before")
+        producer.flush()
+        service.partitions = 5
+        clock.pass_ms(LOOK_MS - 1)
+        for key in keys:
+            producer.send(key=key, value=b"not seen yet")
+        assert service.looks() == 1, "only the one that made the producer"
+        clock.pass_ms(1)
+        wait_until(lambda: told)
+        producer.flush()
+        for key in keys:
+            producer.send(key=key, value=b"after")
+            producer.flush()
+        producer.send(value=b"x", partition=4)
+
+    assert told == [(5, None)]
+    assert service.looks() == 2
+    assert homes(service).pop(None) == [4]
+    expected = {key: [partition_of(key, 2), partition_of(key, 2), partition_of(key, 5)] for key in keys}
+    assert {key: found for key, found in homes(service).items() if key} == expected
+    for partition in range(5):
+        headers = [one.header for one in service.produced if one.partition == partition]
+        sequences = itertools.accumulate((header.count for header in headers), initial=0)
+        assert [header.base_sequence for header in headers] == [*sequences][:-1], "sequences go on"
+
+
+def test_records_without_a_key_go_to_added_partitions_too():
+    service, clock, producer, told = growing(batch_bytes=100)
+    with producer:
+        service.partitions = 3
+        clock.pass_ms(LOOK_MS)
+        wait_until(lambda: told)
+        for _ in range(6):
+            producer.send(value=b"x" * 76)
+
+    assert [len(service.stored(partition)) for partition in range(3)] == [2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("fault", "pause_ms"),
+    [
+        (answers(errors.StoreUnavailableError("away")), RETRY_MS),
+        (loses_the_request, RETRY_MS),
+        (refuses_the_connection, RETRY_MS),
+        (answers(errors.UnknownTopicOrPartitionError("gone")), LOOK_MS),
+        (answers(errors.NotAuthorizedError("no")), LOOK_MS),
+    ],
+)
+def test_a_look_that_fails_changes_nothing_and_comes_again(fault, pause_ms):
+    service, clock, producer, told = growing()
+    with producer:
+        service.partitions, service.topic_faults = 3, [fault]
+        clock.pass_ms(LOOK_MS)
+        due_ms = clock.monotonic_ms() + pause_ms
+        wait_until(lambda: not service.topic_faults and producer._watch._due_ms == {"t": due_ms})
+        producer.send(key=b"key", value=b"x")
+        producer.flush()
+        assert (service.looks(), told, producer._route.partitions) == (2, [], 2)
+        clock.pass_ms(pause_ms)
+        wait_until(lambda: told)
+    assert (service.looks(), told) == (3, [(3, None)])
+
+
+def test_an_answer_that_shows_old_knowledge_is_followed_by_a_look_at_once_but_not_by_one_for_each():
+    service, clock, producer, told = growing()
+    with producer:
+        service.partitions = 3
+        with pytest.raises(errors.UnknownTopicOrPartitionError):
+            producer.send(value=b"x", partition=2)
+        wait_until(lambda: told)
+        service.partitions = 1  # created anew
+        for _ in range(50):
+            with pytest.raises(errors.UnknownTopicOrPartitionError):
+                producer.send(value=b"x", partition=7)
+        assert service.looks() == 2
+        clock.pass_ms(DOUBT_MS)
+        wait_until(lambda: len(told) == 2)
+        producer.send_many(Record(b"x", key=b"%d" % n) for n in range(9))
+        producer.flush()
+        assert service.looks() == 3
+        assert len(service.stored(0)) == 9
+
+
+def test_an_append_to_a_partition_that_is_not_there_is_followed_by_a_look():
+    service, _, producer, told = growing()
+    with suppress(errors.FencelineError), producer:
+        service.partitions = 1
+        producer.send(value=b"x", partition=1)
+        with pytest.raises(errors.UnknownTopicOrPartitionError):
+            producer.flush()
+        wait_until(lambda: told)
+    assert (service.looks(), told) == (2, [(1, None)])
+
+
+def test_a_producer_that_is_closed_looks_no_more():
+    for leave in (lambda producer: producer.close(), lambda producer: producer.__exit__(KeyError, None, None)):
+        service, clock, producer, _ = growing()
+        leave(producer)
+        clock.pass_ms(LOOK_MS)
+        producer._watch._thread.join(PATIENCE_S)
+        assert service.looks() == 1
+
+
+def sized(service):
+    """Return the number of records of each batch that was sent, and whether it was within what the topic takes."""
+    bytes_max = service.config["max.message.bytes"]
+    return [(one.header.count, one.header.size <= bytes_max) for one in service.produced]
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_a_batch_that_became_too_large_is_split_and_each_delivery_is_its_parts(idempotent):
+    service, _, producer, _ = growing(partitions=1, compression="none", idempotent=idempotent)
+    heard = []
+    with producer:
+        deliveries = [producer.send(value=b"%03d" % n + b"x" * 97) for n in range(100)]
+        for delivery in deliveries:
+            delivery.on_done(lambda one: heard.append(one.result(0).offset))
+        service.config["max.message.bytes"] = 2_000
+        producer.flush()
+        assert [delivery.is_done for delivery in deliveries] == [True] * 100
+        assert [delivery.result(0).offset for delivery in deliveries] == list(range(100))
+        later = [producer.send(value=b"x" * 100) for _ in range(100)]
+        wait_until(lambda: service.looks() == 2)
+
+    assert [value[:3] for value in service.stored(0)[:100]] == [b"%03d" % n for n in range(100)]
+    assert sized(service)[0] == (100, False)
+    assert {is_within for _, is_within in sized(service)[1:]} == {True}, "what follows is smaller from the start"
+    assert heard == list(range(100))
+    assert later[-1].result().offset == 199
+    assert (producer.acknowledged, service.looks()) == (200, 2)
+
+
+def test_a_limit_that_was_raised_makes_larger_batches_after_the_next_look():
+    service, clock, producer, _ = growing(partitions=1, compression="none")
+    service.config["max.message.bytes"] = 500
+    with producer:
+        producer.send_many([Record(b"x" * 100) for _ in range(20)])
+        producer.flush()
+        service.config["max.message.bytes"] = 100_000
+        service.produced.clear()
+        clock.pass_ms(LOOK_MS)
+        wait_until(lambda: producer._route.batch_bytes_max == 100_000 * 15 // 16)
+        producer.send_many([Record(b"x" * 100) for _ in range(20)])
+    assert [one.header.count for one in service.produced] == [20]
+
+
+def test_a_batch_with_a_lost_answer_is_not_split_because_the_refusal_proves_nothing():
+    refusal = answers(errors.MessageTooLargeError("too large", bytes_max=100))
+    service = FakeService(faults=[loses_the_answer, refusal])
+    with service.client().producer("t", linger_ms=FOREVER_MS) as producer:
+        lost = [producer.send(value=b"x" * 50) for _ in range(4)]
+        with pytest.raises(errors.OutcomeUnknownError):
+            producer.flush()
+        with pytest.raises(errors.OutcomeUnknownError):
+            lost[0].result(0)
+        wait_until(lambda: service.looks() == 2)
+    assert len(service.produced) == 2
+
+
+def test_a_part_that_fails_for_good_fails_the_later_ones_as_it_fails_later_batches():
+    too_large = answers(errors.MessageTooLargeError("too large", bytes_max=270))
+    wrong = answers(errors.InvalidTimestampError("early", record_errors=[]))
+    service = FakeService(faults=[too_large, None, wrong])
+    with service.client().producer("t", linger_ms=FOREVER_MS) as producer:
+        deliveries = [producer.send(value=b"%d" % n + b"x" * 75) for n in range(6)]
+        with pytest.raises(errors.InvalidTimestampError):
+            producer.flush()
+        assert [deliveries[n].result(0).offset for n in (0, 1)] == [0, 1]
+        for n, error in ((2, errors.InvalidTimestampError), (4, errors.OutOfOrderSequenceNumberError)):
+            with pytest.raises(error):
+                deliveries[n].result(0)
+    assert [value[:1] for value in service.stored(0)] == [b"0", b"1"]
+
+
+def test_a_single_record_that_is_too_large_fails_alone_and_the_next_gets_its_sequence():
+    service, _, producer, _ = growing(partitions=1, compression="none")
+    service.config["max.message.bytes"] = 500
+    with producer:
+        sizes = [100, 100, 900, 100, 100]
+        deliveries = [producer.send(value=b"x" * size) for size in sizes]
+        with pytest.raises(errors.MessageTooLargeError):
+            producer.flush()
+        with pytest.raises(errors.MessageTooLargeError):
+            deliveries[2].result(0)
+        assert [deliveries[n].result(0).offset for n in (0, 1, 3, 4)] == [0, 1, 2, 3]
+        producer.send(value=b"later")
+    assert [len(value) for value in service.stored(0)] == [100, 100, 100, 100, 5]
+
+
+def test_a_batch_that_must_get_its_offset_is_not_split():
+    service = FakeService(faults=[answers(errors.MessageTooLargeError("too large", bytes_max=100))])
+    with service.client().producer("t", linger_ms=FOREVER_MS, expected_offsets={0: 0}) as producer:
+        producer.send_many([Record(b"x" * 50) for _ in range(4)])
+        with pytest.raises(errors.MessageTooLargeError):
+            producer.flush()
+        producer.send(value=b"x")
+        with pytest.raises(errors.OutOfOrderSequenceNumberError):
+            producer.flush()
+    assert len(service.produced) == 1
+
+
+def test_the_parts_of_a_batch_are_dropped_with_what_was_not_sent():
+    held, opened = threading.Event(), threading.Event()
+
+    def fault(append):
+        held.set()
+        assert opened.wait(PATIENCE_S)
+        return answers(errors.MessageTooLargeError("too large", bytes_max=100))(append)
+
+    service = FakeService(faults=[fault])
+    with suppress(KeyError), service.client().producer("t", linger_ms=FOREVER_MS, batch_bytes=150) as producer:
+        deliveries = [producer.send(value=b"x" * 51) for _ in range(2)]
+        assert held.wait(PATIENCE_S)
+        raise KeyError
+    producer._accumulator.close()  # as a second end of the producer does
+    opened.set()
+    for delivery in deliveries:
+        with pytest.raises(CancelledError):
+            delivery.result(60_000)
+    assert len(service.produced) == 1

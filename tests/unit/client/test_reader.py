@@ -1,5 +1,6 @@
 """The reader: order, starts, ends, positions."""
 
+import gc
 import threading
 from base64 import b64encode
 
@@ -8,9 +9,11 @@ import pytest
 
 from fenceline import errors
 from fenceline.client import prefetch
+from fenceline.client.topic_watch import LOOK_MS
 from fenceline.model.record import Record
 from fenceline.model.results import Bounds, Page
-from tests.support.fake_service import FakeService, corrupt, refused
+from tests.support.fake_service import FakeService, MovedClock, corrupt, refused
+from tests.support.fake_sessions import FakeSessions
 from tests.support.patience import PATIENCE_S, wait_until
 
 
@@ -365,3 +368,123 @@ def test_a_closed_reader_says_so_instead_of_waiting_for_ever():
         break
     with pytest.raises(RuntimeError, match="closed"):
         list(reader.pages())
+
+
+def give(service, partition, value):
+    service.client().produce("t", partition, [Record(value)])
+
+
+def following(partitions=2, **options):
+    """Return a service, its clock, which the test moves, and a reader that follows the topic."""
+    service, clock = FakeService(partitions=partitions), MovedClock()
+    for partition in range(partitions):
+        give(service, partition, b"before")
+    return service, clock, service.client(clock).reader("t", follow=True, **options)
+
+
+@pytest.fixture
+def quick_polls(monkeypatch):
+    """Let polls that the service does not hold follow each other soon."""
+    monkeypatch.setattr(prefetch, "_PAUSE_MS", 1)
+
+
+@pytest.mark.parametrize("start", ["latest", 1, {0: 1, 1: 1}])
+@pytest.mark.usefixtures("quick_polls")
+def test_a_follower_reads_partitions_that_are_added_from_their_beginning_whatever_its_start(start):
+    service, clock, reader = following(start=start)
+    with reader:
+        service.partitions = 20  # more than there are threads
+        for partition in range(2, 20):
+            give(service, partition, b"%d" % partition)
+        clock.pass_ms(LOOK_MS)
+        each = iter(reader)
+        found = [next(each) for _ in range(18)]
+        assert sorted((n, record.offset, record.value) for n, record in found) == [
+            (n, 0, b"%d" % n) for n in range(2, 20)
+        ]
+        give(service, 0, b"and the others, too")
+        assert next(each)[0] == 0
+        assert reader.positions[19] == 1
+        assert prefetch.THREADS_MAX <= len(reader._fetching.threads) <= prefetch.THREADS_MAX + 1
+    assert service.looks() == 2
+
+
+@pytest.mark.usefixtures("quick_polls")
+def test_a_follower_reads_an_added_partition_from_its_log_start():
+    service, clock, reader = following(start="latest")
+    with reader:
+        service.partitions = 3
+        give(service, 2, b"trimmed")
+        give(service, 2, b"kept")
+        service.log_start = 1
+        clock.pass_ms(LOOK_MS)
+        assert next(iter(reader))[1].value == b"kept"
+
+
+@pytest.mark.usefixtures("quick_polls")
+@pytest.mark.parametrize("refusal", [errors.StoreUnavailableError("away"), errors.NotAuthorizedError("no")])
+def test_a_look_whose_start_was_not_answered_is_made_again(refusal):
+    service, clock, reader = following(start="latest")
+    told, offsets = [], service._topic_offsets
+
+    def refuses_once(request):
+        told.append(request)
+        return refused(refusal) if len(told) == 1 else offsets(request)
+
+    service._topic_offsets = refuses_once
+    with reader:
+        service.partitions = 3
+        give(service, 2, b"x")
+        reader._fetching.go_on()
+        clock.pass_ms(LOOK_MS)
+        wait_until(lambda: told)
+        clock.pass_ms(LOOK_MS)
+        assert next(iter(reader))[1].value == b"x"
+
+
+def test_a_reader_of_partitions_by_name_and_one_that_ends_read_no_others():
+    client = FakeService(partitions=2).client()
+    for options in ({"partitions": [0], "follow": True}, {"follow": False}):
+        with client.reader("t", **options) as reader:
+            assert reader._new is None
+
+
+@pytest.mark.usefixtures("quick_polls")
+def test_a_reader_that_is_closed_or_dropped_looks_no_more():
+    for end in (lambda reader: reader.close(), lambda reader: None):
+        service, _, reader = following()
+        reader._fetching.go_on()
+        thread = reader._new._watch._thread
+        end(reader)
+        reader._fetching.close()
+        for one in reader._fetching.threads:
+            one.join(PATIENCE_S)
+        del reader
+        gc.collect()
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+        assert service.looks() == 1
+
+
+def test_positions_of_before_a_partition_was_added_are_a_start():
+    service = FakeService(partitions=3)
+    for partition in range(3):
+        give(service, partition, b"%d" % partition)
+    with service.client().reader("t", start={0: 1, 1: 0}) as reader:
+        assert sorted(record.value for _, record in reader) == [b"1", b"2"]
+
+
+@pytest.mark.usefixtures("quick_polls")
+def test_a_reader_under_a_session_reads_an_added_partition_once_the_session_owns_it():
+    service, clock = FakeSessions(partitions=1), MovedClock()
+    with service.client(clock).reader("t", follow=True, group="g", session_id="s1") as reader:
+        service.partitions = 3
+        service.holds = [("g", "t/0"), ("g", "t/2"), ("another", "t/1")]
+        give(service, 1, b"of another")
+        give(service, 2, b"own")
+        clock.pass_ms(LOOK_MS)
+        each = iter(reader)
+        assert next(each)[1].value == b"own"
+        service.holds.append(("g", "t/1"))
+        clock.pass_ms(LOOK_MS)
+        assert next(each)[1].value == b"of another"

@@ -2,14 +2,16 @@
 
 import threading
 import time
+from contextlib import suppress
 
 import httpx
 import pytest
 
 from fenceline import errors
+from fenceline.client.topic_watch import LOOK_MS, RETRY_MS
 from fenceline.model.record import Record
 from fenceline.runtime import ThreadRuntime
-from tests.support.fake_service import answers
+from tests.support.fake_service import MovedClock, answers
 from tests.support.fake_sessions import FakeSessions
 from tests.support.patience import PATIENCE_S, wait_until
 
@@ -342,3 +344,216 @@ def test_producers_of_a_topic_are_listed_with_those_who_wait():
 
     assert [(one.producer_name, one.is_granted, one.queue_position) for one in found.granted] == [("p", True, None)]
     assert [(one.is_granted, one.queue_position) for one in found.waiting] == [(False, 1)]
+
+
+def of_the_whole_topic(partitions=2, **options):
+    """Return a service, a producer with access whose time the test moves, and what it says of growth."""
+    service, clock, told = FakeSessions(partitions=partitions, lease_ms=300_000), MovedClock(), []
+    client = service.client(clock, retry_ms=0)
+    options = {"access_mode": "Exclusive", **options}
+    producer = client.producer("t", on_growth=lambda topic, error: told.append((topic.partitions, error)), **options)
+    return service, clock, producer, told
+
+
+def claimed(service):
+    """Return the partitions of each claim, and how many names the claims have."""
+    claims = service.bodies["claim"]
+    return [claim.get("partitions") for claim in claims], len({claim["producer_name"] for claim in claims})
+
+
+@pytest.mark.parametrize("access_mode", ["Exclusive", "WaitForExclusive", "ExclusiveWithFencing", "Shared"])
+def test_a_producer_of_a_whole_topic_writes_to_what_is_new_once_it_has_all_of_it(access_mode):
+    service, clock, producer, told = of_the_whole_topic(access_mode=access_mode)
+    with producer:
+        service.partitions = 40
+        service.claim_errors = [None, errors.ThrottledError("128 partitions")]  # of the two claims of what is new
+        clock.pass_ms(LOOK_MS)
+        wait_until(lambda: told)
+        assert producer._route.partitions == 2
+        clock.pass_ms(LOOK_MS)
+        wait_until(lambda: len(told) == 2)
+        assert producer._route.partitions == 40
+    assert claimed(service)[0] == [None, [*range(2, 34)], [*range(34, 40)], [*range(34, 40)]]
+    assert [(partitions, type(error)) for partitions, error in told] == [(40, errors.ThrottledError), (40, type(None))]
+    assert {claim["access_mode"] for claim in service.bodies["claim"]} == {access_mode}
+
+
+def test_a_whole_topic_is_claimed_32_partitions_at_once_under_the_same_session_and_given_back():
+    service, clock, producer, told = of_the_whole_topic()
+    with producer:
+        service.partitions = 70
+        clock.pass_ms(LOOK_MS)
+        wait_until(lambda: told)
+        assert producer.claim.topic_epochs == dict.fromkeys(range(70), 4)
+        producer.send(value=b"x", partition=69)
+        producer.flush()
+
+    assert told == [(70, None)]
+    assert claimed(service) == ([None, [*range(2, 34)], [*range(34, 66)], [*range(66, 70)]], 4)
+    assert {claim["session_id"] for claim in service.bodies["claim"]} == {"s1"}
+    assert {claim["access_mode"] for claim in service.bodies["claim"]} == {"Exclusive"}
+    assert service.bodies["append"] == [{"session_id": "s1", "topic_epoch": "4"}]
+    assert service.closed == ["s1"]
+
+
+def test_while_new_partitions_are_refused_the_old_number_stays_and_the_same_claim_is_sent_each_minute():
+    service, clock, producer, told = of_the_whole_topic()
+    busy = errors.ProducerBusyError("a stranger writes there")
+    with producer:
+        service.partitions, service.claim_errors = 3, [busy, busy]
+        clock.pass_ms(LOOK_MS)
+        wait_until(lambda: len(told) == 1)
+        for n in range(20):
+            producer.send(key=b"%d" % n, value=b"x")
+        producer.flush()
+        assert service.stored(2) == []
+        service.partitions = 5  # what was added later is another claim
+        clock.pass_ms(LOOK_MS)
+        wait_until(lambda: len(told) == 2)
+        clock.pass_ms(LOOK_MS)
+        wait_until(lambda: len(told) == 3)
+        producer.send(value=b"x", partition=4)
+
+    assert [(partitions, type(error)) for partitions, error in told] == [
+        (3, errors.ProducerBusyError),
+        (5, errors.ProducerBusyError),
+        (5, type(None)),
+    ]
+    assert claimed(service) == ([None, [2], [2], [2], [3, 4]], 3)
+    assert len(service.stored(4)) == 1
+
+
+def test_a_claim_of_new_partitions_whose_answer_was_lost_is_sent_again_as_the_same_one():
+    service, clock, producer, told = of_the_whole_topic()
+    with producer:
+        service.partitions, service.loses_claims = 3, 3
+        clock.pass_ms(LOOK_MS)
+        for lost in (2, 1, 0):
+            left = (lost, {"t": clock.monotonic_ms() + RETRY_MS})
+            wait_until(lambda left=left: (service.loses_claims, producer._watch._due_ms) == left)
+            service.partitions = 4  # what was added later is another claim
+            clock.pass_ms(RETRY_MS)
+        wait_until(lambda: told)
+    assert claimed(service) == ([None, [2], [2], [2], [2], [3]], 3)
+    assert told == [(4, None)], "no answer is no refusal"
+
+
+def test_a_claim_of_new_partitions_that_waits_changes_nothing_until_it_is_granted():
+    service, clock, producer, told = of_the_whole_topic(access_mode="WaitForExclusive")
+    with producer:
+        service.partitions, service.polls_queued = 3, 1
+        clock.pass_ms(LOOK_MS)
+        wait_until(lambda: told)
+        assert producer.claim.topic_epochs == {0: 4, 1: 4}
+        service.polls_queued = 0
+        clock.pass_ms(LOOK_MS)
+        wait_until(lambda: len(told) == 2)
+        assert producer.claim.topic_epochs == {0: 4, 1: 4, 2: 4}
+    assert [type(error) for _, error in told] == [errors.ProducerBusyError, type(None)]
+
+
+def test_whoever_is_fenced_in_a_new_partition_is_fenced_in_all():
+    service, clock, producer, told = of_the_whole_topic(linger_ms=FOREVER_MS)
+    with suppress(errors.ProducerFencedError), producer:
+        service.partitions = 3
+        clock.pass_ms(LOOK_MS)
+        wait_until(lambda: told)
+        (later,) = producer.held._later
+        later.lose(FENCED)
+        assert producer.held.loss is FENCED
+        with pytest.raises(errors.ProducerFencedError):
+            producer.send(value=b"x", partition=0)
+        clock.pass_ms(LOOK_MS)
+    assert claimed(service)[0] == [None, [2]], "a fenced producer claims nothing more"
+
+
+def test_the_parts_of_a_batch_of_a_fenced_producer_fail_with_that_error():
+    service, held, opened = FakeSessions(), threading.Event(), threading.Event()
+
+    def too_large(append):
+        held.set()
+        assert opened.wait(PATIENCE_S)
+        return answers(errors.MessageTooLargeError("too large", bytes_max=100))(append)
+
+    service.faults = [too_large]
+    producer = exclusive(service, linger_ms=FOREVER_MS, batch_bytes=150)
+    deliveries = [producer.send(value=b"x" * 51) for _ in range(2)]
+    assert held.wait(PATIENCE_S)
+    producer.held.lose(FENCED)
+    producer.__exit__(KeyError, None, None)  # drops what was not sent, too
+    opened.set()
+    for delivery in deliveries:
+        with pytest.raises(errors.ProducerFencedError):
+            delivery.result(60_000)
+    assert len(service.produced) == 1
+
+
+def test_a_topic_that_was_created_anew_is_not_claimed_by_a_producer_of_the_old_one():
+    service, clock, producer, told = of_the_whole_topic()
+    with producer:
+        service.partitions, service.topic_id = 3, "another"
+        clock.pass_ms(LOOK_MS)
+        wait_until(lambda: service.looks() == 2)
+        clock.pass_ms(LOOK_MS)
+        wait_until(lambda: service.looks() == 3)
+    assert (claimed(service)[0], told) == ([None], [])
+
+
+def test_a_session_that_goes_on_is_left_with_nothing_that_was_claimed_for_new_partitions():
+    service, clock, told = FakeSessions(partitions=2, lease_ms=300_000), MovedClock(), []
+    client = service.client(clock, retry_ms=0)
+    with client.session() as session:
+        grown = {"on_growth": lambda *of: told.append(of)}
+        with client.producer("t", access_mode="Exclusive", session=session, producer_name="mine", **grown):
+            service.partitions = 3
+            clock.pass_ms(LOOK_MS)
+            wait_until(lambda: told)
+            service.partitions, service.claim_errors = 4, [errors.ProducerBusyError("a stranger")]
+            clock.pass_ms(LOOK_MS)
+            wait_until(lambda: len(told) == 2)
+        names = [claim["producer_name"] for claim in service.bodies["claim"]]
+        assert len(names) == 3
+        assert sorted(service.bodies["close producer"]) == sorted(names)
+
+
+def test_a_producer_of_some_partitions_claims_nothing_and_keys_follow_the_topic():
+    """The others that write to the topic divide keys by its number, too."""
+    service, clock, told = FakeSessions(partitions=2, lease_ms=300_000), MovedClock(), []
+    client = service.client(clock, retry_ms=0)
+    with client.producer("t", access_mode="Exclusive", partitions=[0], on_growth=lambda *of: told.append(of)) as mine:
+        service.partitions = 3
+        clock.pass_ms(LOOK_MS)
+        wait_until(lambda: told)
+        assert (told[0][0].partitions, told[0][1], mine._route.partitions) == (3, None, 3)
+        with pytest.raises(ValueError, match="claim it, too"):
+            mine.send(value=b"x", partition=2)
+    assert claimed(service) == ([[0]], 1)
+
+
+def test_a_producer_that_was_given_all_partitions_by_name_claims_no_others_and_keeps_its_number():
+    service, clock, told = FakeSessions(partitions=2, lease_ms=300_000), MovedClock(), []
+    client = service.client(clock, retry_ms=0)
+    options = {"access_mode": "Exclusive", "partitions": [0, 1], "on_growth": lambda *of: told.append(of)}
+    with client.producer("t", **options) as producer:
+        service.partitions = 3
+        clock.pass_ms(LOOK_MS)
+        wait_until(lambda: told)
+        assert producer._route.partitions == 2
+    assert claimed(service) == ([[0, 1]], 1)
+    assert "claim them, too" in str(told[0][1])
+
+
+def test_a_producer_by_a_lent_session_follows_once_the_session_has_what_is_new():
+    service, clock, told = FakeSessions(partitions=2, lease_ms=300_000), MovedClock(), []
+    client = service.client(clock, retry_ms=0)
+    client.claim("t", producer_name="p", session_id="s1")
+    with client.producer("t", session_id="s1", on_growth=lambda *of: told.append(of)) as producer:
+        service.partitions = 3
+        clock.pass_ms(LOOK_MS)
+        wait_until(lambda: told)
+        assert producer._route.partitions == 2
+        service.claims["p"]["partitions"] = [0, 1, 2]
+        clock.pass_ms(LOOK_MS)
+        wait_until(lambda: len(told) == 2)
+        assert producer._route.partitions == 3
+    assert [type(error) for _, error in told] == [errors.ProducerFencedError, type(None)]

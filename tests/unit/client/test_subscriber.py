@@ -5,9 +5,11 @@ import threading
 import pytest
 
 from fenceline import errors
+from fenceline.client.topic_watch import LOOK_MS
 from fenceline.client.types import CommittedOffset, Cursor
 from fenceline.model.record import Record
 from fenceline.runtime import ThreadRuntime
+from tests.support.fake_service import MovedClock
 from tests.support.fake_sessions import FakeSessions
 from tests.support.patience import wait_until
 
@@ -171,3 +173,20 @@ def test_a_subscriber_that_was_left_by_break_leaves_no_threads_and_goes_on_if_it
             break
         wait_until(lambda: set(threading.enumerate()) <= before)
     assert len(set(shown)) == len(shown) == (3 if what == "__iter__" else 6)
+
+
+@pytest.mark.parametrize("session_id", [None, "s1"])
+def test_a_subscriber_that_follows_reads_partitions_that_are_added_under_a_session_those_that_it_owns(session_id):
+    service, clock = FakeSessions(partitions=1, holds=[("s", "t/0"), ("s", "t/2")]), MovedClock()
+    with service.client(clock).subscribe("t", "s", session_id=session_id) as subscriber:
+        service.partitions = 3
+        for partition in (1, 2):
+            service.client().produce("t", partition, [Record(b"%d" % partition)])
+        clock.pass_ms(LOOK_MS)
+        each = iter(subscriber)
+        found = {next(each)[0] for _ in range(2 if session_id is None else 1)}
+        assert found == ({1, 2} if session_id is None else {2})
+        assert subscriber.acknowledge(2, 0) == 1
+    assert service.looks() == 2
+    with service.client(clock).subscribe("t", "s", [0]) as subscriber:
+        assert subscriber._new is None

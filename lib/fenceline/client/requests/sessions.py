@@ -63,6 +63,7 @@ class SessionRequests(Requests):
         lease_ms: int | None = None,
         topic_epochs: Mapping[int, int] | None = None,
         wait_ms: int = 0,
+        retry_ms: int | None = None,
     ) -> Claim:
         """Claim write access to partitions (PIP-68), all of them or none; with WaitForExclusive it may be queued.
 
@@ -90,7 +91,8 @@ class SessionRequests(Requests):
         is_same_claim = session_id is not None and producer_name is not None
         effect: Effect = "repeatable" if is_same_claim else "once"
         path = topic_path(topic) + "/producers"
-        return types.claim_of(self._call("POST", path, effect, body=body, hold_ms=wait_ms)["producer"])
+        answer = self._call("POST", path, effect, body=body, hold_ms=wait_ms, retry_ms=retry_ms)
+        return types.claim_of(answer["producer"])
 
     def producer_state(
         self,

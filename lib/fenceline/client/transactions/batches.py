@@ -11,6 +11,9 @@ Rule: a transaction is ended only after each of its batches was acknowledged, fa
 
 - The first failure ends all: what was not sent is not sent any more.
 
+- A batch that its topic finds too large is split, unless an earlier answer to it was lost. A single record that is too
+  large is a failure.
+
 Not here: begin, commit and abort; see ``instance``.
 """
 
@@ -26,6 +29,8 @@ from fenceline.client.accumulator import Accumulator
 from fenceline.client.api import ApiClient
 from fenceline.client.delivery import Delivery, PendingBatch
 from fenceline.client.route import Route
+from fenceline.client.transactions.errors import refusal_in
+from fenceline.client.transactions.routes import Routes
 from fenceline.format import batch as record_batch
 from fenceline.format.batch import Codec
 from fenceline.model.record import Record
@@ -85,6 +90,7 @@ class Sender:
         self,
         client: ApiClient,
         transactional_id: str,
+        routes: Routes,
         *,
         linger_ms: int,
         batch_bytes: int,
@@ -95,6 +101,7 @@ class Sender:
     ) -> None:
         self._client = client
         self._transactional_id = transactional_id
+        self._routes = routes
         self._batch_bytes = batch_bytes
         self._compression = compression
         self._max_in_flight = max_in_flight
@@ -120,7 +127,7 @@ class Sender:
         for batch in self._accumulator.seal():
             if batch.place.writes is writes:
                 try:
-                    batch.outcome.exception()  # kept in `writes.failure`
+                    batch.wait()  # a failure is kept in `writes.failure`
                 except CancelledError as error:
                     writes.fail(error)
         if self._is_closed:  # by another thread, which dropped what was not sent
@@ -152,7 +159,11 @@ class Sender:
             try:
                 appended = self._deliver(batch)
             except errors.FencelineError as error:
-                self._fail(batch, error)
+                self._routes.refused(batch.place.topic, refusal_in(error))
+                if isinstance(error, errors.MessageTooLargeError) and len(batch.records) > 1:
+                    self._accumulator.split(batch, self._routes.of(batch.place.topic).batch_bytes_max)
+                else:
+                    self._fail(batch, error)
             except BaseException as error:
                 # A fault of this client: the waiting caller must get it. Then another thread takes this one's place.
                 self._fail(batch, error)
@@ -206,6 +217,8 @@ class Sender:
                     self._add_together(writes, [TopicPartition(one.topic, one.partition) for one in new])
             except BaseException as error:
                 writes.fail(error)  # before another thread asks for the same
+                for one in new:  # any of them may be the one that is not there
+                    self._routes.refused(one.topic, refusal_in(error))
                 raise
             writes.added.update(new)
 

@@ -67,6 +67,7 @@ class OpenTransaction:
         if self.outcome != "not begun":
             raise RuntimeError("a transaction is entered once; ask the producer for another one")
         self._writes = Writes(self._instance.begin())
+        self._routes.renew()
         self._thread = threading.get_ident()
         self.outcome = "open"
         return self

@@ -52,7 +52,8 @@ class TransactionalProducer:
     other one left open. It owns the partitions. Then it reads the committed offsets with ``require_stable``. With a
     ``generation`` it takes them at once; without one it waits until the other's lease is over.
 
-    One thread uses a producer at a time.
+    One thread uses a producer at a time. It looks at its topics again each 60 s. Partitions that were added count from
+    the next transaction on.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class TransactionalProducer:
         self._sender = Sender(
             client,
             transactional_id,
+            self._routes,
             linger_ms=linger_ms,
             batch_bytes=batch_bytes,
             compression=compression,
@@ -130,4 +132,5 @@ class TransactionalProducer:
             if self._last is not None and self._last.outcome == "open":
                 self._last.abort_by_close()
         finally:
+            self._routes.close()
             self._sender.close()

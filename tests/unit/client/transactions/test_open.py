@@ -7,8 +7,15 @@ from functools import partial
 import pytest
 
 from fenceline import CommittedOffset, Record, TransactionAbortedError, errors
+from fenceline.client.topic_watch import LOOK_MS
 from fenceline.format.partitioner import partition_of
-from tests.support.fake_service import answers, loses_the_answer, loses_the_request, refuses_the_connection
+from tests.support.fake_service import (
+    MovedClock,
+    answers,
+    loses_the_answer,
+    loses_the_request,
+    refuses_the_connection,
+)
 from tests.support.fake_transactions import FakeTransactions, block, raises
 from tests.support.patience import PATIENCE_S, wait_until
 
@@ -475,3 +482,89 @@ def test_an_error_in_a_block_whose_producer_was_closed_stays_that_error():
     producer = producer_of(FakeTransactions())
     with pytest.raises(ValueError, match="mine"):
         block(producer.transaction(), lambda _: producer.close(), raises(ValueError("mine")))
+
+
+def test_a_partition_that_was_added_counts_from_the_next_transaction_on_and_no_record_costs_a_look():
+    service, clock = FakeTransactions(partitions=2), MovedClock()
+    keys = [b"%d" % n for n in range(30)]
+    with service.client(clock).transactional_producer("id") as producer:
+        with producer.transaction() as txn:
+            txn.send_many("t", [Record(b"before", key=key) for key in keys])
+            txn.flush()
+            service.partitions = 5
+            clock.pass_ms(LOOK_MS)
+            wait_until(lambda: producer._routes._seen)
+            txn.send_many("t", [Record(b"still in it", key=key) for key in keys])
+        with producer.transaction() as txn:
+            for key in keys:
+                txn.send("t", key=key, value=b"after")
+
+    assert service.looks() == 2
+    for value, partitions in ((b"before", 2), (b"still in it", 2), (b"after", 5)):
+        found = sorted(partition for (_, partition), stored in service.committed if stored == value)
+        assert found == sorted(partition_of(key, partitions) for key in keys)
+
+
+def test_a_batch_that_became_too_large_is_split_within_its_transaction():
+    service = FakeTransactions()
+    with producer_of(service, compression="none", linger_ms=FOREVER_MS) as producer:
+        with producer.transaction() as txn:
+            deliveries = [txn.send("t", value=b"%02d" % n + b"x" * 98) for n in range(50)]
+            service.config["max.message.bytes"] = 1_000
+            txn.flush()
+            assert [delivery.result(0).offset for delivery in deliveries] == list(range(50))
+        with producer.transaction() as txn:
+            txn.send_many("t", [Record(b"x" * 100) for _ in range(50)])
+        wait_until(lambda: service.looks() == 2)
+
+    assert [value[:2] for _, value in service.committed[:50]] == [b"%02d" % n for n in range(50)]
+    assert len(service.committed) == 100
+    assert [one.header.size <= 1_000 for one in service.produced].count(False) == 1
+
+
+def test_a_record_that_is_too_large_alone_ends_its_transaction():
+    service = FakeTransactions(config={"max.message.bytes": 500})
+    with producer_of(service, compression="none", linger_ms=FOREVER_MS) as producer:
+        txn = producer.transaction()
+        with pytest.raises(TransactionAbortedError) as caught:
+            block(txn, lambda txn: txn.send_many("t", [Record(b"x" * size) for size in (100, 900, 100)]))
+    assert isinstance(caught.value.reason, errors.MessageTooLargeError)
+    assert service.committed == []
+
+
+def test_parts_of_a_batch_of_an_aborted_transaction_are_not_sent_and_do_not_harm_the_next():
+    opened = threading.Event()
+
+    def too_large(append):
+        assert opened.wait(PATIENCE_S)
+        return answers(TOO_LARGE)(append)
+
+    service = FakeTransactions(faults=[too_large])
+    with producer_of(service, linger_ms=FOREVER_MS) as producer:
+        txn = producer.transaction()
+        with suppress(KeyError):
+            block(
+                txn,
+                lambda txn: txn.send_many("t", [Record(b"old") for _ in range(4)]),
+                lambda txn: producer._sender._accumulator.seal(),
+                lambda txn: wait_until(lambda: service.produced),
+                raises(KeyError()),
+            )
+        opened.set()
+        with producer.transaction() as txn:
+            txn.send("t", value=b"new")
+    assert [value for _, value in service.committed] == [b"new"]
+
+
+def test_a_partition_that_is_not_there_is_looked_for():
+    service = FakeTransactions(partitions=1)
+    with producer_of(service) as producer:
+        with producer.transaction() as txn:
+            txn.send("t", value=b"x")
+            service.partitions = 2
+            with pytest.raises(errors.UnknownTopicOrPartitionError):
+                txn.send("t", value=b"x", partition=1)
+            wait_until(lambda: producer._routes._seen)
+        with producer.transaction() as txn:
+            txn.send("t", value=b"y", partition=1)
+    assert service.committed == [(("t", 0), b"x"), (("t", 1), b"y")]
