@@ -176,6 +176,8 @@ class Feed:
         except FencelineError as error:
             self._put(error)
         except BaseException as error:
+            if self._is_closed.is_set():
+                return  # the reader was closed after the feed
             # A fault of this program: the waiting caller must get it, and then this thread ends.
             self._put(error)
             raise
