@@ -458,3 +458,41 @@ def test_an_offer_below_the_log_start_is_not_acknowledged(service: Service) -> N
     service.runtime.advance(limits.ITEM_AGE_MS_MAX)
     combiner._note_done(Round(LISTS + 1, (), {own.id: LISTS}))
     assert isinstance(mine.outcome, errors.OutcomeUnknownError)
+
+
+def test_no_round_is_moved_back_where_another_thread_has_just_looked(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The look turns old between two steps of a combiner, and another thread begins anew at the head."""
+    log = creator(service)
+    partition, young_end = appender_of(log).partition, type(appender_of(log).partition).young_end
+    append(service.another(), "b")
+    append(service.another(), "c")
+    partition.open()
+    service.runtime.advance(limits.ITEM_AGE_MS_MAX - 100, monotonic_ms=0)
+    leaves_an_offer(service, "left")
+    leaves_an_offer(service, "left, too")
+    end, stored = segments(service)[-1].next_offset, round_of(service)
+    assert stored is not None
+    bound = Round(end, (keys.parse_offer_item(offers_of(service)[0].key),))  # by one whose create is under way
+    service.items.store.write([Put(stored.key, bound.to_value(), stored.version + 1, stored.version)])
+
+    def looks(_: Any) -> int | None:
+        monkeypatch.setattr(type(partition), "young_end", young_end)
+        service.runtime.advance(200)
+        partition.look()
+        return young_end.fget(partition)  # type: ignore[attr-defined, no-any-return]
+
+    monkeypatch.setattr(type(partition), "young_end", property(looks))
+    rounds = []
+    write = service.items.store.write
+
+    def noted(changes: Any) -> None:
+        write(changes)
+        rounds.extend(Round.from_value(c.value) for c in changes if isinstance(c, Put) and "bound" in c.value)
+
+    service.items.store.write = noted  # type: ignore[method-assign]
+    append(log, "mine")
+    assert type(partition).young_end is young_end
+    assert [one for one in rounds if one.offset < end] == [], "the round moves forward only"
+    assert all(-1 not in one.done.values() for one in rounds), "what is bound to the log's end is not lost"

@@ -51,7 +51,8 @@ class RoundKeeper(OwnOffers):
             if known.offset > partition.state.next_offset:
                 return None
         end = partition.young_end
-        if end is None:
+        if end is None or known.offset > end:
+            # Another thread begins anew at the head: a round never moves back, and what it binds is not lost.
             return None  # a round that is moved beyond the log's end would keep all offers waiting
         # Read after the round: an offer that is there now, and not in `done`, was not dropped from it.
         found = self._read_offers()

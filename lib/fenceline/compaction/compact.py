@@ -35,12 +35,12 @@ from fenceline.format import keys
 from fenceline.log.checkpoint import read_head, save
 from fenceline.log.checkpoint_items import BY_TIMESTAMP, CompactedView, Head
 from fenceline.log.compacted_view import list_files
-from fenceline.log.context import Context, StaleTopicId
+from fenceline.log.context import Context, Instant, StaleTopicId
 from fenceline.log.partition import Partition
 from fenceline.log.retry import Attempts
 from fenceline.log.state import PartitionState
 from fenceline.log.tail import verified_tail
-from fenceline.ports import Item, ObjectSummary, Put
+from fenceline.ports import Item, ObjectSummary, Put, Unavailable
 from fenceline.read.time_search import base_of, metadata_of
 
 _POINTER = ("compaction_horizon", "compacted_view", "seen_in_force")  # what a compaction writes of the head
@@ -64,6 +64,7 @@ class Plan:
     source: Source
     attempt: str
     dirty_bytes: int  # about how many bytes of the log are new
+    look: Instant | None = None  # when the look began that showed the log start
 
     @property
     def bytes(self) -> int:
@@ -178,10 +179,28 @@ def _round(partition: Partition, planned: Plan, pace: Pace) -> CompactedView:
         read += size
         pace.on_progress(min(read, planned.bytes), planned.bytes)
 
-    newest = newest_offsets(
-        partition, planned.source, keys_max=pace.keys_max, on_read=on_read, is_enough=pace.is_enough
-    )
-    return swap(partition, copy(partition, planned.source, newest, planned.attempt, on_read=on_read))
+    source = planned.source
+    try:
+        newest = newest_offsets(partition, source, keys_max=pace.keys_max, on_read=on_read, is_enough=pace.is_enough)
+        view = copy(partition, source, newest, planned.attempt, on_read=on_read)
+    finally:
+        # Also before damage is reported: what was collected meanwhile may be a late create's, or missing.
+        check_kept(partition, planned)
+    return swap(partition, view)
+
+
+def check_kept(partition: Partition, planned: Plan) -> None:
+    """Check that what was read was part of the log: of what was collected meanwhile, late creates may be there.
+
+    Raises:
+        Unavailable: The log start has moved beyond it, long enough ago.
+        StaleTopicId: The topic is gone.
+    """
+    if planned.look is not None and partition.context.is_within(limits.GC_GRACE_MS // 2, planned.look):
+        return
+    partition.look()
+    if partition.log_start > planned.source.start:
+        raise Unavailable("the log start moved beyond what a compaction was reading; compact again")
 
 
 # The plan
@@ -198,7 +217,8 @@ def plan(partition: Partition) -> Plan | None:
         StoreUnavailableError, ContendedError, OutcomeUnknownError: The checkpoint could not be written.
     """
     head: Head | None = None
-    end = verified_tail(partition).bounds.next_offset
+    tail = verified_tail(partition)
+    end = tail.bounds.next_offset
     for attempt in Attempts(partition.context.runtime, "the partition's head"):
         with attempt:
             if partition.state.next_offset < end:
@@ -213,7 +233,7 @@ def plan(partition: Partition) -> Plan | None:
     if planned is None:
         return None
     deletes_to = tombstones.deletes_to(partition, head, topic, planned.source.view)
-    planned = replace(planned, source=replace(planned.source, deletes_to=deletes_to))
+    planned = replace(planned, source=replace(planned.source, deletes_to=deletes_to), look=tail.look)
     if head.log_start <= (0 if planned.source.view is None else planned.source.view.horizon):
         return planned
     trimmed = _bytes_below(partition, head.state, planned.source.start)

@@ -74,7 +74,9 @@ class Partition(PartitionMemory):
                 if segment.base_offset > gap_at:
                     # A listing of a growing log may show a key and lack the one before it: read that one by itself.
                     if not self.fold_at(gap_at):
-                        raise self.hole(gap_at)
+                        with self.lock:
+                            if self._resets == resets:  # else another thread's look is not of this state
+                                raise self.hole(gap_at)
                     return True
                 self.fold(segment)
         return len(listed) == limits.LIST_MAX
@@ -136,17 +138,24 @@ class Partition(PartitionMemory):
     def open(self, *, is_going_allowed: bool = False) -> None:
         """Bring a state that is unknown, or no longer fresh, up to date: by one look and one listing.
 
-        A process that was frozen after its look, and met what the look cannot explain, looks again.
+        A process that was frozen after its look, or reads for long, and met what the look cannot explain, looks again.
+        What it met is damage if the log start has not passed where it began: then nothing that it read was collected.
 
         Raises:
             StaleTopicId, CorruptLogError, Unavailable: As ``look`` and ``catch_up``; the next use opens it again.
         """
+        damage: CorruptLogError | None = None
+        start = 0
         while True:
             self.look(is_going_allowed=is_going_allowed)
+            with self.lock:
+                if damage is not None and self.has_young_head and self.log_start <= start:
+                    raise damage
+                start = self.state.next_offset
             try:
                 return self.follow()
-            except LookAgain:
-                continue
+            except LookAgain as again:
+                damage = again.damage
 
     def follow(self) -> None:
         """Bring a state whose items were just looked at up to date: by one listing.
@@ -199,7 +208,9 @@ class Partition(PartitionMemory):
             if self._enter_producers(items, bases):
                 continue
             self.catch_up()  # an item is ahead of the state, or the head moved: follow the log, and read again
-            if self.state is state and self._bases == bases:
+            with self.lock:  # the look's age counts for this state, and not for one of another thread's look
+                if self.state is not state or self._bases != bases:
+                    continue
                 if not self.has_young_look:
                     self.forget()  # the segments that the item is ahead by may be collected by now
                     raise Unavailable("the server's last look at the items is too old to judge a producer's item by")

@@ -45,7 +45,15 @@ class Snapshot(NamedTuple):
 
 
 class LookAgain(Unavailable):
-    """The last look at the head is too old: what seems damaged may be a late create. Only another look shows which."""
+    """The last look at the head is too old: what seems damaged may be a late create. Only another look shows which.
+
+    Attributes:
+        damage: What it is if the log was followed from an offset that the next look shows to be kept.
+    """
+
+    def __init__(self, what: str, damage: CorruptLogError | None = None) -> None:
+        super().__init__(what)
+        self.damage = damage
 
 
 class PartitionMemory:
@@ -53,6 +61,7 @@ class PartitionMemory:
 
     seen_end = ""  # the last segment's key, when this process looked whether others append
     _head_look: Instant | None = None  # when the last look at the head began, also of a topic that is going
+    _certain = 0  # what was folded below it was folded before a look that was young then
 
     def __init__(self, context: Context, name: str, topic_id: str, partition: int) -> None:
         self.context = context
@@ -165,8 +174,10 @@ class PartitionMemory:
             if is_stale:
                 # A segment folded since the last look may be a late create of a frozen process, at a key that the log
                 # start has passed. Only the head, and the segments after it, are known to be the log.
-                self.index.forget(self.base)
+                self.index.forget(self._certain)
                 self._reset(PartitionState())
+            elif self.has_young_head:
+                self._certain = max(self._certain, self.state.next_offset)
             if item is None:
                 return
             known = self.head
@@ -287,10 +298,13 @@ class PartitionMemory:
         frozen. The log start may have moved, and what was folded may be a late create at a collected key.
         """
         with self.lock:
+            damage = corrupt(self.segment_key(offset), offset, what)
             if self.has_young_head and self.log_start <= offset:
-                return corrupt(self.segment_key(offset), offset, what)
+                return damage
             self.forget()
-            return LookAgain(f"the server's last look at the log start is too old to read the log by: offset={offset}")
+            return LookAgain(
+                f"the server's last look at the log start is too old to read the log by: offset={offset}", damage
+            )
 
     def _take(self, segment: Segment, folded: Folded) -> None:
         """Advance by one segment; the lock is held."""

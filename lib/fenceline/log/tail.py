@@ -98,6 +98,16 @@ def _settled(partition: Partition, state: PartitionState | None) -> Tail:
             partition.open()
 
 
+def check_read(partition: Partition, tail: Tail) -> None:
+    """Check that what was read by ``tail`` was part of the log then: nothing below its end was collected since.
+
+    Raises:
+        LookAgain: The process was frozen meanwhile.
+    """
+    if not partition.is_young(tail.look):
+        raise LookAgain("the server was stopped while it read the log; send the request again")
+
+
 def out_of_range(offset: int, bounds: Bounds) -> OffsetOutOfRangeError:
     """Return the refusal of an offset outside the log."""
     return OffsetOutOfRangeError(

@@ -157,6 +157,8 @@ class Reader:
             outcomes = Outcomes(self._partition, chunk, tail.state) if request.is_read_committed else None
             for segment in chunk:
                 if not segment.base_offset <= position < segment.next_offset:
+                    if not self._partition.is_young(tail.look):
+                        return position  # what was read may be a late create: the page is read anew
                     raise self._partition.hole(position)
                 for at, header in segment.batches:
                     next_offset = header.next_offset

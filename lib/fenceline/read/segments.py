@@ -22,7 +22,7 @@ from fenceline.format.segment import SegmentMetadata
 from fenceline.log import state as log_state
 from fenceline.log.partition import Partition
 from fenceline.log.state import PartitionState
-from fenceline.log.tail import Tail, out_of_range, verified_tail
+from fenceline.log.tail import Tail, check_read, out_of_range, verified_tail
 from fenceline.model.results import AbortedTransaction, OriginEntry, SegmentEntry, SegmentList
 from fenceline.read.aborted import aborted_between, overlapping
 from fenceline.read.ahead import certain_lines, known_base
@@ -117,7 +117,7 @@ def _list_of(partition: Partition, origin: str, offset: int | None, limit: int) 
 def _answer(
     partition: Partition, tail: Tail, shown: Sequence[SegmentEntry], *, has_more: bool, position: int
 ) -> SegmentList:
-    return SegmentList(
+    listed = SegmentList(
         shown,
         has_more,
         partition.topic_id,
@@ -127,6 +127,8 @@ def _answer(
         log_start_own_records=own_records_below(partition, tail, tail.bounds.log_start_offset),
         stable_own_records=own_records_below(partition, tail, tail.bounds.last_stable_offset),
     )
+    check_read(partition, tail)
+    return listed
 
 
 def _chain_below(partition: Partition, tail: Tail, offset: int) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from fenceline.format.segment import SegmentMetadata, corrupt
 from fenceline.format.unpacking import Unpacking
 from fenceline.log.partition import Partition
-from fenceline.log.tail import Tail
+from fenceline.log.tail import Tail, check_read
 from fenceline.ports import NotFound, Unavailable
 
 
@@ -30,8 +30,10 @@ def find_timestamp(partition: Partition, tail: Tail, timestamp: int) -> tuple[in
             for taken, record in enumerate(records):
                 if record.timestamp >= timestamp and record.offset >= log_start:
                     records.stop_at(record.offset, taken)  # the caller's next page begins there
+                    check_read(partition, tail)
                     return record.offset, record.timestamp
         base = segment.next_offset
+    check_read(partition, tail)
     return None
 
 

@@ -23,7 +23,7 @@ from fenceline.format.region_markers import Update, Updates
 from fenceline.format.segment import Segment
 from fenceline.log.partition import Partition
 from fenceline.log.retry import Attempts
-from fenceline.log.tail import Tail
+from fenceline.log.tail import Tail, check_read
 from fenceline.ports import Change
 from fenceline.read.aborted import Outcomes
 from fenceline.read.time_search import base_of
@@ -58,7 +58,7 @@ def apply_all(work: Work, tail: Tail) -> bool:
     """
     partition, end = work.partition, tail.state.regions.update_next
     start, room = max(work.link.applied_to, tail.bounds.log_start_offset), _Room(work)
-    for looked_at, segment in enumerate(_segments(partition, start, end)):
+    for looked_at, segment in enumerate(_segments(partition, tail, start, end)):
         if looked_at == limits.UPDATE_SEGMENTS_LOOKED_AT:
             return False
         for found in _updates_in(segment):
@@ -69,15 +69,21 @@ def apply_all(work: Work, tail: Tail) -> bool:
     return True
 
 
-def _segments(partition: Partition, start: int, end: int) -> Iterator[Segment]:
-    """Yield the segments that hold [start, end), all of which are kept."""
+def _segments(partition: Partition, tail: Tail, start: int, end: int) -> Iterator[Segment]:
+    """Yield the segments that hold [start, end), all of which are kept.
+
+    Raises:
+        LookAgain: The process was frozen since it looked: what it read may be a late create.
+    """
     base = base_of(partition, start) if start < end else end
     while base < end:
         listed = partition.index.list(base, limits.FETCH_SEGMENTS)
         wanted = [partition.segment_key(found) for found, _ in listed if found < end]
         if not wanted:
+            check_read(partition, tail)
             raise partition.hole(base)
         for segment in partition.fetch(wanted):
+            check_read(partition, tail)
             if segment.base_offset != base:
                 raise partition.hole(base)
             yield segment
@@ -216,7 +222,7 @@ def _had_below(
     lives = {region: origin.topic_id for region, origin in tail.state.origins.items()}
     lives[partition.context.region] = partition.topic_id
     left = {region: start for region, (life, start) in starts.items() if start and lives.get(region) == life}
-    for looked_at, segment in enumerate(_segments(partition, mark, position) if left else ()):
+    for looked_at, segment in enumerate(_segments(partition, tail, mark, position) if left else ()):
         if looked_at == limits.UPDATE_SEGMENTS_LOOKED_AT:
             return segment.base_offset
         origin = segment.metadata.origin

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from fenceline import limits
 from fenceline.format.segment import Segment
 from fenceline.log.partition import Partition
-from fenceline.log.tail import Tail
+from fenceline.log.tail import Tail, check_read
 from fenceline.read.aborted import Outcomes
 from fenceline.read.offset_ranges import Acknowledged
 from fenceline.read.time_search import base_of
@@ -40,6 +40,7 @@ def slid(partition: Partition, tail: Tail, mark: int, acknowledged: Acknowledged
             return max(mark, bounds.next_offset)  # only markers follow
         segment = _segment(partition, mark)
         mark = _slid_within(partition, tail, segment, mark, acknowledged)
+        check_read(partition, tail)
         if mark < segment.next_offset:
             return mark
     return mark

@@ -66,6 +66,7 @@ def _compact(spark: SparkSession, settings: Settings, partition: Partition) -> C
     if listed != [(file.base_offset, file.bytes) for file in files]:
         what = "a new compacted view lacks files, or has others; it was not put in force: run the compaction again"
         raise CorruptLogError(f"{what}: attempt={planned.attempt}")
+    core.check_kept(partition, planned)
     return core.swap(partition, view)
 
 
