@@ -3,7 +3,6 @@
 import java.io.File;
 import java.io.FileNotFoundException;
 import java.io.UncheckedIOException;
-import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
 import java.nio.file.Path;
 import java.util.List;
@@ -26,8 +25,6 @@ public class Main {
   public static void main(String[] args) throws Exception {
     ApiClient client = new ApiClient();
     client.updateBaseUri(args[0]);
-    // All that the local server speaks.
-    client.setHttpClientBuilder(HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1));
     TopicsApi topics = new TopicsApi(client);
     RecordsApi records = new RecordsApi(client);
     for (String name : List.of("orders", "copy")) {
@@ -55,7 +52,6 @@ public class Main {
     Path file = whole.getData().toPath();
     ApiClient raw = new ApiClient();
     raw.updateBaseUri(args[0]);
-    raw.setHttpClientBuilder(HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1));
     raw.setRequestInterceptor(request -> request.method("POST", bytesOf(file)));
     Appended sent = new RecordsApi(raw).appendBatch("copy", 0, whole.getData(), null, null, null, null, 0L, null);
     System.out.println("batch " + position + " " + sent.getNextOffset());
