@@ -48,7 +48,8 @@ class Reader:
         max_bytes: How much one page may hold, as stored.
         group, session_id: Read as this group, for which the session owns the partitions.
         is_compacted: Read the compacted view, and the log after it: a table. By ``compaction.order=timestamp`` the
-            reader remembers each key.
+            reader remembers each key. Begin a table at ``earliest``: another reader's positions do not say which
+            deletions its table lacks.
         on_restart: Called with a partition that begins anew, before its first record is yielded again. Drop what was
             made of its records.
         new_from: Also read the partitions from this number on, as they are added; ``None``: none.
