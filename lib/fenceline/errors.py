@@ -316,9 +316,9 @@ class OwnerFencedError(FixError):
 
 
 class ViewMovedError(FixError):
-    """A newer compacted view may lack tombstones that the reader has not read: begin anew, with an empty table.
+    """What is shown may lack tombstones that the reader has not read: begin anew, with an empty table.
 
-    ``compaction_horizon`` and ``deletes_to`` are the newer view's.
+    ``compaction_horizon`` is that of the view in force. Below ``deletes_to`` tombstones may be missing.
     """
 
     code, status, title = "VIEW_MOVED", 409, "view moved"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fenceline import errors
+from fenceline import errors, limits
 from fenceline.append.request import AppendRequest
 from fenceline.compaction import compact as compaction
 from fenceline.compaction import copy
@@ -26,6 +26,7 @@ from fenceline.ports import Put
 from fenceline.service.log import Log
 from tests.support.regions import Region, RegionWorld
 from tests.support.service import START_MS, TOPIC
+from tests.support.sweeping import swept
 from tests.support.tries import tries
 
 BY_TIMESTAMP = {"cleanup.policy": "compact", "compaction.order": "timestamp", "delete.retention.ms": -1}
@@ -270,6 +271,29 @@ def test_a_view_of_another_order_is_passed_in_one_round_however_few_keys_are_rem
     view = compaction.compact(Partition(a.another().context, TOPIC, a.service.topic_id(), 0), keys_max=1)
     assert view is not None
     assert (view.horizon, view.is_by_timestamp, view.records) == (8, True, 7)
+
+
+def test_a_view_of_another_order_is_left_in_force_where_one_round_may_not_pass_it(
+    world: RegionWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A small batch may decode to much: neither a request nor a run of the sweeper decodes all of the log for it."""
+    a = world["a"]
+    a.log.topics.alter(TOPIC, config={"compaction.order": None})
+    for n in range(6):
+        put(a, f"k{n}", "v" * 1_000, n)
+    a.log.partitions.compact(TOPIC, 0)
+    a.log.topics.alter(TOPIC, config=BY_TIMESTAMP)
+    put(a, "k0", "older", 0)
+    monkeypatch.setattr(limits, "COMPACTION_REQUEST_DECODED_BYTES", 2_000)
+    a.another().partitions.compact(TOPIC, 0)
+    head = head_of(a)
+    assert (head.compaction_horizon, head.compaction_wanted, len(shown(a))) == (6, 7, 7)
+    monkeypatch.setattr(limits, "SWEEP_COMPACTION_DECODED_BYTES", 2_000)
+    report = swept(a.service)
+    assert report.compactions == 0
+    assert "run 'fenceline compact'" in report.problems[0]
+    compaction.compact(Partition(a.another().context, TOPIC, a.service.topic_id(), 0))
+    assert head_of(a).compaction_horizon == 7
 
 
 def test_a_time_that_the_append_gave_counts(world: RegionWorld) -> None:

@@ -48,7 +48,8 @@ class Reader:
         max_bytes: How much one page may hold, as stored.
         group, session_id: Read as this group, for which the session owns the partitions.
         is_compacted: Read the compacted view, and the log after it: a table. By ``compaction.order=timestamp`` the
-            reader remembers each key.
+            reader remembers each key. Begin a table at ``earliest``: another reader's positions do not say which
+            deletions its table lacks.
         on_restart: Called with a partition that begins anew, before its first record is yielded again. Drop what was
             made of its records.
         new_from: Also read the partitions from this number on, as they are added; ``None``: none.
@@ -87,10 +88,9 @@ class Reader:
         self.positions = self._first_offsets(partitions, start)
         self._starts = dict(self.positions)
         self._winners: dict[int, Winners] = {}
-        if is_compacted and client.topic(topic).is_by_timestamp:
-            from fenceline.model.table_order import Winners
-
-            self._winners = {partition: Winners() for partition in self.positions}
+        self._is_by_timestamp = is_compacted and client.topic(topic).is_by_timestamp
+        for partition in self.positions:
+            self._begin(partition)
         self._ends: dict[int, int] = {}
         self._open = set(self.positions)
         self._rest: tuple[int, Iterator[StoredRecord], int] | None = None  # unread end of a page
@@ -120,7 +120,16 @@ class Reader:
 
         Any thread may call it.
         """
+        self._starts[partition] = start
+        self._begin(partition)
         self._fetching.add(partition, start)
+
+    def _begin(self, partition: int) -> None:
+        """Keep an empty table of a partition's winners, if the order asks for one."""
+        if self._is_by_timestamp:
+            from fenceline.model.table_order import Winners
+
+            self._winners[partition] = Winners()
 
     def _read_new(self, partitions: Sequence[int]) -> None:
         found = self._client.topic_offsets(self._topic, partitions)
@@ -198,8 +207,7 @@ class Reader:
         log.warning("the reader of %s/%d begins anew: %s", self._topic, partition, moved.detail)
         self._since.pop(partition, None)
         self._ends.pop(partition, None)
-        if partition in self._winners:
-            self._winners[partition].forget()
+        self._begin(partition)
         self.positions[partition] = self._starts[partition]
         if self._on_restart is not None:
             self._on_restart(partition)

@@ -23,6 +23,7 @@ Not here: copying (``copy``). What is too large for one function is for Spark, b
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -49,11 +50,11 @@ OnProgress = Callable[[int, int], object]  # (bytes read, bytes to be read)
 
 
 class CompactionTooLarge(Exception):
-    """A refusal: more would be read than the caller allowed. Nothing was done."""
+    """A refusal: more would be read than the caller allowed. The old view is in force."""
 
-    def __init__(self, bytes: int, bytes_max: int) -> None:
+    def __init__(self, bytes: int, bytes_max: int | None = None) -> None:
         what = "the compaction would read more than a run may; run 'fenceline compact'"
-        super().__init__(f"{what}: bytes={bytes} bytes_max={bytes_max}")
+        super().__init__(f"{what}: bytes={bytes}" + ("" if bytes_max is None else f" bytes_max={bytes_max}"))
         self.bytes = bytes
 
 
@@ -105,8 +106,9 @@ def request(partition: Partition) -> None:
     target = planned.source.horizon
     if planned.bytes <= limits.COMPACTION_REQUEST_BYTES_MAX:
         pace = Pace(decoded_max=limits.COMPACTION_REQUEST_DECODED_BYTES)
-        if _round(partition, planned, pace).horizon >= target:
-            return
+        with suppress(CompactionTooLarge):
+            if _round(partition, planned, pace).horizon >= target:
+                return
     _want(partition, target)
 
 
@@ -131,7 +133,8 @@ def compact(
         is_over: Returns True once a round stops to read the log. What was read becomes a view, and the rest is left.
 
     Raises:
-        CompactionTooLarge: More than ``bytes_max`` would be read.
+        CompactionTooLarge: More than ``bytes_max`` would be read. Or the topic's order was altered, and one round does
+            not get beyond the horizon in force.
         StaleTopicId: The topic is gone.
         CorruptLogError: The log, or the view before, is damaged.
         Unavailable: A store could not be asked, or what was to be read was collected meanwhile.
@@ -182,6 +185,8 @@ def _round(partition: Partition, planned: Plan, pace: Pace) -> CompactedView:
     source = planned.source
     try:
         newest = newest_offsets(partition, source, keys_max=pace.keys_max, on_read=on_read, is_enough=pace.is_enough)
+        if newest.horizon <= source.beyond:
+            raise CompactionTooLarge(planned.bytes)  # a view that reaches less far is never put in force
         view = copy(partition, source, newest, planned.attempt, on_read=on_read)
     finally:
         # Also before damage is reported: what was collected meanwhile may be a late create's, or missing.

@@ -78,7 +78,7 @@ def newest_offsets(
 ) -> Newest:
     """Read the log's part once, and stop before the batch that might bring more than ``keys_max`` keys.
 
-    One batch is always taken, and all up to the horizon in force, so that the next run gets further.
+    One batch is always taken, and of keys all up to the horizon in force, so that the next run gets further.
 
     Args:
         is_enough: Returns True if the walk is to stop here. It is called before each batch but the first, with the
@@ -96,8 +96,8 @@ def newest_offsets(
         decoded += size
 
     for segment, at, header in committed(partition, source, source.horizon, on_read):
-        is_full = (offsets and len(offsets) + header.count > keys_max) or (decoded and is_enough(decoded))
-        if is_full and header.base_offset > source.beyond:
+        is_full = offsets and len(offsets) + header.count > keys_max and header.base_offset > source.beyond
+        if is_full or (decoded and is_enough(decoded)):
             return Newest(offsets, header.base_offset)
         rank_of = _ranking(source, segment, partition.context.region)
         for record in decode_stored(segment, at, on_decoded=count):

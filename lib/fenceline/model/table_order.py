@@ -34,10 +34,6 @@ class Winners:
     def __init__(self) -> None:
         self._ranks: dict[bytes, bytes] = {}
 
-    def forget(self) -> None:
-        """Forget all records: their reader begins anew."""
-        self._ranks.clear()
-
     def is_kept(self, record: ReadRecord) -> bool:
         """Return True if this record replaces what was kept of its key; it is kept then. One without a key always is.
 

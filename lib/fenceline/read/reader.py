@@ -146,7 +146,7 @@ class Reader:
         end = _end(request, bounds)
         if request.is_compacted:
             sink.view = self._view(request)
-            _check_since(request, sink.view)
+            _check_since(request, sink.view, bounds)
             start, is_full = self._fill_compacted(sink, sink.view, start, bounds)
             if is_full:
                 return start
@@ -263,22 +263,27 @@ def _end(request: ReadRequest, bounds: Bounds) -> int:
     return bounds.last_stable_offset if request.is_read_committed else bounds.next_offset
 
 
-def _check_since(request: ReadRequest, view: CompactedView | None) -> None:
-    """Check that the view has each tombstone that a reader must still see.
+def _check_since(request: ReadRequest, view: CompactedView | None, bounds: Bounds) -> None:
+    """Check that each tombstone is there that a reader must still see.
 
     Such a one lies at or after the reader's position, and the horizon of its first page ("Tombstones").
 
     Raises:
-        ViewMovedError: Tombstones there may be missing.
+        ViewMovedError: Tombstones there may be missing: from the view, or below the log start. Or the view that the
+            reader began with is not in force, nor is one that was made after it.
     """
     since = request.compacted_since
-    if since is None or view is None or view.deletes_to <= max(since, request.offset or 0):
+    if since is None:
+        return
+    horizon, deletes_to = (0, 0) if view is None else (view.horizon, view.deletes_to)
+    deletes_to = max(deletes_to, bounds.log_start_offset)
+    if horizon >= since and deletes_to <= max(since, request.offset or 0):
         return
     raise ViewMovedError(
-        "a newer compacted view may lack deletions that this reader has not read; begin anew with an empty table: "
-        f"deletes_to={view.deletes_to} compacted_since={since} offset={request.offset}",
-        compaction_horizon=view.horizon,
-        deletes_to=view.deletes_to,
+        "what is shown now may lack deletions that this reader has not read; begin anew with an empty table: "
+        f"compaction_horizon={horizon} deletes_to={deletes_to} compacted_since={since} offset={request.offset}",
+        compaction_horizon=horizon,
+        deletes_to=deletes_to,
     )
 
 

@@ -405,7 +405,7 @@ class _Run:
                 is_over=self._half_over(),
             )
         except compaction.CompactionTooLarge as error:
-            if error.bytes <= limits.SWEEP_COMPACTION_BYTES_MAX:
+            if is_late and error.bytes <= limits.SWEEP_COMPACTION_BYTES_MAX:
                 self._is_put_off = True
                 return
             self.report.problems.append(f"topic={partition.name} partition={partition.partition}: {error}")

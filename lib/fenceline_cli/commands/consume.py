@@ -245,7 +245,7 @@ def _consume_compacted(
     """Print a partition's compacted view, and the log after its horizon.
 
     Raises:
-        CommandError: A newer view may lack a deletion that was not printed. A key that it deleted was printed.
+        CommandError: A deletion that was not printed may be gone. A key that it deleted was printed.
     """
     end = places.end_of(client.offsets(topic, partition).bounds, isolation)
     since: int | None = None
@@ -263,8 +263,8 @@ def _consume_compacted(
             )
         except ViewMovedError as error:
             raise CommandError(
-                f"{topic}/{partition} was compacted again while it was read, so old records may be among these; "
-                "read it once more"
+                f"{topic}/{partition} was compacted again while it was read, or trimmed, so old records may be "
+                "among these; read it once more"
             ) from error
         horizon = page.compaction_horizon or 0
         since = horizon if since is None else since

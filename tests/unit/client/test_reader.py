@@ -488,3 +488,51 @@ def test_a_reader_under_a_session_reads_an_added_partition_once_the_session_owns
         service.holds.append(("g", "t/1"))
         clock.pass_ms(LOOK_MS)
         assert next(each)[1].value == b"of another"
+
+
+def added_table(config, answer):
+    """Return a reader that follows a table, whose partition 1 was added and is answered by ``answer``."""
+    service, clock = FakeService(partitions=1, config=config), MovedClock()
+    reader = service.client(clock).reader("t", follow=True, compacted=True)
+    rest = {"headers": [], "topic_epoch": -1, "value": None, "encoding": "base64"}
+    told = {"encoding": "base64", "compaction_horizon": 0, "deletes_to": 0}
+
+    def read(request, partition):
+        rows = answer(request.url.params) if partition == 1 else []
+        if isinstance(rows, errors.FencelineError):
+            return refused(rows)
+        records = [{**rest, **row, "key": b64encode(b"k").decode()} for row in rows]
+        offset = int(request.url.params["offset"])
+        position = records[-1]["offset"] + 1 if records else offset
+        return httpx.Response(
+            200, json={"records": records, "position": position, **told, **service._bounds(partition)}
+        )
+
+    service._read = read
+    service.partitions = 2
+    clock.pass_ms(LOOK_MS)
+    return reader
+
+
+@pytest.mark.usefixtures("quick_polls")
+def test_a_follower_of_a_table_by_timestamp_leaves_out_what_loses_in_added_partitions_too():
+    def answer(params):
+        at = int(params["offset"])
+        rows = [{"offset": n, "timestamp": 9 - n, "origin": "a"} for n in range(2)] if at == 0 else []
+        return rows or [{"offset": at, "timestamp": 10, "origin": "a"}]
+
+    with added_table({"compaction.order": "timestamp"}, answer) as reader:
+        each = iter(reader)
+        assert [next(each)[1].offset for _ in range(2)] == [0, 2]
+
+
+@pytest.mark.usefixtures("quick_polls")
+def test_a_follower_of_a_table_begins_an_added_partition_anew_at_its_beginning():
+    def answer(params):
+        if params["offset"] == "1":
+            return errors.ViewMovedError("it moved", compaction_horizon=1, deletes_to=2)
+        return [{"offset": 0, "timestamp": 1}]
+
+    with added_table({}, answer) as reader:
+        each = iter(reader)
+        assert [next(each)[1].offset for _ in range(2)] == [0, 0]

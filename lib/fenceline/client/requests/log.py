@@ -226,7 +226,7 @@ class LogRequests(Requests):
 
         Raises:
             OwnerFencedError: Another session owns the partition for this group.
-            ViewMovedError: The view may lack deletions since ``compacted_since`` that lie at ``offset`` or after it.
+            ViewMovedError: The answer may lack deletions since ``compacted_since`` that lie at ``offset`` or after it.
             OffsetOutOfRangeError: ``offset`` is not in the log, which goes from ``log_start_offset`` to
                 ``next_offset``.
         """
