@@ -7,7 +7,7 @@ Rule: at most 32 MiB of a source's segments are in memory. Half of that is fetch
 
 Rule: a small batch may decode to much. So after 64 MiB of decoded batches another source has its turn. Between batches
 it is asked whether this process may go on. Whatever the answer, each turn packs something and appends it, or passes a
-whole segment of which nothing is taken: else a source whose batches take a whole run would never get on.
+whole segment of which nothing is taken. Else a source whose batches take a whole run would never get on.
 
 Not here: which segments these are; see ``own_link`` and ``forwarding``.
 """
