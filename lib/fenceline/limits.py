@@ -187,6 +187,7 @@ REGION_MARKER_BYTES_MAX = 64 * 1024
 UPDATES_PER_MARKER_MAX = 100
 ACTIVE_N_STEP_MAX = 1_000_000  # by which an UPDATE may raise the number of an advice
 UPDATE_MS = 1_000  # between two UPDATEs that acknowledgements send to one partition, in one process
+UPDATES_TICK_MS = 9_000  # of one tick for others' UPDATEs, after which the rest is left to the next one
 UPDATE_SEGMENTS_LOOKED_AT = 1_000  # for others' UPDATEs in one tick, and for the first records after one mark
 LINK_LEASE_MS = 30_000
 LINK_APPEND_MS = 20_000  # for one append of a run, which may end by so much later

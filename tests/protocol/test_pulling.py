@@ -13,6 +13,7 @@ from fenceline.format import batch, compression
 from fenceline.format.batch import BatchHeader
 from fenceline.model.record import Record
 from fenceline.model.requests import ReadRequest
+from fenceline.regions import taking
 from fenceline.regions.replicator import Run
 from tests.support.regions import Region, RegionWorld
 from tests.support.service import TOPIC, LogBuilder, data, request
@@ -203,6 +204,26 @@ def test_batches_that_take_long_to_decode_are_appended_bit_by_bit_and_hold_no_ot
         assert len(decoding.sizes) == taken
     assert three["b"].pull().took_records == 0
     assert len(decoding.sizes) == 12, "each is decoded once"
+
+
+def test_aborted_segments_that_come_slowly_hold_no_other_source_up_and_are_passed_bit_by_bit(
+    three: RegionWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of them is packed, so no append shows how far the source was looked at: the scan note does."""
+    monkeypatch.setattr(taking, "WINDOW_SEGMENTS", 1)
+    for n in range(6):
+        transaction(three["a"], f"aborted {n}", is_commit=False)
+    three["a"].append("a1")
+    three["c"].append("c1")
+    slow = three["b"].peers["a"]
+    slow.on_call = lambda operation: three.runtime.advance(limits.LINK_RUN_MS // 2 if operation == "body" else 0)
+    assert three["b"].pull().took_records == 1
+    assert three["b"].values() == ["c1"]
+    assert slow.calls["body"] <= 3, "the turn goes on though the run's time is over"
+    for _ in range(6):
+        three["b"].replicator(three["b"].another()).run(TOPIC, 0)  # the note is another process's, too
+    assert three["b"].values() == ["c1", "a1"]
+    assert slow.calls["body"] <= len(three["a"].segments()) + 7, "a segment is fetched again and again"
 
 
 @pytest.mark.parametrize(("segments", "batches"), [(1, 12), (12, 1)], ids=["in one segment", "in a segment each"])

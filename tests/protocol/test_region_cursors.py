@@ -13,12 +13,14 @@ from fenceline.append.region_markers import UpdateEntry
 from fenceline.format import keys
 from fenceline.format.region_markers import Update, Updates
 from fenceline.log.checkpoint_items import Head
+from fenceline.log.context import Context
 from fenceline.model.requests import Acknowledgement
 from fenceline.model.subscription import GroupOffset
 from fenceline.ports import Put
 from fenceline.recovery.verify import verify_partition
 from fenceline.regions import snapshots
-from fenceline.subscriptions import cursors
+from fenceline.subscriptions import cursor_store, cursors
+from fenceline.subscriptions.items import SubscriptionItem
 from fenceline.subscriptions.lifecycle import change_of
 from fenceline.subscriptions.snapshot_cache import NOTHING
 from fenceline.sweeper.sweep import sweep
@@ -358,6 +360,33 @@ def thorough(regions: Ticking, name: str) -> None:
     report = sweep(regions[name].log, duration_ms=60_000, is_thorough=True)
     assert report is not None
     assert not report.problems
+
+
+@pytest.mark.parametrize("is_one_segment", [True, False])
+def test_updates_that_take_long_are_applied_in_several_ticks(
+    monkeypatch: pytest.MonkeyPatch, *, is_one_segment: bool
+) -> None:
+    """A hostile region sends any number, and each costs reads. Answers, and what others send, wait meanwhile."""
+    regions = Ticking.of("a", "b")
+    for n in range(5):
+        say(regions, "a", Update(f"s{n}"), Update(f"t{n}"))
+        if not is_one_segment:
+            regions.pull("b", "a")
+    regions.pull("b", "a")
+    find, asked = cursor_store.find, list[str]()
+
+    def slow(context: Context, topic_id: str, name: str) -> SubscriptionItem | None:
+        asked.append(name)
+        regions.world.runtime.advance(limits.UPDATES_TICK_MS // 3)
+        return find(context, topic_id, name)
+
+    monkeypatch.setattr(cursor_store, "find", slow)
+    for count in (2, 4):
+        assert regions.tick("b") == 0, "what is left is due at once"
+        assert names(regions, "b") == sorted([f"{letter}{n}" for n in range(count) for letter in "st"])
+    regions.tick("b")
+    assert names(regions, "b") == sorted([f"{letter}{n}" for n in range(5) for letter in "st"])
+    assert len(asked) == 10, "each is applied once"
 
 
 def test_the_updates_of_a_region_make_a_bounded_number_of_subscriptions(monkeypatch: pytest.MonkeyPatch) -> None:

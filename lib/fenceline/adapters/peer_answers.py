@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Any, NoReturn
 
 from fenceline import limits
+from fenceline.format.region_markers import LEGAL_ID
 from fenceline.model.results import AbortedTransaction, Bounds, OriginEntry, SegmentEntry, SegmentList
 from fenceline.regions.peer import PeerTopic
 
@@ -42,7 +43,7 @@ def topic(answer: Mapping[str, Any]) -> PeerTopic:
     config = answer.get("config", {})
     order = config.get("compaction.order", "offset") if type(config) is dict else None
     known = order if order in ("offset", "timestamp") else None  # a newer peer's order is not known here
-    return PeerTopic(_text(answer, "topic_id"), partitions, tuple(regions), known)
+    return PeerTopic(_topic_id(answer), partitions, tuple(regions), known)
 
 
 def segments(answer: Mapping[str, Any]) -> SegmentList:
@@ -69,7 +70,7 @@ def segments(answer: Mapping[str, Any]) -> SegmentList:
     return SegmentList(
         entries,
         _flag(answer, "has_more"),
-        _text(answer, "topic_id"),
+        _topic_id(answer),
         bounds,
         _text(answer, "region"),
         position,
@@ -141,6 +142,14 @@ def _text(answer: Mapping[str, Any], name: str, path: str = "") -> str:
 
 def _text_or_none(answer: Mapping[str, Any], name: str, path: str) -> str | None:
     return None if answer.get(name) is None else _text(answer, name, path)
+
+
+def _topic_id(answer: Mapping[str, Any]) -> str:
+    """Return a topic's id. It goes into the stores, which do not take every text."""
+    value = answer.get("topic_id")
+    if type(value) is not str or not LEGAL_ID.fullmatch(value):
+        _refuse("topic_id", "a topic's id")
+    return value
 
 
 def _chain(answer: Mapping[str, Any], name: str) -> str:

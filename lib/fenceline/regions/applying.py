@@ -5,6 +5,7 @@ no record of an earlier life of an origin, and none that the sender never had. N
 of this log gave the sender. Where the log cannot show that, the cursor stays, and waits for a consumer here.
 
 Rule: UPDATEs are applied in the order of the log, and only then is that remembered. To apply one twice changes nothing.
+A hostile region may send any number of them. So a tick applies a marker of them, and others only while it is young.
 
 Not here: how an UPDATE is sent (``updates``).
 """
@@ -50,6 +51,8 @@ class Found(NamedTuple):
 def apply_all(work: Work, tail: Tail) -> bool:
     """Apply the other regions' UPDATEs that were not applied, of up to 1,000 segments. Return True if those were all.
 
+    After 9 s the rest is left to the next call.
+
     A cursor is moved over 1,000 segments at a time, where what lies in them must be looked at.
 
     Raises:
@@ -58,11 +61,21 @@ def apply_all(work: Work, tail: Tail) -> bool:
     """
     partition, end = work.partition, tail.state.regions.update_next
     start, room = max(work.link.applied_to, tail.bounds.log_start_offset), _Room(work)
+    now_ms = work.context.runtime.monotonic_ms
+    until_ms = now_ms() + limits.UPDATES_TICK_MS
     for looked_at, segment in enumerate(_segments(partition, tail, start, end)):
-        if looked_at == limits.UPDATE_SEGMENTS_LOOKED_AT:
+        if looked_at == limits.UPDATE_SEGMENTS_LOOKED_AT or (looked_at and now_ms() >= until_ms):
             return False
+        at: int | None = None  # of the marker that is applied now
         for found in _updates_in(segment):
-            if found.offset >= work.link.applied_to and not _apply(work, tail, found, room):
+            if found.offset < work.link.applied_to:
+                continue
+            if at not in (None, found.offset):
+                work.link.applied(found.offset)
+                if now_ms() >= until_ms:
+                    return False
+            at = found.offset
+            if not _apply(work, tail, found, room):
                 return False
         work.link.applied(segment.next_offset)
     work.link.applied(max(end, work.link.applied_to))

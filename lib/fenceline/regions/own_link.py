@@ -123,23 +123,30 @@ class OwnLink:
         """
         stood, stable = found.standing, found.stable
         packer = Packer(found.topic_id, stood.taken)
-        number = stood.number
+        number, is_left = stood.number, True
+        passed: tuple[Standing, int] | None = None  # up to where nothing was taken, and the number below that
 
         def pack(entry: SegmentEntry, body: bytes) -> Iterator[int]:
-            nonlocal number
+            nonlocal number, is_left, passed
             assert entry.of_origin is not None
             for one in looked_at(entry, body, start=stood.start, stable=stable, count=stood.taken, number=number):
                 if one.batch is not None:
                     packer.make_room(one.decoded)
                     packer.take([one.batch], records=one.records, number=one.number)
+                    is_left = False
                 packer.pass_by(one.next_offset, entry.of_origin.chain)
                 number = one.number
+                if is_left and one.next_offset == entry.next_offset:
+                    passed = stood._replace(end=one.next_offset, chain=entry.of_origin.chain), number
                 yield one.decoded
 
         taking = Taking(
             self.appender, self.peer, self.contacts.gather, self.peer.name, found.position, packer, pack, keep
         )
         taken = taking.run(stood.entries)
+        if passed is not None and not taken.is_whole:
+            # No append shows it: else the next turn, or another process, would fetch these segments again.
+            self._note(found.topic_id, found.position, *passed)
         if taken.problem is not None:
             self.note_problem(taken.problem, self.position, is_stopped=True)
         elif taken.is_whole:

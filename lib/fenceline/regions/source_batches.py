@@ -14,7 +14,9 @@ Not here: which batches share a segment; see ``packing``.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from fenceline import limits
@@ -22,7 +24,6 @@ from fenceline.format import control
 from fenceline.format.batch import BatchHeader, MalformedBatch, has_right_crc, headers
 from fenceline.format.batch_check import check_taken
 from fenceline.format.replicated_batch import stripped
-from fenceline.log.state import AbortedTransaction as AbortedHere
 from fenceline.model.results import AbortedTransaction, SegmentEntry
 from fenceline.regions.peer import PeerProblem
 
@@ -107,6 +108,7 @@ def looked_at(
     assert entry.of_origin is not None
     batches = framed(entry, body)
     counted = entry.of_origin.own_records
+    aborted = _Aborted(entry.aborted)
     is_behind = False
     for at, header in batches:
         if header.next_offset > start and not is_behind:
@@ -120,7 +122,7 @@ def looked_at(
             return
         records = 0 if header.is_control else header.count
         try:
-            decoded = _decoded(entry, body, at, header)
+            decoded = _decoded(aborted, body, at, header)
         except MalformedBatch as error:
             raise BatchRefused(header, counted, str(error)) from error
         batch = None if decoded is None else stripped(body, at, header)
@@ -166,7 +168,7 @@ def passed_on(
     return found, taken
 
 
-def _decoded(entry: SegmentEntry, body: bytes, at: int, header: BatchHeader) -> int | None:
+def _decoded(aborted: _Aborted, body: bytes, at: int, header: BatchHeader) -> int | None:
     """Return what a batch takes, decompressed, if it is taken; ``None`` if it is left.
 
     Raises:
@@ -174,17 +176,26 @@ def _decoded(entry: SegmentEntry, body: bytes, at: int, header: BatchHeader) -> 
     """
     if header.is_control:
         return header.size if control.travels(marker_type_of(body, at, header)) else None
-    if header.is_transactional and is_aborted(entry.aborted, header):
+    if header.is_transactional and header in aborted:
         return None
     return check_taken(body, at, header)
 
 
-def is_aborted(aborted: Sequence[AbortedTransaction] | Sequence[AbortedHere], header: BatchHeader) -> bool:
-    """Return True if a transactional batch lies within an aborted transaction of its producer."""
-    return any(
-        one.producer_id == header.producer_id and one.first_offset <= header.base_offset < one.last_offset
-        for one in aborted
-    )
+class _Aborted:
+    """The aborted transactions of a segment, by producer: a source may name many, and each batch asks for its own."""
+
+    def __init__(self, aborted: Sequence[AbortedTransaction]) -> None:
+        self._of: dict[int, tuple[list[int], list[int]]] = {}  # first offsets, and the highest marker up to each
+        for one in sorted(aborted, key=attrgetter("first_offset")):
+            firsts, lasts = self._of.setdefault(one.producer_id, ([], []))
+            firsts.append(one.first_offset)
+            lasts.append(max(one.last_offset, lasts[-1] if lasts else 0))
+
+    def __contains__(self, header: BatchHeader) -> bool:
+        """Return True if the transactional batch is one of an aborted transaction."""
+        firsts, lasts = self._of.get(header.producer_id, ((), ()))
+        at = bisect_right(firsts, header.base_offset)
+        return at > 0 and header.base_offset < lasts[at - 1]
 
 
 def marker_type_of(body: bytes, at: int, header: BatchHeader) -> int:

@@ -6,8 +6,8 @@ was faster, and nothing more of this answer is appended (I18).
 Rule: at most 32 MiB of a source's segments are in memory. Half of that is fetched while the other half is appended.
 
 Rule: a small batch may decode to much. So after 64 MiB of decoded batches another source has its turn. Between batches
-it is asked whether this process may go on. Whatever the answer, each turn packs something and appends it: else a source
-whose batches take a whole run to decode would never get on.
+it is asked whether this process may go on. Whatever the answer, each turn packs something and appends it, or passes a
+whole segment of which nothing is taken. Else a source whose batches take a whole run would never get on.
 
 Not here: which segments these are; see ``own_link`` and ``forwarding``.
 """
@@ -78,6 +78,7 @@ class Taking:
     pack: Pack
     keep: Callable[[], bool]
     _decoded: int = field(default=0, init=False)
+    _has_passed: bool = field(default=False, init=False)  # a whole segment
     _is_cut: bool = field(default=False, init=False)  # all may not be packed: it is another source's turn
     _has_appended: bool = field(default=False, init=False)
 
@@ -127,11 +128,13 @@ class Taking:
                         return None
             except PeerProblem as problem:
                 return problem
+            self._has_passed = True
         return None
 
     def _is_enough(self) -> bool:
-        """Return True if something was packed, and more is for a later turn."""
-        return self._decoded > 0 and (self._decoded >= limits.REPLICATED_DECODED_BYTES or not self.keep())
+        """Return True if something was packed or passed, and more is for a later turn."""
+        has_begun = self._decoded > 0 or self._has_passed
+        return has_begun and (self._decoded >= limits.REPLICATED_DECODED_BYTES or not self.keep())
 
     def _append(self, packed: Sequence[Packed]) -> Taken:
         """Append segments in order, as long as the position is where this process left it."""

@@ -128,6 +128,7 @@ WRONG: list[tuple[str, Any, str]] = [
     *[(name, value, name) for name in ("log_start_offset", "next_offset", "position", "stable_own_records")
       for value in (None, -1, 1.0, True, "1", 2**63)],
     *[(name, value, name) for name in ("topic_id", "has_more", "segments") for value in (None, 1, "x" * 300, [1])],
+    ("topic_id", "\ud800", "topic_id"),  # no store takes it
     ("last_stable_offset", 7, "last_stable_offset"),  # beyond the end
     ("log_start_offset", 6, "last_stable_offset"),
     ("position", 4, "position"),  # within what it listed
@@ -163,7 +164,8 @@ def test_an_answer_that_lacks_a_member_is_refused(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [("partitions", 0), ("partitions", 10_001), ("partitions", "1"), ("regions", "ab"), ("regions", [1]),
-     ("regions", ["r"] * 9), ("regions", [""]), ("topic_id", None)],
+     ("regions", ["r"] * 9), ("regions", [""]), ("topic_id", None), ("topic_id", ""), ("topic_id", "f" * 33),
+     ("topic_id", "\ud800"), ("topic_id", "\x1b[2J")],
 )  # fmt: skip
 def test_a_topic_with_a_wrong_member_is_refused(name: str, value: Any) -> None:
     with pytest.raises(PeerProblem, match=name):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -114,6 +114,24 @@ def test_what_is_left_is_neither_judged_nor_decoded() -> None:
     turned = forge(record(1) + record(0), count=2, attributes=0x10, producer_id=7, producer_epoch=0, base_sequence=0)
     entry, body = made(lambda *_: turned, data("3"), aborted=[AbortedTransaction(7, 0, 9)])
     assert [(one.batch is None, one.decoded) for one in look(entry, body)] == [(True, 0), (False, 8)]
+
+
+def test_a_source_that_names_many_transactions_costs_one_look_at_each() -> None:
+    """Each of 10,000 small batches could otherwise cost a look at each of 100,000 transactions."""
+    looks = 0
+
+    class Counted(list[AbortedTransaction]):
+        def __iter__(self) -> Iterator[AbortedTransaction]:
+            nonlocal looks
+            for one in super().__iter__():
+                looks += 1
+                yield one
+
+    parts = [data("1", producer=(7, 0, n), is_transactional=True) for n in range(20)]
+    aborted = Counted([AbortedTransaction(7, 5, 7), AbortedTransaction(7, 0, 10), *[AbortedTransaction(7, 1, 2)] * 30])
+    entry, body = made(*parts, aborted=aborted)
+    assert [one.batch is None for one in look(entry, body)] == [True] * 10 + [False] * 10
+    assert looks == len(aborted)
 
 
 def test_a_count_within_a_batch_is_refused() -> None:
