@@ -66,7 +66,8 @@ class Route:
         self.summary = summary
         self.description = description
         self.answers = answers
-        self.codes = (*_ANYWHERE, *(_OF_BODIES if takes_batch or issubclass(takes, Body) else ()), *codes)
+        known = (*_ANYWHERE, *(_OF_BODIES if takes_batch or issubclass(takes, Body) else ()), *codes)
+        self.codes = tuple(dict.fromkeys(known))  # each once, since generators take no type twice
         self.takes = takes
         self.takes_batch = takes_batch
         self.batches = batches

@@ -158,7 +158,7 @@ def test_a_read_starts_at_an_offset_a_time_or_so_far_before_the_end(client: Clie
     assert client.offset_at(topic, 0, 1_004) == (4, 1_004)
     with pytest.raises(errors.OffsetOutOfRangeError) as refused:
         client.read(topic, 0, offset=11)
-    assert refused.value.extra == {"log_start_offset": 0, "next_offset": 10}
+    assert refused.value.extra.items() >= {"log_start_offset": 0, "next_offset": 10}.items()
 
 
 def test_a_long_poll_ends_with_the_record_that_comes(service: Service, topic: str) -> None:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import uvicorn
 
 from fenceline_cli.dev_server.bridge import Bridge
+from fenceline_cli.dev_server.http_limits import LimitedHttp
 from fenceline_cli.dev_server.web_origin import WebOrigins
 from fenceline_http import wiring
 
@@ -19,7 +20,7 @@ from fenceline_http import wiring
 def serving(service: wiring.Service, origins: WebOrigins | None = None) -> Iterator[str]:
     """Serve, and lend the URL; ``wiring.service`` must return the same service. It is closed at the end."""
     bridge = Bridge(service, origins)
-    server = uvicorn.Server(uvicorn.Config(bridge, lifespan="off", ws="none", log_config=None))
+    server = uvicorn.Server(uvicorn.Config(bridge, http=LimitedHttp, lifespan="off", ws="none", log_config=None))
     listening = socket.create_server(("127.0.0.1", 0))
     thread = threading.Thread(target=server.run, args=([listening],))
     thread.start()

@@ -22,7 +22,6 @@ from fenceline.append.entry import Entry, Outcome, Stamped, unknown_offer
 from fenceline.errors import ContendedError, InvalidRequestError, OutcomeUnknownError, StoreUnavailableError
 from fenceline.format.batch import BatchHeader
 from fenceline.format.segment import Segment, SegmentMetadata
-from fenceline.log.checkpoint_items import is_storable
 from fenceline.log.context import Context, StaleTopicId
 from fenceline.log.partition import Partition
 from fenceline.log.state import (
@@ -34,6 +33,7 @@ from fenceline.log.state import (
     advance,
     apply_batch,
     close_segment,
+    is_storable,
     lowers_epoch,
 )
 from fenceline.ports import Unavailable

@@ -212,7 +212,7 @@ def prepare(topic: Topic, request: AppendRequest, now_ms: int) -> BatchEntry:
     is_log_append_time = topic.settings["message.timestamp.type"] == "LogAppendTime"
     if not is_log_append_time:
         _check_timestamps(topic, batch, now_ms)  # reported first, whatever else is wrong with other records
-    if batch.has_null_key and topic.is_compacted:
+    if batch.has_null_key and "compact" in topic.settings["cleanup.policy"]:
         raise InvalidRecordError(
             "every record of a compacted topic needs a key; give each one",
             **blamed((i, "it has no key") for i, r in enumerate(decode(batch.body)) if r.key is None),

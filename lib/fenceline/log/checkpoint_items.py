@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fenceline.format import keys
-from fenceline.format.segment import SegmentMetadata
 from fenceline.log import region_state_items
 from fenceline.log.region_state import Origin
 from fenceline.log.state import (
@@ -38,8 +37,6 @@ LONG_CLASS = 5  # the first class of long transactions: of 4**5 offsets and more
 _OPEN = struct.Struct(">qhqq")  # producer id, epoch, first offset, time
 _EVENT = struct.Struct(">qihiiiqq?")  # the fields of a BatchEvent, in order
 _ORIGIN = struct.Struct(">qqHH")  # next offset, count, and the sizes of region and topic id, which follow
-_NUMBERS = struct.Struct(">6q")  # of a state, and the time of a segment: never stored like this
-_POSITION = struct.Struct(">2q")
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,30 +182,6 @@ class Head:
             tuple((horizon, at_ms) for horizon, at_ms in value.get("seen_in_force", ())),
             value.get("long_aborted_from"),
         )
-
-
-def is_storable(state: PartitionState, metadata: SegmentMetadata) -> bool:
-    """Return True if items can hold the numbers of a state, and of the segment that brings it.
-
-    What a group of entries would make of a state is asked for before its create. Afterwards no checkpoint could be
-    written. Names, ids, and all other numbers are bounded where they come in.
-    """
-    try:
-        _NUMBERS.pack(
-            state.next_offset,
-            state.records,
-            state.bytes,
-            state.max_timestamp,
-            state.own_records,
-            metadata.appended_at,
-        )
-        for position in state.origins.values():
-            _POSITION.pack(position.next_offset, position.count)
-        if metadata.replicated is not None:
-            _POSITION.pack(metadata.replicated.next_offset, metadata.replicated.count)
-    except struct.error:
-        return False
-    return True
 
 
 def _pack_origin(region: str, origin: Origin) -> bytes:

@@ -314,3 +314,19 @@ def lowers_epoch(state: ProducerState | None, event: ProducerEvent) -> bool:
 def next_sequence(last_sequence: int) -> int:
     """Return the sequence after ``last_sequence``: it wraps at 2³¹-1."""
     return 0 if last_sequence == limits.INT32_MAX else last_sequence + 1
+
+
+def is_storable(state: PartitionState, metadata: SegmentMetadata) -> bool:
+    """Return True if items can hold the numbers of a state, and of the segment that brings it.
+
+    What a group of entries would make of a state is asked for before its create. Afterwards no checkpoint could be
+    written. Names, ids, and all other numbers are bounded where they come in.
+    """
+    highest = max(
+        state.next_offset, state.records, state.bytes, state.max_timestamp, state.own_records, metadata.appended_at
+    )
+    for position in state.origins.values():
+        highest = max(highest, position.next_offset, position.count)
+    if metadata.replicated is not None:
+        highest = max(highest, metadata.replicated.next_offset, metadata.replicated.count)
+    return highest <= limits.INT64_MAX

@@ -55,6 +55,6 @@ REPLICATE_MS = {"found": 120, "nothing": 40}  # of a look at a partition, which 
 SQS_POLLS_PER_MONTH = 5 * 3 * 60 * 24 * 30
 NOTIFY_MS = 15  # of a call that informs the other regions of a new segment
 SEGMENT_ENTRY_BYTES = 1_500  # of an answer that lists segments, for each: most is its signed URL
-METRICS, ALARMS = 12, 24
+METRICS, ALARMS = 13, 25
 PEER_METRICS, PEER_ALARMS = 4, 10  # more of them, in a region with peers
 SWEEP_MS = 300  # of a run of the sweeper over few partitions
