@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any, NoReturn
 
 from fenceline import limits
-from fenceline.format.region_markers import LEGAL_ID
+from fenceline.format.keys import LEGAL_ID
 from fenceline.model.results import AbortedTransaction, Bounds, OriginEntry, SegmentEntry, SegmentList
 from fenceline.regions.peer import PeerTopic
 

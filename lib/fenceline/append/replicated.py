@@ -24,7 +24,7 @@ from fenceline.append.region_markers import too_many_regions
 from fenceline.errors import InvalidRequestError
 from fenceline.format import control
 from fenceline.format.batch import has_right_crc, parse_header, stamp
-from fenceline.format.region_markers import LEGAL_ID
+from fenceline.format.keys import LEGAL_ID
 from fenceline.format.segment import Replicated
 from fenceline.log.region_state import Origin
 from fenceline.log.state import TentativeState

@@ -26,6 +26,8 @@ import re
 from fenceline.format.partitioner import COORDINATOR_SHARDS, coordinator_shard
 from fenceline.ports import ItemKey
 
+LEGAL_ID = re.compile(r"[A-Za-z0-9_-]{1,32}", re.ASCII)  # of a topic, or of a snapshot: as another region may send it
+
 # Object store
 
 

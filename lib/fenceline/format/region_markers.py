@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
 from fenceline import limits
+from fenceline.format.keys import LEGAL_ID
 from fenceline.model.topic import LEGAL_REGION
 
 T = TypeVar("T")
@@ -23,7 +24,6 @@ Positions: TypeAlias = Mapping[str, tuple[str, int]]  # by region: (topic id, of
 
 ROUND = 1  # the only one; markers of another are passed over
 LEGAL_SUBSCRIPTION = re.compile(rf"(?!\.\.?\Z)[A-Za-z0-9._-]{{1,{limits.SUBSCRIPTION_NAME_CHARS_MAX}}}", re.ASCII)
-LEGAL_ID = re.compile(r"[A-Za-z0-9_-]{1,32}", re.ASCII)  # of a topic, or of a snapshot
 
 
 def _lenient(parse: Callable[[Mapping[str, Any]], T | None], value: Mapping[str, Any]) -> T | None:
