@@ -22,6 +22,7 @@ from tests.protocol.test_combining import (
     contender,
     contends,
     leaves_an_offer,
+    offers,
     offers_of,
     round_of,
     segments,
@@ -496,3 +497,23 @@ def test_no_round_is_moved_back_where_another_thread_has_just_looked(
     assert type(partition).young_end is young_end
     assert [one for one in rounds if one.offset < end] == [], "the round moves forward only"
     assert all(-1 not in one.done.values() for one in rounds), "what is bound to the log's end is not lost"
+
+
+def test_what_a_round_binds_at_its_offset_stays_bound_there(service: Service) -> None:
+    """I16: the process that bound it may have a create under way there, which lists it. So no other may free it."""
+    log, second = creator(service), service.another()
+    append(second, "second")
+    leaves_an_offer(service, "old")
+    (old,) = (keys.parse_offer_item(item.key) for item in offers_of(service))
+    binds(service, segments(service)[-1].next_offset)
+    service.runtime.advance(limits.OFFER_MS + 1)  # too old to be listed
+    offers(second, 1 << 62, "young")
+    contends(log)._served_at = -1
+    end = append(log, "mine").base_offset
+    stored = round_of(service)
+    assert stored is not None
+    known = Round.from_value(stored.value)
+    assert known.offset <= end
+    assert segments(service)[-1].metadata.offers
+    assert old not in segments(service)[-1].metadata.offers
+    assert old in known.bound

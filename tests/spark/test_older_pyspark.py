@@ -72,6 +72,7 @@ SINCE_4_0 = frozenset(
         "pyspark.sql.functions.max_by",
         "pyspark.sql.functions.md5",
         "pyspark.sql.functions.min_by",
+        "pyspark.sql.functions.struct",
         "pyspark.sql.functions.sum",
         "pyspark.sql.functions.when",
         "pyspark.sql.types.ArrayType",

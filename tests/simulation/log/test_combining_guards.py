@@ -1,4 +1,8 @@
-"""Each guard of combining, switched off: the seeds find what it was there for, and pass with it (I16)."""
+"""Each guard of combining, switched off: the seeds find what it was there for, and pass with it (I16).
+
+Not here, since hundreds of seeds do not reach it: that ``bound`` only grows at its offset. See
+``test_what_a_round_binds_at_its_offset_stays_bound_there`` in the protocol tests.
+"""
 
 from __future__ import annotations
 
@@ -22,20 +26,8 @@ from tests.simulation.log.truth import Violation
 pytestmark = pytest.mark.slow
 
 SEEDS_MAX = 300
-FIRST_SEEDS = {"forgets_what_others_bound": 165}  # from which on seeds are tried; of the others from 0 on
 
 Patch = pytest.MonkeyPatch
-
-
-def forgets_what_others_bound(patch: Patch) -> None:
-    """Let ``bound`` shrink while the round stays at its offset."""
-    look = Combiner._look
-
-    def forgetful(self: Combiner) -> Scene | None:
-        scene = look(self)
-        return scene and scene._replace(moved=Round(scene.moved.offset, (), scene.moved.done))
-
-    patch.setattr(Combiner, "_look", forgetful)
 
 
 def leaves_the_round_unread(patch: Patch) -> None:
@@ -175,17 +167,9 @@ def pauses(seed: int) -> Plan:
     return replace(rivals(seed), faults=faults, casts=casts, rounds=20, timeout_ms=1_500)
 
 
-def pauses_at_create(seed: int) -> Plan:
-    """Draw processes that pause between the round and the create, with many refusals."""
-    faults = Faults(freeze=0.02, freeze_at_append=0.4, freeze_ms=1_000)
-    casts = ("racer",) * 6 + ("appender",) * 2
-    return replace(rivals(seed), faults=faults, casts=casts, rounds=20, patience_ms=4_000)
-
-
 @pytest.mark.parametrize(
     ("guard", "plan"),
     [
-        (forgets_what_others_bound, pauses_at_create),
         (leaves_the_round_unread, rivals),
         (forgets_what_is_done, rivals),
         (reads_the_offers_first, freezes),
@@ -201,7 +185,7 @@ def pauses_at_create(seed: int) -> Plan:
 def test_without_a_guard_a_seed_finds_what_it_was_there_for(
     guard: Callable[[Patch], None], plan: Callable[[int], Plan]
 ) -> None:
-    for seed in range(FIRST_SEEDS.get(guard.__name__, 0), SEEDS_MAX):
+    for seed in range(SEEDS_MAX):
         with pytest.MonkeyPatch.context() as patch:
             guard(patch)
             try:

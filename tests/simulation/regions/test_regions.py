@@ -10,6 +10,7 @@ from tests.simulation.regions.scenario import run_seed
 
 FAST = 3  # seeds in `make check`
 CHUNK = 60
+FIRST = 10  # near seeds that meet a gap, which few do
 SEEDS = 60  # `make simulate` plays more
 MET = ("append", "send", "end", "ack", "seek", "replicate", "suspend", "resume", "trim", "create", "skip", "snapshot")
 
@@ -24,7 +25,7 @@ def test_some_seeds_of_regions_pass() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+@pytest.mark.parametrize("first", range(FIRST, FIRST + SEEDS, CHUNK))
 def test_a_subscription_can_move_at_any_moment_whatever_regions_and_links_do(first: int) -> None:
     """Promise 6 and I17 to I25 hold. A seed that fails prints the command that replays it."""
     told: Counter[str] = Counter()
