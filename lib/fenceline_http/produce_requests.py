@@ -234,7 +234,7 @@ class _Expecting(Members):
         if self.expected_offset is not None and self.expected_offsets is not None:
             refuse(field, "left out with expected_offset")
         if count is not None and isinstance(expected, list) and len(expected) != count:
-            refuse(field, f"one offset, or a list of one for each of the {count} records")
+            refuse(field, f"{'one offset, or ' if is_one else ''}a list of one for each of the {count} records")
         offsets = [expected] if isinstance(expected, int) else expected or ()
         if acks == 0 and any(offset != -1 for offset in offsets):
             refuse(field, "left out with acks=0")  # The sender would not hear that it was not met.

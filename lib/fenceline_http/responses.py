@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fenceline import limits
 from fenceline.errors import FencelineError, MessageTooLargeError
-from fenceline_http.media_types import BATCH_TYPE, HTML_TYPE, JSON_TYPE, PROBLEM_TYPE
+from fenceline_http.media_types import HTML_TYPE, JSON_TYPE, PROBLEM_TYPE
 
 if TYPE_CHECKING:
     from fenceline.model.access import OwnedResource, Ownership, Producer, ProducerPage, Session
@@ -65,7 +65,7 @@ class Response:
         # It holds one record, which was compressed.
         return problem(
             MessageTooLargeError(
-                f"the record is too large for JSON; read it as a batch: accept={BATCH_TYPE}",
+                "the record is too large for JSON; read it as a batch, with GET …/batches",
                 bytes_max=limits.GATEWAY_BYTES_MAX,
             )
         )

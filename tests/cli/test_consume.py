@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -305,6 +306,18 @@ def test_each_outage_has_its_line(monkeypatch, capsys):
     for page in pages_through(reader, outages.Outages(client, "t", 1)):
         client.left = 2 if page == "a" else 0
     assert capsys.readouterr().err.count("waiting for the service") == 2
+
+
+def test_an_outage_of_a_topic_without_new_records_has_its_line_also_after_an_earlier_one(monkeypatch, capsys):
+    """No page between them says that the first is over."""
+    now, client = [0.0], _Away(0)
+    clock = SimpleNamespace(monotonic=lambda: now[0], sleep=lambda _: None)
+    monkeypatch.setattr(outages, "time", clock)
+    through = outages.Outages(client, "t", 1)
+    for after_s, away, told in ((100, 0, 0), (1, 0, 1), (100, 0, 0), (100, 2, 1)):
+        now[0], client.left = now[0] + after_s, away
+        through.wait(AWAY)
+        assert capsys.readouterr().err.count("waiting for the service") == told
 
 
 def test_a_reader_that_does_not_follow_ends_at_an_outage():

@@ -261,6 +261,9 @@ def test_a_batch_that_is_refused_is_given_up_after_a_question(run, a, busy, monk
     monkeypatch.setattr(options, "can_answer", lambda: True)
     skip = ("replication", "skip", "t", "-p", 0, "--from", "b", "--to")
     assert "t/0 has no gap of b" in error_line(run(*skip, 43))
+    a.status["regions"][0]["problem"] = problem.replace("partition=0", "partition=01")  # of another one
+    assert "t/0 has no gap of b" in error_line(run(*skip, 44))
+    a.status["regions"][0]["problem"] = problem
     agreed = run(*skip, 44, typed="y\n")
     assert "Give up the batch that is refused of b in t/0, up to its offset 44?" in agreed.stderr
     assert a.changes() == [("POST", "partitions/0/replication/skip", {"region": "b", "to_offset": 44})]

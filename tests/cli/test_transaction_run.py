@@ -14,11 +14,12 @@ from fenceline.client import Client
 from fenceline.client.topic_watch import LOOK_MS
 from fenceline.model.record import Record
 from fenceline_cli import options
+from fenceline_cli.commands.transaction_loop import Run
 from fenceline_cli.commands.transaction_signals import Signals
 from fenceline_cli.main import app
 from tests.cli.fake_run import FakeRun
 from tests.support.fake_service import MovedClock, QuickRuntime, answers, loses_the_answer, loses_the_request
-from tests.support.patience import wait_until
+from tests.support.patience import PATIENCE_S, wait_until
 from tests.support.results import last_line, lines
 
 
@@ -328,14 +329,20 @@ def test_a_signal_amid_the_start_is_one_line_as_well(fake, monkeypatch):
     assert fake.written() == []
 
 
-@pytest.mark.parametrize("start", ["earliest", "latest"])
-def test_a_partition_that_is_added_to_the_input_is_taken_and_read_from_its_beginning(fake, monkeypatch, start):
-    clock, is_over = MovedClock(), threading.Event()
+def clock_of(fake, monkeypatch):
+    """Return a clock that the command's client goes by."""
+    clock = MovedClock()
 
     def connect(url, **given):
         return Client(url, http=httpx.MockTransport(fake.answer), runtime=clock, **given)
 
     monkeypatch.setattr(options, "Client", connect, raising=False)
+    return clock
+
+
+@pytest.mark.parametrize("start", ["earliest", "latest"])
+def test_a_partition_that_is_added_to_the_input_is_taken_and_read_from_its_beginning(fake, monkeypatch, start):
+    clock, is_over = clock_of(fake, monkeypatch), threading.Event()
     fake.coordinator_faults["end"] = [None, lambda carry_out: (signal.raise_signal(signal.SIGINT), carry_out())[1]]
 
     def grow():
@@ -357,3 +364,30 @@ def test_a_partition_that_is_added_to_the_input_is_taken_and_read_from_its_begin
     own = [[one["resource"] for one in body["resources"]] for body in fake.bodies["own"]]
     assert own == [["t/0", "t/1"], ["t/2"]]
     assert fake.bodies["own"][1]["resources"] == [{"resource": "t/2", "generation": 0}]
+
+
+def test_a_run_ends_if_it_may_not_take_a_partition_that_was_added(fake, monkeypatch):
+    clock, is_over, own = clock_of(fake, monkeypatch), threading.Event(), Run.owners
+    refused = []
+
+    def refuse_more(self, session, partitions):
+        if list(partitions) == [2]:
+            refused.append(partitions)
+            raise errors.NotAuthorizedError("not this one")
+        return own(self, session, partitions)
+
+    monkeypatch.setattr(Run, "owners", refuse_more)
+
+    def grow():
+        wait_until(lambda: fake.order.count("/v1/own"))
+        fake.partitions = 3
+        wait_until(lambda: refused or clock.pass_ms(LOOK_MS))
+        if not is_over.wait(PATIENCE_S):
+            signal.raise_signal(signal.SIGINT)
+
+    growth = threading.Thread(target=grow)
+    growth.start()
+    ended = CliRunner().invoke(app, ["txn", "run", "--in", "t", "--out", "u", "--group", "g", "--", "cat"])
+    is_over.set()
+    growth.join()
+    assert (ended.exit_code, "not this one" in ended.stderr) == (1, True)

@@ -239,6 +239,17 @@ def test_a_damaged_batch_is_refused_and_writes_nothing(body: bytes, code: str) -
     answer = produce_batch(body)
     assert answer.code == code
     assert ("record_errors" in answer.json) == (code == "INVALID_RECORD")
+    assert ("topic=orders partition=0" in answer.json["detail"]) == (code == "INVALID_RECORD")
+    assert read()["next_offset"] == 0
+
+
+def test_a_list_of_expected_offsets_of_another_length_is_refused_with_the_number_of_records() -> None:
+    lists = call("POST", RECORDS, value={"records": [{"value": "a"}], "expected_offsets": [3, 4]})
+    assert "must be a list of one for each of the 1 records" in lists.json["detail"]
+    sent = produce_batch(batch(b"a"), "expected_offsets=3,4")
+    assert "must be a list of one for each record: given=2 records=1" in sent.json["detail"]
+    either = call("POST", RECORDS, value={"records": [{"value": "a"}], "expected_offset": [3, 4]})
+    assert "must be one offset, or a list of one for each of the 1 records" in either.json["detail"]
     assert read()["next_offset"] == 0
 
 

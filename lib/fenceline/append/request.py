@@ -107,8 +107,9 @@ class AppendRequest:
 
 def _check_expectations(expected: int | Sequence[int] | None, count: int, field: str = "expected_offset") -> None:
     if isinstance(expected, Sequence) and len(expected) != count:
+        allowed = "a list" if field == "expected_offsets" else "one integer, or a list"
         raise InvalidRequestError(
-            f"{field} must be one integer, or a list of one for each record: given={len(expected)} records={count}",
+            f"{field} must be {allowed} of one for each record: given={len(expected)} records={count}",
             field=field,
         )
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fenceline.client import Client
 
 _PAUSE_S = 0.5  # between two looks whether the service is back
+_APART_S = 60  # failures further apart are of two outages: a request is given up sooner, so others succeeded meanwhile
 
 
 class Outages:
@@ -31,6 +32,7 @@ class Outages:
         self._topic = topic
         self._at_once = at_once
         self._failed = 0  # requests, since one succeeded last
+        self._last_s = 0.0  # when one failed, or the service was away
         self._is_told = False
 
     def is_over(self) -> None:
@@ -39,16 +41,19 @@ class Outages:
 
     def wait(self, error: FencelineError) -> None:
         """Return once the service answers. An outage that has ended by now is not told."""
+        if time.monotonic() - self._last_s > _APART_S:  # answers without records were not shown to ``is_over``
+            self.is_over()
         self._failed += 1
         if self._failed > self._at_once:  # the service answers others, and refuses these requests again and again
             self._tell(error)
             time.sleep(_PAUSE_S)
-            return
-        while (away := self._away()) is not None:
-            self._tell(away)
-            time.sleep(_PAUSE_S)
-        if self._is_told:
-            self.is_over()
+        else:
+            while (away := self._away()) is not None:
+                self._tell(away)
+                time.sleep(_PAUSE_S)
+            if self._is_told:
+                self.is_over()
+        self._last_s = time.monotonic()
 
     def _away(self) -> RetryError | None:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import TYPE_CHECKING, Annotated
 
@@ -150,7 +151,8 @@ def _given_up(status: ReplicationStatus, topic: str, partition: int, region: str
     """
     found = [gap for gap in status.gaps if (gap.partition, gap.region) == (partition, region)]
     problems = [one.problem or "" for one in status.regions if one.region == region]
-    if any(f" to={to} reason=" in problem and f" partition={partition}" in problem for problem in problems):
+    refused = re.compile(rf" to={to} reason=.* partition={partition}(?!\d)")
+    if any(map(refused.search, problems)):
         return "the batch that is refused"
     if not found:
         raise CommandError(

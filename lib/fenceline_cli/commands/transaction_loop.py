@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
-from fenceline.errors import RetryError, UnstableOffsetCommitError
+from fenceline.errors import FixError, RetryError, UnknownTopicOrPartitionError, UnstableOffsetCommitError
 from fenceline_cli.commands.batch_command import run_command
 from fenceline_cli.commands.transaction_batch import Batch, Feed, read_records, write_lines
 from fenceline_cli.options import InitialPosition, partitions_of
@@ -218,7 +218,16 @@ class _Added:
         return watch
 
     def _take(self, topic: Topic) -> None:
-        """Take and read what is new; after a failure the next look goes on."""
+        """Take and read what is new. After a failure that may pass the next look goes on."""
+        try:
+            self._read_added(topic)
+        except UnknownTopicOrPartitionError:  # it was deleted: the reader says so
+            raise
+        except FixError as error:  # else the run would leave these partitions out, and say nothing
+            self._feed.fail(error)
+            raise
+
+    def _read_added(self, topic: Topic) -> None:
         for some in chunks(range(self._owned_to, topic.partitions), AT_ONCE):
             for owner in self._run.owners(self._session, some):  # given back with the session
                 owner.when_lost(self._feed.fail)

@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -153,7 +153,7 @@ class ReplicateLoop:
                     link.at_ms, link.pause_ms = link.moved_at_ms, _PAUSE_FIRST_MS
                 if link.at_ms <= now:
                     link.is_running = True
-                    self._pool.submit(self._work, place, link).add_done_callback(self._note_failure)
+                    self._pool.submit(self._work, place, link)
             waiting = (link.at_ms - now for link in self._links.values() if not link.is_running)
             self._changed.wait(min([*waiting, _MOVED_MS]) / 1_000)
 
@@ -182,11 +182,6 @@ class ReplicateLoop:
                 self._changed.notify_all()
         if not self._stopping.is_set():
             self._problems.note(place, problems)
-
-    def _note_failure(self, done: Future[None]) -> None:
-        """Report what no run should raise: a mistake of this program."""
-        if not done.cancelled() and done.exception() is not None:
-            self._problems.note(None, {"": repr(done.exception())})
 
 
 class _Problems:

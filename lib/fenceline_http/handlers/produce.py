@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fenceline import limits
 from fenceline.append.request import AppendRequest
-from fenceline.errors import FencelineError
+from fenceline.errors import FencelineError, naming
 from fenceline.model.results import ProducerRef, SessionRef
 from fenceline_http import responses
 from fenceline_http.produce_requests import Produce
@@ -28,7 +28,9 @@ def append(request: Request, wanted: Produce | Batch) -> Response:
 
 
 def append_batch(request: Request, wanted: Batch) -> Response:
-    return _append(request, wanted.acks, _of_batch(wanted, request.body))
+    with naming(*request.partition):
+        batch = _of_batch(wanted, request.body)
+    return _append(request, wanted.acks, batch)
 
 
 def _append(request: Request, acks: int, batch: AppendRequest) -> Response:

@@ -41,7 +41,6 @@ from fenceline_http.route import Route
 from fenceline_http.schemas import BOUNDS, EPOCH, INT16_MAX, OFFSET, page_of
 
 _AT_TIME = "Find the first record with this time or a later one, in milliseconds."
-_START_PARTITION = "The first partition to show."
 
 
 class _Place(Query):
@@ -107,12 +106,17 @@ class Offsets(Query):
     timestamp: int | None = unshown(integer())  # `OffsetForTime`
 
 
-class TopicOffsets(Query):
+class _Partitions(Query):
+    """Some of a topic's partitions."""
+
+    start_partition: int = optional(integer(), "The first partition to show.", default=0)
+    limit: int = optional(size(limits.OFFSETS_MAX, limits.OFFSETS_MAX), LIMIT_TEXT, default=limits.OFFSETS_MAX)
+
+
+class TopicOffsets(_Partitions):
     """The offsets of a topic's partitions."""
 
     timestamp: int | None = unshown(integer())  # `TopicOffsetsForTime`
-    start_partition: int = optional(integer(), _START_PARTITION, default=0)
-    limit: int = optional(size(limits.OFFSETS_MAX, limits.OFFSETS_MAX), LIMIT_TEXT, default=limits.OFFSETS_MAX)
 
 
 class OffsetForTime(Query):
@@ -121,12 +125,10 @@ class OffsetForTime(Query):
     timestamp: int = required(integer(), _AT_TIME)
 
 
-class TopicOffsetsForTime(Query):
+class TopicOffsetsForTime(_Partitions):
     """The first offset at a time, of each of a topic's partitions."""
 
     timestamp: int = required(integer(), _AT_TIME)
-    start_partition: int = optional(integer(), _START_PARTITION, default=0)
-    limit: int = optional(size(limits.OFFSETS_MAX, limits.OFFSETS_MAX), LIMIT_TEXT, default=limits.OFFSETS_MAX)
 
 
 class Segments(Query):

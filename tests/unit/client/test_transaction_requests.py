@@ -241,6 +241,14 @@ def test_an_operator_aborts_a_hanging_transaction_of_any_principal():
     assert asked == [("POST", "/v1/operator/abort-transaction", body)]
 
 
+def test_a_fence_whose_answer_was_lost_is_not_sent_again():
+    """It would fence the producer that came after it, and show what the first one left as what was met."""
+    client, asked = client_of(httpx.Response(502), ok({"before": SHOWN, "producer_id": 7, "producer_epoch": 5}))
+    with pytest.raises(errors.OutcomeUnknownError):
+        client.fence_transactional_id("a b/c")
+    assert len(asked) == 1
+
+
 def test_a_coordinator_is_looked_up_by_kind_and_key():
     client, asked = client_of(ok({"key": "a/b", "shard": 9, "region": "local", "endpoint": "http://fake"}))
 

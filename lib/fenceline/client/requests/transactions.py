@@ -267,11 +267,11 @@ class TransactionRequests(Requests):
 
         Raises:
             TransactionalIdNotFoundError: No producer has had this id, or it expired.
-            OutcomeUnknownError: An answer was lost, and no other came. Sent again it fences the producer that has the
-                id by then.
+            OutcomeUnknownError: The answer was lost. Look at the transaction first: another call fences the producer
+                that has the id by then.
         """
         path = f"/v1/operator/transactions/{part(transactional_id)}/fence"
-        answer = self._call("POST", path, "repeatable")
+        answer = self._call("POST", path, "once")
         return FencedTransaction(types.transaction_of(answer["before"]), types.pair_of(answer))
 
     def abort_hanging_transaction(
