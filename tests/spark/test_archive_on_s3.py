@@ -326,11 +326,9 @@ def test_a_file_ends_where_it_is_large_since_a_bucket_is_sent_whole_files(
     assert offsets(to, topic) == [*range(6)]
 
 
-def test_a_task_that_outlives_its_run_leaves_no_file_behind(
-    client: Client, topic: str, bucket: Met, run: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A copy of a task that is still sending when the run ends would leave a file that stops all later runs."""
-    fill(client, topic, 3)
+@pytest.fixture
+def second_copy(monkeypatch: pytest.MonkeyPatch) -> Callable[[], object]:
+    """Return a function that runs the first task of the last run once more, as a copy of it."""
     works: list[Any] = []
     write = archiving.write_files
 
@@ -338,13 +336,44 @@ def test_a_task_that_outlives_its_run_leaves_no_file_behind(
         works.append(work)
         return write(work, numbers)
 
+    def copy() -> object:
+        again = pa.record_batch({"id": pa.array([0], pa.int64())})
+        with monkeypatch.context() as patch:
+            patch.setattr(archive_files, "TaskContext", SecondAttempt)
+            return list(write(works[-1], iter([again])))
+
     monkeypatch.setattr(archiving, "write_files", noted)
+    return copy
+
+
+def test_a_task_that_outlives_its_run_leaves_no_file_behind(
+    client: Client, topic: str, bucket: Met, run: Any, second_copy: Callable[[], object]
+) -> None:
+    """A copy of a task that is still sending when the run ends would leave a file that stops all later runs."""
+    fill(client, topic, 3)
     first = run()
-    again = pa.record_batch({"id": pa.array([0], pa.int64())})
-    monkeypatch.setattr(archive_files, "TaskContext", SecondAttempt)
     with pytest.raises(ArchiveError, match="the run ended before this task"):
-        list(write(works[0], iter([again])))
+        second_copy()
     assert parquet(bucket) == {file.path for file in first.files}
+
+
+def test_a_task_that_is_through_while_its_run_ends_leaves_no_file_behind(
+    client: Client, topic: str, to: str, bucket: Met, run: Any, second_copy: Callable[[], object]
+) -> None:
+    """The run has looked for its files, and its draft is still there: the copy of a task takes it to go on."""
+    fill(client, topic, 3)
+
+    def copy_is_through(at: int, what: str) -> None:
+        if what.startswith("delete _fenceline/"):
+            bucket.before = lambda at, what: None
+            assert second_copy()
+            assert parquet(bucket) > named(to, topic)
+
+    bucket.before = copy_is_through
+    run()
+    assert parquet(bucket) == named(to, topic)
+    fill(client, topic, 1)
+    assert run().number == 1
 
 
 def test_the_files_of_a_run_whose_tasks_failed_are_known_by_its_draft(

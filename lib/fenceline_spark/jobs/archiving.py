@@ -214,10 +214,13 @@ def _end(manifests: Manifests, topic: str, topic_id: str, run: str) -> None:
     """Remove what a run has made and its manifest does not name, and its draft."""
     _remove_files(manifests, topic, topic_id, run)
     manifests.end(topic_id, run)
+    # A copy of a task may have kept a file in between, and seen the draft. One that sees none removes its own.
+    _remove_files(manifests, topic, topic_id, run)
 
 
 def _remove_files(manifests: Manifests, topic: str, topic_id: str, run: str) -> None:
-    _remove(manifests.place, (path for path in manifests.uncounted(topic, topic_id).left if run in path))
+    found = manifests.uncounted(topic, topic_id)
+    _remove(manifests.place, (path for path in (*found.left, *found.unknown) if run in path))
 
 
 def _written(
