@@ -17,9 +17,10 @@ import pytest
 
 from fenceline.client import Client
 from fenceline.model.record import Record
+from fenceline.ports import AlreadyExists
 from fenceline_spark.jobs import archive, archived, archiving, verify_archive
 from fenceline_spark.jobs.archive_files import finding_of
-from fenceline_spark.jobs.archive_places import ArchiveError
+from fenceline_spark.jobs.archive_places import ArchiveError, DirectoryPlace
 from fenceline_spark.jobs.archiving import manifests_of
 from fenceline_spark.jobs.manifests import Manifest, Manifests, TakenError
 from fenceline_testing import FencelineServer
@@ -322,6 +323,25 @@ def test_a_missing_or_damaged_manifest_is_refused(client: Client, topic: str, to
     first.unlink()
     with pytest.raises(ArchiveError, match="manifests of the archive are missing"):
         run(topic)
+
+
+def test_a_link_whose_answer_was_lost_is_a_commit_and_that_of_a_rival_is_none(
+    to: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server of NFS makes a link twice where its first answer was lost. The second time it finds one."""
+    link = os.link
+
+    def twice(*paths: Path) -> None:
+        link(*paths)
+        link(*paths)
+
+    monkeypatch.setattr(os, "link", twice)
+    place = DirectoryPlace(to)
+    for draft in ("a", "b"):
+        place.begin(draft)
+    place.commit("a", "manifest", b"same bytes")
+    with pytest.raises(AlreadyExists):
+        place.commit("b", "manifest", b"same bytes")
 
 
 def test_an_archive_on_another_store_is_refused_before_anything_is_read(run: Any, topic: str) -> None:

@@ -152,7 +152,9 @@ class DirectoryPlace:
             # This link is the commit: of several runs one makes it. The others remove the files that they made.
             os.link(drafted, final)
         except FileExistsError as error:
-            raise AlreadyExists(path) from error
+            # It is this run's where a server made the link and its answer was lost, as link(2) says of NFS.
+            if not final.samefile(drafted):
+                raise AlreadyExists(path) from error
         except OSError as error:
             what = f"the archive's file system makes no hard links ({error.strerror}); name a directory on another one"
             raise ArchiveError(f"{what}: directory={self.name}") from error
