@@ -20,7 +20,7 @@ from fenceline.model.record import Record
 from fenceline.ports import AlreadyExists
 from fenceline_spark.jobs import archive, archived, archiving, verify_archive
 from fenceline_spark.jobs.archive_files import finding_of
-from fenceline_spark.jobs.archive_places import ArchiveError, DirectoryPlace
+from fenceline_spark.jobs.archive_places import ArchiveError, DirectoryPlace, check_place, place_of
 from fenceline_spark.jobs.archiving import manifests_of
 from fenceline_spark.jobs.manifests import Manifest, Manifests, TakenError
 from fenceline_testing import FencelineServer
@@ -347,3 +347,11 @@ def test_a_link_whose_answer_was_lost_is_a_commit_and_that_of_a_rival_is_none(
 def test_an_archive_on_another_store_is_refused_before_anything_is_read(run: Any, topic: str) -> None:
     with pytest.raises(ArchiveError, match="mount that store"):
         archive(None, topic, "hdfs:///archive", endpoint="http://127.0.0.1:9")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/archive", "file:///archive", "hdfs://host/archive"])
+def test_a_url_that_became_a_path_is_refused_and_is_no_folder_here(url: str) -> None:
+    for to in (Path(url), str(Path(url))):
+        for look in (place_of, check_place):
+            with pytest.raises(ArchiveError, match="name the place as a string"):
+                look(to)
