@@ -18,7 +18,7 @@ import pytest
 from fenceline.client import Client
 from fenceline.model.record import Record
 from fenceline.ports import AlreadyExists
-from fenceline_spark.jobs import archive, archived, archiving, verify_archive
+from fenceline_spark.jobs import archive, archived, archiving, audit_archive, verify_archive
 from fenceline_spark.jobs.archive_files import finding_of
 from fenceline_spark.jobs.archive_places import ArchiveError, DirectoryPlace, check_place, place_of
 from fenceline_spark.jobs.archiving import manifests_of
@@ -323,6 +323,24 @@ def test_a_missing_or_damaged_manifest_is_refused(client: Client, topic: str, to
     first.unlink()
     with pytest.raises(ArchiveError, match="manifests of the archive are missing"):
         run(topic)
+
+
+def test_an_audit_of_an_archive_tells_all_that_is_wrong_with_a_chain(
+    spark: SparkSession, client: Client, topic: str, to: Path, run: Any
+) -> None:
+    fill(client, topic, 0, 3)
+    run(topic)
+    fill(client, topic, 0, 2)
+    run(topic)
+    first, second = (json.loads(path.read_text()) for path in sorted(to.glob("_fenceline/*/*.json")))
+    second["ranges"][0]["start"] = 0
+    second["files"] += first["files"]
+    path = f"_fenceline/{first['topic_id']}/0000000001.json"
+    (to / path).write_text(json.dumps(second))
+    found = audit_archive(spark, [topic], to)
+    wrong = ("begins at 0, not at 3", "has 5 records in its files, not 2")
+    expected = "; ".join([*(f"{path}: {what}" for what in wrong), "3 records are archived twice"])
+    assert [(one.kind, one.what) for one in found.findings] == [("chain", expected)]
 
 
 def test_a_link_whose_answer_was_lost_is_a_commit_and_that_of_a_rival_is_none(
