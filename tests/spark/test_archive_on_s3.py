@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from fenceline.adapters.aws.s3 import S3ObjectStore
 from fenceline.client import Client
-from fenceline.errors import OutcomeUnknownError
+from fenceline.errors import OutcomeUnknownError, StoreUnavailableError
 from fenceline.model.record import Record
 from fenceline.ports import Conflict, NoAnswer, Object, ObjectSummary, StoreFact, Unavailable
 from fenceline.runtime import ThreadRuntime
@@ -251,6 +251,25 @@ def test_of_two_runs_at_once_one_commits_and_the_other_removes_what_it_sent(
     assert offsets(to, topic) == [*range(5)]
     assert parquet(bucket) == named(to, topic)
     assert [one.key for one in bucket.list("_fenceline/") if not one.key.endswith(".json")] == []
+
+
+@pytest.mark.parametrize("error", [Unavailable("out of service"), StoreUnavailableError("out of service")])
+def test_a_run_that_cannot_remove_files_says_that_its_records_were_added(
+    client: Client, topic: str, to: str, bucket: Met, run: Any, error: Exception
+) -> None:
+    fill(client, topic, 3)
+
+    def fail(at: int, what: str) -> None:
+        if what.startswith("delete"):
+            raise error
+
+    bucket.before = fail
+    with pytest.raises(ArchiveError, match=r"the records were added.* manifest=0: .*out of service") as told:
+        run()
+    assert "nothing was added" not in str(told.value)
+    assert offsets(to, topic) == [0, 1, 2]
+    bucket.before = lambda at, what: None
+    assert run() is None
 
 
 def test_a_rivals_manifest_is_not_taken_for_ones_own_after_a_lost_answer(

@@ -272,7 +272,7 @@ def _facts(name: str, *, is_commit: bool = False) -> Iterator[None]:
             raise ArchiveError(f"the bucket did not answer; run the command again: {error.detail}") from error
         raise OutcomeUnknownError(f"{_UNDECIDED}: to={name}") from error
     except FencelineError as error:
-        raise ArchiveError(f"the archive's bucket cannot be used, and nothing was added: {error.detail}") from error
+        raise ArchiveError(f"the archive's bucket cannot be used: {error.detail}") from error
     except StoreFact as fact:
         if is_commit:  # there is a manifest, and whose it is could not be read
             raise OutcomeUnknownError(f"{_UNDECIDED}: to={name}") from fact
