@@ -128,7 +128,10 @@ def a_release(service: Service, a: str, _: str) -> None:
 def a_renewal(service: Service, a: str, _: str) -> None:
     service.runtime.advance(200_000)
     assert sent(service.another(), a, 0) == "ok"
+    service.runtime.advance(1)
     service.another().access.heartbeat(a)
+    renewed = session(service, a)
+    assert renewed.expires_at == service.runtime.now_ms() + renewed.lease_ms
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,10 @@ import pytest
 
 from fenceline.client import Client
 from fenceline.model.record import Record
-from fenceline_spark.jobs import archive, archived, archiving, verify_archive
+from fenceline.ports import AlreadyExists
+from fenceline_spark.jobs import archive, archived, archiving, audit_archive, verify_archive
 from fenceline_spark.jobs.archive_files import finding_of
-from fenceline_spark.jobs.archive_places import ArchiveError
+from fenceline_spark.jobs.archive_places import ArchiveError, DirectoryPlace, check_place, place_of
 from fenceline_spark.jobs.archiving import manifests_of
 from fenceline_spark.jobs.manifests import Manifest, Manifests, TakenError
 from fenceline_testing import FencelineServer
@@ -324,6 +325,51 @@ def test_a_missing_or_damaged_manifest_is_refused(client: Client, topic: str, to
         run(topic)
 
 
+def test_an_audit_of_an_archive_tells_all_that_is_wrong_with_a_chain(
+    spark: SparkSession, client: Client, topic: str, to: Path, run: Any
+) -> None:
+    fill(client, topic, 0, 3)
+    run(topic)
+    fill(client, topic, 0, 2)
+    run(topic)
+    first, second = (json.loads(path.read_text()) for path in sorted(to.glob("_fenceline/*/*.json")))
+    second["ranges"][0]["start"] = 0
+    second["files"] += first["files"]
+    path = f"_fenceline/{first['topic_id']}/0000000001.json"
+    (to / path).write_text(json.dumps(second))
+    found = audit_archive(spark, [topic], to)
+    wrong = ("begins at 0, not at 3", "has 5 records in its files, not 2")
+    expected = "; ".join([*(f"{path}: {what}" for what in wrong), "3 records are archived twice"])
+    assert [(one.kind, one.what) for one in found.findings] == [("chain", expected)]
+
+
+def test_a_link_whose_answer_was_lost_is_a_commit_and_that_of_a_rival_is_none(
+    to: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server of NFS makes a link twice where its first answer was lost. The second time it finds one."""
+    link = os.link
+
+    def twice(*paths: Path) -> None:
+        link(*paths)
+        link(*paths)
+
+    monkeypatch.setattr(os, "link", twice)
+    place = DirectoryPlace(to)
+    for draft in ("a", "b"):
+        place.begin(draft)
+    place.commit("a", "manifest", b"same bytes")
+    with pytest.raises(AlreadyExists):
+        place.commit("b", "manifest", b"same bytes")
+
+
 def test_an_archive_on_another_store_is_refused_before_anything_is_read(run: Any, topic: str) -> None:
     with pytest.raises(ArchiveError, match="mount that store"):
         archive(None, topic, "hdfs:///archive", endpoint="http://127.0.0.1:9")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/archive", "file:///archive", "hdfs://host/archive"])
+def test_a_url_that_became_a_path_is_refused_and_is_no_folder_here(url: str) -> None:
+    for to in (Path(url), str(Path(url))):
+        for look in (place_of, check_place):
+            with pytest.raises(ArchiveError, match="name the place as a string"):
+                look(to)

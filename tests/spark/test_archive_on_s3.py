@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from fenceline.adapters.aws.s3 import S3ObjectStore
 from fenceline.client import Client
-from fenceline.errors import OutcomeUnknownError
+from fenceline.errors import OutcomeUnknownError, StoreUnavailableError
 from fenceline.model.record import Record
 from fenceline.ports import Conflict, NoAnswer, Object, ObjectSummary, StoreFact, Unavailable
 from fenceline.runtime import ThreadRuntime
@@ -253,6 +253,25 @@ def test_of_two_runs_at_once_one_commits_and_the_other_removes_what_it_sent(
     assert [one.key for one in bucket.list("_fenceline/") if not one.key.endswith(".json")] == []
 
 
+@pytest.mark.parametrize("error", [Unavailable("out of service"), StoreUnavailableError("out of service")])
+def test_a_run_that_cannot_remove_files_says_that_its_records_were_added(
+    client: Client, topic: str, to: str, bucket: Met, run: Any, error: Exception
+) -> None:
+    fill(client, topic, 3)
+
+    def fail(at: int, what: str) -> None:
+        if what.startswith("delete"):
+            raise error
+
+    bucket.before = fail
+    with pytest.raises(ArchiveError, match=r"the records were added.* manifest=0: .*out of service") as told:
+        run()
+    assert "nothing was added" not in str(told.value)
+    assert offsets(to, topic) == [0, 1, 2]
+    bucket.before = lambda at, what: None
+    assert run() is None
+
+
 def test_a_rivals_manifest_is_not_taken_for_ones_own_after_a_lost_answer(
     client: Client, topic: str, to: str, bucket: Met, run: Any
 ) -> None:
@@ -326,11 +345,9 @@ def test_a_file_ends_where_it_is_large_since_a_bucket_is_sent_whole_files(
     assert offsets(to, topic) == [*range(6)]
 
 
-def test_a_task_that_outlives_its_run_leaves_no_file_behind(
-    client: Client, topic: str, bucket: Met, run: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A copy of a task that is still sending when the run ends would leave a file that stops all later runs."""
-    fill(client, topic, 3)
+@pytest.fixture
+def second_copy(monkeypatch: pytest.MonkeyPatch) -> Callable[[], object]:
+    """Return a function that runs the first task of the last run once more, as a copy of it."""
     works: list[Any] = []
     write = archiving.write_files
 
@@ -338,13 +355,44 @@ def test_a_task_that_outlives_its_run_leaves_no_file_behind(
         works.append(work)
         return write(work, numbers)
 
+    def copy() -> object:
+        again = pa.record_batch({"id": pa.array([0], pa.int64())})
+        with monkeypatch.context() as patch:
+            patch.setattr(archive_files, "TaskContext", SecondAttempt)
+            return list(write(works[-1], iter([again])))
+
     monkeypatch.setattr(archiving, "write_files", noted)
+    return copy
+
+
+def test_a_task_that_outlives_its_run_leaves_no_file_behind(
+    client: Client, topic: str, bucket: Met, run: Any, second_copy: Callable[[], object]
+) -> None:
+    """A copy of a task that is still sending when the run ends would leave a file that stops all later runs."""
+    fill(client, topic, 3)
     first = run()
-    again = pa.record_batch({"id": pa.array([0], pa.int64())})
-    monkeypatch.setattr(archive_files, "TaskContext", SecondAttempt)
     with pytest.raises(ArchiveError, match="the run ended before this task"):
-        list(write(works[0], iter([again])))
+        second_copy()
     assert parquet(bucket) == {file.path for file in first.files}
+
+
+def test_a_task_that_is_through_while_its_run_ends_leaves_no_file_behind(
+    client: Client, topic: str, to: str, bucket: Met, run: Any, second_copy: Callable[[], object]
+) -> None:
+    """The run has looked for its files, and its draft is still there: the copy of a task takes it to go on."""
+    fill(client, topic, 3)
+
+    def copy_is_through(at: int, what: str) -> None:
+        if what.startswith("delete _fenceline/"):
+            bucket.before = lambda at, what: None
+            assert second_copy()
+            assert parquet(bucket) > named(to, topic)
+
+    bucket.before = copy_is_through
+    run()
+    assert parquet(bucket) == named(to, topic)
+    fill(client, topic, 1)
+    assert run().number == 1
 
 
 def test_the_files_of_a_run_whose_tasks_failed_are_known_by_its_draft(

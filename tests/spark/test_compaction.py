@@ -302,6 +302,27 @@ def test_a_compactor_that_gets_less_far_changes_nothing(
     assert view.horizon == model.log.state.next_offset == stores.head.compaction_horizon
 
 
+def test_a_compaction_that_reads_what_is_collected_meanwhile_reports_no_damage(
+    spark: SparkSession, stores: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A segment that was collected may be missing, or a late create's: compacting again is all there is to do."""
+    model = fill(stores, 8)
+    segment = keys.segment_key(stores.topic_id, 0, model.log.segments[3].base_offset)
+    plan = core.plan
+
+    def then_collected(partition: Partition) -> core.Plan | None:
+        planned = plan(partition)
+        stores.opened().partitions.trim(TOPIC, 0, model.log.segments[4].base_offset)
+        stores.objects.delete(segment)
+        return planned
+
+    monkeypatch.setattr(core, "plan", then_collected)
+    monkeypatch.setattr(limits, "GC_GRACE_MS", 0)
+    with pytest.raises(errors.StoreUnavailableError, match="compact again"):
+        compact(spark, stores.settings, TOPIC, 0)
+    assert stores.head.view is None
+
+
 def test_files_that_no_task_named_keep_a_view_out_of_force(
     spark: SparkSession, stores: Directory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,7 +19,7 @@ def add(topic: str, directory: str, url: str, *, skips_lost: bool, as_json: bool
     """Archive what came since the last run, and print its ranges.
 
     Raises:
-        CommandError: Nothing was added.
+        CommandError: Nothing was added, unless the message says that it was.
     """
     from fenceline_spark.jobs import archive
     from fenceline_spark.jobs.archive_places import check_place

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from fenceline.ports import ObjectStore
 
 _BUCKET = "s3://"
+_ONE_SLASH = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/(?!/)")
 _EVERY = 2**31  # lines of a listing
 # A body is sent in one piece, so this is the time that one takes, on a slow line, too.
 _SEND_MS = 120_000
@@ -87,11 +89,13 @@ def place_of(to: str | Path) -> Place:
     """Return the place that is named, as every process on this machine knows it.
 
     Raises:
-        ArchiveError: It is on a store that can hold no archive.
+        ArchiveError: It is on a store that can hold no archive, or a URL that was spoilt.
     """
     text = str(to).removeprefix("file://")
     if text.startswith(_BUCKET):
         return _bucket(text)
+    if _ONE_SLASH.match(text):  # pathlib makes this of any URL, and it would be a folder below this one
+        raise ArchiveError(f"a URL has two slashes, and no Path may be made of it; name the place as a string: to={to}")
     if "://" in text:
         what = "an archive is written to a bucket of S3, or to a directory that is mounted on every worker"
         raise ArchiveError(f"{what}; mount that store, name a directory, or s3://BUCKET[/PREFIX]: to={to}")
@@ -152,7 +156,9 @@ class DirectoryPlace:
             # This link is the commit: of several runs one makes it. The others remove the files that they made.
             os.link(drafted, final)
         except FileExistsError as error:
-            raise AlreadyExists(path) from error
+            # It is this run's where a server made the link and its answer was lost, as link(2) says of NFS.
+            if not final.samefile(drafted):
+                raise AlreadyExists(path) from error
         except OSError as error:
             what = f"the archive's file system makes no hard links ({error.strerror}); name a directory on another one"
             raise ArchiveError(f"{what}: directory={self.name}") from error
@@ -266,7 +272,7 @@ def _facts(name: str, *, is_commit: bool = False) -> Iterator[None]:
             raise ArchiveError(f"the bucket did not answer; run the command again: {error.detail}") from error
         raise OutcomeUnknownError(f"{_UNDECIDED}: to={name}") from error
     except FencelineError as error:
-        raise ArchiveError(f"the archive's bucket cannot be used, and nothing was added: {error.detail}") from error
+        raise ArchiveError(f"the archive's bucket cannot be used: {error.detail}") from error
     except StoreFact as fact:
         if is_commit:  # there is a manifest, and whose it is could not be read
             raise OutcomeUnknownError(f"{_UNDECIDED}: to={name}") from fact

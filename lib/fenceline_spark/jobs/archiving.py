@@ -60,7 +60,7 @@ def archive(
     Raises:
         TakenError: Another run archived the same records first. This run's files are removed.
         ArchiveError: The directory cannot be used, records were deleted before they were archived, or the directory has
-            files of the topic that no manifest names.
+            files of the topic that no manifest names. Nothing was added, unless the message says that it was.
         OutcomeUnknownError: The bucket did not answer, and the manifest may have been added, or may come yet. A further
             run goes on from what is there.
         FencelineError: Any other: the service refused, or did not answer. Nothing was added.
@@ -91,9 +91,13 @@ def archive(
         _end(manifests, topic, topic_id, run)
         raise
     # After anything else the manifest may be there, or come yet, so its files stay. A further run's commit decides it.
-    # A run that began before the commit above meant to create the same manifest: it cannot win any more.
-    _remove(manifests.place, stale)
-    _end(manifests, topic, topic_id, run)
+    try:
+        # A run that began before the commit above meant to create the same manifest: it cannot win any more.
+        _remove(manifests.place, stale)
+        _end(manifests, topic, topic_id, run)
+    except ArchiveError as error:
+        what = "the records were added, and files that do not count may be left"
+        raise ArchiveError(f"{what}: topic={topic} manifest={manifest.number}: {error}") from error
     return manifest
 
 
@@ -214,10 +218,13 @@ def _end(manifests: Manifests, topic: str, topic_id: str, run: str) -> None:
     """Remove what a run has made and its manifest does not name, and its draft."""
     _remove_files(manifests, topic, topic_id, run)
     manifests.end(topic_id, run)
+    # A copy of a task may have kept a file in between, and seen the draft. One that sees none removes its own.
+    _remove_files(manifests, topic, topic_id, run)
 
 
 def _remove_files(manifests: Manifests, topic: str, topic_id: str, run: str) -> None:
-    _remove(manifests.place, (path for path in manifests.uncounted(topic, topic_id).left if run in path))
+    found = manifests.uncounted(topic, topic_id)
+    _remove(manifests.place, (path for path in (*found.left, *found.unknown) if run in path))
 
 
 def _written(

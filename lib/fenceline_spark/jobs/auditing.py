@@ -202,7 +202,11 @@ def _add_incarnation(
             partition.bytes += file.bytes
             files.append((places[file.partition], file))
     for name, number, what in gaps_of(manifests):
-        found[places[number]].chain = f"{name}: {what}"
+        _note_chain(found[places[number]], f"{name}: {what}")
+
+
+def _note_chain(one: PartitionAudit, what: str) -> None:
+    one.chain = what if one.chain in (None, "ok") else f"{one.chain}; {what}"
 
 
 def _count_archived(
@@ -218,7 +222,7 @@ def _count_archived(
         one = found[row["at"]]
         one.records = row["n"]
         if row["n"] != row["once"]:
-            one.chain = f"{row['n'] - row['once']} records are archived twice"
+            _note_chain(one, f"{row['n'] - row['once']} records are archived twice")
     before = F.lag("ms").over(Window.partitionBy("at").orderBy("offset"))
     times = timed.withColumn("late", F.when(F.col("ms") < before, 1).otherwise(0)).groupBy("at")
     edges = F.min_by("ms", "offset").alias("first"), F.max_by("ms", "offset").alias("last")

@@ -58,15 +58,18 @@ def _compact(spark: SparkSession, settings: Settings, partition: Partition) -> C
     cores = spark.sparkContext.defaultParallelism
     source = planned.source
     place = Place(partition.topic_id, partition.partition, source.horizon, planned.attempt)
-    ranges = ranges_of(partition, source, cores)
-    work = Work(settings, partition.name, place, source, ranges, partition.context.runtime.now_ms())
-    files = _files(spark, work, cores) if ranges else []
-    view = replace(view_of(place, files), tombstones_from=source.deletes_below(source.horizon))
-    listed = list_files(partition.context, partition.topic_id, partition.partition, view)
-    if listed != [(file.base_offset, file.bytes) for file in files]:
-        what = "a new compacted view lacks files, or has others; it was not put in force: run the compaction again"
-        raise CorruptLogError(f"{what}: attempt={planned.attempt}")
-    core.check_kept(partition, planned)
+    try:
+        ranges = ranges_of(partition, source, cores)
+        work = Work(settings, partition.name, place, source, ranges, partition.context.runtime.now_ms())
+        files = _files(spark, work, cores) if ranges else []
+        view = replace(view_of(place, files), tombstones_from=source.deletes_below(source.horizon))
+        listed = list_files(partition.context, partition.topic_id, partition.partition, view)
+        if listed != [(file.base_offset, file.bytes) for file in files]:
+            what = "a new compacted view lacks files, or has others; it was not put in force: run the compaction again"
+            raise CorruptLogError(f"{what}: attempt={planned.attempt}")
+    finally:
+        # Also before damage is reported: what was collected meanwhile may be a late create's, or missing.
+        core.check_kept(partition, planned)
     return core.swap(partition, view)
 
 
