@@ -19,7 +19,7 @@ from fenceline.model.subscription import GroupOffset
 from fenceline.ports import Put
 from fenceline.recovery.verify import verify_partition
 from fenceline.regions import snapshots
-from fenceline.subscriptions import cursor_store, cursors
+from fenceline.subscriptions import backlog, cursor_store, cursors
 from fenceline.subscriptions.items import SubscriptionItem
 from fenceline.subscriptions.lifecycle import change_of
 from fenceline.subscriptions.snapshot_cache import NOTHING
@@ -387,6 +387,26 @@ def test_updates_that_take_long_are_applied_in_several_ticks(
     regions.tick("b")
     assert names(regions, "b") == sorted([f"{letter}{n}" for n in range(5) for letter in "st"])
     assert len(asked) == 10, "each is applied once"
+
+
+def test_a_marker_whose_updates_take_minutes_is_applied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each update's scan takes 10 s. What the tick saw at its start lets nothing be read for longer than a minute."""
+    regions = both()
+    given, many = regions.state("b").regions.given["a"], [f"s{n}" for n in range(20)]
+    for _ in range(2):
+        say(regions, "a", *(claim(regions, given, name) for name in many))
+        regions.pull("b", "a")
+    scan = backlog.slid_far
+
+    def slow(*given: Any) -> int:
+        regions.world.runtime.advance(10_000)
+        return scan(*given)
+
+    monkeypatch.setattr(backlog, "slid_far", slow)
+    assert regions.tick("b") == 0, "the second marker is left, and due at once"
+    assert [regions.cursor("b", subscription=name).mark for name in many] == [given] * len(many)
+    regions.tick("b")
+    assert regions.work("b").link.applied_to >= regions.state("b").regions.update_next
 
 
 def test_the_updates_of_a_region_make_a_bounded_number_of_subscriptions(monkeypatch: pytest.MonkeyPatch) -> None:
