@@ -21,7 +21,7 @@ import aws_cdk as cdk
 import botocore.session
 
 from fenceline import limits
-from fenceline.settings import PeerSettings
+from fenceline.settings import BUCKET_NAME, PeerSettings
 
 PULL = "pull"  # the queue of partitions to look at, and the role of the function that reads it
 NEWS = "news"  # the queue of new objects, and the role of the function that reads it
@@ -31,7 +31,6 @@ PEER = "peer"  # the role that the peers' functions take
 _URL = re.compile(r"https://[A-Za-z0-9.\-]+(:\d+)?(/[A-Za-z0-9.\-_/]*)?")
 _QUEUE = re.compile(r"https://sqs\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?/([0-9]{12})/([A-Za-z][A-Za-z0-9-]*)-pull")
 _ROLE = re.compile(r"arn:[a-z0-9-]+:iam::([0-9]{12}):role/([A-Za-z][A-Za-z0-9-]*)-peer")
-_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _FORM = '{"eu-west-1": {"url": "https://…", "queue": "https://sqs.…-pull", "role": "arn:…-peer", "bucket": "…"}}'
 
 
@@ -146,8 +145,12 @@ def _parsed(name: str, members: Any) -> OtherDeployment:
         raise BadPeers(f"-c peers needs for {name} the ARN of a role whose name ends with -peer: {role!r}")
     if its_role.groups() != its_queue.groups()[1:]:
         raise BadPeers(f"-c peers has for {name} a queue and a role of different stacks: {queue!r}, {role!r}")
-    if "bucket" in members and not _BUCKET.fullmatch(bucket):
+    if "bucket" in members and not BUCKET_NAME.fullmatch(bucket):
         raise BadPeers(f"-c peers needs for {name} the name of a bucket: {bucket!r}")
+    try:
+        PeerSettings(name, url)
+    except ValueError as error:
+        raise BadPeers(f"-c peers: {error}") from error
     return OtherDeployment(url.rstrip("/"), queue, role, account=its_role[1], stack=its_role[2], bucket=bucket)
 
 

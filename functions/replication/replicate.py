@@ -64,8 +64,11 @@ class Replicating:
     def run(self, event: Event, _context: object, service: Service) -> dict[str, Any]:
         """Look at the partitions that a batch of messages names, or send messages for those that are due.
 
+        What a partition fails with, documented or not, is reported and never raised: only its own messages come again.
+
         Raises:
-            StoreFact: A store, or the own queue, failed: all messages come again.
+            FencelineError, StoreFact: The own queue took no messages, so that all messages of the batch come again. Or
+                the partitions that are due could not be found.
         """
         if self._queues is None:
             self._queues = self._open(service.settings)

@@ -2,7 +2,8 @@
 
 Rule: what is reported is numbers, codes, routes and ids, as values. An error that is not documented is reported by its
 type and its place. Its text is never reported, because it may hold a key or a value. It goes on as such an error, so
-that Lambda counts it.
+that Lambda counts it. The replicator alone keeps that of one partition in its report, and only the partition's messages
+fail.
 
 A produce request is one line of metrics, with the calls that it made to the stores. The line is in EMF: CloudWatch
 makes metrics of what is logged, and nothing is sent. Other requests are reported at DEBUG, and refusals at INFO.

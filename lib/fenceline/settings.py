@@ -13,6 +13,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
+from urllib.parse import urlsplit
 
 from fenceline import limits
 
@@ -24,8 +25,9 @@ _PARAMETER = "ssm:"
 PEER_SESSION = "fenceline"  # with which an older peer takes the role; a newer one takes it under its region's name
 _AS_ROLE = re.compile(r"arn:[a-z0-9-]+:sts::[0-9]*:assumed-role/(?P<role>[^/]+)/(?P<session>[^/]+)")
 _REGION = re.compile(r"[a-z0-9-]{1,63}", re.ASCII)
-_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]|https?://[^\s/?#@]+(/[^\s?#]*)?")
-_URL = re.compile(r"https?://[^\s/?#@]+(/[^\s?#]*)?|ssm:/[A-Za-z0-9.\-_/]+")
+BUCKET_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_ADDRESS = re.compile(r"https?://[^\s/?#@]+(/[^\s?#]*)?")
+_AT_PARAMETER = re.compile(r"ssm:/[A-Za-z0-9.\-_/]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +59,17 @@ class PeerSettings:
             raise ValueError(f"a region's name must be 1 to 63 of the characters a-z 0-9 -, not {self.name!r}")
         if not self.url:
             raise ValueError(f"the peer {self.name} has no URL; write {self.name}=http://HOST:PORT")
-        if _NOT_YET not in self.url and not _URL.fullmatch(self.url):
+        if _ADDRESS.fullmatch(self.url):
+            _check_address(f"the peer {self.name}", self.url)
+        elif _NOT_YET not in self.url and not _AT_PARAMETER.fullmatch(self.url):
             raise ValueError(
                 f"the URL of the peer {self.name} must begin with http:// or https://, name a host, and have no user,"
                 f" query, fragment or space, not {self.url!r}"
             )
         for bucket in self.buckets:
-            if _NOT_YET not in bucket and not _BUCKET.fullmatch(bucket):
+            if _ADDRESS.fullmatch(bucket):
+                _check_address(f"a bucket of the peer {self.name}", bucket)
+            elif _NOT_YET not in bucket and not BUCKET_NAME.fullmatch(bucket):
                 raise ValueError(
                     f"a bucket of the peer {self.name} must be a bucket's name, or begin with http:// or https:// and"
                     f" name a host, not {bucket!r}"
@@ -194,6 +200,18 @@ def bucket_and_prefix(objects: str) -> tuple[str, str]:
     return found[1], found[2] or ""
 
 
+def _check_address(of: str, address: str) -> None:
+    if _NOT_YET in address:
+        return
+    parts = urlsplit(address)
+    if not parts.hostname:
+        raise ValueError(f"the URL of {of} must name a host: {address!r}")
+    try:
+        _ = parts.port
+    except ValueError:
+        raise ValueError(f"the port of {of} must be a number up to 65535: {address!r}") from None
+
+
 def _check_peers(region: str, names: Sequence[str]) -> None:
     for at, name in enumerate(names):
         if name == region:
@@ -224,12 +242,17 @@ def _peers_in(text: str) -> tuple[PeerSettings, ...]:
     """
     try:
         found: dict[str, dict[str, Any]] = json.loads(text) if text else {}
-        return tuple(
-            PeerSettings(name, **{**members, "buckets": tuple(members.get("buckets", ()))})
-            for name, members in found.items()
-        )
+        return tuple(_peer_in(name, members) for name, members in found.items())
     except (TypeError, AttributeError, json.JSONDecodeError) as error:
-        raise ValueError(f"{_variable('peers')} must be JSON: a name to url, role and queue, for each peer") from error
+        what = "a name to url, role, queue and a list of buckets, for each peer"
+        raise ValueError(f"{_variable('peers')} must be JSON: {what}") from error
+
+
+def _peer_in(name: str, members: dict[str, Any]) -> PeerSettings:
+    buckets = members.pop("buckets", [])
+    if not isinstance(buckets, list):
+        raise TypeError
+    return PeerSettings(name, **members, buckets=tuple(buckets))
 
 
 def _variable(field: str) -> str:

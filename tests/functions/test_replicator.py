@@ -157,13 +157,17 @@ def test_a_partition_that_fails_brings_its_own_messages_again_and_no_others(
 
 
 def test_an_error_that_no_run_should_raise_is_told_by_its_place_and_holds_no_other_partition_up(
-    replicating: Replicating, replication: FakeReplication, service: Service
+    replicating: Replicating, replication: FakeReplication, service: Service, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    replication.runs = raises(ValueError("secret"))
-    report = replicating.run(event(body(), body(partition=1), body(partition=2)), None, service)
+    """Lambda counts no error. The log has it, and the message that fails each time becomes a dead letter."""
+    replication.runs = raises(TypeError("secret"))
+    handler = running("replicator", replicating.run, service)
+    report = handler(event(body(), body(partition=1), body(partition=2)), _Context())
     assert (failed(report), report["took"]) == (["1"], 2)
-    assert report["errors"][0].startswith("ValueError at test_replicator.py:")
-    assert "secret" not in str(report)
+    assert report["errors"][0].startswith("TypeError at test_replicator.py:")
+    log = capsys.readouterr().out
+    assert report["errors"][0] in log
+    assert "secret" not in str(report) + log
 
 
 def test_a_partition_that_does_not_exist_here_is_no_failure(

@@ -64,6 +64,7 @@ OTHER_STACK = "arn:aws:iam::222222222222:role/Another-eu-west-1-peer"
         (with_(bucket=""), "-c peers needs for eu-west-1 the name of a bucket: ''"),
         (with_(url="http://there"), "-c peers has no https URL for eu-west-1: url='http://there'"),
         (with_(url="https://there?x"), "-c peers has no https URL for eu-west-1"),
+        (with_(url="https://there:99999"), "-c peers: the port of the peer eu-west-1 must be a number up to 65535"),
         (with_(url=None), "-c peers has no https URL for eu-west-1"),
         (
             with_(queue="arn:aws:sqs:eu-west-1:222222222222:pull"),

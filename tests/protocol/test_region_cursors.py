@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +20,7 @@ from fenceline.model.subscription import GroupOffset
 from fenceline.ports import Put
 from fenceline.recovery.verify import verify_partition
 from fenceline.regions import snapshots
-from fenceline.subscriptions import cursor_store, cursors
+from fenceline.subscriptions import backlog, cursor_store, cursors
 from fenceline.subscriptions.items import SubscriptionItem
 from fenceline.subscriptions.lifecycle import change_of
 from fenceline.subscriptions.snapshot_cache import NOTHING
@@ -154,6 +155,28 @@ def test_a_subscription_exists_elsewhere_before_anything_is_acknowledged() -> No
             True, False, sorted({"a", "b", "c"} - {name})
         )  # fmt: skip
     assert [len(regions.updates(name)) for name in "abc"] == [1, 0, 0]
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_to_tell_of_a_subscription_undoes_no_change_that_came_meanwhile(*, is_deleted: bool) -> None:
+    """The UPDATE is in the log. Which regions it was for is noted only in the item that it was made from."""
+    regions = Ticking.of("a", "b")
+    regions.subscribe("a")
+    subscriptions = regions["a"].log.subscriptions
+
+    def then_changed(create: Callable[[], Any]) -> Any:
+        create()
+        if is_deleted:
+            subscriptions.unsubscribe(TOPIC, SUB)
+        else:
+            subscriptions.subscribe(TOPIC, SUB, replicate_subscription_state=False)
+
+    regions["a"].service.objects.plan("create", then_changed)
+    regions.tick("a")
+    assert len(regions.updates("a")) == 1
+    found = regions.subscription("a")
+    assert (found is None) == is_deleted
+    assert found is None or (found.replicate_subscription_state, found.told) == (False, ())
 
 
 def test_a_subscription_at_latest_is_done_with_what_lies_before_everywhere() -> None:
@@ -389,6 +412,26 @@ def test_updates_that_take_long_are_applied_in_several_ticks(
     assert len(asked) == 10, "each is applied once"
 
 
+def test_a_marker_whose_updates_take_minutes_is_applied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each update's scan takes 10 s. What the tick saw at its start lets nothing be read for longer than a minute."""
+    regions = both()
+    given, many = regions.state("b").regions.given["a"], [f"s{n}" for n in range(20)]
+    for _ in range(2):
+        say(regions, "a", *(claim(regions, given, name) for name in many))
+        regions.pull("b", "a")
+    scan = backlog.slid_far
+
+    def slow(*given: Any) -> int:
+        regions.world.runtime.advance(10_000)
+        return scan(*given)
+
+    monkeypatch.setattr(backlog, "slid_far", slow)
+    assert regions.tick("b") == 0, "the second marker is left, and due at once"
+    assert [regions.cursor("b", subscription=name).mark for name in many] == [given] * len(many)
+    regions.tick("b")
+    assert regions.work("b").link.applied_to >= regions.state("b").regions.update_next
+
+
 def test_the_updates_of_a_region_make_a_bounded_number_of_subscriptions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "HEARD_SUBSCRIPTIONS_MAX", 3)
     regions = Ticking.of("a", "b", "c")
@@ -405,6 +448,16 @@ def test_the_updates_of_a_region_make_a_bounded_number_of_subscriptions(monkeypa
     regions.pull("b", "a")
     regions.tick("b")
     assert names(regions, "b") == ["of-a-0", "of-a-1", "of-a-2", "of-a-4", "of-c"]
+
+
+def test_an_update_whose_write_must_be_sent_again_takes_the_room_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "HEARD_SUBSCRIPTIONS_MAX", 2)
+    regions = Ticking.of("a", "b")
+    say(regions, "a", Update("one"), Update("two"), Update("three"))
+    regions.pull("b", "a")
+    regions["b"].service.items.plan("write", is_unavailable, is_unavailable)
+    regions.tick("b")
+    assert names(regions, "b") == ["one", "two"]
 
 
 def test_subscriptions_that_updates_made_expire_unless_they_are_told_again_or_used() -> None:

@@ -128,6 +128,17 @@ def test_a_skip_is_let_in_while_its_position_has_not_moved(skip: Skip, position:
     assert found == (skip.to_value() if expected else Outdated())
 
 
+@pytest.mark.parametrize(("number", "expected"), [(1, False), (2, False), (3, True)])
+def test_a_skip_begins_a_life_only_of_which_nothing_was_taken(number: int, expected: bool) -> None:
+    """Nothing goes on in a life that is over, nor anew in the one that goes on (I20)."""
+    log = RegionLog()
+    log.takes("b", "1")
+    log.takes("b", "2", number=2)
+    skip = Skip("b", life("b", number), 0, 30, 25)
+    found = check(log, SkipEntry(skip, log.state.origins["b"], begins_life=True))
+    assert found == (skip.to_value() if expected else Outdated())
+
+
 # Through a log
 
 

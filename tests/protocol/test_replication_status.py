@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from fenceline import errors, limits
-from fenceline.append.region_markers import ResponseEntry
+from fenceline.append.region_markers import ResponseEntry, SkipEntry
+from fenceline.format.region_markers import Skip
 from fenceline.log.state import TentativeState
 from fenceline.log.tail import verified_tail
 from fenceline.regions.own_link import OwnLink
@@ -213,6 +214,37 @@ def test_a_skip_whose_create_is_confirmed_too_late_is_answered_as_written(world:
     assert here.log.replication.skip(TOPIC, 0, "b", 3) == 2
     assert here.log.replication.status(TOPIC).skipped_records == 2
     assert here.values() == ["4", "5"]
+
+
+def test_a_skip_that_a_shorter_one_overtook_is_not_answered_as_written(world: RegionWorld) -> None:
+    """Both give up the same records. Since the other was asked for, the region has trimmed a record of c, too."""
+    here, there = world["a"], world["b"]
+    there.append("1")
+    pull(world, "a", "b")
+    there.append("2")
+    there.append("3")
+    world["c"].append("c")
+    pull(world, "b", "c")
+    there.append("4")
+    there.log.partitions.trim(TOPIC, 0, 4)
+    pull(world, "a", "b")
+    (gap,) = here.log.replication.status(TOPIC).gaps
+    assert (gap.from_offset, gap.to_offset, gap.records) == (1, 4, 2)
+    position = here.origin("b")
+    assert position is not None
+    shorter = SkipEntry(Skip("b", position.topic_id, 1, 3, 2), position)
+    rival = here.another()._resolver.appenders.of(TOPIC, here.service.topic_id(), 0)
+
+    def overtaken(create: Callable[[], Any]) -> Any:
+        rival.append(shorter, world.runtime.monotonic_ms() + 10_000)
+        return create()
+
+    here.service.objects.plan("create", overtaken)
+    with pytest.raises(errors.InvalidRequestError, match="there is none"):
+        here.log.replication.skip(TOPIC, 0, "b", 4)
+    after = here.origin("b")
+    assert after is not None
+    assert (after.next_offset, after.start) == (3, 3)
 
 
 def test_a_gap_of_a_region_that_is_away_cannot_be_compared(world: RegionWorld) -> None:

@@ -41,7 +41,8 @@ def test_the_buckets_of_a_peer_come_back_from_the_environment_too() -> None:
 
 
 def test_a_url_that_exists_only_when_it_is_deployed_is_taken() -> None:
-    assert PeerSettings("b", "${Token[Url.1]}").url == "${Token[Url.1]}"
+    for url in ("${Token[Url.1]}", "https://${Token[Url.1]}:x/"):
+        assert PeerSettings("b", url).url == url
 
 
 @pytest.mark.parametrize(
@@ -53,6 +54,14 @@ def test_a_url_that_exists_only_when_it_is_deployed_is_taken() -> None:
         ('{"b": {"uri": "http://b"}}', "FENCELINE_PEERS must be JSON"),
         ('{"b": {"url": ""}}', "the peer b has no URL"),
         ('{"b": {"url": "http://b", "buckets": 7}}', "FENCELINE_PEERS must be JSON"),
+        ('{"b": {"url": "http://b", "buckets": "objects"}}', "FENCELINE_PEERS must be JSON: .* a list of buckets"),
+        ('{"b": {"url": "http://b:99999"}}', "the port of the peer b must be a number up to 65535: 'http://b:99999'"),
+        ('{"b": {"url": "https://b:x/y"}}', "the port of the peer b must be a number up to 65535"),
+        ('{"b": {"url": "https://:1/y"}}', "the URL of the peer b must name a host"),
+        (
+            '{"b": {"url": "http://b", "buckets": ["http://s:99999"]}}',
+            "the port of a bucket of the peer b must be a number up to 65535",
+        ),
         (
             '{"b": {"url": "http://b", "buckets": ["s3://x"]}}',
             "a bucket of the peer b must be a bucket's name",

@@ -24,7 +24,7 @@ from fenceline.format.region_markers import Update, Updates
 from fenceline.format.segment import Segment
 from fenceline.log.partition import Partition
 from fenceline.log.retry import Attempts
-from fenceline.log.tail import Tail, check_read
+from fenceline.log.tail import Tail, check_read, verified_tail
 from fenceline.ports import Change
 from fenceline.read.aborted import Outcomes
 from fenceline.read.time_search import base_of
@@ -63,9 +63,7 @@ def apply_all(work: Work, tail: Tail) -> bool:
     start, room = max(work.link.applied_to, tail.bounds.log_start_offset), _Room(work)
     now_ms = work.context.runtime.monotonic_ms
     until_ms = now_ms() + limits.UPDATES_TICK_MS
-    for looked_at, segment in enumerate(_segments(partition, tail, start, end)):
-        if looked_at == limits.UPDATE_SEGMENTS_LOOKED_AT or (looked_at and now_ms() >= until_ms):
-            return False
+    for looked_at, segment in enumerate(_segments(partition, tail, start, end), 1):
         at: int | None = None  # of the marker that is applied now
         for found in _updates_in(segment):
             if found.offset < work.link.applied_to:
@@ -78,6 +76,9 @@ def apply_all(work: Work, tail: Tail) -> bool:
             if not _apply(work, tail, found, room):
                 return False
         work.link.applied(segment.next_offset)
+        is_over = looked_at == limits.UPDATE_SEGMENTS_LOOKED_AT or now_ms() >= until_ms
+        if is_over and segment.next_offset < end:  # before another is read: the tail may be old by now
+            return False
     work.link.applied(max(end, work.link.applied_to))
     return True
 
@@ -148,6 +149,8 @@ def _apply(work: Work, tail: Tail, found: Found, room: _Room) -> bool:
     partition, has_room = work.partition, False
     for attempt in Attempts(context.runtime, "the cursor that another region has moved"):
         with attempt:
+            if not partition.is_young(tail.look):  # a marker may take minutes: with the tick's own, no retry ends
+                tail = verified_tail(partition)
             known = cursor_store.find(context, partition.topic_id, update.subscription)
             if known is not None and not known.replicate_subscription_state:
                 return True

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from typing import Annotated
-from urllib.parse import urlsplit
 
 import typer
 
@@ -128,10 +127,3 @@ def _with_buckets(settings: Settings, given: Sequence[str]) -> Settings:
 def _check_url(peer: PeerSettings) -> None:
     if not peer.url.startswith(("http://", "https://")):  # a parameter of AWS: only functions look one up
         raise ValueError(f"the URL of the peer {peer.name} must begin with http:// or https://, not {peer.url!r}")
-    parts = urlsplit(peer.url)
-    if not parts.hostname:
-        raise ValueError(f"the URL of the peer {peer.name} must name a host: {peer.url!r}")
-    try:
-        _ = parts.port
-    except ValueError:
-        raise ValueError(f"the port of the peer {peer.name} must be a number up to 65535: {peer.url!r}") from None
