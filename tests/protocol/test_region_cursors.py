@@ -433,6 +433,16 @@ def test_subscriptions_that_updates_made_expire_unless_they_are_told_again_or_us
     assert regions.subscription("b", "junk") is None
 
 
+def test_they_expire_also_once_no_other_region_is_left() -> None:
+    regions = both()
+    regions["b"].log.topics.alter(TOPIC, regions=["b"])
+    thorough(regions, "b")
+    assert regions.subscription("b") is not None
+    regions.world.runtime.advance(limits.HEARD_MS + DAY_MS)
+    thorough(regions, "b")
+    assert regions.subscription("b") is None
+
+
 def test_what_an_older_version_made_does_not_expire() -> None:
     regions = both()
     known = regions.subscription("b")

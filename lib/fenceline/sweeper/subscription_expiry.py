@@ -55,8 +55,6 @@ def expire_heard(context: Context, topic: Topic, *, now_ms: int, budget: Budget)
         VersionMoved: A cursor moved at each of several reads.
         Unavailable, NoAnswer: The item store failed. Some of the deletions may have happened.
     """
-    if set(topic.regions) <= {context.region}:
-        return
     for item in cursor_store.query(context, keys.subscription_items(topic.topic_id)):
         if budget.is_over():
             return
