@@ -1,7 +1,8 @@
 """The sweeper, called by a schedule: one bounded run. The next run goes on where this one stopped.
 
 Rule: a run ends well before the function's time does. The report names what went wrong with single partitions. A run
-raises an error only for damaged data, so that an alarm reports it.
+fails only for damaged data, or for an error that no step should raise, so that an alarm reports it. Its numbers are
+metrics also then.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from fenceline.errors import CorruptLogError, InvalidRequestError
 from fenceline.sweeper.sweep import sweep
 from fenceline_http.request import schedule_ms
 from fenceline_http.wiring import Service
-from functions.telemetry.observed import FunctionFailedError
+from functions.telemetry.observed import FunctionFailedError, RunFailedError
 
 _MARGIN_MS = 10_000  # for the step that is under way when the run should end
 
@@ -32,10 +33,9 @@ def run(event: Mapping[str, Any], context: LambdaContext, service: Service) -> d
             is rare, though the last such look was less than an hour ago. Both are optional. Other members are ignored.
 
     Raises:
-        CorruptLogError: Stored data is damaged; all the rest was swept.
         InvalidRequestError: The event.
         FencelineError, StoreFact: A store; the next run goes on.
-        FunctionFailedError: A step raised what none should; all the rest was swept.
+        RunFailedError: Stored data is damaged, or a step raised what none should; all the rest was swept.
     """
     deletes_max = event.get("deletes_max", limits.SWEEP_DELETES_MAX)
     is_thorough = event.get("is_thorough", False)
@@ -52,8 +52,11 @@ def run(event: Mapping[str, Any], context: LambdaContext, service: Service) -> d
         is_thorough=is_thorough,
     )
     assert report is not None  # only who asks for a pause gets none
+    failed: Exception | None = None
     if report.is_corrupt:
-        raise CorruptLogError(f"the sweeper met damage: {'; '.join(report.problems)}")
-    if report.unexpected:
-        raise FunctionFailedError(f"the sweeper met errors that no step should raise: {'; '.join(report.problems)}")
+        failed = CorruptLogError(f"the sweeper met damage: {'; '.join(report.problems)}")
+    elif report.unexpected:
+        failed = FunctionFailedError(f"the sweeper met errors that no step should raise: {'; '.join(report.problems)}")
+    if failed is not None:
+        raise RunFailedError(failed, asdict(report))
     return asdict(report)

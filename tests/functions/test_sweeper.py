@@ -54,7 +54,7 @@ def test_damage_is_an_error_when_all_the_rest_was_swept(service: Service, topic:
     service.log.append(topic, 1, AppendRequest.of_records([Record(b"v")]))
     service.log.topics.alter(topic, config={"retention.bytes": 0})
     with pytest.raises(CorruptLogError, match="partition=0"):
-        sweep.run({"is_thorough": True}, Remaining(), service)
+        running("sweeper", sweep.run, service)({"is_thorough": True}, Remaining())
     assert service.log.partitions.offsets(topic, 1).bounds.log_start_offset == 1
 
 
@@ -95,6 +95,28 @@ def test_a_run_s_hanging_and_overdue_transactions_are_metrics_also_where_there_i
         (line,) = [line for line in lines if metric_names.TRANSACTIONS_HANGING in line]
         counted.append((line[metric_names.TRANSACTIONS_HANGING], line[metric_names.TRANSACTIONS_OVERDUE]))
     assert counted == [([0.0], [0.0]), ([1.0], [0.0])]
+
+
+@pytest.mark.parametrize(
+    ("is_corrupt", "unexpected", "failure"), [(True, 0, CorruptLogError), (False, 1, FunctionFailedError)]
+)
+def test_a_run_that_fails_still_tells_its_metrics(
+    service: Service,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    is_corrupt: bool,
+    unexpected: int,
+    failure: type[Exception],
+) -> None:
+    def damaged(*_: Any, **__: Any) -> Report:
+        return Report(transactions_hanging=2, transactions_overdue=3, is_corrupt=is_corrupt, unexpected=unexpected)
+
+    monkeypatch.setattr(sweep, "sweep", damaged)
+    with pytest.raises(failure, match="the sweeper met"):
+        running("sweeper", sweep.run, service)({}, Remaining())
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    (line,) = [line for line in lines if metric_names.TRANSACTIONS_HANGING in line]
+    assert (line[metric_names.TRANSACTIONS_HANGING], line[metric_names.TRANSACTIONS_OVERDUE]) == ([2.0], [3.0])
 
 
 def test_every_metric_of_a_report_is_a_member_of_it() -> None:

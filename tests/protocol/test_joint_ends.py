@@ -383,6 +383,21 @@ def test_a_version_that_is_forgotten_may_be_committed_again(wide: Service, fault
     assert transactions.once("app").version == 0
 
 
+def test_to_forget_leaves_what_another_principal_has_committed_meanwhile(wide: Service) -> None:
+    transactions = wide.log.transactions
+    transactions.end_all([], True, ONCE, principal="alice")
+
+    def read_before(call: Callable[[], Any]) -> Any:
+        found = call()
+        transactions.forget_once("app", principal="alice")
+        transactions.end_all([], True, replace(ONCE, version=1), principal="bob")
+        return found
+
+    wide.items.plan("get", read_before)
+    assert code_of(lambda: transactions.forget_once("app", principal="alice")) == "NOT_AUTHORIZED"
+    assert transactions.once("app", principal="bob").version == 1
+
+
 def test_a_version_never_expires(wide: Service) -> None:
     raise_once(wide.log, 5)
     wide.runtime.advance(20 * limits.TRANSACTIONAL_ID_MS)

@@ -116,6 +116,16 @@ def test_two_that_meet_it_write_one_marker(wide: Service, producer: Producer) ->
     assert [outcomes(wide, partition) for partition in (0, 1)] == [[("abort", 1)]] * 2
 
 
+def test_what_is_no_longer_due_when_the_sweeper_reads_it_again_is_left(wide: Service, producer: Producer) -> None:
+    """The caller judges each read, also the one after a lost race: here the producer extends its transaction."""
+    assert not meet(producer, is_due=lambda _: False)
+    name, pair, until_ms = producer.transactional_id, producer.pair, producer.until_ms
+    extend = carried_out(lambda: producer.coordinator.extend(name, pair, TIMEOUT_MS, until_ms))
+    wide.items.plan("write", slept_before(extend))
+    assert not meet(producer, is_due=lambda item: item.expires_at is None)
+    assert producer.stored().state == ONGOING
+
+
 def test_what_cannot_be_ended_is_raised_to_the_sweeper(wide: Service, producer: Producer) -> None:
     wide.runtime.advance(TIMEOUT_MS + 1)
     wide.objects.always("create", is_unavailable, keys.log_prefix(wide.topic_id(), 1))

@@ -20,10 +20,11 @@ from fenceline.model.subscription import GroupOffset
 from fenceline.ports import Put
 from fenceline.recovery.verify import verify_partition
 from fenceline.regions import snapshots
-from fenceline.subscriptions import backlog, cursor_store, cursors
+from fenceline.subscriptions import backlog, cursor_store, cursors, lifecycle
+from fenceline.subscriptions.cursor_store import change_of
 from fenceline.subscriptions.items import SubscriptionItem
-from fenceline.subscriptions.lifecycle import change_of
 from fenceline.subscriptions.snapshot_cache import NOTHING
+from fenceline.sweeper import subscription_expiry
 from fenceline.sweeper.sweep import sweep
 from tests.support.region_ticks import SUB, Ticking
 from tests.support.service import TOPIC, is_unavailable
@@ -484,6 +485,91 @@ def test_subscriptions_that_updates_made_expire_unless_they_are_told_again_or_us
     thorough(regions, "b")
     assert names(regions, "b") == ["taken", "used"]
     assert regions.subscription("b", "junk") is None
+
+
+def acknowledge_here(regions: Ticking) -> None:
+    regions.acknowledge("b", 0)
+
+
+def commit_here(regions: Ticking) -> None:
+    regions["b"].log.subscriptions.commit(SUB, [GroupOffset(TOPIC, 0, 1, "m")])
+
+
+def send_here(regions: Ticking) -> None:
+    transactions = regions["b"].log.transactions
+    pair = transactions.init("t", 60_000)
+    transactions.add_group("t", pair, SUB)
+    transactions.send_offsets("t", pair, SUB, [GroupOffset(TOPIC, 0, 1, "m")])
+    transactions.end("t", pair, is_commit=True)
+
+
+def switch_here(regions: Ticking) -> None:
+    regions["b"].log.subscriptions.subscribe(TOPIC, SUB)
+
+
+USES = [acknowledge_here, commit_here, send_here, switch_here]
+
+
+@pytest.mark.parametrize("use", USES)
+def test_one_that_was_used_never_expires_though_an_update_moved_it_later(use: Callable[[Ticking], None]) -> None:
+    regions = both()
+    use(regions)
+    assert regions.subscription("b") is not None
+    regions.acknowledge("a", last(regions, "a"))
+    regions.settle()
+    assert regions.cursor("b").cache.is_active is False
+    regions.world.runtime.advance(limits.HEARD_MS + DAY_MS)
+    thorough(regions, "b")
+    assert regions.subscription("b") is not None
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("has_moved", [False, True], ids=["absent cursor", "cursor that an UPDATE moved"])
+def test_a_use_while_the_sweeper_deletes_is_never_lost(
+    monkeypatch: pytest.MonkeyPatch, use: Callable[[Ticking], None], has_moved: bool
+) -> None:
+    regions = both()
+    if has_moved:
+        regions.acknowledge("a", 2)
+        regions.settle()
+    found = regions.subscription("b")
+    ended: list[str] = []
+
+    def used_first(context: Context, item: SubscriptionItem) -> None:
+        use(regions)
+        ended.append(item.name)
+        lifecycle.end(context, item)
+
+    monkeypatch.setattr(subscription_expiry, "end", used_first)
+    regions.world.runtime.advance(limits.HEARD_MS + DAY_MS)
+    thorough(regions, "b")
+    kept = regions.subscription("b")
+    assert ended == [SUB]
+    assert found is not None
+    assert kept is not None
+    assert (kept.subscription_id, kept.heard) == (found.subscription_id, None)
+    assert use is switch_here or regions.cursor("b").is_set
+
+
+def test_a_first_use_may_need_several_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "CURSOR_CHUNK_RANGES", 2)
+    regions = both(records=250)
+    odd = Acknowledgement(None, list(range(1, last(regions, "b"), 2)))
+    regions["b"].log.subscriptions.acknowledge(TOPIC, 0, SUB, odd)
+    assert len(regions.cursor("b").acknowledged) > limits.TRANSACTION_ITEMS_MAX * 2
+    found = regions.subscription("b")
+    assert found is not None
+    assert found.heard is None
+
+
+def test_they_expire_also_once_no_other_region_is_left() -> None:
+    regions = both()
+    regions["b"].log.topics.alter(TOPIC, regions=["b"])
+    thorough(regions, "b")
+    assert regions.subscription("b") is not None
+    regions.world.runtime.advance(limits.HEARD_MS + DAY_MS)
+    thorough(regions, "b")
+    assert regions.subscription("b") is None
 
 
 def test_what_an_older_version_made_does_not_expire() -> None:

@@ -1214,7 +1214,7 @@ def test_a_run_among_untouched_partitions_goes_on_where_it_was(many: Service) ->
     fill(many, TOPIC, range(0, 3_000, 60))
     many.items.on_call = lambda operation, key: many.runtime.advance(10)
     many.runtime.advance(HOUR)
-    runs = [swept(many, duration_ms=330) for _ in range(8)]
+    runs = [swept(many, duration_ms=340) for _ in range(8)]
     assert not any(run.is_whole for run in runs)
     assert sum(run.partitions for run in runs) > 3_000
     many.items.on_call = None

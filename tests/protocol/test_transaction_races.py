@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from fenceline.model.transaction import COMPLETE_COMMIT
+from fenceline.model.transaction import COMPLETE_ABORT, COMPLETE_COMMIT, ONGOING, PREPARE_COMMIT
 from tests.support.claiming import code_of
 from tests.support.service import (
     TOPIC,
@@ -101,6 +101,50 @@ def test_an_end_that_may_have_been_carried_out_is_never_reported_as_refused(wide
     assert code_of(producer.outcome) == "PRODUCER_FENCED"
     check_one_outcome(wide, "commit", 1)
     assert committed(wide) == ["a"]
+
+
+# What an operator's fence says that it met
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_a_fence_that_loses_to_an_end_says_that_it_met_the_end(
+    wide: Service, producer: Producer, is_commit: bool
+) -> None:
+    wide.items.plan("write", slept_before(lambda: producer.outcome(is_commit=is_commit)))
+    before, pair = wide.log.transactions.fence(producer.transactional_id)
+    assert before.state == (COMPLETE_COMMIT if is_commit else COMPLETE_ABORT)
+    assert pair.producer_epoch == producer.pair.producer_epoch + 2
+    check_one_outcome(wide, "commit" if is_commit else "abort", 1)
+
+
+def test_a_fence_that_loses_to_an_addition_says_what_it_aborts(wide: Service) -> None:
+    producer = Producer(wide, wide.another())
+    producer.begin()
+    wide.items.plan("write", slept_before(lambda: producer.add(1)))
+    before, _ = wide.log.transactions.fence(producer.transactional_id)
+    assert (before.state, [one.partition for one in before.partitions]) == (ONGOING, [1])
+
+
+@pytest.mark.parametrize("fault", [loses_answer, never_arrives])
+def test_a_fence_that_was_not_answered_says_what_it_met_first(wide: Service, producer: Producer, fault: Fault) -> None:
+    wide.items.plan("write", fault)
+    before, pair = wide.log.transactions.fence(producer.transactional_id)
+    assert (before.state, len(before.partitions)) == (ONGOING, 3)
+    assert pair.producer_epoch == producer.pair.producer_epoch + 1
+    check_one_outcome(wide, "abort", 1)
+    assert wide.log.transactions.fence(producer.transactional_id) == (
+        wide.log.transactions.get(producer.transactional_id),
+        pair,
+    )
+
+
+def test_a_fence_says_that_it_met_what_it_had_to_finish(wide: Service, producer: Producer) -> None:
+    wide.items.plan("write", passes, dies)
+    with suppress(Died):
+        producer.outcome()
+    before, _ = wide.log.transactions.fence(producer.transactional_id)
+    assert (before.state, len(before.partitions)) == (PREPARE_COMMIT, 3)
+    check_one_outcome(wide, "commit", 1)
 
 
 def test_an_id_request_that_is_faster_than_the_end_aborts_it(wide: Service, producer: Producer) -> None:

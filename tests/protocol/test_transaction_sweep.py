@@ -492,6 +492,81 @@ def test_a_sweeper_that_was_frozen_asks_the_store_for_its_time_before_it_calls_a
     assert old.stored().state == COMPLETE_ABORT
 
 
+def test_the_store_is_asked_once_for_all_that_were_read_together(service: Service) -> None:
+    """However many clocks are wrong: each time that is asked for costs three calls."""
+    settle(service)
+    ahead = service.another(runtime=clock(service, 30 * DAY))
+    for n in range(5):
+        producer(service, f"p{n}", 0, log=ahead)
+    service.runtime.advance(limits.CHECKPOINT_MS)
+    asked: list[str] = []
+
+    def note(operation: str, key: str) -> None:
+        if operation == "create" and key.startswith(keys.CLOCK_PREFIX):
+            asked.append(key)
+
+    service.objects.on_call = note
+    report = swept(service)
+    service.objects.on_call = None
+    assert (report.transactions, report.transactions_ahead) == (5, 5)
+    assert len(asked) == 2, "as the run began, and behind the look at the five"
+
+
+@pytest.mark.parametrize("is_thorough", [False, True])
+def test_the_store_is_asked_anew_for_what_is_read_later(service: Service, is_thorough: bool) -> None:
+    """A run that has asked is frozen before it looks at the next partition, or at the next page of ids."""
+    settle(service)
+    names = sorted((f"p{n}" for n in range(9)), key=lambda name: keys.transaction_item(name).partition)
+    ahead = producer(service, names[0], log=service.another(runtime=clock(service, 30 * DAY)))
+    one = producer(service, names[-1])
+    for at, each in enumerate([ahead, one]):
+        each.add(at)
+        if not is_thorough:
+            each.send("v", at)
+    service.runtime.advance(limits.CHECKPOINT_MS)
+    page = keys.transaction_item(one.transactional_id).partition
+    look = ("query", page) if is_thorough else ("get", f"{one.pair.producer_id:020d}")
+    begun: list[Producer] = []
+
+    def thaw(operation: str, key: str) -> None:
+        if (operation, key) == look and not begun:
+            begun.append(one)
+            service.runtime.advance(DAY, monotonic_ms=0)
+            one.end(is_commit=False)
+            one.add(1)
+
+    service.items.on_call = thaw
+    report = swept(service, is_thorough=is_thorough)
+    service.items.on_call = None
+    assert begun
+    assert (report.transactions_ahead, one.stored().state) == (1, ONGOING)
+
+
+def test_what_is_read_again_is_judged_by_a_time_that_the_store_shows_after_that(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the two reads of a transaction that is due, the run is frozen, and the next one begins."""
+    settle(service)
+    producer(service, "ahead", 0, log=service.another(runtime=clock(service, 30 * DAY)))
+    one = producer(service, "one", 0)
+    service.runtime.advance(limits.CHECKPOINT_MS + TIMEOUT_MS)
+    first, begun = f"{one.pair.producer_id:020d}", list[Producer]()
+
+    def thaw(operation: str, key: str) -> None:
+        if operation == "get" and key == first and not begun:
+            begun.append(one)
+            service.runtime.advance(DAY, monotonic_ms=0)
+            one.end(is_commit=False)
+            one.send("next", 1)
+
+    monkeypatch.setattr(type(service.runtime), "random", lambda _: 0.0)  # the one that is ahead is met first
+    service.items.on_call = thaw
+    report = swept(service)
+    service.items.on_call = None
+    assert begun
+    assert (report.transactions_ahead, one.stored().state) == (1, ONGOING)
+
+
 def test_what_was_decided_by_a_clock_that_is_ahead_is_finished_by_a_reader_and_overdue_where_it_cannot_be(
     service: Service,
 ) -> None:

@@ -30,10 +30,10 @@ from fenceline.read.aborted import Outcomes
 from fenceline.read.time_search import base_of
 from fenceline.regions.work import Work
 from fenceline.subscriptions import backlog, cursor_store
-from fenceline.subscriptions.cursor_store import Stored
+from fenceline.subscriptions.cursor_store import Stored, change_of
 from fenceline.subscriptions.cursors import exists
 from fenceline.subscriptions.items import Cursor, Heard, SubscriptionItem, subscription_from_item
-from fenceline.subscriptions.lifecycle import change_of, creation, new_subscription
+from fenceline.subscriptions.lifecycle import creation, new_subscription
 
 
 class Found(NamedTuple):

@@ -22,8 +22,8 @@ from fenceline.log.context import StaleTopicId
 from fenceline.ports import NoAnswer, VersionMoved
 from fenceline.regions.updates import pages, update_of
 from fenceline.regions.work import Work
+from fenceline.subscriptions.cursor_store import change_of
 from fenceline.subscriptions.items import SubscriptionItem
-from fenceline.subscriptions.lifecycle import change_of
 
 PARTITION = 0  # the one with these UPDATEs
 

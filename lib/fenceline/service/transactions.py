@@ -224,17 +224,10 @@ class Transactions:
             TransactionalIdNotFoundError: No transaction has the id.
         """
         from fenceline.model.transaction import FencedTransaction
-        from fenceline.transactions import item_store
 
         until_ms, coordinator = self._deadline(), self._coordinator()
-
-        def use() -> FencedTransaction:
-            before = item_store.read(self._context, transactional_id)
-            fenced = coordinator.fence(transactional_id, until_ms)
-            # Made between the two: nothing of it was seen before.
-            return FencedTransaction((fenced if before is None else before).shown(), fenced.pair)
-
-        return translate_store_facts(use)
+        before, fenced = translate_store_facts(lambda: coordinator.fence(transactional_id, until_ms))
+        return FencedTransaction(before.shown(), fenced.pair)
 
     def list(
         self,

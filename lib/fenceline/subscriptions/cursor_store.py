@@ -72,6 +72,12 @@ def find(context: Context, topic_id: str, name: str) -> SubscriptionItem | None:
     return None if item is None else subscription_from_item(item)
 
 
+def change_of(found: SubscriptionItem, changed: SubscriptionItem) -> Put:
+    """Return the write that changes a subscription that was found."""
+    key = keys.subscription_item(found.topic_id, found.name)
+    return Put(key, changed.to_value(), found.version + 1, found.version)
+
+
 def read(context: Context, subscription: SubscriptionItem, partitions: Sequence[int]) -> list[Stored]:
     """Return the subscription's cursors of these partitions, in their order; as ``read_each``."""
     return read_each(context, [Stored(subscription, partition) for partition in partitions])
@@ -179,7 +185,7 @@ def write(context: Context, moves: Sequence[Move], also: Iterable[Change] = ()) 
         return
     # Too much for one transaction. A chunk has an effect only while a cursor names it. So new chunks may be written
     # before the cursor, and old ones deleted after it.
-    under = [*(Check(one.cursor.key, one.cursor.expected) for one in moves), *main[len(moves) :]]
+    under = [Check(change.key, change.expected) for change in main]
     there: list[Put] = []
     try:
         for page in _pages(made, len(under)):

@@ -25,7 +25,7 @@ from fenceline.model import topic as model_topic
 from fenceline.model.requests import Acknowledgement
 from fenceline.model.subscription import ShownCursor, ShownSubscription
 from fenceline.model.topic import Topic
-from fenceline.ports import Check
+from fenceline.ports import Change, Check
 from fenceline.read.offset_ranges import ranges_of
 from fenceline.read.time_search import find_timestamp
 from fenceline.subscriptions import backlog, cursor_store
@@ -208,7 +208,7 @@ def _move(
                 cursor = moved_here(partition, tail, subscription, cursor)
                 # A request that loses this write, to another move or to a new owner, judges again from a fresh read.
                 change = cursor_store.move(live.context, stored, cursor)
-                cursor_store.write(live.context, [change], [*checks, *exists(stored)])
+                cursor_store.write(live.context, [change], [*checks, *used(stored)])
                 if cursor.cache.due is not None:
                     live.on_due(subscription, number)
             at = cursor or stored.cursor
@@ -257,3 +257,15 @@ def exists(stored: Stored) -> Sequence[Check]:
         return ()
     owner = stored.subscription
     return (Check(keys.subscription_item(owner.topic_id, owner.name), owner.version),)
+
+
+def used(stored: Stored) -> Sequence[Change]:
+    """Return what must hold, or is changed, where a consumer of this region moves a cursor.
+
+    A subscription that an UPDATE made is this region's own from that move on, whatever moves the cursor later. So the
+    write of its item decides between its first consumer and the sweeper, however many partitions the topic has.
+    """
+    owner = stored.subscription
+    if owner.heard is None:
+        return exists(stored)
+    return (cursor_store.change_of(owner, replace(owner, heard=None)),)

@@ -24,7 +24,7 @@ from fenceline.model.subscription import GroupOffset
 from fenceline.ports import Change, Check
 from fenceline.subscriptions import cursor_store
 from fenceline.subscriptions.cursor_store import Move, Stored
-from fenceline.subscriptions.cursors import Live, LiveTopic, exists, moved_here
+from fenceline.subscriptions.cursors import Live, LiveTopic, moved_here, used
 from fenceline.subscriptions.lifecycle import creation, new_subscription
 
 Judge = Callable[[LiveTopic, int], Sequence[Check]]
@@ -152,7 +152,7 @@ def cursors_of(live: LiveTopic, group: str, partitions: Sequence[int]) -> tuple[
         made = new_subscription(context, topic, group)
         return [Stored(made, number) for number in partitions], [creation(made)]
     known = cursor_store.read(context, found, partitions)
-    return known, [check for stored in known for check in exists(stored)]
+    return known, [change for stored in known for change in used(stored)]
 
 
 @contextmanager

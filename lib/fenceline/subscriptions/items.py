@@ -47,7 +47,7 @@ class SubscriptionItem(Subscription):
         is_active: False if it was created by another region's UPDATE. Then a cursor that never moved is not active.
         told_at: When that UPDATE was appended, in ms; 0 if it is not known.
         heard: Which region's UPDATE made it, and when an UPDATE last named it. ``None``: no UPDATE made it, or a caller
-            here has taken it over since. Such a one never expires.
+            or a consumer here has used it since. Such a one never expires.
     """
 
     version: int = 0

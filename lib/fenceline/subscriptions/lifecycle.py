@@ -82,7 +82,7 @@ def ensure(
             changed = replace(changed, heard=None)  # it is this caller's from now on
             if changed == found:
                 return found, False
-            change = change_of(found, changed)
+            change = cursor_store.change_of(found, changed)
             live.context.items.write([change])
             return replace(changed, version=change.version), False
     raise AssertionError
@@ -106,12 +106,6 @@ def _advised(found: SubscriptionItem, advice: Advice | None) -> SubscriptionItem
         return found
     number = min(found.active_n + 1, limits.INT64_MAX)  # a higher one would be no number to the other regions
     return replace(found, active_region=advice.region, active_n=number, told=())
-
-
-def change_of(found: SubscriptionItem, changed: SubscriptionItem) -> Put:
-    """Return the write that changes a subscription that was found."""
-    key = keys.subscription_item(found.topic_id, found.name)
-    return Put(key, changed.to_value(), found.version + 1, found.version)
 
 
 def _create(live: LiveTopic, made: SubscriptionItem, *, is_latest: bool) -> None:

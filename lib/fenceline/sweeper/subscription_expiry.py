@@ -3,8 +3,8 @@
 DESIGN.md, "Creating and deleting a subscription".
 
 Rule: a subscription that another region's UPDATE made expires 30 days after an UPDATE last named it. It stays if a
-caller or a consumer here has used it. The region where it was made names it each week. So what is left of a region that
-is gone, or that named what it liked, goes.
+caller or a consumer here has used it: their writes clear ``heard``. The region where it was made names it each week. So
+what is left of a region that is gone, or that named what it liked, goes.
 
 Rule: a note is an item that names cursors without a subscription (``subscriptions.lifecycle``). The sweeper takes a
 note over by one write before it deletes the cursors. A creation that is still under way checks its note in each of its
@@ -21,10 +21,9 @@ from fenceline import limits
 from fenceline.format import keys
 from fenceline.log.context import Context
 from fenceline.log.deletes import Budget, delete_items
-from fenceline.model.topic import Topic
 from fenceline.ports import Delete, Put, VersionMoved
 from fenceline.subscriptions import cursor_store
-from fenceline.subscriptions.items import SubscriptionItem, subscription_from_item
+from fenceline.subscriptions.items import subscription_from_item
 from fenceline.subscriptions.lifecycle import delete_cursors, end
 
 
@@ -48,33 +47,21 @@ def collect_unowned(context: Context, topic_id: str, *, now_ms: int, budget: Bud
             budget.items += 1
 
 
-def expire_heard(context: Context, topic: Topic, *, now_ms: int, budget: Budget) -> None:
+def expire_heard(context: Context, topic_id: str, *, now_ms: int, budget: Budget) -> None:
     """Delete the subscriptions of a live topic that were made by UPDATEs and are used nowhere, as far as is known here.
 
     Raises:
-        VersionMoved: A cursor moved at each of several reads.
         Unavailable, NoAnswer: The item store failed. Some of the deletions may have happened.
     """
-    if set(topic.regions) <= {context.region}:
-        return
-    for item in cursor_store.query(context, keys.subscription_items(topic.topic_id)):
+    for item in cursor_store.query(context, keys.subscription_items(topic_id)):
         if budget.is_over():
             return
         found = subscription_from_item(item)
-        if found.heard is None or now_ms - found.heard.at < limits.HEARD_MS or _is_used(context, topic, found):
+        if found.heard is None or now_ms - found.heard.at < limits.HEARD_MS:
             continue
-        with suppress(VersionMoved):  # an UPDATE has just named it, or a caller has taken it over
+        with suppress(VersionMoved):  # an UPDATE has just named it, or a caller or a consumer has used it
             end(context, found)
             budget.items += 1
-
-
-def _is_used(context: Context, topic: Topic, found: SubscriptionItem) -> bool:
-    """Return True if a consumer of this region has moved one of its cursors."""
-    for first in range(0, topic.partitions, limits.OFFSETS_MAX):
-        numbers = range(first, min(first + limits.OFFSETS_MAX, topic.partitions))
-        if any(stored.cursor.cache.is_active for stored in cursor_store.read(context, found, numbers)):
-            return True
-    return False
 
 
 def collect_subscriptions(context: Context, topic_id: str, budget: Budget) -> bool:

@@ -194,7 +194,7 @@ class _Run:
             if self._cursor.is_thorough:
                 sweep_producers(self._context, item.topic.topic_id, budget=self._budget)
                 collect_unowned(self._context, item.topic.topic_id, now_ms=self._now_ms, budget=self._budget)
-                expire_heard(self._context, item.topic, now_ms=self._now_ms, budget=self._budget)
+                expire_heard(self._context, item.topic.topic_id, now_ms=self._now_ms, budget=self._budget)
         at_once = limits.TRANSACTION_ITEMS_MAX - 1  # the topic's item is read with them
         while (first := self._cursor.partition) < item.topic.partitions:
             if self._budget.is_over():

@@ -17,6 +17,7 @@ Not here: the end itself (``transactions.finish``); which ids expire (``transact
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 
 from fenceline import limits
 from fenceline.append.appender import Appenders
@@ -48,6 +49,7 @@ class TransactionMeetings:
     ) -> None:
         self._context = context
         self._note_store(store_now_ms)
+        self._has_asked_store = False  # after what is met was read
         self._budget = budget
         self._report = report
         self._reporting = reporting
@@ -86,7 +88,9 @@ class TransactionMeetings:
         wanted = set(producer_ids)
         if len(self._found.keys() | wanted) > limits.SWEEP_FOUND_MAX:
             self._found = {}
-        self._found |= find(self._context, wanted - self._found.keys())
+        if new := wanted - self._found.keys():
+            self._found |= find(self._context, new)
+            self._has_asked_store = False
         return self._found
 
     def _in_turn(self, producer_ids: Iterable[int]) -> list[int]:
@@ -130,6 +134,7 @@ class TransactionMeetings:
         start = after
         while not self._budget.is_over():
             page = expiry.transactions_after(self._context, after)
+            self._has_asked_store = False
             expiry.expire_transactions(self._context, page.items, now_ms=now_ms, budget=self._budget)
             for item in page.items:
                 before, after = after, page.place(item)
@@ -173,11 +178,18 @@ class TransactionMeetings:
         if is_open and is_overdue(item, self._store_ms()):
             self._report.transactions_overdue += 1
 
-    def _is_due(self, item: TransactionItem) -> bool:
-        """Return True if an item that was read just now is due; report a time of it that is ahead."""
+    def _is_due(self, item: TransactionItem, *, is_reread: bool = False) -> bool:
+        """Return True if an item is due; report a time of it that is ahead.
+
+        Args:
+            is_reread: It was read just now, behind the others of its page.
+        """
         if item.is_ahead(self._store_ms()) and self._ahead.get(item.transactional_id) != item:
-            # Only a time that the store showed after the item was read can tell: this run may have been frozen.
-            self._note_store(store_now(self._context))
+            # Only a time that the store showed after the item was read can tell: this run may have been frozen. One
+            # serves for all that were read together, however many clocks are wrong.
+            if is_reread or not self._has_asked_store:
+                self._note_store(store_now(self._context))
+                self._has_asked_store = True
             if item.is_ahead(self._store_ms()):
                 self._report_ahead(item)
         store_ms = self._store_ms()
@@ -206,6 +218,8 @@ class TransactionMeetings:
     def _end(self, item: TransactionItem, until_ms: int, first: tuple[str, int] | None) -> bool:
         """End what is due; return False if another process was faster."""
         if not item.is_prepared:
-            return meet_producer(self._appenders, item.producer_id, until_ms, first=first, is_due=self._is_due)
+            return meet_producer(
+                self._appenders, item.producer_id, until_ms, first=first, is_due=partial(self._is_due, is_reread=True)
+            )
         finish(self._appenders, item, until_ms, first=first)
         return True

@@ -24,7 +24,7 @@ from fenceline.errors import (
     StoreUnavailableError,
 )
 from fenceline.log.retry import Attempts
-from fenceline.model.transaction import ProducerPair
+from fenceline.model.transaction import COMPLETE_ABORT, COMPLETE_COMMIT, ProducerPair
 from fenceline.transactions import item_store
 from fenceline.transactions.decide import Add, Decision, End, Extend, Fence, Init, Meet, Request, Send
 from fenceline.transactions.finish import finish, unfinished
@@ -121,15 +121,17 @@ class Coordinator:
         """
         return self._carry_out(transactional_id, End(pair, is_commit), until_ms).pair
 
-    def fence(self, transactional_id: str, until_ms: int) -> TransactionItem:
-        """Abort what is ongoing, fence the producer of the id, and forget its principal; return what is left.
+    def fence(self, transactional_id: str, until_ms: int) -> tuple[TransactionItem, TransactionItem]:
+        """Abort what is ongoing, fence the producer of the id, and forget its principal; return what it met and left.
 
         It is an operator's request: no principal is asked for. Sent again it fences the producer that has the id then.
 
         Raises:
             TransactionalIdNotFoundError: No transaction has the id.
         """
-        return self._carry_out(transactional_id, Fence(), until_ms)
+        met: list[TransactionItem] = []
+        fenced = self._carry_out(transactional_id, Fence(), until_ms, met)
+        return fence_met(met, fenced), fenced
 
     def get(self, transactional_id: str, until_ms: int) -> TransactionItem:
         """Return the transaction, after the end of what is due. What cannot be ended now is returned as it is.
@@ -147,12 +149,14 @@ class Coordinator:
                 raise
             return found
 
-    def _carry_out(self, transactional_id: str, request: Request, until_ms: int) -> TransactionItem:
+    def _carry_out(
+        self, transactional_id: str, request: Request, until_ms: int, met: list[TransactionItem] | None = None
+    ) -> TransactionItem:
         """Decide, finish what is prepared then, and judge again, until the request has its answer."""
         is_behind_decision = False
         while True:
             try:
-                decision = self._decide(transactional_id, request)
+                decision = self._decide(transactional_id, request, met)
             except (StoreUnavailableError, ContendedError) as error:
                 if is_behind_decision:
                     raise unfinished(error.detail) from error
@@ -166,7 +170,7 @@ class Coordinator:
             if self._context.runtime.monotonic_ms() >= until_ms:
                 raise unfinished("other requests go on with it")
 
-    def _decide(self, transactional_id: str, request: Request) -> Decision:
+    def _decide(self, transactional_id: str, request: Request, met: list[TransactionItem] | None) -> Decision:
         """Decide and write, again where another request was faster, or where the store did not answer.
 
         After an unanswered write the item is read again. An outcome that this pair has decided there is as good as this
@@ -178,7 +182,7 @@ class Coordinator:
             for attempt in attempts:
                 with attempt:
                     return item_store.act(
-                        self._context, transactional_id, request, self._take_producer_id, self._principal
+                        self._context, transactional_id, request, self._take_producer_id, self._principal, met
                     )
         except (StoreUnavailableError, ContendedError) as error:
             if not attempts.is_unknown:
@@ -188,6 +192,18 @@ class Coordinator:
                 f"the store did not answer, and may have changed {_WHAT}; send the same request again: {error.detail}"
             ) from error
         raise AssertionError
+
+
+def fence_met(judged: Sequence[TransactionItem], fenced: TransactionItem) -> TransactionItem:
+    """Return what a fence met: of all items that it judged the last one that it had not written itself.
+
+    An earlier one lost the race. One with the pair of ``fenced`` is its own, of a write that was not answered, or was
+    fenced before. What it met prepared, it has finished.
+    """
+    others = [item for item in judged if item.pair != fenced.pair] or judged[:1]
+    if len(others) > 1 and others[-2].is_prepared and others[-1].state in (COMPLETE_COMMIT, COMPLETE_ABORT):
+        return others[-2]
+    return others[-1]
 
 
 _WHAT = "the transaction"

@@ -53,11 +53,13 @@ def act(
     request: Request,
     take_producer_id: Callable[[], int] | None = None,
     principal: str = "",
+    met: list[TransactionItem] | None = None,
 ) -> Decision:
     """Read the item, decide, and write what was decided: one attempt.
 
     Args:
         take_producer_id: What returns a producer id that was never given; needed for ``Init`` and ``End``.
+        met: What the item that was read is added to.
 
     Raises:
         FencelineError: The refusal, as ``decide``. Nothing was written.
@@ -66,6 +68,8 @@ def act(
         NoAnswer: It may have been written. A fresh read shows it: the same decision of another request is as good.
     """
     item = read(context, transactional_id)
+    if met is not None and item is not None:
+        met.append(item)
     spare = None
     if take_producer_id is not None and needs_producer_id(item, request):
         spare = take_producer_id()
