@@ -264,24 +264,28 @@ def _end(request: ReadRequest, bounds: Bounds) -> int:
 
 
 def _check_since(request: ReadRequest, view: CompactedView | None, bounds: Bounds) -> None:
-    """Check that each tombstone is there that a reader must still see.
+    """Check that each tombstone is there that a reader must still see, and each record that is the newest of its key.
 
-    Such a one lies at or after the reader's position, and the horizon of its first page ("Tombstones").
+    Such a tombstone lies at or after the reader's position, and the horizon of its first page ("Tombstones"). By
+    another order another record is the newest. It may lie before the reader's position, and was not in the view then.
 
     Raises:
-        ViewMovedError: Tombstones there may be missing: from the view, or below the log start. Or the view that the
-            reader began with is not in force, nor is one that was made after it.
+        ViewMovedError: Tombstones there may be missing: from the view, or below the log start. Or the reader began
+            before the view in force got its order. Or the view that the reader began with is not in force, nor is one
+            that was made after it.
     """
     since = request.compacted_since
     if since is None:
         return
     horizon, deletes_to = (0, 0) if view is None else (view.horizon, view.deletes_to)
+    ordered_from = 0 if view is None else view.ordered_from
     deletes_to = max(deletes_to, bounds.log_start_offset)
-    if horizon >= since and deletes_to <= max(since, request.offset or 0):
+    if ordered_from <= since <= horizon and deletes_to <= max(since, request.offset or 0):
         return
     raise ViewMovedError(
-        "what is shown now may lack deletions that this reader has not read; begin anew with an empty table: "
-        f"compaction_horizon={horizon} deletes_to={deletes_to} compacted_since={since} offset={request.offset}",
+        "what is shown may lack deletions not read yet, or has another order; begin anew with an empty table: "
+        f"compaction_horizon={horizon} deletes_to={deletes_to} ordered_from={ordered_from} compacted_since={since} "
+        f"offset={request.offset}",
         compaction_horizon=horizon,
         deletes_to=deletes_to,
     )
