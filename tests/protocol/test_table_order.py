@@ -313,6 +313,22 @@ def test_a_view_put_in_force_over_one_of_another_order_says_so_whatever_it_was_m
         compacted_page(a, between.position, between.compaction_horizon)
 
 
+def test_a_request_that_cannot_make_a_view_of_the_present_order_is_refused(world: RegionWorld) -> None:
+    """Readers know a view by its horizon, so one of the other order needs a farther one."""
+    a = world["a"]
+    put(a, "k", "new", 9)
+    put(a, "k", "old", 8)
+    a.log.partitions.compact(TOPIC, 0)
+    a.log.topics.alter(TOPIC, config=BY_OFFSET)
+    with pytest.raises(errors.InvalidRequestError, match="order than the topic"):
+        a.another().partitions.compact(TOPIC, 0)
+    assert not swept(a.service).problems
+    put(a, "l", "1", 1)
+    for _ in range(2):
+        a.another().partitions.compact(TOPIC, 0)
+    assert [one.value for one in compacted_page(a, 0).records] == [b"old", b"1"]
+
+
 def test_the_view_of_an_older_head_has_its_order_from_the_start(world: RegionWorld) -> None:
     """And one that an older version writes leaves out from where on the view has its order."""
     a = world["a"]

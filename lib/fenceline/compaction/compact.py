@@ -31,7 +31,7 @@ from typing import NamedTuple
 from fenceline import limits
 from fenceline.compaction import tombstones
 from fenceline.compaction.copy import Source, copy, newest_offsets
-from fenceline.errors import CorruptLogError
+from fenceline.errors import CorruptLogError, InvalidRequestError
 from fenceline.format import keys
 from fenceline.log.checkpoint import read_head, save
 from fenceline.log.checkpoint_items import BY_TIMESTAMP, CompactedView, Head
@@ -45,6 +45,10 @@ from fenceline.ports import Item, ObjectSummary, Put, Unavailable
 from fenceline.read.time_search import base_of, metadata_of
 
 _POINTER = ("compaction_horizon", "compacted_view", "seen_in_force")  # what a compaction writes of the head
+
+OTHER_ORDER = (
+    "the compacted view has another compaction.order than the topic, and no record came since: append one, then compact"
+)
 
 OnProgress = Callable[[int, int], object]  # (bytes read, bytes to be read)
 
@@ -97,11 +101,16 @@ def request(partition: Partition) -> None:
     """Have all that lies below the last stable offset now compacted: here if it is small, else by the sweeper.
 
     Raises:
+        InvalidRequestError: The topic's order was altered, and no record came since. A view needs a farther horizon,
+            because readers know it by that.
         StaleTopicId, CorruptLogError, Unavailable: As ``compact``.
         StoreUnavailableError, ContendedError, OutcomeUnknownError: As ``compact``; ask again.
     """
     planned = plan(partition)
     if planned is None:
+        view = None if partition.head is None else partition.head.view
+        if view is not None and view.is_by_timestamp != partition.topic.is_by_timestamp:
+            raise InvalidRequestError(OTHER_ORDER)
         return
     target = planned.source.horizon
     if planned.bytes <= limits.COMPACTION_REQUEST_BYTES_MAX:

@@ -148,7 +148,8 @@ class Partitions:
         """Have all below the last stable offset compacted: a small partition now, a large one later by the sweeper.
 
         Raises:
-            InvalidRequestError: The topic's ``cleanup.policy`` is not ``compact``.
+            InvalidRequestError: The topic's ``cleanup.policy`` is not ``compact``. Or its order was altered, and no
+                record came since.
             UnknownTopicOrPartitionError: No such partition.
             FencelineError: As ``compact.request``.
         """
