@@ -54,7 +54,7 @@ OnProgress = Callable[[int, int], object]  # (bytes read, bytes to be read)
 
 
 class CompactionTooLarge(Exception):
-    """A refusal: more would be read than the caller allowed. The old view is in force."""
+    """A refusal: more would be read than the caller allowed, or than one round reads. The old view is in force."""
 
     def __init__(self, bytes: int, bytes_max: int | None = None) -> None:
         what = "the compaction would read more than a run may; run 'fenceline compact'"
