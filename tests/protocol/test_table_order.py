@@ -281,6 +281,19 @@ def test_a_reader_that_began_before_the_first_view_is_told_of_another_order_too(
         compacted_page(a, second.position, first.compaction_horizon)
 
 
+def test_a_reader_that_asks_for_identities_is_told_to_begin_anew_before_it_is_refused(world: RegionWorld) -> None:
+    """So it learns that the order is the one by offset now, and does without them."""
+    a = world["a"]
+    put(a, "k", "v", 1)
+    a.log.partitions.compact(TOPIC, 0)
+    since = page(a.log, 0).compaction_horizon
+    a.log.topics.alter(TOPIC, config=BY_OFFSET)
+    with pytest.raises(errors.ViewMovedError):
+        page(a.another(), 1, compacted_since=since)
+    with pytest.raises(errors.InvalidRequestError):
+        page(a.another(), 0)
+
+
 def made_view(region: Region) -> tuple[Partition, CompactedView]:
     """Return what a compactor would put in force that is planned, and made, by now."""
     partition = Partition(region.another().context, TOPIC, region.service.topic_id(), 0)

@@ -145,8 +145,7 @@ class Reader:
         bounds = tail.bounds
         end = _end(request, bounds)
         if request.is_compacted:
-            sink.view = self._view(request)
-            _check_since(request, sink.view, bounds)
+            sink.view = self._view(request, bounds)
             start, is_full = self._fill_compacted(sink, sink.view, start, bounds)
             if is_full:
                 return start
@@ -177,19 +176,22 @@ class Reader:
                         return position
         return position
 
-    def _view(self, request: ReadRequest) -> CompactedView | None:
+    def _view(self, request: ReadRequest, bounds: Bounds) -> CompactedView | None:
         """Return the view in force, if it has the order that the topic has now. Else the whole log is shown.
 
         Raises:
+            ViewMovedError: As ``_check_since``. It comes first, so a reader that must begin anew learns that.
             InvalidRequestError: Identities are asked for, and the topic has not ``compaction.order=timestamp``.
         """
         head, is_by_timestamp = self._partition.head, self._partition.topic.is_by_timestamp
+        view = None if head is None else head.view_by(is_by_timestamp=is_by_timestamp)
+        _check_since(request, view, bounds)
         if request.is_identified and not is_by_timestamp:
             raise InvalidRequestError(
                 "identity must be false with compacted, unless the topic has compaction.order=timestamp",
                 field="identity",
             )
-        return None if head is None else head.view_by(is_by_timestamp=is_by_timestamp)
+        return view
 
     def _fill_compacted(
         self, sink: RecordSink | BatchSink, view: CompactedView | None, start: int, bounds: Bounds
